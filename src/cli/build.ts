@@ -1,15 +1,13 @@
-import {type BuildRequest, type BuildResult, buildRelease, requireBuilt} from '../build/build.ts'
+import {type BuildRequest, type BuildResult, buildRelease} from '../build/build.ts'
 import type {CaseResult, Tested} from '../build/cases.ts'
 import {type Compared, compareBuilds} from '../build/compare-builds.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../build/movement.ts'
 import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'
-import type {Config} from '../core/config.ts'
 import {exitCodeOf, newError} from '../core/errors.ts'
 import {centsOf, formatCents, groupThousands, quantity} from '../core/money.ts'
-import type {World} from '../core/types.ts'
 import {createDataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {writeFileAtomically} from '../store/files.ts'
-import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
+import type {Release, ReleaseManifest} from '../store/release.ts'
 import {does, type Invocation, type ReleaseOptions, refuseValue, requireAskedRelease} from './command.ts'
 import {joinLines, renderColumns, renderTable} from './table.ts'
 
@@ -26,9 +24,9 @@ export const commands = {
     (tested, _options, width) => renderTested(tested, width),
     ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
   ),
-  diff: does(async ({config, world}: Invocation<{limit: number}>, before: string, after: string) => {
-    const left = await findRelease(config, before, world)
-    const right = await findRelease(config, after, world)
+  diff: does(async (call: Invocation<{limit: number}>, before: string, after: string) => {
+    const left = await findRelease(call, before)
+    const right = await findRelease(call, after)
     return {before: nameOf(left), after: nameOf(right), totals: await diffReleases(left, right)}
   }, renderDiff),
   docs: does(
@@ -138,16 +136,11 @@ function toText(value: string | null): string {
   return value === '' || value !== value.trim() ? `'${value}'` : value
 }
 
-/** A release by id, `current` or date; the release of a past date is built if necessary. */
-async function findRelease(config: Config, name: string, world: World): Promise<Release> {
-  const folder = dataFolderAt(config.dataDir)
-  if (name === 'current') return requireRelease(folder)
-  if (!isCalendarDate(name)) return requireDeals(requireRelease(folder, name), name)
-  return await requireBuilt(config, {asOf: name}, world)
-}
-
-/** Refuses a release of selected models without deals and their history. */
-function requireDeals(release: Release, name: string): Release {
+/** A release by id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` for one without deals and their history */
+async function findRelease(call: Invocation, name: string): Promise<Release> {
+  if (name === 'current') return await requireAskedRelease(call, {})
+  if (isCalendarDate(name)) return await requireAskedRelease(call, {asOf: name})
+  const release = await requireAskedRelease(call, {release: name})
   const held = new Set(release.manifest.tables.map((table) => table.name))
   if (held.has('core.deal') && held.has('core.deal_history')) return release
   throw newError(

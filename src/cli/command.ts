@@ -68,10 +68,12 @@ export function does<Options extends object, Args extends unknown[], T>(
   }
 }
 
-/** The release of {@link ReleaseOptions}; the release of a past date is built if necessary. */
-export async function requireAskedRelease(call: Invocation<ReleaseOptions>): Promise<Release> {
-  const {config, options} = call
-  const {asOf, release} = options
+/** The release asked for, by default in the options; the release of a past date is built if necessary. */
+export async function requireAskedRelease(
+  call: Invocation<ReleaseOptions>,
+  {asOf, release}: ReleaseOptions = call.options,
+): Promise<Release> {
+  const {config} = call
   // Loaded late: help needs neither, and most commands read a release that exists.
   const {requireRelease} = await import('../store/release.ts')
   if (asOf === undefined) return requireRelease(dataFolderAt(config.dataDir), release)

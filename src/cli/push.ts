@@ -133,10 +133,6 @@ type DealRow = {line: number; reference: string} & ({deal: NewDeal} | {problem: 
 const REQUIRED = ['external_reference', 'property_address', 'loan_amount'] as const
 const COLUMNS: readonly string[] = [...REQUIRED, 'property_value', 'loan_program']
 
-const recordsSchema = z.array(
-  z.object({record: z.record(z.string(), z.string()), info: z.object({lines: z.number()})}),
-)
-
 function createFileError(file: string, problem: string, cause?: unknown): LoantapeError {
   return newError('PUSH_FILE', `File '${file}': ${problem}.`, {
     next: `Give it a header with ${REQUIRED.join(', ')} and, where known, property_value and loan_program.`,
@@ -180,8 +176,7 @@ function readCsv(file: string): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (cause) {
-    const problem = `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`
-    throw newError('PUSH_FILE', problem, {cause})
+    throw createFileError(file, `it cannot be read (${codeOf(cause)})`, cause)
   }
 }
 
@@ -192,12 +187,10 @@ function readCsv(file: string): string {
  */
 export function parseDealRows(file: string, text: string): DealRow[] {
   if (text.trim() === '') throw createFileError(file, 'it is empty')
-  let records: z.output<typeof recordsSchema>
+  let records: {record: Record<string, string>; info: {lines: number}}[]
   try {
     const columns = (header: string[]): string[] => readHeader(file, header)
-    records = recordsSchema.parse(
-      parse(text, {bom: true, columns, info: true, trim: true, skip_empty_lines: true}),
-    )
+    records = parse(text, {bom: true, columns, info: true, trim: true, skip_empty_lines: true})
   } catch (error) {
     if (isOfKind(error, 'config')) throw error
     throw createFileError(file, messageOf(error), error)
@@ -209,10 +202,8 @@ export function parseDealRows(file: string, text: string): DealRow[] {
     lines.set(reference, earlier ?? line)
     if (earlier !== undefined)
       return {line, reference, problem: `external_reference: also in line ${earlier}`}
-    const parsed = rowSchema.safeParse(record)
-    return parsed.success
-      ? {line, reference, deal: parsed.data}
-      : {line, reference, problem: describeIssues(parsed.error).join('; ')}
+    const {success, data, error} = rowSchema.safeParse(record)
+    return {line, reference, ...(success ? {deal: data} : {problem: describeIssues(error).join('; ')})}
   })
 }
 

@@ -1,7 +1,6 @@
 import {join} from 'node:path'
 import {quantity} from '../core/money.ts'
-import {isEnabled, type Job, readJobs, requireJob} from '../schedule/job.ts'
-import {timeoutMinutesOf} from '../schedule/job-runs.ts'
+import {type Job, readJobs, requireJob} from '../schedule/job.ts'
 import {type Claim, performJob} from '../schedule/run-job.ts'
 import {formatLocal, listNextSlots} from '../schedule/slots.ts'
 import {writeFileAtomically} from '../store/files.ts'
@@ -79,12 +78,12 @@ function describeJob(job: Job, now: number) {
     time_zone: job.timeZone,
     catch_up: job.catchUp,
     grace_minutes: job.graceMinutes,
-    timeout_minutes: timeoutMinutesOf(job),
+    timeout_minutes: job.timeoutMinutes,
     /** A disabled job is never due; `loantape run` still runs it. */
-    enabled: isEnabled(job),
+    enabled: job.enabled,
     steps: job.steps.map((step) => step.do),
     /** The next five, in the job's time zone and in UTC. */
-    next_slots: (isEnabled(job) ? listNextSlots(job, now, 5) : []).map((instant) => ({
+    next_slots: (job.enabled ? listNextSlots(job, now, 5) : []).map((instant) => ({
       local: formatLocal(instant, job.timeZone),
       utc: new Date(instant).toISOString(),
     })),

@@ -9,7 +9,7 @@ import {ENV_FILE} from '../core/settings.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import type {CombinedVerification} from '../export/publish.ts'
-import {isEnabled, readJobs} from '../schedule/job.ts'
+import {readJobs} from '../schedule/job.ts'
 import {listRunning} from '../schedule/job-runs.ts'
 import {createSupervisor, type Source} from '../schedule/supervisor.ts'
 import {dataFolderAt, isDemoFolder, requireWritable} from '../store/data-folder.ts'
@@ -32,12 +32,11 @@ export const commands = {
     using stateDb = openStateDb(folder.stateDb)
     const source = {config, folder, jobs}
     const {startWeb} = await import('../web/web-server.ts')
-    const tools = {stateDb, folder, jobs: jobs.filter(isEnabled)}
+    const tools = {stateDb, folder, jobs: jobs.filter(({enabled}) => enabled)}
     await using web = options.web ? await startWeb(config, tools, world) : undefined
     if (web) world.log.info({url: web.url}, 'web side listens')
     const list = () => (isDemo ? [] : [''])
-    const supervisor = createSupervisor({list, read: async () => source, runs: 1}, world)
-    await supervisor.begin()
+    const supervisor = createSupervisor({list, read: () => source, runs: 1}, world)
     await supervisor.run()
   }),
   'fleet serve': does(async (call: Invocation<{web: boolean}>) => {
@@ -45,41 +44,34 @@ export const commands = {
     const fleetDir = findFleet(call)
     const sources = {
       list: () => listSources(fleetDir),
-      read: async (name: string) => readSource(cli, fleetDir, name),
+      read: (name: string) => readSource(cli, fleetDir, name),
       runs: config.fleetRuns,
       patienceMs: PATIENCE_MS,
     }
     const supervisor = createSupervisor(sources, world)
-    await supervisor.begin()
     const readRows = () =>
-      supervisor.served().flatMap(({name, open, problem}) => {
-        const [found, wrong] = [open(), problem()]
-        if (wrong) return brokenRow(name, wrong)
-        try {
-          return found ? readRow(name, found.source, found.stateDb, world) : []
-        } catch (error) {
-          return brokenRow(name, error)
-        }
-      })
+      supervisor.served().map(({name, requireOpen}) =>
+        readRow(name, () => {
+          const {source, stateDb} = requireOpen()
+          return readState(source, stateDb, source.config.alarmMaxAgeHours, world)
+        }),
+      )
     await using web = options.web ? await startFleetWeb(config, readRows, world) : undefined
     if (web) world.log.info({url: web.url}, 'web side listens')
     await supervisor.run()
   }),
   'fleet status': does(
-    async (call: Invocation<{maxAge?: number}>) => {
+    (call: Invocation<{maxAge?: number}>) => {
       const {cli, options, world} = call
       const fleetDir = findFleet(call)
-      const readOne = async (name: string) => {
-        try {
+      const sources = requireSources(fleetDir).map((name) =>
+        readRow(name, () => {
           const source = readSource(cli, fleetDir, name)
-          const {folder} = source
+          const {config, folder} = source
           using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb, PATIENCE_MS) : undefined
-          return readRow(name, source, stateDb, world, options.maxAge)
-        } catch (error) {
-          return brokenRow(name, error)
-        }
-      }
-      const sources = await Promise.all(requireSources(fleetDir).map(readOne))
+          return readState(source, stateDb, options.maxAge ?? config.alarmMaxAgeHours, world)
+        }),
+      )
       return {healthy: sources.every((row) => row.healthy), sources}
     },
     ({sources}) => renderRows(sources),
@@ -165,21 +157,8 @@ const BY_WEIGHT = [1, 2, 3, 5, 7, 8, 6, 4]
 const PATIENCE_MS = 500
 
 /** The variables that the processes of a source inherit: where programs and files are, but no settings. */
-const INHERITED = [
-  'PATH',
-  'HOME',
-  'USER',
-  'LANG',
-  'LC_ALL',
-  'TZ',
-  'TMPDIR',
-  'XDG_CONFIG_HOME',
-  'NODE_COMPILE_CACHE',
-  'NODE_EXTRA_CA_CERTS',
-  ...['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'http_proxy', 'https_proxy', 'no_proxy'],
-  'SSL_CERT_DIR',
-  'SSL_CERT_FILE',
-]
+const INHERITED =
+  /^(PATH|HOME|USER|LANG|LC_ALL|TZ|TMPDIR|XDG_CONFIG_HOME|NODE_(COMPILE_CACHE|EXTRA_CA_CERTS)|SSL_CERT_(DIR|FILE)|(HTTPS?|NO)_PROXY|(https?|no)_proxy)$/
 
 /**
  * Reads a source as its own processes would.
@@ -188,7 +167,7 @@ const INHERITED = [
  */
 function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Source {
   const dir = requireSourceFolder(fleetDir, name)
-  const env = Object.fromEntries(INHERITED.map((variable) => [variable, cli.env[variable]]))
+  const env = Object.fromEntries(Object.entries(cli.env).filter(([variable]) => INHERITED.test(variable)))
   const {dataDir, jobsDir, ...settings} = requireSource(readConfig({env, envFile: join(dir, ENV_FILE)}, {}))
   const config = {
     ...settings,
@@ -203,25 +182,25 @@ function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Sour
   }
 }
 
-/**
- * Reads the health of a source without opening its warehouse.
- *
- * @param maxAgeHours of its last success; by default its alarm setting
- */
-function readRow(
-  source: string,
-  {config, folder, jobs}: Source,
-  stateDb: StateDb | undefined,
-  world: World,
-  maxAgeHours = config.alarmMaxAgeHours,
-): SourceRow {
-  const standing = readStanding(folder, {config, stateDb, jobs, maxAgeHours}, world)
+/** The row of a source, or of what is wrong if it cannot be read. */
+function readRow(source: string, read: () => Omit<SourceRow, 'source' | 'error'>): SourceRow {
+  try {
+    return {source, error: null, ...read()}
+  } catch (thrown) {
+    const {code, message} = explainError(thrown)
+    const error = {code, message: scrubSecrets(message)}
+    const unknown = {last_success: null, release: null, running: null, alarms: [], next_slot: null}
+    return {source, error, healthy: false, is_classified: true, ...unknown}
+  }
+}
+
+/** The health of a source, without opening its warehouse. */
+function readState(source: Source, stateDb: StateDb | undefined, maxAgeHours: number, world: World) {
+  const standing = readStanding(source, stateDb, maxAgeHours, world)
   const {healthy, is_classified, last_success, alarms, release, running: holder, next_slots} = standing
   const live = stateDb && listRunning(stateDb, world.realClock.now()).find(({isAlive}) => isAlive)
   const running = [live?.run.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
   return {
-    source,
-    error: null,
     healthy,
     is_classified,
     last_success,
@@ -229,22 +208,6 @@ function readRow(
     running: running.join(': ') || null,
     alarms,
     next_slot: next_slots[0] ?? null,
-  }
-}
-
-/** The row of a source that cannot be read. */
-function brokenRow(name: string, error: unknown): SourceRow {
-  const {code, message} = explainError(error)
-  return {
-    source: name,
-    healthy: false,
-    is_classified: true,
-    error: {code, message: scrubSecrets(message)},
-    last_success: null,
-    release: null,
-    running: null,
-    alarms: [],
-    next_slot: null,
   }
 }
 

@@ -11,8 +11,9 @@ import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {listDisagreements} from '../record/record-compare.ts'
 import {listAlarms} from '../schedule/alarms.ts'
-import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
+import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
+import type {Source} from '../schedule/supervisor.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import {listLosses} from '../store/recorded.ts'
 import type {ReleaseManifest} from '../store/release.ts'
@@ -47,13 +48,9 @@ const TOLERATED_UNCLASSIFIED_PCT = 10
 
 /** The health of a data folder by its state database, current release and jobs; the warehouse is not opened. */
 export function readStanding(
-  folder: DataFolder,
-  {
-    config,
-    stateDb,
-    jobs,
-    maxAgeHours,
-  }: {config: Config; stateDb: StateDb | undefined; jobs: readonly Job[]; maxAgeHours: number},
+  {config, folder, jobs}: Source,
+  stateDb: StateDb | undefined,
+  maxAgeHours: number,
   world: World,
 ) {
   const success = stateDb && findLastSuccess(stateDb, 'sync')
@@ -79,7 +76,10 @@ export function readStanding(
     /** What is wrong now, and since when. */
     alarms: stateDb ? listAlarms(stateDb, {config, release, jobs}, now) : [],
     /** The next slot of each job, soonest first, ISO 8601. */
-    next_slots: listNextOfEach(jobs.filter(isEnabled), now).map(({job, slot}) => ({
+    next_slots: listNextOfEach(
+      jobs.filter(({enabled}) => enabled),
+      now,
+    ).map(({job, slot}) => ({
       job: job.name,
       slot: new Date(slot).toISOString(),
     })),
@@ -93,7 +93,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const history = await readHistoryStatus(folder, readKnownStatuses(config))
   const not_issued = await listNotIssued(folder, listExportedProfiles(jobs))
   using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
-  const standing = readStanding(folder, {config, stateDb, jobs, maxAgeHours}, world)
+  const standing = readStanding({config, folder, jobs}, stateDb, maxAgeHours, world)
   return {
     /** The data folder. */
     folder: folder.root,

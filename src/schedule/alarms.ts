@@ -205,16 +205,16 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
   }
 }
 
-interface Message {
+/** The figures of a day, `YYYY-MM-DD`; a channel attaches the file if it can. */
+export interface Digest {
+  day: string
   title: string
   words: string
-}
-
-/** The figures of a day, `YYYY-MM-DD`; a channel attaches the file if it can. */
-export interface Digest extends Message {
-  day: string
   file: string
 }
+
+/** What people have not been told yet; `alarm` is a condition's name, or `digest <day>`. */
+type News = Pick<Condition, 'title' | 'words'> & {alarm: string; file?: string}
 
 /**
  * Tells people what has changed since they were last told: one message per change and channel. A later call retries what fails
@@ -231,24 +231,17 @@ export async function tellPeople(
   const {config} = watched
   const channels = createChannels(config)
   const now = world.realClock.now()
-  const queueNotices = (alarm: string, message: Message) => {
-    const untried = {
-      message: JSON.stringify(message),
-      attempts: 0,
-      next_attempt_at: now,
-      created_at: isoOf(now),
-    }
-    for (const channel of Object.keys(channels)) stateDb.insert('notice', {channel, alarm, ...untried})
-  }
-  if (digest) {
-    const {day, ...message} = digest
-    const alarm = `digest ${day}`
-    inStateTransaction(stateDb, () => {
-      const known = stateDb.column(z.number(), 'select 1 from notice where alarm = ? limit 1', [alarm])
-      if (known.length === 0) queueNotices(alarm, message)
-    })
-  }
-  settleAlarms(stateDb, readConditions(stateDb, watched, now), queueNotices, now)
+  // In one transaction: however many processes look, each change is told once.
+  inStateTransaction(stateDb, () => {
+    const changes = settleAlarms(stateDb, readConditions(stateDb, watched, now), now)
+    const news = [...(digest ? findUntold(stateDb, digest) : []), ...changes]
+    const times = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
+    for (const {alarm, ...message} of news)
+      for (const channel of Object.keys(channels))
+        stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...times})
+    if (news.length > 0)
+      stateDb.run('delete from notice where created_at < ?', [isoOf(now - KEPT_DAYS * DAY_MS)])
+  })
   for (;;) {
     const notice = claimNotice(stateDb, Object.keys(channels), now)
     const send = notice && channels[notice.channel]
@@ -266,38 +259,30 @@ export async function tellPeople(
   }
 }
 
-/**
- * Updates what people were told and queues a notice for each change, in one transaction: however many processes look, each
- * change is told once.
- */
-function settleAlarms(
-  stateDb: StateDb,
-  conditions: readonly Condition[],
-  queueNotices: (alarm: string, message: Message) => void,
-  now: number,
-): void {
-  const names = new Set(conditions.map(({name}) => name))
-  const listChanged = (told: Told) =>
-    conditions.filter(({name, state}) => state !== (told.get(name)?.state ?? 'ok'))
+function findUntold(stateDb: StateDb, {day, ...message}: Digest): News[] {
+  const alarm = `digest ${day}`
+  const known = stateDb.first(z.unknown(), 'select 1 from notice where alarm = ?', [alarm])
+  return known === undefined ? [{alarm, ...message}] : []
+}
+
+/** Updates what people were told, and returns what is new to them. */
+function settleAlarms(stateDb: StateDb, conditions: readonly Condition[], now: number): News[] {
   const told = listTold(stateDb)
-  if (listChanged(told).length === 0 && told.keys().every((name) => names.has(name))) return
-  inStateTransaction(stateDb, () => {
-    const told = listTold(stateDb)
-    for (const condition of listChanged(told)) {
-      const {name, state, title, words} = condition
-      const before = told.get(name)
-      const held = before ? `${before.state} had held since ${before.since}. ` : ''
-      if (state === 'ok') stateDb.run('delete from alarm where name = ?', [name])
-      else stateDb.insert('alarm', {name, state, since: sinceOf(condition, told, now)}, 'or replace')
-      queueNotices(
-        name,
-        state === 'ok' ? {title: `Recovered: ${title}`, words: `${held}${words}`} : {title, words},
-      )
+  // Things no longer watched, such as a deleted job, raise no alarm.
+  stateDb.run('delete from alarm where name not in (select value from json_each(?))', [
+    JSON.stringify(conditions.map(({name}) => name)),
+  ])
+  return conditions.flatMap((condition) => {
+    const {name: alarm, state, title, words} = condition
+    const before = told.get(alarm)
+    if (state === (before?.state ?? 'ok')) return []
+    if (state !== 'ok') {
+      stateDb.insert('alarm', {name: alarm, state, since: sinceOf(condition, told, now)}, 'or replace')
+      return {alarm, title, words}
     }
-    // Things no longer watched, such as a deleted job, raise no alarm.
-    for (const name of told.keys())
-      if (!names.has(name)) stateDb.run('delete from alarm where name = ?', [name])
-    stateDb.run('delete from notice where created_at < ?', [isoOf(now - KEPT_DAYS * DAY_MS)])
+    stateDb.run('delete from alarm where name = ?', [alarm])
+    const held = before ? `${before.state} had held since ${before.since}. ` : ''
+    return {alarm, title: `Recovered: ${title}`, words: `${held}${words}`}
   })
 }
 

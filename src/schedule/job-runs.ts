@@ -188,14 +188,6 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
   )
 }
 
-/** Shorter than the grace of the nightly job, so that a run that hangs never costs a night. */
-const DEFAULT_MINUTES = 240
-
-/** How long one attempt of a job may take. */
-export function timeoutMinutesOf({timeoutMinutes}: Job): number {
-  return timeoutMinutes ?? DEFAULT_MINUTES
-}
-
 /** Whether an attempt has exceeded its timeout; a run started by hand has none. */
 export function isOverdue(
   job: Job | undefined,
@@ -203,11 +195,11 @@ export function isOverdue(
   now: number,
 ): boolean {
   if (!job || slot === null || started_at === null) return false
-  return now - Date.parse(started_at) >= timeoutMinutesOf(job) * 60_000
+  return now - Date.parse(started_at) >= job.timeoutMinutes * 60_000
 }
 
 /** The end of an attempt that timed out. It is not retried: it would most likely hang again. */
-export function describeTimeout(job: Job): AttemptEnd {
-  const error = `It took longer than its timeout of ${timeoutMinutesOf(job)} minutes and was stopped. Everything it stored is kept; the current release is unchanged. The log of that time shows what it waited for; if the job needs longer, raise its timeoutMinutes.`
+export function describeTimeout({timeoutMinutes}: Job): AttemptEnd {
+  const error = `It took longer than its timeout of ${timeoutMinutes} minutes and was stopped. Everything it stored is kept; the current release is unchanged. The log of that time shows what it waited for; if the job needs longer, raise its timeoutMinutes.`
   return {exitCode: null, errorCode: 'JOB_TIMEOUT', error}
 }

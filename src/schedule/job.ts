@@ -84,10 +84,10 @@ const jobSchema = z
     catchUp: z.enum(['latest', 'each', 'none']),
     /** How late a slot may still start. */
     graceMinutes: z.number().nonnegative(),
-    /** How long one attempt may take before it is ended; 240 by default. */
-    timeoutMinutes: z.number().positive().optional(),
+    /** How long one attempt may take before it is ended: shorter than the grace of the nightly job, lest a hanging run cost a night. */
+    timeoutMinutes: z.number().positive().default(240),
     /** `false`: its slots never come due; `loantape run` still runs it. */
-    enabled: z.boolean().optional(),
+    enabled: z.boolean().default(true),
     steps: z.array(stepSchema).min(1),
   })
   .refine((job) => job.catchUp !== 'each' || job.steps.every((step) => step.do !== 'sync'), {
@@ -102,6 +102,8 @@ export const webhookJob: Job = {
   timeZone: 'UTC',
   catchUp: 'latest',
   graceMinutes: 1440,
+  timeoutMinutes: 240,
+  enabled: true,
   steps: [],
 }
 
@@ -123,12 +125,9 @@ export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
   throw newError('UNKNOWN_NAME', `Job '${name}' on the command line: ${expectOneOf(name, names)}.`)
 }
 
-/** Whether the slots of a job come due. */
-export const isEnabled = ({enabled = true}: Job): boolean => enabled
-
 /** The profiles that enabled jobs export. */
 export function listExportedProfiles(jobs: readonly Job[]): string[] {
-  const steps = jobs.filter(isEnabled).flatMap((job) => job.steps)
+  const steps = jobs.filter(({enabled}) => enabled).flatMap((job) => job.steps)
   return [...new Set(steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])))]
 }
 

@@ -147,10 +147,12 @@ const MOST_CRASHES = 3
 /** A slot waits at least this long for other runs, whatever its grace. */
 const LEAST_WAIT_MS = 60 * MINUTE_MS
 
-/** Until when a slot delayed by other runs may start, ms since the epoch. */
-function lastStartOf({graceMinutes}: Job, slot: string): number {
-  return Date.parse(slot) + Math.max(graceMinutes * MINUTE_MS, LEAST_WAIT_MS)
-}
+/** Until when a slot may still start, ms since the epoch. */
+const endOfGrace = ({graceMinutes}: Job, slot: string) => Date.parse(slot) + graceMinutes * MINUTE_MS
+
+/** The same for one that other runs delayed. */
+const lastStartOf = (job: Job, slot: string) =>
+  Math.max(endOfGrace(job, slot), Date.parse(slot) + LEAST_WAIT_MS)
 
 /**
  * When a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse (4),
@@ -167,14 +169,12 @@ export function decideRetry(
   if (!job || slot === null) return null
   if (end === null) return attempt < MOST_CRASHES ? now : null
   if (end.errorCode === 'INTERRUPTED') return now
-  if (end.exitCode === 4) return beforeOrNever(now + MINUTE_MS, lastStartOf(job, slot))
-  if (end.exitCode !== 6) return null
-  const pauseMs = Math.min(MINUTE_MS * 2 ** (attempt - 1), LONGEST_PAUSE_MS)
-  return beforeOrNever(now + pauseMs, Date.parse(slot) + job.graceMinutes * MINUTE_MS)
-}
-
-function beforeOrNever(instant: number, last: number): number | null {
-  return instant <= last ? instant : null
+  if (end.exitCode !== 4 && end.exitCode !== 6) return null
+  const [pauseMs, last] =
+    end.exitCode === 4
+      ? [MINUTE_MS, lastStartOf(job, slot)]
+      : [Math.min(MINUTE_MS * 2 ** (attempt - 1), LONGEST_PAUSE_MS), endOfGrace(job, slot)]
+  return now + pauseMs <= last ? now + pauseMs : null
 }
 
 /** A slot found later than this was missed: the scheduler was down or slept. */
@@ -188,44 +188,39 @@ const STORED_MS = 60_000
  */
 function planSlots(stateDb: StateDb, jobs: readonly Job[], now: number, world: Pick<World, 'log'>): void {
   undoFutureSlots(stateDb, now, world)
-  const at = isoOf(now)
-  for (const job of jobs) {
-    const {name, schedule, timeZone: time_zone} = job
-    const watch = stateDb.first(watchRow, 'select * from job_watch where job = ?', [name])
-    const begun = {job: name, schedule, time_zone, watched_from: at, seen_until: at, seen_before: null}
-    if (watch?.schedule === schedule && watch.time_zone === time_zone) planJob(stateDb, job, watch, now)
-    else storeWatch(stateDb, begun)
-  }
+  for (const job of jobs) planJob(stateDb, job, now)
   dropOutdated(stateDb, jobs, now)
 }
 
-function planJob(stateDb: StateDb, job: Job, watch: JobWatch, now: number): void {
+function planJob(stateDb: StateDb, job: Job, now: number): void {
+  const {name, schedule, timeZone: time_zone} = job
+  const sameWatch = 'select * from job_watch where job = ? and schedule = ? and time_zone = ?'
+  const watch = stateDb.first(watchRow, sameWatch, [name, schedule, time_zone])
+  if (!watch) {
+    const seen = {watched_from: isoOf(now), seen_until: isoOf(now), seen_before: null}
+    storeWatch(stateDb, {job: name, schedule, time_zone, ...seen})
+    return
+  }
   const seenUntil = Date.parse(watch.seen_until)
   const seen_before = now - seenUntil > JUMP_MS ? watch.seen_until : watch.seen_before
   // Older runs would be pruned at once; this also bounds the work after the clock was years ahead.
   const due = listSlots(job, Math.max(seenUntil, now - KEPT_DAYS * DAY_MS), now)
   if (due.length === 0 && now - seenUntil < STORED_MS) return
   inStateTransaction(stateDb, () => {
-    for (const instant of due)
-      recordSlot(stateDb, {job: job.name, instant, ...judgeSlot(job, instant, now)}, now)
+    for (const instant of due) {
+      const reason = whySkipped(job, now - instant)
+      recordSlot(stateDb, {job: name, instant, state: reason === null ? 'queued' : 'skipped', reason}, now)
+    }
     storeWatch(stateDb, {...watch, seen_until: isoOf(now), seen_before})
-    pruneRuns(stateDb, job.name, now)
+    pruneRuns(stateDb, name, now)
   })
 }
 
-function judgeSlot(
-  {catchUp, graceMinutes}: Job,
-  instant: number,
-  now: number,
-): {state: 'queued' | 'skipped'; reason: string | null} {
-  const lateMs = now - instant
-  if (lateMs > graceMinutes * 60_000 && lateMs > ON_TIME_MS) {
-    return {state: 'skipped', reason: `missed: found after the ${graceMinutes} minutes of grace`}
-  }
-  if (catchUp === 'none' && lateMs > ON_TIME_MS) {
-    return {state: 'skipped', reason: 'missed while the scheduler was down'}
-  }
-  return {state: 'queued', reason: null}
+/** Why a slot found so late does not run; null if it does. */
+function whySkipped({catchUp, graceMinutes}: Job, lateMs: number): string | null {
+  if (lateMs <= ON_TIME_MS) return null
+  if (lateMs > graceMinutes * MINUTE_MS) return `missed: found after the ${graceMinutes} minutes of grace`
+  return catchUp === 'none' ? 'missed while the scheduler was down' : null
 }
 
 /** Drops queued runs that are superseded, too late, or of a job that is gone. */

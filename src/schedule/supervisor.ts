@@ -11,15 +11,13 @@ import {findCurrentRelease} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {tellPeople} from './alarms.ts'
-import {isEnabled, type Job, WEBHOOK_JOB} from './job.ts'
+import {type Job, WEBHOOK_JOB} from './job.ts'
 import {adoptRun, type JobRun, listRunning} from './job-runs.ts'
 import {createScheduler} from './scheduler.ts'
 
 const TICK_MS = 1_000
 /** How often settings and jobs of a source are read again. */
 const LOOK_MS = 15_000
-/** How long the start waits for slow sources. */
-const FIRST_LOOK_MS = 5_000
 /** How often alarms are checked and sent. */
 const TELL_MS = 5_000
 /** After this long, a run that waits for its source no longer blocks other sources. */
@@ -43,7 +41,7 @@ interface Sources {
   /** The names of the present sources; the only one needs none: `['']`. */
   list: () => readonly string[]
   /** Reads the present setup of one source; throws if it is wrong. */
-  read: (name: string) => Promise<Source>
+  read: (name: string) => Source
   /** How many runs may go on at once, over all sources. */
   runs: number
   /** How long to wait for the state database of one source, ms; the others wait in the meantime. */
@@ -53,54 +51,44 @@ interface Sources {
 }
 
 /**
- * Creates the supervisor of these sources: it runs their jobs when due, each in its own process, and sends their alarms. A
- * source that is broken or hangs does not affect the others.
+ * Creates the supervisor of these sources and reads each for the first time. It runs their jobs when due, each in its own
+ * process, and sends their alarms. A source that is broken or hangs does not affect the others.
+ *
+ * @throws if the sources cannot be listed
  */
 export function createSupervisor(sources: Sources, world: World) {
   const served = new Map<string, ServedSource>()
-  const ending = new Set<ServedSource>()
   let wasListed = true
 
   /** Serves the present sources. A removed one ends after its run, and can come back then. */
   function findSources(): void {
     const names = sources.list()
     for (const [name, one] of served) {
-      if (names.includes(name) || ending.has(one)) continue
+      if (names.includes(name) || one.isEnding()) continue
       world.log.info({source: name}, 'source is gone: it ends after its run')
-      ending.add(one)
-      void one.end().finally(() => {
-        served.delete(name)
-        ending.delete(one)
-      })
+      void one.end().finally(() => served.delete(name))
     }
-    const isTaken = (root: string) => served.values().some((one) => one.open()?.root === root)
+    const isTaken = (root: string) => served.values().some((one) => one.root() === root)
     for (const name of names)
       if (!served.has(name)) served.set(name, serveSource(name, {...sources, isTaken}, world))
+    for (const one of served.values()) one.look()
   }
 
   /** The source that started a run longest ago goes first, so that a busy source does not starve the others. */
-  function tick(most: number): void {
+  function tick(): void {
     const inTurn = [...served.values()].sort((a, b) => a.startedAt() - b.startedAt())
     const counts = inTurn.map((one) => one.countRuns())
     const running = counts.reduce((sum, one) => sum + one.running, 0)
     const waiting = counts.reduce((sum, one) => sum + one.waiting, 0)
+    const {runs: most} = sources
     let free = Math.min(most - (running - waiting), MOST_WITH_WAITING * most - running)
     for (const one of inTurn) if (one.tick(free > 0)) free -= 1
   }
 
+  findSources()
   return {
     /** The sources that are served. */
-    served: (): readonly ServedSource[] => [...served.values()],
-    /** Reads every source for the first time. @throws if they cannot be listed */
-    async begin(): Promise<void> {
-      findSources()
-      // From now on, runs that a previous server left behind count.
-      tick(0)
-      await Promise.race([
-        Promise.all(served.values().map((one) => one.looked())),
-        sleepUntilStopped(world.realClock, FIRST_LOOK_MS, world.signal),
-      ])
-    },
+    served: (): readonly ServedSource[] => [...served.values()].filter((one) => !one.isEnding()),
     /** Runs what is due until stopped; resolves when every run has ended. */
     async run(): Promise<void> {
       world.log.info({count: served.size}, 'scheduler begins')
@@ -113,7 +101,7 @@ export function createSupervisor(sources: Sources, world: World) {
           if (wasListed) logProblem(error, world, 'the sources cannot be listed; listing is tried again')
           wasListed = false
         }
-        tick(sources.runs)
+        tick()
         await sleepUntilStopped(world.realClock, TICK_MS, world.signal)
       }
       await Promise.all(served.values().map((one) => one.end()))
@@ -137,28 +125,20 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   let problem: LoantapeError | undefined
   /** Its setup has changed; it is reopened as soon as nothing runs. */
   let isStale = false
-  let isEnding = false
-  let looking: Promise<void> | undefined
+  let ending: Promise<void> | undefined
   let telling: Promise<void> | undefined
   let [lookAt, tellAt, pausedUntil, startedAt] = [0, 0, 0, 0]
   /** What its run was last seen doing, and since when. */
   let seen = {doing: '', since: 0}
 
-  const isBusy = () => open?.scheduler.current() !== undefined
+  const isRunning = () => open?.scheduler.current() !== undefined
+  const isUsed = () => isRunning() || telling !== undefined
 
   function fail(error: unknown): void {
     const explained = explainError(error)
     if (problem?.message !== explained.message)
       logProblem(error, world, 'this source cannot be served; it is tried again')
     problem = explained
-  }
-
-  async function close(): Promise<void> {
-    const closing = open
-    open = undefined
-    await telling
-    await closing?.scheduler.idle()
-    closing?.stateDb[Symbol.dispose]()
   }
 
   function openAs(source: Source) {
@@ -168,7 +148,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     if (tools.isTaken(root))
       throw newError('FLEET_DATA_SHARED', `Data folder '${root}' of source '${name}' is another source's.`)
     const stateDb = openStateDb(folder.stateDb, tools.patienceMs)
-    const jobs = source.jobs.filter(isEnabled)
+    const jobs = source.jobs.filter(({enabled}) => enabled)
     const startRun = ({job, job_run_id: jobRunId, attempt}: JobRun) => {
       const words = job === WEBHOOK_JOB ? ['events', 'apply'] : ['run', job]
       const args = [...words, '--data', folder.root, '--claim', `${jobRunId}.${attempt}`, '--json']
@@ -182,21 +162,11 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     return {source, root, stateDb, scheduler}
   }
 
-  /** Opens the source; reopens it if it has changed or was broken. */
-  async function look(): Promise<void> {
-    try {
-      const source = await tools.read(name)
-      if (open && !problem && isDeepStrictEqual(source, open.source)) return
-      isStale = isBusy()
-      if (isStale || isEnding) return
-      await close()
-      open = openAs(source)
-      problem = undefined
-    } catch (error) {
-      // A broken source starts nothing until it is read again.
-      isStale = false
-      fail(error)
-    }
+  async function close(): Promise<void> {
+    await open?.scheduler.idle()
+    await telling
+    open?.stateDb[Symbol.dispose]()
+    open = undefined
   }
 
   async function tell({source: {config, folder, jobs}, stateDb}: ReturnType<typeof openAs>): Promise<void> {
@@ -209,13 +179,37 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
 
   return {
     name,
-    /** Its open part, and why it cannot be served. */
-    open: () => open,
-    problem: () => problem,
+    /** Its data folder, once it is open. */
+    root: () => open?.root,
+    /** Its setup and state database. @throws why it cannot be served */
+    requireOpen() {
+      if (problem) throw problem
+      if (open) return open
+      throw new Error(`source '${name}' is not open`)
+    },
     /** When this process last started one of its runs, ms since the epoch. */
     startedAt: () => startedAt,
-    /** Resolves when it has been read, or could not be. */
-    looked: () => looking,
+    isEnding: () => ending !== undefined,
+    /** Opens the source, from time to time; reopens it if it has changed or was broken, once nothing uses it. */
+    look(): void {
+      const now = world.realClock.now()
+      if (ending || (now < lookAt && (!isStale || isUsed()))) return
+      lookAt = now + LOOK_MS
+      isStale = false
+      try {
+        const source = tools.read(name)
+        if (open && !problem && isDeepStrictEqual(source, open.source)) return
+        isStale = isUsed()
+        if (isStale) return
+        open?.stateDb[Symbol.dispose]()
+        open = undefined
+        open = openAs(source)
+        problem = undefined
+      } catch (error) {
+        // A broken source starts nothing until it is read again.
+        fail(error)
+      }
+    },
     /**
      * Starts what is due and sends alarms.
      *
@@ -223,17 +217,11 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
      */
     tick(mayStart: boolean): boolean {
       const now = world.realClock.now()
-      if (!looking && !isEnding && (now >= lookAt || (isStale && !isBusy()))) {
-        lookAt = now + LOOK_MS
-        looking = look().finally(() => {
-          looking = undefined
-        })
-      }
       if (!open || now < pausedUntil) return false
-      const wasBusy = isBusy()
+      const wasRunning = isRunning()
       try {
-        open.scheduler.tick({mayStart: mayStart && !problem && !isStale && !isEnding})
-        if (!telling && now >= tellAt) {
+        open.scheduler.tick({mayStart: mayStart && !problem && !isStale && !ending})
+        if (!telling && !ending && now >= tellAt) {
           tellAt = now + TELL_MS
           telling = tell(open).finally(() => {
             telling = undefined
@@ -245,7 +233,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
         pausedUntil = now + LOOK_MS
         lookAt = pausedUntil
       }
-      if (wasBusy || !isBusy()) return false
+      if (wasRunning || !isRunning()) return false
       startedAt = now
       return true
     },
@@ -265,14 +253,13 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
         return {running: running.length, waiting: isWaiting ? running.length : 0}
       } catch {
         // The next tick fails too and reports why.
-        return {running: isBusy() ? 1 : 0, waiting: 0}
+        return {running: isRunning() ? 1 : 0, waiting: 0}
       }
     },
     /** Starts nothing more; resolves when its run has ended. */
-    async end(): Promise<void> {
-      isEnding = true
-      await looking
-      await close().catch((error: unknown) => fail(error))
+    end(): Promise<void> {
+      ending ??= close().catch(fail)
+      return ending
     },
   }
 }

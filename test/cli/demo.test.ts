@@ -27,7 +27,7 @@ import {
   untilListens,
 } from '../support/lab.ts'
 import {until} from '../support/until.ts'
-import {readFailure, readJson} from './outcome.ts'
+import {expectRefused, readJson} from './outcome.ts'
 
 /** The tables a demo reads from its releases. */
 const TABLES = '+core.deal +mart.portfolio_summary +mart.portfolio_breakdown'
@@ -112,7 +112,7 @@ test('the demo agrees with its release to the cent, its journals can be read, an
     expect(existsSync(resolve(file)), file).toBe(true)
   }
   writeFileSync(join(dataDir, 'accounting.json'), '{}')
-  expect(readFailure(await demo(dataDir, ['--json'])).message).toContain("holds 'accounting.json'")
+  await expectRefused(demo(dataDir, ['--json']), 'DEMO_FOLDER', "holds 'accounting.json'")
 })
 
 test('the demo leaves a folder alone that has no mark, or the mark of another', async () => {
@@ -120,9 +120,8 @@ test('the demo leaves a folder alone that has no mark, or the mark of another', 
     const dataDir = mkdtempSync(join(root, 'mine-'))
     const files = {...mark, 'warehouse.duckdb': 'years of work'}
     for (const [name, text] of Object.entries(files)) writeFileSync(join(dataDir, name), text)
-    const failure = readFailure(await demo(dataDir, ['--json']))
-    expect(failure).toMatchObject({code: 'DEMO_FOLDER', exitCode: 2})
-    expect(failure.message).toMatch(/ holds '.*': .* Nothing was changed\. .*--data/)
+    const words = / holds '.*': .* Nothing was changed\. .*--data/
+    await expectRefused(demo(dataDir, ['--json']), 'DEMO_FOLDER', words)
     expect(readFileSync(join(dataDir, 'warehouse.duckdb'), 'utf8')).toBe('years of work')
   }
 })
@@ -181,9 +180,8 @@ test('no other command writes into a demo folder', async () => {
   const periods = ['period close 2026-01', 'export xero --period 2026-01']
   const writers = ['sync', 'run nightly', 'events apply', 'restore somewhere', 'quarantine replay', 'prune']
   for (const words of [...writers, ...periods]) {
-    const failure = readFailure(await runCommand([...words.split(' '), '--json'], env))
-    expect(failure, words).toMatchObject({code: 'DEMO_FOLDER', exitCode: 2})
-    expect(failure.message).toMatch(/is a demo's.*Nothing was changed\. Name another with --data/)
+    const refusal = /is a demo's.*Nothing was changed\. Name another with --data/
+    await expectRefused(runCommand([...words.split(' '), '--json'], env), 'DEMO_FOLDER', refusal)
   }
   expect(existsSync(join(dataDir, 'warehouse.duckdb'))).toBe(false)
 })
@@ -197,9 +195,7 @@ test('a demo takes a folder over only once the one running there is gone; a long
   )
   await until(() => first.printed().stdout.startsWith('A Deal'))
   first.process.kill('SIGSTOP')
-  const failure = readFailure(await demo(dataDir, ['--json']))
-  expect(failure).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
-  expect(failure.message).toContain(`pid ${first.process.pid}`)
+  await expectRefused(demo(dataDir, ['--json']), 'RUN_IN_PROGRESS', `pid ${first.process.pid}`, 4)
   first.process.kill('SIGKILL')
   await first.ended
   const options = ['--json', '--deals', '15', '--days', '11']

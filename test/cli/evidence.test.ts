@@ -1,11 +1,12 @@
-import {existsSync, readdirSync, readFileSync, renameSync, statSync} from 'node:fs'
+import {existsSync, readFileSync, renameSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {expect, test} from 'vitest'
 import {openWarehouse} from '../../src/store/warehouse.ts'
+import {readFiles} from '../support/data.ts'
 import {someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {readFailure} from './outcome.ts'
+import {expectRefused} from './outcome.ts'
 
 const lab = await useLab({tables: '+core.deal +core.borrower', deals: someDeals(20)})
 await lab.walk('2026-02-02T23:30:00-05:00')
@@ -14,12 +15,6 @@ await lab.sync('2026-02-03T23:30:00-05:00')
 const root = join(lab.folder.root, '..')
 
 const DAY_3 = '2026-02-04T23:30:00-05:00'
-
-const listFiles = (dir: string) =>
-  readdirSync(dir, {recursive: true, withFileTypes: true})
-    .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name))
-    .sort()
 
 const readLines = (text: string) =>
   text
@@ -51,9 +46,7 @@ test("evidence holds every line that leads to the release; with --all-fields als
   for (const path of [dir, join(dir, 'tapes')]) expect(statSync(path).mode & 0o777).toBe(0o700)
   const again = join(root, 'again')
   expect((await lab.run(['evidence', manifest.release_id, again, '--all-fields'])).code).toBe(0)
-  for (const file of listFiles(dir)) {
-    expect(readFileSync(file).equals(readFileSync(file.replace(dir, again))), file).toBe(true)
-  }
+  expect(readFiles(again)).toEqual(readFiles(dir))
 })
 
 test('evidence never names people, whatever answers it holds', async () => {
@@ -67,9 +60,8 @@ test('evidence never names people, whatever answers it holds', async () => {
   expect((await lab.run(['evidence', 'current', dir, '--from', '2026-01-01'])).code).toBe(0)
   expect(readEvidence(dir)).toMatchObject({tapes: {length: 4}, answers_of: {length: 3}})
   const [{email_hash}] = (await lab.query('select email_hash from core.borrower')) as [{email_hash: string}]
-  for (const file of listFiles(dir)) {
-    const bytes = readFileSync(file)
-    const text = (file.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('latin1')
+  for (const [file, content] of Object.entries(readFiles(dir))) {
+    const text = file.endsWith('.gz') ? readArchive(dir) : content
     for (const told of ['Querfeldein', 'ada.q@example.com', email_hash]) {
       expect(text.includes(told), `${told} in ${file}`).toBe(false)
     }
@@ -110,7 +102,7 @@ test('evidence omits fields the contract does not know and does not claim the re
 test('a refused request for evidence says why and writes nothing', async () => {
   const dir = join(root, 'refused')
   const refused = async (code: string, args = ['current', dir]) => {
-    expect(readFailure(await lab.run(['evidence', ...args, '--json'])).code).toBe(code)
+    await expectRefused(lab.run(['evidence', ...args, '--json']), code)
     expect(existsSync(dir)).toBe(false)
   }
   await refused('UNKNOWN_NAME', ['2026-02-03-000000000000', dir])
@@ -120,7 +112,7 @@ test('a refused request for evidence says why and writes nothing', async () => {
   renameSync(key, `${key}.aside`)
   await refused('TAPE_KEY_LOST')
   renameSync(`${key}.aside`, key)
-  const [tape = ''] = listFiles(lab.folder.tapes).slice(-1)
+  const tape = join(lab.folder.tapes, Object.keys(readFiles(lab.folder.tapes)).sort().at(-1) ?? '')
   renameSync(tape, `${tape}.aside`)
   await refused('STORES_DISAGREE')
   renameSync(`${tape}.aside`, tape)

@@ -25,42 +25,27 @@ import {
   startHeldSource,
   writeJobFile,
 } from '../support/jobs.ts'
-import {
-  type Ended,
-  MAIN,
-  type Started,
-  someDeals,
-  startProcess,
-  stopProcess,
-  untilListens,
-} from '../support/lab.ts'
+import {type Ended, MAIN, someDeals, startProcess, stopProcess, untilListens} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {readFailure, readJson} from './outcome.ts'
+import {expectRefused, readJson} from './outcome.ts'
 
 type Fields = Record<string, unknown>
 
 let fleet: string
-let started: Started[]
-/** The settings a source needs to read the lab's service. */
-let settings: Record<string, string>
 
 const lab = await useLab({deals: someDeals(3), releasedAt: new Date().toISOString()})
-const {LOANTAPE_DATA_DIR: _own, ...others} = lab.env
-settings = others
+/** The settings a source needs to read the lab's service. */
+const {LOANTAPE_DATA_DIR: _own, ...settings} = lab.env
 
 beforeEach(() => {
   fleet = mkdtempSync(join(tmpdir(), 'loantape-fleet-'))
   mkdirSync(join(fleet, 'sources'))
   writeCommon({})
-  started = []
 })
 
-afterEach(async () => {
-  for (const one of started) one[Symbol.dispose]()
-  await Promise.allSettled(started.map(({ended}) => ended))
-  rmSync(fleet, {recursive: true, force: true})
-})
+// A killed server writes until it is gone.
+afterEach(() => rmSync(fleet, {recursive: true, force: true, maxRetries: 20}))
 
 const dirOf = (name: string) => join(fleet, 'sources', name)
 const writeEnv = (file: string, settings: Record<string, string>) =>
@@ -105,12 +90,6 @@ const settingsFor = ({url}: Pick<TestServer, 'url'>) => ({
   LOANTAPE_RATES_FILE: 'rates.json',
 })
 
-function start(args: readonly string[], env: Record<string, string> = {}, cwd = fleet): Started {
-  const one = startProcess([process.execPath, MAIN, ...args], env, cwd)
-  started.push(one)
-  return one
-}
-
 /** Settings of a source that no test sends a request to. */
 const NOBODY = settingsFor({url: 'http://127.0.0.1:9/v1'})
 
@@ -118,7 +97,7 @@ const NOBODY = settingsFor({url: 'http://127.0.0.1:9/v1'})
 const runHere = (args: readonly string[], dir = fleet): Promise<Ended> =>
   runCommand(args, {PATH: process.env.PATH ?? ''}, {envFile: join(dir, '.env')})
 const serve = (env: Record<string, string> = {}) =>
-  start(['fleet', 'serve'], {LOANTAPE_WEB_PORT: '0', ...env})
+  startProcess([process.execPath, MAIN, 'fleet', 'serve'], {LOANTAPE_WEB_PORT: '0', ...env}, fleet)
 
 const readRuns = (name: string, sql: string) => readState(join(dirOf(name), 'data/state.sqlite'), sql)
 
@@ -148,7 +127,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   using locked = new DatabaseSync(join(dirOf('locked'), 'data/state.sqlite'))
   locked.exec('pragma locking_mode = exclusive; pragma journal_mode = wal; create table held (by text)')
 
-  const server = serve()
+  using server = serve()
   const url = await untilListens(server)
   expect((await readStatus()).sources.wrong).toMatchObject({healthy: false, error: {code: 'CONFIG_INVALID'}})
   writeEnv(join(dirOf('wrong'), '.env'), settings)
@@ -201,7 +180,7 @@ test('a killed fleet loses no slot, and the next one counts the runs that are st
   await using source = await startHeldSource()
   const names = ['killed', 'left', 'waiting']
   for (const name of names) addOnceDue(name, settingsFor(source), READ_RATES)
-  const first = serve()
+  using first = serve()
   await until(() => source.requests.length >= 2)
   expect(names.map((name) => running(name).length)).toEqual([1, 1, 0])
   const [killed, left] = names.map((name) => Number(running(name)[0]?.pid))
@@ -209,7 +188,7 @@ test('a killed fleet loses no slot, and the next one counts the runs that are st
   await once(first.process, 'exit')
   process.kill(killed ?? 0, 'SIGKILL')
 
-  const next = serve()
+  using next = serve()
   await until(() => Number(running('killed')[0]?.pid) !== killed && source.requests.length >= 3)
   expect(running('left')).toEqual([{job: 'once', pid: left}])
   expect(running('waiting')).toEqual([])
@@ -234,7 +213,7 @@ test('a run sees the settings of its own source and the common ones, and no secr
     LOANTAPE_TAPE_DAYS: '7',
     LOANTAPE_CLICKHOUSE_SOURCE: 'x',
   })
-  const server = serve({CLOUD_SECRET: 'secret-of-the-machine', LOANTAPE_API_KEY: 'secret-of-the-machine'})
+  using server = serve({CLOUD_SECRET: 'secret-of-the-machine', LOANTAPE_API_KEY: 'secret-of-the-machine'})
   await until(() => source.requests.length > 0)
   const [run1] = running('one')
   const environ = readFileSync(`/proc/${Number(run1?.pid)}/environ`, 'utf8')
@@ -345,8 +324,7 @@ test('a link leads to no file of another lender', async () => {
     add(name)
     rmSync(join(dirOf(name), link), {force: true})
     symlinkSync(target, join(dirOf(name), link))
-    const inside = await runHere(['status', '--json'], dirOf(name))
-    expect(readFailure(inside), link).toMatchObject({code: 'FLEET_DATA_SHARED', exitCode: 2})
+    await expectRefused(runHere(['status', '--json'], dirOf(name)), 'FLEET_DATA_SHARED')
   }
 })
 
@@ -371,15 +349,14 @@ test('fleet run runs a job now for each source and exits with the worst code', a
   const one = await runHere(['fleet', 'run', 'daily', '--source', 'shares', '--json'])
   expect(readJson(one)).toMatchObject({runs: [{source: 'shares', exit_code: 2}]})
   expect(one.code).toBe(2)
-  const unknown = readFailure(await runHere(['fleet', 'run', 'daily', '--source', 'god', '--json']))
-  expect(unknown).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
-  expect(unknown.message).toContain(`'good'`)
+  const unknown = runHere(['fleet', 'run', 'daily', '--source', 'god', '--json'])
+  await expectRefused(unknown, 'UNKNOWN_NAME', `'good'`)
 })
 
 test('fleet commands refuse --data and a folder that is not a fleet', async () => {
-  const codeOf = async (...args: string[]) => readFailure(await runHere(['fleet', ...args, '--json'])).code
-  expect(await codeOf('status')).toBe('FLEET_NONE')
-  expect(await codeOf('status', '--data', 'x')).toBe('USAGE')
+  const run = (...args: string[]) => runHere(['fleet', ...args, '--json'])
+  await expectRefused(run('status'), 'FLEET_NONE')
+  await expectRefused(run('status', '--data', 'x'), 'USAGE')
   rmSync(join(fleet, '.env'))
-  expect(await codeOf('serve')).toBe('FLEET_NONE')
+  await expectRefused(run('serve'), 'FLEET_NONE')
 })

@@ -6,7 +6,7 @@ import {quote} from '../../src/cli/init.ts'
 import {runCommand} from '../support/command.ts'
 import {someDeals} from '../support/lab.ts'
 import {useFolder, useLab} from '../support/set-up.ts'
-import {readFailure, readJson} from './outcome.ts'
+import {expectRefused, readJson} from './outcome.ts'
 
 const {root} = useFolder().folder
 const lab = await useLab({deals: someDeals(3)})
@@ -41,25 +41,20 @@ test('a laid out folder syncs, exports, backs up and tests as it is, once it has
 })
 
 test('nothing is written over, and a wrong address is refused before anything is written', async () => {
-  expect(readFailure(await layOut('--base-url', 'deals.example.com'))).toMatchObject({code: 'CONFIG_INVALID'})
+  await expectRefused(layOut('--base-url', 'deals.example.com'), 'CONFIG_INVALID')
   expect(existsSync(folder)).toBe(false)
   expect(await layOut()).toMatchObject({code: 0})
   const before = readdirSync(folder, {recursive: true})
-  const again = readFailure(await layOut())
-  expect(again).toMatchObject({code: 'OUT_PLACE', exitCode: 2})
-  expect(again.message).toContain("already has '")
+  await expectRefused(layOut(), 'OUT_PLACE', "already has '")
   expect(readdirSync(folder, {recursive: true})).toEqual(before)
 })
 
 test('an address of two lines, and a file in place of a folder, are refused before anything is written', async () => {
-  const two = await layOut('--base-url', 'https://deals.example.com/v1\nLOANTAPE_WEB_TOKEN=x')
-  expect(readFailure(two)).toMatchObject({code: 'CONFIG_INVALID'})
+  const two = layOut('--base-url', 'https://deals.example.com/v1\nLOANTAPE_WEB_TOKEN=x')
+  await expectRefused(two, 'CONFIG_INVALID')
   mkdirSync(folder)
   writeFileSync(at('sql'), '')
-  expect(readFailure(await layOut())).toMatchObject({
-    code: 'OUT_PLACE',
-    message: expect.stringContaining("'sql'"),
-  })
+  await expectRefused(layOut(), 'OUT_PLACE', "'sql'")
   expect(readdirSync(folder)).toEqual(['sql'])
 })
 

@@ -1,13 +1,12 @@
-import {mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {expect, test} from 'vitest'
-import {FEW_TABLES} from '../support/data.ts'
-import {someDeals, startProcess} from '../support/lab.ts'
+import {FEW_TABLES, readFiles} from '../support/data.ts'
+import {MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 const EXPORT = ['export', 'csv', 'parquet', '--table', 'core.deal', 'mart.portfolio_summary', '--json']
 
@@ -16,17 +15,6 @@ const inbox = join(lab.folder.root, '../inbox')
 const targets = join(lab.folder.root, '../targets.json')
 writeFileSync(targets, JSON.stringify({share: {kind: 'folder', path: inbox}}))
 const env = {...lab.env, LOANTAPE_TARGETS_FILE: targets}
-
-/** Every file below a folder with its content. */
-function readTree(dir: string): Record<string, string> {
-  const files = readdirSync(dir, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
-  return Object.fromEntries(
-    files.map(({parentPath, name}) => {
-      const path = join(parentPath, name)
-      return [path.slice(dir.length + 1), readFileSync(path, 'hex')]
-    }),
-  )
-}
 
 function emptyInbox(): void {
   rmSync(inbox, {recursive: true, force: true})
@@ -38,7 +26,7 @@ test('an export killed at any point leaves no torn file under a final name, and 
   const whole = lab.copyFolder('undisturbed')
   emptyInbox()
   readJson(await lab.run(deliver, {...env, LOANTAPE_DATA_DIR: whole.root}))
-  const expected = {exports: readTree(whole.exports), inbox: readTree(inbox)}
+  const expected = {exports: readFiles(whole.exports), inbox: readFiles(inbox)}
   const isFinal = ([path]: [string, string]) => !path.includes('.writing-') && !path.endsWith('.part')
   for (let nth = 1; ; nth += 21) {
     const folder = lab.copyFolder(`killed-${nth}`)
@@ -52,7 +40,7 @@ test('an export killed at any point leaves no torn file under a final name, and 
       break
     }
     mkdirSync(folder.exports, {recursive: true})
-    const readBoth = () => ({exports: readTree(folder.exports), inbox: readTree(inbox)})
+    const readBoth = () => ({exports: readFiles(folder.exports), inbox: readFiles(inbox)})
     const {exports, inbox: delivered} = readBoth()
     for (const [path, content] of [...Object.entries(exports), ...Object.entries(delivered)].filter(isFinal))
       expect([expected.exports[path], expected.inbox[path]], `${path}, ${nth}`).toContain(content)

@@ -6,7 +6,7 @@ import {writeSqlFolder} from '../build/folder.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, type Ended, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {readFailure, readJson, readStanding} from './outcome.ts'
+import {expectRefused, readJson, readStanding} from './outcome.ts'
 
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
@@ -51,9 +51,9 @@ const broken: [behaviour: string, text: string, code: string, words: RegExp, fil
 test('nothing is released with a model, check or seed that is wrong, and the error names its file and line', async () => {
   for (const [behaviour, text, code, words, file = MODEL] of broken) {
     using own = writeSqlFolder({[file]: text})
-    const failure = readFailure(await runOnDay2('build', lab.folder, {LOANTAPE_SQL_DIR: own.path}))
-    expect(failure, behaviour).toMatchObject({code, exitCode: 3, message: expect.stringMatching(words)})
-    expect(failure.message).toMatch(/`current` still points to the previous release\. .*`loantape build`/)
+    const build = runOnDay2('build', lab.folder, {LOANTAPE_SQL_DIR: own.path})
+    const kept = /`current` still points to the previous release\. .*`loantape build`/
+    await expectRefused(build, code, [words, kept], 3)
     expect(await readStanding(lab.folder), behaviour).toEqual(before)
   }
 })
@@ -83,18 +83,14 @@ test('a selection is built beside the releases and shows its rows and its path',
 
 test('a missing SQL folder is a wrong setting, and removing a failing check lets the next sync release', async () => {
   const folder = lab.copyFolder('repaired')
-  const missing = readFailure(await runOnDay2('sync', folder, {LOANTAPE_SQL_DIR: '/nowhere/sql'}))
-  expect(missing).toMatchObject({code: 'SQL_DIR_MISSING', exitCode: 2})
-  expect(missing.message).toMatch(
-    /'\/nowhere\/sql' in LOANTAPE_SQL_DIR.*what was walked is stored.*`loantape build`/,
-  )
+  const missing = runOnDay2('sync', folder, {LOANTAPE_SQL_DIR: '/nowhere/sql'})
+  const words = /'\/nowhere\/sql' in LOANTAPE_SQL_DIR.*what was walked is stored.*`loantape build`/
+  await expectRefused(missing, 'SQL_DIR_MISSING', words)
   const check = '-- There are no deals.\n-- severity: error\nselect deal_id from core.deal\n'
   using own = writeSqlFolder({'checks/none.sql': check})
   const env = {LOANTAPE_SQL_DIR: own.path}
-  const failure = readFailure(await runOnDay2('sync', folder, env))
-  expect(failure.message).toMatch(
-    /found 13 wrong rows: deal_000001, deal_000002, .*, …\. Nothing was released/,
-  )
+  const found = /found 13 wrong rows: deal_000001, deal_000002, .*, …\. Nothing was released/
+  const failure = await expectRefused(runOnDay2('sync', folder, env), 'CHECK_FAILED', found, 3)
   const ids = Array.from({length: 13}, (_, index) => `deal_${String(index + 1).padStart(6, '0')}`)
   const wrong = {name: 'none', severity: 'error', failures: 13, ids}
   expect(failure.details).toEqual({checks: [wrong]})

@@ -20,26 +20,33 @@ export function readJson({stdout, stderr}: Ended): Record<string, unknown> {
 }
 
 /** How a process started with `--json` reports its failure; stderr has the same words for people. */
-export function readFailure(ended: Ended): {
-  code: string
-  exitCode: number
-  message: string
-  details?: unknown
-} {
+export function readFailure(ended: Ended) {
   const {error} = failureSchema.parse(readJson(ended))
   expect(ended.code).toBe(error.exit_code)
   expect(ended.stderr).toContain(`loantape: ${error.message} [${error.code}]`)
   return {code: error.code, exitCode: error.exit_code, message: error.message, details: error.details}
 }
 
-/** What readers see of a data folder: the current release and its totals. */
-export interface Standing {
-  releaseId: string | undefined
-  summary: unknown
+/**
+ * Expects a command line with `--json` to be refused.
+ *
+ * @param words of its message
+ * @param exitCode 2, usage or settings, by default
+ */
+export async function expectRefused(
+  ended: Ended | Promise<Ended>,
+  code: string,
+  words: string | RegExp | readonly (string | RegExp)[] = [],
+  exitCode = 2,
+) {
+  const failure = readFailure(await ended)
+  expect([failure.code, failure.exitCode], failure.message).toEqual([code, exitCode])
+  for (const said of [words].flat()) expect(failure.message).toMatch(said)
+  return failure
 }
 
-/** Reads the current release, as `query` would. */
-export async function readStanding(folder: DataFolder): Promise<Standing> {
+/** What readers see of a data folder: the current release and its totals. */
+export async function readStanding(folder: DataFolder) {
   await using db = await openRelease(requireRelease(folder))
   const summary = await db.all(z.record(z.string(), z.unknown()), 'from mart.portfolio_summary')
   return {releaseId: findCurrentRelease(folder)?.manifest.release_id, summary}

@@ -7,7 +7,7 @@ import {writeJobFile} from '../support/jobs.ts'
 import {MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {createPostgres} from '../support/postgres.ts'
 import {useLab} from '../support/set-up.ts'
-import {readFailure, readJson} from './outcome.ts'
+import {expectRefused, readJson} from './outcome.ts'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'})
 const server = lab.beside.use(await createPostgres())
@@ -47,10 +47,8 @@ test('an export is delivered to its targets, and again on demand', async () => {
 })
 
 test('a failing target keeps the batch from no other, and the batch on disk is unchanged', async () => {
-  const failure = readFailure(
-    await run(['export', 'csv', '--line-ending', 'crlf', '--deliver', 'gone', 'share']),
-  )
-  expect(failure).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  const sent = run(['export', 'csv', '--line-ending', 'crlf', '--deliver', 'gone', 'share'])
+  await expectRefused(sent, 'TARGET_REFUSED')
   expect(readdirSync(join(inbox, 'csv'))).toContain(readdirSync(join(lab.folder.exports, 'csv')).sort()[0])
 })
 
@@ -60,7 +58,7 @@ test('an unknown target, batch or release is refused', async () => {
     'export --redeliver 2026-01-01-000000000000',
     'publish postgres --release nowhere',
   ])
-    expect(readFailure(await run(args.split(' ')))).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
+    await expectRefused(run(args.split(' ')), 'UNKNOWN_NAME')
 })
 
 test('a job exports files and publishes tables; publishing the same release again changes nothing', async () => {
@@ -81,7 +79,7 @@ test('the database password is never shown', async () => {
   const refused = await run(['publish', 'postgres'], {
     LOANTAPE_POSTGRES_URL: server.urlOf('postgres', 'x', 'hush hush'),
   })
-  expect(readFailure(refused)).toMatchObject({code: 'PUBLISH_AUTH', exitCode: 5})
+  await expectRefused(refused, 'PUBLISH_AUTH', [], 5)
   const shown = await run(['config'])
   for (const {stdout, stderr} of [refused, shown]) expect(stdout + stderr).not.toMatch(/hush|secret%20of/)
 })
@@ -97,10 +95,7 @@ test('a disk that fills up in the middle of a file leaves no batch and says so',
     // No file of the process may exceed 1,024 bytes: further writes fail as on a full disk.
     const command = `ulimit -f 1; exec "$0" "$@"`
     const program = ['bash', '-c', command, process.execPath, MAIN, 'export', profile, '--json']
-    expect(readFailure(await startProcess(program, own).ended)).toMatchObject({
-      code: 'DISK_FULL',
-      exitCode: 1,
-    })
+    await expectRefused(startProcess(program, own).ended, 'DISK_FULL', [], 1)
     const dir = join(folder.exports, profile)
     expect(existsSync(dir) ? readdirSync(dir).filter((name) => !name.endsWith('.json')) : []).toEqual([])
   }

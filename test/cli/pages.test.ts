@@ -4,7 +4,7 @@ import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
 import {someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {readFailure, readJson} from './outcome.ts'
+import {expectRefused, readJson} from './outcome.ts'
 
 const lab = await useLab({tables: 'all', deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
 
@@ -40,9 +40,7 @@ test('a page that cannot be written or has no data is refused, and nothing is wr
       'RELEASE_PARTIAL',
       /has no table 'mart\.portfolio_summary'.* Nothing was written\./,
     ],
-  ] as const) {
-    const failure = readFailure(await lab.run([...args, '--json'], {LOANTAPE_SQL_DIR: own.path}))
-    expect(failure).toMatchObject({code, exitCode: 2, message: expect.stringMatching(words)})
-  }
+  ] as const)
+    await expectRefused(lab.run([...args, '--json'], {LOANTAPE_SQL_DIR: own.path}), code, words)
   expect([nowhere, out].map(existsSync)).toEqual([false, false])
 })

@@ -7,7 +7,7 @@ import {createDealClient} from '../../src/client/index.ts'
 import {API_KEY, startTestService} from '../service/client.ts'
 import {runCommand} from '../support/command.ts'
 import {useFolder, useShared} from '../support/set-up.ts'
-import {readFailure, readJson} from './outcome.ts'
+import {expectRefused, readJson} from './outcome.ts'
 
 const CSV = `external_reference,property_address,loan_amount,property_value,loan_program
 crm-1,"12 Main St, Austin, TX 78701",350000.10,500000,bridge_30yr
@@ -61,8 +61,7 @@ test('an existing file that holds no results is refused and left as it is, and n
   const file = join(folder, 'deals.csv')
   writeFileSync(file, CSV.trimEnd())
   const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}
-  const pushed = await runCommand(['push', 'deals', file, '--result', file, '--json'], env)
-  expect(readFailure(pushed)).toMatchObject({code: 'PUSH_FILE', exitCode: 2})
+  await expectRefused(runCommand(['push', 'deals', file, '--result', file, '--json'], env), 'PUSH_FILE')
   expect(readFileSync(file, 'utf8')).toBe(CSV.trimEnd())
   expect(service.store.count()).toBe(0)
 })
@@ -130,6 +129,5 @@ test('the command reports the outcome, in its exit code, too', async () => {
   const pushed = await runCommand(['push', 'deals', file, '--json'], env)
   expect(readJson(pushed)).toEqual({created: 2, known: 0, invalid: 1, refused: 0, result_file: resultFile})
   expect(pushed.code).toBe(3)
-  const missing = await runCommand(['push', 'deals', join(folder, 'none.csv'), '--json'], env)
-  expect(readFailure(missing)).toMatchObject({code: 'PUSH_FILE', exitCode: 2})
+  await expectRefused(runCommand(['push', 'deals', join(folder, 'none.csv'), '--json'], env), 'PUSH_FILE')
 })

@@ -7,7 +7,7 @@ import {runCommand} from '../support/command.ts'
 import {balancesOf, importBatches} from '../support/importer.ts'
 import type {Ended} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
-import {readFailure, readJson} from './outcome.ts'
+import {expectRefused, readJson} from './outcome.ts'
 
 const DEALS = Array.from({length: 20}, (_, index) => `d${index + 1}`)
 
@@ -55,23 +55,20 @@ function loseJanuary31(): void {
   cpSync(before.folder.warehouse, books.folder.warehouse)
 }
 
-async function expectRefused(args: string, day: string): Promise<void> {
-  const failure = readFailure(await run(args, day))
-  expect(failure).toMatchObject({code: 'JOURNAL_HISTORY', exitCode: 2})
-  expect(failure.message).toContain('`loantape period true-up`')
-}
+const expectNotBooked = (args: string, day: string) =>
+  expectRefused(run(args, day), 'JOURNAL_HISTORY', '`loantape period true-up`')
 
 test('deals booked before a recovery are not booked again after it, and a true-up reconciles both', async () => {
   loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded'))
   const refused = ['export xero --period 2026-02', 'export xero --period 2026-01', 'period close 2026-01']
-  for (const args of refused) await expectRefused(args, '2026-02-02')
+  for (const args of refused) await expectNotBooked(args, '2026-02-02')
   expect((await run('doctor', '2026-02-02')).stdout).toContain('lacks what batch ')
   expect(await say('period true-up', '2026-02-02')).toMatchObject({
     outcome: 'dry_run',
     profiles: [{profile: 'xero', deals: 20, amount: '0.00', differences: [], batch: null}],
   })
-  await expectRefused('export xero --period 2026-02', '2026-02-02')
+  await expectNotBooked('export xero --period 2026-02', '2026-02-02')
   const issued = {outcome: 'issued', profiles: [{batch: null}]}
   expect(await say('period true-up --issue', '2026-02-02')).toMatchObject(issued)
   expect(await say('period true-up', '2026-02-02')).toMatchObject({outcome: 'unchanged'})
@@ -172,7 +169,7 @@ test('a month closed before a recovery but not issued is issued as closed, and t
   expect(await say('period close 2026-01', '2026-02-01')).toMatchObject({outcome: 'closed'})
   loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded', {d1: {loan_amount: 1300.01}}))
-  await expectRefused('export xero --period 2026-01', '2026-02-02')
+  await expectNotBooked('export xero --period 2026-01', '2026-02-02')
   expect((await run('period true-up --issue', '2026-02-02')).code).toBe(0)
   for (const period of ['2026-01', '2026-02']) {
     expect(await say(`export xero --period ${period}`, '2026-02-02')).toHaveProperty('batches')

@@ -14,7 +14,6 @@ import {readJson} from './outcome.ts'
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-let env: Record<string, string>
 const ended: Ended[] = []
 
 /** A gateway before the service that admits whoever brings the key, and fails when told to. */
@@ -39,7 +38,7 @@ lab.beside.defer(() => void gateway.close())
 gateway.listen(0, '127.0.0.1')
 await once(gateway, 'listening')
 const name = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}/v1`
-env = {
+const env = {
   LOANTAPE_BASE_URL: `${name.replace('//', '//SECRET1:SECRET2@')}/?key=SECRET3#SECRET4`,
   LOANTAPE_LOG_LEVEL: 'debug',
 }

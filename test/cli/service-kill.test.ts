@@ -7,23 +7,17 @@ import {expect, test} from 'vitest'
 import {createRandom} from '../../src/service/portfolio.ts'
 import {startReceiver, verifyNotification} from '../service/receiver.ts'
 import {createFolder} from '../support/data.ts'
-import {MAIN, type Started, startProcess} from '../support/lab.ts'
+import {MAIN, startProcess, untilPrinted} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
 const API_KEY = 'sk_test_kill'
 const ROUNDS = 2
 const LARGEST_FILE = 60_000
 
-interface Service extends Disposable {
-  url: string
-  started: Started
-}
-
-async function startAgain(dbPath: string): Promise<Service> {
+async function startAgain(dbPath: string) {
   const options = `--db ${dbPath} --deals 0 --rate 0 --api-key ${API_KEY} --allow-private-webhooks --json`
   const started = startProcess([process.execPath, MAIN, 'service', ...options.split(' ')], {})
-  await until(() => started.printed().stdout.endsWith('\n'))
-  const {url} = JSON.parse(started.printed().stdout) as {url: string}
+  const {url}: {url: string} = await untilPrinted(started)
   return {url, started, [Symbol.dispose]: () => started[Symbol.dispose]()}
 }
 

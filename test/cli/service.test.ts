@@ -1,15 +1,13 @@
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {expect, test} from 'vitest'
-import {createLab} from '../support/lab.ts'
-import {until} from '../support/until.ts'
-import {readFailure, readJson} from './outcome.ts'
+import {createLab, untilPrinted} from '../support/lab.ts'
+import {expectRefused, readJson} from './outcome.ts'
 
 test('the local service prints its address, accepts only its key, and ends on SIGTERM', async () => {
   await using lab = await createLab()
   using service = lab.start(['service', '--deals', '5', '--json'])
-  await until(() => service.printed().stdout.endsWith('\n'))
-  const {url, api_key, ...rest} = JSON.parse(service.printed().stdout)
+  const {url, api_key, ...rest} = await untilPrinted(service)
   expect(rest).toEqual({})
   expect(api_key).toMatch(/^sk_test_/)
 
@@ -23,8 +21,7 @@ test('the local service prints its address, accepts only its key, and ends on SI
   const borrowers = (await (await list(`/${id}/borrowers`, api_key)).json()) as {data: {deal_id: string}[]}
   expect(new Set(borrowers.data.map(({deal_id}) => deal_id))).toEqual(new Set([id]))
 
-  const taken = await lab.run(['service', '--port', new URL(url).port, '--json'])
-  expect(readFailure(taken)).toMatchObject({code: 'SERVICE_LISTEN', exitCode: 2})
+  await expectRefused(lab.run(['service', '--port', new URL(url).port, '--json']), 'SERVICE_LISTEN')
 
   service.process.kill('SIGTERM')
   expect(await service.ended).toMatchObject({code: 0, signal: null})
@@ -34,8 +31,7 @@ test('keys are created, listed and revoked by command, and a running service obe
   await using lab = await createLab()
   const db = join(lab.folder.root, '..', 'service.db')
   using service = lab.start(['service', '--deals', '3', '--no-links', '--db', db, '--json'])
-  await until(() => service.printed().stdout.endsWith('\n'))
-  const {url} = JSON.parse(service.printed().stdout)
+  const {url} = await untilPrinted(service)
   const statusOf = async (key: unknown): Promise<number> =>
     (await fetch(`${url}/deals`, {headers: {authorization: `Bearer ${key}`}})).status
 
@@ -55,5 +51,5 @@ test('keys are created, listed and revoked by command, and a running service obe
   const revoke = ['service', 'keys', 'revoke', String(made.id), '--db', db, '--json']
   expect(readJson(await lab.run(revoke))).toEqual({id: made.id, revoked: true})
   expect(await statusOf(made.api_key)).toBe(401)
-  expect(readFailure(await lab.run(revoke))).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
+  await expectRefused(lab.run(revoke), 'UNKNOWN_NAME')
 })

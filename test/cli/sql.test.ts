@@ -4,7 +4,7 @@ import {FEW_TABLES} from '../support/data.ts'
 import {MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {readFailure} from './outcome.ts'
+import {expectRefused} from './outcome.ts'
 
 const [CTRL_C, CTRL_D, TAB, UP] = ['\x03', '\x04', '\t', '\x1b[A']
 
@@ -56,10 +56,5 @@ test('statements span several lines and are completed, corrected, cleared and re
 })
 
 test('off a terminal it points to `query`', async () => {
-  const ended = await lab.start(['sql', '--json']).ended
-  expect(readFailure(ended)).toMatchObject({
-    code: 'USAGE',
-    exitCode: 2,
-    message: expect.stringContaining('`loantape query -`'),
-  })
+  await expectRefused(lab.start(['sql', '--json']).ended, 'USAGE', '`loantape query -`')
 })

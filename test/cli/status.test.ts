@@ -1,17 +1,15 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {createLab, someDeals} from '../support/lab.ts'
 import {changeLists} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-async function openLab(deals: number, tables: string): Promise<Lab> {
-  const lab = await createLab({tables: `+core.deal +${tables}`, deals: someDeals(deals)})
-  return lab
-}
+const openLab = (deals: number, tables: string) =>
+  createLab({tables: `+core.deal +${tables}`, deals: someDeals(deals)})
 
 const drift = [
   {kind: 'new_field', path: 'borrower.name', value: null, records: 19},

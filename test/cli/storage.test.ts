@@ -4,7 +4,7 @@ import {expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {type Ended, MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {readFailure, readJson, readStanding} from './outcome.ts'
+import {expectRefused, readFailure, readJson, readStanding} from './outcome.ts'
 
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
@@ -40,9 +40,8 @@ test.each([
   ['the checkpoint does not fit', 1600, 'DISK_FULL'],
 ])('a disk on which %s ends the run, and the next completes it', async (_, kib, code) => {
   const folder = lab.copyFolder(`disk-${kib}`)
-  const failure = readFailure(await syncOnSmallDisk(folder, kib))
-  expect(failure).toMatchObject({code, exitCode: 1})
-  expect(failure.message).toMatch(/disk .*is intact, and so is the current release\. .*run again/)
+  const words = /disk .*is intact, and so is the current release\. .*run again/
+  await expectRefused(syncOnSmallDisk(folder, kib), code, words, 1)
   expect(await readStanding(folder)).toEqual(before)
   const next = readJson(await lab.run(['sync', '--accept', 'growth', '--json'], environmentOf(folder)))
   expect(next).toMatchObject({outcome: 'released', walk: {records: 1200, distinct: 1200}})
@@ -55,10 +54,11 @@ test('a data folder that cannot be written is refused', async () => {
   chmodSync(parent, 0o444)
   const folders = [parent, join(parent, 'data'), '/proc/loantape']
   for (const folder of folders) {
-    const failure = readFailure(await lab.run(['sync', '--json', '--data', folder]))
-    expect(failure).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
-    expect(failure.message).toContain(`Data folder '${folder}' cannot be written`)
-    expect(failure.message).toMatch(/Nothing was started; .* --data or LOANTAPE_DATA_DIR/)
+    const words = [
+      `Data folder '${folder}' cannot be written`,
+      /Nothing was started; .* --data or LOANTAPE_DATA_DIR/,
+    ]
+    await expectRefused(lab.run(['sync', '--json', '--data', folder]), 'NOT_WRITABLE', words)
   }
 })
 
@@ -83,12 +83,11 @@ test('a read-only warehouse is reported as such, and nobody is told to rebuild i
   // File modes bind root only without these capabilities; the checkout may be in a folder that is root's alone.
   const drop = process.getuid?.() === 0 ? ['setpriv', '--bounding-set=-dac_override,-dac_read_search'] : []
   const command = [...drop, process.execPath, MAIN, 'sync', '--json']
-  const failure = readFailure(await startProcess(command, environmentOf(folder)).ended)
-  expect(failure).toMatchObject({code: 'WAREHOUSE_NOT_WRITABLE', exitCode: 2})
-  expect(failure.message).toMatch(
-    /warehouse\.duckdb' may not be written.*Nothing was started.*as the user that the data folder belongs to/,
-  )
-  expect(failure.message).not.toContain('rebuild')
+  const words =
+    /warehouse\.duckdb' may not be written.*Nothing was started.*as the user that the data folder belongs to/
+  const {ended} = startProcess(command, environmentOf(folder))
+  const {message} = await expectRefused(ended, 'WAREHOUSE_NOT_WRITABLE', words)
+  expect(message).not.toContain('rebuild')
 })
 
 test('a folder in place of a tape is reported as such', async () => {
@@ -100,7 +99,5 @@ test('a folder in place of a tape is reported as such', async () => {
   mkdirSync(join(folder.tapes, tape))
   const env = environmentOf(folder)
   expect((await lab.run(['verify'], env)).stdout).toContain('it is not a file')
-  const {code, message} = readFailure(await lab.run(['rebuild', '--json'], env))
-  expect(code).toBe('STORES_DISAGREE')
-  expect(message).toMatch(/is not there.*from a backup/)
+  await expectRefused(lab.run(['rebuild', '--json'], env), 'STORES_DISAGREE', /is not there.*from a backup/)
 })

@@ -141,7 +141,7 @@ test('the pods run existing commands, the cron job when its job is due, with the
     schedule: job.schedule,
     timeZone: job.timeZone,
     startingDeadlineSeconds: job.graceMinutes * 60,
-    jobTemplate: {spec: {activeDeadlineSeconds: job.timeoutMinutes! * 60}},
+    jobTemplate: {spec: {activeDeadlineSeconds: job.timeoutMinutes * 60}},
   })
 })
 

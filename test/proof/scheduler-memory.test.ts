@@ -2,11 +2,11 @@ import {setFlagsFromString} from 'node:v8'
 import {runInNewContext} from 'node:vm'
 import {expect, test} from 'vitest'
 import {realClock} from '../../src/core/clock.ts'
-import type {Job} from '../../src/schedule/job.ts'
 import {endRun} from '../../src/schedule/job-runs.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {createWorldAt} from '../support/data.ts'
+import {aJob} from '../support/jobs.ts'
 
 const MINUTE = 60_000
 const MB = 1024 * 1024
@@ -19,8 +19,7 @@ test('the scheduler holds no more memory after 2,500 runs than after 500', async
   const clock = {now: () => now}
   const world = {...createWorldAt(start), clock, realClock: {...realClock, ...clock}}
   using stateDb = openStateDb(':memory:')
-  const timing = {schedule: '* * * * *', timeZone: 'America/New_York', graceMinutes: 5} as const
-  const job: Job = {name: 'each-minute', ...timing, catchUp: 'latest', steps: [{do: 'build'}]}
+  const job = aJob({schedule: '* * * * *', graceMinutes: 5})
   let runs = 0
   const startRun: Parameters<typeof createScheduler>[0]['startRun'] = async (run) => {
     runs += 1

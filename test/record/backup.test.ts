@@ -16,9 +16,9 @@ import {fileURLToPath} from 'node:url'
 import {beforeEach, expect, test} from 'vitest'
 import {backUp, backUpDated, listFiles, restoreBackup} from '../../src/record/backup.ts'
 import {verifyAll} from '../../src/record/verify.ts'
-import type {Job} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {FEW_TABLES, readFiles} from '../support/data.ts'
+import {aJob} from '../support/jobs.ts'
 import {failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 
@@ -248,14 +248,7 @@ function worldAfter(minutes: number) {
 test('a job backs up, keeps the given number, and touches nothing else there', async () => {
   const to = join(dir, '..')
   mkdirSync(join(to, 'loantape-20200101T000000Z'), {recursive: true})
-  const job: Job = {
-    name: 'saving',
-    schedule: '0 4 * * *',
-    timeZone: 'UTC',
-    catchUp: 'latest',
-    graceMinutes: 60,
-    steps: [{do: 'backup', to, kept: 2}],
-  }
+  const job = aJob({steps: [{do: 'backup', to, kept: 2}]})
   const {steps} = await runJob(lab.config, {job}, worldAfter(0))
   expect(steps).toMatchObject([{do: 'backup', result: {outcome: 'backed_up', removed: []}}])
   await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))

@@ -1,17 +1,10 @@
 import {expect, test} from 'vitest'
-import type {Job} from '../../src/schedule/job.ts'
 import {decideRetry} from '../../src/schedule/scheduler.ts'
+import {aJob} from '../support/jobs.ts'
 
 const MINUTE = 60_000
 const SLOT = Date.parse('2026-06-01T06:30:00Z')
-const job: Job = {
-  name: 'nightly',
-  schedule: '30 2 * * *',
-  timeZone: 'America/New_York',
-  catchUp: 'latest',
-  graceMinutes: 90,
-  steps: [{do: 'sync'}],
-}
+const job = aJob({graceMinutes: 90})
 const runOf = (attempt: number) => ({slot: new Date(SLOT).toISOString(), attempt})
 const minutesUntilRetry = (exitCode: number, attempt: number, minutesLate: number): number | null => {
   const now = SLOT + minutesLate * MINUTE

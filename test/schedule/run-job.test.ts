@@ -3,10 +3,11 @@ import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {initAccounting} from '../../src/accounting/mapping.ts'
 import {reopenPeriod} from '../../src/books/close-period.ts'
-import {isEnabled, type Job, requireJob, type Step} from '../../src/schedule/job.ts'
+import {requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob, runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {BOOK_TABLES, setAccounts} from '../support/books.ts'
+import {aJob} from '../support/jobs.ts'
 import {failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
@@ -20,20 +21,13 @@ await lab.sync('2026-06-02T23:00:00Z')
 await initAccounting(lab.config)
 setAccounts(lab.folder)
 
-const aJob = (...steps: Step[]): Job => ({
-  name: 'month-end',
-  schedule: '0 7 1-10 * *',
-  timeZone: 'America/New_York',
-  catchUp: 'each',
-  graceMinutes: 10_080,
-  steps,
-})
+const monthEnd = (...steps: Step[]) => aJob({name: 'month-end', steps})
 
 const close: Step = {do: 'close_period', businessDay: 3, holidays: 'us-federal'}
 const exportCsv: Step = {do: 'export', profiles: ['csv'], tables: ['core.deal'], period: 'previous'}
 
 const runAt = (slot: string, now: string, ...steps: Step[]) =>
-  runJob(lab.config, {job: aJob(...steps), slot: Date.parse(slot)}, lab.createWorld(now))
+  runJob(lab.config, {job: monthEnd(...steps), slot: Date.parse(slot)}, lab.createWorld(now))
 
 test('a job that closes a month ends successfully before its business day, its later steps and the first walk', async () => {
   expect(await runAt('2026-06-02T11:00:00Z', '2026-06-03T12:00:00Z', close, exportCsv)).toEqual({
@@ -89,7 +83,7 @@ test('a separate step delivers what this run has written', async () => {
 
 test('the shipped month-end job writes journal, register and roll-forward of the previous month', async () => {
   const job = requireJob(lab.config, 'month-end')
-  expect(isEnabled(job)).toBe(false)
+  expect(job.enabled).toBe(false)
   const slot = Date.parse('2026-06-03T11:00:00Z')
   const result = await runJob(lab.config, {job, slot}, lab.createWorld('2026-06-05T12:00:00Z'))
   expect(result.outcome).toBe('done')
@@ -98,7 +92,7 @@ test('the shipped month-end job writes journal, register and roll-forward of the
 })
 
 test('a manually requested run is recorded, with its error message', async () => {
-  const job = {...aJob({do: 'publish', to: 'postgres'}), name: 'to-postgres'}
+  const job = aJob({name: 'to-postgres', steps: [{do: 'publish', to: 'postgres'}]})
   await failureOf(performJob(lab.config, {job}, lab.createWorld()))
   using stateDb = openStateDb(lab.folder.stateDb)
   const row = stateDb.db.prepare(`select * from job_run where job = 'to-postgres'`).get()
@@ -107,7 +101,7 @@ test('a manually requested run is recorded, with its error message', async () =>
 
 test('a claim given to another process is not executed', async () => {
   const failure = await failureOf(
-    performJob(lab.config, {job: aJob(close), claim: {jobRunId: 999, attempt: 1}}, lab.createWorld()),
+    performJob(lab.config, {job: monthEnd(close), claim: {jobRunId: 999, attempt: 1}}, lab.createWorld()),
   )
   expect(failure).toMatchObject({code: 'RUN_TAKEN', exitCode: 2})
 })

@@ -13,7 +13,7 @@ import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {createWorldAt} from '../support/data.ts'
-import {listJobRuns} from '../support/jobs.ts'
+import {aJob, listJobRuns} from '../support/jobs.ts'
 import {useFolder} from '../support/set-up.ts'
 
 const MINUTE = 60_000
@@ -40,37 +40,16 @@ const world = (): World => ({
   realClock: {now: () => now, sleep: () => Promise.resolve()},
 })
 
-function aJob(fields: Partial<Job> = {}): Job {
-  return {
-    name: 'nightly',
-    schedule: '30 2 * * *',
-    timeZone: 'America/New_York',
-    catchUp: 'latest',
-    graceMinutes: 360,
-    steps: [{do: 'build'}],
-    ...fields,
-  }
-}
-
-interface Bench extends ReturnType<typeof createScheduler> {
-  stateDb: StateDb
-  started: string[]
-  /** Sets the clock, `06-01T06:30`, and looks. */
-  tickAt(time: string): void
-  /** Ends the current run. */
-  end(end?: Partial<Parameters<typeof endRun>[2]>): Promise<void>
-  /** Ends its process without a word. */
-  crash(end: ProcessEnd): Promise<void>
-}
-
 function openStateAt(name: string): StateDb {
   const stateDb = openStateDb(name === ':memory:' ? name : join(root, name))
   stateDbs.push(stateDb)
   return stateDb
 }
 
+type Bench = ReturnType<typeof aScheduler>
+
 /** A scheduler as in one process; runs end when the test says so. */
-function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes: Partial<World> = {}): Bench {
+function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes: Partial<World> = {}) {
   const started: string[] = []
   let finish: (end: ProcessEnd) => void = () => undefined
   let running: JobRun | undefined
@@ -96,12 +75,15 @@ function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes:
     ...scheduler,
     stateDb,
     started,
-    tickAt(time) {
+    /** Sets the clock, `06-01T06:30`, and looks. */
+    tickAt(time: string) {
       now = Date.parse(`2026-${time}Z`)
       scheduler.tick()
     },
+    /** Ends the process of the current run without a word. */
     crash,
-    async end(end) {
+    /** Ends the current run. */
+    async end(end?: Partial<Parameters<typeof endRun>[2]>) {
       if (running) endRun(stateDb, running, {exitCode: 0, ...end}, now)
       await crash({code: 0, signal: null})
     },

@@ -1,12 +1,12 @@
 import {join} from 'node:path'
 import {setImmediate as turn} from 'node:timers/promises'
 import {expect, test} from 'vitest'
-import type {Job} from '../../src/schedule/job.ts'
 import {adoptRun, claimRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {createSupervisor} from '../../src/schedule/supervisor.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 import {acquireLock} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {aJob} from '../support/jobs.ts'
 import {createLab} from '../support/lab.ts'
 
 test('a run that waits minutes for its source yields its place to others, and retakes it once it progresses', async () => {
@@ -18,15 +18,13 @@ test('a run that waits minutes for its source yields its place to others, and re
   const supervisor = createSupervisor(
     {
       list: () => ['one'],
-      read: async () => ({config: lab.config, folder: lab.folder, jobs: []}),
+      read: () => ({config: lab.config, folder: lab.folder, jobs: []}),
       runs: 1,
     },
     world,
   )
-  await supervisor.begin()
   const [source] = supervisor.served()
   if (!source) throw new Error('no source is served')
-  await source.looked()
   expect(source.countRuns()).toEqual({running: 0, waiting: 0})
 
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'queued', reason: null}, now)
@@ -49,14 +47,7 @@ test('a run that waits minutes for its source yields its place to others, and re
 
 test('never more runs than allowed are active, and a source with many jobs does not starve others', async () => {
   await using lab = await createLab()
-  const each = (name: string): Job => ({
-    name,
-    schedule: '* * * * * *',
-    timeZone: 'UTC',
-    catchUp: 'latest',
-    graceMinutes: 60,
-    steps: [{do: 'ingest_rates'}],
-  })
+  const each = (name: string) => aJob({name, schedule: '* * * * * *', graceMinutes: 60})
   const jobs = {busy: ['one', 'two', 'three'].map(each), a: [each('each')], b: [each('each')]}
   const runs: Record<string, number> = {busy: 0, a: 0, b: 0}
   let now = Date.parse('2026-06-01T00:00:00Z')
@@ -72,7 +63,7 @@ test('never more runs than allowed are active, and a source with many jobs does 
   const supervisor = createSupervisor(
     {
       list: () => Object.keys(jobs),
-      read: async (name) => ({
+      read: (name) => ({
         config: {...lab.config, dataDir: rootOf(name)},
         folder: dataFolderAt(rootOf(name)),
         jobs: jobs[name as keyof typeof jobs],
@@ -95,7 +86,6 @@ test('never more runs than allowed are active, and a source with many jobs does 
     },
     world,
   )
-  await supervisor.begin()
   await supervisor.run()
   expect(most).toBe(2)
   expect(runs.busy).toBeGreaterThan(10)

@@ -12,8 +12,6 @@ const HOUR = 3_600_000
 
 let now: number
 let stateDb: StateDb
-let posts: string[]
-let mails: string[]
 let config: Config
 
 const world = () => ({
@@ -25,7 +23,7 @@ const world = () => ({
 const watched = (jobs = ['nightly']) => ({config, release: undefined, jobs: jobs.map((name) => ({name}))})
 
 const inbox = await useShared(startInbox())
-;({posts, mails} = inbox)
+const {posts, mails} = inbox
 beforeEach(() => {
   now = Date.parse('2026-06-01T06:00:00Z')
   stateDb = openStateDb(':memory:')

@@ -1,6 +1,7 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
+import type {Job} from '../../src/schedule/job.ts'
 import {type JobRun, jobRunRow} from '../../src/schedule/job-runs.ts'
 import {storeWatch} from '../../src/schedule/scheduler.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
@@ -28,6 +29,19 @@ export const listJobRuns = (stateDb: StateDb, limit: number): JobRun[] =>
     'select * from job_run order by coalesce(ended_at, started_at, slot) desc, job_run_id desc limit ?',
     [limit],
   )
+
+/** A nightly job that builds. */
+export const aJob = (fields: Partial<Job> = {}): Job => ({
+  name: 'nightly',
+  schedule: '30 2 * * *',
+  timeZone: 'America/New_York',
+  catchUp: 'latest',
+  graceMinutes: 360,
+  timeoutMinutes: 240,
+  enabled: true,
+  steps: [{do: 'build'}],
+  ...fields,
+})
 
 /** A step that waits for a held source, and builds nothing. */
 export const READ_RATES = {steps: [{do: 'ingest_rates'}]}

@@ -225,6 +225,10 @@ export function runProgram(
 export const untilListens = ({printed}: Started): Promise<string> =>
   until(() => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(printed().stderr)?.[1])
 
+/** The JSON object that a started service prints. */
+export const untilPrinted = async ({printed}: Started) =>
+  JSON.parse(await until(() => printed().stdout.endsWith('\n') && printed().stdout))
+
 /** Asks a process to stop. @returns its exit code */
 export async function stopProcess({process, ended}: Started): Promise<number | null> {
   process.kill('SIGTERM')
