@@ -1,32 +1,19 @@
 import {hash, randomUUID} from 'node:crypto'
-import {accessSync, constants, createReadStream, existsSync, mkdirSync} from 'node:fs'
+import {accessSync, constants, createReadStream, existsSync, mkdirSync, statSync} from 'node:fs'
 import {copyFile, rm} from 'node:fs/promises'
 import {connect} from 'node:net'
 import {dirname, join, posix} from 'node:path'
 import type SftpClient from 'ssh2-sftp-client'
 import {z} from 'zod'
 import {sleepUntilStopped} from '../core/clock.ts'
-import {codeOf, explainError, LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
+import {codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {parseRetryAfter} from '../core/retry-after.ts'
 import type {World} from '../core/types.ts'
-import {findFileFault, moveIntoPlace, shareWithFolder} from '../store/files.ts'
+import {digestFileNow, moveIntoPlace, shareWithFolder} from '../store/files.ts'
 import {acquireLock} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
+import {type BatchedFile, examineBatch, type NamedBatch} from './batch.ts'
 import {addressOfBucket, type NamedTarget, placeOf, readSecret, type Target} from './delivery-target.ts'
-
-/** A file of a batch; `/` is between the parts of its name. */
-type BatchedFile = {name: string; bytes: number; sha256: string}
-
-/** A finished batch on disk. */
-export interface DeliverableBatch {
-  profile: string
-  batch_id: string
-  dir: string
-  /** The files that the manifest names, then the manifest itself. */
-  files: BatchedFile[]
-  /** What to do when its files are missing or damaged. */
-  repair: string
-}
 
 /** Where and how a batch is delivered. */
 export interface DeliveryRequest extends NamedTarget {
@@ -62,26 +49,22 @@ const WHERE = 'place = ? and profile = ? and batch_id = ?'
  */
 export async function deliverBatch(
   stateDb: StateDb,
-  batch: DeliverableBatch,
+  {profile, batch_id, dir}: NamedBatch,
   {name: target, isAgain = false, ...how}: DeliveryRequest,
   world: World,
 ): Promise<DeliveryResult> {
-  const {profile, batch_id, dir, files} = batch
-  const delivery = {target, place: placeOf(how.target), profile, batch_id}
-  const {place} = delivery
-  await requireUndamaged(batch)
+  const place = placeOf(how.target)
+  const delivery = {target, place, profile, batch_id}
+  const files = listWholeFiles(dir)
   // Two processes that write the same `.part` could rename it before it is whole.
   const lock = `delivery of ${profile}/${batch_id} to ${place}`
   using _lock = acquireLock(stateDb, {runId: randomUUID(), command: 'export', name: lock}, world)
   // If this delivery does not end, the next one sends them.
   if (isAgain) stateDb.run(`update delivered_file set sha256 = '' where ${WHERE}`, [place, profile, batch_id])
   const listMissing = () => {
-    const row = z.object({name: z.string(), sha256: z.string()})
-    const sql = `select name, sha256 from delivered_file where ${WHERE}`
-    const there = stateDb.all(row, sql, [place, profile, batch_id])
-    return files.filter(
-      (file) => !there.some(({name, sha256}) => name === file.name && sha256 === file.sha256),
-    )
+    const sql = `select name || ' ' || sha256 from delivered_file where ${WHERE}`
+    const there = stateDb.column(z.string(), sql, [place, profile, batch_id])
+    return files.filter(({name, sha256}) => !there.includes(`${name} ${sha256}`))
   }
   const sent = listMissing().length
   if (sent === 0) return {...delivery, outcome: 'unchanged', sent}
@@ -99,26 +82,21 @@ export async function deliverBatch(
       const failure = explainError(error)
       const pause = pauseAfter(failure, attempt, world)
       if (pause === undefined) throw failure
-      world.log.warn(
-        {code: failure.code, attempt, retry_in_ms: pause},
-        'delivery failed; it will be tried again',
-      )
+      const {code} = failure
+      world.log.warn({code, attempt, retry_in_ms: pause}, 'delivery failed; it will be tried again')
       await sleepUntilStopped(world.realClock, pause, world.signal)
       if (world.signal.aborted) throw stopped(world.signal)
     }
   }
 }
 
-/** Compares each file with the manifest. */
-async function requireUndamaged({dir, files, batch_id, repair}: DeliverableBatch): Promise<void> {
-  for (const file of files) {
-    const fault = await findFileFault(join(dir, file.name), file.sha256)
-    if (fault === undefined) continue
-    throw newError('BATCH_DAMAGED', `File '${file.name}' of batch '${batch_id}' ${fault}.`, {
-      kept: 'Nothing was sent.',
-      next: repair,
-    })
-  }
+/** The files of a batch, the manifest last, if they are what it says. */
+function listWholeFiles(dir: string): BatchedFile[] {
+  const {files, faults} = examineBatch(dir)
+  const path = join(dir, 'manifest.json')
+  if (faults[0])
+    throw newError('BATCH_DAMAGED', faults[0].problem, {kept: 'Nothing was sent.', next: faults[0].next})
+  return [...files, {name: 'manifest.json', bytes: statSync(path).size, sha256: digestFileNow(path)}]
 }
 
 /** The wait before the next attempt, at least what the target asked for; undefined if there is no next attempt. */
@@ -161,7 +139,7 @@ const UNFINISHED = {
 }
 
 /** A failure that may soon pass. */
-class TargetFailure extends RetryableError {
+class TargetFailure extends LoantapeError {
   /** The pause that the target asked for, ms. */
   readonly retryAfterMs: number
 
@@ -170,20 +148,18 @@ class TargetFailure extends RetryableError {
     what: string,
     {cause, retryAfterMs = 0}: {cause?: unknown; retryAfterMs?: number},
   ) {
-    super({code: 'TARGET_FAILED', problem: `Target ${where}: ${what}.`, ...UNFINISHED, cause})
+    super({code: 'TARGET_FAILED', problem: `Target ${where}: ${what}.`, ...UNFINISHED, cause}, 'deferred')
     this.retryAfterMs = retryAfterMs
   }
 }
 
 /** The target will not take this. */
-function refused(where: string, what: string, cause?: unknown): LoantapeError {
-  return newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause})
-}
+const refused = (where: string, what: string, cause?: unknown): LoantapeError =>
+  newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause})
 
 /** The target does not accept our credentials. */
-function unauthorised(where: string, what: string, cause?: unknown): LoantapeError {
-  return newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause})
-}
+const unauthorised = (where: string, what: string, cause?: unknown): LoantapeError =>
+  newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause})
 
 /** Connects to a target for the files of a batch, which go into this folder below the target's path. */
 async function openCarrier(

@@ -11,7 +11,7 @@ import {
 import {join} from 'node:path'
 import {afterEach, expect, test} from 'vitest'
 import {beginBatch} from '../../src/export/batch.ts'
-import {writeBatch} from '../../src/export/table-files.ts'
+import {type BatchRequest, requireProfile, writeBatch} from '../../src/export/table-files.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {createFolder, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -24,7 +24,7 @@ const release = await publishTables(folder)
 
 afterEach(() => rmSync(folder.exports, {recursive: true, force: true}))
 
-const write = (profile = 'csv', tables?: string[], from = release) =>
+const write = (profile: BatchRequest['profile'] = 'csv', tables?: string[], from = release) =>
   writeBatch(folder, from, {profile, ...(tables && {tables})})
 
 test('a batch holds every published table, and its manifest names the source and the content of every file', async () => {
@@ -129,7 +129,7 @@ test('an export folder that cannot be written is refused by name', async () => {
 })
 
 test('an unknown profile or table is refused with the known ones, and nothing is written', async () => {
-  const {message} = await failureOf(write('pdf'))
+  const {message} = await failureOf((async () => requireProfile('pdf'))())
   expect(message).toContain(`Profile 'pdf' on the command line: expected one of csv, parquet, xlsx`)
   const refusal = await failureOf(write('csv', ['core.deal', 'seed.status']))
   expect(refusal).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
