@@ -36,6 +36,14 @@ export interface BatchResult {
   terms?: readonly TiedTerm[]
 }
 
+/** The media types of files, by the ends of their names. */
+export const CONTENT_TYPES: ReadonlyMap<string, string> = new Map([
+  ['.csv', 'text/csv; charset=utf-8'],
+  ['.xlsx', 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet'],
+  ['.json', 'application/json'],
+  ['.parquet', 'application/vnd.apache.parquet'],
+])
+
 /** Which batch, and its folder. */
 export type NamedBatch = Pick<BatchResult, 'profile' | 'batch_id' | 'dir'>
 
@@ -146,18 +154,8 @@ export function formatManifest(release: ReleaseManifest, batch: BatchContent): s
   const {generator, release_id, as_of, known_at, history_id, went_on, currency, time_zone, source} = release
   const {files, supersedes = [], bridge, neutralised, ...named} = batch
   const known = {release_id, as_of, known_at, history_id, went_on, currency, time_zone}
-  const manifest = {
-    schema_version: 1,
-    generator,
-    ...named,
-    ...known,
-    files,
-    source,
-    supersedes,
-    bridge,
-    neutralised,
-  }
-  return `${JSON.stringify(manifest, null, 2)}\n`
+  const content = {...known, files, source, supersedes, bridge, neutralised}
+  return `${JSON.stringify({schema_version: 1, generator, ...named, ...content}, null, 2)}\n`
 }
 
 /** A file of a batch; `/` is between the parts of its name. */

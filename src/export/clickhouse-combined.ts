@@ -10,7 +10,7 @@ import {openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile} from '../store/files.ts'
 import {type Release, type ReleaseModel, readReleaseModels} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
-import {createDatabases, describeFields, fieldsOf, type Session, typeOf} from './clickhouse-layout.ts'
+import {createDatabases, describeFields, fieldsOf, type Session, sourceField} from './clickhouse-layout.ts'
 import {literal, MADE, NotRewritten, quote, STATE, toClickhouseSql} from './clickhouse-sql.ts'
 import {describeTable, quoteTable, readTotals, type TargetTable} from './target.ts'
 
@@ -155,8 +155,9 @@ export async function createCombined(
       const computed = view(overAll(model.name), computeOverAll(model))
       if (!model.is_published) return computed
       const shown = `${SHOWN}.${quote(shownName(model.name))}`
-      const fields = fieldsOf(model.columns, model.name, `the lender; ${ALL}: all lenders together`)
-      return [computed, view(shown, showModel(model), model.description, ` (${describeFields(fields)})`)]
+      const source = sourceField(`the lender; ${ALL}: all lenders together`)
+      const fields = describeFields([source, ...fieldsOf(model.columns, model.name)])
+      return [computed, view(shown, showModel(model), model.description, ` (${fields})`)]
     }),
   ]
   const version = (digest: string) => view(VERSION, 'select 1 as nothing', digest)
@@ -185,8 +186,8 @@ function selectAll({schema, name, columns}: TargetTable): string {
 
 /** The rows of a model over all lenders. */
 function computeOverAll({name, sql, columns, is_published}: ReleaseModel): string {
-  const cells = columns.map(
-    (column) => `cast(${quote(column.name)} as ${typeOf(column, name)}) as ${quote(column.name)}`,
+  const cells = fieldsOf(columns, name).map(
+    (field) => `cast(${quote(field.name)} as ${field.type}) as ${quote(field.name)}`,
   )
   return `select ${is_published ? cells.join(', ') : '*'} from (\n${sql}\n) ${SETTINGS}`
 }

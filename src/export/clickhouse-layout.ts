@@ -2,7 +2,6 @@ import {createReadStream} from 'node:fs'
 import {createClient} from '@clickhouse/client'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
-import type {TableColumn} from '../store/sql.ts'
 import {literal, quote} from './clickhouse-sql.ts'
 import {explainTarget, type TargetErrors, type TargetTable, typeAt} from './target.ts'
 
@@ -105,10 +104,6 @@ const TYPES = {
   TIMESTAMP: "DateTime64(6, 'UTC')",
 }
 
-/** The ClickHouse type of a column. @throws ConfigError `CLICKHOUSE_TYPE` */
-export const typeOf = (column: TableColumn, table: string): string =>
-  `Nullable(${typeAt(TYPES, column, table, 'CLICKHOUSE_TYPE')})`
-
 /** A column as ClickHouse lists it; a table itself has an empty name. */
 export interface Field {
   name: string
@@ -116,21 +111,16 @@ export interface Field {
   comment: string
 }
 
-/** The columns of a table that say which lender a row is of, and what the release says. */
-export function fieldsOf(
-  columns: TargetTable['columns'],
-  table: string,
-  aboutSource = 'the lender',
-): Field[] {
-  return [
-    {name: 'source', type: 'String', comment: aboutSource},
-    ...columns.map((column) => ({
-      name: column.name,
-      type: typeOf(column, table),
-      comment: column.meaning,
-    })),
-  ]
-}
+/** The first column of every table that is shown. */
+export const sourceField = (comment = 'the lender'): Field => ({name: 'source', type: 'String', comment})
+
+/** The columns of a table of a release. @throws ConfigError `CLICKHOUSE_TYPE` */
+export const fieldsOf = (columns: TargetTable['columns'], table: string): Field[] =>
+  columns.map((column) => ({
+    name: column.name,
+    type: `Nullable(${typeAt(TYPES, column, table, 'CLICKHOUSE_TYPE')})`,
+    comment: column.meaning,
+  }))
 
 /** Columns as a statement that creates a table or view names them. */
 export const describeFields = (fields: readonly Field[]): string =>

@@ -13,7 +13,7 @@ import {
   fieldsOf,
   openSession,
   type Session,
-  typeOf,
+  sourceField,
 } from './clickhouse-layout.ts'
 import {literal, quote, STATE, VISIBLE} from './clickhouse-sql.ts'
 import {
@@ -30,8 +30,8 @@ import {
 export interface ClickhouseRequest extends ClickhouseServer {
   /** The lender: lower-case letters, digits and `_`. */
   source: string
-  /** Releases of the source that are kept, including the visible one. */
-  releasesKept: number
+  /** Releases of the source that are kept, including the visible one; 3 by default, as somebody may still read the previous one. */
+  releasesKept?: number
   /** How long a lease holds without renewal; half a minute by default. */
   leaseMs?: number
 }
@@ -55,6 +55,7 @@ export async function openClickhouse(
 ): Promise<ReleaseTarget> {
   const session = openSession(request, world.signal)
   const source = literal(request.source)
+  const kept = `where source = ${source} order by number desc limit ${request.releasesKept ?? 3}`
   let lease: Lease | undefined
   let release: Release | undefined
   let tables: readonly TargetTable[] = []
@@ -71,13 +72,13 @@ export async function openClickhouse(
     async prepare() {
       await createState(session)
       lease = await takeLease(session, request, world)
-      const kept = await session.rows(
+      const releases = await session.rows(
         keptRow,
         `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at, contents
-         from ${STATE}.published where source = ${source} order by number desc limit ${request.releasesKept}`,
+         from ${STATE}.published ${kept}`,
       )
-      contents.push(...kept.toReversed().flatMap((release) => release.contents))
-      return kept[0]
+      contents.push(...releases.toReversed().flatMap((release) => release.contents))
+      return releases[0]
     },
 
     async begin(published, released) {
@@ -107,15 +108,13 @@ export async function openClickhouse(
     },
 
     async load(table) {
-      const name = `${table.schema}.${table.name}`
       if ((await digestFile(table.file)) !== table.sha256)
         throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' does not have the sha256 of its manifest.`)
       const content = `${contentPrefix(request.source, table)}${lease?.number}`
       contents.push(content)
-      const columns = table.columns.map((column) => quote(column.name)).join(', ')
-      const structure = table.columns
-        .map((column) => `${quote(column.name)} ${typeOf(column, name)}`)
-        .join(', ')
+      const fields = fieldsOf(table.columns, `${table.schema}.${table.name}`)
+      const columns = fields.map(({name}) => quote(name)).join(', ')
+      const structure = fields.map(({name, type}) => `${quote(name)} ${type}`).join(', ')
       await session.send(
         `insert into ${wholeOf(table)} (source, content, ${columns})
          select ${source}, ${literal(content)}, ${columns} from input(${literal(structure)}) format Parquet`,
@@ -156,11 +155,8 @@ export async function openClickhouse(
     },
 
     async prune() {
-      const kept = await session.rows(
-        numberRow,
-        `select number from ${STATE}.published where source = ${source} order by number desc limit ${request.releasesKept}`,
-      )
-      const oldest = Math.min(...kept.map(({number}) => number))
+      const numbers = await session.rows(numberRow, `select number from ${STATE}.published ${kept}`)
+      const oldest = Math.min(...numbers.map(({number}) => number))
       await session.run(`delete from ${STATE}.published where source = ${source} and number < ${oldest}`)
       const parts =
         request.cluster === undefined
@@ -247,7 +243,7 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
     const full = `${table.schema}.${table.name}`
     const at = (name: string) => `${quote(table.schema)}.${quote(name)}`
     const [local, whole] = [at(`${table.name}_local`), at(session.whole(table.name))]
-    const [source, ...own] = fieldsOf(table.columns, full)
+    const own = fieldsOf(table.columns, full)
     const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
     // On a cluster always, because a new node has no tables.
     if (there.length === 0 || session.cluster !== undefined)
@@ -266,7 +262,7 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
           )
     }
     const ours = ['source', 'content', ...own.map(({name}) => name)]
-    const columns = [...(source ? [source] : []), ...own, ...there.filter(({name}) => !ours.includes(name))]
+    const columns = [sourceField(), ...own, ...there.filter(({name}) => !ours.includes(name))]
     const shown = fields.filter((field) => field.table === full)
     const wanted = [{name: '', type: '', comment: table.description}, ...columns]
     if (describeFields(shown) === describeFields(wanted)) continue

@@ -2,7 +2,7 @@ import {hash, randomUUID} from 'node:crypto'
 import {accessSync, constants, createReadStream, existsSync, mkdirSync, statSync} from 'node:fs'
 import {copyFile, rm} from 'node:fs/promises'
 import {connect} from 'node:net'
-import {dirname, join, posix} from 'node:path'
+import {dirname, extname, join, posix} from 'node:path'
 import type SftpClient from 'ssh2-sftp-client'
 import {z} from 'zod'
 import {sleepUntilStopped} from '../core/clock.ts'
@@ -12,7 +12,7 @@ import type {World} from '../core/types.ts'
 import {digestFileNow, moveIntoPlace, shareWithFolder} from '../store/files.ts'
 import {acquireLock} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {type BatchedFile, examineBatch, type NamedBatch} from './batch.ts'
+import {type BatchedFile, CONTENT_TYPES, examineBatch, type NamedBatch} from './batch.ts'
 import {addressOfBucket, type NamedTarget, placeOf, readSecret, type Target} from './delivery-target.ts'
 
 /** Where and how a batch is delivered. */
@@ -143,23 +143,23 @@ class TargetFailure extends LoantapeError {
   /** The pause that the target asked for, ms. */
   readonly retryAfterMs: number
 
-  constructor(
-    where: string,
-    what: string,
-    {cause, retryAfterMs = 0}: {cause?: unknown; retryAfterMs?: number},
-  ) {
-    super({code: 'TARGET_FAILED', problem: `Target ${where}: ${what}.`, ...UNFINISHED, cause}, 'deferred')
+  constructor(problem: string, cause: unknown, retryAfterMs: number) {
+    super({code: 'TARGET_FAILED', problem, ...UNFINISHED, cause}, 'deferred')
     this.retryAfterMs = retryAfterMs
   }
 }
 
-/** The target will not take this. */
-const refused = (where: string, what: string, cause?: unknown): LoantapeError =>
-  newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause})
-
-/** The target does not accept our credentials. */
-const unauthorised = (where: string, what: string, cause?: unknown): LoantapeError =>
-  newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause})
+/** The errors of a target. */
+const errorsAt = (where: string) => ({
+  failed: (what: string, cause?: unknown, retryAfterMs = 0) =>
+    new TargetFailure(`Target ${where}: ${what}.`, cause, retryAfterMs),
+  /** It will not take this. */
+  refused: (what: string, cause?: unknown) =>
+    newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause}),
+  /** It does not accept our credentials. */
+  unauthorised: (what: string, cause?: unknown) =>
+    newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause}),
+})
 
 /** Connects to a target for the files of a batch, which go into this folder below the target's path. */
 async function openCarrier(
@@ -178,9 +178,9 @@ async function openCarrier(
  * @param folder of the batch, below the target's path
  */
 export async function openFolder(target: Kind<'folder'>, folder: string): Promise<Carrier> {
-  const where = `folder '${target.path}'`
+  const {failed, refused} = errorsAt(`folder '${target.path}'`)
   // Not created if missing, because a share may just not be mounted.
-  if (!existsSync(target.path)) throw refused(where, 'it does not exist')
+  if (!existsSync(target.path)) throw refused('it does not exist')
   return {
     async put({name, path}) {
       const final = join(target.path, folder, name)
@@ -199,9 +199,7 @@ export async function openFolder(target: Kind<'folder'>, folder: string): Promis
           (cause) => `; '${part}' is left there (${codeOf(cause)})`,
         )
         const what = `file '${name}' cannot be written (${messageOf(error).split(',')[0]})${left}`
-        throw /^(EACCES|EPERM|EROFS|ENOTDIR)$/.test(code)
-          ? refused(where, what, error)
-          : new TargetFailure(where, what, {cause: error})
+        throw /^(EACCES|EPERM|EROFS|ENOTDIR)$/.test(code) ? refused(what, error) : failed(what, error)
       }
     },
     async [Symbol.asyncDispose]() {},
@@ -215,13 +213,6 @@ function makeFolders(root: string, path: string): void {
     dir = join(dir, name)
     if (mkdirSync(dir, {recursive: true}) !== undefined) shareWithFolder(dir)
   }
-}
-
-const TYPES: Record<string, string> = {
-  csv: 'text/csv; charset=utf-8',
-  json: 'application/json',
-  parquet: 'application/vnd.apache.parquet',
-  xlsx: 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
 }
 
 /** The address a file is put to, and what is said with it. */
@@ -272,7 +263,7 @@ async function openHttp(
   {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
   const isBucket = target.kind === 's3'
-  const where = isBucket ? placeOf(target) : new URL(target.url).origin
+  const {failed, refused, unauthorised} = errorsAt(isBucket ? placeOf(target) : new URL(target.url).origin)
   const put = isBucket ? await putToBucket(target) : putToEndpoint(target)
   const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
   const agent = openAgent(isBucket ? addressOfBucket(target) : target.url, {timeoutMs: silenceMs})
@@ -283,7 +274,7 @@ async function openHttp(
       const answer = await request(url, {
         method: 'PUT',
         headers: {
-          'content-type': TYPES[name.split('.').at(-1) ?? ''] ?? 'application/octet-stream',
+          'content-type': CONTENT_TYPES.get(extname(name)) ?? 'application/octet-stream',
           'content-length': String(bytes),
           ...told,
         },
@@ -300,25 +291,19 @@ async function openHttp(
         })
         .catch((cause: unknown) => {
           const code = codeOf(cause)
-          if (UNTRUSTED.test(code))
-            throw refused(
-              where,
-              `its certificate or TLS is not accepted (${code}), so nothing was sent`,
-              cause,
-            )
-          throw new TargetFailure(where, `file '${name}' was not accepted (${code})`, {cause})
+          if (!UNTRUSTED.test(code)) throw failed(`file '${name}' was not accepted (${code})`, cause)
+          throw refused(`its certificate or TLS is not accepted (${code}), so nothing was sent`, cause)
         })
       const {statusCode: status, headers, why} = answer
       const what = `file '${name}' was answered with ${status}${why ? ` ${why}` : ''}`
-      if (status === 401 || status === 403) throw unauthorised(where, what)
+      if (status === 401 || status === 403) throw unauthorised(what)
       if (status >= 500 || [408, 425, 429].includes(status)) {
         const retryAfterMs = parseRetryAfter(String(headers['retry-after'] ?? ''), realClock.now()) ?? 0
-        throw new TargetFailure(where, what, {retryAfterMs})
+        throw failed(what, undefined, retryAfterMs)
       }
-      if (status >= 400) throw refused(where, what)
+      if (status >= 400) throw refused(what)
       if (status >= 300)
         throw refused(
-          where,
           `${what}, a redirect: expected its final ${isBucket ? 'region or endpoint' : 'URL as url'}`,
         )
     },
@@ -342,12 +327,12 @@ async function openSftp(
   {signal}: Pick<World, 'signal'>,
 ): Promise<Carrier> {
   const where = `sftp://${target.host}:${target.port}`
+  const errors = errorsAt(where)
   const key = readSecret(target.private_key_file)
   const passphrase = readSecret(target.passphrase_file)
   const password = readSecret(target.password_file)
-  if (key === undefined && password === undefined) {
-    throw refused(where, 'neither private_key_file nor password_file is set')
-  }
+  if (key === undefined && password === undefined)
+    throw errors.refused('neither private_key_file nor password_file is set')
   // Loaded late, or every command would start slower.
   const {default: SftpClient} = await import('ssh2-sftp-client')
   // Without these the library prints events after the end.
@@ -381,7 +366,7 @@ async function openSftp(
       const problem = `Target ${where} showed the host key ${shown}: expected ${target.host_key}.`
       throw newError('TARGET_HOST_KEY', problem)
     }
-    throw explain(error, where, 'cannot be reached')
+    throw explain(error, errors, 'cannot be reached')
   }
   const dirs = new Set<string>()
   return {
@@ -394,13 +379,12 @@ async function openSftp(
         dirs.add(dir)
         await client.fastPut(path, part)
         const {size} = await client.stat(part)
-        if (size !== bytes)
-          throw new TargetFailure(where, `file '${name}' arrived with ${size} of ${bytes} bytes`, {})
+        if (size !== bytes) throw errors.failed(`file '${name}' arrived with ${size} of ${bytes} bytes`)
         await rename(client, part, final)
       } catch (error) {
         throw error instanceof LoantapeError
           ? error
-          : explain(error, where, `file '${name}' was not accepted`)
+          : explain(error, errors, `file '${name}' was not accepted`)
       }
     },
     async [Symbol.asyncDispose]() {
@@ -421,18 +405,17 @@ async function rename(client: SftpClient, from: string, to: string): Promise<voi
   }
 }
 
-function explain(error: unknown, where: string, what: string): LoantapeError {
+function explain(error: unknown, errors: ReturnType<typeof errorsAt>, what: string): LoantapeError {
   const words = messageOf(error)
-  if (/authentication methods failed|permission denied \(publickey/i.test(words)) {
-    return unauthorised(where, 'key or password is not accepted', error)
-  }
+  if (/authentication methods failed|permission denied \(publickey/i.test(words))
+    return errors.unauthorised('key or password is not accepted', error)
   if (/cannot parse privatekey|encrypted .*key|passphrase/i.test(words)) {
     const expected = 'expected an OpenSSH or PEM key and its passphrase'
-    return refused(where, `the private key cannot be read: ${expected}`, error)
+    return errors.refused(`the private key cannot be read: ${expected}`, error)
   }
   if (/permission denied/i.test(words) || codeOf(error) === '3')
-    return refused(where, `${what}: permission denied`, error)
-  return new TargetFailure(where, `${what} (${reasonOf(words)})`, {cause: error})
+    return errors.refused(`${what}: permission denied`, error)
+  return errors.failed(`${what} (${reasonOf(words)})`, error)
 }
 
 /** `fastPut: Failure Local: … Remote: …` in our words; a full disk is a bare failure (status 4). */

@@ -349,15 +349,19 @@ const MARK = 'loantape release'
 /** The schema whose table `release` says what readers see. */
 const STATE = 'loantape'
 
-/** Our schemas: those that readers see, and those that are being built or were replaced. */
-async function listSchemas(session: Session): Promise<{live: string[]; old: string[]}> {
-  const names = await session.column(
-    z.string(),
-    `select nspname from pg_namespace
-     where obj_description(oid, 'pg_namespace') like '${MARK} %' order by nspname`,
+/** Our schemas: those that readers see, and those that are being built or were replaced; and all others. */
+async function listSchemas(session: Session): Promise<{live: string[]; old: string[]; foreign: string[]}> {
+  const schemas = await session.rows(
+    z.object({name: z.string(), is_ours: z.boolean()}),
+    `select nspname as name, coalesce(obj_description(oid, 'pg_namespace'), '') like '${MARK} %' as is_ours
+     from pg_namespace order by nspname`,
   )
-  const isOld = (name: string) => /^loantape_(old|new)_\d+_/.test(name)
-  return {live: names.filter((name) => !isOld(name)), old: names.filter(isOld)}
+  const kindOf = ({name, is_ours}: (typeof schemas)[number]) => {
+    if (!is_ours) return 'foreign'
+    return /^loantape_(old|new)_\d+_/.test(name) ? 'old' : 'live'
+  }
+  const list = (kind: string) => schemas.filter((schema) => kindOf(schema) === kind).map(({name}) => name)
+  return {live: list('live'), old: list('old'), foreign: list('foreign')}
 }
 
 /**
@@ -404,12 +408,7 @@ async function findPublished(session: Session): Promise<VisibleRelease | undefin
 
 /** @throws ConfigError `PUBLISH_FOREIGN` */
 async function requireOwnSchemas(session: Session, schemas: readonly string[]): Promise<void> {
-  const foreign = await session.column(
-    z.string(),
-    `select nspname from pg_namespace
-     where nspname = any($1) and coalesce(obj_description(oid, 'pg_namespace'), '') not like '${MARK} %'`,
-    [schemas],
-  )
+  const foreign = (await listSchemas(session)).foreign.filter((name) => schemas.includes(name))
   if (foreign.length === 0) return
   throw newError(
     'PUBLISH_FOREIGN',

@@ -2,7 +2,6 @@ import {closeSync, createWriteStream, fstatSync, openSync, readSync, writeSync} 
 import {join} from 'node:path'
 import {finished} from 'node:stream/promises'
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
-import type {Json} from '@duckdb/node-api'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {groupThousands} from '../core/money.ts'
@@ -143,7 +142,12 @@ async function writeSheets(
         sheet = next()
         row = 1
       }
-      sheet.addRow(columns.map(({readCell}, index) => readCell(values[index] ?? null))).commit()
+      // A number is a double, or has few digits.
+      const cells = columns.map(({read}, index) => {
+        const value = values[index] ?? null
+        return value === null || typeof value === 'number' ? value : read(String(value))
+      })
+      sheet.addRow(cells).commit()
       row += 1
     }
     // Lets the stream write to the file.
@@ -197,16 +201,6 @@ function closeSheet(sheet: Worksheet, columns: readonly SheetColumn[], rows: num
 /** The value of a cell; a text is never taken for a formula. */
 type CellValue = string | number | boolean | Date | {richText: {text: string}[]} | null
 
-/** A column of a worksheet. */
-interface SheetColumn {
-  name: string
-  /** In characters. */
-  width: number
-  /** Excel's number format; null for text. */
-  format: string | null
-  readCell: (value: Json) => CellValue
-}
-
 /** The most characters of one cell (Excel specifications and limits). */
 const CELL_CHARACTERS = 32_767
 
@@ -215,10 +209,14 @@ const EXACT_DIGITS = 15
 
 /** How a kind of column is shown, and its width if that does not depend on the content. */
 interface Look {
+  /** Excel's number format; null for text. */
   format: string | null
   width?: number
   read: (text: string) => CellValue
 }
+
+/** A column of a worksheet; its width is in characters. */
+type SheetColumn = Look & {name: string; width: number}
 
 const MONEY = {format: '#,##0.00', read: readNumber}
 const COUNT = {format: '#,##0', read: readNumber}
@@ -292,13 +290,7 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
       )
     // The filter's button is about three characters wide.
     const width = Math.max(name.length + 3, look.width ?? Math.ceil(length * (look.format ? 1.35 : 1)) + 2)
-    return {
-      name,
-      width: Math.min(width, 60),
-      format: look.format,
-      // A number is a double, or has few digits.
-      readCell: (value) => (value === null || typeof value === 'number' ? value : look.read(String(value))),
-    }
+    return {...look, name, width: Math.min(width, 60)}
   })
 }
 

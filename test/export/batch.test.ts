@@ -1,18 +1,8 @@
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, expect, test} from 'vitest'
 import {beginBatch} from '../../src/export/batch.ts'
 import {type BatchRequest, requireProfile, writeBatch} from '../../src/export/table-files.ts'
-import {digestFile} from '../../src/store/files.ts'
 import {createFolder, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
@@ -48,14 +38,7 @@ test('a batch holds every published table, and its manifest names the source and
       {name: 'mart.portfolio_summary.csv', rows: 1, columns: ['as_of', 'deals'], sum_amount: null},
     ],
   })
-  for (const {name, bytes, sha256} of manifest.files) {
-    expect(statSync(join(dir, name)).size).toBe(bytes)
-    expect(await digestFile(join(dir, name))).toBe(sha256)
-  }
-})
-
-test('CSV has a header, exact decimals, ISO instants, doubled quotes, and distinguishes null from empty', async () => {
-  const {dir} = await write()
+  // Exact decimals, ISO instants, doubled quotes; null is not the empty text.
   expect(readFileSync(join(dir, 'core.deal.csv'), 'utf8')).toBe(
     `deal_id,property_address,loan_amount,created_at,ltv,is_missing
 deal_1,"1 ""Main"" St, Austin",100.10,2026-01-05T15:00:00.000001Z,0.5,true
@@ -110,8 +93,15 @@ test('a damaged batch is written again with the same bytes', async () => {
   }
 })
 
-test('a failed export leaves no batch', async () => {
-  await failureOf(write('csv', undefined, {...release, database: join(folder.root, 'nowhere.duckdb')}))
+test('a failed export leaves no batch, and a batch of that name as it was', async () => {
+  const {dir, batch_id} = await write()
+  truncateSync(join(dir, 'core.deal.csv'), 10)
+  const broken = {...release, database: join(folder.root, 'nowhere.duckdb')}
+  await failureOf(write('csv', undefined, broken))
+  expect(readdirSync(join(folder.exports, 'csv'))).toEqual([batch_id])
+  expect(readFileSync(join(dir, 'core.deal.csv'))).toHaveLength(10)
+  rmSync(dir, {recursive: true})
+  await failureOf(write('csv', undefined, broken))
   expect(readdirSync(join(folder.exports, 'csv'))).toEqual([])
 })
 
@@ -148,23 +138,6 @@ function place(dir: string, text: string): void {
   mkdirSync(dir, {recursive: true})
   writeFileSync(join(dir, 'a.csv'), text)
 }
-
-test('a batch appears whole when finished, and not before; an unfinished one leaves what was there', () => {
-  place(final(), 'before')
-  {
-    using batch = beginBatch(final())
-    place(batch.dir, 'unfinished')
-  }
-  expect(read()).toBe('before')
-  {
-    using batch = beginBatch(final())
-    place(batch.dir, 'new')
-    expect(read()).toBe('before')
-    batch.finish(() => false)
-  }
-  expect(read()).toBe('new')
-  expect(readdirSync(parent())).toEqual(['batch'])
-})
 
 test('a batch that another process finishes at that very moment stays', () => {
   {
