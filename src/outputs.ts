@@ -1,4 +1,4 @@
-import {existsSync, readdirSync, statSync} from 'node:fs'
+import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {listBatches} from './accounting/issued.ts'
 import {findClosedPeriod, readPeriodSpan} from './accounting/periods.ts'
@@ -14,25 +14,17 @@ import {requireBuilt} from './build/build.ts'
 import type {Config} from './core/config.ts'
 import {explainError, newError} from './core/errors.ts'
 import type {World} from './core/types.ts'
-import type {ExportOptions} from './export/batch.ts'
-import {type BatchResult, describeRepair, type PeriodMark, readBatchManifest} from './export/batch.ts'
-import {
-  type DeliverableBatch,
-  type DeliveryResult,
-  deliverBatch,
-  listDeliveries,
-} from './export/deliver-files.ts'
+import type {BatchResult, NamedBatch, PeriodMark} from './export/batch.ts'
+import {type DeliveryResult, deliverBatch, listDeliveries} from './export/deliver-files.ts'
 import {type NamedTarget, placeOf, readTargets} from './export/delivery-target.ts'
-import {PROFILE_NAMES, requireProfile, writeBatch} from './export/table-files.ts'
-import {type DataFolder, dataFolderAt} from './store/data-folder.ts'
-import {digestFile} from './store/files.ts'
+import {type BatchRequest, requireProfile, writeBatch} from './export/table-files.ts'
+import {type DataFolder, dataFolderAt, listNames} from './store/data-folder.ts'
 import {type Release, readRelease, requireRelease} from './store/release.ts'
 import {openStateDb, type StateDb} from './store/state-db.ts'
 
 /** Which batches to write. */
-export interface ExportRequest {
+export interface ExportRequest extends Pick<BatchRequest, 'tables' | 'options' | 'acceptsColumns'> {
   profiles: readonly string[]
-  tables?: readonly string[] | undefined
   /** The release to read; the current one by default. */
   releaseId?: string | undefined
   /** Or the release of this date, built if missing. */
@@ -41,9 +33,6 @@ export interface ExportRequest {
   period?: string | undefined
   /** Journals also book what was already funded at the first walk. */
   withOpening?: boolean | undefined
-  options?: ExportOptions
-  /** Whether columns may differ from those of the previous batch. */
-  acceptsColumns?: boolean
 }
 
 /**
@@ -56,22 +45,14 @@ export async function exportRelease(
   request: ExportRequest,
   world: World,
 ): Promise<BatchResult[]> {
-  const profiles = request.profiles.filter((name) => !findJournalProfile(name))
-  for (const name of profiles) requireProfile(name, PROFILE_NAMES)
+  const profiles = request.profiles.filter((name) => !findJournalProfile(name)).map(requireProfile)
   const journals = listJournals(request)
-  const batches = profiles.length > 0 ? await exportTables(config, {...request, profiles}, world) : []
+  const batches = profiles.length > 0 ? await exportTables(config, profiles, request, world) : []
   for (const journal of journals) {
     world.onProgress({step: journal.profile.name})
     batches.push(...(await exportJournal(config, journal, world)))
   }
   return batches
-}
-
-function listJournals({profiles, period, withOpening = false}: ExportRequest): JournalRequest[] {
-  return profiles.flatMap((name) => {
-    const profile = findJournalProfile(name)
-    return profile ? {profile, period: requireMonth(name, period), withOpening} : []
-  })
 }
 
 /**
@@ -91,36 +72,40 @@ export async function previewExport(
   return previews.flat()
 }
 
-function requireMonth(profile: string, period: string | undefined): string {
-  if (period !== undefined) return period
-  throw newError(
-    'UNKNOWN_NAME',
-    `Profile '${profile}' on the command line: expected --period YYYY-MM, the month whose journal it writes.`,
-    {next: '`loantape period list` lists the months.'},
-  )
+function listJournals({profiles, period, withOpening = false}: ExportRequest): JournalRequest[] {
+  return profiles.flatMap((name) => {
+    const profile = findJournalProfile(name)
+    if (!profile) return []
+    if (period !== undefined) return {profile, period, withOpening}
+    throw newError(
+      'UNKNOWN_NAME',
+      `Profile '${name}' on the command line: expected --period YYYY-MM, the month whose journal it writes.`,
+      {next: '`loantape period list` lists the months.'},
+    )
+  })
 }
 
 /** Writes the tables of a release, one batch per profile. */
-async function exportTables(config: Config, request: ExportRequest, world: World): Promise<BatchResult[]> {
+async function exportTables(
+  config: Config,
+  profiles: readonly BatchRequest['profile'][],
+  request: ExportRequest,
+  world: World,
+): Promise<BatchResult[]> {
   const folder = dataFolderAt(config.dataDir)
   const {release, period} = await findSource(folder, config, request, world)
-  const batches: BatchResult[] = []
-  const {tables, options, acceptsColumns = false} = request
-  for (const profile of request.profiles) {
+  return await Array.fromAsync(profiles, async (profile) => {
     world.onProgress({step: profile})
-    try {
-      batches.push(await writeBatch(folder, release, {profile, tables, period, options, acceptsColumns}))
-    } catch (error) {
-      if (existsSync(release.dir)) throw error
+    return await writeBatch(folder, release, {...request, profile, period}).catch((cause: unknown) => {
+      if (existsSync(release.dir)) throw cause
       // Exports take no lock: a sync or `prune` may remove an old release while it is read.
       throw newError(
         'RELEASE_PRUNED',
         `Release '${release.manifest.release_id}' was removed by retention while it was exported.`,
-        {cause: error},
+        {cause},
       )
-    }
-  }
-  return batches
+    })
+  })
 }
 
 /** A closed period is read from the release it was closed with; if that is lost, from one with the same knowledge. */
@@ -130,21 +115,18 @@ async function findSource(
   {releaseId, asOf, period}: ExportRequest,
   world: World,
 ): Promise<{release: Release; period?: PeriodMark}> {
-  if (period !== undefined) {
-    const span = await readPeriodSpan(config, period, world)
-    using stateDb = openStateDb(folder.stateDb)
-    const closed = findClosedPeriod(stateDb, period)?.release
-    const kept = closed && readRelease(join(folder.releases, closed.release_id))
-    const mark = {period, isComplete: span.isComplete}
-    if (kept) return {release: kept, period: mark}
-    const knownAt = closed?.known_at.replace('T', ' ').replace('Z', '')
-    return {release: await requireBuilt(config, {asOf: span.asOf, knownAt}, world), period: mark}
+  if (period === undefined) {
+    if (asOf === undefined) return {release: requireRelease(folder, releaseId)}
+    return {release: await requireBuilt(config, {asOf}, world)}
   }
-  if (asOf === undefined) return {release: requireRelease(folder, releaseId)}
-  return {release: await requireBuilt(config, {asOf}, world)}
+  const span = await readPeriodSpan(config, period, world)
+  using stateDb = openStateDb(folder.stateDb)
+  const closed = findClosedPeriod(stateDb, period)?.release
+  const knownAt = closed?.known_at.replace('T', ' ').replace('Z', '')
+  const kept = closed && readRelease(join(folder.releases, closed.release_id))
+  const release = kept ?? (await requireBuilt(config, {asOf: span.asOf, knownAt}, world))
+  return {release, period: {period, isComplete: span.isComplete}}
 }
-
-type NamedBatch = Pick<BatchResult, 'profile' | 'batch_id' | 'dir'>
 
 /**
  * Delivers batches to targets; for a journal's batch, every batch of its month that a target lacks, since only together are they
@@ -159,53 +141,17 @@ export async function deliverBatches(
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
   const asked = request.batches.filter(({batch_id}) => batch_id !== '')
-  const batches = withWholeJournals(stateDb, folder, asked, world)
+  // Otherwise a failed delivery would be forgotten once its month has another batch.
+  const batches = asked.flatMap((batch) => {
+    const [issued] = listBatches(stateDb, {profile: batch.profile, batch_id: batch.batch_id})
+    if (!issued) return [batch]
+    return restoreIssued(stateDb, folder, {profile: issued.profile, period: issued.period}, world)
+  })
   const targets = readTargets(config, request.targets)
   const results = await sendBatches(stateDb, {batches, targets, isAgain: false}, world)
   const isAsked = ({profile, batch_id}: DeliveryResult) =>
     asked.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
-}
-
-/** Otherwise a failed delivery would be forgotten once its month has another batch. */
-function withWholeJournals(
-  stateDb: StateDb,
-  folder: DataFolder,
-  asked: readonly NamedBatch[],
-  world: World,
-): NamedBatch[] {
-  const named = asked.flatMap((batch) => {
-    const issued = listBatches(stateDb, {profile: batch.profile, batch_id: batch.batch_id})[0]
-    if (!issued) return [batch]
-    const parts = listBatches(stateDb, {profile: issued.profile, period: issued.period})
-    return parts.map((part) => ({...part, dir: requireHandedOver(stateDb, folder, part, world)}))
-  })
-  return [...new Map(named.map((batch) => [batch.dir, batch])).values()]
-}
-
-async function sendBatches(
-  stateDb: StateDb,
-  request: {batches: readonly NamedBatch[]; targets: readonly NamedTarget[]; isAgain: boolean},
-  world: World,
-): Promise<DeliveryResult[]> {
-  const results: DeliveryResult[] = []
-  const failures: unknown[] = []
-  for (const {name, target} of request.targets) {
-    for (const batch of request.batches) {
-      world.onProgress({step: 'delivering'})
-      const how = {name, target, isAgain: request.isAgain}
-      try {
-        results.push(await deliverBatch(stateDb, await readBatch(batch), how, world))
-      } catch (error) {
-        if (world.signal.aborted) throw error
-        failures.push(error)
-        const {profile, batch_id} = batch
-        world.log.warn({code: explainError(error).code, profile, batch_id}, `delivery to '${name}' failed`)
-      }
-    }
-  }
-  if (failures.length > 0) throw failures[0]
-  return results
 }
 
 /**
@@ -220,7 +166,11 @@ export async function redeliverBatch(
 ): Promise<DeliveryResult[]> {
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
-  const batches = findKeptBatches(stateDb, folder, batchId, world)
+  const issued = restoreIssued(stateDb, folder, {batch_id: batchId}, world)
+  const lying = listNames(folder.exports)
+    .map((profile) => ({profile, batch_id: batchId, dir: join(folder.exports, profile, batchId)}))
+    .filter(({dir}) => /^[\w-]+$/.test(batchId) && existsSync(join(dir, 'manifest.json')))
+  const batches = [...issued, ...lying]
   if (batches.length === 0) {
     throw newError('UNKNOWN_NAME', `Batch '${batchId}' is not in '${folder.exports}'.`, {
       next: 'The folders below it are named after the batches.',
@@ -231,17 +181,17 @@ export async function redeliverBatch(
   return await sendBatches(stateDb, {batches, targets: named, isAgain: true}, world)
 }
 
-/** The batches with this id: journals from the state database, which keeps their bytes, all others as they are on disk. */
-function findKeptBatches(stateDb: StateDb, folder: DataFolder, batchId: string, world: World): NamedBatch[] {
-  const issued = listBatches(stateDb, {batch_id: batchId}).map((batch) => ({
+/** Issued batches; the state database, which keeps their bytes, restores files that are gone. */
+function restoreIssued(
+  stateDb: StateDb,
+  folder: DataFolder,
+  only: Parameters<typeof listBatches>[1],
+  world: World,
+): NamedBatch[] {
+  return listBatches(stateDb, only).map((batch) => ({
     ...batch,
     dir: requireHandedOver(stateDb, folder, batch, world),
   }))
-  const profiles = existsSync(folder.exports) ? readdirSync(folder.exports) : []
-  const lying = profiles
-    .map((profile) => ({profile, batch_id: batchId, dir: join(folder.exports, profile, batchId)}))
-    .filter(({dir}) => /^[\w-]+$/.test(batchId) && existsSync(join(dir, 'manifest.json')))
-  return [...new Map([...issued, ...lying].map((batch) => [batch.dir, batch])).values()]
 }
 
 /** The targets at the places a batch was sent to, whatever their names now. */
@@ -258,15 +208,28 @@ function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): 
   })
 }
 
-async function readBatch({profile, batch_id, dir}: NamedBatch): Promise<DeliverableBatch> {
-  const path = join(dir, 'manifest.json')
-  const repair = describeRepair(profile, batch_id)
-  const files = readBatchManifest(dir)?.files
-  if (!files) {
-    throw newError('BATCH_DAMAGED', `Batch '${batch_id}' in '${dir}' has no manifest that can be read.`, {
-      next: repair,
-    })
+/** Sends each batch once to each target. */
+async function sendBatches(
+  stateDb: StateDb,
+  request: {batches: readonly NamedBatch[]; targets: readonly NamedTarget[]; isAgain: boolean},
+  world: World,
+): Promise<DeliveryResult[]> {
+  const batches = new Map(request.batches.map((batch) => [batch.dir, batch]))
+  const results: DeliveryResult[] = []
+  const failures: unknown[] = []
+  for (const target of request.targets) {
+    for (const batch of batches.values()) {
+      world.onProgress({step: 'delivering'})
+      try {
+        results.push(await deliverBatch(stateDb, batch, {...target, isAgain: request.isAgain}, world))
+      } catch (error) {
+        if (world.signal.aborted) throw error
+        failures.push(error)
+        const [{profile, batch_id}, {code}] = [batch, explainError(error)]
+        world.log.warn({code, profile, batch_id}, `delivery to '${target.name}' failed`)
+      }
+    }
   }
-  const manifest = {name: 'manifest.json', bytes: statSync(path).size, sha256: await digestFile(path)}
-  return {profile, batch_id, dir, repair, files: [...files, manifest]}
+  if (failures.length > 0) throw failures[0]
+  return results
 }

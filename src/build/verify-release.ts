@@ -14,14 +14,12 @@ import {countRows, digestRows} from '../store/sql.ts'
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
 
 /** The files of a release that are missing or have a wrong sha256. */
-export async function verifyReleaseFiles(release: Release): Promise<Failure[]> {
-  const faults: Failure[] = []
-  for (const table of release.manifest.tables) faults.push(...(await verifyFile(release, table)))
-  return faults
+export function verifyReleaseFiles(release: Release): Failure[] {
+  return release.manifest.tables.flatMap((table) => verifyFile(release, table))
 }
 
-async function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable): Promise<Failure[]> {
-  const fault = await findFileFault(join(dir, file), sha256)
+function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable): Failure[] {
+  const fault = findFileFault(join(dir, file), sha256)
   if (fault === undefined) return []
   const problem = `File '${file}' of release ${manifest.release_id} ${fault}.`
   return [{code: 'RELEASE_FILE', problem, next: RELEASE_NEXT}]
@@ -49,7 +47,7 @@ export async function verifyRelease(release: Release): Promise<Failure[]> {
     )
   await using db = await openRelease(release)
   for (const table of manifest.tables) {
-    const ofFile = await verifyFile(release, table)
+    const ofFile = verifyFile(release, table)
     const found = await findFault(db, release, {...table, isWhole: ofFile.length === 0}).catch(
       (error: unknown) => `cannot be read (${messageOf(error).split('\n')[0]})`,
     )

@@ -162,7 +162,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
       const problem = `Link '${folder.current}' points to no release with a manifest.`
       return [{code: 'RELEASE_DANGLING', problem, next: RELEASE_NEXT}]
     }
-    const faults = await verifyReleaseFiles(release)
+    const faults = verifyReleaseFiles(release)
     const {release_id, tables} = release.manifest
     return faults.length > 0
       ? faults

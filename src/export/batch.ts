@@ -1,5 +1,5 @@
 import {existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
-import {basename, dirname, join} from 'node:path'
+import {basename, dirname, join, relative} from 'node:path'
 import {z} from 'zod'
 import {findJournalProfile, type TiedTerm} from '../accounting/profiles.ts'
 import {codeOf, type Failure} from '../core/errors.ts'
@@ -7,7 +7,7 @@ import {parseJson} from '../core/json.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, quoteName} from '../store/database.ts'
-import {digestFileNow, findFileFault, isFile, moveIntoPlace} from '../store/files.ts'
+import {findFileFault, isFile, moveIntoPlace} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 
@@ -34,6 +34,17 @@ export interface BatchResult {
   /** Journals only: the terms of the month's roll-forward, and how much of each is booked. */
   terms?: readonly TiedTerm[]
 }
+
+/** The media types of files, by the ends of their names. */
+export const CONTENT_TYPES: ReadonlyMap<string, string> = new Map([
+  ['.csv', 'text/csv; charset=utf-8'],
+  ['.xlsx', 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet'],
+  ['.json', 'application/json'],
+  ['.parquet', 'application/vnd.apache.parquet'],
+])
+
+/** Which batch, and its folder. */
+export type NamedBatch = Pick<BatchResult, 'profile' | 'batch_id' | 'dir'>
 
 /** SQL of a table's rows in the order of its Parquet file; the database stores changed rows at the end. */
 export function inOrder({manifest}: Pick<Release, 'manifest'>, table: string): string {
@@ -68,13 +79,22 @@ export interface NeutralisedCell {
   column: string
 }
 
-/** Writes tables of a release, which is attached as `release`, into a folder. */
-export type ProfileWriter = (
-  db: Database,
-  source: Release,
-  request: {tables: readonly string[]; options: ExportOptions},
-  dir: string,
-) => Promise<{files: WrittenFile[]; neutralised?: NeutralisedCell[]}>
+/** Which tables of a release a profile writes. */
+export interface WriteRequest {
+  /** The release is attached as `release`. */
+  db: Database
+  source: Release
+  tables: readonly string[]
+  options: ExportOptions
+  /** The batch's folder. */
+  dir: string
+}
+
+/** What a profile wrote. */
+export interface Written {
+  files: WrittenFile[]
+  neutralised?: NeutralisedCell[]
+}
 
 /** Totals that importers compare. */
 export type ControlTotals = z.output<typeof totalsRow> & {columns: string[]}
@@ -133,20 +153,12 @@ export function formatManifest(release: ReleaseManifest, batch: BatchContent): s
   const {generator, release_id, as_of, known_at, history_id, went_on, currency, time_zone, source} = release
   const {files, supersedes = [], bridge, neutralised, ...named} = batch
   const known = {release_id, as_of, known_at, history_id, went_on, currency, time_zone}
-  const manifest = {
-    schema_version: 1,
-    generator,
-    ...named,
-    ...known,
-    files,
-    source,
-    supersedes,
-    bridge,
-    neutralised,
-  }
-  return `${JSON.stringify(manifest, null, 2)}\n`
+  const content = {...known, files, source, supersedes, bridge, neutralised}
+  return `${JSON.stringify({schema_version: 1, generator, ...named, ...content}, null, 2)}\n`
 }
 
+/** A file of a batch; `/` is between the parts of its name. */
+export type BatchedFile = z.output<typeof namedFile>
 const namedFile = z.object({name: z.string(), bytes: z.number(), sha256: z.string()})
 const writtenManifest = z.object({
   batch_id: z.string(),
@@ -163,26 +175,36 @@ export function readBatchManifest(dir: string): z.output<typeof writtenManifest>
 }
 
 /**
+ * Compares the files of a batch with its manifest.
+ *
+ * @param dir its folder, named after it, in that of its profile
+ * @returns the files that the manifest names, and what is wrong with them
+ */
+export function examineBatch(dir: string): {files: BatchedFile[]; faults: Failure[]} {
+  const [profile, id] = [basename(dirname(dir)), basename(dir)]
+  const batch = `${profile}/${id}`
+  const next = describeRepair(profile, id)
+  const files = readBatchManifest(dir)?.files
+  if (!files) {
+    const problem = `Batch '${batch}' has no readable manifest.`
+    return {files: [], faults: [{code: 'BATCH_MANIFEST', problem, next}]}
+  }
+  const faults = files.flatMap(({name, sha256}) => {
+    const fault = findFileFault(join(dir, name), sha256)
+    const problem = `File '${name}' of batch '${batch}' ${fault}.`
+    return fault === undefined ? [] : {code: 'BATCH_FILE', problem, next}
+  })
+  return {files, faults}
+}
+
+/**
  * Whether a folder holds a batch whose files all match its manifest.
  *
  * @param text its manifest's; any by default
  */
 export function isWholeBatch(dir: string, text?: string): boolean {
-  const manifest = readBatchManifest(dir)
-  if (!manifest || (text !== undefined && readFileSync(join(dir, 'manifest.json'), 'utf8') !== text))
-    return false
-  return manifest.files.every((file) => isAsWritten(dir, file))
-}
-
-function isAsWritten(dir: string, {name, bytes, sha256}: z.output<typeof namedFile>): boolean {
-  const path = join(dir, name)
-  try {
-    return statSync(path).size === bytes && digestFileNow(path) === sha256
-  } catch (error) {
-    // Another process may remove the file meanwhile.
-    if (codeOf(error) === 'ENOENT') return false
-    throw error
-  }
+  if (examineBatch(dir).faults.length > 0) return false
+  return text === undefined || readFileSync(join(dir, 'manifest.json'), 'utf8') === text
 }
 
 /** A batch that is being written; disposing it removes an unfinished one. */
@@ -229,47 +251,6 @@ export function removeBatch(final: string): void {
   rmSync(aside, {recursive: true, force: true})
 }
 
-/** The finished batches of every profile, by name; unfinished ones begin with a dot. */
-function listBatchFolders({exports}: DataFolder): {profile: string; id: string; dir: string}[] {
-  return listFolders(exports).flatMap((profile) =>
-    listFolders(join(exports, profile)).map((id) => ({profile, id, dir: join(exports, profile, id)})),
-  )
-}
-
-function listFolders(dir: string): string[] {
-  if (!existsSync(dir)) return []
-  return readdirSync(dir, {withFileTypes: true})
-    .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.'))
-    .map(({name}) => name)
-    .sort()
-}
-
-/** Compares the files of every batch with its manifest. */
-export async function verifyBatches(
-  folder: DataFolder,
-): Promise<{batches: number; files: number; faults: Failure[]}> {
-  const faults: Failure[] = []
-  const batches = listBatchFolders(folder)
-  let count = 0
-  for (const {profile, id, dir} of batches) {
-    const next = describeRepair(profile, id)
-    const batch = `${profile}/${id}`
-    const manifest = readBatchManifest(dir)
-    if (!manifest) {
-      const problem = `Batch '${batch}' has no readable manifest.`
-      faults.push({code: 'BATCH_MANIFEST', problem, next})
-      continue
-    }
-    count += manifest.files.length
-    for (const file of manifest.files) {
-      const fault = await findFileFault(join(dir, file.name), file.sha256)
-      if (fault === undefined) continue
-      faults.push({code: 'BATCH_FILE', problem: `File '${file.name}' of batch '${batch}' ${fault}.`, next})
-    }
-  }
-  return {batches: batches.length, files: count, faults}
-}
-
 /** How to get back a batch whose files are missing or damaged. */
 export function describeRepair(profile: string, batchId: string): string {
   return findJournalProfile(profile)
@@ -277,21 +258,44 @@ export function describeRepair(profile: string, batchId: string): string {
     : 'Export its release again the same way: the files come out byte for byte the same.'
 }
 
+/** The folders of the finished batches of every profile, by name; unfinished ones begin with a dot. */
+function listBatchFolders({exports}: DataFolder): string[] {
+  return listFolders(exports).flatMap(listFolders)
+}
+
+function listFolders(dir: string): string[] {
+  if (!existsSync(dir)) return []
+  return readdirSync(dir, {withFileTypes: true})
+    .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.'))
+    .map(({name}) => join(dir, name))
+    .sort()
+}
+
+/** Compares the files of every batch with its manifest. */
+export function verifyBatches(folder: DataFolder): {batches: number; files: number; faults: Failure[]} {
+  const batches = listBatchFolders(folder).map(examineBatch)
+  return {
+    batches: batches.length,
+    files: batches.reduce((sum, {files}) => sum + files.length, 0),
+    faults: batches.flatMap(({faults}) => faults),
+  }
+}
+
 /**
  * The oldest batches of each profile beyond the newest `kept`, as `profile/batch`. Batches of an accounting period, of a needed
  * release, or without a readable manifest (which `verify` reports) are never listed.
  */
 export function listSurplusBatches(folder: DataFolder, kept: number, needed: ReadonlySet<string>): string[] {
-  const batches = listBatchFolders(folder).flatMap((batch) => {
-    const written = statSync(join(batch.dir, 'manifest.json'), {throwIfNoEntry: false})
-    return written ? [{...batch, writtenAt: written.mtimeMs}] : []
+  const batches = listBatchFolders(folder).flatMap((dir) => {
+    const written = statSync(join(dir, 'manifest.json'), {throwIfNoEntry: false})
+    return written ? [{dir, writtenAt: written.mtimeMs}] : []
   })
-  const surplus = [...Map.groupBy(batches, ({profile}) => profile).values()].flatMap((own) =>
-    own.sort((a, b) => b.writtenAt - a.writtenAt || (a.id < b.id ? 1 : -1)).slice(kept),
+  const surplus = [...Map.groupBy(batches, ({dir}) => dirname(dir)).values()].flatMap((own) =>
+    own.sort((a, b) => b.writtenAt - a.writtenAt || (a.dir < b.dir ? 1 : -1)).slice(kept),
   )
-  return surplus.flatMap(({profile, id, dir}) => {
+  return surplus.flatMap(({dir}) => {
     const manifest = readBatchManifest(dir)
     const isKept = !manifest || (manifest.period ?? null) !== null || needed.has(manifest.release_id)
-    return isKept ? [] : [`${profile}/${id}`]
+    return isKept ? [] : relative(folder.exports, dir)
   })
 }

@@ -10,7 +10,7 @@ import {openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile} from '../store/files.ts'
 import {type Release, type ReleaseModel, readReleaseModels} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
-import {createDatabases, type Session, type Topology, typeOf} from './clickhouse-layout.ts'
+import {createDatabases, describeFields, fieldsOf, type Session, sourceField} from './clickhouse-layout.ts'
 import {literal, MADE, NotRewritten, quote, STATE, toClickhouseSql} from './clickhouse-sql.ts'
 import {describeTable, quoteTable, readTotals, type TargetTable} from './target.ts'
 
@@ -139,32 +139,26 @@ const VERSION = `${MADE}.version`
  */
 export async function createCombined(
   session: Session,
-  topology: Topology,
   {models, tables}: {models: readonly ReleaseModel[]; tables: readonly TargetTable[]},
 ): Promise<void> {
   if (models.length === 0) return
-  await createDatabases(session, topology, [SHOWN, MADE])
+  await createDatabases(session, [SHOWN, MADE])
   const view = (name: string, select: string, comment = '', columns = '') =>
-    `create or replace view ${name}${topology.on}${columns} as\n${select}\ncomment ${literal(comment)}`
+    `create or replace view ${name}${session.on}${columns} as\n${select}\ncomment ${literal(comment)}`
   const computed = new Set(models.map(({name}) => name))
   const read = new Set(models.flatMap(({reads}) => reads).filter((name) => !computed.has(name)))
   const views = [
     ...tables
       .filter(({schema, name}) => read.has(`${schema}.${name}`))
       .map((table) => view(overAll(`${table.schema}.${table.name}`), selectAll(table))),
-    ...models.flatMap((model) => [
-      view(overAll(model.name), computeOverAll(model)),
-      ...(model.is_published
-        ? [
-            view(
-              `${SHOWN}.${quote(shownName(model.name))}`,
-              showModel(model),
-              model.description,
-              describeShown(model),
-            ),
-          ]
-        : []),
-    ]),
+    ...models.flatMap((model) => {
+      const computed = view(overAll(model.name), computeOverAll(model))
+      if (!model.is_published) return computed
+      const shown = `${SHOWN}.${quote(shownName(model.name))}`
+      const source = sourceField(`the lender; ${ALL}: all lenders together`)
+      const fields = describeFields([source, ...fieldsOf(model.columns, model.name)])
+      return [computed, view(shown, showModel(model), model.description, ` (${fields})`)]
+    }),
   ]
   const version = (digest: string) => view(VERSION, 'select 1 as nothing', digest)
   const digest = hash('sha256', JSON.stringify(views))
@@ -192,8 +186,8 @@ function selectAll({schema, name, columns}: TargetTable): string {
 
 /** The rows of a model over all lenders. */
 function computeOverAll({name, sql, columns, is_published}: ReleaseModel): string {
-  const cells = columns.map(
-    (column) => `cast(${quote(column.name)} as ${typeOf(column, name)}) as ${quote(column.name)}`,
+  const cells = fieldsOf(columns, name).map(
+    (field) => `cast(${quote(field.name)} as ${field.type}) as ${quote(field.name)}`,
   )
   return `select ${is_published ? cells.join(', ') : '*'} from (\n${sql}\n) ${SETTINGS}`
 }
@@ -204,14 +198,6 @@ function showModel({name, columns}: ReleaseModel): string {
   return `select source, ${names} from ${name.split('.').map(quote).join('.')}
     union all
     select ${literal(ALL)} as source, ${names} from ${overAll(name)}`
-}
-
-function describeShown({name, columns}: ReleaseModel): string {
-  const described = columns.map(
-    (column) => `${quote(column.name)} ${typeOf(column, name)} comment ${literal(column.meaning)}`,
-  )
-  const source = `source String comment ${literal(`the lender; ${ALL}: all lenders together`)}`
-  return ` (${[source, ...described].join(',\n')})`
 }
 
 /** A column that adds up: its total over all lenders, and the sum of each lender's total. */
@@ -254,25 +240,28 @@ export async function compareTotals(
   for (const {name, grain, addsUp} of models) {
     const shown = shownName(name)
     if (addsUp.length === 0 || !there.some((table) => table.name === shown)) continue
-    const sums = addsUp.flatMap((column, index) => [
-      `toString(coalesce(sumIf(toDecimal128(${quote(column)}, 2), source = ${literal(ALL)}), 0)) as together_${index}`,
-      `toString(coalesce(sumIf(toDecimal128(${quote(column)}, 2), source <> ${literal(ALL)}), 0)) as sum_${index}`,
-    ])
+    const sumWhere = (isOf: '=' | '<>') => {
+      const sums = addsUp.map(
+        (column) => `sumIf(toDecimal128(${quote(column)}, 2), source ${isOf} ${literal(ALL)})`,
+      )
+      return `[${sums.map((sum) => `toString(coalesce(${sum}, 0))`).join(', ')}]`
+    }
     const calendar = CALENDAR.filter(([columns]) => columns.every((column) => grain.includes(column)))
-    const [found = {}] = await session.rows(
-      z.record(z.string(), z.string()),
+    const [found] = await session.rows(
+      z.object({together: z.array(z.string()), sum: z.array(z.string())}),
       `with
          (select toString(min(as_of)) from ${STATE}.release) as last_day,
          substring(last_day, 1, 7) as last_month
-       select ${sums.join(', ')} from ${SHOWN}.${quote(shown)}
+       select ${sumWhere('=')} as together, ${sumWhere('<>')} as sum from ${SHOWN}.${quote(shown)}
        where ${['true', ...calendar.map(([, isWhole]) => isWhole)].join(' and ')}`,
     )
+    const at = (sums: readonly string[] | undefined, index: number) => sums?.[index] ?? ''
     for (const [index, column] of addsUp.entries())
       totals.push({
         table: `${SHOWN}.${shown}`,
         column,
-        together: found[`together_${index}`] ?? '',
-        sum: found[`sum_${index}`] ?? '',
+        together: at(found?.together, index),
+        sum: at(found?.sum, index),
       })
   }
   return totals

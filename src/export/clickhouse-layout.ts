@@ -2,9 +2,18 @@ import {createReadStream} from 'node:fs'
 import {createClient} from '@clickhouse/client'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
-import type {TableColumn} from '../store/sql.ts'
-import {quote} from './clickhouse-sql.ts'
-import {explainTarget, type TargetErrors} from './target.ts'
+import {literal, quote} from './clickhouse-sql.ts'
+import {explainTarget, type TargetErrors, type TargetTable, typeAt} from './target.ts'
+
+/** Where ClickHouse is. */
+export interface ClickhouseServer {
+  /** `https://host:8443` */
+  url: string
+  user?: string | undefined
+  password?: string | undefined
+  /** The cluster that holds the tables; a single server by default. */
+  cluster?: string | undefined
+}
 
 /** A connection to ClickHouse; disposing it closes it. */
 export type Session = ReturnType<typeof openSession>
@@ -13,10 +22,7 @@ export type Session = ReturnType<typeof openSession>
 const REQUEST_MS = 3_600_000
 
 /** Opens a client over HTTP or HTTPS; sends nothing yet. */
-export function openSession(
-  {url, user, password}: {url: string; user?: string | undefined; password?: string | undefined},
-  signal: AbortSignal,
-) {
+export function openSession({url, user, password, cluster}: ClickhouseServer, signal: AbortSignal) {
   const {host, pathname} = new URL(url)
   const server = `${host}${pathname.replace(/\/$/, '')}`
   const client = createClient({
@@ -50,6 +56,7 @@ export function openSession(
     }
   }
   return {
+    ...topologyOf(cluster),
     /** `host:port` */
     server,
     /** Runs a statement that has no rows. */
@@ -87,65 +94,65 @@ const ERRORS: TargetErrors = [
 /** Marks our databases; a database without it is never touched. */
 const MARK = 'loantape'
 
-const PLAIN_TYPES: Record<string, string> = {
+const TYPES = {
   VARCHAR: 'String',
   BOOLEAN: 'Bool',
   BIGINT: 'Int64',
+  DECIMAL: 'Decimal',
   DOUBLE: 'Float64',
   DATE: 'Date32',
   TIMESTAMP: "DateTime64(6, 'UTC')",
 }
 
-/** The ClickHouse type of a column. @throws ConfigError `CLICKHOUSE_TYPE` */
-export function typeOf({name, type}: TableColumn, table: string): string {
-  const [, precision, scale] = /^DECIMAL\((\d+),(\d+)\)$/.exec(type) ?? []
-  const plain = PLAIN_TYPES[type] ?? (precision === undefined ? undefined : `Decimal(${precision}, ${scale})`)
-  if (plain !== undefined) return `Nullable(${plain})`
-  throw newError(
-    'CLICKHOUSE_TYPE',
-    `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`,
-    {
-      next: 'Cast the column in its model to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN.',
-    },
-  )
+/** A column as ClickHouse lists it; a table itself has an empty name. */
+export interface Field {
+  name: string
+  type: string
+  comment: string
 }
 
-/** How tables are spread: on one server, or over the nodes of a cluster. */
-export interface Topology {
-  cluster: string | undefined
-  /** Appended to a statement that every node must run. */
-  on: string
-  /** The engine of tables whose rows are sharded, or the same on all nodes. */
-  engine(spread: 'shards' | 'everywhere'): string
-  /** The table that is read and written; its rows are in `<name>_local`. */
-  whole(name: string): string
-}
+/** The first column of every table that is shown. */
+export const sourceField = (comment = 'the lender'): Field => ({name: 'source', type: 'String', comment})
 
-export function topologyOf(cluster: string | undefined): Topology {
-  if (cluster === undefined)
-    return {cluster, on: '', engine: () => 'MergeTree', whole: (name) => `${name}_local`}
+/** The columns of a table of a release. @throws ConfigError `CLICKHOUSE_TYPE` */
+export const fieldsOf = (columns: TargetTable['columns'], table: string): Field[] =>
+  columns.map((column) => ({
+    name: column.name,
+    type: `Nullable(${typeAt(TYPES, column, table, 'CLICKHOUSE_TYPE')})`,
+    comment: column.meaning,
+  }))
+
+/** Columns as a statement that creates a table or view names them. */
+export const describeFields = (fields: readonly Field[]): string =>
+  fields.map(({name, type, comment}) => `${quote(name)} ${type} comment ${literal(comment)}`).join(',\n')
+
+/**
+ * How tables are spread: on one server, or over the nodes of a cluster.
+ *
+ * @returns `on`: appended to a statement that every node must run; `engine`: that of tables whose rows are sharded, or the same on
+ *   all nodes; `whole`: the table that is read and written, whose rows are in `<name>_local`
+ */
+export function topologyOf(cluster: string | undefined) {
+  const path = (shard: string) => `'/clickhouse/tables/${shard}/{database}/{table}'`
+  const engines = {
+    shards: `ReplicatedMergeTree(${path('{shard}')}, '{replica}')`,
+    everywhere: `ReplicatedMergeTree(${path('all')}, '{shard}-{replica}')`,
+  }
   return {
     cluster,
-    on: ` on cluster ${quote(cluster)}`,
-    engine: (spread) =>
-      spread === 'shards'
-        ? "ReplicatedMergeTree('/clickhouse/tables/{shard}/{database}/{table}', '{replica}')"
-        : "ReplicatedMergeTree('/clickhouse/tables/all/{database}/{table}', '{shard}-{replica}')",
-    whole: (name) => `${name}_all`,
+    on: cluster === undefined ? '' : ` on cluster ${quote(cluster)}`,
+    engine: (spread: keyof typeof engines) => (cluster === undefined ? 'MergeTree' : engines[spread]),
+    whole: (name: string) => `${name}_${cluster === undefined ? 'local' : 'all'}`,
   }
 }
 
 /** Creates the databases of these schemas. @throws ConfigError `PUBLISH_FOREIGN` */
-export async function createDatabases(
-  session: Session,
-  topology: Topology,
-  schemas: readonly string[],
-): Promise<void> {
+export async function createDatabases(session: Session, schemas: Iterable<string>): Promise<void> {
   const there = await session.rows(
     z.object({name: z.string(), comment: z.string()}),
     'select name, comment from system.databases',
   )
-  for (const name of schemas) {
+  for (const name of new Set(schemas)) {
     const found = there.find((database) => database.name === name)
     if (found && !found.comment.startsWith(MARK))
       throw newError(
@@ -154,7 +161,7 @@ export async function createDatabases(
       )
     if (!found)
       await session.run(
-        `create database if not exists ${quote(name)}${topology.on} comment '${MARK}: published releases'`,
+        `create database if not exists ${quote(name)}${session.on} comment '${MARK}: published releases'`,
       )
   }
 }

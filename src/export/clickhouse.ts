@@ -1,47 +1,44 @@
 import {randomUUID} from 'node:crypto'
 import {z} from 'zod'
-import {codeOf, LoantapeError, newError} from '../core/errors.ts'
+import {codeOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {digestFile} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import {type Combined, createCombined, readCombined} from './clickhouse-combined.ts'
 import {
+  type ClickhouseServer,
   createDatabases,
+  describeFields,
+  type Field,
+  fieldsOf,
   openSession,
   type Session,
-  type Topology,
-  topologyOf,
-  typeOf,
+  sourceField,
 } from './clickhouse-layout.ts'
 import {literal, quote, STATE, VISIBLE} from './clickhouse-sql.ts'
-import {buildTotals, isSameTotals, type ReleaseTarget, type TargetTable} from './target.ts'
+import {
+  codeAt,
+  isSameTotals,
+  type ReleaseTarget,
+  selectTotals,
+  type TargetTable,
+  totalsRow,
+  visibleRow,
+} from './target.ts'
 
 /** A ClickHouse server, and the lender whose releases are published there. */
-export interface ClickhouseRequest {
-  /** `https://host:8443` */
-  url: string
-  user?: string | undefined
-  password?: string | undefined
-  /** The cluster that holds the tables; a single server by default. */
-  cluster?: string | undefined
+export interface ClickhouseRequest extends ClickhouseServer {
   /** The lender: lower-case letters, digits and `_`. */
   source: string
-  /** Releases of the source that are kept, including the visible one. */
-  releasesKept: number
+  /** Releases of the source that are kept, including the visible one; 3 by default, as somebody may still read the previous one. */
+  releasesKept?: number
   /** How long a lease holds without renewal; half a minute by default. */
   leaseMs?: number
 }
 
-type TableName = Pick<TargetTable, 'schema' | 'name'>
-
 const numberRow = z.object({number: z.coerce.number()})
 
-const keptRow = z.object({
-  release_id: z.string(),
-  as_of: z.string(),
-  known_at: z.string(),
-  contents: z.array(z.string()),
-})
+const keptRow = visibleRow.extend({contents: z.array(z.string())})
 
 /**
  * ClickHouse as a target that several lenders share. Each table of a publication is one partition, named after the source, the
@@ -57,14 +54,14 @@ export async function openClickhouse(
   world: Pick<World, 'realClock' | 'log' | 'signal'>,
 ): Promise<ReleaseTarget> {
   const session = openSession(request, world.signal)
-  const topology = topologyOf(request.cluster)
   const source = literal(request.source)
+  const kept = `where source = ${source} order by number desc limit ${request.releasesKept ?? 3}`
   let lease: Lease | undefined
   let release: Release | undefined
   let tables: readonly TargetTable[] = []
   let combined: Combined | undefined
-  const localOf = ({schema, name}: TableName) => `${quote(schema)}.${quote(`${name}_local`)}`
-  const wholeOf = ({schema, name}: TableName) => `${quote(schema)}.${quote(topology.whole(name))}`
+  const localOf = (schema: string, name: string) => `${quote(schema)}.${quote(`${name}_local`)}`
+  const wholeOf = ({schema, name}: TargetTable) => `${quote(schema)}.${quote(session.whole(name))}`
   /** The partitions of kept releases, then those sent now; no other publication writes or removes them. */
   const contents: string[] = []
   const findContent = (table: TargetTable) =>
@@ -73,57 +70,58 @@ export async function openClickhouse(
   return {
     server: session.server,
     async prepare() {
-      await createState(session, topology)
-      lease = await takeLease(session, topology, request, world)
-      const kept = await session.rows(
+      await createState(session)
+      lease = await takeLease(session, request, world)
+      const releases = await session.rows(
         keptRow,
         `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at, contents
-         from ${STATE}.published where source = ${source} order by number desc limit ${request.releasesKept}`,
+         from ${STATE}.published ${kept}`,
       )
-      contents.push(...kept.toReversed().flatMap((release) => release.contents))
-      return kept[0]
+      contents.push(...releases.toReversed().flatMap((release) => release.contents))
+      return releases[0]
     },
 
     async begin(published, released) {
       release = published
       combined = await readCombined(published, world)
       tables = [...released, ...combined.inputs]
-      await createDatabases(session, topology, [...new Set(tables.map(({schema}) => schema))])
-      await createTables(session, topology, tables)
-      await createCombined(session, topology, {models: combined.models, tables})
+      await createDatabases(
+        session,
+        tables.map(({schema}) => schema),
+      )
+      await createTables(session, tables)
+      await createCombined(session, {models: combined.models, tables})
       return tables
     },
 
     async verify(table) {
       const content = findContent(table)
       if (content === undefined) return false
-      const totals = buildTotals(table.columns, quote).map((total, index) => `${total} as total_${index}`)
+      const totals = selectTotals(table.columns, quote)
       const grain = table.grain.map(quote).join(', ')
       const copies = grain === '' ? "'0'" : `toString(count() - uniqExact(tuple(${grain})))`
-      const [{copies: found, ...rest} = {}] = await session.rows(
-        z.record(z.string(), z.string()),
-        `select ${totals.join(', ')}, ${copies} as copies from ${wholeOf(table)} where content = ${literal(content)}`,
+      const [found = []] = await session.rows(
+        totalsRow,
+        `select ${totals}, ${copies} as copies from ${wholeOf(table)} where content = ${literal(content)}`,
       )
-      return isSameTotals(Object.values(rest), table.totals) && found === '0'
+      return isSameTotals(found, [...table.totals, '0'])
     },
 
     async load(table) {
-      const name = `${table.schema}.${table.name}`
       if ((await digestFile(table.file)) !== table.sha256)
         throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' does not have the sha256 of its manifest.`)
       const content = `${contentPrefix(request.source, table)}${lease?.number}`
       contents.push(content)
-      const columns = table.columns.map((column) => quote(column.name)).join(', ')
-      const structure = table.columns
-        .map((column) => `${quote(column.name)} ${typeOf(column, name)}`)
-        .join(', ')
+      const fields = fieldsOf(table.columns, `${table.schema}.${table.name}`)
+      const columns = fields.map(({name}) => quote(name)).join(', ')
+      const structure = fields.map(({name, type}) => `${quote(name)} ${type}`).join(', ')
       await session.send(
         `insert into ${wholeOf(table)} (source, content, ${columns})
          select ${source}, ${literal(content)}, ${columns} from input(${literal(structure)}) format Parquet`,
         table.file,
       )
       if (request.cluster !== undefined)
-        await session.run(`system sync replica${topology.on} ${localOf(table)} lightweight`)
+        await session.run(`system sync replica${session.on} ${localOf(table.schema, table.name)} lightweight`)
     },
 
     async activate() {
@@ -157,11 +155,8 @@ export async function openClickhouse(
     },
 
     async prune() {
-      const kept = await session.rows(
-        numberRow,
-        `select number from ${STATE}.published where source = ${source} order by number desc limit ${request.releasesKept}`,
-      )
-      const oldest = Math.min(...kept.map(({number}) => number))
+      const numbers = await session.rows(numberRow, `select number from ${STATE}.published ${kept}`)
+      const oldest = Math.min(...numbers.map(({number}) => number))
       await session.run(`delete from ${STATE}.published where source = ${source} and number < ${oldest}`)
       const parts =
         request.cluster === undefined
@@ -185,8 +180,10 @@ export async function openClickhouse(
            and database in (select name from system.databases where comment like 'loantape%')
            and not has(kept, partition)`,
       )
-      for (const {content, ...table} of stale)
-        await session.run(`alter table ${localOf(table)}${topology.on} drop partition ${literal(content)}`)
+      for (const {schema, name, content} of stale)
+        await session.run(
+          `alter table ${localOf(schema, name)}${session.on} drop partition ${literal(content)}`,
+        )
     },
 
     async [Symbol.asyncDispose]() {
@@ -202,10 +199,10 @@ const contentPrefix = (source: string, {schema, name, sha256}: TargetTable): str
   `${source}/${schema}.${name}/${sha256}/`
 
 /** Creates the tables and views that say which release readers see. */
-async function createState(session: Session, topology: Topology): Promise<void> {
-  await createDatabases(session, topology, [STATE])
+async function createState(session: Session): Promise<void> {
+  await createDatabases(session, [STATE])
   await session.run(`
-    create table if not exists ${STATE}.published${topology.on} (
+    create table if not exists ${STATE}.published${session.on} (
       source String comment 'the lender',
       number UInt64 comment 'the latest of a source is the one readers see',
       release_id String,
@@ -216,15 +213,13 @@ async function createState(session: Session, topology: Topology): Promise<void> 
       generator String,
       contents Array(String) comment 'the partition of each table',
       published_at DateTime64(3, 'UTC')
-    ) engine = ${topology.engine('everywhere')} order by (source, number)
+    ) engine = ${session.engine('everywhere')} order by (source, number)
     comment 'Every release that is kept.'`)
   await session.run(`
-    create view if not exists ${STATE}.release${topology.on} as
+    create view if not exists ${STATE}.release${session.on} as
     select * from ${STATE}.published order by number desc limit 1 by source`)
 }
 
-/** A column; the table itself has an empty name. */
-type Field = Omit<z.output<typeof fieldRow>, 'table'>
 const fieldRow = z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()})
 
 /**
@@ -232,11 +227,7 @@ const fieldRow = z.object({table: z.string(), name: z.string(), type: z.string()
  *
  * @throws ConfigError `CLICKHOUSE_TYPE`
  */
-async function createTables(
-  session: Session,
-  topology: Topology,
-  tables: readonly TargetTable[],
-): Promise<void> {
+async function createTables(session: Session, tables: readonly TargetTable[]): Promise<void> {
   const databases = [...new Set(tables.map(({schema}) => literal(schema)))].join(', ')
   const fields = await session.rows(
     fieldRow,
@@ -251,16 +242,12 @@ async function createTables(
   for (const table of tables) {
     const full = `${table.schema}.${table.name}`
     const at = (name: string) => `${quote(table.schema)}.${quote(name)}`
-    const [local, whole] = [at(`${table.name}_local`), at(topology.whole(table.name))]
-    const own = table.columns.map((column) => ({
-      name: column.name,
-      type: typeOf(column, full),
-      comment: column.meaning,
-    }))
+    const [local, whole] = [at(`${table.name}_local`), at(session.whole(table.name))]
+    const own = fieldsOf(table.columns, full)
     const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
     // On a cluster always, because a new node has no tables.
-    if (there.length === 0 || topology.cluster !== undefined)
-      await createTable(session, topology, {table, local, whole, own})
+    if (there.length === 0 || session.cluster !== undefined)
+      await createTable(session, {table, local, whole, own})
     for (const {name, type, comment} of there.length === 0 ? [] : own) {
       const found = there.find((field) => field.name === name)
       if (found && found.type !== type)
@@ -271,17 +258,16 @@ async function createTables(
       if (!found)
         for (const one of new Set([local, whole]))
           await session.run(
-            `alter table ${one}${topology.on} add column if not exists ${quote(name)} ${type} comment ${literal(comment)}`,
+            `alter table ${one}${session.on} add column if not exists ${quote(name)} ${type} comment ${literal(comment)}`,
           )
     }
-    const source = {name: 'source', type: 'String', comment: 'the lender'}
     const ours = ['source', 'content', ...own.map(({name}) => name)]
-    const columns = [source, ...own, ...there.filter(({name}) => !ours.includes(name))]
+    const columns = [sourceField(), ...own, ...there.filter(({name}) => !ours.includes(name))]
     const shown = fields.filter((field) => field.table === full)
     const wanted = [{name: '', type: '', comment: table.description}, ...columns]
-    if (describeColumns(shown) === describeColumns(wanted)) continue
+    if (describeFields(shown) === describeFields(wanted)) continue
     await session.run(`
-      create or replace view ${at(table.name)}${topology.on} (${describeColumns(columns)}) as
+      create or replace view ${at(table.name)}${session.on} (${describeFields(columns)}) as
       select ${columns.map(({name}) => quote(name)).join(', ')}
       from ${whole}
       where content in ${VISIBLE}.1
@@ -289,33 +275,29 @@ async function createTables(
   }
 }
 
-const describeColumns = (columns: readonly Field[]): string =>
-  columns.map(({name, type, comment}) => `${quote(name)} ${type} comment ${literal(comment)}`).join(',\n')
-
 async function createTable(
   session: Session,
-  topology: Topology,
   {table, local, whole, own}: {table: TargetTable; local: string; whole: string; own: readonly Field[]},
 ): Promise<void> {
   const {schema, name, order, description} = table
   await session.run(`
-    create table if not exists ${local}${topology.on} (
+    create table if not exists ${local}${session.on} (
       source LowCardinality(String) comment 'the lender',
       content LowCardinality(String) comment 'source, table, sha256 of the Parquet file, and number of the publication',
-      ${describeColumns(own)}
+      ${describeFields(own)}
     )
-    engine = ${topology.engine('shards')}
+    engine = ${session.engine('shards')}
     partition by content
     order by (${['source', ...order].map(quote).join(', ')})
     settings allow_nullable_key = 1
     comment ${literal(description)}`)
-  if (topology.cluster === undefined) return
+  if (session.cluster === undefined) return
   const [first = 'source'] = order
   // The expression must not be null.
   const spread = `cityHash64(source, ifNull(toString(${quote(first)}), ''))`
   await session.run(`
-    create table if not exists ${whole}${topology.on} as ${local}
-    engine = Distributed(${[topology.cluster, schema, `${name}_local`].map(literal).join(', ')}, ${spread})`)
+    create table if not exists ${whole}${session.on} as ${local}
+    engine = Distributed(${[session.cluster, schema, `${name}_local`].map(literal).join(', ')}, ${spread})`)
 }
 
 /** A lease that was not renewed for this long has expired. */
@@ -340,7 +322,6 @@ const leaseRow = z.object({number: z.coerce.number(), comment: z.string()})
  */
 async function takeLease(
   session: Session,
-  {on}: Topology,
   {source, leaseMs = LEASE_MS}: {source: string; leaseMs?: number | undefined},
   {realClock, log}: Pick<World, 'realClock' | 'log'>,
 ): Promise<Lease> {
@@ -355,10 +336,10 @@ async function takeLease(
       'PUBLISH_LOCKED',
       `Another publication of source '${source}' to ${session.server} is under way: ${why}.`,
     )
-  const drop = (number: number) => session.run(`drop table if exists ${tableOf(number)}${on}`)
+  const drop = (number: number) => session.run(`drop table if exists ${tableOf(number)}${session.on}`)
   const newComment = () => `${leaseMs} ${randomUUID()}`
   const setComment = (comment: string) =>
-    session.run(`alter table ${tableOf(own)}${on} modify comment '${comment}'`)
+    session.run(`alter table ${tableOf(own)}${session.on} modify comment '${comment}'`)
   let [last] = await list()
   const {comment = ''} = last ?? {}
   const pauseMs = Math.min(1000, leaseMs / 4)
@@ -374,11 +355,11 @@ async function takeLease(
   const own = Math.max(last?.number ?? 0, published?.number ?? 0) + 1
   try {
     await session.run(
-      `create table ${tableOf(own)}${on} (nothing UInt8) engine = MergeTree order by nothing comment '${newComment()}'`,
+      `create table ${tableOf(own)}${session.on} (nothing UInt8) engine = MergeTree order by nothing comment '${newComment()}'`,
     )
   } catch (error) {
     // TABLE_ALREADY_EXISTS
-    if (error instanceof LoantapeError && codeOf(error.cause) === '57') throw locked('it came first')
+    if (codeAt(error) === '57') throw locked('it came first')
     throw error
   }
   const [newest, ...older] = await list()

@@ -1,32 +1,19 @@
 import {hash, randomUUID} from 'node:crypto'
-import {accessSync, constants, createReadStream, existsSync, mkdirSync} from 'node:fs'
+import {accessSync, constants, createReadStream, existsSync, mkdirSync, statSync} from 'node:fs'
 import {copyFile, rm} from 'node:fs/promises'
 import {connect} from 'node:net'
-import {dirname, join, posix} from 'node:path'
+import {dirname, extname, join, posix} from 'node:path'
 import type SftpClient from 'ssh2-sftp-client'
 import {z} from 'zod'
 import {sleepUntilStopped} from '../core/clock.ts'
-import {codeOf, explainError, LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
+import {codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {parseRetryAfter} from '../core/retry-after.ts'
 import type {World} from '../core/types.ts'
-import {findFileFault, moveIntoPlace, shareWithFolder} from '../store/files.ts'
+import {digestFileNow, moveIntoPlace, shareWithFolder} from '../store/files.ts'
 import {acquireLock} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
+import {type BatchedFile, CONTENT_TYPES, examineBatch, type NamedBatch} from './batch.ts'
 import {addressOfBucket, type NamedTarget, placeOf, readSecret, type Target} from './delivery-target.ts'
-
-/** A file of a batch; `/` is between the parts of its name. */
-type BatchedFile = {name: string; bytes: number; sha256: string}
-
-/** A finished batch on disk. */
-export interface DeliverableBatch {
-  profile: string
-  batch_id: string
-  dir: string
-  /** The files that the manifest names, then the manifest itself. */
-  files: BatchedFile[]
-  /** What to do when its files are missing or damaged. */
-  repair: string
-}
 
 /** Where and how a batch is delivered. */
 export interface DeliveryRequest extends NamedTarget {
@@ -62,26 +49,22 @@ const WHERE = 'place = ? and profile = ? and batch_id = ?'
  */
 export async function deliverBatch(
   stateDb: StateDb,
-  batch: DeliverableBatch,
+  {profile, batch_id, dir}: NamedBatch,
   {name: target, isAgain = false, ...how}: DeliveryRequest,
   world: World,
 ): Promise<DeliveryResult> {
-  const {profile, batch_id, dir, files} = batch
-  const delivery = {target, place: placeOf(how.target), profile, batch_id}
-  const {place} = delivery
-  await requireUndamaged(batch)
+  const place = placeOf(how.target)
+  const delivery = {target, place, profile, batch_id}
+  const files = listWholeFiles(dir)
   // Two processes that write the same `.part` could rename it before it is whole.
   const lock = `delivery of ${profile}/${batch_id} to ${place}`
   using _lock = acquireLock(stateDb, {runId: randomUUID(), command: 'export', name: lock}, world)
   // If this delivery does not end, the next one sends them.
   if (isAgain) stateDb.run(`update delivered_file set sha256 = '' where ${WHERE}`, [place, profile, batch_id])
   const listMissing = () => {
-    const row = z.object({name: z.string(), sha256: z.string()})
-    const sql = `select name, sha256 from delivered_file where ${WHERE}`
-    const there = stateDb.all(row, sql, [place, profile, batch_id])
-    return files.filter(
-      (file) => !there.some(({name, sha256}) => name === file.name && sha256 === file.sha256),
-    )
+    const sql = `select name || ' ' || sha256 from delivered_file where ${WHERE}`
+    const there = stateDb.column(z.string(), sql, [place, profile, batch_id])
+    return files.filter(({name, sha256}) => !there.includes(`${name} ${sha256}`))
   }
   const sent = listMissing().length
   if (sent === 0) return {...delivery, outcome: 'unchanged', sent}
@@ -99,26 +82,21 @@ export async function deliverBatch(
       const failure = explainError(error)
       const pause = pauseAfter(failure, attempt, world)
       if (pause === undefined) throw failure
-      world.log.warn(
-        {code: failure.code, attempt, retry_in_ms: pause},
-        'delivery failed; it will be tried again',
-      )
+      const {code} = failure
+      world.log.warn({code, attempt, retry_in_ms: pause}, 'delivery failed; it will be tried again')
       await sleepUntilStopped(world.realClock, pause, world.signal)
       if (world.signal.aborted) throw stopped(world.signal)
     }
   }
 }
 
-/** Compares each file with the manifest. */
-async function requireUndamaged({dir, files, batch_id, repair}: DeliverableBatch): Promise<void> {
-  for (const file of files) {
-    const fault = await findFileFault(join(dir, file.name), file.sha256)
-    if (fault === undefined) continue
-    throw newError('BATCH_DAMAGED', `File '${file.name}' of batch '${batch_id}' ${fault}.`, {
-      kept: 'Nothing was sent.',
-      next: repair,
-    })
-  }
+/** The files of a batch, the manifest last, if they are what it says. */
+function listWholeFiles(dir: string): BatchedFile[] {
+  const {files, faults} = examineBatch(dir)
+  const path = join(dir, 'manifest.json')
+  if (faults[0])
+    throw newError('BATCH_DAMAGED', faults[0].problem, {kept: 'Nothing was sent.', next: faults[0].next})
+  return [...files, {name: 'manifest.json', bytes: statSync(path).size, sha256: digestFileNow(path)}]
 }
 
 /** The wait before the next attempt, at least what the target asked for; undefined if there is no next attempt. */
@@ -161,29 +139,27 @@ const UNFINISHED = {
 }
 
 /** A failure that may soon pass. */
-class TargetFailure extends RetryableError {
+class TargetFailure extends LoantapeError {
   /** The pause that the target asked for, ms. */
   readonly retryAfterMs: number
 
-  constructor(
-    where: string,
-    what: string,
-    {cause, retryAfterMs = 0}: {cause?: unknown; retryAfterMs?: number},
-  ) {
-    super({code: 'TARGET_FAILED', problem: `Target ${where}: ${what}.`, ...UNFINISHED, cause})
+  constructor(problem: string, cause: unknown, retryAfterMs: number) {
+    super({code: 'TARGET_FAILED', problem, ...UNFINISHED, cause}, 'deferred')
     this.retryAfterMs = retryAfterMs
   }
 }
 
-/** The target will not take this. */
-function refused(where: string, what: string, cause?: unknown): LoantapeError {
-  return newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause})
-}
-
-/** The target does not accept our credentials. */
-function unauthorised(where: string, what: string, cause?: unknown): LoantapeError {
-  return newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause})
-}
+/** The errors of a target. */
+const errorsAt = (where: string) => ({
+  failed: (what: string, cause?: unknown, retryAfterMs = 0) =>
+    new TargetFailure(`Target ${where}: ${what}.`, cause, retryAfterMs),
+  /** It will not take this. */
+  refused: (what: string, cause?: unknown) =>
+    newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause}),
+  /** It does not accept our credentials. */
+  unauthorised: (what: string, cause?: unknown) =>
+    newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause}),
+})
 
 /** Connects to a target for the files of a batch, which go into this folder below the target's path. */
 async function openCarrier(
@@ -202,9 +178,9 @@ async function openCarrier(
  * @param folder of the batch, below the target's path
  */
 export async function openFolder(target: Kind<'folder'>, folder: string): Promise<Carrier> {
-  const where = `folder '${target.path}'`
+  const {failed, refused} = errorsAt(`folder '${target.path}'`)
   // Not created if missing, because a share may just not be mounted.
-  if (!existsSync(target.path)) throw refused(where, 'it does not exist')
+  if (!existsSync(target.path)) throw refused('it does not exist')
   return {
     async put({name, path}) {
       const final = join(target.path, folder, name)
@@ -223,9 +199,7 @@ export async function openFolder(target: Kind<'folder'>, folder: string): Promis
           (cause) => `; '${part}' is left there (${codeOf(cause)})`,
         )
         const what = `file '${name}' cannot be written (${messageOf(error).split(',')[0]})${left}`
-        throw /^(EACCES|EPERM|EROFS|ENOTDIR)$/.test(code)
-          ? refused(where, what, error)
-          : new TargetFailure(where, what, {cause: error})
+        throw /^(EACCES|EPERM|EROFS|ENOTDIR)$/.test(code) ? refused(what, error) : failed(what, error)
       }
     },
     async [Symbol.asyncDispose]() {},
@@ -239,13 +213,6 @@ function makeFolders(root: string, path: string): void {
     dir = join(dir, name)
     if (mkdirSync(dir, {recursive: true}) !== undefined) shareWithFolder(dir)
   }
-}
-
-const TYPES: Record<string, string> = {
-  csv: 'text/csv; charset=utf-8',
-  json: 'application/json',
-  parquet: 'application/vnd.apache.parquet',
-  xlsx: 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
 }
 
 /** The address a file is put to, and what is said with it. */
@@ -296,7 +263,7 @@ async function openHttp(
   {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
   const isBucket = target.kind === 's3'
-  const where = isBucket ? placeOf(target) : new URL(target.url).origin
+  const {failed, refused, unauthorised} = errorsAt(isBucket ? placeOf(target) : new URL(target.url).origin)
   const put = isBucket ? await putToBucket(target) : putToEndpoint(target)
   const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
   const agent = openAgent(isBucket ? addressOfBucket(target) : target.url, {timeoutMs: silenceMs})
@@ -307,7 +274,7 @@ async function openHttp(
       const answer = await request(url, {
         method: 'PUT',
         headers: {
-          'content-type': TYPES[name.split('.').at(-1) ?? ''] ?? 'application/octet-stream',
+          'content-type': CONTENT_TYPES.get(extname(name)) ?? 'application/octet-stream',
           'content-length': String(bytes),
           ...told,
         },
@@ -324,25 +291,19 @@ async function openHttp(
         })
         .catch((cause: unknown) => {
           const code = codeOf(cause)
-          if (UNTRUSTED.test(code))
-            throw refused(
-              where,
-              `its certificate or TLS is not accepted (${code}), so nothing was sent`,
-              cause,
-            )
-          throw new TargetFailure(where, `file '${name}' was not accepted (${code})`, {cause})
+          if (!UNTRUSTED.test(code)) throw failed(`file '${name}' was not accepted (${code})`, cause)
+          throw refused(`its certificate or TLS is not accepted (${code}), so nothing was sent`, cause)
         })
       const {statusCode: status, headers, why} = answer
       const what = `file '${name}' was answered with ${status}${why ? ` ${why}` : ''}`
-      if (status === 401 || status === 403) throw unauthorised(where, what)
+      if (status === 401 || status === 403) throw unauthorised(what)
       if (status >= 500 || [408, 425, 429].includes(status)) {
         const retryAfterMs = parseRetryAfter(String(headers['retry-after'] ?? ''), realClock.now()) ?? 0
-        throw new TargetFailure(where, what, {retryAfterMs})
+        throw failed(what, undefined, retryAfterMs)
       }
-      if (status >= 400) throw refused(where, what)
+      if (status >= 400) throw refused(what)
       if (status >= 300)
         throw refused(
-          where,
           `${what}, a redirect: expected its final ${isBucket ? 'region or endpoint' : 'URL as url'}`,
         )
     },
@@ -366,12 +327,12 @@ async function openSftp(
   {signal}: Pick<World, 'signal'>,
 ): Promise<Carrier> {
   const where = `sftp://${target.host}:${target.port}`
+  const errors = errorsAt(where)
   const key = readSecret(target.private_key_file)
   const passphrase = readSecret(target.passphrase_file)
   const password = readSecret(target.password_file)
-  if (key === undefined && password === undefined) {
-    throw refused(where, 'neither private_key_file nor password_file is set')
-  }
+  if (key === undefined && password === undefined)
+    throw errors.refused('neither private_key_file nor password_file is set')
   // Loaded late, or every command would start slower.
   const {default: SftpClient} = await import('ssh2-sftp-client')
   // Without these the library prints events after the end.
@@ -405,7 +366,7 @@ async function openSftp(
       const problem = `Target ${where} showed the host key ${shown}: expected ${target.host_key}.`
       throw newError('TARGET_HOST_KEY', problem)
     }
-    throw explain(error, where, 'cannot be reached')
+    throw explain(error, errors, 'cannot be reached')
   }
   const dirs = new Set<string>()
   return {
@@ -418,13 +379,12 @@ async function openSftp(
         dirs.add(dir)
         await client.fastPut(path, part)
         const {size} = await client.stat(part)
-        if (size !== bytes)
-          throw new TargetFailure(where, `file '${name}' arrived with ${size} of ${bytes} bytes`, {})
+        if (size !== bytes) throw errors.failed(`file '${name}' arrived with ${size} of ${bytes} bytes`)
         await rename(client, part, final)
       } catch (error) {
         throw error instanceof LoantapeError
           ? error
-          : explain(error, where, `file '${name}' was not accepted`)
+          : explain(error, errors, `file '${name}' was not accepted`)
       }
     },
     async [Symbol.asyncDispose]() {
@@ -445,18 +405,17 @@ async function rename(client: SftpClient, from: string, to: string): Promise<voi
   }
 }
 
-function explain(error: unknown, where: string, what: string): LoantapeError {
+function explain(error: unknown, errors: ReturnType<typeof errorsAt>, what: string): LoantapeError {
   const words = messageOf(error)
-  if (/authentication methods failed|permission denied \(publickey/i.test(words)) {
-    return unauthorised(where, 'key or password is not accepted', error)
-  }
+  if (/authentication methods failed|permission denied \(publickey/i.test(words))
+    return errors.unauthorised('key or password is not accepted', error)
   if (/cannot parse privatekey|encrypted .*key|passphrase/i.test(words)) {
     const expected = 'expected an OpenSSH or PEM key and its passphrase'
-    return refused(where, `the private key cannot be read: ${expected}`, error)
+    return errors.refused(`the private key cannot be read: ${expected}`, error)
   }
   if (/permission denied/i.test(words) || codeOf(error) === '3')
-    return refused(where, `${what}: permission denied`, error)
-  return new TargetFailure(where, `${what} (${reasonOf(words)})`, {cause: error})
+    return errors.refused(`${what}: permission denied`, error)
+  return errors.failed(`${what} (${reasonOf(words)})`, error)
 }
 
 /** `fastPut: Failure Local: … Remote: …` in our words; a full disk is a bare failure (status 4). */

@@ -85,13 +85,6 @@ export function addressOfBucket(target: Extract<Target, {kind: 's3'}>): string {
   return [endpoint, bucket, ...path.split('/').filter(Boolean).map(encodeURIComponent)].join('/')
 }
 
-/** The local folders and files that a target names. */
-function listPaths(target: Target): string[] {
-  if (target.kind === 'folder') return [target.path]
-  const files = Object.entries(target).filter(([field]) => field.endsWith('_file'))
-  return files.map(([, file]) => String(file))
-}
-
 /**
  * Reads the targets of these names, or all.
  *
@@ -110,7 +103,9 @@ export function readTargets(
   return (names ?? Object.keys(targets)).map((name) => {
     const target = targets[name]
     if (target) {
-      for (const named of listPaths(target)) requireOwnPlace({sourceDir}, named)
+      for (const [field, named] of Object.entries(target))
+        if (field.endsWith('_file') || (field === 'path' && target.kind === 'folder'))
+          requireOwnPlace({sourceDir}, String(named))
       return {name, target}
     }
     throw newError(

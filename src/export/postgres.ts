@@ -7,19 +7,22 @@ import {pipeline} from 'node:stream/promises'
 import {Client, escapeIdentifier, escapeLiteral} from 'pg'
 import {from as copyFrom} from 'pg-copy-streams'
 import {z} from 'zod'
-import {codeOf, newError} from '../core/errors.ts'
+import {newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
-import type {TableColumn} from '../store/sql.ts'
 import {
-  buildTotals,
+  codeAt,
   explainTarget,
   isSameTotals,
   type ReleaseTarget,
+  selectTotals,
   type TargetErrors,
   type TargetTable,
+  totalsRow,
+  typeAt,
   type VisibleRelease,
+  visibleRow,
 } from './target.ts'
 
 /** A PostgreSQL database, and who reads there. */
@@ -48,12 +51,8 @@ export async function openPostgres(
 ): Promise<ReleaseTarget> {
   const session = await openSession(request.url)
   const {server} = session
-  const stop = () => void session.client.end()
+  const stop = () => void session[Symbol.asyncDispose]()
   world.signal.addEventListener('abort', stop, {once: true})
-  const explained =
-    <A extends unknown[], T>(step: (...args: A) => Promise<T>) =>
-    (...args: A) =>
-      step(...args).catch((error: unknown) => Promise.reject(explain(error, server)))
   let copy: {release: Release; db: Database; names: Map<string, string>; transaction: string} | undefined
   /** A table in the new schemas, quoted. */
   const newTable = ({schema, name}: {schema: string; name: string}) =>
@@ -61,13 +60,13 @@ export async function openPostgres(
   const loaded = new Set<object>()
   return {
     server,
-    prepare: explained(async () => {
+    async prepare() {
       await acquireLock(session)
       await dropOldSchemas(session, world)
       await grantReading(session, (await listSchemas(session)).live, request.reader)
       return await findPublished(session)
-    }),
-    begin: explained(async (release, tables) => {
+    },
+    async begin(release, tables) {
       const schemas = [...new Set([STATE, ...tables.map(({schema}) => schema)])]
       await requireOwnSchemas(session, schemas)
       await requireNoDependents(session)
@@ -82,18 +81,18 @@ export async function openPostgres(
       const db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
       copy = {release, db, names, transaction}
       return tables
-    }),
-    verify: explained(async (table) => {
+    },
+    async verify(table) {
       if (!loaded.has(table)) return false
-      const totals = buildTotals(table.columns, escapeIdentifier)
-      const found = await session.row(`select ${totals.join(', ')} from ${newTable(table)}`)
+      const totals = selectTotals(table.columns, escapeIdentifier)
+      const [found = []] = await session.rows(totalsRow, `select ${totals} from ${newTable(table)}`)
       return isSameTotals(found, table.totals)
-    }),
-    load: explained(async (table) => {
+    },
+    async load(table) {
       if (copy) await copyTable(session, copy.db, table, newTable(table))
       loaded.add(table)
-    }),
-    activate: explained(async () => {
+    },
+    async activate() {
       if (!copy) return
       await copyState(session, copy.release.manifest, newTable({schema: STATE, name: 'release'}), world)
       await grantReading(session, [...copy.names.values()], request.reader)
@@ -105,8 +104,8 @@ export async function openPostgres(
         const problem = `The connection to PostgreSQL at ${server} was lost while the release was swapped in.`
         throw newError('PUBLISH_UNSURE', problem, {cause})
       })
-    }),
-    prune: explained(() => dropOldSchemas(session, world)),
+    },
+    prune: () => dropOldSchemas(session, world),
     async [Symbol.asyncDispose]() {
       world.signal.removeEventListener('abort', stop)
       await copy?.db[Symbol.asyncDispose]()
@@ -123,7 +122,7 @@ async function acquireLock(session: Session): Promise<void> {
   throw newError('PUBLISH_LOCKED', `Another publication to ${session.server} is under way.`)
 }
 
-const PLAIN_TYPES: Record<string, string> = {
+const TYPES = {
   VARCHAR: 'text',
   BOOLEAN: 'boolean',
   TINYINT: 'smallint',
@@ -132,20 +131,12 @@ const PLAIN_TYPES: Record<string, string> = {
   BIGINT: 'bigint',
   HUGEINT: 'numeric(39, 0)',
   UBIGINT: 'numeric(20, 0)',
+  DECIMAL: 'numeric',
   DOUBLE: 'double precision',
   FLOAT: 'real',
   DATE: 'date',
   // Instants of a release are in UTC.
   TIMESTAMP: 'timestamptz',
-}
-
-function postgresTypeOf({name, type}: TableColumn, table: string): string {
-  const known = PLAIN_TYPES[type] ?? /^DECIMAL(\(\d+,\d+\))$/.exec(type)?.[1]?.replace(/^/, 'numeric')
-  if (known !== undefined) return known
-  throw newError(
-    'POSTGRES_VALUE',
-    `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`,
-  )
 }
 
 /**
@@ -156,7 +147,9 @@ function postgresTypeOf({name, type}: TableColumn, table: string): string {
 async function copyTable(session: Session, db: Database, table: TargetTable, target: string): Promise<void> {
   const {columns} = table
   const source = `${table.schema}.${table.name}`
-  const fields = columns.map((column) => `${escapeIdentifier(column.name)} ${postgresTypeOf(column, source)}`)
+  const fields = columns.map(
+    (column) => `${escapeIdentifier(column.name)} ${typeAt(TYPES, column, source, 'POSTGRES_VALUE')}`,
+  )
   await session.run(`create table ${target} (${fields.join(', ')})`)
   const cells = columns.map(({name, type}) => {
     const quoted = quoteName(name)
@@ -169,7 +162,7 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
      to ${quoteLiteral(file)} (format csv, header false, force_quote *)`,
   )
   await copyRows(session, target, createReadStream(file)).catch((error: unknown) => {
-    const code = codeOf(error)
+    const code = codeAt(error)
     // A message of class 22 (data exceptions) would repeat the value.
     if (!code.startsWith('22')) throw error
     throw newError(
@@ -192,9 +185,8 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
  * Copies rows of CSV into a new table. Frozen rows are visible to every snapshot: otherwise a reader whose transaction began before
  * the swap would find an empty table.
  */
-async function copyRows(session: Session, target: string, rows: Readable): Promise<void> {
-  await pipeline(rows, session.client.query(copyFrom(`copy ${target} from stdin with (format csv, freeze)`)))
-}
+const copyRows = (session: Session, target: string, rows: Readable): Promise<void> =>
+  session.send(`copy ${target} from stdin with (format csv, freeze)`, rows)
 
 async function grantReading(
   session: Session,
@@ -271,7 +263,7 @@ async function lockOldTables(
       )
       return
     } catch (error) {
-      if (codeOf(error) !== '55P03') throw error
+      if (codeAt(error) !== '55P03') throw error
       await session.run('rollback to savepoint swap')
       if (attempt === attempts)
         throw newError(
@@ -301,9 +293,7 @@ const ERRORS: TargetErrors = [
   ['PUBLISH_LOST', /^(57P0.|08...) |terminated|timeout expired|not queryable/],
 ]
 
-const explain = (error: unknown, server: string) => explainTarget(error, `PostgreSQL at ${server}`, ERRORS)
-
-/** A connection to PostgreSQL; disposing it ends it. */
+/** A connection to PostgreSQL; disposing it ends it, and a running statement fails. */
 type Session = Awaited<ReturnType<typeof openSession>>
 
 const CONNECT_MS = 15_000
@@ -323,31 +313,32 @@ async function openSession(url: string) {
   })
   // A broken connection fails the running statement; without a listener it would also end the process.
   client.on('error', () => undefined)
-  try {
-    await client.connect()
-  } catch (error) {
-    await client.end()
-    throw explain(error, server)
+  const explained = <T>(answer: Promise<T>): Promise<T> =>
+    answer.catch((error: unknown) => {
+      throw explainTarget(error, `PostgreSQL at ${server}`, ERRORS)
+    })
+  const rows = async <T>(row: z.ZodType<T>, sql: string, values: unknown[] = []): Promise<T[]> => {
+    const found = await explained(client.query<Record<string, unknown>>(sql, values))
+    return found.rows.map((values) => row.parse(values))
   }
+  await explained(client.connect()).catch(async (error: unknown) => {
+    await client.end()
+    throw error
+  })
   return {
-    client,
     /** `host:port/database` */
     server,
     /** Runs one or more statements. */
     async run(sql: string): Promise<void> {
-      await client.query(sql)
+      await explained(client.query(sql))
     },
+    rows,
     /** The values of a query that has one column. */
-    async column<T>(value: z.ZodType<T>, sql: string, values: unknown[] = []): Promise<T[]> {
-      const {rows} = await client.query<unknown[]>({text: sql, values, rowMode: 'array'})
-      return rows.map(([found]) => value.parse(found))
-    },
-    /** The first row of a query whose columns are all texts; empty if there is none. */
-    async row(sql: string): Promise<string[]> {
-      const {rows} = await client.query<unknown[]>({text: sql, rowMode: 'array'})
-      return z.array(z.string()).parse(rows[0] ?? [])
-    },
-    /** Ends the connection; a running statement fails. */
+    column: async <T>(value: z.ZodType<T>, sql: string, values: unknown[] = []): Promise<T[]> =>
+      (await rows(z.record(z.string(), value), sql, values)).flatMap((row) => Object.values(row)),
+    /** Runs a COPY with this data. */
+    send: (sql: string, data: Readable): Promise<void> =>
+      explained(pipeline(data, client.query(copyFrom(sql)))),
     [Symbol.asyncDispose]: () => client.end(),
   }
 }
@@ -358,15 +349,19 @@ const MARK = 'loantape release'
 /** The schema whose table `release` says what readers see. */
 const STATE = 'loantape'
 
-/** Our schemas: those that readers see, and those that are being built or were replaced. */
-async function listSchemas(session: Session): Promise<{live: string[]; old: string[]}> {
-  const names = await session.column(
-    z.string(),
-    `select nspname from pg_namespace
-     where obj_description(oid, 'pg_namespace') like '${MARK} %' order by nspname`,
+/** Our schemas: those that readers see, and those that are being built or were replaced; and all others. */
+async function listSchemas(session: Session): Promise<{live: string[]; old: string[]; foreign: string[]}> {
+  const schemas = await session.rows(
+    z.object({name: z.string(), is_ours: z.boolean()}),
+    `select nspname as name, coalesce(obj_description(oid, 'pg_namespace'), '') like '${MARK} %' as is_ours
+     from pg_namespace order by nspname`,
   )
-  const isOld = (name: string) => /^loantape_(old|new)_\d+_/.test(name)
-  return {live: names.filter((name) => !isOld(name)), old: names.filter(isOld)}
+  const kindOf = ({name, is_ours}: (typeof schemas)[number]) => {
+    if (!is_ours) return 'foreign'
+    return /^loantape_(old|new)_\d+_/.test(name) ? 'old' : 'live'
+  }
+  const list = (kind: string) => schemas.filter((schema) => kindOf(schema) === kind).map(({name}) => name)
+  return {live: list('live'), old: list('old'), foreign: list('foreign')}
 }
 
 /**
@@ -384,7 +379,7 @@ async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Prom
     } catch (error) {
       await session.run('rollback')
       // lock_not_available, dependent_objects_still_exist
-      if (!['55P03', '2BP01'].includes(codeOf(error))) throw error
+      if (!['55P03', '2BP01'].includes(codeAt(error))) throw error
       world.log.info({reason: schema}, 'an old release in PostgreSQL is still in use: it is dropped later')
     }
   }
@@ -404,20 +399,16 @@ async function listTables(session: Session, schemas: readonly string[]): Promise
 async function findPublished(session: Session): Promise<VisibleRelease | undefined> {
   const [isThere] = await session.column(z.boolean(), `select to_regclass('${STATE}.release') is not null`)
   if (!isThere) return undefined
-  const [release_id, as_of = '', known_at = ''] = await session.row(
-    `select release_id, as_of::text, to_char(known_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') from ${STATE}.release`,
+  const [release] = await session.rows(
+    visibleRow,
+    `select release_id, as_of::text, to_char(known_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as known_at from ${STATE}.release`,
   )
-  return release_id === undefined ? undefined : {release_id, as_of, known_at}
+  return release
 }
 
 /** @throws ConfigError `PUBLISH_FOREIGN` */
 async function requireOwnSchemas(session: Session, schemas: readonly string[]): Promise<void> {
-  const foreign = await session.column(
-    z.string(),
-    `select nspname from pg_namespace
-     where nspname = any($1) and coalesce(obj_description(oid, 'pg_namespace'), '') not like '${MARK} %'`,
-    [schemas],
-  )
+  const foreign = (await listSchemas(session)).foreign.filter((name) => schemas.includes(name))
   if (foreign.length === 0) return
   throw newError(
     'PUBLISH_FOREIGN',

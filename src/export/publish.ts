@@ -60,22 +60,12 @@ async function openTarget(config: Config, to: PublishTarget, world: World): Prom
   return await (await import('./postgres.ts')).openPostgres({url, reader}, world)
 }
 
-/** Releases kept per lender, including the visible one: somebody may still be reading the previous one. */
-const CLICKHOUSE_RELEASES = 3
-
 /** The configured ClickHouse. @throws ConfigError `CONFIG_MISSING` */
 function clickhouseOf(config: Config): ClickhouseRequest {
   const {clickhouseUrl: url, clickhouseUser: user, clickhousePassword: password} = config
   if (url === undefined)
     throw newError('CONFIG_MISSING', 'No ClickHouse to publish to: LOANTAPE_CLICKHOUSE_URL not set.')
-  return {
-    url,
-    user,
-    password,
-    cluster: config.clickhouseCluster,
-    source: config.clickhouseSource,
-    releasesKept: CLICKHOUSE_RELEASES,
-  }
+  return {url, user, password, cluster: config.clickhouseCluster, source: config.clickhouseSource}
 }
 
 /**

@@ -5,11 +5,10 @@ import {z} from 'zod'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {WRITER_MARK, WRITING} from '../core/process.ts'
 import {expectOneOf} from '../core/text.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
+import {digestFile, syncToDisk, writeFileAtomically} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
 import {countRows, readColumns, type TableColumn} from '../store/sql.ts'
 import {
@@ -22,12 +21,13 @@ import {
   isWholeBatch,
   type NeutralisedCell,
   type PeriodMark,
-  type ProfileWriter,
   readBatchManifest,
   readControlTotals,
+  type WriteRequest,
+  type Written,
   type WrittenFile,
 } from './batch.ts'
-import {createXlsxWriter} from './xlsx.ts'
+import {writeXlsx} from './xlsx.ts'
 
 /** The profiles that write tables. */
 export const TABLE_PROFILE_NAMES = ['csv', 'parquet', 'xlsx'] as const
@@ -36,14 +36,16 @@ type TableProfileName = (typeof TABLE_PROFILE_NAMES)[number]
 /** All profiles. */
 export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
 
-interface BatchRequest {
-  profile: string
+/** Which tables to write, and how. */
+export interface BatchRequest {
+  profile: TableProfileName
   /** All published tables by default. */
   tables?: readonly string[] | undefined
   period?: PeriodMark | undefined
+  /** Those of other profiles change nothing. */
   options?: ExportOptions | undefined
   /** Accepts columns that differ from the previous batch. */
-  acceptsColumns?: boolean
+  acceptsColumns?: boolean | undefined
 }
 
 /**
@@ -57,18 +59,14 @@ export async function writeBatch(
   source: Release,
   request: BatchRequest,
 ): Promise<BatchResult> {
-  const {profile, period} = request
+  const {profile, period, options = {}, acceptsColumns: isAccepted = false} = request
   const {manifest} = source
-  const {write, hasContract, options: used} = requireProfile(profile)
-  const options = Object.fromEntries(
-    Object.entries(request.options ?? {}).filter(([name]) => used.some((known) => known === name)),
-  )
   const published = manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
   if (unknown !== undefined) throw unknownName('Table', unknown, published)
   const tables = published.filter((name) => request.tables?.includes(name) ?? true)
 
-  const batchId = batchIdOf(manifest, {...request, options, tables})
+  const batchId = batchIdOf(manifest, {...request, tables})
   const parent = join(folder.exports, profile)
   const final = join(parent, batchId)
   const isWritten = isWholeBatch(final)
@@ -76,9 +74,9 @@ export async function writeBatch(
     requireExports(folder, profile)
     using batch = beginBatch(final)
     await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
-    const isAccepted = request.acceptsColumns ?? false
-    const keepColumns = hasContract && (await checkColumns(db, parent, {tables, published, isAccepted}))
-    const written = await write(db, source, {tables, options}, batch.dir)
+    // Importers map the columns of CSV by hand.
+    const keepColumns = profile === 'csv' && (await checkColumns(db, parent, {tables, published, isAccepted}))
+    const written = await WRITERS[profile]({db, source, tables, options, dir: batch.dir})
     const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
     const content = {
       ...written,
@@ -106,31 +104,13 @@ export async function writeBatch(
   }
 }
 
-/** How a profile writes tables. */
-interface TableProfile {
-  write: ProfileWriter
-  /** The options that change its files. */
-  options: readonly (keyof ExportOptions)[]
-  /** Whether changed columns must be accepted first, because importers map them by hand. */
-  hasContract: boolean
-}
+const WRITERS = {csv: writeCsv, parquet: writeParquet, xlsx: (request: WriteRequest) => writeXlsx(request)}
 
-const PROFILES: Record<TableProfileName, TableProfile> = {
-  csv: {write: writeCsv, options: ['lineEnding', 'isSpreadsheetSafe'], hasContract: true},
-  parquet: {write: writeParquet, options: ['partition'], hasContract: false},
-  xlsx: {write: createXlsxWriter(), options: [], hasContract: false},
-}
-
-/**
- * The profile of this name.
- *
- * @param names the names that the error lists
- * @throws ConfigError `UNKNOWN_NAME`
- */
-export function requireProfile(name: string, names: readonly string[] = TABLE_PROFILE_NAMES): TableProfile {
+/** The profile of this name that writes tables. @throws ConfigError `UNKNOWN_NAME` */
+export function requireProfile(name: string): TableProfileName {
   const profile = TABLE_PROFILE_NAMES.find((known) => known === name)
-  if (profile) return PROFILES[profile]
-  throw unknownName('Profile', name, names)
+  if (profile) return profile
+  throw unknownName('Profile', name, PROFILE_NAMES)
 }
 
 function unknownName(kind: string, name: string, known: readonly string[]): LoantapeError {
@@ -138,17 +118,19 @@ function unknownName(kind: string, name: string, known: readonly string[]): Loan
 }
 
 /** `<as_of>-<12 hex>`: the same tables of the same release with the same options get the same id. */
-function batchIdOf(manifest: ReleaseManifest, request: BatchRequest): string {
-  const {lineEnding, isSpreadsheetSafe, partition} = request.options ?? {}
+function batchIdOf(
+  {as_of, release_id}: ReleaseManifest,
+  {profile, tables = [], period, options = {}}: BatchRequest,
+): string {
+  const {lineEnding, isSpreadsheetSafe, partition} = options
   const words = [
-    lineEnding === 'crlf' && 'crlf',
-    isSpreadsheetSafe && 'spreadsheet-safe',
-    partition && `in folders by ${partition}`,
-    request.period?.period,
-    request.period && (request.period.isComplete ? 'complete' : 'unfinished'),
+    profile === 'csv' && lineEnding === 'crlf' && 'crlf',
+    profile === 'csv' && isSpreadsheetSafe && 'spreadsheet-safe',
+    profile === 'parquet' && partition && `in folders by ${partition}`,
+    period?.period,
+    period && (period.isComplete ? 'complete' : 'unfinished'),
   ].filter((word) => typeof word === 'string')
-  const parts = [request.profile, manifest.release_id, ...(request.tables ?? []), ...words]
-  return `${manifest.as_of}-${hash('sha256', parts.join('\n')).slice(0, 12)}`
+  return `${as_of}-${hash('sha256', [profile, release_id, ...tables, ...words].join('\n')).slice(0, 12)}`
 }
 
 async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
@@ -197,11 +179,7 @@ async function checkColumns(
     const columns = {...before, ...now}
     const kept = published.toSorted().flatMap((table) => (columns[table] ? [[table, columns[table]]] : []))
     const text = `${JSON.stringify(Object.fromEntries(kept), null, 2)}\n`
-    if (text === written) return
-    // Named like an unfinished batch, so that the next batch removes it after a crash.
-    const temporary = join(dir, `${WRITING}columns${WRITER_MARK}`)
-    writeFileSync(temporary, text)
-    moveIntoPlace(temporary, path)
+    if (text !== written) writeFileAtomically(path, text)
   }
 }
 
@@ -221,9 +199,7 @@ function describeChange(table: string, before: readonly string[], now: readonly 
  * Writes each table as CSV by RFC 4180: UTF-8, LF or CRLF, a header line. A null is empty, an empty text is `""`. Timestamps are
  * ISO 8601 in UTC with microseconds; decimals keep all their places.
  */
-async function writeCsv(
-  ...[db, source, {tables, options}, dir]: Parameters<ProfileWriter>
-): ReturnType<ProfileWriter> {
+async function writeCsv({db, source, tables, options, dir}: WriteRequest): Promise<Written> {
   const {lineEnding, isSpreadsheetSafe} = options
   const files: WrittenFile[] = []
   const neutralised: NeutralisedCell[] = []
@@ -334,9 +310,7 @@ async function requireSafeColumns(
  * Copies each table's Parquet file from the release, zstd. With `partition: 'month'` a table that has a date becomes
  * `<table>/month=YYYY-MM/<table>.parquet` instead, which DuckDB, Spark and Power BI read as Hive partitions.
  */
-async function writeParquet(
-  ...[db, source, {tables, options}, dir]: Parameters<ProfileWriter>
-): ReturnType<ProfileWriter> {
+async function writeParquet({db, source, tables, options, dir}: WriteRequest): Promise<Written> {
   const files: WrittenFile[] = []
   for (const table of tables) {
     const columns = await readColumns(db, `release.${table}`)

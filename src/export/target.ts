@@ -33,6 +33,9 @@ export function explainTarget(error: unknown, server: string, errors: TargetErro
   return newError(kind, problems[kind] ?? `${server} refused: ${words} (${code}).`, {cause: error})
 }
 
+/** The code that a target's server gave an error, also if it is explained. */
+export const codeAt = (error: unknown): string => codeOf(error instanceof LoantapeError ? error.cause : error)
+
 /** Where releases are published. */
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
 
@@ -45,17 +48,38 @@ export interface TargetTable extends Pick<ReleaseModel, 'description' | 'columns
   /** Its Parquet file, and the digest that identifies its content. */
   file: string
   sha256: string
-  /** The {@link buildTotals} of the release. */
+  /** The {@link selectTotals} of the release. */
   totals: readonly string[]
 }
 
 /** The release that readers of a target see. */
-export interface VisibleRelease {
-  release_id: string
+export type VisibleRelease = z.output<typeof visibleRow>
+export const visibleRow = z.object({
+  release_id: z.string(),
   /** `YYYY-MM-DD` */
-  as_of: string
+  as_of: z.string(),
   /** ISO 8601, UTC. */
-  known_at: string
+  known_at: z.string(),
+})
+
+/**
+ * The type of a column at a target.
+ *
+ * @param types by DuckDB's; `DECIMAL` is that of every `DECIMAL(18,2)`, without its places
+ * @throws the error `kind`
+ */
+export function typeAt(
+  types: Readonly<Record<string, string>>,
+  {name, type}: TableColumn,
+  table: string,
+  kind: 'POSTGRES_VALUE' | 'CLICKHOUSE_TYPE',
+): string {
+  const [, width, scale] = /^DECIMAL\((\d+),(\d+)\)$/.exec(type) ?? []
+  const found = width === undefined ? types[type] : `${types.DECIMAL}(${width}, ${scale})`
+  if (found !== undefined) return found
+  throw newError(kind, `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`, {
+    next: 'Cast the column in its model to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN.',
+  })
 }
 
 /**
@@ -86,19 +110,18 @@ export interface ReleaseTarget extends AsyncDisposable {
 /** Integers, and decimals whose sum fits the 38 digits that every engine has. */
 const SUMMABLE = /^(U?(TINY|SMALL|BIG)INT|U?INTEGER|DECIMAL\(([12]?\d),(\d+)\))$/
 
-const WIDE_DECIMAL = /^DECIMAL\((\d+),(\d+)\)$/
+const WIDE_DECIMAL = /^DECIMAL\(\d+,\d+\)$/
 
 /**
- * Totals that prove a table arrived unchanged: its rows, then for each column its exact sum and count, or its count, first and last
- * value. Each is an SQL expression of type text that DuckDB, PostgreSQL and ClickHouse understand.
+ * What a SELECT asks for to prove that a table arrived unchanged: its rows, then for each column its exact sum and count, or its
+ * count, first and last value. Each is an expression of type text that DuckDB, PostgreSQL and ClickHouse understand.
  */
-export function buildTotals(columns: readonly TableColumn[], quote: (name: string) => string): string[] {
+export function selectTotals(columns: readonly TableColumn[], quote: (name: string) => string): string {
   const totals = columns.flatMap(({name, type}) => {
     const column = quote(name)
     if (SUMMABLE.test(type))
       return [`sum(cast(${column} as decimal(38, ${type.match(/,(\d+)/)?.[1] ?? 0})))`, `count(${column})`]
-    const scale = WIDE_DECIMAL.exec(type)?.[2]
-    if (scale !== undefined)
+    if (WIDE_DECIMAL.test(type))
       return [
         // Values in this range cannot sum to more than 38 digits.
         `sum(case when ${column} between -1000000000000000000 and 1000000000000000000 then ${column} end)`,
@@ -107,18 +130,16 @@ export function buildTotals(columns: readonly TableColumn[], quote: (name: strin
     if (type === 'DATE') return [`count(${column})`, `min(${column})`, `max(${column})`]
     return [`count(${column})`]
   })
-  return ['count(*)', ...totals].map((total) => `coalesce(cast(${total} as varchar), '')`)
+  const texts = ['count(*)', ...totals].map((total) => `coalesce(cast(${total} as varchar), '')`)
+  return texts.map((text, index) => `${text} as total_${index}`).join(', ')
 }
 
-/** The {@link buildTotals} of a table in DuckDB, or of rows. */
-export async function readTotals(
-  db: Database,
-  columns: readonly TableColumn[],
-  from: string,
-): Promise<string[]> {
-  const sql = `select ${buildTotals(columns, quoteName).join(', ')} from ${from}`
-  return Object.values(await db.one(z.record(z.string(), z.string()), sql))
-}
+/** The totals that {@link selectTotals} asks for. */
+export const totalsRow = z.record(z.string(), z.string()).transform((row) => Object.values(row))
+
+/** The totals of a table in DuckDB, or of rows. */
+export const readTotals = (db: Database, columns: readonly TableColumn[], from: string): Promise<string[]> =>
+  db.one(totalsRow, `select ${selectTotals(columns, quoteName)} from ${from}`)
 
 /** A table as DuckDB names it. */
 export const quoteTable = (catalog: string, table: string) =>

@@ -2,14 +2,13 @@ import {closeSync, createWriteStream, fstatSync, openSync, readSync, writeSync} 
 import {join} from 'node:path'
 import {finished} from 'node:stream/promises'
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
-import type {Json} from '@duckdb/node-api'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {groupThousands} from '../core/money.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import {countRows, readColumns, readTableComment, type TableColumn} from '../store/sql.ts'
-import {type ControlTotals, inOrder, type ProfileWriter, readControlTotals} from './batch.ts'
+import {countRows, readColumns, readTableComment} from '../store/sql.ts'
+import {type ControlTotals, inOrder, readControlTotals, type WriteRequest, type Written} from './batch.ts'
 
 /** Rows of one worksheet (Excel specifications and limits). */
 const SHEET_ROWS = 1_048_576
@@ -21,30 +20,32 @@ const NAME_CHARACTERS = 31
 type SheetNote = ControlTotals & {table: string; about: string}
 
 /**
- * Creates the writer of one workbook with a summary and a sheet per table: typed cells, formats, filters, frozen headers.
- * A table with more rows than a sheet takes continues in `core.deal (2)`. The same release gives the same bytes.
+ * Writes one workbook with a summary and a sheet per table: typed cells, formats, filters, frozen headers. A table with more rows
+ * than a sheet takes continues in `core.deal (2)`. The same release gives the same bytes.
  */
-export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter {
-  return async (db, source, {tables}, dir) => {
-    const notes: SheetNote[] = []
-    for (const table of tables) {
-      const [about = ''] = (await readTableComment(db, table)).split(/[.:;](?:\s|$)/)
-      notes.push({table, about, ...(await readControlTotals(db, table))})
-    }
-    const name = `loantape-${source.manifest.as_of}.xlsx`
-    const names = nameSheets(notes, sheetRows)
-    await writeBook(join(dir, name), source.manifest, async (book) => {
-      writeSummarySheet(book, source.manifest, notes, names)
-      for (const table of tables) {
-        const sheets = {table, from: `release.${table}`, rows: inOrder(source, table)}
-        await writeSheets(book, db, {...sheets, names: names.get(table) ?? []}, sheetRows)
-      }
-    })
-    pinZipDates(join(dir, name))
-    const rows = notes.reduce((sum, note) => sum + note.rows, 0)
-    const sheets = notes.map(({about: _about, ...note}) => note)
-    return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
+export async function writeXlsx(
+  {db, source, tables, dir}: Omit<WriteRequest, 'options'>,
+  sheetRows: number = SHEET_ROWS,
+): Promise<Written> {
+  const {manifest} = source
+  const notes: SheetNote[] = []
+  for (const table of tables) {
+    const [about = ''] = (await readTableComment(db, table)).split(/[.:;](?:\s|$)/)
+    notes.push({table, about, ...(await readControlTotals(db, table))})
   }
+  const name = `loantape-${manifest.as_of}.xlsx`
+  const names = nameSheets(notes, sheetRows)
+  await writeBook(join(dir, name), manifest, async (book) => {
+    writeSummarySheet(book, manifest, notes, names)
+    for (const table of tables) {
+      const sheets = {table, from: `release.${table}`, rows: inOrder(source, table)}
+      await writeSheets(book, db, {...sheets, names: names.get(table) ?? []}, sheetRows)
+    }
+  })
+  pinZipDates(join(dir, name))
+  const rows = notes.reduce((sum, note) => sum + note.rows, 0)
+  const sheets = notes.map(({about: _about, ...note}) => note)
+  return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
 }
 
 /**
@@ -141,7 +142,12 @@ async function writeSheets(
         sheet = next()
         row = 1
       }
-      sheet.addRow(columns.map(({readCell}, index) => readCell(values[index] ?? null))).commit()
+      // A number is a double, or has few digits.
+      const cells = columns.map(({read}, index) => {
+        const value = values[index] ?? null
+        return value === null || typeof value === 'number' ? value : read(String(value))
+      })
+      sheet.addRow(cells).commit()
       row += 1
     }
     // Lets the stream write to the file.
@@ -195,16 +201,6 @@ function closeSheet(sheet: Worksheet, columns: readonly SheetColumn[], rows: num
 /** The value of a cell; a text is never taken for a formula. */
 type CellValue = string | number | boolean | Date | {richText: {text: string}[]} | null
 
-/** A column of a worksheet. */
-interface SheetColumn {
-  name: string
-  /** In characters. */
-  width: number
-  /** Excel's number format; null for text. */
-  format: string | null
-  readCell: (value: Json) => CellValue
-}
-
 /** The most characters of one cell (Excel specifications and limits). */
 const CELL_CHARACTERS = 32_767
 
@@ -213,41 +209,39 @@ const EXACT_DIGITS = 15
 
 /** How a kind of column is shown, and its width if that does not depend on the content. */
 interface Look {
+  /** Excel's number format; null for text. */
   format: string | null
   width?: number
   read: (text: string) => CellValue
 }
 
-const LOOKS = {
-  money: {format: '#,##0.00', read: readNumber},
-  count: {format: '#,##0', read: readNumber},
-  ordinal: {format: '0', read: readNumber},
-  ratio: {format: '0.0%', width: 8, read: readNumber},
-  percentage: {format: '0.0"%"', width: 8, read: readNumber},
-  number: {format: '#,##0.00####', width: 14, read: readNumber},
-  date: {format: 'yyyy-mm-dd', width: 11, read: (text) => readInstant(text, `${text}T00:00:00Z`)},
-  timestamp: {
-    format: 'yyyy-mm-dd hh:mm:ss',
-    width: 20,
-    read: (text) => readInstant(text, `${text.replace(' ', 'T').slice(0, 23)}Z`),
-  },
-  // LibreOffice shows words for a boolean only with this format.
-  truth: {format: '"TRUE";"TRUE";"FALSE"', width: 7, read: (text) => text === 'true'},
-  text: {format: null, read: readText},
-} satisfies Record<string, Look>
+/** A column of a worksheet; its width is in characters. */
+type SheetColumn = Look & {name: string; width: number}
 
-function lookOf({name, type}: TableColumn): Look {
-  if (['DOUBLE', 'FLOAT'].includes(type)) return {...lookOf({name, type: 'DECIMAL'}), read: readDouble}
-  if (type === 'DATE') return LOOKS.date
-  if (type === 'TIMESTAMP') return LOOKS.timestamp
-  if (type === 'BOOLEAN') return LOOKS.truth
-  if (type === 'VARCHAR') return LOOKS.text
-  if (/_pct$/.test(name)) return LOOKS.percentage
-  if (/(^|_)ltv$/.test(name)) return LOOKS.ratio
-  if (/(^|_)(version|rank|order|no)$/.test(name)) return LOOKS.ordinal
-  if (/INT$/.test(type)) return LOOKS.count
-  return /^DECIMAL\(\d+,2\)$/.test(type) ? LOOKS.money : LOOKS.number
-}
+const MONEY = {format: '#,##0.00', read: readNumber}
+const COUNT = {format: '#,##0', read: readNumber}
+const NUMBER = {format: '#,##0.00####', width: 14, read: readNumber}
+
+/** The first whose pattern fits a column's name, a space and its type; otherwise {@link NUMBER}. */
+const LOOKS: [column: RegExp, look: Look][] = [
+  [/ DATE$/, {format: 'yyyy-mm-dd', width: 11, read: (text) => readInstant(text, `${text}T00:00:00Z`)}],
+  [
+    / TIMESTAMP$/,
+    {
+      format: 'yyyy-mm-dd hh:mm:ss',
+      width: 20,
+      read: (text) => readInstant(text, `${text.replace(' ', 'T').slice(0, 23)}Z`),
+    },
+  ],
+  // LibreOffice shows words for a boolean only with this format.
+  [/ BOOLEAN$/, {format: '"TRUE";"TRUE";"FALSE"', width: 7, read: (text) => text === 'true'}],
+  [/ VARCHAR$/, {format: null, read: readText}],
+  [/_pct \S+$/, {format: '0.0"%"', width: 8, read: readNumber}],
+  [/(^|_)ltv \S+$/, {format: '0.0%', width: 8, read: readNumber}],
+  [/(^|_)(version|rank|order|no) \S+$/, {format: '0', read: readNumber}],
+  [/INT$/, COUNT],
+  [/ DECIMAL\(\d+,2\)$/, MONEY],
+]
 
 /**
  * A text as a cell value. A plain `_x0041_` would be read as `A` (ST_Xstring of ECMA-376); the library escapes it in rich text, the
@@ -257,16 +251,10 @@ function readText(text: string): CellValue {
   return /_x[0-9a-f]{4}_/i.test(text) ? {richText: [{text}]} : text
 }
 
-/** A number as a cell value that keeps every digit. */
+/** A number as a cell value that keeps every digit; `NaN` and `Infinity` stay text. */
 function readNumber(text: string): CellValue {
   const digits = text.replace(/[^\d]/g, '').replace(/^0+/, '')
-  return digits.length <= EXACT_DIGITS ? Number(text) : text
-}
-
-/** A double as a cell value; `NaN` and `Infinity` stay text. */
-function readDouble(text: string): CellValue {
-  const value = Number(text)
-  return Number.isFinite(value) ? value : text
+  return digits.length <= EXACT_DIGITS && Number.isFinite(Number(text)) ? Number(text) : text
 }
 
 /** An instant as a cell value; before 1900-03-01, where spreadsheets disagree, it stays text. */
@@ -292,7 +280,7 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
   )
   return columns.map((column) => {
     const {name, type} = column
-    const look = lookOf(column)
+    const look: Look = LOOKS.find(([fits]) => fits.test(`${name} ${type}`))?.[1] ?? NUMBER
     const length = longest[name] ?? 0
     if (type === 'VARCHAR' && length > CELL_CHARACTERS)
       throw newError(
@@ -302,12 +290,7 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
       )
     // The filter's button is about three characters wide.
     const width = Math.max(name.length + 3, look.width ?? Math.ceil(length * (look.format ? 1.35 : 1)) + 2)
-    return {
-      name,
-      width: Math.min(width, 60),
-      format: look.format,
-      readCell: (value) => (value === null ? null : look.read(String(value))),
-    }
+    return {...look, name, width: Math.min(width, 60)}
   })
 }
 
@@ -347,7 +330,7 @@ function writeSummarySheet(
           ...(isLink && {underline: true, color: {argb: 'FF0563C1'}}),
         },
         alignment: {horizontal: isFigure ? 'right' : 'left', indent: index === ABOUT ? 1 : 0},
-        ...(typeof value === 'number' && {numFmt: (isCount ? LOOKS.count : LOOKS.money).format}),
+        ...(typeof value === 'number' && {numFmt: (isCount ? COUNT : MONEY).format}),
         ...(value instanceof Date && {numFmt: 'yyyy-mm-dd'}),
         ...(look.isRule && {border: {bottom: {style: 'thin'}}}),
       }

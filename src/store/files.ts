@@ -209,8 +209,13 @@ export async function digestFile(path: string): Promise<string> {
 export const isFile = (path: string): boolean => statSync(path, {throwIfNoEntry: false})?.isFile() === true
 
 /** How a file differs from what a manifest says of it, in words; undefined if it does not. */
-export async function findFileFault(path: string, sha256: string): Promise<string | undefined> {
-  if (!existsSync(path)) return 'is not there'
-  if (!isFile(path)) return 'is not a file'
-  return (await digestFile(path)) === sha256 ? undefined : 'does not have the sha256 of its manifest'
+export function findFileFault(path: string, sha256: string): string | undefined {
+  try {
+    if (!statSync(path).isFile()) return 'is not a file'
+    return digestFileNow(path) === sha256 ? undefined : 'does not have the sha256 of its manifest'
+  } catch (error) {
+    // Another process may remove it meanwhile.
+    if (['ENOENT', 'ENOTDIR'].includes(codeOf(error))) return 'is not there'
+    throw error
+  }
 }

@@ -6,6 +6,7 @@ import {Readable} from 'node:stream'
 import {setTimeout} from 'node:timers/promises'
 import type {FastifyReply, FastifyRequest} from 'fastify'
 import {explainError} from '../core/errors.ts'
+import {CONTENT_TYPES} from '../export/batch.ts'
 import {quoteName} from '../store/database.ts'
 import {addressOf} from './filter.ts'
 import {askerOf, refuse, refuseBusy} from './http-server.ts'
@@ -14,13 +15,6 @@ import {FORMATS} from './tables.ts'
 import type {View} from './view.ts'
 
 type Format = (typeof FORMATS)[number]
-
-const TYPES: Record<Format, string> = {
-  csv: 'text/csv; charset=utf-8',
-  xlsx: 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
-  json: 'application/json',
-  parquet: 'application/vnd.apache.parquet',
-}
 
 const COPIES: Record<Exclude<Format, 'xlsx'>, string> = {
   csv: 'format csv, header',
@@ -73,7 +67,7 @@ export async function sendData(
     reply
       .header('etag', etag)
       .header('cache-control', 'private, no-cache')
-      .type(TYPES[known])
+      .type(CONTENT_TYPES.get(`.${known}`) ?? '')
       .header('content-disposition', `attachment; filename="${table}-${release.manifest.as_of}.${known}"`)
   if (request.headers['if-none-match'] === etag) return begin().code(304).send()
   if (whole && known === 'parquet' && filter.condition === undefined)

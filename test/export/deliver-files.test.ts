@@ -1,18 +1,14 @@
-import {createHash, createHmac} from 'node:crypto'
+import {createHash, createHmac, hash} from 'node:crypto'
 import {chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import type {IncomingMessage} from 'node:http'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {World} from '../../src/core/types.ts'
-import {
-  type DeliverableBatch,
-  type DeliveryRequest,
-  deliverBatch,
-  listDeliveries,
-} from '../../src/export/deliver-files.ts'
+import {type DeliveryRequest, deliverBatch, listDeliveries} from '../../src/export/deliver-files.ts'
 import type {Target} from '../../src/export/delivery-target.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {startTestServer} from '../source/test-server.ts'
+import {placeBatch} from '../support/batches.ts'
 import {createFolder, createWorldAt, readFiles, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {makeKey, type SftpServer, startSftp} from '../support/sftp.ts'
@@ -20,32 +16,26 @@ import {makeKey, type SftpServer, startSftp} from '../support/sftp.ts'
 let data: TestFolder
 let root: string
 let stateDb: StateDb
-let batch: DeliverableBatch
 
 const frozen = createWorldAt('2026-02-02T12:00:00Z')
 /** The pauses between attempts, ms. */
 let pauses: number[]
 const sleep = async (ms: number) => void pauses.push(ms)
 const world = {...frozen, realClock: {...frozen.realClock, sleep}}
-const FILES = {
-  'a.csv': `a\n${'x'.repeat(300_000)}\n`,
-  'deep/month=2026-01/b.csv': 'b\n',
-  'manifest.json': '{}',
-}
+const FILES = {'a.csv': `a\n${'x'.repeat(300_000)}\n`, 'deep/month=2026-01/b.csv': 'b\n'}
 const PLACE = 'csv/2026-02-02-abc'
+let batch: ReturnType<typeof placeBatch>
+/** The files of a target that has all of it. */
+let whole: Record<string, string>
 
 beforeEach(() => {
   pauses = []
   data = createFolder()
   root = data.folder.root
   stateDb = openStateDb(data.folder.stateDb)
-  const dir = join(root, 'exports', PLACE)
-  const files = Object.entries(FILES).map(([name, content]) => {
-    mkdirSync(join(dir, name, '..'), {recursive: true})
-    writeFileSync(join(dir, name), content)
-    return {name, bytes: content.length, sha256: createHash('sha256').update(content).digest('hex')}
-  })
-  batch = {profile: 'csv', batch_id: '2026-02-02-abc', dir, files, repair: 'Export it again.'}
+  batch = placeBatch(data.folder.exports, '2026-02-02-abc', FILES)
+  const placed = Object.entries(batch.written).map(([name, content]) => [`${PLACE}/${name}`, content])
+  whole = Object.fromEntries(placed)
   mkdirSync(join(root, 'target'))
 })
 
@@ -68,10 +58,6 @@ const deliver = (
 
 /** The content of the target's folder, by path. */
 const readTarget = () => readFiles(join(root, 'target'))
-
-const whole = Object.fromEntries(
-  Object.entries(FILES).map(([name, content]) => [`${PLACE}/${name}`, content]),
-)
 
 /** An HTTP endpoint that keeps what is put; `answer` decides the status first: 0 hangs up, -1 hangs. */
 async function startEndpoint(
@@ -153,7 +139,7 @@ test('a batch that is damaged or incomplete on disk is not sent', async () => {
     const failure = await failureOf(deliver(folder()))
     expect(failure).toMatchObject({code: 'BATCH_DAMAGED', exitCode: 3})
     expect(failure.message).toContain(words)
-    expect(failure.message).toContain(batch.repair)
+    expect(failure.message).toContain('Export its release again')
     expect(readTarget()).toEqual({})
   }
 })
@@ -213,14 +199,14 @@ test('a bucket gets each file signed with its digest, the manifest last, and is 
     ...keys,
   }
   await deliver(target)
-  const names = Object.keys(FILES).map((name) => name.replace('=', '%3D'))
+  const names = Object.keys(batch.written).map((name) => name.replace('=', '%3D'))
   expect(store.requests.map(({url}) => url)).toEqual(names.map((name) => `/v1/in/%C3%BC/${PLACE}/${name}`))
   for (const request of store.requests) {
     const {given, expected} = signatureOf(request)
     expect(given).toBe(expected)
   }
   expect(store.requests.map(({headers}) => headers['x-amz-content-sha256'])).toEqual(
-    batch.files.map(({sha256}) => sha256),
+    Object.values(batch.written).map((content) => hash('sha256', content)),
   )
   status = 403
   const failure = await failureOf(deliver(target, {isAgain: true}))

@@ -34,12 +34,14 @@ beforeEach(async () => {
 const world = {...createWorldAt('2026-02-02T12:00:00Z')}
 world.realClock = {...world.realClock, sleep: () => Promise.resolve()}
 
-const command = 'loantape publish postgres'
-
-async function publish(from: Release, request: Partial<PostgresRequest> = {}, changes: Partial<World> = {}) {
+async function publish(
+  from: Release,
+  {isForced = false, ...request}: Partial<PostgresRequest> & {isForced?: boolean} = {},
+  changes: Partial<World> = {},
+) {
   const changed = {...world, ...changes}
   await using target = await openPostgres({url: server.urlOf(database), ...request}, changed)
-  return await publishTo(target, from, {command}, changed)
+  return await publishTo(target, from, {command: 'loantape publish postgres', isForced}, changed)
 }
 
 /** The numbers of the releases whose deals readers see. */
@@ -53,6 +55,13 @@ const schemas = async () =>
       `select nspname from pg_namespace where nspname !~ '^pg_' and nspname not in ('public', 'information_schema') order by 1`,
     )
   ).map(({nspname}) => nspname)
+
+/** A reader that keeps the release it has read. */
+async function holdRelease() {
+  const client = await server.connect(database)
+  await client.query('begin; select release_id from loantape.release')
+  return client
+}
 
 test('every table arrives with its rows, types and comments', async () => {
   const one = await publishTypes(data.folder)
@@ -119,10 +128,14 @@ test('a rejected value, and a cent lost on the way, however large the sum, are r
   expect(await schemas()).toEqual([])
 })
 
-test('a release published already is unchanged, another replaces it, and nothing is left over, not even a schema', async () => {
+test('a release published already is unchanged, an older one must be forced, and nothing is left over, not even a schema', async () => {
   const [one, two] = [await release(1), await release(2)]
   await publish(one)
   expect(await publish(one)).toMatchObject({outcome: 'unchanged', release_id: 'release_1'})
+  const older = await publishTables(data.folder, {release_id: 'older', as_of: '2026-02-01'})
+  expect(await failureOf(publish(older))).toMatchObject({code: 'PUBLISH_OLDER', exitCode: 2})
+  expect(await shown()).toEqual([1])
+  expect(await publish(older, {isForced: true})).toMatchObject({outcome: 'published'})
   expect(await publish(two)).toMatchObject({outcome: 'published', rows: 2001})
   expect(await server.query(database, 'select release_id, as_of::text from loantape.release')).toEqual([
     {release_id: 'release_2', as_of: '2026-02-02'},
@@ -202,8 +215,7 @@ test('a reader in a transaction finds the new rows, or keeps the release it has 
 
 test('a reader that holds its release too long defers the publication, and nothing changes', async () => {
   await publish(await release(1))
-  const client = await server.connect(database)
-  await client.query('begin; select release_id from loantape.release')
+  const client = await holdRelease()
   const refusal = await failureOf(publish(await release(2), {lockMs: 20, attempts: 3}))
   await client.query('commit')
   await client.end()
@@ -232,17 +244,6 @@ test('the reader role, also when named later, may read everything and change not
   expect(rights).toEqual([{reads: true, knows: true, enters: true, writes: false}])
 })
 
-test('a release older than the one readers see is refused unless forced', async () => {
-  const older = await publishTables(data.folder, {release_id: 'older', as_of: '2026-02-01'})
-  await publish(await release(1))
-  expect(await failureOf(publish(older))).toMatchObject({code: 'PUBLISH_OLDER', exitCode: 2})
-  expect(await shown()).toEqual([1])
-  await using target = await openPostgres({url: server.urlOf(database)}, world)
-  expect(await publishTo(target, older, {command, isForced: true}, world)).toMatchObject({
-    outcome: 'published',
-  })
-})
-
 test('foreign objects are never touched, and views and functions on published tables are named', async () => {
   await server.query(database, 'create schema core; create table core.deal as select 7 as a')
   const foreign = await failureOf(publish(await release(1)))
@@ -264,8 +265,7 @@ test('foreign objects are never touched, and views and functions on published ta
 
 test('a view created during a publication is not dropped with the old release', async () => {
   await publish(await release(1))
-  const reader = await server.connect(database)
-  await reader.query('begin; select release_id from loantape.release')
+  const reader = await holdRelease()
   const sleep = async () => {
     await server.query(database, 'create schema own; create view own.big as select * from core.deal')
     await reader.query('commit')
@@ -283,8 +283,7 @@ test('a view created during a publication is not dropped with the old release', 
 
 test('a publication asked to stop leaves the old release and nothing else', async () => {
   await publish(await release(1))
-  const reader = await server.connect(database)
-  await reader.query('begin; select release_id from loantape.release')
+  const reader = await holdRelease()
   const stopping = new AbortController()
   const sleep = async () => stopping.abort(new Error('stopped by SIGTERM'))
   const changes = {signal: stopping.signal, realClock: {...world.realClock, sleep}}

@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {Workbook} from '@cj-tech-master/excelts'
 import {expect, test} from 'vitest'
 import {writeBatch} from '../../src/export/table-files.ts'
-import {createXlsxWriter, pinZipDates, writeQueryBook} from '../../src/export/xlsx.ts'
+import {pinZipDates, writeQueryBook, writeXlsx} from '../../src/export/xlsx.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {createFolder, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -101,7 +101,7 @@ test('the first sheet and the manifest say what the workbook contains and what e
 test('a table with more rows than a sheet holds continues on the next, header included', async () => {
   await using db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
   const dir = data.folder.root
-  await createXlsxWriter(11)(db, release, {tables: ['mart.long'], options: {}}, dir)
+  await writeXlsx({db, source: release, tables: ['mart.long'], dir}, 11)
   const book = await openBook(dir)
   const names = ['mart.long', 'mart.long (2)', 'mart.long (3)']
   expect(book.worksheets.map(({name}) => name)).toEqual(['Summary', ...names])
@@ -144,7 +144,7 @@ test('a folder that takes no file fails the export instead of hanging, and a fil
   expect(await failureOf((async () => pinZipDates(path))())).toMatchObject({code: 'EXPORT_XLSX_TOO_LARGE'})
   await using db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
   const nowhere = join(data.folder.root, 'no')
-  const work = createXlsxWriter()(db, release, {tables: ['core.deal'], options: {}}, nowhere)
+  const work = writeXlsx({db, source: release, tables: ['core.deal'], dir: nowhere})
   expect(await failureOf(work)).toMatchObject({code: 'ENOENT'})
 })
 

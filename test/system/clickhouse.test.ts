@@ -227,25 +227,17 @@ test.each([
   const late = publish(own, {
     leaseMs: 60_000,
     change: (target) => {
-      const overtake = async () => {
-        if (isOvertaken) return
-        isOvertaken = true
-        await endLease()
-        await publish(next)
-      }
-      if (step === 'load')
-        return {
-          async load(table) {
-            await overtake()
-            await target.load(table)
-          },
+      const overtaken = async (go: () => Promise<void>) => {
+        if (!isOvertaken) {
+          isOvertaken = true
+          await endLease()
+          await publish(next)
         }
-      return {
-        async activate() {
-          await overtake()
-          await target.activate()
-        },
+        await go()
       }
+      return step === 'load'
+        ? {load: (table) => overtaken(() => target.load(table))}
+        : {activate: () => overtaken(() => target.activate())}
     },
   })
   expect(await refusalOf(late, nth)).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})

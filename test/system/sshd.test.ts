@@ -1,13 +1,14 @@
 import {type ChildProcess, execFileSync, spawn} from 'node:child_process'
-import {createHash} from 'node:crypto'
 import {once} from 'node:events'
 import {existsSync, mkdirSync, readdirSync, readFileSync, statSync, watch, writeFileSync} from 'node:fs'
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, expect, test} from 'vitest'
-import {type DeliverableBatch, deliverBatch} from '../../src/export/deliver-files.ts'
+import type {NamedBatch} from '../../src/export/batch.ts'
+import {deliverBatch} from '../../src/export/deliver-files.ts'
 import type {Target} from '../../src/export/delivery-target.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {placeBatch} from '../support/batches.ts'
 import {createFolder, createWorldAt} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {findFreePort} from '../support/port.ts'
@@ -78,25 +79,13 @@ afterAll(async () => {
   data[Symbol.dispose]()
 })
 
-function makeBatch(batch_id: string, bytes = 3_000_000): DeliverableBatch {
-  const dir = join(data.folder.exports, 'csv', batch_id)
-  const contents = {'core.deal.csv': `a\n${'x'.repeat(bytes)}\n`, 'manifest.json': '{}'}
-  mkdirSync(dir, {recursive: true})
-  const files = Object.entries(contents).map(([name, content]) => {
-    writeFileSync(join(dir, name), content)
-    return {name, bytes: content.length, sha256: createHash('sha256').update(content).digest('hex')}
-  })
-  return {profile: 'csv', batch_id, dir, files, repair: ''}
-}
+const makeBatch = (batch_id: string, bytes = 3_000_000) =>
+  placeBatch(data.folder.exports, batch_id, {'core.deal.csv': `a\n${'x'.repeat(bytes)}\n`})
 
 /** The pauses between the attempts of the last delivery. */
 let pauses = 0
 
-function deliver(
-  batch: DeliverableBatch,
-  fields: Partial<Extract<Target, {kind: 'sftp'}>> = {},
-  isAgain = false,
-) {
+function deliver(batch: NamedBatch, fields: Partial<Extract<Target, {kind: 'sftp'}>> = {}, isAgain = false) {
   const stateDb = openStateDb(data.folder.stateDb)
   const frozen = createWorldAt('2026-02-02T12:00:00Z')
   pauses = 0
