@@ -1,10 +1,11 @@
-import {mkdirSync, mkdtempSync, rmSync} from 'node:fs'
-import {availableParallelism, tmpdir} from 'node:os'
+import {mkdirSync} from 'node:fs'
+import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {VERSIONS_PER_DEAL, writeLargeHistory, writeNight} from './large-history.ts'
-import {runScript} from './run-script.ts'
+import {runScript} from './run-process.ts'
+import {makeFolder} from './set-up.ts'
 import {publishSection} from './write-section.ts'
 
 const SIZES = [10_000, 100_000, 1_000_000]
@@ -38,19 +39,15 @@ export async function benchModels(): Promise<void> {
 }
 
 async function measure(deals: number): Promise<Figures> {
-  const root = mkdtempSync(join(tmpdir(), 'loantape-bench-'))
-  const folder = dataFolderAt(join(root, 'data'))
+  using root = makeFolder()
+  const folder = dataFolderAt(join(root.path, 'data'))
   mkdirSync(folder.root)
-  try {
-    await writeLargeHistory(folder.warehouse, deals)
-    const build = async () =>
-      buildRow.parse(await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root}))
-    const whole = await build()
-    await writeNight(folder.warehouse, 100)
-    return {deals, whole, night: await build()}
-  } finally {
-    rmSync(root, {recursive: true, force: true})
-  }
+  await writeLargeHistory(folder.warehouse, deals)
+  const build = async () =>
+    buildRow.parse(await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root}))
+  const whole = await build()
+  await writeNight(folder.warehouse, 100)
+  return {deals, whole, night: await build()}
 }
 
 const seconds = (ms: number) => (ms / 1000).toFixed(2)
