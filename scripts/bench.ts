@@ -3,12 +3,10 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {benchClickhouse} from './bench/clickhouse.ts'
 import {benchCommands} from './bench/commands.ts'
-import type {Cost} from './bench/cost.ts'
 import {benchModels} from './bench/models.ts'
 import {benchPeers} from './bench/peers.ts'
-import {runScript} from './bench/run-process.ts'
-import {envOf, makeFolder, startServer} from './bench/set-up.ts'
-import {publishSection} from './bench/write-section.ts'
+import {costRow, runScript} from './bench/run-process.ts'
+import {envOf, makeFolder, publishSection, startServer} from './bench/set-up.ts'
 
 /** Deals and the server's delay per page, ms. */
 type Case = [deals: number, delayMs: number]
@@ -27,19 +25,11 @@ const FULL: Case[] = [
   [1_000_000, 0],
 ]
 
-const costRow = z.object({wall_ms: z.number(), cpu_ms: z.number(), peak_rss_mb: z.number()})
 const syncRow = costRow.extend({loaded: costRow, outcome: z.string(), distinct: z.number()})
 
-interface Figures {
-  deals: number
-  delayMs: number
-  bare: Cost
-  first: z.output<typeof syncRow>
-  again: z.output<typeof syncRow>
-  changed: z.output<typeof syncRow>
-}
+type Figures = Awaited<ReturnType<typeof measure>>
 
-async function measure([deals, delayMs]: Case): Promise<Figures> {
+async function measure([deals, delayMs]: Case) {
   using server = await startServer(deals, delayMs)
   const {url} = server
   using root = makeFolder()

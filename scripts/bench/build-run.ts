@@ -3,11 +3,10 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {buildRelease} from '../../src/build/build.ts'
 import {readSources} from '../../src/build/sources.ts'
-import {realClock} from '../../src/core/clock.ts'
 import {parseConfig} from '../../src/core/config.ts'
-import {createSilentLog} from '../../src/core/log.ts'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openRelease, requireRelease} from '../../src/store/release.ts'
+import {createWorld} from '../../test/support/data.ts'
 import {measureCost, reportCost} from './cost.ts'
 import {middleOf} from './set-up.ts'
 
@@ -15,22 +14,10 @@ import {middleOf} from './set-up.ts'
 const config = parseConfig(process.env, {readFile: () => ''})
 const folder = dataFolderAt(config.dataDir)
 const steps: Record<string, number> = {begun: performance.now()}
-const result = await buildRelease(
-  config,
-  {},
-  {
-    clock: realClock,
-    realClock,
-    random: Math.random,
-    log: createSilentLog(),
-    signal: new AbortController().signal,
-    plans: new Map(),
-    onProgress: () => undefined,
-    onStep: (step) => {
-      steps[step] = performance.now()
-    },
-  },
-)
+const onStep = (step: string) => {
+  steps[step] = performance.now()
+}
+const result = await buildRelease(config, {}, {...createWorld(), onStep})
 steps.ended = performance.now()
 const built = measureCost()
 

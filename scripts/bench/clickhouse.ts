@@ -4,18 +4,14 @@ import {join} from 'node:path'
 import {parseArgs} from 'node:util'
 import {z} from 'zod'
 import {createSilentLog} from '../../src/core/log.ts'
-import {openClickhouse} from '../../src/export/clickhouse.ts'
 import {planCombined} from '../../src/export/clickhouse-combined.ts'
-import {publishTo} from '../../src/export/publish.ts'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {type Release, readReleaseModels, requireRelease} from '../../src/store/release.ts'
-import {type ClickhouseServer, createClickhouse} from '../../test/support/clickhouse.ts'
-import {createWorldAt} from '../../test/support/data.ts'
+import {createClickhouse, publishAs} from '../../test/support/clickhouse.ts'
 import {VERSIONS_PER_DEAL, writeLargeHistory} from './large-history.ts'
 import {runScript} from './run-process.ts'
-import {makeFolder, middle, middleOf} from './set-up.ts'
-import {publishSection} from './write-section.ts'
+import {makeFolder, middle, middleOf, publishSection} from './set-up.ts'
 
 const PLAIN = `
   select count(*), sum(loan_amount), count(*) filter (where status_class = 'funded'),
@@ -49,10 +45,13 @@ export async function benchClickhouse(): Promise<void> {
   await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root})
   const release = requireRelease(folder)
   await using server = await createClickhouse()
+  const publish = (source: number) => {
+    process.stderr.write(`lender_${source} …\n`)
+    return middleOf(1, () => publishAs(server, `lender_${source}`, release))
+  }
   const published: number[] = []
-  for (let source = 0; source < sources; source += 1)
-    published.push(await publish(server, `lender_${source}`, release))
-  const again = await publish(server, 'lender_0', release)
+  for (let source = 0; source < sources; source += 1) published.push(await publish(source))
+  const again = await publish(0)
   const rows = release.manifest.tables.reduce((sum, table) => sum + table.rows, 0)
   const clickhouse = await timeQuestions(
     (sql) => server.query(sql),
@@ -71,16 +70,6 @@ async function timeQuestions(ask: (sql: string) => Promise<unknown>, placeOf: (n
   const asked = new Map<string, number>()
   for (const [name, sql] of questions) asked.set(name, await middleOf(3, () => ask(sql), 1))
   return asked
-}
-
-/** @returns ms */
-async function publish(server: ClickhouseServer, source: string, release: Release): Promise<number> {
-  process.stderr.write(`${source} …\n`)
-  const startedAt = performance.now()
-  const world = createWorldAt('2026-02-02T12:00:00Z')
-  await using target = await openClickhouse({...server.request, source, releasesKept: 1}, world)
-  await publishTo(target, release, {command: 'bench'}, world)
-  return performance.now() - startedAt
 }
 
 /** The same of as many copies of the release, in one DuckDB: tables and models are views, as they are in ClickHouse. */

@@ -2,8 +2,7 @@ import {readdirSync, statSync} from 'node:fs'
 import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
 import {runProcess} from './run-process.ts'
-import {COMPILE_CACHE, envOf, makeFolder, middleOf, startServer} from './set-up.ts'
-import {publishSection} from './write-section.ts'
+import {COMPILE_CACHE, envOf, makeFolder, middleOf, publishSection, startServer} from './set-up.ts'
 
 const DEALS = 100_000
 const ROUNDS = 5
@@ -23,16 +22,14 @@ const COMMANDS: string[][] = [
 ]
 
 /** What a tape holds beside what came over the wire, and what it costs to compute everything anew from it. */
-interface Figures {
-  node: number
-  nights: number[]
-  commands: {words: string; ms: number}[]
-  wireBytes: number
-  tapeBytes: number
-}
+type Figures = Awaited<ReturnType<typeof measure>>
 
 /** Runs commands over two nights of a large portfolio and says how long each took; with `--write` also in `docs/benchmarks.md`. */
 export async function benchCommands(): Promise<void> {
+  publishSection(renderSection(await measure()))
+}
+
+async function measure() {
   using server = await startServer(DEALS, 0)
   const {url} = server
   using root = makeFolder()
@@ -47,13 +44,13 @@ export async function benchCommands(): Promise<void> {
     nights.push(await middleOf(1, () => run([MAIN, 'sync'], {LOANTAPE_NOW: now})))
     await fetch(`${url}/change`)
   }
-  const commands = []
+  const commands: {words: string; ms: number}[] = []
   for (const args of COMMANDS) {
     process.stderr.write(`${args.join(' ')} …\n`)
     commands.push({words: args.join(' '), ms: await middleOf(ROUNDS, () => run([MAIN, ...args]))})
   }
   const node = await middleOf(ROUNDS, () => run(['-e', '0']))
-  publishSection(renderSection({node, nights, commands, wireBytes, tapeBytes: sizeOf(join(data, 'tape'))}))
+  return {node, nights, commands, wireBytes, tapeBytes: sizeOf(join(data, 'tape'))}
 }
 
 /** Bytes of every page's body. */

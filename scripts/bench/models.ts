@@ -5,8 +5,7 @@ import {z} from 'zod'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {VERSIONS_PER_DEAL, writeLargeHistory, writeNight} from './large-history.ts'
 import {runScript} from './run-process.ts'
-import {makeFolder} from './set-up.ts'
-import {publishSection} from './write-section.ts'
+import {makeFolder, publishSection} from './set-up.ts'
 
 const SIZES = [10_000, 100_000, 1_000_000]
 
@@ -22,11 +21,7 @@ const buildRow = z.object({
 type Build = z.output<typeof buildRow>
 
 /** A build of the whole history, and one of the night after it, on which a hundredth of the deals changed. */
-interface Figures {
-  deals: number
-  whole: Build
-  night: Build
-}
+type Figures = Awaited<ReturnType<typeof measure>>
 
 /** Builds releases of growing size and says what each cost; with `--write` also in `docs/benchmarks.md`. */
 export async function benchModels(): Promise<void> {
@@ -38,7 +33,7 @@ export async function benchModels(): Promise<void> {
   publishSection(renderSection(figures))
 }
 
-async function measure(deals: number): Promise<Figures> {
+async function measure(deals: number) {
   using root = makeFolder()
   const folder = dataFolderAt(join(root.path, 'data'))
   mkdirSync(folder.root)

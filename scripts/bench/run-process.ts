@@ -10,12 +10,9 @@ const MEASURE = join(import.meta.dirname, 'peers/measure.py')
 /** Of what a failed process said, so much is kept. */
 const REASON_LENGTH = 300
 
-const measured = z.object({
-  exit_code: z.number(),
-  wall_ms: z.number(),
-  cpu_ms: z.number(),
-  peak_rss_mb: z.number(),
-})
+/** What a process prints of its {@link Cost}. */
+export const costRow = z.object({wall_ms: z.number(), cpu_ms: z.number(), peak_rss_mb: z.number()})
+const measured = costRow.extend({exit_code: z.number()})
 
 /** As `bin/loantape.js` starts it. */
 export const NODE = [process.execPath, '--max-semi-space-size=8']

@@ -1,6 +1,6 @@
 import {fork} from 'node:child_process'
 import {once} from 'node:events'
-import {mkdtempDisposableSync} from 'node:fs'
+import {mkdtempDisposableSync, readFileSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -42,4 +42,21 @@ export async function middleOf(rounds: number, run: () => unknown, warmUps = 0):
 /** The middle of some numbers. */
 export function middle(numbers: readonly number[]): number {
   return numbers.toSorted((one, other) => one - other)[Math.floor(numbers.length / 2)] ?? 0
+}
+
+const PAGE = join(import.meta.dirname, '../../docs/benchmarks.md')
+
+/** Prints a section of `docs/benchmarks.md`, from its `## ` heading on; with `--write` it takes the place of the last one. */
+export function publishSection(section: string): void {
+  process.stdout.write(section)
+  if (!process.argv.includes('--write')) return
+  const heading = headingOf(section)
+  const sections = readFileSync(PAGE, 'utf8')
+    .split(/^(?=## )/m)
+    .map((old) => (headingOf(old) === heading ? section : old))
+  writeFileSync(PAGE, sections.join(''))
+}
+
+function headingOf(section: string): string {
+  return section.slice(0, section.indexOf('\n'))
 }

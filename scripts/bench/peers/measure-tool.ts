@@ -13,11 +13,7 @@ export interface Case {
 }
 
 /** What the three loads of a tool cost. */
-export interface Loads {
-  first: Cost
-  again: Cost
-  changed: Cost
-}
+export type Loads = Awaited<ReturnType<typeof measureTool>>
 
 /**
  * Loads everything, once more with nothing new, and after a hundredth of the amounts moved.
@@ -25,7 +21,7 @@ export interface Loads {
  * @param environment the tool's virtual environment; `''` without one
  * @throws Error when a load fails, or its result is not what the server served
  */
-export async function measureTool(tool: Tool, environment: string, {deals, delayMs}: Case): Promise<Loads> {
+export async function measureTool(tool: Tool, environment: string, {deals, delayMs}: Case) {
   using server = await startServer(deals, delayMs)
   using folder = makeFolder()
   const {url} = server
