@@ -1,5 +1,4 @@
-import {cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {cpSync, existsSync, globSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
@@ -10,16 +9,16 @@ import {readJournal} from '../../src/accounting/read-journal.ts'
 import {type ReadLine, readRow} from '../../src/books/journal-files.ts'
 import {requireBuilt} from '../../src/build/build.ts'
 import {parseConfig} from '../../src/core/config.ts'
-import {parseCents} from '../../src/core/money.ts'
 import type {RunStep, WireRecord, World} from '../../src/core/types.ts'
 import type {BatchResult} from '../../src/export/batch.ts'
 import {exportRelease} from '../../src/outputs.ts'
 import {bringUpToDate} from '../../src/record/record.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
 import {quoteLiteral} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {settle} from '../../src/sync/settle.ts'
-import {createWorldAt} from './data.ts'
+import {createFolder, createWorldAt} from './data.ts'
+import {balancesOf, importBatches} from './importer.ts'
 import {aRecord} from './record.ts'
 import {micros, walk} from './walks.ts'
 
@@ -31,11 +30,9 @@ export const BOOK_TABLES = '+accounting.* +mart.portfolio_summary +mart.run'
 
 /** Starts with empty books, or a copy of others; their releases hold `BOOK_TABLES`. */
 export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
-  const root = mkdtempSync(join(tmpdir(), 'loantape-'))
-  const folder = dataFolderAt(join(root, 'data'))
+  const {folder, [Symbol.dispose]: remove} = createFolder()
   const from = copied && ('folder' in copied ? copied.folder : copied)
   if (from) cpSync(from.root, folder.root, {recursive: true, verbatimSymlinks: true})
-  requireWritable(folder)
   const accounts = join(folder.root, 'accounting.json')
   if (!existsSync(accounts)) writeFileSync(accounts, JSON.stringify(DEFAULT_MAPPING))
   const env = {LOANTAPE_DATA_DIR: folder.root, XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME}
@@ -47,31 +44,24 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     select: BOOK_TABLES,
     onStep,
   })
-  const readBatches = (name: string, period: string): Record<string, ReadLine[]> => {
-    const profile = findJournalProfile(name)!
-    const dir = join(folder.exports, name)
-    const batches = existsSync(dir) ? readdirSync(dir).filter((batch) => batch.startsWith(period)) : []
-    return Object.fromEntries(
-      batches.map((batch) => {
-        const files = readdirSync(join(dir, batch)).filter((file) => file.endsWith('.csv'))
-        const rows = files.flatMap((file) => parse(readFileSync(join(dir, batch, file)), {columns: true}))
-        const lines: ReadLine[] = []
-        for (const row of rows as Record<string, string>[]) lines.push(readRow(profile, row, lines.at(-1)))
-        return [batch, lines]
-      }),
-    )
-  }
-  const readJournalOn = async (period: string, day: string): Promise<JournalLine[]> => {
-    const span = await readPeriodSpan(config, period, at(day))
-    return await readJournal(await requireBuilt(config, {asOf: span.asOf}, at(day)), period)
-  }
   return {
     folder,
     config,
     /** A world at noon UTC of a day; `onStep` hears the steps of an export. */
     at,
     /** Every line of every batch of a profile for a period, by batch. */
-    readBatches,
+    readBatches(name: string, period: string): Record<string, ReadLine[]> {
+      const profile = findJournalProfile(name)!
+      const batches: Record<string, ReadLine[]> = {}
+      for (const file of globSync(`${name}/${period}*/*.csv`, {cwd: folder.exports}).sort()) {
+        const [, batch = ''] = file.split('/')
+        const lines = batches[batch] ?? []
+        const rows = parse<Record<string, string>>(readFileSync(join(folder.exports, file)), {columns: true})
+        for (const row of rows) lines.push(readRow(profile, row, lines.at(-1)))
+        batches[batch] = lines
+      }
+      return batches
+    },
     /** Walks at 23:30 UTC of a day: every deal as it is then. */
     async walk(day: string, deals: Record<string, WireRecord>) {
       await using db = await openWarehouse(folder)
@@ -113,14 +103,17 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     /** Cents by account over all of a profile's batches for a period, or for all (''), read from their files. */
     // An entry's number names its month, whichever batch it came in.
     sumBatches: (name: string, period: string) =>
-      sumLines(
-        Object.values(readBatches(name, ''))
-          .flat()
-          .filter(({number}) => `20${number.slice(2, 4)}-${number.slice(4, 6)}`.startsWith(period)),
+      balancesOf(
+        importBatches(folder.exports, name).filter(({number}) =>
+          `20${number.slice(2, 4)}-${number.slice(4, 6)}`.startsWith(period),
+        ),
       ),
     /** The journal as it is now. */
-    readJournal: readJournalOn,
-    [Symbol.dispose]: () => rmSync(root, {recursive: true, force: true}),
+    async readJournal(period: string, day: string): Promise<JournalLine[]> {
+      const span = await readPeriodSpan(config, period, at(day))
+      return await readJournal(await requireBuilt(config, {asOf: span.asOf}, at(day)), period)
+    },
+    [Symbol.dispose]: remove,
   }
 }
 
@@ -128,22 +121,4 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
 export function setAccounts({root}: Pick<DataFolder, 'root'>): void {
   const file = join(root, 'accounting.json')
   writeFileSync(file, readFileSync(file, 'utf8').replaceAll(/[<>]/g, ''))
-}
-
-/** Cents by account of journal lines, without opening balances. */
-export function sumByAccount(lines: readonly JournalLine[]): Record<string, bigint> {
-  return sumLines(
-    lines
-      .filter(({event}) => event !== 'opening')
-      .map((line) => ({account: line.account_code, debit: line.debit ?? '', credit: line.credit ?? ''})),
-  )
-}
-
-function sumLines(lines: readonly Pick<ReadLine, 'account' | 'debit' | 'credit'>[]): Record<string, bigint> {
-  const sums: Record<string, bigint> = {}
-  for (const {account, debit, credit} of lines) {
-    sums[account] =
-      (sums[account] ?? 0n) + BigInt(parseCents(debit || '0')) - BigInt(parseCents(credit || '0'))
-  }
-  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
 }
