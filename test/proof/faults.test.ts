@@ -1,9 +1,9 @@
 import {fileURLToPath} from 'node:url'
 import {expect, test} from 'vitest'
 import {startProcess} from '../support/lab.ts'
-import {nameOf} from './damage.ts'
 import {proveNthAnswer} from './nth-answer.ts'
 import {LOSSES, proveStores} from './stores.ts'
+import {nameOf} from './world/lose.ts'
 
 const seed = '2026'
 

@@ -1,8 +1,8 @@
 import {globSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {type ImportedLine, PROFILE_NAMES, readBatchFile} from '../../support/importer.ts'
-import {Finding} from './finding.ts'
 import {ENDINGS, listLives} from './life.ts'
+import {Finding} from './story.ts'
 import {dollars, isFirstOfDay, sum} from './tables.ts'
 import type {Truth, Walk} from './truth.ts'
 
