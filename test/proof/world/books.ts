@@ -22,10 +22,7 @@ export function writeMapping(receivable: Record<string, string>, booksEnded: boo
   })
 }
 
-/** The books into which every batch ever issued was imported, once. */
-export type StateDb = ReturnType<typeof openStateDb>
-
-/** Opens empty books. */
+/** Opens books into which every batch ever issued is imported, once. */
 export function openStateDb() {
   const batches = new Map<string, {text: string; lines: ImportedLine[]; ofMonth: number; last: number}>()
   /** Last walks before a month was closed. */
