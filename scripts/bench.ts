@@ -1,15 +1,12 @@
-import {mkdtempSync, rmSync} from 'node:fs'
-import {availableParallelism, tmpdir} from 'node:os'
+import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {benchClickhouse} from './bench/clickhouse.ts'
 import {benchCommands} from './bench/commands.ts'
-import type {Cost} from './bench/cost.ts'
 import {benchModels} from './bench/models.ts'
 import {benchPeers} from './bench/peers.ts'
-import {runScript} from './bench/run-script.ts'
-import {startServer} from './bench/start-server.ts'
-import {publishSection} from './bench/write-section.ts'
+import {costRow, runScript} from './bench/run-process.ts'
+import {envOf, makeFolder, publishSection, startServer} from './bench/set-up.ts'
 
 /** Deals and the server's delay per page, ms. */
 type Case = [deals: number, delayMs: number]
@@ -28,41 +25,23 @@ const FULL: Case[] = [
   [1_000_000, 0],
 ]
 
-const costRow = z.object({wall_ms: z.number(), cpu_ms: z.number(), peak_rss_mb: z.number()})
 const syncRow = costRow.extend({loaded: costRow, outcome: z.string(), distinct: z.number()})
 
-interface Figures {
-  deals: number
-  delayMs: number
-  bare: Cost
-  first: z.output<typeof syncRow>
-  again: z.output<typeof syncRow>
-  changed: z.output<typeof syncRow>
-}
+type Figures = Awaited<ReturnType<typeof measure>>
 
-async function measure([deals, delayMs]: Case): Promise<Figures> {
-  const {server, url} = await startServer(deals, delayMs)
-  const root = mkdtempSync(join(tmpdir(), 'loantape-bench-'))
-  const env = {
-    LOANTAPE_BASE_URL: `${url}/v1`,
-    LOANTAPE_API_KEY: 'sk_test_bench',
-    LOANTAPE_DATA_DIR: join(root, 'data'),
-    LOANTAPE_RATE_PER_SECOND: '100000',
-    LOANTAPE_DETAIL: 'off',
-  }
+async function measure([deals, delayMs]: Case) {
+  using server = await startServer(deals, delayMs)
+  const {url} = server
+  using root = makeFolder()
+  const env = envOf(url, join(root.path, 'data'))
   const sync = async () => syncRow.parse(await runScript('sync-run.ts', [], env))
-  try {
-    const bare = costRow.parse(await runScript('bare-loop.ts', [url]))
-    const first = await sync()
-    const again = await sync()
-    await fetch(`${url}/change`)
-    const changed = await sync()
-    if ([first, again, changed].some(({distinct}) => distinct !== deals)) throw new Error('deals were lost')
-    return {deals, delayMs, bare, first, again, changed}
-  } finally {
-    server.kill()
-    rmSync(root, {recursive: true, force: true})
-  }
+  const bare = costRow.parse(await runScript('bare-loop.ts', [url]))
+  const first = await sync()
+  const again = await sync()
+  await fetch(`${url}/change`)
+  const changed = await sync()
+  if ([first, again, changed].some(({distinct}) => distinct !== deals)) throw new Error('deals were lost')
+  return {deals, delayMs, bare, first, again, changed}
 }
 
 const seconds = (ms: number) => (ms / 1000).toFixed(1)
@@ -96,27 +75,19 @@ ${figures.map(renderRow).join('\n')}
 `
 }
 
-if (process.argv[2] === 'models') {
-  await benchModels()
-  process.exit(0)
-}
-if (process.argv[2] === 'peers') {
-  await benchPeers()
-  process.exit()
-}
-if (process.argv[2] === 'clickhouse') {
-  await benchClickhouse()
-  process.exit()
-}
-if (process.argv[2] === 'commands') {
-  await benchCommands()
-  process.exit()
+async function benchLoads(): Promise<void> {
+  const figures: Figures[] = []
+  for (const one of process.argv.includes('--full') ? FULL : QUICK) {
+    process.stderr.write(`${one[0]} deals, ${one[1]} ms a page …\n`)
+    figures.push(await measure(one))
+  }
+  publishSection(renderSection(figures))
 }
 
-const cases = process.argv.includes('--full') ? FULL : QUICK
-const figures: Figures[] = []
-for (const one of cases) {
-  process.stderr.write(`${one[0]} deals, ${one[1]} ms a page …\n`)
-  figures.push(await measure(one))
+const BENCHES: Record<string, () => Promise<void>> = {
+  models: benchModels,
+  peers: benchPeers,
+  clickhouse: benchClickhouse,
+  commands: benchCommands,
 }
-publishSection(renderSection(figures))
+await (BENCHES[process.argv[2] ?? ''] ?? benchLoads)()

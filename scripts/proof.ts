@@ -1,5 +1,5 @@
 import {readFileSync} from 'node:fs'
-import {parseArgs} from 'node:util'
+import {Argument, Command, InvalidArgumentError, Option} from 'commander'
 import {proveChurn} from '../test/proof/churn.ts'
 import {proveCombined} from '../test/proof/combined.ts'
 import {PAGES_PER_RUN, proveFuzz} from '../test/proof/fuzz.ts'
@@ -15,33 +15,8 @@ import {PORTFOLIO_TABLES} from '../test/proof/quick-world.ts'
 import {proveStores} from '../test/proof/stores.ts'
 import {proveWorld, replayStory} from '../test/proof/world.ts'
 
-const {values, positionals} = parseArgs({
-  allowPositionals: true,
-  options: {
-    runs: {type: 'string'},
-    length: {type: 'string', default: 'whole'},
-    seeds: {type: 'string'},
-    days: {type: 'string'},
-    story: {type: 'string'},
-    shrink: {type: 'string', default: '180'},
-    seed: {type: 'string'},
-    first: {type: 'string'},
-  },
-})
 /** As many as there are cases. */
 const ALL = Number.MAX_SAFE_INTEGER
-
-/**
- * The middle length is the gate's: always the same cases, in which nothing depends on how fast the machine is. Of the seed of
- * `npm test` it leaves out the first runs, which are tested there.
- */
-const isMiddle = values.length === 'middle'
-const seed = values.seed ?? (isMiddle ? '2026' : String(Date.now()))
-const days = values.days ?? (isMiddle ? '8' : '30')
-
-/** Fewer tables of releases, in the middle length. */
-const few = isMiddle ? {tables: PORTFOLIO_TABLES} : {}
-const shrinkMs = isMiddle ? 0 : Number(values.shrink) * 1000
 
 /**
  * Every proof with its runs in the middle and in the whole length; what a run is, each proof says, and some have no more than
@@ -69,83 +44,89 @@ const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; who
   stores: {prove: proveStores, middle: 20, whole: ALL},
   // The gate tries it with the programs of the system.
   combined: {prove: proveCombined, middle: 0, whole: 120},
-  // The seeds of `world` are its runs: a run is a story.
+  // A run is a story.
   world: {
     prove: (request) =>
-      values.story === undefined
-        ? proveWorld({...request, days: Number(days), shrinkMs})
-        : replayStory(JSON.parse(readFileSync(values.story, 'utf8'))),
+      story === undefined
+        ? proveWorld({...request, days: days ?? (isMiddle ? 8 : 30), shrinkMs: isMiddle ? 0 : shrink * 1000})
+        : replayStory(JSON.parse(readFileSync(story, 'utf8'))),
     middle: 1,
     whole: 200,
   },
 }
 
-const USAGE = `npm run proof [-- ${Object.keys(PROOFS).join(' | ')} … [--length whole | middle] [--runs N] [--seed S] [--first N]]
-       npm run proof world [-- --seeds N --days N --shrink SECONDS | --story FILE]`
-const REPORT_EVERY_MS = 10_000
-
-interface Outcome {
-  proof: string
-  runs: number
-  seed: string
-  seconds: number
-  result: string
+function parseCount(text: string): number {
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError('It is no number.')
+  return Number(text)
 }
 
-async function runProof(
-  proof: string,
-  {prove, runs, first}: {prove: Proof; runs: number; first: number},
-): Promise<Outcome & {isProved: boolean}> {
+interface Options {
+  length: 'whole' | 'middle'
+  runs?: number
+  seed?: string
+  first?: number
+  days?: number
+  shrink: number
+  story?: string
+}
+
+const command = new Command('npm run proof --')
+  .addArgument(new Argument('[proof...]', 'all of them by default').choices(Object.keys(PROOFS)))
+  .addOption(new Option('--length <length>').choices(['whole', 'middle']).default('whole'))
+  .option('--runs <count>', 'instead of those of the length', parseCount)
+  .option('--seed <text>', 'another one each time, but in the middle length')
+  .option('--first <run>', 'the first run, from 0', parseCount)
+  .option('--days <count>', 'of each story of the world', parseCount)
+  .option('--shrink <seconds>', 'how long a story of the world that failed is shrunk', parseCount, 180)
+  .option('--story <file>', 'plays a story of the world that was shrunk')
+  .parse()
+const {length, runs, first, days, shrink, story, ...options} = command.opts<Options>()
+
+/**
+ * The middle length is the gate's: always the same cases, in which nothing depends on how fast the machine is. Of the seed of
+ * `npm test` it leaves out the first runs, which are tested there.
+ */
+const isMiddle = length === 'middle'
+const seed = options.seed ?? (isMiddle ? '2026' : String(Date.now()))
+
+/** Fewer tables of releases, in the middle length. */
+const few = isMiddle ? {tables: PORTFOLIO_TABLES} : {}
+
+const REPORT_EVERY_MS = 10_000
+
+/** Runs a proof and reports how far it is; returns what became of it, in words. */
+async function runProof(name: string, {prove, ...proof}: (typeof PROOFS)[string]): Promise<string> {
   const startedAt = performance.now()
-  const seconds = () => Math.round((performance.now() - startedAt) / 1000)
-  const most = runs === ALL ? 'all' : runs
-  process.stdout.write(`${proof}: ${most} runs from ${first}, seed ${seed}\n`)
+  const asked = runs ?? proof[length]
+  const from = first ?? (isMiddle ? (proof.tested ?? 0) : 0)
+  const words = `${asked === ALL ? 'all' : asked} runs from ${from}, seed ${seed}`
+  process.stdout.write(`${name}: ${words}\n`)
   let [done, reportedAt] = [0, startedAt]
+  const tell = (result: string) =>
+    `${name}: ${done} of ${words}, ${Math.round((performance.now() - startedAt) / 1000)} s${result}\n`
   const onRun = () => {
     done += 1
     if (performance.now() - reportedAt < REPORT_EVERY_MS) return
     reportedAt = performance.now()
-    process.stdout.write(`${proof}: ${done} of ${most} runs, ${seconds()} s\n`)
+    process.stdout.write(tell(''))
   }
   try {
-    const {figures} = await prove({runs, seed, first, onRun})
-    const result = Object.entries(figures)
-      .map(([name, count]) => `${name} ${count}`)
-      .join(', ')
-    return {proof, runs: done, seed, seconds: seconds(), result, isProved: true}
+    const {figures} = await prove({runs: asked, seed, first: from, onRun})
+    return tell(
+      `: ${Object.entries(figures)
+        .map(([figure, count]) => `${figure} ${count}`)
+        .join(', ')}`,
+    )
   } catch (error) {
+    process.exitCode = 1
     process.stderr.write(`${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`)
-    return {proof, runs: done, seed, seconds: seconds(), result: 'FAILED, see above', isProved: false}
+    return tell(': FAILED, see above')
   }
 }
 
-function formatTable(outcomes: readonly Outcome[]): string {
-  const cells = outcomes.map(({proof, runs, seed, seconds, result}) => [proof, runs, seed, seconds, result])
-  const rows = [['proof', 'runs', 'seed', 'seconds', 'result'], ...cells].map((row) => row.map(String))
-  const widths = [0, 1, 2, 3].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
-  return rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ')).join('\n')
-}
-
-const all = Object.keys(PROOFS).filter((name) => !isMiddle || PROOFS[name]?.middle !== 0)
-const names = positionals.length === 0 ? all : positionals
-const unknown = names.find((name) => !Object.hasOwn(PROOFS, name))
-const isCount = (text: string) => /^\d+$/.test(text)
-const runsAsked = values.seeds ?? values.runs
-const isLength = isMiddle || values.length === 'whole'
-if (unknown !== undefined || !isLength || ![values.first ?? '0', days, runsAsked ?? '1'].every(isCount)) {
-  process.stderr.write(
-    `${unknown === undefined ? 'A count is no number, or no such length' : `No proof '${unknown}'`}. ${USAGE}\n`,
-  )
-  process.exit(2)
-}
-
-const outcomes: (Outcome & {isProved: boolean})[] = []
-for (const name of names) {
-  const proof = PROOFS[name]
-  if (!proof) continue
-  const runs = runsAsked === undefined ? (isMiddle ? proof.middle : proof.whole) : Number(runsAsked)
-  const first = Number(values.first ?? (isMiddle ? (proof.tested ?? 0) : 0))
-  outcomes.push(await runProof(name, {prove: proof.prove, runs, first}))
-}
-process.stdout.write(`\n${formatTable(outcomes)}\n`)
-process.exitCode = outcomes.every(({isProved}) => isProved) ? 0 : 1
+const names = command.args.length > 0 ? command.args : Object.keys(PROOFS)
+const outcomes: string[] = []
+for (const [name, proof] of Object.entries(PROOFS))
+  if (names.includes(name) && (command.args.length > 0 || proof[length] > 0))
+    outcomes.push(await runProof(name, proof))
+process.stdout.write(`\n${outcomes.join('')}`)

@@ -1,20 +1,17 @@
-import {mkdirSync, mkdtempSync, rmSync} from 'node:fs'
-import {availableParallelism, tmpdir} from 'node:os'
+import {mkdirSync} from 'node:fs'
+import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
 import {parseArgs} from 'node:util'
 import {z} from 'zod'
 import {createSilentLog} from '../../src/core/log.ts'
-import {openClickhouse} from '../../src/export/clickhouse.ts'
 import {planCombined} from '../../src/export/clickhouse-combined.ts'
-import {publishTo} from '../../src/export/publish.ts'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {type Release, readReleaseModels, requireRelease} from '../../src/store/release.ts'
-import {type ClickhouseServer, createClickhouse} from '../../test/support/clickhouse.ts'
-import {createWorldAt} from '../../test/support/data.ts'
+import {createClickhouse, publishAs} from '../../test/support/clickhouse.ts'
 import {VERSIONS_PER_DEAL, writeLargeHistory} from './large-history.ts'
-import {runScript} from './run-script.ts'
-import {publishSection} from './write-section.ts'
+import {runScript} from './run-process.ts'
+import {makeFolder, middle, middleOf, publishSection} from './set-up.ts'
 
 const PLAIN = `
   select count(*), sum(loan_amount), count(*) filter (where status_class = 'funded'),
@@ -41,60 +38,38 @@ export async function benchClickhouse(): Promise<void> {
     },
   })
   const [deals, sources] = [Number(values.deals), Number(values.sources)]
-  const root = mkdtempSync(join(tmpdir(), 'loantape-bench-'))
-  const folder = dataFolderAt(join(root, 'data'))
+  using root = makeFolder()
+  const folder = dataFolderAt(join(root.path, 'data'))
   mkdirSync(folder.root)
-  try {
-    await writeLargeHistory(folder.warehouse, deals)
-    await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root})
-    const release = requireRelease(folder)
-    await using server = await createClickhouse()
-    const published: number[] = []
-    for (let source = 0; source < sources; source += 1)
-      published.push(await publish(server, `lender_${source}`, release))
-    const again = await publish(server, 'lender_0', release)
-    const rows = release.manifest.tables.reduce((sum, table) => sum + table.rows, 0)
-    const clickhouse = new Map([['plain', await timeIt(() => server.query(PLAIN))]])
-    for (const name of SHOWN)
-      clickhouse.set(
-        name,
-        await timeIt(() => server.query(`select * from fleet.${name} where source = '(all)'`)),
-      )
-    publishSection(
-      renderSection({
-        deals,
-        sources,
-        rows,
-        published,
-        again,
-        clickhouse,
-        duckdb: await askDuckdb(release, sources),
-      }),
-    )
-  } finally {
-    rmSync(root, {recursive: true, force: true})
+  await writeLargeHistory(folder.warehouse, deals)
+  await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root})
+  const release = requireRelease(folder)
+  await using server = await createClickhouse()
+  const publish = (source: number) => {
+    process.stderr.write(`lender_${source} …\n`)
+    return middleOf(1, () => publishAs(server, `lender_${source}`, release))
   }
+  const published: number[] = []
+  for (let source = 0; source < sources; source += 1) published.push(await publish(source))
+  const again = await publish(0)
+  const rows = release.manifest.tables.reduce((sum, table) => sum + table.rows, 0)
+  const clickhouse = await timeQuestions(
+    (sql) => server.query(sql),
+    (name) => `fleet.${name} where source = '(all)'`,
+  )
+  const duckdb = await askDuckdb(release, sources)
+  publishSection(renderSection({deals, sources, rows, published, again, clickhouse, duckdb}))
 }
 
-/** @returns ms */
-async function publish(server: ClickhouseServer, source: string, release: Release): Promise<number> {
-  process.stderr.write(`${source} …\n`)
-  const startedAt = performance.now()
-  const world = createWorldAt('2026-02-02T12:00:00Z')
-  await using target = await openClickhouse({...server.request, source, releasesKept: 1}, world)
-  await publishTo(target, release, {command: 'bench'}, world)
-  return performance.now() - startedAt
-}
-
-/** The middle of three, after one that warms up, ms. */
-async function timeIt(ask: () => Promise<unknown>): Promise<number> {
-  const times: number[] = []
-  for (let run = 0; run < 4; run += 1) {
-    const startedAt = performance.now()
-    await ask()
-    if (run > 0) times.push(performance.now() - startedAt)
-  }
-  return times.sort((one, other) => one - other)[1] ?? 0
+/** How long each question takes, ms. */
+async function timeQuestions(ask: (sql: string) => Promise<unknown>, placeOf: (name: string) => string) {
+  const questions = [
+    ['plain', PLAIN] as const,
+    ...SHOWN.map((name) => [name, `select * from ${placeOf(name)}`] as const),
+  ]
+  const asked = new Map<string, number>()
+  for (const [name, sql] of questions) asked.set(name, await middleOf(3, () => ask(sql), 1))
+  return asked
 }
 
 /** The same of as many copies of the release, in one DuckDB: tables and models are views, as they are in ClickHouse. */
@@ -126,10 +101,10 @@ async function askDuckdb(release: Release, sources: number): Promise<Map<string,
   }
   for (const {name} of plan.models)
     await db.run(`create view ${name} as ${models.find((model) => model.name === name)?.sql}`)
-  const asked = new Map([['plain', await timeIt(() => db.all(z.unknown(), PLAIN))]])
-  for (const name of SHOWN)
-    asked.set(name, await timeIt(() => db.all(z.unknown(), `select * from mart.${name}`)))
-  return asked
+  return await timeQuestions(
+    (sql) => db.all(z.unknown(), sql),
+    (name) => `mart.${name}`,
+  )
 }
 
 function renderSection(figures: {
@@ -143,14 +118,14 @@ function renderSection(figures: {
 }): string {
   const {deals, sources, rows, published, again, clickhouse, duckdb} = figures
   const seconds = (ms: number | undefined) => (ms === undefined ? '' : `${(ms / 1000).toFixed(2)} s`)
-  const middle = [...published].sort((one, other) => one - other)[Math.floor(published.length / 2)] ?? 0
+  const usual = middle(published)
   const asked = [...clickhouse].map(
     ([name, ms]) => `| ${name} | ${seconds(ms)} | ${seconds(duckdb.get(name))} |`,
   )
   return `## Many lenders in ClickHouse
 
 \`npm run bench clickhouse -- --write\`, ${availableParallelism()} cores shared with ClickHouse's engine on one node. One release of ${deals.toLocaleString('en')} deals with ${VERSIONS_PER_DEAL} versions each is published as that of ${sources} lenders: ${rows.toLocaleString('en')}
-rows each in ${seconds(middle)} (${Math.round(rows / (middle / 1000)).toLocaleString('en')} a second, checked), again with nothing new in ${seconds(again)}. Totals over all lenders, beside DuckDB over ${sources} copies:
+rows each in ${seconds(usual)} (${Math.round(rows / (usual / 1000)).toLocaleString('en')} a second, checked), again with nothing new in ${seconds(again)}. Totals over all lenders, beside DuckDB over ${sources} copies:
 
 | question | ClickHouse | DuckDB |
 |---|---|---|

@@ -1,9 +1,8 @@
-import {mkdtempSync, readdirSync, rmSync, statSync} from 'node:fs'
-import {availableParallelism, tmpdir} from 'node:os'
+import {readdirSync, statSync} from 'node:fs'
+import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
-import {runProcess} from './peers/run-process.ts'
-import {startServer} from './start-server.ts'
-import {publishSection} from './write-section.ts'
+import {runProcess} from './run-process.ts'
+import {COMPILE_CACHE, envOf, makeFolder, middleOf, publishSection, startServer} from './set-up.ts'
 
 const DEALS = 100_000
 const ROUNDS = 5
@@ -23,62 +22,35 @@ const COMMANDS: string[][] = [
 ]
 
 /** What a tape holds beside what came over the wire, and what it costs to compute everything anew from it. */
-interface Figures {
-  node: number
-  nights: number[]
-  commands: {words: string; ms: number}[]
-  wireBytes: number
-  tapeBytes: number
-}
+type Figures = Awaited<ReturnType<typeof measure>>
 
 /** Runs commands over two nights of a large portfolio and says how long each took; with `--write` also in `docs/benchmarks.md`. */
 export async function benchCommands(): Promise<void> {
-  const {server, url} = await startServer(DEALS, 0)
-  const root = mkdtempSync(join(tmpdir(), 'loantape-bench-'))
-  const data = join(root, 'data')
-  const around = {
-    env: {
-      PATH: process.env.PATH ?? '',
-      HOME: root,
-      NODE_COMPILE_CACHE: join(tmpdir(), 'node-compile-cache'),
-      LOANTAPE_BASE_URL: `${url}/v1`,
-      LOANTAPE_API_KEY: 'sk_test_bench',
-      LOANTAPE_DATA_DIR: data,
-      LOANTAPE_RATE_PER_SECOND: '100000',
-      LOANTAPE_DETAIL: 'off',
-    },
-  }
-  const run = async (args: string[], env: Record<string, string> = {}): Promise<number> => {
-    const startedAt = performance.now()
-    await runProcess([process.execPath, ...args], {env: {...around.env, ...env}})
-    return performance.now() - startedAt
-  }
-  try {
-    const nights: number[] = []
-    let wireBytes = 0
-    for (const now of NIGHTS) {
-      wireBytes += await countBytes(url)
-      nights.push(await run([MAIN, 'sync'], {LOANTAPE_NOW: now}))
-      await fetch(`${url}/change`)
-    }
-    const commands = []
-    for (const args of COMMANDS) {
-      process.stderr.write(`${args.join(' ')} …\n`)
-      commands.push({words: args.join(' '), ms: await middleOf(() => run([MAIN, ...args]))})
-    }
-    const node = await middleOf(() => run(['-e', '0']))
-    publishSection(renderSection({node, nights, commands, wireBytes, tapeBytes: sizeOf(join(data, 'tape'))}))
-  } finally {
-    server.kill()
-    rmSync(root, {recursive: true, force: true})
-  }
+  publishSection(renderSection(await measure()))
 }
 
-/** The middle of several runs. */
-async function middleOf(run: () => Promise<number>): Promise<number> {
-  const times: number[] = []
-  for (let round = 0; round < ROUNDS; round += 1) times.push(await run())
-  return times.sort((a, b) => a - b)[Math.floor(ROUNDS / 2)] ?? 0
+async function measure() {
+  using server = await startServer(DEALS, 0)
+  const {url} = server
+  using root = makeFolder()
+  const data = join(root.path, 'data')
+  const around = {PATH: process.env.PATH ?? '', HOME: root.path, NODE_COMPILE_CACHE: COMPILE_CACHE}
+  const run = (args: string[], env: Record<string, string> = {}) =>
+    runProcess([process.execPath, ...args], {env: {...around, ...envOf(url, data), ...env}})
+  const nights: number[] = []
+  let wireBytes = 0
+  for (const now of NIGHTS) {
+    wireBytes += await countBytes(url)
+    nights.push(await middleOf(1, () => run([MAIN, 'sync'], {LOANTAPE_NOW: now})))
+    await fetch(`${url}/change`)
+  }
+  const commands: {words: string; ms: number}[] = []
+  for (const args of COMMANDS) {
+    process.stderr.write(`${args.join(' ')} …\n`)
+    commands.push({words: args.join(' '), ms: await middleOf(ROUNDS, () => run([MAIN, ...args]))})
+  }
+  const node = await middleOf(ROUNDS, () => run(['-e', '0']))
+  return {node, nights, commands, wireBytes, tapeBytes: sizeOf(join(data, 'tape'))}
 }
 
 /** Bytes of every page's body. */

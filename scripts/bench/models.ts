@@ -1,11 +1,11 @@
-import {mkdirSync, mkdtempSync, rmSync} from 'node:fs'
-import {availableParallelism, tmpdir} from 'node:os'
+import {mkdirSync} from 'node:fs'
+import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {VERSIONS_PER_DEAL, writeLargeHistory, writeNight} from './large-history.ts'
-import {runScript} from './run-script.ts'
-import {publishSection} from './write-section.ts'
+import {runScript} from './run-process.ts'
+import {makeFolder, publishSection} from './set-up.ts'
 
 const SIZES = [10_000, 100_000, 1_000_000]
 
@@ -21,11 +21,7 @@ const buildRow = z.object({
 type Build = z.output<typeof buildRow>
 
 /** A build of the whole history, and one of the night after it, on which a hundredth of the deals changed. */
-interface Figures {
-  deals: number
-  whole: Build
-  night: Build
-}
+type Figures = Awaited<ReturnType<typeof measure>>
 
 /** Builds releases of growing size and says what each cost; with `--write` also in `docs/benchmarks.md`. */
 export async function benchModels(): Promise<void> {
@@ -37,20 +33,16 @@ export async function benchModels(): Promise<void> {
   publishSection(renderSection(figures))
 }
 
-async function measure(deals: number): Promise<Figures> {
-  const root = mkdtempSync(join(tmpdir(), 'loantape-bench-'))
-  const folder = dataFolderAt(join(root, 'data'))
+async function measure(deals: number) {
+  using root = makeFolder()
+  const folder = dataFolderAt(join(root.path, 'data'))
   mkdirSync(folder.root)
-  try {
-    await writeLargeHistory(folder.warehouse, deals)
-    const build = async () =>
-      buildRow.parse(await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root}))
-    const whole = await build()
-    await writeNight(folder.warehouse, 100)
-    return {deals, whole, night: await build()}
-  } finally {
-    rmSync(root, {recursive: true, force: true})
-  }
+  await writeLargeHistory(folder.warehouse, deals)
+  const build = async () =>
+    buildRow.parse(await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root}))
+  const whole = await build()
+  await writeNight(folder.warehouse, 100)
+  return {deals, whole, night: await build()}
 }
 
 const seconds = (ms: number) => (ms / 1000).toFixed(2)

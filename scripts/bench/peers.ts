@@ -4,7 +4,7 @@ import {installEnvironment} from './peers/environments.ts'
 import {type Case, fastestOf, measureTool} from './peers/measure-tool.ts'
 import {type Outcome, renderPeers} from './peers/render-peers.ts'
 import {LOANTAPE, TOOLS, type Tool} from './peers/tools.ts'
-import {publishSection} from './write-section.ts'
+import {publishSection} from './set-up.ts'
 
 const SIZES = [
   {deals: 10_000, delayMs: 20},

@@ -3,13 +3,10 @@ import {mkdirSync, mkdtempDisposableSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {buildRelease} from '../../src/build/build.ts'
-import {openClickhouse} from '../../src/export/clickhouse.ts'
 import {compareTotals} from '../../src/export/clickhouse-combined.ts'
 import {openSession} from '../../src/export/clickhouse-layout.ts'
-import {publishTo} from '../../src/export/publish.ts'
 import {type Release, readReleaseModels, requireRelease} from '../../src/store/release.ts'
-import {type ClickhouseServer, createClickhouse} from '../support/clickhouse.ts'
-import {createWorldAt} from '../support/data.ts'
+import {type ClickhouseServer, createClickhouse, publishAs} from '../support/clickhouse.ts'
 import {createGrowingFolder} from './nights.ts'
 import {type ProofRequest, type Proved, prove} from './proof.ts'
 
@@ -35,19 +32,12 @@ export async function proveCombined(request: ProofRequest): Promise<Proved> {
       let world = await grow()
       for (let night = 1; night < NIGHTS; night += 1) world = await grow()
       await buildRelease(config, {}, world)
-      await publish(server, `lender_${run}_${lender}`, requireRelease(folder))
+      await publishAs(server, `lender_${run}_${lender}`, requireRelease(folder))
       if (lender === 0) add('cells of one lender', await requireSame(server, `lender_${run}_0`))
       else add('sums of several lenders', await requireSums(server, requireRelease(folder)))
     }
     add('histories', lenders)
   })
-}
-
-/** Publishes a release as a lender's. */
-async function publish(server: ClickhouseServer, source: string, release: Release): Promise<void> {
-  const world = createWorldAt('2026-02-02T12:00:00Z')
-  await using target = await openClickhouse({...server.request, source, releasesKept: 1}, world)
-  await publishTo(target, release, {command: 'loantape publish clickhouse'}, world)
 }
 
 /** Requires the only lender's tables to equal those over all. @returns how many cells were compared */

@@ -8,7 +8,7 @@ import {closePeriod, remapPeriods, reopenPeriod} from '../../src/books/close-per
 import {trueUp} from '../../src/books/true-up.ts'
 import {addDays} from '../../src/core/clock.ts'
 import {LoantapeError} from '../../src/core/errors.ts'
-import type {WireRecord} from '../../src/core/types.ts'
+import {parseCents} from '../../src/core/money.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {balancesOf} from '../accounting/journal-lines.ts'
@@ -22,14 +22,14 @@ const PERIODS = ['2026-01', '2026-02', '2026-03']
 /** A recovery on the last day walks on the day after it. */
 const MONTHS = [...PERIODS, '2026-04']
 
-/** One thing that happens; a recovery loses both databases, and the copy from before the last run is restored. */
-type Step =
-  | {do: 'walk'; deals: Record<string, WireRecord>}
-  | {do: 'learn'; back: number; deal: string; amount: string}
-  | {do: 'map' | 'remap'; codes: [string, string]}
-  | {do: 'export'; back: number}
-  | {do: 'close' | 'reopen'}
-  | {do: 'recover'; truesUp: boolean}
+/** Two weeks pass between two walks: months end, and are closed, in between. */
+const DAYS_BETWEEN = 13
+
+/** One thing that happens on a day, and its name. */
+type Step = [name: string, happen: (books: Books, day: string) => unknown]
+
+/** Where the warehouse from before the last walk is kept. */
+const copyOf = ({folder}: Books) => `${folder.warehouse}.before`
 
 function drawStep(random: Random): Step {
   const deal = () => ({
@@ -38,58 +38,62 @@ function drawStep(random: Random): Step {
     loan_program: random.pick(['bridge', 'dscr', null]),
   })
   const chance = random.integer(1, 15)
-  if (chance <= 4)
-    return {
-      do: 'walk',
-      deals: {...(random.chance(0.5) && {a: deal()}), ...(random.chance(0.5) && {b: deal()}), c: deal()},
+  if (chance <= 4) {
+    const [a, b] = [random.chance(0.5) && {a: deal()}, random.chance(0.5) && {b: deal()}]
+    const deals = {...a, ...b, c: deal()}
+    const walk = (books: Books, day: string) => {
+      copyFileSync(books.folder.warehouse, copyOf(books))
+      return books.walk(day, deals)
     }
+    return ['walk', walk]
+  }
   if (chance <= 6) {
     const amount = random.pick(['7.01', '9.99'])
-    return {do: 'learn', back: random.integer(1, 40), deal: random.pick(['a', 'b', 'c']), amount}
+    const [back, id] = [random.integer(1, 40), random.pick(['a', 'b', 'c'])]
+    return ['learn', (books, day) => books.learnLate(addDays(day, -back), day, id, amount)]
   }
-  if (chance <= 9) return {do: 'export', back: random.integer(0, 1)}
-  if (chance <= 12) return {do: random.pick(['close', 'close', 'reopen'])}
-  if (chance === 13) return {do: 'recover', truesUp: random.chance(0.5)}
-  const codes: [string, string] = [random.pick(['1200', '1300']), random.pick(['1200', '1400'])]
-  return {do: random.pick(['map', 'remap']), codes}
-}
-
-/** Two weeks pass between two walks: months end, and are closed, in between. */
-const DAYS_BETWEEN = 13
-
-async function take(books: Books, one: Step, day: string): Promise<void> {
-  if (one.do === 'walk') {
-    copyFileSync(books.folder.warehouse, `${books.folder.warehouse}.before`)
-    return await books.walk(day, one.deals)
+  if (chance <= 9) {
+    const back = random.integer(0, 1)
+    const monthOf = (day: string) => PERIODS.filter((month) => month <= day.slice(0, 7)).at(-1 - back)
+    return ['export', (books, day) => books.export('xero', monthOf(day) ?? day.slice(0, 7), addDays(day, 1))]
   }
-  if (one.do === 'learn') return await books.learnLate(addDays(day, -one.back), day, one.deal, one.amount)
-  if (one.do === 'map' || one.do === 'remap') {
-    const [any, bridge] = one.codes
-    const account = (code: string) => ({code, name: `Loans ${code}`})
+  if (chance <= 12) return random.pick([CLOSE, CLOSE, REOPEN])
+  if (chance === 13) {
+    const truesUp = random.chance(0.5)
+    return ['recover', (books, day) => recover(books, truesUp, day)]
+  }
+  const [any, bridge] = [random.pick(['1200', '1300']), random.pick(['1200', '1400'])]
+  const name = random.pick(['map', 'remap'])
+  const account = (code: string) => ({code, name: `Loans ${code}`})
+  const map = (books: Books, day: string) => {
     books.map({...DEFAULT_MAPPING, receivable: {'*': account(any), bridge: account(bridge)}})
-    if (one.do === 'remap') remapPeriods(books.config, {why: null}, books.at(day))
-    return
+    if (name === 'remap') remapPeriods(books.config, {why: null}, books.at(day))
   }
-  if (one.do === 'export') {
-    const months = PERIODS.filter((month) => month <= day.slice(0, 7))
-    return void (await books.export('xero', months.at(-1 - one.back) ?? day.slice(0, 7), addDays(day, 1)))
-  }
-  if (one.do === 'recover') return await recover(books, one, day)
-  const closed = readClosed(books)
-  const next = PERIODS[closed.length] ?? ''
-  if (one.do === 'close')
-    return void (await closePeriod(books.config, {period: next}, books.at(addDays(day, 1))))
-  reopenPeriod(books.config, {period: closed.at(-1) ?? day.slice(0, 7), why: 'a proof'}, books.at(day))
+  return [name, map]
 }
 
-async function recover(books: Books, {truesUp}: {truesUp: boolean}, day: string): Promise<void> {
-  const {warehouse} = books.folder
-  const saved = `${warehouse}.before`
-  if (!existsSync(saved)) return
-  copyFileSync(saved, warehouse)
+const CLOSE: Step = [
+  'close',
+  (books, day) =>
+    closePeriod(books.config, {period: PERIODS[readClosed(books).length] ?? ''}, books.at(addDays(day, 1))),
+]
+const REOPEN: Step = [
+  'reopen',
+  (books, day) => {
+    const period = readClosed(books).at(-1) ?? day.slice(0, 7)
+    return reopenPeriod(books.config, {period, why: 'a proof'}, books.at(day))
+  },
+]
+
+/** Both databases are lost, and the copy from before the last walk is restored. */
+async function recover(books: Books, truesUp: boolean, day: string): Promise<void> {
+  if (!existsSync(copyOf(books))) return
+  copyFileSync(copyOf(books), books.folder.warehouse)
   await books.walk(addDays(day, 1), {a: {status: 'funded'}, c: {status: 'funded'}})
   if (truesUp) await trueUp(books.config, {isIssued: true, why: null}, books.at(addDays(day, 1)))
 }
+
+const centsOf = (amount: string | null) => BigInt(parseCents(amount ?? '0'))
 
 const withoutOpening = (lines: readonly JournalLine[]) => lines.filter(({event}) => event !== 'opening')
 
@@ -103,12 +107,12 @@ async function live({random, add}: Run): Promise<void> {
   using books = openBooks()
   let day = FIRST_DAY
   await books.walk(day, {a: {status: 'draft'}, b: {status: 'draft'}, c: {status: 'funded'}})
-  for (const next of steps) {
-    if (next.do === 'walk') day = addDays(day, DAYS_BETWEEN)
+  for (const [name, happen] of steps) {
+    if (name === 'walk') day = addDays(day, DAYS_BETWEEN)
     if (day > '2026-03-31') break
     try {
-      await take(books, next, day)
-      add(next.do)
+      await happen(books, day)
+      add(name)
     } catch (error) {
       // Out of order, unfinished, or nothing to move: refused without any change.
       if (!(error instanceof LoantapeError) || error.exitCode !== 2) throw error

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import {cpSync, mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
@@ -22,10 +22,10 @@ const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 const COMMAND = fileURLToPath(new URL('./killed-run.ts', import.meta.url))
 const NOW = '2026-03-02T23:30:00Z'
 
-/** A command with permanent effect, and the folder it runs in. */
+/** A command with permanent effect. */
 interface Deed {
   command: string
-  /** Copied together with the tape key. */
+  /** The folder it runs in, with the tape key. */
   folder: string
   /** The error it ends with if it is already done. */
   refusal?: string
@@ -44,17 +44,17 @@ async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<s
     const ended = await lab.run(command.split(' '), {LOANTAPE_NOW: `${day}T23:30:00Z`})
     assert.equal(ended.code, 0, `${command}: ${ended.stderr}`)
   }
+  const keyFile = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
   const keep = (name: string) => {
-    mkdirSync(join(root, name))
-    cpSync(lab.folder.root, join(root, name, 'data'), {recursive: true, verbatimSymlinks: true})
-    cpSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '', join(root, name, 'tape.key'))
+    copyTo(join(root, name, 'data'), lab.folder.root)
+    cpSync(keyFile, join(root, name, 'tape.key'))
     return join(root, name)
   }
   const map = (code: string) => {
     const receivable = {'*': {code, name: `Receivable ${code}`}}
     writeFileSync(join(lab.folder.root, 'accounting.json'), JSON.stringify({...DEFAULT_MAPPING, receivable}))
   }
-  const id = (number: number) => `deal_${String(number).padStart(6, '0')}`
+  const id = (number: number) => aDeal(number).id
   store.insert(Array.from({length: 12}, (_, number) => aDeal(number)))
   await run('sync', '2026-01-30')
   map('1200')
@@ -80,8 +80,7 @@ async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<s
   store.update(id(3), {loanAmountCents: 360_000_00n})
   for (const number of [6, 7, 8, 9]) store.remove(id(number))
   const change = (name: string, from: string, work: (folder: DataFolder, dir: string) => void) => {
-    const dir = join(root, name)
-    cpSync(from, dir, {recursive: true, verbatimSymlinks: true})
+    const dir = copyTo(join(root, name), from)
     work(dataFolderAt(join(dir, 'data')), dir)
     return dir
   }
@@ -112,14 +111,13 @@ async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<s
 
   await run(`backup ${join(root, 'backup')}`, '2026-03-02')
   const restored = join(root, 'restored')
-  mkdirSync(restored)
-  cpSync(join(open, 'tape.key'), join(restored, 'tape.key'))
+  cpSync(keyFile, join(restored, 'tape.key'), {recursive: true})
   for (const month of ['2026-01', '2026-03']) await run(`export xero --period ${month}`, '2026-03-02')
   const lost = change('lost', keep('issued'), (folder, dir) => {
     rmSync(join(folder.root, findLastWalk(dir).path))
     cpSync(before, folder.warehouse)
   })
-  const gone = change('gone', lost, () => undefined)
+  const gone = copyTo(join(root, 'gone'), lost)
   const given = await lab.run(['tape', 'go-on', '--why', 'a proof'], envOf(gone))
   assert.equal(given.code, 0, given.stderr)
   await run('period close 2026-01', '2026-03-02')
@@ -134,6 +132,12 @@ async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<s
     'gone on': {command: 'tape go-on --why lost', folder: lost, refusal: 'RECORD_WHOLE'},
     restored: {command: restore, folder: restored, refusal: 'RESTORE_NOT_EMPTY', isUnreadable: true},
   }
+}
+
+/** Copies a folder. @returns the copy */
+function copyTo(dir: string, from: string): string {
+  cpSync(from, dir, {recursive: true, verbatimSymlinks: true})
+  return dir
 }
 
 function findLastWalk(dir: string): TapeRow {
@@ -175,10 +179,9 @@ async function runKilled(
 
 /** What a person does after a crash: runs the command again, which may say that it is done. */
 async function finish(lab: Lab, dir: string, {command, refusal, next, isMended}: Deed): Promise<void> {
-  const env = {...envOf(dir)}
   const run = async (line: string): Promise<Ended> => {
     using _mended = isMended ? readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE) : undefined
-    return await lab.run(line.split(' '), env)
+    return await lab.run(line.split(' '), envOf(dir))
   }
   for (const line of next ?? [command]) {
     let ended = await run(line)
@@ -245,16 +248,11 @@ export async function proveKillWrites({
   await using lab = await createLab({tables: BOOK_TABLES})
   const deeds = new Map(Object.entries(await tellLender(lab, names)))
   const root = dirname(lab.folder.root)
-  const copy = ({folder}: Deed, name: string) => {
-    const dir = join(root, name)
-    cpSync(folder, dir, {recursive: true, verbatimSymlinks: true})
-    return dir
-  }
   const expected = new Map<string, unknown>()
   const cases: {name: string; nth: number}[] = []
   for (const name of names ?? deeds.keys()) {
     const deed = deeds.get(name)!
-    const dir = copy(deed, `whole ${name}`)
+    const dir = copyTo(join(root, `whole ${name}`), deed.folder)
     const before = deed.isUnreadable ? undefined : await readDone(dataFolderAt(join(dir, 'data')))
     const writes = await runKilled(lab, dir, deed, 0)
     assert(writes)
@@ -266,7 +264,7 @@ export async function proveKillWrites({
   }
   const work = async ({name, nth}: (typeof cases)[number], {run, add}: Run) => {
     const deed = deeds.get(name)!
-    const dir = copy(deed, `case-${run}`)
+    const dir = copyTo(join(root, `case-${run}`), deed.folder)
     const left = await runKilled(lab, dir, deed, nth)
     add(left === null ? 'kills' : 'ended before')
     await finish(lab, dir, deed)

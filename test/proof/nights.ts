@@ -28,16 +28,7 @@ const DEALS = 80
 /** The source rows do not tie out to a certificate, so this check is replaced by an empty one. */
 const NO_BRIDGE = '-- Says nothing.\n-- severity: error\nselect walk_id from mart.run where false\n'
 
-const STATUSES = [
-  'draft',
-  'underwriting',
-  'approved',
-  'funded',
-  ' Funded',
-  'paid_off',
-  'withdrawn',
-  'odd',
-] as const
+const STATUSES = ['draft', 'underwriting', 'approved', 'funded', ' Funded', 'paid_off', 'withdrawn', 'odd']
 const PROGRAMS = ['bridge', 'dscr', null, undefined] as const
 const ADDRESSES = ['1 Main St, Austin, TX 78701', 'nowhere', '9  Ocean Ct, Stamford, CT'] as const
 
@@ -49,9 +40,6 @@ interface Growing {
   /** Of every observation so far: deal, day and instant. */
   seen: {deal_id: string; observed_at: string; business_date: string}[]
 }
-
-/** What one night stores. */
-type Night = Record<string, Row[]>
 
 /**
  * Grows random histories night by night, and builds each night from the one before and from nothing: every published table must
@@ -80,16 +68,8 @@ export function proveNights({
   })
 }
 
-/** A lender's folder whose history grows by one random night at a time. */
-export interface GrowingFolder {
-  config: Config
-  folder: DataFolder
-  /** Stores the next night. @returns a world in the night after it */
-  grow(): Promise<ReturnType<typeof createWorldAt>>
-}
-
-/** Makes a folder below `root` with an empty history. */
-export function createGrowingFolder(root: string, random: Random): GrowingFolder {
+/** Makes a lender's folder below `root` whose history grows by one random night at a time. */
+export function createGrowingFolder(root: string, random: Random) {
   const folder = dataFolderAt(join(root, 'data'))
   const sqlDir = join(root, 'sql')
   mkdirSync(folder.root)
@@ -111,6 +91,7 @@ export function createGrowingFolder(root: string, random: Random): GrowingFolder
   return {
     config,
     folder,
+    /** Stores the next night. @returns a world in the night after it */
     async grow() {
       if (night > 0) growing.day = addDays(growing.day, random.pick([0, 1, 1, 1, 2, 5, 12, 30]))
       await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'history'}]})
@@ -187,14 +168,14 @@ function spoilLastBuild(folder: DataFolder, random: Random): string {
   return 'work tables spoilt'
 }
 
-/** One night: a walk, or what webhooks and replays brought between walks. */
-function drawNight(growing: Growing, night: number): Night {
+/** What one night stores, by raw table: a walk, or what webhooks and replays brought between walks. */
+function drawNight(growing: Growing, night: number): Record<string, Row[]> {
   const {random, day, seen} = growing
   const hour = random.integer(1, 4)
   const stamp = (minute: number) => `${day} 0${hour}:${String(minute).padStart(2, '0')}:00`
   const recorded_at = `${addDays(FIRST_DAY, night * 40)} 12:00:00`
   const walk_id = `walk ${night}`
-  const tables: Night = {
+  const tables: Record<string, Row[]> = {
     settle: [{seq: night + 1, kind: 'walk', recorded_at, history_id: `h${night}`, tape_head: ''}],
   }
   const put = (table: string, row: Row) => {

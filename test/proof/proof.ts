@@ -20,9 +20,7 @@ export interface Proved {
 export type Proof = (request: ProofRequest) => Promise<Proved>
 
 /** Counts by name. */
-export interface Tally extends Proved {
-  add(name: string, count?: number): void
-}
+export type Tally = ReturnType<typeof createTally>
 
 /** One repetition of a proof; each run draws its own random numbers, so it can be replayed alone. */
 export interface Run {
@@ -32,11 +30,11 @@ export interface Run {
 }
 
 /** Creates an empty tally. */
-export function createTally(): Tally {
+export function createTally() {
   const figures: Record<string, number> = {}
   return {
     figures,
-    add(name, count = 1) {
+    add(name: string, count = 1) {
       figures[name] = (figures[name] ?? 0) + count
     },
   }
@@ -74,6 +72,14 @@ export async function prove(
   return {figures: tally.figures}
 }
 
+/** The same items in an order drawn anew. */
+export function shuffle<T>(random: Random, items: readonly T[]): T[] {
+  return items
+    .map((one) => ({one, place: random.next()}))
+    .sort((one, other) => one.place - other.place)
+    .map(({one}) => one)
+}
+
 /** Proves cases in an order drawn from the seed: a run is a case, and there are no more runs than cases. */
 export async function proveCases<Case>(
   name: string,
@@ -82,11 +88,7 @@ export async function proveCases<Case>(
   work: (one: Case, run: Run) => Promise<void>,
   tally: Tally = createTally(),
 ): Promise<Proved> {
-  const random = createRandom('order', request.seed)
-  const order = cases
-    .map((one) => ({one, place: random.next()}))
-    .sort((a, b) => a.place - b.place)
-    .map(({one}) => one)
+  const order = shuffle(createRandom('order', request.seed), cases)
   const runs = Math.min(request.runs, order.length - (request.first ?? 0))
   const judge = async (run: Run) => {
     const one = order[run.run] as Case

@@ -1,10 +1,9 @@
 import {setImmediate} from 'node:timers/promises'
 import {realClock} from '../../src/core/clock.ts'
 import {type Config, parseConfig} from '../../src/core/config.ts'
-import {createSilentLog} from '../../src/core/log.ts'
 import type {RunStep, World} from '../../src/core/types.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
-import {COMPILED, FEW_TABLES} from '../support/data.ts'
+import {createWorld, envOf, FEW_TABLES} from '../support/data.ts'
 
 /** Thrown at the step where a run was to end. */
 export class Stopped extends Error {}
@@ -25,10 +24,12 @@ export interface QuickWorld {
 
 /** Creates a world in which waiting takes no time: a wait is added to the real clock instead. */
 export function createQuickWorld({now, stopAt, onStep, tables = PORTFOLIO_TABLES}: QuickWorld): World {
+  const world = createWorld(typeof now === 'string' ? now : undefined)
+  const clock = typeof now === 'string' ? world.clock : now
+  const base = typeof now === 'string' ? realClock : now
   let skippedMs = 0
-  const clock = typeof now === 'string' ? {now: () => Date.parse(now)} : now
-  const base = typeof now === 'string' ? realClock : clock
   return {
+    ...world,
     clock,
     realClock: {
       now: () => base.now() + skippedMs,
@@ -38,12 +39,7 @@ export function createQuickWorld({now, stopAt, onStep, tables = PORTFOLIO_TABLES
         signal?.throwIfAborted()
       },
     },
-    random: Math.random,
-    log: createSilentLog(),
-    signal: new AbortController().signal,
-    plans: COMPILED,
     ...(tables !== 'all' && {select: tables}),
-    onProgress: () => undefined,
     onStep(step) {
       onStep?.(step)
       if (step === stopAt) throw new Stopped(step)
@@ -62,13 +58,5 @@ export async function untilStopped(run: Promise<unknown>): Promise<void> {
 
 /** How to walk a source of a test into a folder, without deals' own pages unless `settings` turns them on. */
 export function configOf(url: string, {root}: DataFolder, settings: Record<string, string>): Config {
-  const env = {
-    LOANTAPE_BASE_URL: url,
-    LOANTAPE_API_KEY: 'sk_test_proof',
-    LOANTAPE_DATA_DIR: root,
-    LOANTAPE_RATE_PER_SECOND: '5000',
-    LOANTAPE_DETAIL: 'off',
-    ...settings,
-  }
-  return parseConfig(env, {readFile: () => ''})
+  return parseConfig({...envOf(url, root), LOANTAPE_DETAIL: 'off', ...settings}, {readFile: () => ''})
 }

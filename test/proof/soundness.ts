@@ -8,18 +8,11 @@ import {digestFile} from '../../src/store/files.ts'
 import {openRelease, readRelease, requireRelease} from '../../src/store/release.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
+import {UNTIED_WALKS} from '../support/walks.ts'
 
 /** What must hold for a warehouse at any time between two runs, as SQL that returns violations. */
 const INVARIANTS: Record<string, string> = {
-  'every applied walk explains its records and the present deals to the cent': `
-    select * from warehouse.raw.walk
-    where state = 'applied' and (
-      records <> created + updated + restored + unchanged + duplicates + quarantined
-      or present_deals is distinct from
-        distinct_records + kept_quarantined_deals + kept_missing_deals + adjusted_deals
-      or present_amount is distinct from
-        amount_total + kept_quarantined_amount + kept_missing_amount + adjusted_amount
-    )`,
+  'every applied walk explains its records and the present deals to the cent': UNTIED_WALKS,
   'the last applied walk gives the present deals': `
     with present as (
       select count(*) as deals, coalesce(sum(loan_amount), 0) as amount
@@ -55,12 +48,6 @@ export async function requireSound(db: Database): Promise<void> {
   }
 }
 
-/** Fails if an invariant of a folder's warehouse is violated. */
-async function requireSoundWarehouse(folder: DataFolder): Promise<void> {
-  await using db = await openWarehouse(folder)
-  await requireSound(db)
-}
-
 const batchManifest = z.object({
   files: z.array(z.object({name: z.string(), bytes: z.number(), sha256: z.string()})),
 })
@@ -93,7 +80,10 @@ function listFinal(dir: string): string[] {
 
 /** Fails if the warehouse of a folder is unsound, or anything with a final name incomplete. */
 export async function requireSoundFolder(folder: DataFolder): Promise<void> {
-  await requireSoundWarehouse(folder)
+  {
+    await using db = await openWarehouse(folder)
+    await requireSound(db)
+  }
   await requireWholeFiles(folder)
 }
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import {cpSync, existsSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
@@ -7,8 +7,8 @@ import type {DataFolder} from '../../src/store/data-folder.ts'
 import {BOOK_TABLES} from '../support/books.ts'
 import {type ImportedLine, importBatches} from '../support/importer.ts'
 import {aDeal, createLab, type Ended, type Lab} from '../support/lab.ts'
-import {DAMAGES, damage, type Loss, nameOf, STORE_NAMES, type Store} from './damage.ts'
 import {type ProofRequest, type Proved, prove} from './proof.ts'
+import {DAMAGES, damage, type Loss, nameOf, STORE_NAMES, type Store} from './world/lose.ts'
 
 const singles: Loss[] = STORE_NAMES.flatMap((store) => DAMAGES.map((how) => [[store, how] as const]))
 
@@ -35,7 +35,6 @@ const DEALS = 12
 type Imported = Map<string, ImportedLine[]>
 
 function readBooks(lab: Lab, imported: Imported = new Map()): Imported {
-  if (!existsSync(join(lab.folder.exports, 'xero'))) return imported
   const lines = importBatches(lab.folder.exports, 'xero')
   for (const [number, own] of Map.groupBy(lines, (line) => line.number))
     if (!imported.has(number)) imported.set(number, own)
@@ -63,7 +62,7 @@ const run = (lab: Lab, env: Record<string, string>, day: string, command: string
 /** Tells a lender's three nights; returns a copy of the folder as it was before the third. */
 async function tellNights(lab: Lab, env: Record<string, string>, first: number): Promise<DataFolder> {
   const {store} = lab.service
-  const id = (number: number) => `deal_${String(first + number).padStart(6, '0')}`
+  const id = (number: number) => aDeal(first + number).id
   const night = async (day: string, ...commands: string[]) => {
     for (const command of commands) {
       const ended = await run(lab, env, day, command)

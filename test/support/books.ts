@@ -1,5 +1,4 @@
-import {cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {cpSync, existsSync, globSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {readPeriodSpan} from '../../src/accounting/periods.ts'
@@ -11,12 +10,12 @@ import type {RunStep, WireRecord, World} from '../../src/core/types.ts'
 import type {BatchResult} from '../../src/export/batch.ts'
 import {exportRelease} from '../../src/outputs.ts'
 import {bringUpToDate} from '../../src/record/record.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
 import {quoteLiteral} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {settle} from '../../src/sync/settle.ts'
-import {createWorldAt} from './data.ts'
-import {balancesOf, type ImportedLine, readBatchFile} from './importer.ts'
+import {createFolder, createWorldAt} from './data.ts'
+import {balancesOf, type ImportedLine, importBatches, readBatchFile} from './importer.ts'
 import {aRecord} from './record.ts'
 import {micros, walk} from './walks.ts'
 
@@ -28,11 +27,9 @@ export const BOOK_TABLES = '+accounting.* +mart.portfolio_summary +mart.run'
 
 /** Starts with empty books, or a copy of others; their releases hold `BOOK_TABLES`. */
 export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
-  const root = mkdtempSync(join(tmpdir(), 'loantape-'))
-  const folder = dataFolderAt(join(root, 'data'))
+  const {folder, [Symbol.dispose]: remove} = createFolder()
   const from = copied && ('folder' in copied ? copied.folder : copied)
   if (from) cpSync(from.root, folder.root, {recursive: true, verbatimSymlinks: true})
-  requireWritable(folder)
   const accounts = join(folder.root, 'accounting.json')
   if (!existsSync(accounts)) writeFileSync(accounts, JSON.stringify(DEFAULT_MAPPING))
   const env = {LOANTAPE_DATA_DIR: folder.root, XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME}
@@ -44,28 +41,21 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     select: BOOK_TABLES,
     onStep,
   })
-  const readBatches = (name: string, period: string): Record<string, ImportedLine[]> => {
-    const dir = join(folder.exports, name)
-    const batches = existsSync(dir) ? readdirSync(dir).filter((batch) => batch.startsWith(period)) : []
-    return Object.fromEntries(
-      batches.map((batch) => {
-        const files = readdirSync(join(dir, batch)).filter((file) => file.endsWith('.csv'))
-        const read = (file: string) => readBatchFile(name, readFileSync(join(dir, batch, file), 'utf8'))
-        return [batch, files.flatMap(read)]
-      }),
-    )
-  }
-  const readJournalOn = async (period: string, day: string): Promise<JournalLine[]> => {
-    const span = await readPeriodSpan(config, period, at(day))
-    return await readJournal(await requireBuilt(config, {asOf: span.asOf}, at(day)), period)
-  }
   return {
     folder,
     config,
     /** A world at noon UTC of a day; `onStep` hears the steps of an export. */
     at,
     /** Every line of every batch of a profile for a period, by batch. */
-    readBatches,
+    readBatches(name: string, period: string): Record<string, ImportedLine[]> {
+      const batches: Record<string, ImportedLine[]> = {}
+      for (const file of globSync(`${name}/${period}*/*.csv`, {cwd: folder.exports}).sort()) {
+        const [, batch = ''] = file.split('/')
+        const lines = readBatchFile(name, readFileSync(join(folder.exports, file), 'utf8'))
+        batches[batch] = [...(batches[batch] ?? []), ...lines]
+      }
+      return batches
+    },
     /** Walks at 23:30 UTC of a day: every deal as it is then. */
     async walk(day: string, deals: Record<string, WireRecord>) {
       await using db = await openWarehouse(folder)
@@ -108,13 +98,16 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     // An entry's number names its month, whichever batch it came in.
     sumBatches: (name: string, period: string) =>
       balancesOf(
-        Object.values(readBatches(name, ''))
-          .flat()
-          .filter(({number}) => `20${number.slice(2, 4)}-${number.slice(4, 6)}`.startsWith(period)),
+        importBatches(folder.exports, name).filter(({number}) =>
+          `20${number.slice(2, 4)}-${number.slice(4, 6)}`.startsWith(period),
+        ),
       ),
     /** The journal as it is now. */
-    readJournal: readJournalOn,
-    [Symbol.dispose]: () => rmSync(root, {recursive: true, force: true}),
+    async readJournal(period: string, day: string): Promise<JournalLine[]> {
+      const span = await readPeriodSpan(config, period, at(day))
+      return await readJournal(await requireBuilt(config, {asOf: span.asOf}, at(day)), period)
+    },
+    [Symbol.dispose]: remove,
   }
 }
 

@@ -3,20 +3,17 @@ import {once} from 'node:events'
 import {mkdtempDisposableSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import type {ClickhouseRequest} from '../../src/export/clickhouse.ts'
+import {openClickhouse} from '../../src/export/clickhouse.ts'
 import {openSession} from '../../src/export/clickhouse-layout.ts'
-import {anyRow} from './data.ts'
+import {publishTo} from '../../src/export/publish.ts'
+import type {Release} from '../../src/store/release.ts'
+import {anyRow, createWorldAt} from './data.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PYTHON = join(ROOT, 'node_modules/.cache/python/bin/python3')
 
 /** ClickHouse's engine behind HTTP on loopback, empty; disposing it ends it and removes its data. */
-export interface ClickhouseServer extends AsyncDisposable {
-  request: Pick<ClickhouseRequest, 'url' | 'user' | 'password'>
-  /** The rows of a query, as JSON. */
-  query(sql: string): Promise<Record<string, unknown>[]>
-  run(sql: string): Promise<void>
-}
+export type ClickhouseServer = Awaited<ReturnType<typeof createClickhouse>>
 
 /** What readers see of a lender's release made by `publishNth`, both tables in one statement. */
 export const seenSql = (source: string): string =>
@@ -29,8 +26,19 @@ export const wholeOf = (nth: number, deals = 2000): Record<string, number>[] => 
   {deals, least: nth, most: nth, nth, told: deals},
 ]
 
+/** Publishes a release as that of a lender. */
+export async function publishAs(
+  {request}: ClickhouseServer,
+  source: string,
+  release: Release,
+): Promise<void> {
+  const world = createWorldAt('2026-02-02T12:00:00Z')
+  await using target = await openClickhouse({...request, source, releasesKept: 1}, world)
+  await publishTo(target, release, {command: 'loantape publish clickhouse'}, world)
+}
+
 /** Starts it. */
-export async function createClickhouse(): Promise<ClickhouseServer> {
+export async function createClickhouse() {
   const folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-clickhouse-'))
   const server: ChildProcess = spawn(PYTHON, [join(ROOT, 'test/system/clickhouse-server.py'), folder.path], {
     stdio: ['pipe', 'pipe', 'inherit'],
@@ -44,8 +52,9 @@ export async function createClickhouse(): Promise<ClickhouseServer> {
   const session = openSession(request, new AbortController().signal)
   return {
     request,
-    query: (sql) => session.rows(anyRow, sql),
-    run: (sql) => session.run(sql),
+    /** The rows of a query, as JSON. */
+    query: (sql: string) => session.rows(anyRow, sql),
+    run: (sql: string) => session.run(sql),
     async [Symbol.asyncDispose]() {
       await session[Symbol.asyncDispose]()
       const gone = once(server, 'exit')

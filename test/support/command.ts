@@ -4,23 +4,24 @@ import type {Fixed} from '../../src/core/settings.ts'
 import {COMPILED} from './data.ts'
 import type {Ended} from './lab.ts'
 
-/**
- * Runs one command line to its end as `main.ts` does, but in this process; with no settings besides `env`.
- *
- * @param width columns of the terminal on stdout
- * @param select the tables of releases: all by default
- * @param fixed constants other than the usual ones
- * @param envFile settings of the working folder; none by default
- */
+/** How a command in this process differs from one of `main.ts`. */
+interface CommandOptions {
+  /** Columns of the terminal on stdout. */
+  width?: number | undefined
+  /** The tables of releases: all by default. */
+  select?: string
+  /** Settings of the working folder; none by default. */
+  envFile?: string
+  /** Constants other than the usual ones. */
+  fixed?: Partial<Fixed>
+  createWorld?: Cli['createWorld']
+}
+
+/** Runs one command line to its end as `main.ts` does, but in this process; with no settings besides `env`. */
 export async function runCommand(
   args: readonly string[],
   env: Record<string, string>,
-  {
-    width,
-    select,
-    envFile,
-    fixed = {},
-  }: {width?: number | undefined; select?: string; envFile?: string; fixed?: Partial<Fixed>} = {},
+  {width, select, envFile, fixed = {}, createWorld}: CommandOptions = {},
 ): Promise<Ended> {
   const printed = {stdout: '', stderr: ''}
   const collect = (name: keyof typeof printed) => ({
@@ -36,11 +37,9 @@ export async function runCommand(
     stderr: collect('stderr'),
     onStop: () => undefined,
   })
-  const {createWorld} = cli
-  cli.createWorld = (config) => ({
-    ...createWorld(config),
-    plans: COMPILED,
-    ...(select !== undefined && {select}),
-  })
+  const createUsual = cli.createWorld
+  cli.createWorld =
+    createWorld ??
+    ((config) => ({...createUsual(config), plans: COMPILED, ...(select !== undefined && {select})}))
   return {code: await runProgram(cli, args), signal: null, ...printed}
 }

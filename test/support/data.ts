@@ -1,11 +1,11 @@
-import {mkdtempSync, readdirSync, readFileSync, rmSync} from 'node:fs'
+import {mkdtempDisposableSync, readdirSync, readFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join, relative} from 'node:path'
 import {z} from 'zod'
 import {createFrozenClock, realClock} from '../../src/core/clock.ts'
 import {createSilentLog} from '../../src/core/log.ts'
 import type {World} from '../../src/core/types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
+import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 
 /** Plans compiled in this process, shared by every world of a test. */
 export const COMPILED: World['plans'] = new Map()
@@ -16,17 +16,14 @@ export const LEAST_TABLES = '+core.deal_history +mart.run'
 /** What most tests read of a release besides that: building the other thirty models takes most of a small night. */
 export const FEW_TABLES = '+core.deal +core.deal_history +mart.portfolio_summary +mart.run'
 
-/** A separate data folder; disposing it removes it. */
-export interface TestFolder extends Disposable {
-  folder: DataFolder
-}
+export type TestFolder = ReturnType<typeof createFolder>
 
-/** Creates an empty data folder. */
-export function createFolder(): TestFolder {
-  const root = mkdtempSync(join(tmpdir(), 'loantape-'))
-  const folder = dataFolderAt(join(root, 'data'))
+/** Creates an empty data folder of its own; disposing it removes it. */
+export function createFolder() {
+  const root = mkdtempDisposableSync(join(tmpdir(), 'loantape-'))
+  const folder = dataFolderAt(join(root.path, 'data'))
   requireWritable(folder)
-  return {folder, [Symbol.dispose]: () => rmSync(root, {recursive: true, force: true})}
+  return {folder, [Symbol.dispose]: root.remove}
 }
 
 /** Every file in a folder and below it, by its path there; each byte is a character. */
@@ -42,17 +39,28 @@ export const readManifest = (dir: string) => JSON.parse(readFileSync(join(dir, '
 /** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
 export const anyRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())
 
-/** A world with both clocks at one instant (ISO 8601). */
+/** How to read the source at this address into a data folder, without waiting between requests. */
+export const envOf = (url: string, dataDir: string): Record<string, string> => ({
+  LOANTAPE_BASE_URL: url,
+  LOANTAPE_API_KEY: 'sk_test',
+  LOANTAPE_DATA_DIR: dataDir,
+  LOANTAPE_RATE_PER_SECOND: '5000',
+})
+
+/** A world of this machine, whose business clock may stand at an instant (ISO 8601). */
+export const createWorld = (now?: string): World => ({
+  clock: now === undefined ? realClock : createFrozenClock(Date.parse(now)),
+  realClock,
+  random: Math.random,
+  log: createSilentLog(),
+  signal: new AbortController().signal,
+  plans: COMPILED,
+  onProgress: () => undefined,
+  onStep: () => undefined,
+})
+
+/** A world with both clocks at one instant (ISO 8601), and without chance. */
 export function createWorldAt(now: string): World {
-  const clock = createFrozenClock(Date.parse(now))
-  return {
-    clock,
-    realClock: {...realClock, ...clock},
-    random: () => 0.5,
-    log: createSilentLog(),
-    signal: new AbortController().signal,
-    plans: COMPILED,
-    onProgress: () => undefined,
-    onStep: () => undefined,
-  }
+  const world = createWorld(now)
+  return {...world, realClock: {...realClock, ...world.clock}, random: () => 0.5}
 }

@@ -17,81 +17,52 @@ export type Fault =
   /** A list that claims to continue at the cursor of the request. */
   | {kind: 'repeat_cursor'}
   /** Moves `has_more` and `next_cursor` of a list elsewhere, or breaks them. */
-  | {kind: 'envelope'; shape: EnvelopeShape}
+  | {kind: 'envelope'; shape: keyof typeof ENVELOPES}
   /** Changes the JSON body at will. */
   | {kind: 'mutate'; change: (body: WireRecord) => unknown}
 
-/** Where an `envelope` fault puts `has_more` and `next_cursor`, or how it breaks them. */
-export type EnvelopeShape =
-  /** In an object `pagination` or `meta` beside `data`. */
-  | 'pagination'
-  | 'meta'
-  /** `data: {deals: […], has_more, next_cursor}` */
-  | 'data_object'
-  | 'missing_has_more'
-  /** `"true"` and `"false"` */
-  | 'string_has_more'
-  | 'no_cursor'
-
-/** The requests a rule is for; without it, all. */
-interface FaultMatch {
-  method?: string
-  /** A prefix or a pattern of the path with its query, relative to the base URL: `/deals?limit=100`. */
-  path?: string | RegExp
-  /** Only the nth matching request, from 1. */
-  nth?: number | readonly number[]
-  /** At most this often. */
-  times?: number
+/** Where an `envelope` fault puts `has_more` and `next_cursor` of a list, or how it breaks them. */
+export const ENVELOPES = {
+  pagination: ({data, ...rest}: WireRecord) => ({data, pagination: rest}),
+  meta: ({data, ...rest}: WireRecord) => ({data, meta: rest}),
+  data_object: ({data, ...rest}: WireRecord) => ({data: {deals: data, ...rest}}),
+  missing_has_more: ({has_more: _, ...rest}: WireRecord) => rest,
+  string_has_more: (body: WireRecord) => ({...body, has_more: String(body.has_more)}),
+  no_cursor: ({next_cursor: _, ...rest}: WireRecord) => rest,
 }
 
-/** One fault and its requests. */
+/** One fault and the requests it is for: all of them by default. */
 export interface FaultRule {
-  match?: FaultMatch
+  match?: {
+    method?: string
+    /** A prefix or a pattern of the path with its query, relative to the base URL: `/deals?limit=100`. */
+    path?: string | RegExp
+    /** Only the nth matching request, from 1. */
+    nth?: number | readonly number[]
+    /** At most this often. */
+    times?: number
+  }
   fault: Fault
 }
 
-/** The faults of a running service; every matching rule applies, in the order added. */
-export interface Faults {
-  add(rule: FaultRule): void
-  clear(): void
-}
-
-/** A request as rules see it. */
-interface FaultSubject {
-  method: string
-  /** Relative to the base URL, with the query. */
-  path: string
-}
-
-/** The rules, and how many requests each matched. */
-export interface FaultBook extends Faults {
-  /** The faults that apply to this request; calling counts it. */
-  takeDue(subject: FaultSubject): Fault[]
-}
-
-function matches({method, path}: FaultMatch, subject: FaultSubject): boolean {
-  if (method !== undefined && method.toUpperCase() !== subject.method) return false
-  if (path === undefined) return true
-  return typeof path === 'string' ? subject.path.startsWith(path) : subject.path.search(path) !== -1
-}
-
-/** Creates an empty book of fault rules. */
-export function createFaultBook(): FaultBook {
+/** Creates a book of rules without any; every matching rule applies, in the order added. */
+export function createFaultBook() {
   let rules: (FaultRule & {seen: number; applied: number})[] = []
   return {
-    add: (rule) => void rules.push({...rule, seen: 0, applied: 0}),
+    add: (rule: FaultRule) => void rules.push({...rule, seen: 0, applied: 0}),
     clear: () => {
       rules = []
     },
-    takeDue: (subject) =>
+    /** The faults that apply to this request; calling counts it. */
+    takeDue: (request: {method: string; path: string}): Fault[] =>
       rules.flatMap((rule) => {
-        const {fault, match = {}} = rule
-        const {times = Number.POSITIVE_INFINITY, nth} = match
-        if (!matches(match, subject)) return []
+        const {method = request.method, path = '', nth, times = Infinity} = rule.match ?? {}
+        const isOfPath = typeof path === 'string' ? request.path.startsWith(path) : path.test(request.path)
+        if (method !== request.method || !isOfPath) return []
         rule.seen += 1
         if (rule.applied >= times || (nth !== undefined && ![nth].flat().includes(rule.seen))) return []
         rule.applied += 1
-        return [fault]
+        return [rule.fault]
       }),
   }
 }

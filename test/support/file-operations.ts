@@ -12,6 +12,19 @@ export interface FileOperation {
   isSync: boolean
 }
 
+/** Lets `around` stand in for a method of an object, if it has it. */
+export function intercept(
+  place: object,
+  method: string,
+  around: (go: (given?: unknown[]) => unknown, args: unknown[]) => unknown,
+): void {
+  const original: unknown = Reflect.get(place, method)
+  if (typeof original !== 'function') return
+  Reflect.set(place, method, function call(this: unknown, ...args: unknown[]) {
+    return around((given = args) => Reflect.apply(original, this ?? place, given), args)
+  })
+}
+
 /** Lets `around` stand in for these functions of `node:fs` and `node:fs/promises`, and these methods of open files, in this process. */
 export async function interceptFiles(
   names: readonly string[],
@@ -21,15 +34,8 @@ export async function interceptFiles(
   const file = await fs.promises.open(process.execPath)
   const openFile: object = Object.getPrototypeOf(file)
   await file.close()
-  const replace = (place: object, name: string, isSync: boolean) => {
-    const method = isSync ? `${name}Sync` : name
-    const original: unknown = Reflect.get(place, method)
-    if (typeof original !== 'function') return
-    Reflect.set(place, method, function call(this: unknown, ...args: unknown[]) {
-      const go = (given = args) => Reflect.apply(original, this ?? place, given)
-      return around({name, args, go, isSync})
-    })
-  }
+  const replace = (place: object, name: string, isSync: boolean) =>
+    intercept(place, isSync ? `${name}Sync` : name, (go, args) => around({name, args, go, isSync}))
   for (const name of ofOpenFiles) replace(openFile, name, false)
   for (const name of names) {
     replace(fs, name, true)

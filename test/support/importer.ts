@@ -1,6 +1,7 @@
-import {readdirSync, readFileSync} from 'node:fs'
+import {globSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {JournalLine} from '../../src/accounting/profiles.ts'
+import {parse} from 'csv-parse/sync'
 
 /** A line of a batch as an accounting system imports it; the reader shares no code with the writer. */
 export interface ImportedLine {
@@ -36,11 +37,9 @@ export const PROFILE_NAMES: string[] = Object.keys(PROFILES)
 
 /** Every line of every batch of a profile in a folder of exports, each batch once. */
 export function importBatches(exports: string, profile: string): ImportedLine[] {
-  const dir = join(exports, profile)
-  return readdirSync(dir, {recursive: true, encoding: 'utf8'})
-    .filter((file) => file.endsWith('.csv'))
+  return globSync(`${profile}/**/*.csv`, {cwd: exports})
     .sort()
-    .flatMap((file) => readBatchFile(profile, readFileSync(join(dir, file), 'utf8')))
+    .flatMap((file) => readBatchFile(profile, readFileSync(join(exports, file), 'utf8')))
 }
 
 /** Balances in cents by account at the end of a day (all days by default), without zeros. */
@@ -64,7 +63,7 @@ export const sumByAccount = (lines: readonly JournalLine[]): Record<string, bigi
 /** The lines of a file of a batch. */
 export function readBatchFile(profile: string, text: string): ImportedLine[] {
   const columns = PROFILES[profile]!
-  const [header = [], ...rows] = readCsv(text)
+  const [header = [], ...rows]: string[][] = parse(text, {bom: true, skipEmptyLines: true})
   let [number, date] = ['', '']
   return rows.map((row) => {
     const [first = '', day = '', name = '', memo = '', debit = '', credit = ''] = columns.map((column) =>
@@ -89,14 +88,4 @@ function centsOf(text: string): bigint {
   if (text === '') return 0n
   if (!/^-?\d+\.\d\d$/.test(text)) throw new Error(`batch: '${text}' is not an amount`)
   return BigInt(text.replace('.', ''))
-}
-
-/** Rows of RFC 4180. */
-function readCsv(text: string): string[][] {
-  const rows: string[][] = [[]]
-  for (const [, quoted, plain, end] of text.matchAll(/(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r?\n|$)/g)) {
-    rows.at(-1)!.push(quoted !== undefined ? quoted.replaceAll('""', '"') : (plain ?? ''))
-    if (end !== ',') rows.push([])
-  }
-  return rows.filter((row) => row.length > 1)
 }

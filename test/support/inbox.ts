@@ -4,19 +4,8 @@ import {buffer, text} from 'node:stream/consumers'
 import {SMTPServer} from 'smtp-server'
 import {startTestServer} from '../source/test-server.ts'
 
-/** Where alarms arrive: a webhook and a mail server on loopback. */
-export interface Inbox extends AsyncDisposable {
-  /** The texts of messages, and the paths of other requests. */
-  posts: string[]
-  mails: string[]
-  /** The webhook's answer. */
-  status: number
-  /** Settings that send everything here. */
-  env: Record<string, string>
-}
-
-/** Starts an inbox. */
-export async function startInbox(): Promise<Inbox> {
+/** Starts where alarms arrive: a webhook and a mail server on loopback. */
+export async function startInbox() {
   const hook = await startTestServer(async ({incoming, path}, response) => {
     const isPost = incoming.method === 'POST'
     inbox.posts.push(isPost ? String(JSON.parse(await text(incoming)).text) : path.replace('/v1', ''))
@@ -32,10 +21,13 @@ export async function startInbox(): Promise<Inbox> {
   })
   const server = mail.listen(0, '127.0.0.1')
   if (!server.listening) await once(server, 'listening')
-  const inbox: Inbox = {
-    posts: [],
-    mails: [],
+  const inbox = {
+    /** The texts of messages, and the paths of other requests. */
+    posts: [] as string[],
+    mails: [] as string[],
+    /** The webhook's answer. */
     status: 200,
+    /** Settings that send everything here. */
     env: {
       LOANTAPE_ALARM_WEBHOOK_URL: `${hook.url}/hook`,
       LOANTAPE_DEAD_MAN_URL: `${hook.url}/alive`,

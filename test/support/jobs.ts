@@ -6,6 +6,7 @@ import {type JobRun, jobRunRow} from '../../src/schedule/job-runs.ts'
 import {storeWatch} from '../../src/schedule/scheduler.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {createGate, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
+import {aRecord} from './record.ts'
 
 /** Rows of the state database; none before a process has created it. */
 export function readState(path: string, sql: string): Record<string, unknown>[] {
@@ -52,13 +53,7 @@ export const RATES_FILE: string = JSON.stringify({feeds: [{name: 'pricing'}]})
 /** A source of two deals and no rates that answers no list until its gate is opened. */
 export async function startHeldSource(): Promise<TestServer & {open: () => void}> {
   const gate = createGate()
-  const record = {property_address: '1 Main St, Austin, TX 78701', status: 'draft'}
-  const data = ['deal_1', 'deal_2'].map((id) => ({
-    ...record,
-    id,
-    loan_amount: 350_000,
-    created_at: '2026-01-05T15:00:00Z',
-  }))
+  const data = ['deal_1', 'deal_2'].map((id) => aRecord({id}))
   const server = await startTestServer(async ({path}, response) => {
     if (path !== '/v1/deals' && path !== '/v1/rates') return sendJson(response, {}, {status: 404})
     await gate.opened

@@ -5,7 +5,7 @@
 import fs from 'node:fs'
 import {DatabaseSync, StatementSync} from 'node:sqlite'
 import {DuckDBConnection} from '@duckdb/node-api'
-import {interceptFiles} from './file-operations.ts'
+import {intercept, interceptFiles} from './file-operations.ts'
 
 const {KILL_AT, KILL_COUNTED} = process.env
 const isCounted = KILL_COUNTED !== undefined
@@ -16,34 +16,22 @@ const nth = Number(KILL_AT)
 const {writeFileSync} = fs
 let calls = 0
 
-function count(): void {
+function count(go: () => unknown): unknown {
   calls += 1
   if (calls === nth) process.kill(process.pid, 'SIGKILL')
-}
-
-function killBefore<T extends object>(
-  place: T,
-  name: keyof T & string,
-  isChange = (_: unknown) => true,
-): void {
-  const original = place[name] as (...args: unknown[]) => unknown
-  Reflect.set(place, name, function call(this: unknown, ...args: unknown[]) {
-    if (isChange(args[0])) count()
-    return Reflect.apply(original, this, args)
-  })
+  return go()
 }
 
 if (isCounted) {
-  killBefore(DatabaseSync.prototype, 'exec')
-  killBefore(StatementSync.prototype, 'run')
-  killBefore(DuckDBConnection.prototype, 'run', (sql) => /^\s*(commit|checkpoint|detach)/.test(String(sql)))
+  intercept(DatabaseSync.prototype, 'exec', count)
+  intercept(StatementSync.prototype, 'run', count)
+  intercept(DuckDBConnection.prototype, 'run', (go, [sql]) =>
+    /^\s*(commit|checkpoint|detach)/.test(String(sql)) ? count(go) : go(),
+  )
   process.on('exit', () => writeFileSync(KILL_COUNTED, String(calls)))
 }
 await interceptFiles(
   isCounted ? [...CHANGING, ...WRITING] : CHANGING,
   isCounted ? ['write', 'datasync', 'sync', 'truncate'] : [],
-  ({go}) => {
-    count()
-    return go()
-  },
+  ({go}) => count(go),
 )

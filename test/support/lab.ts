@@ -1,11 +1,10 @@
-import {type ChildProcess, spawn} from 'node:child_process'
+import {spawn} from 'node:child_process'
 import {cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {realClock} from '../../src/core/clock.ts'
 import {type Config, parseConfig, requireSource} from '../../src/core/config.ts'
 import type {Failure} from '../../src/core/errors.ts'
-import {createSilentLog} from '../../src/core/log.ts'
 import type {Fixed} from '../../src/core/settings.ts'
 import type {World} from '../../src/core/types.ts'
 import {type SyncRequest, type SyncResult, syncDeals, type Walked, walkAndApply} from '../../src/pipeline.ts'
@@ -19,7 +18,7 @@ import {withRun} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openHistory} from '../../src/store/warehouse.ts'
 import {runCommand} from './command.ts'
-import {anyRow, COMPILED, LEAST_TABLES} from './data.ts'
+import {anyRow, createWorld, envOf, LEAST_TABLES} from './data.ts'
 import {startSpoiltService} from './spoilt-service.ts'
 import {COMPILE_CACHE} from './temporary.ts'
 import {until} from './until.ts'
@@ -50,12 +49,7 @@ export interface Ended {
 }
 
 /** A running process; disposing it kills it. */
-export interface Started extends Disposable {
-  process: ChildProcess
-  /** Everything it has printed so far. */
-  printed(): {stdout: string; stderr: string}
-  ended: Promise<Ended>
-}
+export type Started = ReturnType<typeof startProcess>
 
 /** How a lab's night differs from the usual one. */
 type NightRequest = SyncRequest & {config?: Partial<Config>; signal?: AbortSignal; world?: Partial<World>}
@@ -87,29 +81,17 @@ export async function createLab({
   service.store.insert(deals)
   const keyFile = join(root, 'tape.key')
   const env: Record<string, string> = {
-    LOANTAPE_BASE_URL: service.url,
+    ...envOf(service.url, folder.root),
     LOANTAPE_API_KEY: API_KEY,
-    LOANTAPE_DATA_DIR: folder.root,
-    LOANTAPE_RATE_PER_SECOND: '5000',
     LOANTAPE_TAPE_KEY_FILE: keyFile,
   }
   const config: Config = {...parseConfig(env, {readFile: () => ''}), ...PATIENT}
-  const createWorld = (now?: string): World => ({
-    clock: now === undefined ? realClock : {now: () => Date.parse(now)},
-    realClock,
-    random: Math.random,
-    log: createSilentLog(),
-    signal: new AbortController().signal,
-    plans: COMPILED,
-    ...limited,
-    onProgress: () => undefined,
-    onStep: () => undefined,
-  })
+  const createLabWorld = (now?: string): World => ({...createWorld(now), ...limited})
   const prepare = async (
     now: string,
     {config: changes, signal, world: given, ...request}: NightRequest = {},
   ) => {
-    const world = {...createWorld(now), ...(signal && {signal}), ...given}
+    const world = {...createLabWorld(now), ...(signal && {signal}), ...given}
     await bringUpToDate({...config, ...changes}, world)
     return {config: {...config, ...changes}, request, world}
   }
@@ -133,7 +115,7 @@ export async function createLab({
     beside,
     /** The environment a process needs to read this service into this folder. */
     env,
-    createWorld,
+    createWorld: createLabWorld,
     /** Starts the program as a separate process; disposing the lab kills it if it still runs. */
     start,
     /** Syncs in this process, with the business clock fixed at `now` (ISO 8601). */
@@ -245,7 +227,7 @@ export function startProcess(
   [command = '', ...args]: readonly string[],
   env: Record<string, string>,
   cwd: string = tmpdir(),
-): Started {
+) {
   const {promise: ended, resolve, reject} = Promise.withResolvers<Ended>()
   const child = spawn(command, args, {
     cwd,
@@ -268,6 +250,7 @@ export function startProcess(
   child.on('close', (code, signal) => resolve({code, signal, stdout, stderr}))
   return {
     process: child,
+    /** Everything it has printed so far. */
     printed: () => ({stdout, stderr}),
     ended,
     [Symbol.dispose]() {

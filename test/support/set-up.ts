@@ -6,7 +6,7 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildHead} from '../../src/sync/stream-tables.ts'
 import {anyRow, createFolder, type TestFolder} from './data.ts'
 import {createLab, type Lab, type LabOptions} from './lab.ts'
-import {forgetAll, stream} from './walks.ts'
+import {forgetAll, stream, UNTIED_WALKS} from './walks.ts'
 
 /** What all tests of a file share; it is disposed after the last of them. */
 export async function useShared<T extends Disposable | AsyncDisposable>(made: T | Promise<T>): Promise<T> {
@@ -70,13 +70,6 @@ export function useFolder(): TestFolder {
   afterAll(() => data[Symbol.dispose]())
   return data
 }
-
-const UNTIED_WALKS = `
-  from warehouse.raw.walk
-  where state = 'applied' and (
-    records <> created + updated + restored + unchanged + duplicates + quarantined
-    or present_deals <> distinct_records + kept_quarantined_deals + kept_missing_deals + adjusted_deals
-    or present_amount <> amount_total + kept_quarantined_amount + kept_missing_amount + adjusted_amount)`
 
 /** The latest states, without what a walk notes that finds nothing new. */
 const HEADS = 'select * exclude (detail_at, list_hash) from warehouse.raw.deal_head order by deal_id'

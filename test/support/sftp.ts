@@ -8,15 +8,7 @@ import ssh2 from 'ssh2'
 const {OPEN_MODE, STATUS_CODE} = ssh2.utils.sftp
 
 /** A separate SFTP server on loopback, over a folder. */
-export interface SftpServer extends AsyncDisposable {
-  readonly port: number
-  /** `SHA256:…` */
-  readonly hostKey: string
-  /** Called on each write; a test may break the connection here. */
-  onWrite: (path: string) => 'go on' | 'break' | 'full'
-  readonly renamed: string[]
-  logins: number
-}
+export type SftpServer = Awaited<ReturnType<typeof startSftp>>
 
 /** Made once for all servers of a process: it takes longer than most tests. */
 let hostKey: KeyObject | undefined
@@ -31,10 +23,7 @@ export function makeKey(lock?: {passphrase: string; cipher: string; rounds: numb
 }
 
 /** Starts a server that admits the user `loantape` with this password, or with this public key. */
-export async function startSftp(
-  root: string,
-  access: {password?: string; publicKey?: string},
-): Promise<SftpServer> {
+export async function startSftp(root: string, access: {password?: string; publicKey?: string}) {
   hostKey ??= generateKeyPairSync('rsa', {modulusLength: 2048}).privateKey
   const pem = hostKey.export({type: 'pkcs1', format: 'pem'}).toString()
   const parsed = ssh2.utils.parseKey(pem)
@@ -139,11 +128,13 @@ export async function startSftp(
   }
 
   const {port} = server.address() as AddressInfo
-  const result: SftpServer = {
+  const result = {
     port,
+    /** `SHA256:…` */
     hostKey: `SHA256:${createHash('sha256').update(parsed.getPublicSSH()).digest('base64').replace(/=+$/, '')}`,
-    onWrite: () => 'go on',
-    renamed: [],
+    /** Called on each write of a path; a test may break the connection here. */
+    onWrite: (_: string): 'go on' | 'break' | 'full' => 'go on',
+    renamed: [] as string[],
     logins: 0,
     async [Symbol.asyncDispose]() {
       for (const client of clients) client.end()

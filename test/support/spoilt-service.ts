@@ -9,65 +9,31 @@ import {realClock} from '../../src/core/clock.ts'
 import {isObject} from '../../src/core/json.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {PREFIX} from '../../src/service/requests.ts'
-import {type RunningService, type ServiceOptions, startService} from '../../src/service/server.ts'
-import {createFaultBook, type EnvelopeShape, type Fault, type FaultBook, type Faults} from './faults.ts'
-
-/** One request the service received. */
-interface LoggedRequest {
-  method: string
-  /** With the query, relative to the base URL: `/deals?limit=100`. */
-  path: string
-  /** Real time, ms since the epoch. */
-  at: number
-}
+import {type ServiceOptions, startService} from '../../src/service/server.ts'
+import {createFaultBook, ENVELOPES, type Fault} from './faults.ts'
 
 /** A local service whose answers can be spoilt, and which logs its requests. */
-export interface SpoiltService extends RunningService {
-  faults: Faults
-  /** The requests since the start or the last clear, oldest first. */
-  requests: {readonly count: number; readonly entries: readonly LoggedRequest[]; clear(): void}
-  /** Saves what it holds; the returned function restores it, and forgets faults and requests. */
-  remember(): () => void
-}
+export type SpoiltService = Awaited<ReturnType<typeof startSpoiltService>>
 
 /** The path relative to the base URL, with the query. */
 function pathOf({url}: FastifyRequest): string {
   return url.startsWith(`${PREFIX}/`) ? url.slice(PREFIX.length) : url
 }
 
-const WEB_PAGE = '<!doctype html><html><body><h1>Down for maintenance</h1></body></html>'
+/** Answers of 200 whose bodies are no JSON, and their types. */
+const WRONG_BODIES = {
+  wrong_json: ['application/json', '{"data": [{"id": "deal_'],
+  html: ['text/html', '<!doctype html><html><body><h1>Down for maintenance</h1></body></html>'],
+} as const
 
-function hasCursor(query: unknown): query is {cursor: string} {
-  return typeof query === 'object' && query !== null && 'cursor' in query && typeof query.cursor === 'string'
-}
-
-function isListBody(body: WireRecord): boolean {
-  return Array.isArray(body.data) && typeof body.has_more === 'boolean'
-}
-
-function reshapeEnvelope(body: WireRecord, shape: EnvelopeShape): WireRecord {
-  const {has_more, next_cursor, data} = body
-  switch (shape) {
-    case 'pagination':
-      return {data, pagination: {has_more, next_cursor}}
-    case 'meta':
-      return {data, meta: {has_more, next_cursor}}
-    case 'data_object':
-      return {data: {deals: data, has_more, next_cursor}}
-    case 'missing_has_more':
-      return {data, next_cursor}
-    case 'string_has_more':
-      return {data, has_more: String(has_more), next_cursor}
-    case 'no_cursor':
-      return {data, has_more}
-  }
-}
+/** The cursor a request asks for. */
+const cursorOf = ({query}: FastifyRequest) => (query as {cursor?: string} | null)?.cursor
 
 /** Applies one fault to a JSON body. List faults leave other bodies alone. */
 function spoilBody(body: WireRecord, fault: Fault, askedCursor: string | undefined): unknown {
   if (fault.kind === 'mutate') return fault.change(body)
-  if (!isListBody(body)) return body
-  if (fault.kind === 'envelope') return reshapeEnvelope(body, fault.shape)
+  if (!Array.isArray(body.data) || typeof body.has_more !== 'boolean') return body
+  if (fault.kind === 'envelope') return ENVELOPES[fault.shape](body)
   if (fault.kind !== 'repeat_cursor') return body
   return {...body, has_more: true, next_cursor: askedCursor ?? body.next_cursor}
 }
@@ -81,30 +47,23 @@ function spoilJson(text: string, due: readonly Fault[], askedCursor: string | un
 
 /** Sends an answer instead of the endpoint's; false if the fault leaves that to the endpoint. */
 function answerInstead(fault: Fault, reply: FastifyReply): boolean {
-  switch (fault.kind) {
-    case 'status': {
-      const {status} = fault
-      const problem = {type: 'about:blank', title: STATUS_CODES[status], status, code: 'injected_fault'}
-      const body = typeof fault.body === 'string' ? fault.body : JSON.stringify(fault.body ?? problem)
-      const type = fault.body === undefined ? 'application/problem+json' : 'application/json'
-      reply.code(status).type(type)
-      reply.headers(fault.headers ?? {}).send(body)
-      return true
-    }
-    case 'reset':
-      if (fault.when !== 'before_headers') return false
-      reply.hijack()
-      reply.raw.socket?.resetAndDestroy()
-      return true
-    case 'wrong_json':
-      reply.type('application/json').send('{"data": [{"id": "deal_')
-      return true
-    case 'html':
-      reply.type('text/html').send(WEB_PAGE)
-      return true
-    default:
-      return false
+  if (fault.kind === 'status') {
+    const {status, headers = {}} = fault
+    const problem = {type: 'about:blank', title: STATUS_CODES[status], status, code: 'injected_fault'}
+    const body = typeof fault.body === 'string' ? fault.body : JSON.stringify(fault.body ?? problem)
+    const type = fault.body === undefined ? 'application/problem+json' : 'application/json'
+    reply.code(status).type(type).headers(headers).send(body)
+    return true
   }
+  if (fault.kind === 'wrong_json' || fault.kind === 'html') {
+    const [type, body] = WRONG_BODIES[fault.kind]
+    reply.type(type).send(body)
+    return true
+  }
+  if (fault.kind !== 'reset' || fault.when !== 'before_headers') return false
+  reply.hijack()
+  reply.raw.socket?.resetAndDestroy()
+  return true
 }
 
 /** Resolves once this many more bytes are sent, or the connection is gone. */
@@ -139,16 +98,14 @@ function spoilSending(payload: string | Readable, fault: Fault, reply: FastifyRe
 }
 
 /** Lets the rules of `book` spoil the answers of every route. */
-function addFaultHooks(app: FastifyInstance, book: FaultBook): void {
+function addFaultHooks(app: FastifyInstance, book: ReturnType<typeof createFaultBook>): void {
   const closing = new AbortController()
   app.addHook('preClose', async () => closing.abort(new Error('The service is closing.')))
-  const spoilt = new WeakMap<FastifyRequest, {due: Fault[]; askedCursor: string | undefined}>()
+  const spoilt = new WeakMap<FastifyRequest, Fault[]>()
 
   app.addHook('onRequest', async (request, reply) => {
-    const {query} = request
-    const askedCursor = hasCursor(query) ? query.cursor : undefined
     const due = book.takeDue({method: request.method, path: pathOf(request)})
-    spoilt.set(request, {due, askedCursor})
+    spoilt.set(request, due)
     for (const fault of due) {
       if (fault.kind === 'delay') await realClock.sleep(fault.ms, closing.signal)
       if (answerInstead(fault, reply)) return reply
@@ -156,39 +113,39 @@ function addFaultHooks(app: FastifyInstance, book: FaultBook): void {
   })
 
   app.addHook<string | Readable>('onSend', async (request, reply, payload) => {
-    const {due, askedCursor} = spoilt.get(request) ?? {due: [], askedCursor: undefined}
+    const due = spoilt.get(request) ?? []
     if (due.length === 0 || typeof payload !== 'string') return payload
     const isJson = String(reply.getHeader('content-type')).startsWith('application/json')
     const isAnswered = due.some(({kind}) => kind === 'wrong_json' || kind === 'status')
-    const body = isJson && !isAnswered ? spoilJson(payload, due, askedCursor) : payload
+    const body = isJson && !isAnswered ? spoilJson(payload, due, cursorOf(request)) : payload
     return due.reduce<string | Readable>((sent, fault) => spoilSending(sent, fault, reply), body)
   })
 }
 
 /** Starts a local service; without faults it answers normally. */
-export async function startSpoiltService(options: ServiceOptions): Promise<SpoiltService> {
+export async function startSpoiltService(options: ServiceOptions) {
   const faults = createFaultBook()
-  let entries: LoggedRequest[] = []
+  /** The requests since the start or the last clear, oldest first. */
+  const requests = {
+    /** Paths have their query and are relative to the base URL, `/deals?limit=100`; `at` is real time, ms since the epoch. */
+    entries: [] as {method: string; path: string; at: number}[],
+    get count() {
+      return requests.entries.length
+    },
+    clear() {
+      requests.entries = []
+    },
+  }
   const service = await startService({
     ...options,
     extend(app) {
       app.addHook('onRequest', async (request) => {
-        entries.push({method: request.method, path: pathOf(request), at: realClock.now()})
+        requests.entries.push({method: request.method, path: pathOf(request), at: realClock.now()})
       })
       addFaultHooks(app, faults)
     },
   })
-  const requests = {
-    get count() {
-      return entries.length
-    },
-    get entries() {
-      return entries
-    },
-    clear: () => {
-      entries = []
-    },
-  }
+  /** Saves what it holds; the returned function restores it, and forgets faults and requests. */
   const remember = () => {
     const {database} = service
     const tables = database.all(

@@ -2,12 +2,12 @@ import {z} from 'zod'
 import {dealStream} from '../../src/contract/deal.ts'
 import type {Stream} from '../../src/contract/stream.ts'
 import {formatInstant, parseInstant} from '../../src/core/clock.ts'
-import type {Certificate, WireRecord} from '../../src/core/types.ts'
+import type {WireRecord} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
 import type {Frame} from '../../src/store/tape.ts'
 import {applyObservations} from '../../src/sync/apply.ts'
 import {openIntake, type WalkIntake} from '../../src/sync/intake.ts'
-import {type ChangePlan, type OpenWalk, planChanges} from '../../src/sync/plan-changes.ts'
+import {planChanges} from '../../src/sync/plan-changes.ts'
 import {certificateOf, settle} from '../../src/sync/settle.ts'
 import {createStage} from '../../src/sync/stream-tables.ts'
 import {anyRow} from './data.ts'
@@ -43,6 +43,17 @@ export interface WalkSpec {
   /** Business clock of the apply; `at` by default. */
   appliedAt?: string
 }
+
+/** Applied walks that do not explain their records and the present deals to the cent. */
+export const UNTIED_WALKS = `
+  select * from warehouse.raw.walk
+  where state = 'applied' and (
+    records <> created + updated + restored + unchanged + duplicates + quarantined
+    or present_deals is distinct from
+      distinct_records + kept_quarantined_deals + kept_missing_deals + adjusted_deals
+    or present_amount is distinct from
+      amount_total + kept_quarantined_amount + kept_missing_amount + adjusted_amount
+  )`
 
 let walks = 0
 const withStage = new WeakSet<Database>()
@@ -110,15 +121,10 @@ export async function stageLines(unit: WalkIntake, lines: Lines): Promise<void> 
 }
 
 /** The staged walk, and what applying it would do. */
-export interface StagedWalk {
-  unit: WalkIntake
-  walk: OpenWalk
-  certificate: Certificate
-  plan: ChangePlan
-}
+export type StagedWalk = Awaited<ReturnType<typeof stageWalk>>
 
 /** Stages a whole walk and plans its changes. */
-export async function stageWalk(db: Database, spec: WalkSpec): Promise<StagedWalk> {
+export async function stageWalk(db: Database, spec: WalkSpec) {
   const unit = await beginWalk(db, spec)
   const {walk} = unit
   await stageLines(unit, pagesOf(spec))

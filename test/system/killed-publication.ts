@@ -4,23 +4,20 @@ import {publishTo} from '../../src/export/publish.ts'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {createWorldAt} from '../support/data.ts'
+import {intercept} from '../support/file-operations.ts'
 
 // Publishes a release and dies on the nth request, or, with `after`, on its answer.
 const [dataDir = '', releaseId, request = '{}', nth, when] = process.argv.slice(2)
 let asked = 0
-const {prototype} = createClient({}).constructor as {
-  prototype: Record<string, (...args: unknown[]) => unknown>
-}
-for (const method of ['command', 'query', 'exec']) {
-  const ask = prototype[method]
-  prototype[method] = async function (...args) {
+const {prototype} = createClient({}).constructor as {prototype: object}
+for (const method of ['command', 'query', 'exec'])
+  intercept(prototype, method, async (ask) => {
     asked += 1
     if (asked === Number(nth) && when === 'before') process.kill(process.pid, 'SIGKILL')
-    const answer = await ask?.apply(this, args)
+    const answer = await ask()
     if (asked === Number(nth)) process.kill(process.pid, 'SIGKILL')
     return answer
-  }
-}
+  })
 const world = createWorldAt('2026-02-02T12:00:00Z')
 await using target = await openClickhouse(JSON.parse(request), world)
 const release = requireRelease(dataFolderAt(dataDir), releaseId)

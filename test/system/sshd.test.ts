@@ -1,4 +1,4 @@
-import {type ChildProcess, execFileSync, spawn} from 'node:child_process'
+import {execFileSync} from 'node:child_process'
 import {once} from 'node:events'
 import {existsSync, mkdirSync, readdirSync, readFileSync, statSync, watch, writeFileSync} from 'node:fs'
 import {userInfo} from 'node:os'
@@ -10,43 +10,30 @@ import type {Target} from '../../src/export/delivery-target.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {placeBatch} from '../support/batches.ts'
 import {createFolder, createWorldAt} from '../support/data.ts'
-import {failureOf} from '../support/lab.ts'
+import {failureOf, type Started, startProcess, stopProcess} from '../support/lab.ts'
 import {findFreePort} from '../support/port.ts'
+import {until} from '../support/until.ts'
 
 const at = (name: string) => join(data.folder.root, name)
 const makeKey = (name: string) =>
   execFileSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', at(name)], {stdio: 'pipe'})
 
 /** OpenSSH's own server on loopback, with its own configuration, keys and port. */
-async function startSshd(port: number, {hostKey = 'host', flags = ''} = {}): Promise<ChildProcess> {
+async function startSshd(port: number, {hostKey = 'host', flags = ''} = {}): Promise<Started> {
   const settings = [
     ...[`Port ${port}`, 'ListenAddress 127.0.0.1', `HostKey ${at(hostKey)}`, 'PidFile none', 'UsePAM no'],
     ...[`AuthorizedKeysFile ${at('authorized')}`, 'StrictModes no', 'PasswordAuthentication no'],
     ...['PermitRootLogin prohibit-password', `Subsystem sftp internal-sftp ${flags}`],
   ]
   writeFileSync(at('config'), `${settings.join('\n')}\n`)
-  const server = spawn('/usr/sbin/sshd', ['-D', '-e', '-f', at('config')], {
-    stdio: ['ignore', 'ignore', 'pipe'],
-  })
-  let said = ''
-  await new Promise<void>((resolve, reject) => {
-    server.stderr.on('data', (chunk: Buffer) => {
-      said += chunk.toString()
-      if (said.includes('Server listening')) resolve()
-    })
-    server.once('exit', () => reject(new Error(`sshd did not start: ${said}`)))
-  })
+  const server = startProcess(['/usr/sbin/sshd', '-D', '-e', '-f', at('config')], {})
+  const dead = server.ended.then(({stderr}) => Promise.reject(new Error(`sshd did not start: ${stderr}`)))
+  await Promise.race([until(() => server.printed().stderr.includes('Server listening')), dead])
   return server
 }
 
-async function stopSshd(server: ChildProcess): Promise<void> {
-  const gone = once(server, 'exit')
-  server.kill()
-  await gone
-}
-
 /** Ends the processes that serve connections, as a crash does; the server itself stays up. */
-function killSessions(server: ChildProcess): void {
+function killSessions({process: server}: Started): void {
   const children = (pid: number): number[] => {
     const found = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean)
     return found.map(Number).flatMap((child) => [...children(child), child])
@@ -75,7 +62,7 @@ const target: Extract<Target, {kind: 'sftp'}> = {
 }
 
 afterAll(async () => {
-  await stopSshd(sshd)
+  await stopProcess(sshd)
   data[Symbol.dispose]()
 })
 
@@ -135,16 +122,16 @@ test('a server process killed in the middle of a file leaves no torn file under 
 
 test('a server that returns with another host key, or is read-only, is named and gets nothing', async () => {
   const batch = makeBatch('four')
-  await stopSshd(sshd)
+  await stopProcess(sshd)
   sshd = await startSshd(target.port, {hostKey: 'other-host'})
   expect(await failureOf(deliver(batch))).toMatchObject({code: 'TARGET_HOST_KEY', exitCode: 5})
-  await stopSshd(sshd)
+  await stopProcess(sshd)
   sshd = await startSshd(target.port, {flags: '-R'})
   const refusal = await failureOf(deliver(batch))
   expect(refusal).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
   expect(refusal.message).toContain('permission denied')
   expect(existsSync(join(target.path, 'csv/four'))).toBe(false)
-  await stopSshd(sshd)
+  await stopProcess(sshd)
   sshd = await startSshd(target.port)
   expect(await deliver(batch)).toMatchObject({outcome: 'delivered', sent: 2})
 })

@@ -2,7 +2,7 @@ import {createHash} from 'node:crypto'
 import {copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {runProcess} from './run-process.ts'
+import {runProcess} from '../run-process.ts'
 
 /** A virtual environment of Python, kept between runs as long as nothing it is made of changes. */
 export interface Environment {

@@ -1,10 +1,8 @@
-import {mkdtempSync, rmSync} from 'node:fs'
-import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import type {Cost} from '../cost.ts'
-import {startServer} from '../start-server.ts'
+import {measureProcess} from '../run-process.ts'
+import {COMPILE_CACHE, makeFolder, startServer} from '../set-up.ts'
 import {checkResult, expectResult, readAmounts} from './check-result.ts'
-import {measureProcess} from './run-process.ts'
 import type {Place, Tool} from './tools.ts'
 
 /** Deals, the server's delay per page in ms, and how often everything is done. */
@@ -15,11 +13,7 @@ export interface Case {
 }
 
 /** What the three loads of a tool cost. */
-export interface Loads {
-  first: Cost
-  again: Cost
-  changed: Cost
-}
+export type Loads = Awaited<ReturnType<typeof measureTool>>
 
 /**
  * Loads everything, once more with nothing new, and after a hundredth of the amounts moved.
@@ -27,25 +21,21 @@ export interface Loads {
  * @param environment the tool's virtual environment; `''` without one
  * @throws Error when a load fails, or its result is not what the server served
  */
-export async function measureTool(tool: Tool, environment: string, {deals, delayMs}: Case): Promise<Loads> {
-  const {server, url} = await startServer(deals, delayMs)
-  const folder = mkdtempSync(join(tmpdir(), 'loantape-peers-'))
-  const place = {url, folder, database: join(folder, 'loads.duckdb'), environment}
-  try {
-    const before = await readAmounts(url)
-    const first = await load(tool, place)
-    await checkResult(tool, place, expectResult(before, before))
-    const again = await load(tool, place)
-    await checkResult(tool, place, expectResult(before, before))
-    await fetch(`${url}/change`)
-    const after = await readAmounts(url)
-    const changed = await load(tool, place)
-    await checkResult(tool, place, expectResult(before, after))
-    return {first, again, changed}
-  } finally {
-    server.kill()
-    rmSync(folder, {recursive: true, force: true})
-  }
+export async function measureTool(tool: Tool, environment: string, {deals, delayMs}: Case) {
+  using server = await startServer(deals, delayMs)
+  using folder = makeFolder()
+  const {url} = server
+  const place = {url, folder: folder.path, database: join(folder.path, 'loads.duckdb'), environment}
+  const before = await readAmounts(url)
+  const first = await load(tool, place)
+  await checkResult(tool, place, expectResult(before, before))
+  const again = await load(tool, place)
+  await checkResult(tool, place, expectResult(before, before))
+  await fetch(`${url}/change`)
+  const after = await readAmounts(url)
+  const changed = await load(tool, place)
+  await checkResult(tool, place, expectResult(before, after))
+  return {first, again, changed}
 }
 
 /** Of several rounds the fastest of each load. */
@@ -60,7 +50,7 @@ function load(tool: Tool, place: Place): Promise<Cost> {
   const env = {
     PATH: process.env.PATH ?? '',
     HOME: place.folder,
-    NODE_COMPILE_CACHE: join(tmpdir(), 'node-compile-cache'),
+    NODE_COMPILE_CACHE: COMPILE_CACHE,
     RUNTIME__DLTHUB_TELEMETRY: 'false',
     AIRBYTE_OFFLINE_MODE: '1',
     DO_NOT_TRACK: '1',

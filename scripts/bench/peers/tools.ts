@@ -1,5 +1,7 @@
 import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
+import {NODE} from '../run-process.ts'
+import {envOf} from '../set-up.ts'
 import {AIRBYTE, BY_HAND, binaryOf, DLT, type Environment, MELTANO} from './environments.ts'
 
 /** What a tool is given for its loads. */
@@ -56,7 +58,6 @@ const DLT_TUNED = {
   NORMALIZE__WORKERS: String(availableParallelism()),
 }
 
-const NODE = [process.execPath, '--max-semi-space-size=8']
 const ROOT = join(import.meta.dirname, '../../..')
 
 export const LOANTAPE: Tool = {
@@ -64,13 +65,7 @@ export const LOANTAPE: Tool = {
   keeps:
     'history; certificate of the walk; a stopped walk goes on; guarded deletions; models, checks, release',
   command: () => [...NODE, join(ROOT, 'bin/loantape.js'), 'sync'],
-  settings: ({url, folder}) => ({
-    LOANTAPE_BASE_URL: `${url}/v1`,
-    LOANTAPE_API_KEY: 'sk_test_bench',
-    LOANTAPE_DATA_DIR: join(folder, 'data'),
-    LOANTAPE_RATE_PER_SECOND: '100000',
-    LOANTAPE_DETAIL: 'off',
-  }),
+  settings: ({url, folder}) => envOf(url, join(folder, 'data')),
   result: {
     database: ({folder}) => join(folder, 'data/current/portfolio.duckdb'),
     current: 'core.deal',

@@ -1,8 +1,8 @@
 import {globSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {type ImportedLine, PROFILE_NAMES, readBatchFile} from '../../support/importer.ts'
-import {Finding} from './finding.ts'
 import {ENDINGS, listLives} from './life.ts'
+import {Finding} from './story.ts'
 import {dollars, isFirstOfDay, sum} from './tables.ts'
 import type {Truth, Walk} from './truth.ts'
 
@@ -22,10 +22,7 @@ export function writeMapping(receivable: Record<string, string>, booksEnded: boo
   })
 }
 
-/** The books into which every batch ever issued was imported, once. */
-export type StateDb = ReturnType<typeof openStateDb>
-
-/** Opens empty books. */
+/** Opens books into which every batch ever issued is imported, once. */
 export function openStateDb() {
   const batches = new Map<string, {text: string; lines: ImportedLine[]; ofMonth: number; last: number}>()
   /** Last walks before a month was closed. */

@@ -1,21 +1,14 @@
 import {AsyncLocalStorage} from 'node:async_hooks'
 import {fileURLToPath} from 'node:url'
-import {createCli} from '../../../src/cli/context.ts'
-import {runProgram} from '../../../src/cli/program.ts'
 import {dealStream} from '../../../src/contract/deal.ts'
-import {startProcess} from '../../support/lab.ts'
+import {runCommand} from '../../support/command.ts'
+import {type Ended as EndedProcess, startProcess} from '../../support/lab.ts'
 import {readFieldAs} from '../../support/schema.ts'
 import {createQuickWorld} from '../quick-world.ts'
 import {READABLE, UNREADABLE} from './source.ts'
 
-/** The outcome of a command. */
-export interface Ended {
-  code: number
-  /** The error's stable code; empty without one. */
-  error: string
-  stdout: string
-  stderr: string
-}
+/** The outcome of a command, and its error's stable code; empty without one. */
+export type Ended = EndedProcess & {error: string}
 
 /** How a command is run: under which clock, and who hears of its steps. */
 export interface Steering {
@@ -45,22 +38,13 @@ readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE, () => mending.getSt
 export async function runHere(args: readonly string[], steering: Steering): Promise<Ended> {
   const {env, at, clock = {now: () => Date.parse(at)}, onStep, isMended = false} = steering
   const {requestTimeoutSeconds = FIXED_IN_STORIES.requestTimeoutSeconds} = steering
-  const printed = {stdout: '', stderr: ''}
-  const collect = (name: keyof typeof printed) => ({
-    write(text: string) {
-      printed[name] += text
-    },
-  })
-  const cli = createCli({
-    env: {...env, LOANTAPE_NOW: at},
+  const options = {
     fixed: {...FIXED_IN_STORIES, requestTimeoutSeconds},
-    stdout: collect('stdout'),
-    stderr: collect('stderr'),
-    onStop: () => undefined,
-  })
-  cli.createWorld = () => createQuickWorld({now: clock, tables: 'all', ...(onStep && {onStep})})
-  const code = await mending.run(isMended, () => runProgram(cli, args))
-  return {code, error: codeIn(printed.stderr), ...printed}
+    createWorld: () => createQuickWorld({now: clock, tables: 'all', ...(onStep && {onStep})}),
+  }
+  const run = () => runCommand(args, {...env, LOANTAPE_NOW: at}, options)
+  const ended = await mending.run(isMended, run)
+  return {...ended, error: codeIn(ended.stderr)}
 }
 
 /** A step that a separate process reached, by the machine's clock. */
@@ -97,8 +81,8 @@ export async function runThere(
     diskKib === undefined ? command : ['sh', '-c', onSmallDisk, ...command],
     settings,
   )
-  const {code, signal, stdout, stderr} = await started.ended
-  const steps = stdout.matchAll(/^reached (\d+\.?\d*) (.+)$/gm)
+  const ended = await started.ended
+  const steps = ended.stdout.matchAll(/^reached (\d+\.?\d*) (.+)$/gm)
   const reached = [...steps].map(([, time, step = '']) => ({step, at: Number(time)}))
-  return {code: code ?? 137, error: codeIn(stderr), stdout, stderr, isKilled: signal === 'SIGKILL', reached}
+  return {...ended, error: codeIn(ended.stderr), isKilled: ended.signal === 'SIGKILL', reached}
 }

@@ -1,8 +1,8 @@
 import {RUN_STEPS, type RunStep} from '../../../src/core/types.ts'
 import type {Random} from '../../../src/service/portfolio.ts'
 import {PROFILE_NAMES} from '../../support/importer.ts'
-import {DAMAGES, STORE_NAMES, type Store} from '../damage.ts'
-import type {Reference} from './reference.ts'
+import {shuffle} from '../proof.ts'
+import {DAMAGES, STORE_NAMES} from './lose.ts'
 import {
   type Change,
   type Deal,
@@ -11,6 +11,7 @@ import {
   instantOf,
   type Lose,
   laterDate,
+  type Reference,
   type Seeding,
   type Story,
   type Sync,
@@ -155,7 +156,7 @@ function drawOffice(random: Random, at: string, often: number): Event[] {
 }
 
 function drawLose(random: Random, at: string): Lose {
-  const stores = shuffleStores(random).slice(0, random.chance(0.5) ? 1 : 2)
+  const stores = shuffle(random, STORE_NAMES).slice(0, random.chance(0.5) ? 1 : 2)
   return {
     do: 'lose',
     at,
@@ -164,12 +165,6 @@ function drawLose(random: Random, at: string): Lose {
     remedy: random.pick(['bring back', 'go on'] as const),
     profile: random.pick(PROFILE_NAMES as [string]),
   }
-}
-
-function shuffleStores(random: Random): Store[] {
-  return STORE_NAMES.map((store) => ({store, place: random.next()}))
-    .sort((one, other) => one.place - other.place)
-    .map(({store}) => store)
 }
 
 function drawSeeding(random: Random, ids: readonly string[], date: string): Event {

@@ -1,8 +1,6 @@
 import {isDeepStrictEqual} from 'node:util'
-import type {Shown} from './record.ts'
-import type {Class, Reference} from './reference.ts'
-import {businessDate} from './story.ts'
-import type {Facts, Sighting} from './truth.ts'
+import {businessDate, type Class, type Reference} from './story.ts'
+import {carry, type Facts, type Shown, type Sighting} from './truth.ts'
 
 /** A deal's content from one change to the next. */
 export interface Version {
@@ -59,16 +57,7 @@ export interface Movement {
 }
 
 /** Everything that follows from the sightings of one deal. */
-export interface Life {
-  id: string
-  versions: Version[]
-  spells: Spell[]
-  movements: Movement[]
-  /** As last seen. */
-  createdOn: string
-  isMissing: boolean
-  last: Version
-}
+export type Life = ReturnType<typeof listLives>[number]
 
 type Content = Omit<Version, 'number' | 'change' | 'from' | 'to' | 'on' | 'statusClass'>
 
@@ -81,7 +70,7 @@ function listVersions(sightings: readonly Sighting[], reference: Reference): Ver
   const versions: Version[] = []
   let content: Content | undefined
   for (const {kind, at, on, fields} of sightings) {
-    const next = kind === 'seen' ? carry(fields!, content) : content
+    const next = fields ? read(fields, content) : content
     if (kind === 'missing' || !next) continue
     const isGone = versions.at(-1)?.change === 'vanished'
     if (kind === 'vanished' ? isGone : content && !isGone && isDeepStrictEqual(next, content)) continue
@@ -95,14 +84,9 @@ function listVersions(sightings: readonly Sighting[], reference: Reference): Ver
   return versions
 }
 
-function carry({address, amount, value, program, status}: Shown, before: Content | undefined): Content {
-  return {
-    address,
-    amount,
-    value: value !== undefined ? value : (before?.value ?? null),
-    program: program !== undefined ? program : (before?.program ?? null),
-    status,
-  }
+function read(fields: Shown, before: Content | undefined): Content {
+  const {statusText: _, createdAt: __, ...content} = carry(fields, before)
+  return content
 }
 
 function listSpells(id: string, sightings: readonly Sighting[], truth: Facts): Spell[] {
@@ -175,7 +159,7 @@ export function isInBook({change, statusClass}: Version): boolean {
 }
 
 /** The lives of all deals as known up to a day. */
-export function listLives(truth: Facts, asOf: string): Life[] {
+export function listLives(truth: Facts, asOf: string) {
   return [...truth.deals].flatMap(([id, all]) => {
     const sightings = all.filter(({on}) => on <= asOf)
     const versions = listVersions(sightings, truth.reference)
@@ -188,6 +172,7 @@ export function listLives(truth: Facts, asOf: string): Life[] {
         versions,
         spells: listSpells(id, sightings, truth),
         movements: listMovements(id, versions, truth),
+        /** As last seen. */
         createdOn: dayOf(created),
         isMissing: sightings.at(-1)?.kind === 'missing',
         last,

@@ -1,16 +1,134 @@
-import {cpSync, existsSync, rmSync} from 'node:fs'
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
-import {type Damage, damage, type Loss, nameOf, STORES, type Store} from '../damage.ts'
 import type {Ended} from './command.ts'
-import {Finding} from './finding.ts'
 import {requireRelease, sweep} from './office.ts'
-import {COPY} from './recover.ts'
 import {startSource} from './source.ts'
 import {command, type Stage, succeed} from './stage.ts'
-import {businessDate, type Lose} from './story.ts'
+import {businessDate, type Event, Finding, type Lose} from './story.ts'
 import {listMonths} from './tables.ts'
 import {visitSource} from './visit.ts'
+
+/** The stores of a data folder, by the names of their files. */
+const STORES = {
+  warehouse: ['warehouse.duckdb', 'warehouse.duckdb.wal'],
+  state: ['state.sqlite', 'state.sqlite-wal', 'state.sqlite-shm'],
+  tapes: ['tape'],
+  releases: ['releases', 'current'],
+  exports: ['exports'],
+}
+export type Store = keyof typeof STORES
+export const STORE_NAMES = Object.keys(STORES) as Store[]
+export const DAMAGES = ['lost', "yesterday's", "another lender's", 'cut'] as const
+export type Damage = (typeof DAMAGES)[number]
+
+/** One store, or two, and what happens to each. */
+export type Loss = readonly (readonly [Store, Damage])[]
+
+export const nameOf = (loss: Loss): string => loss.map(([store, damage]) => `${store} ${damage}`).join(', ')
+
+/** Applies a loss to a data folder, with the stores of two other folders. */
+export function damage(root: string, loss: Loss, from: {yesterday: string; other: string}): void {
+  for (const [store, how] of loss) {
+    if (how === "yesterday's") putBack(STORES[store], from.yesterday, root)
+    else if (how === "another lender's") putBack(STORES[store], from.other, root)
+    else
+      for (const name of STORES[store]) how === 'cut' ? cutShort(join(root, name)) : remove(join(root, name))
+  }
+}
+
+/** Replaces files and folders with those of another folder, which may have none. */
+function putBack(names: readonly string[], from: string, to: string): void {
+  for (const name of names) {
+    remove(join(to, name))
+    if (existsSync(join(from, name)))
+      cpSync(join(from, name), join(to, name), {recursive: true, verbatimSymlinks: true})
+  }
+}
+
+const remove = (path: string) => rmSync(path, {recursive: true, force: true})
+
+/** Cuts a file, or the last file of a folder, to two thirds. */
+function cutShort(path: string): void {
+  if (!existsSync(path)) return
+  const isFolder = statSync(path).isDirectory()
+  const entries = isFolder ? readdirSync(path, {recursive: true, withFileTypes: true}) : []
+  const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name))
+  const last = isFolder ? files.sort().at(-1) : path
+  if (last === undefined) return
+  const size = statSync(last).size
+  chmodSync(last, 0o600)
+  truncateSync(last, Math.floor((size * 2) / 3))
+}
+
+/** The name of the copy of the whole folder, beside it. */
+const COPY = 'copy'
+
+/** Copies the data folder or a part of it, as the operations guide says. */
+export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): void {
+  const {root, data, truth, books} = stage
+  const backup = join(root, 'backup')
+  if (truth.walks.length === 0) return
+  mkdirSync(backup, {recursive: true})
+  if (part === 'folder') {
+    rmSync(join(root, COPY), {recursive: true, force: true})
+    cpSync(data, join(root, COPY), {recursive: true, verbatimSymlinks: true})
+    stage.copied = truth.save()
+  } else if (part === 'history') {
+    putBack(STORES.warehouse, data, backup)
+    stage.saved = truth.save()
+  } else {
+    putBack(STORES.exports, data, backup)
+    rmSync(join(backup, 'state.sqlite'), {force: true})
+    using stateDb = new DatabaseSync(join(data, 'state.sqlite'))
+    stateDb.exec(`vacuum into '${join(backup, 'state.sqlite')}'`)
+    stage.batchesSaved = books.names().length
+  }
+}
+
+/** Loses the warehouse, in one of several ways, and restores it as the operations guide says. */
+export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'}>): Promise<void> {
+  if (event.from === 'tapes') return await recoverFromTapes(stage, event.at)
+  const {root, data, saved, truth, books, batchesSaved, note} = stage
+  if (!saved) return
+  stage.isOfTapes = false
+  stage.areTapesWhole = false
+  stage.copied = undefined
+  const [backup, aside] = [join(root, 'backup'), join(root, 'aside')]
+  // If batches were issued since, only the warehouse is from then.
+  const isOfToday = books.names().length > batchesSaved || !existsSync(join(backup, 'state.sqlite'))
+  cpSync(data, aside, {recursive: true, verbatimSymlinks: true})
+  rmSync(data, {recursive: true})
+  mkdirSync(data)
+  putBack(STORES.warehouse, backup, data)
+  putBack(['exports', 'state.sqlite'], isOfToday ? aside : backup, data)
+  rmSync(aside, {recursive: true, force: true})
+  const {code, stderr} = await command(stage, ['tape', 'go-on', '--why', 'a proof'], event.at)
+  if (code !== 0 && !stderr.includes('RECORD_WHOLE'))
+    throw new Finding(`tape go-on: expected success, seen ${stderr}`)
+  truth.restore(saved)
+  note('restored from backup')
+}
+
+/** Nothing is lost except records made readable by hand, or restored without their tapes. */
+async function recoverFromTapes(stage: Stage, at: string): Promise<void> {
+  const {data, isOfTapes, note} = stage
+  if (!isOfTapes || readdirSync(data).every((name) => name !== 'tape')) return
+  rmSync(join(data, 'warehouse.duckdb.wal'), {force: true})
+  writeFileSync(join(data, 'warehouse.duckdb'), 'damaged'.repeat(1000))
+  await succeed(stage, ['rebuild', '--apply'], at)
+  note('rebuilt from tapes')
+}
 
 /** The errors for stores that do not belong together. */
 const REFUSALS = [
@@ -39,7 +157,7 @@ interface Losing {
  * restores everything, or follows the message. In the end the release and the books are right.
  */
 export async function lose(stage: Stage, event: Lose): Promise<void> {
-  const {truth, root, data, copied, isMended, listener} = stage
+  const {truth, root, data, copied, isMended, note} = stage
   const loss = event.loss.filter(
     ([store, how]) => (how !== "yesterday's" || copied) && !(isMended && store === 'warehouse'),
   )
@@ -49,7 +167,7 @@ export async function lose(stage: Stage, event: Lose): Promise<void> {
   const isForeign = loss.some(([, how]) => how === "another lender's")
   const other = isForeign ? await makeOther(stage, event.at) : ''
   damage(data, loss, {yesterday: join(root, COPY), other})
-  listener.note(`lost ${loss.length}`)
+  note(`lost ${loss.length}`)
   await perform(losing, () => runFirst(stage, event))
   await bringExportsBack(losing)
   await perform(losing, () => command(stage, ['build'], event.at))
@@ -97,7 +215,7 @@ async function perform(losing: Losing, run: () => Promise<Ended>): Promise<void>
       throw new Finding(`lose: ${name}: expected success or a refusal that names a store, seen ${stderr}`)
     if (isComputed(losing)) throw new Finding(`lose: ${name}: expected to recover by itself, seen ${stderr}`)
     if (tries === 5) throw new Finding(`lose: ${name}: no remedy helps: ${stderr}`)
-    stage.listener.note(`refused ${error}`)
+    stage.note(`refused ${error}`)
     const isFollowed = event.remedy === 'go on' && tries < 4 && (await follow(losing, error))
     if (!isFollowed) bringBack(losing)
   }
@@ -121,7 +239,7 @@ function bringBack(losing: Losing): void {
   cpSync(whole, stage.data, {recursive: true, verbatimSymlinks: true})
   losing.wentOn = false
   losing.loss = []
-  stage.listener.note('brought back')
+  stage.note('brought back')
 }
 
 /** Follows a refusal's message if the story can tell what is lost by it; returns whether it did. */
@@ -153,8 +271,8 @@ function canGoOn(loss: Loss): boolean {
 
 /** Removes from truth and books what was given up. */
 async function giveUp({stage, loss}: Losing): Promise<void> {
-  const {truth, books, data, copied, listener} = stage
-  listener.note('gone on without')
+  const {truth, books, data, copied, note} = stage
+  note('gone on without')
   stage.isOfTapes = false
   stage.areTapesWhole = false
   stage.copied = undefined

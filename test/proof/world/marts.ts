@@ -1,10 +1,11 @@
 import {ENDINGS, isInBook, type Life, listLives, type Version} from './life.ts'
-import {agingRows, stageRows} from './stays.ts'
+import {agingRows, listStays, stageRows} from './stays.ts'
 import {laterDate} from './story.ts'
 import {
   amountOf,
   billionths,
   fundedOf,
+  isFirstOfDay,
   isOpen,
   listDays,
   listMonths,
@@ -20,11 +21,11 @@ import {
 import type {Facts} from './truth.ts'
 
 /** A share of a whole in percent; null for a whole of zero. */
-export const percent = (part: bigint, whole: bigint): number | null => {
+const percent = (part: bigint, whole: bigint): number | null => {
   const share = ratio(part * 100n, whole)
   return share === null ? null : Math.round(share * 1e6) / 1e6
 }
-export const percentOf = (part: number, whole: number): number | null => percent(BigInt(part), BigInt(whole))
+const percentOf = (part: number, whole: number): number | null => percent(BigInt(part), BigInt(whole))
 
 /** The tables about the whole portfolio and its past, computed from the lives of deals. */
 export function listMarts(lives: readonly Life[], truth: Facts, asOf: string): Record<string, Row[]> {
@@ -164,7 +165,7 @@ function exposureRows(present: readonly Life[]): Row[] {
 }
 
 /** The farthest a deal got among the statuses that lead to a funded loan or follow it. */
-export function reachedOrder({spells}: Life, truth: Facts): number {
+function reachedOrder({spells}: Life, truth: Facts): number {
   const orders = spells
     .filter(({statusClass}) => ['pipeline', 'funded', 'ended_funded'].includes(statusClass))
     .map(({status}) => truth.reference.statuses[status]![1])
@@ -327,4 +328,47 @@ function curveRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
       return {cohort_month, age_months: age, deals: cohort.length, funded_pct}
     })
   })
+}
+
+/** How far the numbers can be trusted, in the metrics that follow from the lives of deals. */
+export function listQualities(lives: readonly Life[], truth: Facts, asOf: string): Record<string, Row[]> {
+  const present = listPresent(lives)
+  const first = truth.walks[0]!.on
+  const valued = present.filter(({last}) => last.value !== null && last.value > 0n)
+  const stays = lives.flatMap((life) => listStays(life, truth, asOf))
+  const walk = truth.walks.findLast(({on}) => on <= asOf)!
+  /** A metric, and its field after a blank. */
+  const row = (name: string, deals: number, value: number | null): Row => {
+    const [metric = '', field = null] = name.split(' ')
+    return {scope: 'deals', metric, field, found: null, value, deals}
+  }
+  const share = (name: string, deals: number, whole: number) => row(name, deals, percentOf(deals, whole))
+  const shareOf = (name: string, of: readonly Life[], is: (life: Life) => boolean, whole = of) =>
+    share(name, of.filter(is).length, whole.length)
+  const without = present.filter(({last}) => last.program === null).length
+  const rows = [
+    row(
+      'coverage property_value',
+      present.length - valued.length,
+      percent(amountOf(valued), amountOf(present)),
+    ),
+    row('coverage loan_program', without, percentOf(present.length - without, present.length)),
+    shareOf('ltv_above_10 property_value', valued, (life) => billionths(life) === null, present),
+    shareOf(
+      'ltv_above_1_5 property_value',
+      valued,
+      (life) => (billionths(life) ?? 0n) > 15n * 10n ** 8n,
+      present,
+    ),
+    share('censored_stage_began_unseen', stays.filter(({days}) => days === null).length, stays.length),
+    ...(isFirstOfDay(walk, truth.walks) ? [share('quarantined', walk.quarantined, walk.records)] : []),
+    shareOf('unparsed property_address', present, ({last}) => stateOf(last) === 'unknown'),
+    shareOf('unclassified status', present, ({last}) => last.statusClass === 'unclassified'),
+    shareOf('missing', present, ({isMissing}) => isMissing),
+    shareOf('censored_funded_at_first_sight', fundedOf(present), ({versions}) => isInBook(versions[0]!)),
+    shareOf('censored_created_before_first_walk', lives, ({createdOn}) => createdOn < first),
+    shareOf('no_funnel_stage', lives, (life) => reachedOrder(life, truth) < 0),
+  ]
+  const names = rows.map(({metric, field}) => `('${metric}', '${field ?? ''}')`).join(', ')
+  return {[`mart.data_quality where scope = 'deals' and (metric, coalesce(field, '')) in (${names})`]: rows}
 }

@@ -1,20 +1,21 @@
+import {existsSync} from 'node:fs'
 import {join} from 'node:path'
-import {Finding} from './finding.ts'
-import {currentDatabase, requireTables} from './release.ts'
+import {DuckDBInstance} from '@duckdb/node-api'
 import {command, type Stage} from './stage.ts'
-import {type Event, localTime} from './story.ts'
-import {listMonths, listTables} from './tables.ts'
+import {type Event, Finding, localTime} from './story.ts'
+import {dollars, listMonths, listTables, type Row} from './tables.ts'
 import type {Truth} from './truth.ts'
 
 /** The current release holds what the oracle says. */
-export async function requireRelease({truth, data, story, listener}: Stage): Promise<void> {
-  await requireTables(currentDatabase(data), listTables(truth, truth.lastDay(), story.booksEnded))
-  listener.note('releases compared')
+export async function requireRelease({truth, data, story, note}: Stage): Promise<void> {
+  const database = join(data, 'current/portfolio.duckdb')
+  await requireTables(database, listTables(truth, truth.lastDay(), story.booksEnded))
+  note('releases compared')
 }
 
 /** Exports every month to some profiles and compares their balances with what was really funded. */
 export async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 'sweep'}>): Promise<void> {
-  const {truth, books, data, story, listener} = stage
+  const {truth, books, data, story, note} = stage
   const last = truth.walks.at(-1)
   if (!last) return
   for (const profile of profiles) {
@@ -24,7 +25,7 @@ export async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 's
     books.importNew(join(data, 'exports'), truth.walks)
     if (!isWhole) continue
     books.requireBalances(profile, truth, story.booksEnded)
-    listener.note('balances compared')
+    note('balances compared')
   }
 }
 
@@ -36,7 +37,7 @@ const MOST_OF_NETSUITE = 999_999_999_999n
  * False if a profile does not take an amount.
  */
 async function exportMonth(stage: Stage, profile: string, month: string, at: string): Promise<boolean> {
-  const {truth, books, data, listener} = stage
+  const {truth, books, data, note} = stage
   const args = ['export', profile, '--period', month]
   const lacks = books.lacks(truth.walks)
   let {code, error, stderr} = await command(stage, args, at)
@@ -46,7 +47,7 @@ async function exportMonth(stage: Stage, profile: string, month: string, at: str
     const trueUp = await command(stage, ['period', 'true-up', '--issue'], at)
     if (trueUp.error === 'JOURNAL_FILE' && hasHuge(truth)) return false
     if (trueUp.code !== 0) throw new Finding(`true-up: expected success, seen ${trueUp.stderr}`)
-    listener.note('trued up')
+    note('trued up')
     books.importNew(join(data, 'exports'), truth.walks)
     books.trueUp(truth.walks)
     ;({code, error, stderr} = await command(stage, args, at))
@@ -65,14 +66,70 @@ export async function turnPeriod(
   stage: Stage,
   event: Extract<Event, {do: 'close' | 'reopen'}>,
 ): Promise<void> {
-  const {truth, listener} = stage
+  const {truth, note} = stage
   if (truth.walks.length === 0) return
   const months = listMonths(truth, localTime(Date.parse(event.at)).date)
   const why = event.do === 'reopen' ? ['--why', 'a proof'] : []
   for (const month of event.do === 'close' ? months : months.toReversed()) {
     const {code, stderr} = await command(stage, ['period', event.do, month, ...why], event.at)
     if (code === 0 && event.do === 'close') stage.books.noteClosed(truth.walks)
-    if (code === 0) return listener.note(`${event.do} done`)
+    if (code === 0) return note(`${event.do} done`)
     if (code !== 2) throw new Finding(`period ${event.do}: expected success or a refusal, seen ${stderr}`)
   }
+}
+
+/** Fails at the first table of a release with wrong rows; only the named columns are compared. */
+export async function requireTables(file: string, tables: Record<string, Row[]>): Promise<void> {
+  if (!existsSync(file)) throw new Finding(`release: '${file}' is not there`)
+  const instance = await DuckDBInstance.create(':memory:')
+  const connection = await instance.connect()
+  try {
+    await connection.run(`attach '${file}' as release (read_only); use release`)
+    for (const [table, expected] of Object.entries(tables)) {
+      const names = Object.keys(expected[0] ?? {})
+      const columns = names.length === 0 ? '*' : names.map((name) => `"${name}"`).join(', ')
+      const result = await connection.runAndReadAll(`select ${columns} from ${table}`)
+      const seen = result.getRowObjectsJson() as Row[]
+      const difference = findDifference(expected, seen)
+      if (difference !== null) throw new Finding(`${table}: ${difference}`)
+    }
+  } finally {
+    connection.closeSync()
+    instance.closeSync()
+  }
+}
+
+/** How rows differ from the expected ones, in words; null if they are equal. */
+function findDifference(expected: readonly Row[], seen: readonly Row[]): string | null {
+  // Only shares are numbers in a query's result: equal to one close to it, they cannot order rows.
+  const isExact = ([name]: [string, unknown]) => !seen.some((row) => typeof row[name] === 'number')
+  const keyOf = (row: Row) => JSON.stringify(Object.entries(row).filter(isExact).map(toText).sort())
+  const sort = (rows: readonly Row[]) => rows.toSorted((one, other) => (keyOf(one) < keyOf(other) ? -1 : 1))
+  const [wanted, found] = [sort(expected), sort(seen)]
+  for (let index = 0; index < Math.max(wanted.length, found.length); index += 1) {
+    const [want, have] = [wanted[index], found[index]]
+    if (want && have && Object.keys(want).every((name) => isSame(want[name], have[name]))) continue
+    return `expected ${wanted.length} rows, ${showRow(want, have)}; seen ${found.length} rows, ${showRow(have, want)}`
+  }
+  return null
+}
+
+/** A value as the engine prints it. */
+function toText([name, value]: [string, Row[string] | undefined]): [string, string | boolean | null] {
+  if (typeof value === 'bigint') return [name, dollars(value)]
+  return [name, typeof value === 'number' ? String(value) : (value ?? null)]
+}
+
+/** The difference, and the row's key. */
+function showRow(row: Row | undefined, other: Row | undefined): string {
+  if (row === undefined) return 'none there'
+  const isShown = ([name, value]: [string, Row[string]], place: number) =>
+    place < 2 || !other || !isSame(value, other[name])
+  return JSON.stringify(Object.fromEntries(Object.entries(row).filter(isShown).map(toText)))
+}
+
+function isSame(one: Row[string] | undefined, other: Row[string] | undefined): boolean {
+  if (typeof one === 'number' && typeof other === 'number')
+    return Math.abs(one - other) <= 2e-6 * Math.max(1, Math.abs(one))
+  return toText(['', one])[1] === toText(['', other])[1]
 }

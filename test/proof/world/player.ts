@@ -1,59 +1,20 @@
-import {existsSync, mkdirSync, mkdtempDisposableSync, rmSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdtempDisposableSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {openStateDb, writeMapping} from './books.ts'
-import {Finding} from './finding.ts'
-import {lose} from './lose.ts'
-import {requireRelease, sweep, turnPeriod} from './office.ts'
-import {recover, saveCopy} from './recover.ts'
-import {SHIPPED_STATUSES} from './reference.ts'
-import {requireTables} from './release.ts'
+import {writeMapping} from './books.ts'
+import {lose, recover, saveCopy} from './lose.ts'
+import {requireRelease, requireTables, sweep, turnPeriod} from './office.ts'
 import {startSource} from './source.ts'
-import {ACCOUNTS, command, type Listener, type Stage, succeed} from './stage.ts'
-import {type Event, laterDate, type Story, type Sync} from './story.ts'
+import {ACCOUNTS, command, type Stage, setStage, succeed} from './stage.ts'
+import {type Event, Finding, laterDate, SHIPPED_STATUSES, type Story, type Sync} from './story.ts'
 import {listTables} from './tables.ts'
-import {createTruth} from './truth.ts'
 import {visitSource} from './visit.ts'
 
-/** A field the source adds to the contract becomes a column. */
-const FIELDS = {note_rate: {path: 'terms.note_rate', type: 'decimal(9,6)'}}
-
-/** Plays a story to its end. Throws a {@link Finding} at the first violation. */
-export async function play(story: Story, listener: Listener): Promise<void> {
+/** Plays a story to its end; `ears` hear of it. Throws a {@link Finding} at the first violation. */
+export async function play(story: Story, ears: Partial<Pick<Stage, 'note' | 'tell'>> = {}): Promise<void> {
   using folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-world-'))
-  const root = folder.path
   await using source = await startSource()
-  const data = join(root, 'data')
-  const env = {
-    LOANTAPE_BASE_URL: source.url,
-    LOANTAPE_API_KEY: 'sk_test_world',
-    LOANTAPE_DATA_DIR: data,
-    LOANTAPE_RATE_PER_SECOND: '5000',
-    LOANTAPE_PAGE_SIZE: String(story.pageSize),
-    LOANTAPE_SQL_DIR: join(root, 'sql'),
-    LOANTAPE_ACCOUNTING_FILE: join(root, ACCOUNTS),
-    LOANTAPE_TAPE_KEY_FILE: join(root, 'tape.key'),
-  }
-  const stage: Stage = {
-    story,
-    root,
-    data,
-    source,
-    env,
-    listener,
-    truth: createTruth(),
-    books: openStateDb(),
-    saved: undefined,
-    isOfTapes: true,
-    isMended: false,
-    areTapesWhole: true,
-    batchesSaved: 0,
-    copied: undefined,
-  }
-  mkdirSync(join(root, 'sql/seeds'), {recursive: true})
-  mkdirSync(data, {mode: 0o700})
-  writeFileSync(join(data, 'fields.json'), JSON.stringify(FIELDS))
-  writeFileSync(env.LOANTAPE_ACCOUNTING_FILE, writeMapping({'*': '1200'}, story.booksEnded))
+  const stage: Stage = {...setStage(story, source, folder.path), ...ears}
   for (const [place, event] of story.events.entries()) {
     try {
       if (['recover', 'replay'].includes(event.do)) await requireRebuilt(stage)
@@ -76,14 +37,14 @@ async function requireWhole(stage: Stage): Promise<void> {
   if (stderr.includes('BUILD_DIFFERS'))
     throw new Finding(`build --compare: expected no difference, seen ${stderr}`)
   if (code === 0 && stdout.includes('Every table equals that of a whole build'))
-    stage.listener.note('compared with a whole build')
+    stage.note('compared with a whole build')
 }
 
 /** Every tape is whole, unless some were given up. */
 async function requireTapes(stage: Stage): Promise<void> {
   if (!stage.areTapesWhole || !existsSync(join(stage.data, 'tape'))) return
   await succeed(stage, ['verify'], LATER)
-  stage.listener.note('tapes verified')
+  stage.note('tapes verified')
 }
 
 /** Every tape is whole, and warehouse and books are what the tapes say, as long as that is possible. */
@@ -92,12 +53,12 @@ async function requireRebuilt(stage: Stage): Promise<void> {
   const {code, stdout, stderr} = await command(stage, ['verify', '--rebuild'], LATER)
   if (code !== 0 || !stdout.includes('The warehouse matches them.'))
     throw new Finding(`rebuild: expected no difference, seen ${stdout}${stderr}`)
-  stage.listener.note('rebuilt and compared')
+  stage.note('rebuilt and compared')
 }
 
 async function take(stage: Stage, event: Event): Promise<void> {
-  stage.listener.note(event.do)
-  stage.listener.tell(`# ${JSON.stringify(event)}`)
+  stage.note(event.do)
+  stage.tell(`# ${JSON.stringify(event)}`)
   switch (event.do) {
     case 'put':
     case 'set':
@@ -142,19 +103,19 @@ async function sync(stage: Stage, event: Sync): Promise<void> {
 
 /** A schema that understands the quarantined amounts reads them. */
 async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promise<void> {
-  const {truth, data, listener} = stage
+  const {truth, data, note} = stage
   if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread() || !stage.areTapesWhole) return
   stage.isOfTapes = false
   stage.isMended = true
   await succeed(stage, ['quarantine', 'replay'], at, {isMended: true})
   if (truth.replay() === 0) return
-  listener.note('replayed')
+  note('replayed')
   await requireRelease(stage)
 }
 
 /** A release of a past day holds what the oracle says of that day. */
 async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back'}>): Promise<void> {
-  const {truth, root, listener} = stage
+  const {truth, root, note} = stage
   const [first, last] = [truth.walks[0]?.on ?? '', truth.walks.at(-1)?.on ?? '']
   const day = last && laterDate(last, -days)
   if (!last || day < first) return
@@ -162,7 +123,7 @@ async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back
   await succeed(stage, ['build', '--as-of', day, '--out', out], at)
   await requireTables(out, listTables(truth, day, stage.story.booksEnded))
   rmSync(out)
-  listener.note('past days compared')
+  note('past days compared')
 }
 
 function writeSeed(

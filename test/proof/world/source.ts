@@ -20,7 +20,7 @@ export type Answer = {
 export type Source = Awaited<ReturnType<typeof startSource>>
 
 /** The world's business clock, and what hears that a page was answered. */
-interface SourceClock {
+export interface SourceClock {
   now(): number
   afterPage(page: number): void
 }

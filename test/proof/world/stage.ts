@@ -1,43 +1,61 @@
-import type {StateDb} from './books.ts'
+import {mkdirSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {envOf} from '../../support/data.ts'
+import {openStateDb, writeMapping} from './books.ts'
 import {type Ended, runHere, type Steering} from './command.ts'
-import {Finding} from './finding.ts'
 import type {Source} from './source.ts'
-import type {Story} from './story.ts'
-import type {Known, Truth} from './truth.ts'
+import {Finding, type Story} from './story.ts'
+import {createTruth, type Known} from './truth.ts'
 
-/** Hears how a story goes: what to count, and its events as comments between the commands that a person would have typed. */
-export interface Listener {
-  note(name: string): void
-  tell(line: string): void
-}
-
-/** A story in progress. */
-export interface Stage {
-  story: Story
-  /** Holds the data folder and what is beside it. */
-  root: string
-  data: string
-  source: Source
-  truth: Truth
-  books: StateDb
-  env: Record<string, string>
-  listener: Listener
-  /** The warehouse's content when it was saved. */
-  saved: Known | undefined
-  /** Whether the warehouse is still what its tapes say: nothing was restored from before or made readable by hand. */
-  isOfTapes: boolean
-  /** Whether records were made readable by hand, which no rebuild repeats. */
-  isMended: boolean
-  /** Whether no tape was given up or left behind. */
-  areTapesWhole: boolean
-  /** Batches issued when the state database was saved. */
-  batchesSaved: number
-  /** What was known when the whole folder was copied; undefined without a copy of this past. */
-  copied: Known | undefined
-}
+/** A field the source adds to the contract becomes a column. */
+const FIELDS = {note_rate: {path: 'terms.note_rate', type: 'decimal(9,6)'}}
 
 /** The name of the accounts file, beside the data folder. */
 export const ACCOUNTS = 'accounting.json'
+
+/** A story in progress. */
+export type Stage = ReturnType<typeof setStage>
+
+/** Sets the stage for a story in an empty folder, which holds the data folder and what is beside it. */
+export function setStage(story: Story, source: Source, root: string) {
+  const data = join(root, 'data')
+  const env = {
+    ...envOf(source.url, data),
+    LOANTAPE_PAGE_SIZE: String(story.pageSize),
+    LOANTAPE_SQL_DIR: join(root, 'sql'),
+    LOANTAPE_ACCOUNTING_FILE: join(root, ACCOUNTS),
+    LOANTAPE_TAPE_KEY_FILE: join(root, 'tape.key'),
+  }
+  mkdirSync(join(root, 'sql/seeds'), {recursive: true})
+  mkdirSync(data, {mode: 0o700})
+  writeFileSync(join(data, 'fields.json'), JSON.stringify(FIELDS))
+  writeFileSync(env.LOANTAPE_ACCOUNTING_FILE, writeMapping({'*': '1200'}, story.booksEnded))
+  return {
+    story,
+    root,
+    data,
+    source,
+    env,
+    truth: createTruth(),
+    books: openStateDb(),
+    /** Hears what is to be counted. */
+    note: (_: string): void => undefined,
+    /** Hears its events, as comments between the commands that a person would have typed. */
+    tell: (_: string): void => undefined,
+    /** The warehouse's content when it was saved. */
+    saved: undefined as Known | undefined,
+    /** Whether the warehouse is still what its tapes say: nothing was restored from before or made readable by hand. */
+    isOfTapes: true,
+    /** Whether records were made readable by hand, which no rebuild repeats. */
+    isMended: false,
+    /** Whether no tape was given up or left behind. */
+    areTapesWhole: true,
+    /** Batches issued when the state database was saved. */
+    batchesSaved: 0,
+    /** What was known when the whole folder was copied; undefined without a copy of this past. */
+    copied: undefined as Known | undefined,
+  }
+}
 
 /** Runs one command line in this process. */
 export function command(
@@ -46,7 +64,7 @@ export function command(
   at: string,
   steering: Partial<Steering> = {},
 ): Promise<Ended> {
-  stage.listener.tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}`)
+  stage.tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}`)
   return runHere(args, {env: stage.env, at, ...steering})
 }
 

@@ -3,25 +3,11 @@ import {laterDate} from './story.ts'
 import type {Row} from './tables.ts'
 import type {Facts} from './truth.ts'
 
-/** A deal's time in one status, as durations count it; days are dates. */
-interface Stay {
-  status: string
-  since: string
-  isExact: boolean
-  earliest: string | null
-  latest: string
-  /** Null if it is unknown how long it had lasted when first seen. */
-  days: number | null
-  /** The age at which an end would first have been seen. */
-  watchedFrom: number
-  exit: 'advance' | 'fallout' | 'vanish' | 'other' | null
-}
-
 const daysFrom = (from: string, to: string) => Math.round((Date.parse(to) - Date.parse(from)) / 86_400_000)
 const earlier = (one: string, other: string) => (one < other ? one : other)
 
-/** Every stay of a deal in a status. */
-export function listStays({spells, createdOn, last}: Life, {reference}: Facts, asOf: string): Stay[] {
+/** Every stay of a deal in a status, as durations count it; days are dates. */
+export function listStays({spells, createdOn, last}: Life, {reference}: Facts, asOf: string) {
   const orderOf = (status: string) => reference.statuses[status]?.[1]
   const goneOn = last.change === 'vanished' ? last.on : undefined
   return spells.map(({status, on, after}, index) => {
@@ -44,19 +30,23 @@ export function listStays({spells, createdOn, last}: Life, {reference}: Facts, a
       isExact,
       earliest: isExact ? since : bound,
       latest: isExact ? since : on,
+      /** Null if it is unknown how long it had lasted when first seen. */
       days: isKnown ? Math.max(0, daysFrom(since, end ?? asOf)) : null,
+      /** The age at which an end would first have been seen. */
       watchedFrom: late > 1 ? late + 1 : 0,
       exit: next ? exitTo(next.status, next.statusClass) : goneOn === undefined ? null : 'vanish',
     }
   })
 }
 
+type Stay = ReturnType<typeof listStays>[number]
+
 /** How long deals stay in each status, by exit: quantiles from the exact fractions of the product-limit curve. */
 export function stageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const all = lives.flatMap((life) => listStays(life, truth, asOf))
   return [...Map.groupBy(all, ({status}) => status)].flatMap(([status, stays]) => {
     const known = stays.filter(({days}) => days !== null)
-    return (['advance', 'fallout', 'vanish', 'any'] as const).map((exit) => {
+    return ['advance', 'fallout', 'vanish', 'any'].map((exit) => {
       const isExit = (stay: Stay) => stay.exit !== null && (exit === 'any' || stay.exit === exit)
       const within = (part: bigint) => {
         let [left, whole] = [1n, 1n]

@@ -1,5 +1,4 @@
-import type {Loss} from '../damage.ts'
-import type {Reference} from './reference.ts'
+import type {Loss} from './lose.ts'
 
 /** The source's data of a deal: its own page, field by field. */
 export interface Deal {
@@ -136,4 +135,31 @@ export function instantOf(date: string, time: string): number {
 export function businessDate(instant: number): string {
   const {date, time} = localTime(instant)
   return time < CUTOFF ? laterDate(date, -1) : date
+}
+
+/** A violation; the words before the first colon say where. */
+export class Finding extends Error {
+  /** Number of the story's event at which it appeared, from 0. */
+  place?: number
+}
+
+/** What a status counts as. */
+export type Class = 'pipeline' | 'funded' | 'ended_funded' | 'ended_unfunded' | 'unclassified'
+
+/** Classes and orders of statuses, and true funding dates. */
+export interface Reference {
+  /** By status: its class, its order, and how it ends a loan. */
+  statuses: Record<string, [Class, number, string?]>
+  fundedOn: Record<string, string>
+}
+
+/** The statuses that stories use, as shipped. */
+export const SHIPPED_STATUSES: Reference['statuses'] = {
+  draft: ['pipeline', 10],
+  underwriting: ['pipeline', 40],
+  approved: ['pipeline', 60],
+  funded: ['funded', 90],
+  servicing: ['funded', 100],
+  paid_off: ['ended_funded', 110, 'paid_off'],
+  withdrawn: ['ended_unfunded', 160],
 }

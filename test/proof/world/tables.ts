@@ -8,8 +8,7 @@ import {
   TERMS,
   type Version,
 } from './life.ts'
-import {listMarts, stateOf} from './marts.ts'
-import {listQualities} from './quality.ts'
+import {listMarts, listQualities, stateOf} from './marts.ts'
 import {listStays} from './stays.ts'
 import {laterDate} from './story.ts'
 import type {Facts, Walk} from './truth.ts'

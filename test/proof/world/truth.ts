@@ -1,8 +1,5 @@
-import {Finding} from './finding.ts'
-import {readRecord, type Shown} from './record.ts'
-import {type Reference, SHIPPED_STATUSES} from './reference.ts'
 import {type Answer, READABLE, UNREADABLE, type WireRecord} from './source.ts'
-import {businessDate} from './story.ts'
+import {businessDate, Finding, type Reference, SHIPPED_STATUSES} from './story.ts'
 
 /** A deal as one walk knows it: as seen, or as absent. */
 export interface Sighting {
@@ -53,26 +50,7 @@ export interface Unread {
 }
 
 /** The expected result of settling a walk. */
-export interface Plan {
-  known: number
-  newlyAbsent: number
-  /** Known deals that are absent, newly or not. */
-  absent: number
-  listed: number
-  /** Known deals that change their amount, leave or enter `funded`, or change any other field. */
-  amounts: number
-  left: number
-  entered: number
-  fields: Record<string, number>
-  /** Known deals whose status is not `funded`. */
-  pipeline: number
-  /** Deals present after it. */
-  present: number
-  amountBefore: bigint
-  amountAfter: bigint
-  quarantined: number
-  records: number
-}
+export type Plan = ReturnType<Truth['plan']>
 
 interface OpenWalk {
   startedAt: number
@@ -107,7 +85,8 @@ function carryShown(before: Shown | undefined, {fields}: Sighting): Shown | unde
   return fields ? carry(fields, before) : before
 }
 
-function carry(fields: Shown, before: Shown | undefined): Shown {
+/** The same, of what was shown. */
+export function carry(fields: Shown, before: Pick<Shown, 'value' | 'program'> | undefined) {
   return {
     ...fields,
     value: fields.value !== undefined ? fields.value : (before?.value ?? null),
@@ -234,16 +213,20 @@ export function createTruth() {
       const result = read(open!)
       const absent = listAbsent(open!, result)
       const known = [...deals.keys()].filter((id) => lastOf(id)?.kind !== 'vanished')
-      const plan: Plan = {
+      const plan = {
         known: known.length,
         newlyAbsent: absent.filter(({id}) => lastOf(id)?.kind === 'seen').length,
+        /** Known deals that are absent, newly or not. */
         absent: absent.length,
         listed: result.list.distinct,
+        /** Known deals that change their amount, leave or enter `funded`, or change any other field. */
         amounts: 0,
         left: 0,
         entered: 0,
+        fields: {} as Record<string, number>,
+        /** Known deals whose status is not `funded`. */
         pipeline: 0,
-        fields: {},
+        /** Deals present after it. */
         present: 0,
         amountBefore: 0n,
         amountAfter: 0n,
@@ -366,5 +349,55 @@ export function createTruth() {
       }
       return replayed
     },
+  }
+}
+
+/** What one record shows, read. */
+export interface Shown {
+  address: string | null
+  amount: bigint
+  value?: bigint | null
+  program?: string | null
+  status: string
+  statusText: string
+  createdAt: string
+}
+
+/** Reads an amount by the contract: a number up to 7e13 or decimal text, two places; cents. */
+function readCents(value: unknown): bigint | null {
+  const text = typeof value === 'number' ? (value > 7e13 ? '' : formatNumber(value)) : value
+  if (typeof text !== 'string') return null
+  const match = /^(\d{1,16})(?:\.(\d{1,2})0*)?$/.exec(text.trim())
+  return match ? BigInt(match[1]! + (match[2] ?? '').padEnd(2, '0')) : null
+}
+
+function formatNumber(value: number): string {
+  const text = value.toFixed(2)
+  return Number(text) === value ? text : ''
+}
+
+/** What a record of the source shows; null if unreadable. */
+function readRecord(record: WireRecord): Shown | null {
+  const {id, property_address, loan_amount, status, created_at} = record
+  const amount = readCents(loan_amount)
+  const value = record.property_value
+  const cents = value === null || value === undefined ? value : readCents(value)
+  const texts = [id, property_address, record.loan_program, status]
+  const isText = (text: unknown) => text === null || text === undefined || typeof text === 'string'
+  const isLong = (text: unknown) => typeof text === 'string' && (text.length > 8192 || text.includes('\0'))
+  if (typeof id !== 'string' || id === '' || amount === null || (cents === null && value !== null))
+    return null
+  if (typeof status !== 'string' || status === '' || typeof created_at !== 'string') return null
+  if (!texts.every(isText) || texts.some(isLong) || !id.isWellFormed()) return null
+  const program = record.loan_program as string | null | undefined
+  return {
+    // Half of a surrogate pair is no character.
+    address: (property_address as string | null)?.toWellFormed() ?? null,
+    amount,
+    ...(cents !== undefined && {value: cents}),
+    ...(program !== undefined && {program: program?.trim() ? program : null}),
+    status: status.trim().toLowerCase(),
+    statusText: status,
+    createdAt: created_at,
   }
 }

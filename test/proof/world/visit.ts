@@ -1,31 +1,51 @@
-import {type Ended, type Reached, runThere} from './command.ts'
-import {Finding} from './finding.ts'
-import {listExpected, listRefusals} from './guards.ts'
+import {type Reached, runThere} from './command.ts'
 import type {Answer} from './source.ts'
 import {command, type Stage} from './stage.ts'
-import type {Sync} from './story.ts'
+import {Finding, type Sync} from './story.ts'
 import type {Plan} from './truth.ts'
 
 class Killed extends Error {}
 
-/** A run at the source that has not begun. */
-const createProgress = () => ({
-  plan: undefined as Plan | undefined,
-  isApplied: false,
-  hasOwnPages: false,
-  isStepped: false,
-  /** Guards that should have refused what was applied. */
-  refusals: [] as string[],
-  /** A request the source must never get. */
-  wrong: undefined as Finding | undefined,
-})
-
-/** A run in progress. */
-interface Run {
-  stage: Stage
-  event: Sync
-  progress: ReturnType<typeof createProgress>
+/** Follows a run at the source by its answers and steps. */
+function followRun({truth}: Stage, {accept}: Sync) {
+  const run = {
+    plan: undefined as Plan | undefined,
+    isApplied: false,
+    hasOwnPages: false,
+    isStepped: false,
+    /** Guards that should have refused what was applied. */
+    refusals: [] as string[],
+    /** A request the source must never get. */
+    wrong: undefined as Finding | undefined,
+    hear(answer: Answer) {
+      try {
+        truth.hear(answer)
+      } catch (error) {
+        if (!(error instanceof Finding)) throw error
+        run.wrong ??= error
+      }
+    },
+    reach(step: string, now: number) {
+      if (step === 'details stored') run.hasOwnPages = true
+      if (step === 'changes planned') {
+        run.plan = truth.plan()
+        run.isStepped = truth.isStepped(now)
+      }
+      if (step !== 'changes applied') return
+      run.isApplied = true
+      if (run.isStepped) run.refusals.push('CLOCK_STEPPED expected')
+      const refusals = listRefusals(run.plan, accept)
+      if (refusals.length > 0) run.refusals.push(`${refusals.join(' or ')} expected of ${show(run.plan)}`)
+      run.plan = undefined
+      truth.settle('applied')
+    },
+  }
+  return run
 }
+type Run = ReturnType<typeof followRun>
+
+const show = (plan: Plan | undefined): string =>
+  JSON.stringify(plan, (_, value) => (typeof value === 'bigint' ? String(value) : value))
 
 /**
  * Runs a sync as the story says and tells the truth its outcome; returns its error code, empty on success, undefined if killed.
@@ -37,7 +57,7 @@ export async function visitSource(
   event: Sync,
   allowed: readonly string[] = [],
 ): Promise<string | undefined> {
-  const {truth, listener} = stage
+  const {truth, note} = stage
   const {accept = []} = event
   const args = ['sync', ...accept.flatMap((word) => ['--accept', word])]
   const walks = truth.walks.length
@@ -45,72 +65,31 @@ export async function visitSource(
     startedAt: truth.walks.at(-1)?.startedAt ?? 0,
     endedAt: Math.max(0, ...truth.walks.map(({endedAt}) => endedAt)),
   }
-  const run = {stage, event, progress: createProgress()}
+  const run = followRun(stage, event)
   const needsProcess = event.kill?.isReal === true || event.diskKib !== undefined
-  const {ended, isKilled} = await (needsProcess ? runAsProcess : runInProcess)(run, args)
-  const {progress} = run
-  if (!progress.hasOwnPages && !progress.isApplied) truth.forgetOwnPages()
-  listener.note(
-    isKilled ? `killed at ${event.kill?.step}` : `exit ${ended.code}${ended.error && ` ${ended.error}`}`,
-  )
+  const ended = await (needsProcess ? runAsProcess : runInProcess)(stage, event, run, args)
+  const {isKilled} = ended
+  if (!run.hasOwnPages && !run.isApplied) truth.forgetOwnPages()
+  note(isKilled ? `killed at ${event.kill?.step}` : `exit ${ended.code}${ended.error && ` ${ended.error}`}`)
   // A refused walk is dropped.
   if (ended.error.startsWith('GUARD_') || ended.error === 'SOURCE_QUARANTINE') truth.settle('refused')
-  const expected = listExpected({event, before, ...progress})
+  const expected = listExpected(event, before, run)
   if (ended.error === 'CLOCK_STEPPED' && ended.code === 6) truth.settle('abandoned')
-  if (progress.wrong) throw progress.wrong
-  if (progress.refusals.length > 0)
-    throw new Finding(`guard: ${progress.refusals.join('; ')}, and the walk was applied`)
+  if (run.wrong) throw run.wrong
+  if (run.refusals.length > 0)
+    throw new Finding(`guard: ${run.refusals.join('; ')}, and the walk was applied`)
   if (isKilled) return undefined
   if (![...expected, ...allowed].includes(ended.error)) {
     const words = expected.map((code) => code || 'success').join(' or ')
     throw new Finding(
-      `run: expected ${words}, seen ${ended.error || 'success'}. ${ended.stderr} ${show(progress.plan)}`,
+      `run: expected ${words}, seen ${ended.error || 'success'}. ${ended.stderr} ${show(run.plan)}`,
     )
   }
   if (ended.code === 0 && truth.walks.length === walks) throw new Finding('run: succeeded without a walk')
   return ended.error
 }
 
-/** Records an answer of the source. */
-function hear({stage, progress}: Run, answer: Answer): void {
-  try {
-    stage.truth.hear(answer)
-  } catch (error) {
-    if (!(error instanceof Finding)) throw error
-    progress.wrong ??= error
-  }
-}
-
-function show(plan: Plan | undefined): string {
-  return JSON.stringify(plan, (_, value) => (typeof value === 'bigint' ? String(value) : value))
-}
-
-/** Records that a run reached a step. */
-function reach({stage, event, progress}: Run, step: string, now: number): void {
-  const {truth} = stage
-  if (step === 'details stored') progress.hasOwnPages = true
-  if (step === 'changes planned') {
-    progress.plan = truth.plan()
-    progress.isStepped = truth.isStepped(now)
-  }
-  if (step === 'changes applied') {
-    progress.isApplied = true
-    if (progress.isStepped) progress.refusals.push('CLOCK_STEPPED expected')
-    const refusals = listRefusals(progress.plan, event.accept)
-    if (refusals.length > 0)
-      progress.refusals.push(`${refusals.join(' or ')} expected of ${show(progress.plan)}`)
-    progress.plan = undefined
-    truth.settle('applied')
-  }
-}
-
-interface Visited {
-  ended: Ended
-  isKilled: boolean
-}
-
-async function runInProcess(run: Run, args: string[]): Promise<Visited> {
-  const {stage, event, progress} = run
+async function runInProcess(stage: Stage, event: Sync, run: Run, args: string[]) {
   const {truth, source} = stage
   const {at, faults = [], ahead, kill} = event
   let [now, kills] = [Date.parse(at), 0]
@@ -127,18 +106,17 @@ async function runInProcess(run: Run, args: string[]): Promise<Visited> {
   }
   stepAhead(1)
   truth.beginRun(now)
-  source.onAnswer = (answer) => hear(run, answer)
+  source.onAnswer = run.hear
   source.begin(faults, clock)
   if (event.secondAt !== undefined) {
     source.meanwhile = async (page) => {
       if (page !== event.secondAt) return
       const {error} = await runThere(['sync'], {env: stage.env, at})
-      if (error !== 'RUN_IN_PROGRESS')
-        progress.wrong ??= new Finding(`lock: a second run ended with '${error}'`)
+      if (error !== 'RUN_IN_PROGRESS') run.wrong ??= new Finding(`lock: a second run ended with '${error}'`)
     }
   }
   const onStep = (step: string) => {
-    reach(run, step, now)
+    run.reach(step, now)
     if (step !== kill?.step) return
     kills += 1
     if (kills === kill.nth) throw new Killed(step)
@@ -148,25 +126,96 @@ async function runInProcess(run: Run, args: string[]): Promise<Visited> {
   const patience = isPatient ? {requestTimeoutSeconds: 600} : {}
   const ended = await command(stage, args, at, {clock, onStep, ...patience})
   source.meanwhile = async () => undefined
-  if (progress.plan === undefined) progress.isStepped = truth.isStepped(now)
-  return {ended, isKilled: kill !== undefined && kills >= kill.nth}
+  if (run.plan === undefined) run.isStepped = truth.isStepped(now)
+  return {...ended, isKilled: kill !== undefined && kills >= kill.nth}
 }
 
 /** A separate process has a fixed clock; its steps and answers are put in order afterwards. */
-async function runAsProcess(run: Run, args: string[]): Promise<Visited> {
-  const {truth, source, env, listener} = run.stage
-  const {at, faults = [], kill, diskKib} = run.event
+async function runAsProcess({truth, source, env, tell}: Stage, event: Sync, run: Run, args: string[]) {
+  const {at, faults = [], kill, diskKib} = event
   const now = Date.parse(at)
   truth.beginRun(now)
   const heard: {at: number; answer: Answer}[] = []
   source.onAnswer = (answer) => void heard.push({at: performance.timeOrigin + performance.now(), answer})
   source.begin(faults, {now: () => now, afterPage: () => undefined})
-  listener.tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}   # a process of its own`)
-  const {reached, isKilled, ...ended} = await runThere(args, {env, at}, {kill, diskKib})
+  tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}   # a process of its own`)
+  const {reached, ...ended} = await runThere(args, {env, at}, {kill, diskKib})
   const happened: (Reached | (typeof heard)[number])[] = [...reached, ...heard].sort((a, b) => a.at - b.at)
   for (const one of happened) {
-    if ('answer' in one) hear(run, one.answer)
-    else reach(run, one.step, now)
+    if ('answer' in one) run.hear(one.answer)
+    else run.reach(one.step, now)
   }
-  return {ended, isKilled}
+  return ended
+}
+
+const RETRIES = 2
+const SHRINK_PCT = 5
+const CHANGE_PCT = 20
+/** A clock that goes back by less is being corrected. */
+const SMALL_STEP_MS = 1000
+
+/** What was known of clocks when a run began. */
+interface Before {
+  startedAt: number
+  endedAt: number
+}
+
+/** The error codes with which a run may end that was not killed; empty text is success. */
+function listExpected(event: Sync, before: Before, run: Run): string[] {
+  const {ahead} = event
+  const now = Date.parse(event.at) + (ahead?.page === 1 ? ahead.hours * 3_600_000 : 0)
+  if (now + SMALL_STEP_MS <= before.startedAt) return ['CLOCK_BACKWARDS']
+  if (now + SMALL_STEP_MS <= before.endedAt) return ['CLOCK_STEPPED']
+  const ends = listEnds(event, run)
+  // A list may fail before the clock has gone back.
+  if (run.isStepped) return ['CLOCK_STEPPED', ...(run.plan ? [] : ends.filter((code) => code !== ''))]
+  return event.diskKib === undefined ? ends : [...new Set([...ends, '', 'DISK_FULL', 'DISK_FAULT'])]
+}
+
+/** How a run ends with a sound clock and disk. */
+function listEnds(event: Sync, {plan, isApplied}: Run): string[] {
+  const {faults = []} = event
+  if (!plan) {
+    const isBroken = faults.some(({is}) => is === 'bytes')
+    const failures = faults.filter((fault) => 'times' in fault && fault.is !== '429')
+    const timesOf = (page: number) =>
+      failures.reduce((sum, one) => sum + ('times' in one && one.page === page ? one.times : 0), 0)
+    const isFailing = failures.some((fault) => 'times' in fault && timesOf(fault.page) > RETRIES)
+    const loops = faults.some(({is}) => is === 'stuck' || is === 'endless')
+    const codes = [
+      ...(isFailing ? ['SOURCE_FAILING', 'SOURCE_UNREACHABLE'] : []),
+      ...(loops ? ['SOURCE_CURSOR_LOOP'] : []),
+      ...(isBroken ? ['SOURCE_NOT_UTF8'] : []),
+    ]
+    return codes.length > 0 && !isApplied ? codes : ['', ...codes]
+  }
+  const refusals = listRefusals(plan, event.accept)
+  return refusals.length > 0 ? refusals : ['']
+}
+
+/** The codes with which a walk must be refused; none if it must be applied. */
+function listRefusals(plan: Plan | undefined, accept: readonly string[] = []): string[] {
+  if (!plan) return []
+  if (plan.quarantined > 3 && plan.quarantined * 20 > plan.records) return ['SOURCE_QUARANTINE']
+  return Object.entries(judge(plan))
+    .filter(([guard, isRefused]) => isRefused && !accept.includes(guard))
+    .map(([guard]) => `GUARD_${guard.toUpperCase()}`)
+}
+
+/** Which guards must refuse a walk. */
+function judge(plan: Plan): Record<'shrink' | 'growth' | 'change', boolean> {
+  const exceeds = (count: number, ignored: number, pct: number, whole = plan.known) =>
+    count > ignored && count * 100 > whole * pct
+  const {status = 0, ...fields} = plan.fields
+  return {
+    shrink: exceeds(plan.newlyAbsent, 3, SHRINK_PCT) || (plan.listed === 0 && plan.absent > 3),
+    growth:
+      plan.known > 0 &&
+      (exceeds(plan.present - plan.known, 10, 100) ||
+        (plan.known > 10 && plan.amountAfter > 2n * plan.amountBefore)),
+    change:
+      [plan.amounts, plan.left, ...Object.values(fields)].some((count) => exceeds(count, 3, CHANGE_PCT)) ||
+      exceeds(status, 10, CHANGE_PCT) ||
+      exceeds(plan.entered, 10, 50, plan.pipeline),
+  }
 }

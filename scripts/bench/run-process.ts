@@ -3,18 +3,29 @@ import {once} from 'node:events'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
-import type {Cost} from '../cost.ts'
+import type {Cost} from './cost.ts'
+import {COMPILE_CACHE} from './set-up.ts'
 
-const MEASURE = join(import.meta.dirname, 'measure.py')
+const MEASURE = join(import.meta.dirname, 'peers/measure.py')
 /** Of what a failed process said, so much is kept. */
 const REASON_LENGTH = 300
 
-const measured = z.object({
-  exit_code: z.number(),
-  wall_ms: z.number(),
-  cpu_ms: z.number(),
-  peak_rss_mb: z.number(),
-})
+/** What a process prints of its {@link Cost}. */
+export const costRow = z.object({wall_ms: z.number(), cpu_ms: z.number(), peak_rss_mb: z.number()})
+const measured = costRow.extend({exit_code: z.number()})
+
+/** As `bin/loantape.js` starts it. */
+export const NODE = [process.execPath, '--max-semi-space-size=8']
+
+/** Runs a script of this folder to its end, with no other settings than `env`, and reads the line it prints. */
+export async function runScript(
+  name: string,
+  args: string[],
+  env: Record<string, string> = {},
+): Promise<unknown> {
+  const around = {env: {PATH: process.env.PATH ?? '', NODE_COMPILE_CACHE: COMPILE_CACHE, ...env}}
+  return JSON.parse(await runProcess([...NODE, join(import.meta.dirname, name), ...args], around))
+}
 
 /** Where and with which settings a process runs; with this process' own where none are given. */
 export interface Surroundings {
