@@ -8,7 +8,6 @@ import {closePeriod, remapPeriods, reopenPeriod} from '../../src/books/close-per
 import {trueUp} from '../../src/books/true-up.ts'
 import {addDays} from '../../src/core/clock.ts'
 import {LoantapeError} from '../../src/core/errors.ts'
-import {parseCents} from '../../src/core/money.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {balancesOf} from '../accounting/journal-lines.ts'
@@ -92,8 +91,6 @@ async function recover(books: Books, truesUp: boolean, day: string): Promise<voi
   await books.walk(addDays(day, 1), {a: {status: 'funded'}, c: {status: 'funded'}})
   if (truesUp) await trueUp(books.config, {isIssued: true, why: null}, books.at(addDays(day, 1)))
 }
-
-const centsOf = (amount: string | null) => BigInt(parseCents(amount ?? '0'))
 
 const withoutOpening = (lines: readonly JournalLine[]) => lines.filter(({event}) => event !== 'opening')
 

@@ -1,7 +1,7 @@
 import {globSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
-import type {JournalLine} from '../../src/accounting/profiles.ts'
 import {parse} from 'csv-parse/sync'
+import type {JournalLine} from '../../src/accounting/profiles.ts'
 
 /** A line of a batch as an accounting system imports it; the reader shares no code with the writer. */
 export interface ImportedLine {
