@@ -1,6 +1,5 @@
 import {z} from 'zod'
 import {addAmounts} from '../core/money.ts'
-import type {TiedTerm} from '../core/types.ts'
 import profiles from './profiles.json' with {type: 'json'}
 
 /** One line of the canonical journal: `accounting.journal_line`, without lines that have no account. */
@@ -33,13 +32,16 @@ export const issuedLineSchema = journalLineSchema.extend({
   issue_no: z.number(),
 })
 
-/** {@link TiedTerm}, as a release and closed periods keep it. */
-export const tiedTermSchema: z.ZodType<TiedTerm> = z.object({
+/** A term of a month's roll-forward in the books: `amount` = `booked` + `unbooked`. Amounts are decimal text, USD. */
+export type TiedTerm = z.output<typeof tiedTermSchema>
+export const tiedTermSchema = z.object({
   term: z.string(),
   amount: z.string(),
   booked: z.string(),
   unbooked: z.string(),
+  /** Why a part is not booked: an opening balance that was not requested, or an ending that another system books. */
   because: z.enum(['opening balance', 'booked elsewhere']).nullable(),
+  /** The rest, always 0. */
   difference: z.string(),
 })
 

@@ -1,11 +1,10 @@
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
-import type {TiedTerm} from '../core/types.ts'
 import type {Release} from '../store/release.ts'
 import {openRelease} from '../store/release.ts'
 import {quotePrograms} from './mapping.ts'
 import {registeredLoanSchema} from './periods.ts'
-import {type JournalLine, journalLineSchema, tiedTermSchema} from './profiles.ts'
+import {type JournalLine, journalLineSchema, type TiedTerm, tiedTermSchema} from './profiles.ts'
 
 const lineRow = journalLineSchema.extend({
   line_no: z.coerce.number(),

@@ -15,13 +15,14 @@ import {
   readPeriodSpan,
   requirePeriodName,
 } from '../accounting/periods.ts'
+import type {TiedTerm} from '../accounting/profiles.ts'
 import {readJournal, readRegister, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {nameOfUser} from '../core/process.ts'
-import type {TiedTerm, World} from '../core/types.ts'
+import type {World} from '../core/types.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {countRows} from '../store/sql.ts'

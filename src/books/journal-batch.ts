@@ -4,10 +4,15 @@ import type {BatchAct} from '../accounting/acts.ts'
 import {type IssuedBatch, listBatches, listIssuedLines} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames} from '../accounting/mapping.ts'
 import {createDating, listClosedPeriods} from '../accounting/periods.ts'
-import {bookOpenings, type IssuedLine, type JournalLine, type JournalProfile} from '../accounting/profiles.ts'
+import {
+  bookOpenings,
+  type IssuedLine,
+  type JournalLine,
+  type JournalProfile,
+  type TiedTerm,
+} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {addAmounts, centsOf, formatCents} from '../core/money.ts'
-import type {TiedTerm} from '../core/types.ts'
 import {formatManifest} from '../export/batch.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'

@@ -2,7 +2,7 @@ import {realpathSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
-import {type Failure, messageOf} from '../core/errors.ts'
+import {type Fault, messageOf} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {findFileFault} from '../store/files.ts'
@@ -14,37 +14,32 @@ import {countRows, digestRows} from '../store/sql.ts'
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
 
 /** The files of a release that are missing or have a wrong sha256. */
-export async function verifyReleaseFiles(release: Release): Promise<Failure[]> {
-  const faults: Failure[] = []
+export async function verifyReleaseFiles(release: Release): Promise<Fault[]> {
+  const faults: Fault[] = []
   for (const table of release.manifest.tables) faults.push(...(await verifyFile(release, table)))
   return faults
 }
 
-async function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable): Promise<Failure[]> {
+async function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable): Promise<Fault[]> {
   const fault = await findFileFault(join(dir, file), sha256)
-  if (fault === undefined) return []
   const problem = `File '${file}' of release ${manifest.release_id} ${fault}.`
-  return [{code: 'RELEASE_FILE', problem, next: RELEASE_NEXT}]
+  return fault ? [{problem, next: RELEASE_NEXT}] : []
 }
 
 /**
  * Verifies the files of a release, that its tables hold their rows, and that its manifest has its name, its date, and the last walk
  * of `mart.run`.
  */
-export async function verifyRelease(release: Release): Promise<Failure[]> {
+export async function verifyRelease(release: Release): Promise<Fault[]> {
   const {dir, manifest} = release
   const [name, told] = [basename(realpathSync(dir)), `${manifest.release_id} as of ${manifest.as_of}`]
-  const faults: Failure[] = []
+  const faults: Fault[] = []
   if (name === 'current') {
     const problem = `'current' is a folder: expected a link to one of releases/, as a copy keeps it with 'cp -a'.`
-    faults.push({
-      code: 'RELEASE_MANIFEST',
-      problem,
-      next: 'Remove it and run `loantape build`, which makes it again.',
-    })
+    faults.push({problem, next: 'Remove it and run `loantape build`, which makes it again.'})
   } else if (manifest.release_id !== name || name.slice(0, 10) !== manifest.as_of) {
     const problem = `The manifest of release ${name} names ${told}.`
-    faults.push({code: 'RELEASE_MANIFEST', problem, next: RELEASE_NEXT})
+    faults.push({problem, next: RELEASE_NEXT})
   }
   await using db = await openRelease(release)
   for (const table of manifest.tables) {
@@ -53,7 +48,7 @@ export async function verifyRelease(release: Release): Promise<Failure[]> {
       (error: unknown) => `cannot be read (${messageOf(error).split('\n')[0]})`,
     )
     const problem = `Table '${table.name}' of release ${manifest.release_id} ${found}.`
-    faults.push(...ofFile, ...(found ? [{code: 'RELEASE_ROWS', problem, next: RELEASE_NEXT}] : []))
+    faults.push(...ofFile, ...(found ? [{problem, next: RELEASE_NEXT}] : []))
   }
   return faults
 }

@@ -1,5 +1,5 @@
+import type {TiedTerm} from '../accounting/profiles.ts'
 import {groupThousands} from '../core/money.ts'
-import type {TiedTerm} from '../core/types.ts'
 
 /** Escapes control and bidirectional characters except line ends: a text of the source must not control the terminal. */
 export function showControls(text: string): string {

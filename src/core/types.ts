@@ -260,15 +260,3 @@ export interface BuildPlan {
   /** Columns and types of each model's table, in order. */
   columns: ReadonlyMap<string, readonly {name: string; type: string}[]>
 }
-
-/** A term of a month's roll-forward in the books: `amount` = `booked` + `unbooked`. Amounts are decimal text, USD. */
-export interface TiedTerm {
-  term: string
-  amount: string
-  booked: string
-  unbooked: string
-  /** Why a part is not booked: an opening balance that was not requested, or an ending that another system books. */
-  because: 'opening balance' | 'booked elsewhere' | null
-  /** The rest, always 0. */
-  difference: string
-}

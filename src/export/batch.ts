@@ -1,11 +1,10 @@
 import {existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
-import {findJournalProfile} from '../accounting/profiles.ts'
-import {codeOf, type Failure} from '../core/errors.ts'
+import {findJournalProfile, type TiedTerm} from '../accounting/profiles.ts'
+import {codeOf, type Fault} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
-import type {TiedTerm} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import {digestFileNow, findFileFault, isFile, moveIntoPlace} from '../store/files.ts'
@@ -246,29 +245,21 @@ function listFolders(dir: string): string[] {
 }
 
 /** Compares the files of every batch with its manifest. */
-export async function verifyBatches(
-  folder: DataFolder,
-): Promise<{batches: number; files: number; faults: Failure[]}> {
-  const faults: Failure[] = []
-  const batches = listBatchFolders(folder)
+export async function verifyBatches(folder: DataFolder): Promise<{files: number; faults: Fault[]}> {
+  const faults: Fault[] = []
   let count = 0
-  for (const {profile, id, dir} of batches) {
+  for (const {profile, id, dir} of listBatchFolders(folder)) {
     const next = describeRepair(profile, id)
     const batch = `${profile}/${id}`
     const manifest = readBatchManifest(dir)
-    if (!manifest) {
-      const problem = `Batch '${batch}' has no readable manifest.`
-      faults.push({code: 'BATCH_MANIFEST', problem, next})
-      continue
-    }
-    count += manifest.files.length
-    for (const file of manifest.files) {
-      const fault = await findFileFault(join(dir, file.name), file.sha256)
-      if (fault === undefined) continue
-      faults.push({code: 'BATCH_FILE', problem: `File '${file.name}' of batch '${batch}' ${fault}.`, next})
+    if (!manifest) faults.push({problem: `Batch '${batch}' has no readable manifest.`, next})
+    for (const {name, sha256} of manifest?.files ?? []) {
+      count += 1
+      const fault = await findFileFault(join(dir, name), sha256)
+      if (fault) faults.push({problem: `File '${name}' of batch '${batch}' ${fault}.`, next})
     }
   }
-  return {batches: batches.length, files: count, faults}
+  return {files: count, faults}
 }
 
 /** How to get back a batch whose files are missing or damaged. */

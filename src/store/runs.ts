@@ -2,7 +2,7 @@ import {hostname} from 'node:os'
 import {z} from 'zod'
 import {explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
-import {hasOtherStart, isProcessAlive, readProcessStart} from '../core/process.ts'
+import {isProcessAlive, readProcessStart} from '../core/process.ts'
 import {countOf, type World} from '../core/types.ts'
 import {inStateTransaction, openStateDb, type StateDb} from './state-db.ts'
 
@@ -28,7 +28,7 @@ export function markHolder(now: number, pid: number = process.pid): Holder {
 /** Whether the holder still runs. */
 export function isHolderAlive(holder: Holder, now: number): boolean {
   if (holder.host !== hostname()) return now - holder.heartbeat_at < STALE_AFTER_MS
-  return isProcessAlive(holder.pid) && !hasOtherStart(holder.pid, holder.process_started)
+  return isProcessAlive(holder.pid, holder.process_started)
 }
 
 const HEARTBEAT_MS = 5_000

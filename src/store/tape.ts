@@ -5,20 +5,20 @@ import {
   closeSync,
   fdatasyncSync,
   fstatSync,
+  fsyncSync,
   mkdirSync,
   openSync,
   readSync,
+  truncateSync,
   writeFileSync,
   writeSync,
 } from 'node:fs'
-import {type FileHandle, open} from 'node:fs/promises'
 import {basename, dirname, join} from 'node:path'
-import {promisify} from 'node:util'
-import {constants, zstdCompress, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
+import {constants, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
-import {digestFile, digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
+import {digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
 import type {TapeKey} from './tape-key.ts'
 
 /** What a line of a tape says: how a unit began, what was received or done, how it ended. */
@@ -154,25 +154,12 @@ const LONGEST_GROUP = 2 ** 31 - 1
 const HEADER = /^loantape tape 1 ([0-9a-f]{16}) (([0-9a-f]{16}) [0-9a-f]{16})\n$/
 const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1 + 16 + 1
 
-/** The ids of a data folder and of a new tape in it. */
-const createTapeId = (folderId: string) => `${folderId} ${randomBytes(8).toString('hex')}`
-
-const formatHeader = ({fingerprint}: TapeKey, tapeId: string) => `loantape tape 1 ${fingerprint} ${tapeId}\n`
-
-const compress = promisify(zstdCompress)
 const CHECKED = {params: {[constants.ZSTD_c_checksumFlag]: 1}}
 
-/** The place of a group: the ids of its data folder and tape, and its number there, from 0. */
-interface GroupPlace {
-  tapeId: string
-  number: number
-}
-
-const formatPlace = ({tapeId, number}: GroupPlace) => Buffer.from(`${tapeId} ${number}`)
-
-function seal(packed: Buffer, place: GroupPlace, key: TapeKey): Buffer {
+/** Encrypts a group; `place` is the ids of its data folder and tape, and its number there, from 0. */
+function seal(packed: Buffer, place: string, key: TapeKey): Buffer {
   const nonce = randomBytes(NONCE_BYTES)
-  const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(formatPlace(place))
+  const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(Buffer.from(place))
   const sealed = [cipher.update(packed), cipher.final(), cipher.getAuthTag()]
   const length = Buffer.alloc(LENGTH_BYTES)
   length.writeUInt32BE(sealed.reduce((total, part) => total + part.length, NONCE_BYTES))
@@ -180,10 +167,10 @@ function seal(packed: Buffer, place: GroupPlace, key: TapeKey): Buffer {
 }
 
 /** The lines of a group; null if a byte was changed, or it belongs to another place or key. */
-function unseal(sealed: Buffer, place: GroupPlace, key: TapeKey): string[] | null {
+function unseal(sealed: Buffer, place: string, key: TapeKey): string[] | null {
   const end = sealed.length - TAG_BYTES
   const decipher = createDecipheriv(CIPHER, key.bytes, sealed.subarray(0, NONCE_BYTES))
-    .setAAD(formatPlace(place))
+    .setAAD(Buffer.from(place))
     .setAuthTag(sealed.subarray(end))
   try {
     const packed = Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, end)), decipher.final()])
@@ -195,28 +182,25 @@ function unseal(sealed: Buffer, place: GroupPlace, key: TapeKey): string[] | nul
 }
 
 /** A tape that is being written; disposing it closes the file and drops what was not stored. */
-export interface TapeWriter extends AsyncDisposable {
+export interface TapeWriter extends Disposable {
   /** The chain of the last added line. */
   readonly chain: string
   /** Adds a line; it is on the tape once it has been stored. */
   add(frame: Frame, body?: Buffer): void
-  /** Writes the added lines to the disk as one group; more may be added meanwhile. After a failure it always fails. */
-  store(): Promise<void>
-  /** The same, synchronously; requires that nothing else is being stored. */
-  storeNow(): void
+  /** Writes the added lines to the disk as one group. After a failure it always fails. */
+  store(): void
   /** Stores the rest and makes the file read-only. */
-  finish(): Promise<{sha256: string; bytes: number}>
+  finish(): {sha256: string; bytes: number}
 }
 
 /** Begins a tape of a data folder. */
-export async function createTape(path: string, key: TapeKey, folderId: string): Promise<TapeWriter> {
+export function createTape(path: string, key: TapeKey, folderId: string): TapeWriter {
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
-  const file = await open(path, 'w', 0o600)
-  const tapeId = createTapeId(folderId)
-  await file.write(formatHeader(key, tapeId), 0)
-  await file.datasync()
+  const tapeId = `${folderId} ${randomBytes(8).toString('hex')}`
+  writeFileSync(path, `loantape tape 1 ${key.fingerprint} ${tapeId}\n`, {mode: 0o600})
+  syncToDisk(path)
   syncToDisk(dirname(path))
-  return createWriter(path, key, {file, tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
+  return writeTape(path, key, {tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
 }
 
 /** Writes a tape of one group atomically, first under another name in the folder of all tapes. */
@@ -226,58 +210,32 @@ export function writeWholeTape(
   key: TapeKey,
   folderId: string,
 ): {chain: string; bytes: number; sha256: string} {
-  const tapeId = createTapeId(folderId)
-  let chain = CHAIN_START
-  const texts = lines.map(({frame, body}) => {
-    const line = formatLine(frame, body, chain)
-    ;({chain} = line)
-    return `${line.text}\n`
-  })
-  const group = seal(zstdCompressSync(texts.join(''), CHECKED), {tapeId, number: 0}, key)
-  const content = Buffer.concat([Buffer.from(formatHeader(key, tapeId)), group])
-  mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   removeAbandoned(tapes, WRITING)
   const temporary = join(tapes, `${WRITING}${basename(path)}${WRITER_MARK}`)
-  writeFileSync(temporary, content, {mode: 0o400})
+  using tape = createTape(temporary, key, folderId)
+  for (const {frame, body} of lines) tape.add(frame, body)
+  const written = tape.finish()
+  mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   moveIntoPlace(temporary, path)
-  return {chain, bytes: content.length, sha256: digestFileNow(path)}
+  return {...written, chain: tape.chain}
 }
 
 /** Continues a tape after its last whole group; cuts off a torn rest. */
-export async function resumeTape(path: string, key: TapeKey, end: TapeEnd): Promise<TapeWriter> {
-  const file = await open(path, 'r+')
-  await file.truncate(end.bytes)
-  await file.datasync()
-  return createWriter(path, key, {file, ...end})
+export function resumeTape(path: string, key: TapeKey, end: TapeEnd): TapeWriter {
+  truncateSync(path, end.bytes)
+  syncToDisk(path)
+  return writeTape(path, key, end)
 }
 
-interface Place extends Pick<TapeEnd, 'tapeId' | 'groups' | 'bytes' | 'chain'> {
-  file: FileHandle
-}
-
-function createWriter(path: string, key: TapeKey, {file, tapeId, ...start}: Place): TapeWriter {
+function writeTape(
+  path: string,
+  key: TapeKey,
+  {tapeId, ...start}: Pick<TapeEnd, 'tapeId' | 'groups' | 'bytes' | 'chain'>,
+): TapeWriter {
+  const file = openSync(path, 'r+')
   let {groups, bytes, chain} = start
   const added: string[] = []
-  let failure: unknown
-
-  function takeAdded(): string {
-    // A failed write may be torn: the tape must be read again to find its end.
-    if (failure !== undefined) throw failure
-    return added.splice(0).join('')
-  }
-
-  const sealNext = (packed: Buffer) => seal(packed, {tapeId, number: groups}, key)
-
-  function noteStored(sealed: Buffer): void {
-    groups += 1
-    bytes += sealed.length
-  }
-
-  function fail(error: unknown): never {
-    failure = error
-    throw error
-  }
-
+  let failure: {cause: unknown} | undefined
   const writer: TapeWriter = {
     get chain() {
       return chain
@@ -287,36 +245,29 @@ function createWriter(path: string, key: TapeKey, {file, tapeId, ...start}: Plac
       ;({chain} = line)
       added.push(`${line.text}\n`)
     },
-    async store() {
-      const text = takeAdded()
-      if (text === '') return
+    store() {
+      // A failed write may be torn: the tape must be read again to find its end.
+      if (failure) throw failure.cause
+      if (added.length === 0) return
       try {
-        const sealed = sealNext(await compress(text, CHECKED))
-        await file.write(sealed, 0, sealed.length, bytes)
-        await file.datasync()
-        noteStored(sealed)
-      } catch (error) {
-        fail(error)
+        const packed = zstdCompressSync(added.splice(0).join(''), CHECKED)
+        const sealed = seal(packed, `${tapeId} ${groups}`, key)
+        writeSync(file, sealed, 0, sealed.length, bytes)
+        fdatasyncSync(file)
+        groups += 1
+        bytes += sealed.length
+      } catch (cause) {
+        failure = {cause}
+        throw cause
       }
     },
-    storeNow() {
-      const text = takeAdded()
-      try {
-        const sealed = sealNext(zstdCompressSync(text, CHECKED))
-        writeSync(file.fd, sealed, 0, sealed.length, bytes)
-        fdatasyncSync(file.fd)
-        noteStored(sealed)
-      } catch (error) {
-        fail(error)
-      }
-    },
-    async finish() {
-      await writer.store()
-      await file.sync()
+    finish() {
+      writer.store()
+      fsyncSync(file)
       chmodSync(path, 0o400)
-      return {sha256: await digestFile(path), bytes}
+      return {sha256: digestFileNow(path), bytes}
     },
-    [Symbol.asyncDispose]: () => file.close(),
+    [Symbol.dispose]: () => closeSync(file),
   }
   return writer
 }
@@ -409,7 +360,7 @@ function* readWanted(
     )
   Object.assign(end, {tapeId, bytes: HEADER_BYTES})
   for (const {number: group, from, to} of listGroups(file)) {
-    const texts = unseal(read(from, to - from), {tapeId, number: group}, key)
+    const texts = unseal(read(from, to - from), `${tapeId} ${group}`, key)
     if (texts === null) return stop('its bytes are not those that were written')
     const lines: NumberedLine[] = []
     let {chain, lines: number} = end
@@ -447,7 +398,7 @@ export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined
   if (!group) return {last: undefined, bytes: HEADER_BYTES}
   const {number, from, to} = group
   const isOpen = header.fingerprint === key.fingerprint
-  const texts = isOpen ? unseal(read(from, to - from), {tapeId: header.tapeId, number}, key) : null
+  const texts = isOpen ? unseal(read(from, to - from), `${header.tapeId} ${number}`, key) : null
   const text = texts?.at(-1)
   return {last: text === undefined ? undefined : readLineAlone(text), bytes: to}
 }

@@ -1,20 +1,10 @@
-import {createHmac, hash, randomBytes} from 'node:crypto'
-import {
-  constants,
-  existsSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
+import {createHmac, hash} from 'node:crypto'
+import {constants, existsSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {copyFile} from 'node:fs/promises'
 import {basename, join} from 'node:path'
 import {setTimeout as delay} from 'node:timers/promises'
 import {z} from 'zod'
 import {explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {temporaryBeside} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {
@@ -26,7 +16,8 @@ import {
   quoteLiteral,
   threadsFor,
 } from './database.ts'
-import {moveIntoPlace, takeFileLock} from './files.ts'
+import {listFilesBelow, takeFileLock, writeNewKey} from './files.ts'
+import {isOfActs} from './recorded.ts'
 import {listFiles} from './sql.ts'
 
 interface WarehouseConfig {
@@ -139,12 +130,10 @@ export async function prepareLoad(
  * @throws UnexpectedError `WAREHOUSE_MISSING`
  */
 function requirePresent({warehouse, tapes}: DataFolder): void {
-  if (existsSync(warehouse) || !existsSync(tapes)) return
+  if (existsSync(warehouse)) return
   // Acts are not history.
-  const names = readdirSync(tapes, {recursive: true, encoding: 'utf8'}).filter((name) =>
-    name.endsWith('.zst'),
-  )
-  if (names.every((name) => basename(name).startsWith('act_'))) return
+  const names = listFilesBelow(tapes).map((path) => basename(path))
+  if (!names.some((name) => name.endsWith('.zst') && !isOfActs(name))) return
   throw newError(
     'WAREHOUSE_MISSING',
     `File '${warehouse}' is missing, although '${tapes}' exists: expected both, or neither in a new data folder.`,
@@ -351,7 +340,8 @@ export async function writeSettings(
  */
 export async function requireHashKey(db: Database, folder: DataFolder): Promise<string> {
   const {hash_key: pinned} = await readSettings(db)
-  const key = readOwnKey(folder) ?? (pinned === undefined ? createOwnKey(folder) : '')
+  const own = existsSync(folder.hashKey) ? readFileSync(folder.hashKey, 'utf8').trim() : undefined
+  const key = own ?? (pinned === undefined ? writeNewKey(folder.hashKey).toString('hex') : '')
   const fingerprint = createHmac('sha256', key).update('loantape').digest('hex').slice(0, 16)
   if (pinned === undefined) await writeSettings(db, {hash_key: fingerprint})
   if (pinned === undefined || pinned === fingerprint) return key
@@ -359,19 +349,6 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
     'HASH_KEY_CHANGED',
     `Key of hashed e-mail addresses in '${folder.hashKey}': it is not the key that those of this data folder were hashed with.`,
   )
-}
-
-function readOwnKey(folder: DataFolder): string | undefined {
-  if (!existsSync(folder.hashKey)) return undefined
-  return readFileSync(folder.hashKey, 'utf8').trim()
-}
-
-function createOwnKey(folder: DataFolder): string {
-  const key = randomBytes(32).toString('hex')
-  const temporary = temporaryBeside(folder.hashKey)
-  writeFileSync(temporary, `${key}\n`, {mode: 0o600})
-  moveIntoPlace(temporary, folder.hashKey)
-  return key
 }
 
 /**

@@ -149,10 +149,10 @@ export async function resumeWalks(
     }
     if (problem !== null) log.warn({unit, reason: problem}, 'what a run had read cannot be continued')
     const why = problem ?? 'its run died'
-    const tapeHead = await tapes.conclude(unit, {outcome: 'abandoned', why})
+    const tapeHead = tapes.conclude(unit, {outcome: 'abandoned', why})
     if (walk) await storeWalk(db, walk.stream, walk.walk, {state: 'abandoned', how: why, tapeHead})
     else if (isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head: tapeHead})
-    await tapes.finish(unit)
+    tapes.finish(unit)
   }
   return known
 }
@@ -197,7 +197,7 @@ export async function settleAgain(
   const takenBack = without.get(unit.tape.unit)
   if (intake?.kind === 'walk' && is_certified) await certifyWalk(db, intake.stream, intake.walk)
   if (intake && outcome === 'settled' && now !== undefined && takenBack === undefined) {
-    await settleUnit(db, intake, {now, details, conclude: async () => unit.chain})
+    await settleUnit(db, intake, {now, details, conclude: () => unit.chain})
   } else if (intake?.kind === 'walk') {
     const state = outcome === 'refused' ? outcome : 'abandoned'
     const how = takenBack === undefined ? String(why) : `taken back: ${takenBack}`

@@ -1,4 +1,4 @@
-import {chmodSync, existsSync, readdirSync, rmSync, statSync, truncateSync} from 'node:fs'
+import {chmodSync, existsSync, rmSync, statSync, truncateSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant} from '../core/clock.ts'
@@ -7,7 +7,7 @@ import {VERSION} from '../core/process.ts'
 import {NONE, tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {digestFileNow, syncToDisk} from '../store/files.ts'
+import {digestFileNow, listFilesBelow, syncToDisk} from '../store/files.ts'
 import {
   changeTape,
   findHead,
@@ -48,14 +48,14 @@ interface TapeOutcome {
  *
  * @returns the chain of that line
  */
-type Conclude = (recordedAt: bigint) => Promise<string>
+type Conclude = (recordedAt: bigint) => string
 
 /** Writes what a run receives: each walk to a tape of its own, everything else to the tape of its day. */
-export interface Tapes extends AsyncDisposable {
+export interface Tapes extends Disposable {
   /** The key they are sealed with. */
   readonly key: TapeKey
   /** Begins the tape of a walk, or writes that another run continues it; returns that line. */
-  begin(unit: string, date: string, said: Record<string, unknown>): Promise<Frame>
+  begin(unit: string, date: string, said: Record<string, unknown>): Frame
   /**
    * Begins, on the tape of its day, a unit that belongs to no walk: a look, a replay, rates.
    *
@@ -64,7 +64,7 @@ export interface Tapes extends AsyncDisposable {
   settleOfDay<T>(
     date: string,
     said: Record<string, unknown>,
-    settle: (unit: {name: string; begin: Frame; conclude: Conclude}) => Promise<T>,
+    settle: (unit: {name: string; begin: Frame; conclude: Conclude}) => Promise<T> | T,
   ): Promise<T>
   /** Ends the tapes that dead runs had concluded; returns the units that these runs left unfinished, oldest first. */
   listLeft(): string[]
@@ -78,10 +78,10 @@ export interface Tapes extends AsyncDisposable {
   reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<boolean>
   /** Adds a line, which is on the disk after `store`; returns it without its body. */
   take(unit: string, frame: Frame, received?: Received | {body: Buffer}): Frame
-  store(unit: string): Promise<void>
+  store(unit: string): void
   /** Writes the outcome of a unit before it takes effect; returns the chain of that line. */
-  conclude(unit: string, outcome: TapeOutcome): Promise<string>
-  finish(unit: string): Promise<void>
+  conclude(unit: string, outcome: TapeOutcome): string
+  finish(unit: string): void
 }
 
 /** The path of a tape below the data folder. */
@@ -124,14 +124,14 @@ export function openTapes(
     ...said,
   })
 
-  async function create(unit: string, date: string, said: Record<string, unknown>): Promise<Frame> {
+  function create(unit: string, date: string, said: Record<string, unknown>): Frame {
     const row = {unit, path: pathOfTape(unit, date)}
     noteTape(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
-    const writer = await createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
+    const writer = createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
     open.set(unit, {writer, kind: String(said.kind), outcome: ''})
     const begin = describeBegin(unit, said)
     writer.add(begin)
-    await writer.store()
+    writer.store()
     changeTape(stateDb, unit, {bytes: 0})
     return begin
   }
@@ -144,28 +144,28 @@ export function openTapes(
     for (let number = 1; ; number += 1) {
       const unit = number === 1 ? date : `${date}.${number}`
       const row = findTape(stateDb, unit)
-      if (!row) return {name: unit, begin: await create(unit, date, said)}
+      if (!row) return {name: unit, begin: create(unit, date, said)}
       const {end} = await readThrough(folder, row, key)
       // A damaged tape stays as it is: somebody may repair it.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
       changeTape(stateDb, unit, {ended_at: null})
-      await goOn(row, end, String(said.kind))
+      goOn(row, end, String(said.kind))
       return {name: unit, begin: tapes.take(unit, describeBegin(unit, said))}
     }
   }
 
-  async function goOn(row: TapeRow, end: TapeEnd, kind: string): Promise<void> {
+  function goOn(row: TapeRow, end: TapeEnd, kind: string): void {
     const path = join(folder.root, row.path)
     chmodSync(path, 0o600)
-    open.set(row.unit, {writer: await resumeTape(path, key, end), kind, outcome: ''})
+    open.set(row.unit, {writer: resumeTape(path, key, end), kind, outcome: ''})
   }
 
   const tapes: Tapes = {
     key,
-    async begin(unit, date, said) {
+    begin(unit, date, said) {
       if (!open.has(unit)) return create(unit, date, said)
       const begin = tapes.take(unit, describeBegin(unit, said))
-      await tapes.store(unit)
+      tapes.store(unit)
       return begin
     },
     async settleOfDay(date, said, settle) {
@@ -174,10 +174,10 @@ export function openTapes(
       try {
         return await settle({name, begin, conclude})
       } catch (error) {
-        if (isOfKind(error, 'guard')) await tapes.conclude(name, {outcome: 'refused', why: error.code})
+        if (isOfKind(error, 'guard')) tapes.conclude(name, {outcome: 'refused', why: error.code})
         throw error
       } finally {
-        await tapes.finish(name)
+        tapes.finish(name)
       }
     },
     listLeft() {
@@ -200,7 +200,7 @@ export function openTapes(
       if (!row) return false
       const {end, kind} = await readThrough(folder, row, key, take)
       if (end) {
-        await goOn(row, end, kind)
+        goOn(row, end, kind)
         return true
       }
       if (row.bytes === null) {
@@ -218,33 +218,33 @@ export function openTapes(
       return line
     },
     store: (unit) => tapeOf(unit).writer.store(),
-    async conclude(unit, {recordedAt, ...outcome}) {
+    conclude(unit, {recordedAt, ...outcome}) {
       const tape = tapeOf(unit)
       const {writer, kind} = tape
-      await writer.store()
+      writer.store()
       return inStateTransaction(stateDb, () => {
         adoptEnded(folder, stateDb, key, unit)
         const {no, chain: previous} = findHead(stateDb)
         const when = recordedAt === undefined ? {} : {recorded_at: formatInstant(recordedAt)}
         writer.add({frame: 'outcome', kind, ...outcome, ...when, no: no + 1, previous})
-        writer.storeNow()
+        writer.store()
         tape.outcome = outcome.outcome
         const recorded = {no: no + 1, tape: unit, kind, chain: writer.chain}
         noteUnit(stateDb, recorded, isHistory(kind, outcome.outcome))
         return writer.chain
       })
     },
-    async finish(unit) {
+    finish(unit) {
       const tape = open.get(unit)
       if (!tape) return
       const {writer, outcome} = tape
-      const {sha256, bytes} = await writer.finish()
+      const {sha256, bytes} = writer.finish()
       open.delete(unit)
-      await writer[Symbol.asyncDispose]()
+      writer[Symbol.dispose]()
       changeTape(stateDb, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
     },
-    async [Symbol.asyncDispose]() {
-      for (const {writer} of open.values()) await writer[Symbol.asyncDispose]()
+    [Symbol.dispose]() {
+      for (const {writer} of open.values()) writer[Symbol.dispose]()
     },
   }
   return tapes
@@ -343,11 +343,7 @@ async function readThrough(
 
 /** The size of each tape file, by its path below the data folder. */
 export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
-  if (!existsSync(tapes)) return new Map()
-  const entries = readdirSync(tapes, {recursive: true, withFileTypes: true})
-  const paths = entries
-    .filter((entry) => entry.isFile() && entry.name.endsWith('.jsonl.zst'))
-    .map((entry) => join(entry.parentPath, entry.name))
+  const paths = listFilesBelow(tapes).filter((path) => path.endsWith('.jsonl.zst'))
   return new Map(paths.map((path) => [path.slice(root.length + 1), statSync(path).size]))
 }
 
