@@ -91,21 +91,6 @@ export interface Moment {
 /** One JSON object as the source sent it. */
 export type WireRecord = Record<string, unknown>
 
-/** One response of a list endpoint. */
-export interface Page {
-  /** The cursor of the request; null for the first page. */
-  cursor: string | null
-  /** In the order of the response; not yet checked to be objects. */
-  records: unknown[]
-  /** The cursor of the next page; null on the last one. */
-  nextCursor: string | null
-  /** Where `has_more` and `next_cursor` were: `top level` or the path of the object. */
-  envelope: string
-  /** The whole answer, parsed. */
-  body: unknown
-  received: Received
-}
-
 /** A request and its unchanged answer: a line of a tape. */
 export interface Received {
   path: string
@@ -167,20 +152,6 @@ export interface Quarantined {
 export interface NormalisedPage {
   observations: Observation[]
   quarantined: Quarantined[]
-}
-
-/** The stored proof that one walk was complete. */
-export interface Certificate {
-  walkId: string
-  businessDate: string
-  pages: number
-  records: number
-  distinct: number
-  duplicates: number
-  quarantined: number
-  /** Sum of the stream's amount column over the distinct records, as decimal text. */
-  amountTotal: string
-  resumed: number
 }
 
 /** The counts of a walk without changes. */

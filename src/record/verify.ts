@@ -238,8 +238,16 @@ function readBooks(stateDb: StateDb, table: string, columns: string): string {
  */
 export function* readTape(config: Config, unit: string): Generator<Record<string, unknown>> {
   const folder = dataFolderAt(config.dataDir)
-  const path = findPath(folder, unit)
-  for (const {frame, sha256, body, chain} of readLines(path, requireReadKey(config, folder))) {
+  using stateDb = openStateDb(folder.stateDb)
+  const row = findTape(stateDb, unit)
+  if (row?.removed_at !== null) {
+    const gone = row && `${row.outcome === 'lost' ? 'given up' : 'removed as old'} on ${row.removed_at}`
+    throw newError('UNKNOWN_NAME', `Tape '${unit}': ${gone ?? 'there is none with this name'}.`, {
+      next: 'The tape of a walk has its id (`loantape query "select walk_id from mart.run"`), that of a day its date.',
+    })
+  }
+  const key = requireReadKey(config, folder)
+  for (const {frame, sha256, body, chain} of readLines(join(folder.root, row.path), key)) {
     yield {
       ...frame,
       ...(sha256 && {sha256}),
@@ -247,17 +255,4 @@ export function* readTape(config: Config, unit: string): Generator<Record<string
       ...(body && (isUtf8(body) ? {body: body.toString()} : {body_base64: body.toString('base64')})),
     }
   }
-}
-
-function findPath(folder: DataFolder, unit: string): string {
-  using stateDb = openStateDb(folder.stateDb)
-  const row = findTape(stateDb, unit)
-  if (row && row.removed_at === null) return join(folder.root, row.path)
-  throw newError(
-    'UNKNOWN_NAME',
-    `Tape '${unit}': ${row ? `${row.outcome === 'lost' ? 'given up' : 'removed as old'} on ${row.removed_at}` : 'there is none with this name'}.`,
-    {
-      next: 'The tape of a walk has its id (`loantape query "select walk_id from mart.run"`), that of a day its date.',
-    },
-  )
 }

@@ -5,7 +5,7 @@ import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
-import {type Certificate, type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
+import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {type Database, inTransaction} from '../store/database.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {writeSettings} from '../store/warehouse.ts'
@@ -337,11 +337,14 @@ const totalsRow = z.object({
   amountTotal: z.string(),
 })
 
+/** The stored proof that one walk was complete; `amountTotal` is the sum of the stream's amount column, as decimal text. */
+export type Certificate = Awaited<ReturnType<typeof certifyWalk>>
+
 /**
  * Certifies a walk that was read to its end: what it saw, as counts and the total of the amounts. For records seen twice, the
  * later request counts.
  */
-export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<Certificate> {
+export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk) {
   await findAbsences(db, stream, walk)
   const {listed, distinct, amountTotal} = await db.one(
     totalsRow,
