@@ -2,7 +2,7 @@ import {realpathSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
-import {type Failure, messageOf} from '../core/errors.ts'
+import {type Fault, messageOf} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {findFileFault} from '../store/files.ts'
@@ -14,37 +14,32 @@ import {countRows, digestRows} from '../store/sql.ts'
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
 
 /** The files of a release that are missing or have a wrong sha256. */
-export function verifyReleaseFiles(release: Release): Failure[] {
+export function verifyReleaseFiles(release: Release): Fault[] {
   return release.manifest.tables.flatMap((table) => verifyFile(release, table))
 }
 
-function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable): Failure[] {
+function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable): Fault[] {
   const fault = findFileFault(join(dir, file), sha256)
-  if (fault === undefined) return []
   const problem = `File '${file}' of release ${manifest.release_id} ${fault}.`
-  return [{code: 'RELEASE_FILE', problem, next: RELEASE_NEXT}]
+  return fault ? [{problem, next: RELEASE_NEXT}] : []
 }
 
 /**
  * Verifies the files of a release, that its tables hold their rows, and that its manifest has its name, its date, and the last walk
  * of `mart.run`.
  */
-export async function verifyRelease(release: Release): Promise<Failure[]> {
+export async function verifyRelease(release: Release): Promise<Fault[]> {
   const {dir, manifest} = release
   const name = basename(realpathSync(dir))
-  const faults: Failure[] = []
-  const note = (code: string, problem: string, next = RELEASE_NEXT) => faults.push({code, problem, next})
+  const faults: Fault[] = []
+  const note = (problem: string, next = RELEASE_NEXT) => faults.push({problem, next})
   if (name === 'current')
     note(
-      'RELEASE_MANIFEST',
       `'current' is a folder: expected a link to one of releases/, as a copy keeps it with 'cp -a'.`,
       'Remove it and run `loantape build`, which makes it again.',
     )
   else if (manifest.release_id !== name || name.slice(0, 10) !== manifest.as_of)
-    note(
-      'RELEASE_MANIFEST',
-      `The manifest of release ${name} names ${manifest.release_id} as of ${manifest.as_of}.`,
-    )
+    note(`The manifest of release ${name} names ${manifest.release_id} as of ${manifest.as_of}.`)
   await using db = await openRelease(release)
   for (const table of manifest.tables) {
     const ofFile = verifyFile(release, table)
@@ -52,7 +47,7 @@ export async function verifyRelease(release: Release): Promise<Failure[]> {
       (error: unknown) => `cannot be read (${messageOf(error).split('\n')[0]})`,
     )
     faults.push(...ofFile)
-    if (found) note('RELEASE_ROWS', `Table '${table.name}' of release ${manifest.release_id} ${found}.`)
+    if (found) note(`Table '${table.name}' of release ${manifest.release_id} ${found}.`)
   }
   return faults
 }

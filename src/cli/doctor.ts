@@ -18,7 +18,7 @@ import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
 import {parseChildStreams} from '../contract/streams.ts'
 import {burstOf, type Config, requireSource} from '../core/config.ts'
-import {explainError, type Failure, newError} from '../core/errors.ts'
+import {explainError, type Fault, newError} from '../core/errors.ts'
 import {findValue} from '../core/json.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
@@ -63,7 +63,7 @@ async function examine(config: Config, world: World) {
 }
 
 /** Returns words about what is in order, or the failures; it may also throw one. */
-type Examination = (config: Config, folder: DataFolder, world: World) => Promise<string | readonly Failure[]>
+type Examination = (config: Config, folder: DataFolder, world: World) => Promise<string | readonly Fault[]>
 
 const EXAMINATIONS: Readonly<Record<string, Examination>> = {
   'data folder': async (_config, folder) => {
@@ -93,9 +93,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     if (!hasWarehouse(folder) || isSameMapping(asked, known))
       return asked.map(({name}) => name).join(', ') || 'none mapped'
     const problem = `Fields in '${folder.fields}' differ from those of the warehouse.`
-    return [
-      {code: 'FIELDS_CHANGED', problem, next: '`loantape rebuild --apply` brings them in, with their past.'},
-    ]
+    return [{problem, next: '`loantape rebuild --apply` brings them in, with their past.'}]
   },
   accounts: async (config, folder) => {
     if (!findOwnMapping(config))
@@ -160,7 +158,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     if (!release) {
       if (!lstatSync(folder.current, {throwIfNoEntry: false})) return 'none yet'
       const problem = `Link '${folder.current}' points to no release with a manifest.`
-      return [{code: 'RELEASE_DANGLING', problem, next: RELEASE_NEXT}]
+      return [{problem, next: RELEASE_NEXT}]
     }
     const faults = verifyReleaseFiles(release)
     const {release_id, tables} = release.manifest

@@ -17,6 +17,9 @@ export interface Failure {
   details?: unknown
 }
 
+/** Something that an examination found to be wrong. */
+export type Fault = Pick<Failure, 'problem' | 'next'>
+
 /** The kinds of errors, by what to do about them, and what each means; the first ends the process with exit code 1, and so on. */
 const KINDS = {
   unexpected: 'unexpected: engine, disk, or a defect',
@@ -101,8 +104,7 @@ export function newError(
 
 /** The same error with another `kept` sentence. */
 export function sayKept(error: LoantapeError, kept: string): LoantapeError {
-  const {code, problem, next, details, cause} = error
-  return isErrorCode(code) ? newError(code, problem, {kept, next, details, cause}) : error
+  return new LoantapeError({...error, kept, cause: error.cause}, error.kind)
 }
 
 /** An error that another process reported. */

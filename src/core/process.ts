@@ -21,19 +21,22 @@ export function nameOfUser(): string {
   }
 }
 
-/** Whether a process with this id runs on this machine. */
-export function isProcessAlive(pid: number): boolean {
+/**
+ * Whether a process with this id runs on this machine. Pids are reused: one with another `start` is another process, if both are
+ * known.
+ */
+export function isProcessAlive(pid: number, start?: string | null): boolean {
   try {
     process.kill(pid, 0)
-    return true
   } catch (error) {
-    return codeOf(error) === 'EPERM'
+    if (codeOf(error) !== 'EPERM') return false
   }
+  return !start || [null, start].includes(readProcessStart(pid))
 }
 
-/** Whether another process of this machine has this id. Our own pid means a predecessor: containers restart at pid 1. */
-export function isOtherProcess(pid: number): boolean {
-  return pid !== process.pid && isProcessAlive(pid)
+/** Whether another process of this machine is the one named. Our own pid means a predecessor: containers restart at pid 1. */
+export function isOtherProcess(pid: number, start?: string): boolean {
+  return pid !== process.pid && isProcessAlive(pid, start)
 }
 
 /** When the process with this pid started, in the kernel's units; null if unknown. */
@@ -46,12 +49,6 @@ export function readProcessStart(pid: number): string | null {
     if (['ENOENT', 'ESRCH', 'EACCES'].includes(codeOf(error))) return null
     throw error
   }
-}
-
-/** Pids are reused: the same pid with another start time is another process. False if either is unknown. */
-export function hasOtherStart(pid: number, start: string | null | undefined): boolean {
-  const known = readProcessStart(pid)
-  return !!start && known !== null && known !== start
 }
 
 /** Suffix of the names of files that this process is still writing: host, pid and, where known, when it started. */
@@ -67,7 +64,7 @@ const FOREIGN_MS = DAY_MS
 export function isAbandoned(path: string): boolean {
   const [, host = hostname(), pid, start] = /(?:@([^@]+))?-(\d+)(?:~(\d*))?$/.exec(basename(path)) ?? []
   if (pid === undefined) return false
-  if (host === hostname()) return !isOtherProcess(Number(pid)) || hasOtherStart(Number(pid), start)
+  if (host === hostname()) return !isOtherProcess(Number(pid), start)
   const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}
   return mtimeMs !== undefined && Date.now() - mtimeMs > FOREIGN_MS
 }

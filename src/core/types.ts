@@ -91,21 +91,6 @@ export interface Moment {
 /** One JSON object as the source sent it. */
 export type WireRecord = Record<string, unknown>
 
-/** One response of a list endpoint. */
-export interface Page {
-  /** The cursor of the request; null for the first page. */
-  cursor: string | null
-  /** In the order of the response; not yet checked to be objects. */
-  records: unknown[]
-  /** The cursor of the next page; null on the last one. */
-  nextCursor: string | null
-  /** Where `has_more` and `next_cursor` were: `top level` or the path of the object. */
-  envelope: string
-  /** The whole answer, parsed. */
-  body: unknown
-  received: Received
-}
-
 /** A request and its unchanged answer: a line of a tape. */
 export interface Received {
   path: string

@@ -2,7 +2,7 @@ import {existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, st
 import {basename, dirname, join, relative} from 'node:path'
 import {z} from 'zod'
 import {findJournalProfile, type TiedTerm} from '../accounting/profiles.ts'
-import {codeOf, type Failure} from '../core/errors.ts'
+import {codeOf, type Fault} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
@@ -180,19 +180,19 @@ export function readBatchManifest(dir: string): z.output<typeof writtenManifest>
  * @param dir its folder, named after it, in that of its profile
  * @returns the files that the manifest names, and what is wrong with them
  */
-export function examineBatch(dir: string): {files: BatchedFile[]; faults: Failure[]} {
+export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[]} {
   const [profile, id] = [basename(dirname(dir)), basename(dir)]
   const batch = `${profile}/${id}`
   const next = describeRepair(profile, id)
   const files = readBatchManifest(dir)?.files
   if (!files) {
     const problem = `Batch '${batch}' has no readable manifest.`
-    return {files: [], faults: [{code: 'BATCH_MANIFEST', problem, next}]}
+    return {files: [], faults: [{problem, next}]}
   }
   const faults = files.flatMap(({name, sha256}) => {
     const fault = findFileFault(join(dir, name), sha256)
     const problem = `File '${name}' of batch '${batch}' ${fault}.`
-    return fault === undefined ? [] : {code: 'BATCH_FILE', problem, next}
+    return fault === undefined ? [] : {problem, next}
   })
   return {files, faults}
 }
@@ -272,7 +272,7 @@ function listFolders(dir: string): string[] {
 }
 
 /** Compares the files of every batch with its manifest. */
-export function verifyBatches(folder: DataFolder): {batches: number; files: number; faults: Failure[]} {
+export function verifyBatches(folder: DataFolder): {batches: number; files: number; faults: Fault[]} {
   const batches = listBatchFolders(folder).map(examineBatch)
   return {
     batches: batches.length,

@@ -17,7 +17,7 @@ import {backup, DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {type LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {GENERATOR, WRITING} from '../core/process.ts'
+import {GENERATOR} from '../core/process.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {
@@ -28,7 +28,14 @@ import {
   requireOwnPlace,
   requireWritable,
 } from '../store/data-folder.ts'
-import {digestFile, syncToDisk, writeFileAtomically, writeNewFolder} from '../store/files.ts'
+import {
+  digestFile,
+  findFileFault,
+  listFilesBelow,
+  syncToDisk,
+  writeFileAtomically,
+  writeNewFolder,
+} from '../store/files.ts'
 import {findTapeKey, listTapes} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {RESTORING, type StateDb} from '../store/state-db.ts'
@@ -158,7 +165,7 @@ const KEPT_PATH =
 function listKept({root}: DataFolder): string[] {
   return KEPT_NAMES.map((name) => join(root, name))
     .filter((path) => existsSync(path))
-    .flatMap((path) => (statSync(path).isDirectory() ? listFiles(path) : [path]))
+    .flatMap((path) => (statSync(path).isDirectory() ? listFilesBelow(path) : [path]))
     .map((path) => relative(root, path))
 }
 
@@ -166,15 +173,6 @@ function listKept({root}: DataFolder): string[] {
 async function closeWhole(folder: DataFolder, config: Config, world: World): Promise<void> {
   await using db = await openWarehouse(folder, world, config)
   await db.run('checkpoint warehouse')
-}
-
-/** The files below a folder, sorted, without those that are being written. */
-export function listFiles(dir: string): string[] {
-  return readdirSync(dir, {recursive: true, withFileTypes: true})
-    .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name))
-    .filter((path) => !path.slice(dir.length).includes(`/${WRITING}`))
-    .sort()
 }
 
 /** Copies a file and compares both. @returns their sha256 */
@@ -255,9 +253,8 @@ async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['file
     isWhole =
       KEPT_PATH.test(path) &&
       isInside(file, dir) &&
-      statSync(file).isFile() &&
       statSync(file).size === bytes &&
-      (await digestFile(file)) === sha256
+      (await findFileFault(file, sha256)) === undefined
   } catch (error) {
     // It does not exist, or its name is invalid.
     cause = error

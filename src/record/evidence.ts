@@ -70,7 +70,12 @@ export async function writeEvidence(config: Config, {of, to, from, allFields = f
   const isShown = ({unit, businessDate}: Frame) =>
     from === undefined ? unit === subject.source.walk_id : String(businessDate ?? unit) >= from
   const written = await writeNewFolder(dir, '.writing-evidence-', async (temporary) => {
-    const found = await writeTapes(temporary, tapes, subject, {isShown, baseUrl, deals, allFields})
+    const reduce = createReducer(deals)
+    const found = await writeTapes(temporary, {tapes, subject, isShown}, (line, place) => {
+      // A feed of rates names no people.
+      const reduced = allFields || line.frame.frame === 'rates' ? undefined : reduce(line)
+      return formatAnswer(line, {place, baseUrl, reduced})
+    })
     const {batch, ...proved} = subject
     await writeJson(temporary, 'evidence.json', {
       format: 'loantape evidence 1',
@@ -168,22 +173,10 @@ const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
 /** Writes every line without its body, and the answers of shown units. */
 async function writeTapes(
   dir: string,
-  tapes: readonly ProvingTape[],
-  subject: Subject,
-  {
-    isShown,
-    baseUrl,
-    deals,
-    allFields,
-  }: {
-    isShown: (begin: Frame) => boolean
-    baseUrl: string
-    deals: Stream
-    allFields: boolean
-  },
-): Promise<{lines: number; answers: number; shown: string[]}> {
+  {tapes, subject, isShown}: {tapes: ProvingTape[]; subject: Subject; isShown: (begin: Frame) => boolean},
+  format: (line: TapeLine, place: string) => Buffer,
+) {
   const written = {lines: 0, answers: 0, shown: [] as string[]}
-  const reduce = createReducer(deals)
   mkdirSync(join(dir, 'tapes'), {mode: 0o700})
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   await using _archive = archive
@@ -203,9 +196,7 @@ async function writeTapes(
       if (line.chain === proving.last) break
       // A replayed record was shown before.
       if (!isOpen || !line.body || line.frame.frame === 'replay') continue
-      // A feed of rates names no people.
-      const reduced = allFields || line.frame.frame === 'rates' ? undefined : reduce(line)
-      await archive.writeFile(formatAnswer(line, {place: `${name}:${number}`, baseUrl, reduced}))
+      await archive.writeFile(format(line, `${name}:${number}`))
       written.answers += 1
     }
     written.lines += number

@@ -168,6 +168,10 @@ function tryRelease(folder: DataFolder): Release | undefined {
 const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
   ended_at !== null && removed_at === null && outcome !== 'lost'
 
+/** Whether a tape was never finished, and can be read. */
+const isOpen = ({ended_at, removed_at, fingerprint}: TapeRow, key: TapeKey) =>
+  ended_at === null && removed_at === null && fingerprint === key.fingerprint
+
 /** Whether the file of a kept tape is missing or cut off. */
 const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
   isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
@@ -183,7 +187,7 @@ function compareTapes(
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   {log}: World,
   fillsGaps = false,
-): Pick<Backlog, 'problems' | 'gaps' | 'gone'> {
+): Backlog {
   const key = findReadKey(config, folder)
   const backlog = inStateTransaction(stateDb, () => {
     const found = readBacklog(folder, stateDb, {key, fillsGaps})
@@ -206,25 +210,24 @@ interface FoundUnit extends RecordedUnit {
   act?: Act
 }
 
-interface Backlog {
-  folderId: string | undefined
-  /** The units to add to the record, in order. */
-  units: FoundUnit[]
-  /** The units among them that are on no tape. */
-  gaps: RecordedUnit[]
-  /** Tapes that are new to the state database, or longer than it knows. */
-  tapes: FoundTape[]
-  /** Tapes that lack a unit of the record. */
-  gone: TapeRow[]
-  problems: Disagreement[]
-}
-
-type Complain = (store: string, problem: string, losses?: string[]) => void
-
 interface FoundTape {
   /** What the state database is to hold of it. */
   row: Omit<TapeRow, 'tape_no' | 'removed_at' | 'ended_at'> & {ended_at?: string}
   units: FoundUnit[]
+}
+
+/** What the tapes hold and the state database lacks, and how the two disagree. */
+interface Backlog {
+  folderId: string | undefined
+  /** Tapes that are new to the state database, or longer than it knows. */
+  tapes: FoundTape[]
+  /** The units to add to the record, in order. */
+  units: FoundUnit[]
+  /** The units among them that are on no tape. */
+  gaps: RecordedUnit[]
+  /** Tapes that lack a unit of the record. */
+  gone: TapeRow[]
+  problems: Disagreement[]
 }
 
 const beginSchema = z.object({unit: z.string(), begun_at: z.string()})
@@ -236,81 +239,61 @@ function readBacklog(
 ): Backlog {
   const files = listTapeFiles(folder)
   const rows = listTapes(stateDb)
-  const problems: Disagreement[] = []
-  const complain: Complain = (store, problem, losses = []) => problems.push({store, problem, losses})
   const recorded = listRecorded(stateDb)
-  const head = findHead(stateDb)
-  let folderId = readFact(stateDb, 'folder_id')
-
+  const folderId = readFact(stateDb, 'folder_id')
+  const backlog: Backlog = {folderId, tapes: [], units: [], gaps: [], gone: [], problems: []}
+  const complain = (problem: string, losses: string[] = []) => {
+    backlog.problems.push({store: 'tape', problem, losses})
+  }
   const known = new Map(rows.map((row) => [row.path, row]))
-  const tapes: FoundTape[] = []
   for (const [path, size] of files) {
     const row = known.get(path)
     if (row && !(isKept(row) && size > (row.bytes ?? 0))) continue
     const header = readTapeHeader(join(folder.root, path))
+    backlog.folderId ??= header?.folderId
     if (!header) {
-      if (!row) complain('tape', `${path} is not a tape.`)
-      continue
-    }
-    folderId ??= header.folderId
-    if (header.folderId !== folderId) {
+      if (!row) complain(`${path} is not a tape.`)
+    } else if (header.folderId !== backlog.folderId) {
       complain(
-        'tape',
-        `${path} belongs to data folder ${header.folderId}; the state database is that of ${folderId}.`,
+        `${path} belongs to data folder ${header.folderId}; the state database is that of ${backlog.folderId}.`,
       )
-      continue
-    }
-    if (!key || key.fingerprint !== header.fingerprint) {
+    } else if (header.fingerprint !== key?.fingerprint) {
       complain(
-        'tape',
         `the state database does not know ${path}, and its key ${header.fingerprint} is not at hand to read it.`,
       )
-      continue
+    } else {
+      const found = readFound(folder, path, key)
+      if (typeof found === 'string') complain(`${path}: ${found}.`)
+      else backlog.tapes.push(found)
     }
-    const found = readFound(folder, path, key)
-    if (typeof found === 'string') complain('tape', `${path}: ${found}.`)
-    else tapes.push(found)
   }
+  const acts = backlog.tapes.flatMap(({units}) => units.flatMap(({act}) => act ?? []))
   const givenUp = new Set(
-    tapes.flatMap(({units: own}) =>
-      own.flatMap(({act}) => (act?.act === 'went on' ? act.tapes.map(({unit}) => unit) : [])),
-    ),
+    acts.flatMap((act) => (act.act === 'went on' ? act.tapes.map(({unit}) => unit) : [])),
   )
   const missing = rows.filter((row) => isMissing(files, row) && !givenUp.has(row.unit))
   if (missing.length > 0) {
+    const head = findHead(stateDb)
     const units = recorded.filter(({tape}) => missing.some(({unit}) => unit === tape))
     const names = missing
       .slice(0, 3)
       .map(({path}) => (files.has(path) ? `${path} is cut off` : `${path} is not there`))
     complain(
-      'tape',
       `the state database knows ${quantity(missing.length, 'tape')} that ${missing.length === 1 ? 'is' : 'are'} missing or cut off: ${names.join(', ')}${missing.length > 3 ? ', …' : ''}. It stands at unit ${head.no} of the record (${short(head.chain)}).`,
       units.map(({chain}) => chain),
     )
   }
-  const cut = key && problems.length === 0 ? checkUnfinished(folder, {rows, recorded}, key, complain) : []
-  const {units, gaps} =
-    problems.length > 0 && !fillsGaps
-      ? {units: [], gaps: []}
-      : chainUp(recorded, tapes, {complain, fillsGaps})
-  return {folderId, units, gaps, tapes, gone: [...missing, ...cut], problems}
-}
-
-/** Complains about unfinished tapes that lack a unit of the record, and returns them. */
-function checkUnfinished(
-  folder: DataFolder,
-  {rows, recorded}: {rows: readonly TapeRow[]; recorded: readonly RecordedUnit[]},
-  key: TapeKey,
-  complain: Complain,
-): TapeRow[] {
-  return rows.filter((row) => {
-    if (row.ended_at !== null || row.removed_at !== null || row.fingerprint !== key.fingerprint) return false
+  backlog.gone.push(...missing)
+  const open = key && backlog.problems.length === 0 ? rows.filter((row) => isOpen(row, key)) : []
+  for (const row of open) {
     const last = recorded.findLast(({tape}) => tape === row.unit)
     // The tape of a walk ends with an outcome; that of a day may continue after one.
-    if (last?.kind !== 'walk' || readEndOf(folder, row, key).last?.chain === last.chain) return false
-    complain('tape', `${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
-    return true
-  })
+    if (!key || last?.kind !== 'walk' || readEndOf(folder, row, key).last?.chain === last.chain) continue
+    complain(`${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
+    backlog.gone.push(row)
+  }
+  if (backlog.problems.length === 0 || fillsGaps) chainUp(backlog, recorded, acts, fillsGaps)
+  return backlog
 }
 
 /** Reads a tape. @returns its units, or its problem */
@@ -348,70 +331,65 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
 }
 
 /**
- * Appends units to the record, each after the one that it names; units of tapes that were removed or given up keep their place.
+ * Adds to the backlog the units of its tapes, each after the one that it names; units of tapes that were removed or given up keep
+ * their place.
  */
 function chainUp(
+  {tapes, units, gaps, problems}: Backlog,
   recorded: readonly RecordedUnit[],
-  tapes: readonly FoundTape[],
-  {complain, fillsGaps}: {complain: Complain; fillsGaps: boolean},
-): {units: FoundUnit[]; gaps: RecordedUnit[]} {
+  acts: readonly Act[],
+  fillsGaps: boolean,
+): void {
   const standing = new Map(recorded.map((unit) => [unit.no, unit]))
-  const found = tapes.flatMap(({units}) => units).sort((a, b) => a.no - b.no)
-  const gone = found.flatMap(({act}) =>
-    act?.act === 'tapes pruned' || act?.act === 'went on'
-      ? act.tapes.flatMap(({unit, units}) =>
-          units.map((one) => ({...one, tape: unit, previous: null, isHistory: false})),
-        )
+  const gone = acts.flatMap((act) =>
+    act.act === 'tapes pruned' || act.act === 'went on'
+      ? act.tapes.flatMap(({unit, units: own}) => own.map((one) => createGone({...one, tape: unit})))
       : [],
   )
   const goneNos = new Set(gone.map(({no}) => no))
-  const all = new Map<number, FoundUnit>(gone.map((unit) => [unit.no, unit]))
-  for (const unit of found) {
+  const all = new Map(gone.map((unit) => [unit.no, unit]))
+  for (const unit of tapes.flatMap((tape) => tape.units).sort((a, b) => a.no - b.no)) {
     const other = standing.get(unit.no) ?? (goneNos.has(unit.no) ? undefined : all.get(unit.no))
     if (other && other.chain !== unit.chain) {
-      complain(
-        'state.sqlite',
-        `it has ${other.tape} as unit ${unit.no} of the record (${short(other.chain)}), and the tapes have ${unit.tape} (${short(unit.chain)}): they diverged. If the tapes are right, move state.sqlite elsewhere: it is computed again from them.`,
-      )
-      return {units: [], gaps: []}
+      const problem = `it has ${other.tape} as unit ${unit.no} of the record (${short(other.chain)}), and the tapes have ${unit.tape} (${short(unit.chain)}): they diverged. If the tapes are right, move state.sqlite elsewhere: it is computed again from them.`
+      problems.push({store: 'state.sqlite', problem, losses: []})
+      return
     }
     all.set(unit.no, unit)
   }
-  const units: FoundUnit[] = []
-  const gaps: FoundUnit[] = []
   const added = [...all.values()].filter(({no}) => !standing.has(no)).sort((a, b) => a.no - b.no)
   // Their acts can only come from the state database of that time.
   const unknown = added.filter(({no, tape}) => goneNos.has(no) && isOfActs(tape))
-  const [first] = unknown
-  if (first && fillsGaps) gaps.push(...unknown)
-  else if (first)
-    complain(
-      'state.sqlite',
-      `it lacks ${quantity(unknown.length, 'act')} of the record on tapes that were given up, from unit ${first.no} on: their entries would be issued, or their months closed, a second time. Put a later state database from a backup in its place.`,
-      unknown.map(({chain}) => chain),
-    )
+  if (fillsGaps) gaps.push(...unknown)
+  else if (unknown.length > 0)
+    problems.push({
+      store: 'state.sqlite',
+      problem: `it lacks ${quantity(unknown.length, 'act')} of the record on tapes that were given up, from unit ${unknown[0]?.no} on: their entries would be issued, or their months closed, a second time. Put a later state database from a backup in its place.`,
+      losses: unknown.map(({chain}) => chain),
+    })
   let before = recorded.at(-1)
   for (const unit of added) {
     for (let no = (before?.no ?? 0) + 1; fillsGaps && no < unit.no; no += 1) {
-      const chain = no === unit.no - 1 ? (unit.previous ?? `lost ${no}`) : `lost ${no}`
-      before = {no, tape: `lost ${no}`, kind: 'act', chain}
-      gaps.push({...before, previous: null, isHistory: false})
-      units.push({...before, previous: null, isHistory: false})
+      const chain = (no === unit.no - 1 ? unit.previous : null) ?? `lost ${no}`
+      const gap = createGone({no, tape: `lost ${no}`, kind: 'act', chain})
+      gaps.push(gap)
+      units.push(gap)
+      before = gap
     }
     const isNext = unit.no === (before?.no ?? 0) + 1
     const isLinked = goneNos.has(unit.no) || unit.previous === (before?.chain ?? null)
     if (!isNext || !isLinked) {
-      complain(
-        'tape',
-        `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: the units between are missing.`,
-      )
-      return {units: [], gaps: []}
+      const problem = `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: the units between are missing.`
+      problems.push({store: 'tape', problem, losses: []})
+      return
     }
     units.push(unit)
     before = unit
   }
-  return {units, gaps}
 }
+
+/** A unit that is on no tape any more. */
+const createGone = (unit: RecordedUnit): FoundUnit => ({...unit, previous: null, isHistory: false})
 
 function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, tapes}: Backlog): void {
   if (folderId !== undefined) writeFact(stateDb, 'folder_id', folderId)

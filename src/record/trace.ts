@@ -92,17 +92,19 @@ const versionRow = z.object({
   value: z.string().nullable(),
 })
 
+interface Asked {
+  /** A column of the history. */
+  field?: string | undefined
+  /** The last business date. */
+  asOf?: string | undefined
+}
+
 /**
  * Every version of a deal with its record as the source sent it, oldest first.
  *
- * @param asked `field`: a column of the history; `asOf`: the last business date
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
-export async function traceDeal(
-  config: Config,
-  dealId: string,
-  asked: {field?: string | undefined; asOf?: string | undefined},
-): Promise<Trace[]> {
+export async function traceDeal(config: Config, dealId: string, asked: Asked): Promise<Trace[]> {
   const folder = dataFolderAt(config.dataDir)
   const versions = await readVersions(config, dealId, asked)
   const key = requireReadKey(config, folder)
@@ -151,11 +153,7 @@ function leavesOut(record: string | null, listed: unknown): boolean {
   return Object.keys(listed).some((name) => !Object.hasOwn(said, name))
 }
 
-async function readVersions(
-  {dataDir}: Config,
-  dealId: string,
-  {field, asOf}: {field?: string | undefined; asOf?: string | undefined},
-): Promise<Version[]> {
+async function readVersions({dataDir}: Config, dealId: string, {field, asOf}: Asked): Promise<Version[]> {
   const names = dealStream.columns.map(({name}) => name)
   if (field !== undefined && !names.includes(field)) {
     throw newError('UNKNOWN_NAME', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)

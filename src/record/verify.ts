@@ -8,11 +8,11 @@ import {type IssuedBatch, listBatches} from '../accounting/issued.ts'
 import {readBatchFiles} from '../books/issue.ts'
 import {verifyRelease} from '../build/verify-release.ts'
 import type {Config} from '../core/config.ts'
-import {CATALOGUE, type Failure, isOfKind, messageOf, newError} from '../core/errors.ts'
+import {CATALOGUE, type Fault, isOfKind, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {describeRepair, verifyBatches} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
-import {digestFile, isFile} from '../store/files.ts'
+import {digestFile, isFile, listFilesBelow} from '../store/files.ts'
 import {
   findTape,
   findTapeKey,
@@ -29,7 +29,6 @@ import {findReadKey, requireReadKey, type TapeKey} from '../store/tape-key.ts'
 import {verifyWarehouse} from '../store/verify-warehouse.ts'
 import {hasWarehouse} from '../store/warehouse.ts'
 import {listReadableTapes, parseOutcome} from '../sync/tapes.ts'
-import {listFiles} from './backup.ts'
 import {listDisagreements} from './record-compare.ts'
 
 /** The result of examining everything that is kept; `verify --json` prints it. */
@@ -41,12 +40,12 @@ export async function verifyAll(config: Config, world: World) {
   const disagreements = await listDisagreements(config, world)
   using stateDb = openStateDb(hasStateDb(folder) ? folder.stateDb : ':memory:')
   const tapes = await verifyTapes(config, {folder, stateDb}, world)
-  const problems: {path: string; problem: string; next?: string | undefined}[] = [...tapes.problems]
+  const problems: (Fault & {path: string})[] = [...tapes.problems]
   for (const {store: path, problem} of disagreements) {
     const {next} = CATALOGUE.STORES_DISAGREE
     if (path !== 'tape' || problems.length === 0) problems.push({path, problem, next})
   }
-  const note = (path: string, faults: readonly Failure[]) =>
+  const note = (path: string, faults: readonly Fault[]) =>
     problems.push(...faults.map(({problem, next}) => ({path, problem, next})))
   world.onProgress({step: 'warehouse'})
   const {walks, faults} = await tryWarehouse(folder)
@@ -73,39 +72,37 @@ export async function verifyAll(config: Config, world: World) {
 }
 
 /** Whether an issued journal batch is missing, or its manifest is another: no command removes or changes one. */
-function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedBatch): Failure[] {
+function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedBatch): Fault[] {
   const {profile, batch_id} = batch
   const dir = join(exports, profile, batch_id)
-  const fault = (code: string, words: string, next = describeRepair(profile, batch_id)) => [
-    {code, problem: `Batch '${profile}/${batch_id}' was issued, but ${words}.`, next},
+  const fault = (words: string, next = describeRepair(profile, batch_id)) => [
+    {problem: `Batch '${profile}/${batch_id}' was issued, but ${words}.`, next},
   ]
-  if (!statSync(dir, {throwIfNoEntry: false})?.isDirectory()) return fault('BATCH_GONE', 'is missing')
+  if (!statSync(dir, {throwIfNoEntry: false})?.isDirectory()) return fault('is missing')
   try {
     const {name = '', text} = readBatchFiles(stateDb, batch).at(-1) ?? {}
     const file = join(dir, name)
     const isSame = !isFile(file) || readFileSync(file, 'utf8') === text
-    return isSame ? [] : fault('BATCH_FILE', `its ${name} is another`)
+    return isSame ? [] : fault(`its ${name} is another`)
   } catch (error) {
     const problem = `its files in the state database cannot be read (${messageOf(error)})`
-    return fault('STATE_DAMAGED', problem, CATALOGUE.STATE_UNREADABLE.next)
+    return fault(problem, CATALOGUE.STATE_UNREADABLE.next)
   }
 }
 
-function verifyStateDb({stateDb: path}: DataFolder, stateDb: StateDb): Failure[] {
+function verifyStateDb({stateDb: path}: DataFolder, stateDb: StateDb): Fault[] {
   const {integrity_check: found} = stateDb.db.prepare('pragma integrity_check(1)').get() ?? {}
   if (found === 'ok') return []
   const problem = `State database '${path}' is damaged: ${String(found).split('\n').at(-1)}.`
-  const {next = ''} = CATALOGUE.STATE_UNREADABLE
-  return [{code: 'STATE_DAMAGED', problem, next}]
+  return [{problem, next: CATALOGUE.STATE_UNREADABLE.next}]
 }
 
-async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults: Failure[]}> {
+async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
   try {
     return hasWarehouse(folder) ? await verifyWarehouse(folder) : {walks: 0, faults: []}
   } catch (error) {
     if (!isOfKind(error, 'unexpected')) throw error
-    const {code, problem, next} = error
-    return {walks: 0, faults: [{code, problem, ...(next && {next})}]}
+    return {walks: 0, faults: [error]}
   }
 }
 
@@ -123,7 +120,7 @@ async function verifyTapes(
   const gone = rows.filter(({removed_at}) => removed_at !== null)
   const lost = gone.filter(({outcome}) => outcome === 'lost')
   const known = new Set(rows.map(({path}) => path))
-  const problems = (existsSync(folder.tapes) ? listFiles(folder.tapes) : [])
+  const problems = listFilesBelow(folder.tapes)
     .map((path) => relative(folder.root, path))
     .filter((path) => !known.has(path))
     .map((path) => ({path, problem: 'the state database knows no tape of this name'}))
@@ -241,8 +238,16 @@ function readBooks(stateDb: StateDb, table: string, columns: string): string {
  */
 export function* readTape(config: Config, unit: string): Generator<Record<string, unknown>> {
   const folder = dataFolderAt(config.dataDir)
-  const path = findPath(folder, unit)
-  for (const {frame, sha256, body, chain} of readLines(path, requireReadKey(config, folder))) {
+  using stateDb = openStateDb(folder.stateDb)
+  const row = findTape(stateDb, unit)
+  if (row?.removed_at !== null) {
+    const gone = row && `${row.outcome === 'lost' ? 'given up' : 'removed as old'} on ${row.removed_at}`
+    throw newError('UNKNOWN_NAME', `Tape '${unit}': ${gone ?? 'there is none with this name'}.`, {
+      next: 'The tape of a walk has its id (`loantape query "select walk_id from mart.run"`), that of a day its date.',
+    })
+  }
+  const key = requireReadKey(config, folder)
+  for (const {frame, sha256, body, chain} of readLines(join(folder.root, row.path), key)) {
     yield {
       ...frame,
       ...(sha256 && {sha256}),
@@ -250,17 +255,4 @@ export function* readTape(config: Config, unit: string): Generator<Record<string
       ...(body && (isUtf8(body) ? {body: body.toString()} : {body_base64: body.toString('base64')})),
     }
   }
-}
-
-function findPath(folder: DataFolder, unit: string): string {
-  using stateDb = openStateDb(folder.stateDb)
-  const row = findTape(stateDb, unit)
-  if (row && row.removed_at === null) return join(folder.root, row.path)
-  throw newError(
-    'UNKNOWN_NAME',
-    `Tape '${unit}': ${row ? `${row.outcome === 'lost' ? 'given up' : 'removed as old'} on ${row.removed_at}` : 'there is none with this name'}.`,
-    {
-      next: 'The tape of a walk has its id (`loantape query "select walk_id from mart.run"`), that of a day its date.',
-    },
-  )
 }

@@ -1,9 +1,9 @@
 import pLimit from 'p-limit'
 import {codeOf, isOfKind, LoantapeError} from '../core/errors.ts'
 import {isObject, listRepeated} from '../core/json.ts'
-import type {Page, Received, WireRecord, World} from '../core/types.ts'
+import type {Received, WireRecord, World} from '../core/types.ts'
 import type {SourceClient} from './client.ts'
-import {readAhead, walkPages} from './walk-pages.ts'
+import {type Page, readAhead, walkPages} from './walk-pages.ts'
 
 type Client = Pick<SourceClient, 'getJson'>
 

@@ -1,11 +1,11 @@
 import {STATUS_CODES} from 'node:http'
 import {setImmediate as nextTurn} from 'node:timers/promises'
-import {createListProgress, findEnvelope, readPage, type SeenIds} from '../contract/list.ts'
+import {createListProgress, findEnvelope, type PageBody, readPage, type SeenIds} from '../contract/list.ts'
 import {PROBLEMS} from '../contract/problem.ts'
 import {codeOf, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {isObject} from '../core/json.ts'
 import {tellForeign} from '../core/text.ts'
-import type {Page, World} from '../core/types.ts'
+import type {Received, World} from '../core/types.ts'
 import type {JsonAnswer, SourceClient} from './client.ts'
 
 /** Keeps a failed read-ahead from being an unhandled rejection; awaiting it later still throws. */
@@ -32,6 +32,17 @@ export interface WalkRequest {
   filter?: Record<string, string> | undefined
   /** The pinned envelope as {@link findEnvelope} names it; by default that of the first page. */
   envelope?: string | null
+}
+
+/** One response of a list endpoint; its records are not yet checked to be objects. */
+export interface Page extends PageBody {
+  /** The cursor of the request; null for the first page. */
+  cursor: string | null
+  /** As {@link findEnvelope} names it. */
+  envelope: string
+  /** The whole answer, parsed. */
+  body: unknown
+  received: Received
 }
 
 /** A page may hold up to this many times the records asked for; a source that ignores the page size sends its whole list. */

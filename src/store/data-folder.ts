@@ -125,13 +125,9 @@ export function requireOutFile(folder: DataFolder, out: string): string {
   if (statSync(file, {throwIfNoEntry: false})?.isDirectory()) {
     throw outError(out, 'expected a file, not a folder')
   }
-  if (existsSync(folder.root)) {
-    const place = relative(realpathSync(folder.root), join(realpathSync(dirname(file)), basename(file)))
-    const isWithin = !place.startsWith('..') && !isAbsolute(place)
-    if (isWithin && (place !== basename(file) || KEPT_NAMES.test(place))) {
-      throw outError(out, 'expected a file outside of what loantape keeps in its data folder')
-    }
-  }
+  const [dir, root] = [followLinks(dirname(file)), followLinks(folder.root)]
+  if (isInside(dir, root) && (dir !== root || KEPT_NAMES.test(basename(file))))
+    throw outError(out, 'expected a file outside of what loantape keeps in its data folder')
   return file
 }
 

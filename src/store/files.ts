@@ -1,12 +1,14 @@
-import {createHash, hash} from 'node:crypto'
+import {createHash, hash, randomBytes} from 'node:crypto'
 import {
   chmodSync,
   closeSync,
   createReadStream,
   existsSync,
   fsyncSync,
+  linkSync,
   mkdirSync,
   openSync,
+  readdirSync,
   readFileSync,
   readSync,
   renameSync,
@@ -20,7 +22,7 @@ import {DatabaseSync} from 'node:sqlite'
 import {setTimeout as delay} from 'node:timers/promises'
 import {codeOf} from '../core/errors.ts'
 import type {Refuse} from '../core/json.ts'
-import {removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
+import {removeAbandoned, temporaryBeside, WRITER_MARK, WRITING} from '../core/process.ts'
 
 /**
  * Gives a new file or folder the read rights of its folder. `main.ts` makes everything private to the user, which is wrong
@@ -154,6 +156,42 @@ export function writeFileAtomically(path: string, content: string): void {
   writeFileSync(temporary, content)
   shareWithFolder(temporary)
   moveIntoPlace(temporary, path)
+}
+
+/** Errors of file systems without hard links. */
+const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
+
+/**
+ * Writes a new key of 32 bytes as hex digits, readable by its owner alone.
+ *
+ * @throws an error with the code `EEXIST` if the name is taken; without hard links the last writer wins
+ */
+export function writeNewKey(path: string): Buffer {
+  const bytes = randomBytes(32)
+  mkdirSync(dirname(path), {recursive: true, mode: 0o700})
+  const temporary = temporaryBeside(path)
+  writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
+  syncToDisk(temporary)
+  try {
+    linkSync(temporary, path)
+  } catch (error) {
+    if (!NO_LINKS.includes(codeOf(error))) throw error
+    renameSync(temporary, path)
+  } finally {
+    rmSync(temporary, {force: true})
+  }
+  syncToDisk(dirname(path))
+  return bytes
+}
+
+/** The files below a folder, sorted, without those that are being written; none if it does not exist. */
+export function listFilesBelow(dir: string): string[] {
+  if (!existsSync(dir)) return []
+  return readdirSync(dir, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .filter((path) => !path.slice(dir.length).includes(`/${WRITING}`))
+    .sort()
 }
 
 /** Writes a text of the cache, preceded by its sha256. */

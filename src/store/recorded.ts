@@ -100,23 +100,15 @@ const tapeRow = z.object({
   removed_at: z.string().nullable(),
 })
 
+type NewTape = Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'>
+
 /** Records a tape that is begun or continued, and whatever else is known about it. */
 export function noteTape(
   stateDb: StateDb,
-  {
-    unit,
-    path,
-    fingerprint,
-    begun_at,
-    ...more
-  }: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
+  {unit, path, fingerprint, begun_at, ...more}: NewTape & Partial<TapeRow>,
 ): void {
-  stateDb.run(
-    `insert into tape (unit, path, fingerprint, begun_at) values (?, ?, ?, ?)
-     on conflict (unit) do update set ended_at = null`,
-    [unit, path, fingerprint, begun_at],
-  )
-  if (Object.keys(more).length > 0) changeTape(stateDb, unit, more)
+  stateDb.insert('tape', {unit, path, fingerprint, begun_at}, 'or ignore')
+  changeTape(stateDb, unit, {ended_at: null, ...more})
 }
 
 /** Changes what is known about a tape. */

@@ -97,16 +97,11 @@ export const releaseManifestSchema = z.object({
   tables: z.array(releaseTable),
 })
 
-/** The DuckDB files of a release. */
-export interface ReleaseDatabases {
-  /** Its published tables. */
-  database: string
-  /** The `work` tables, which its pages and the next build read. */
-  work: string
-}
+/** The DuckDB files of a release: its published tables; and its `work` tables, which its pages and the next build read. */
+export type ReleaseDatabases = ReturnType<typeof databasesOf>
 
 /** The paths of a release's databases. */
-export function databasesOf(dir: string): ReleaseDatabases {
+export function databasesOf(dir: string) {
   return {database: join(dir, 'portfolio.duckdb'), work: join(dir, 'work.duckdb')}
 }
 

@@ -2,7 +2,7 @@ import {hostname} from 'node:os'
 import {z} from 'zod'
 import {explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
-import {hasOtherStart, isProcessAlive, readProcessStart} from '../core/process.ts'
+import {isProcessAlive, readProcessStart} from '../core/process.ts'
 import {countOf, type World} from '../core/types.ts'
 import {inStateTransaction, openStateDb, type StateDb} from './state-db.ts'
 
@@ -28,7 +28,7 @@ export function markHolder(now: number, pid: number = process.pid): Holder {
 /** Whether the holder still runs. */
 export function isHolderAlive(holder: Holder, now: number): boolean {
   if (holder.host !== hostname()) return now - holder.heartbeat_at < STALE_AFTER_MS
-  return isProcessAlive(holder.pid) && !hasOtherStart(holder.pid, holder.process_started)
+  return isProcessAlive(holder.pid, holder.process_started)
 }
 
 const HEARTBEAT_MS = 5_000
@@ -44,10 +44,7 @@ const lockRow = z.object({
   progress: z.string(),
 })
 
-interface Lock extends Disposable {
-  /** Tells other processes what this run is doing. */
-  setProgress(text: string): void
-}
+type Lock = ReturnType<typeof acquireLock>
 
 const WAREHOUSE = 'warehouse'
 
@@ -70,7 +67,7 @@ export function acquireLock(
   stateDb: StateDb,
   run: {runId: string; command: string; name?: string},
   world: World,
-): Lock {
+) {
   const {name = WAREHOUSE} = run
   // A heartbeat in the future is set to now: a living holder beats again, a dead one grows old.
   stateDb.run('update lock set heartbeat_at = ?1 where heartbeat_at > ?1', [world.realClock.now()])
@@ -98,7 +95,8 @@ export function acquireLock(
   const heartbeat = setInterval(beat, HEARTBEAT_MS)
   heartbeat.unref()
   return {
-    setProgress(text) {
+    /** Tells other processes what this run is doing. */
+    setProgress(text: string): void {
       progress = text
       beat()
     },

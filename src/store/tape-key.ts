@@ -1,12 +1,10 @@
-import {hash, randomBytes} from 'node:crypto'
-import {existsSync, linkSync, mkdirSync, renameSync, rmSync, writeFileSync} from 'node:fs'
-import {dirname} from 'node:path'
+import {hash} from 'node:crypto'
+import {existsSync} from 'node:fs'
 import type {Config} from '../core/config.ts'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
-import {temporaryBeside} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, isInside} from './data-folder.ts'
-import {readWrittenText, syncToDisk} from './files.ts'
+import {readWrittenText, writeNewKey} from './files.ts'
 import {findTapeKey, noteTapeKey} from './recorded.ts'
 import type {StateDb} from './state-db.ts'
 
@@ -46,34 +44,12 @@ export function readTapeKey(file: string, root: string): TapeKey | undefined {
  */
 export function makeTapeKey(file: string, root: string): TapeKey {
   requireOutside(file, root)
-  const bytes = randomBytes(32)
   try {
-    mkdirSync(dirname(file), {recursive: true, mode: 0o700})
-    const temporary = temporaryBeside(file)
-    writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
-    syncToDisk(temporary)
-    putInPlace(temporary, file)
-    syncToDisk(dirname(file))
+    return createTapeKey(writeNewKey(file))
   } catch (cause) {
     const other = codeOf(cause) === 'EEXIST' ? readTapeKey(file, root) : undefined
     if (other) return other
     throw createKeyError(file, `cannot be written (${codeOf(cause)})`, cause)
-  }
-  return createTapeKey(bytes)
-}
-
-/** Errors of file systems without hard links. */
-const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
-
-/** Gives the file its name unless the name is taken; without hard links the last writer wins. */
-function putInPlace(temporary: string, file: string): void {
-  try {
-    linkSync(temporary, file)
-  } catch (error) {
-    if (!NO_LINKS.includes(codeOf(error))) throw error
-    renameSync(temporary, file)
-  } finally {
-    rmSync(temporary, {force: true})
   }
 }
 

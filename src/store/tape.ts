@@ -5,20 +5,20 @@ import {
   closeSync,
   fdatasyncSync,
   fstatSync,
+  fsyncSync,
   mkdirSync,
   openSync,
   readSync,
+  truncateSync,
   writeFileSync,
   writeSync,
 } from 'node:fs'
-import {type FileHandle, open} from 'node:fs/promises'
 import {basename, dirname, join} from 'node:path'
-import {promisify} from 'node:util'
-import {constants, zstdCompress, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
+import {constants, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
-import {digestFile, digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
+import {digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
 import type {TapeKey} from './tape-key.ts'
 
 /** What a line of a tape says: how a unit began, what was received or done, how it ended. */
@@ -154,25 +154,11 @@ const LONGEST_GROUP = 2 ** 31 - 1
 const HEADER = /^loantape tape 1 ([0-9a-f]{16}) (([0-9a-f]{16}) [0-9a-f]{16})\n$/
 const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1 + 16 + 1
 
-/** The ids of a data folder and of a new tape in it. */
-const createTapeId = (folderId: string) => `${folderId} ${randomBytes(8).toString('hex')}`
-
-const formatHeader = ({fingerprint}: TapeKey, tapeId: string) => `loantape tape 1 ${fingerprint} ${tapeId}\n`
-
-const compress = promisify(zstdCompress)
 const CHECKED = {params: {[constants.ZSTD_c_checksumFlag]: 1}}
 
-/** The place of a group: the ids of its data folder and tape, and its number there, from 0. */
-interface GroupPlace {
-  tapeId: string
-  number: number
-}
-
-const formatPlace = ({tapeId, number}: GroupPlace) => Buffer.from(`${tapeId} ${number}`)
-
-function seal(packed: Buffer, place: GroupPlace, key: TapeKey): Buffer {
+function seal(packed: Buffer, {tapeId, number}: {tapeId: string; number: number}, key: TapeKey): Buffer {
   const nonce = randomBytes(NONCE_BYTES)
-  const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(formatPlace(place))
+  const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(Buffer.from(`${tapeId} ${number}`))
   const sealed = [cipher.update(packed), cipher.final(), cipher.getAuthTag()]
   const length = Buffer.alloc(LENGTH_BYTES)
   length.writeUInt32BE(sealed.reduce((total, part) => total + part.length, NONCE_BYTES))
@@ -180,10 +166,11 @@ function seal(packed: Buffer, place: GroupPlace, key: TapeKey): Buffer {
 }
 
 /** The lines of a group; null if a byte was changed, or it belongs to another place or key. */
-function unseal(sealed: Buffer, place: GroupPlace, key: TapeKey): string[] | null {
+function unseal({header, read}: TapeFile, {number, from, to}: Group, key: TapeKey): string[] | null {
+  const sealed = read(from, to - from)
   const end = sealed.length - TAG_BYTES
   const decipher = createDecipheriv(CIPHER, key.bytes, sealed.subarray(0, NONCE_BYTES))
-    .setAAD(formatPlace(place))
+    .setAAD(Buffer.from(`${header?.tapeId} ${number}`))
     .setAuthTag(sealed.subarray(end))
   try {
     const packed = Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, end)), decipher.final()])
@@ -194,29 +181,14 @@ function unseal(sealed: Buffer, place: GroupPlace, key: TapeKey): string[] | nul
   }
 }
 
-/** A tape that is being written; disposing it closes the file and drops what was not stored. */
-export interface TapeWriter extends AsyncDisposable {
-  /** The chain of the last added line. */
-  readonly chain: string
-  /** Adds a line; it is on the tape once it has been stored. */
-  add(frame: Frame, body?: Buffer): void
-  /** Writes the added lines to the disk as one group; more may be added meanwhile. After a failure it always fails. */
-  store(): Promise<void>
-  /** The same, synchronously; requires that nothing else is being stored. */
-  storeNow(): void
-  /** Stores the rest and makes the file read-only. */
-  finish(): Promise<{sha256: string; bytes: number}>
-}
-
 /** Begins a tape of a data folder. */
-export async function createTape(path: string, key: TapeKey, folderId: string): Promise<TapeWriter> {
+export function createTape(path: string, key: TapeKey, folderId: string): TapeWriter {
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
-  const file = await open(path, 'w', 0o600)
-  const tapeId = createTapeId(folderId)
-  await file.write(formatHeader(key, tapeId), 0)
-  await file.datasync()
+  const tapeId = `${folderId} ${randomBytes(8).toString('hex')}`
+  writeFileSync(path, `loantape tape 1 ${key.fingerprint} ${tapeId}\n`, {mode: 0o600})
+  syncToDisk(path)
   syncToDisk(dirname(path))
-  return createWriter(path, key, {file, tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
+  return writeTape(path, key, {tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
 }
 
 /** Writes a tape of one group atomically, first under another name in the folder of all tapes. */
@@ -226,110 +198,80 @@ export function writeWholeTape(
   key: TapeKey,
   folderId: string,
 ): {chain: string; bytes: number; sha256: string} {
-  const tapeId = createTapeId(folderId)
-  let chain = CHAIN_START
-  const texts = lines.map(({frame, body}) => {
-    const line = formatLine(frame, body, chain)
-    ;({chain} = line)
-    return `${line.text}\n`
-  })
-  const group = seal(zstdCompressSync(texts.join(''), CHECKED), {tapeId, number: 0}, key)
-  const content = Buffer.concat([Buffer.from(formatHeader(key, tapeId)), group])
-  mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   removeAbandoned(tapes, WRITING)
   const temporary = join(tapes, `${WRITING}${basename(path)}${WRITER_MARK}`)
-  writeFileSync(temporary, content, {mode: 0o400})
+  using tape = createTape(temporary, key, folderId)
+  for (const {frame, body} of lines) tape.add(frame, body)
+  const written = tape.finish()
+  mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   moveIntoPlace(temporary, path)
-  return {chain, bytes: content.length, sha256: digestFileNow(path)}
+  return {...written, chain: tape.chain}
 }
 
 /** Continues a tape after its last whole group; cuts off a torn rest. */
-export async function resumeTape(path: string, key: TapeKey, end: TapeEnd): Promise<TapeWriter> {
-  const file = await open(path, 'r+')
-  await file.truncate(end.bytes)
-  await file.datasync()
-  return createWriter(path, key, {file, ...end})
+export function resumeTape(path: string, key: TapeKey, end: TapeEnd): TapeWriter {
+  truncateSync(path, end.bytes)
+  syncToDisk(path)
+  return writeTape(path, key, end)
 }
 
-interface Place extends Pick<TapeEnd, 'tapeId' | 'groups' | 'bytes' | 'chain'> {
-  file: FileHandle
-}
-
-function createWriter(path: string, key: TapeKey, {file, tapeId, ...start}: Place): TapeWriter {
+/** A tape that is being written; disposing it closes the file and drops what was not stored. */
+export type TapeWriter = ReturnType<typeof writeTape>
+function writeTape(
+  path: string,
+  key: TapeKey,
+  {tapeId, ...start}: Pick<TapeEnd, 'tapeId' | 'groups' | 'bytes' | 'chain'>,
+) {
+  const file = openSync(path, 'r+')
   let {groups, bytes, chain} = start
   const added: string[] = []
-  let failure: unknown
+  let failure: {cause: unknown} | undefined
 
-  function takeAdded(): string {
+  function store(): void {
     // A failed write may be torn: the tape must be read again to find its end.
-    if (failure !== undefined) throw failure
-    return added.splice(0).join('')
+    if (failure) throw failure.cause
+    if (added.length === 0) return
+    try {
+      const packed = zstdCompressSync(added.splice(0).join(''), CHECKED)
+      const sealed = seal(packed, {tapeId, number: groups}, key)
+      // A disk that fills up takes a part and fails at the rest.
+      for (let done = 0; done < sealed.length; )
+        done += writeSync(file, sealed, done, sealed.length - done, bytes + done)
+      fdatasyncSync(file)
+      groups += 1
+      bytes += sealed.length
+    } catch (cause) {
+      failure = {cause}
+      throw cause
+    }
   }
 
-  const sealNext = (packed: Buffer) => seal(packed, {tapeId, number: groups}, key)
-
-  function noteStored(sealed: Buffer): void {
-    groups += 1
-    bytes += sealed.length
-  }
-
-  function fail(error: unknown): never {
-    failure = error
-    throw error
-  }
-
-  const writer: TapeWriter = {
+  return {
+    /** The chain of the last added line. */
     get chain() {
       return chain
     },
-    add(frame, body) {
+    /** Adds a line; it is on the tape once it has been stored. */
+    add(frame: Frame, body?: Buffer): void {
       const line = formatLine(frame, body, chain)
       ;({chain} = line)
       added.push(`${line.text}\n`)
     },
-    async store() {
-      const text = takeAdded()
-      if (text === '') return
-      try {
-        const sealed = sealNext(await compress(text, CHECKED))
-        await file.write(sealed, 0, sealed.length, bytes)
-        await file.datasync()
-        noteStored(sealed)
-      } catch (error) {
-        fail(error)
-      }
-    },
-    storeNow() {
-      const text = takeAdded()
-      try {
-        const sealed = sealNext(zstdCompressSync(text, CHECKED))
-        writeSync(file.fd, sealed, 0, sealed.length, bytes)
-        fdatasyncSync(file.fd)
-        noteStored(sealed)
-      } catch (error) {
-        fail(error)
-      }
-    },
-    async finish() {
-      await writer.store()
-      await file.sync()
+    /** Writes the added lines to the disk as one group. After a failure it always fails. */
+    store,
+    /** Stores the rest and makes the file read-only. */
+    finish(): {sha256: string; bytes: number} {
+      store()
+      fsyncSync(file)
       chmodSync(path, 0o400)
-      return {sha256: await digestFile(path), bytes}
+      return {sha256: digestFileNow(path), bytes}
     },
-    [Symbol.asyncDispose]: () => file.close(),
+    [Symbol.dispose]: () => closeSync(file),
   }
-  return writer
 }
 
-interface TapeFile extends Disposable {
-  isFile: boolean
-  size: number
-  /** Undefined if the file does not begin like a tape. */
-  header: {fingerprint: string; tapeId: string; folderId: string} | undefined
-  read(from: number, length: number): Buffer
-}
-
-function openTapeFile(path: string): TapeFile {
+type TapeFile = ReturnType<typeof openTapeFile>
+function openTapeFile(path: string) {
   const file = openSync(path, 'r')
   const stats = fstatSync(file)
   const {size} = stats
@@ -340,12 +282,20 @@ function openTapeFile(path: string): TapeFile {
   }
   const head = stats.isFile() ? read(0, HEADER_BYTES).toString('latin1') : ''
   const [, fingerprint, tapeId, folderId] = HEADER.exec(head) ?? []
+  /** Undefined if the file does not begin like a tape. */
   const header = fingerprint && tapeId && folderId ? {fingerprint, tapeId, folderId} : undefined
   return {isFile: stats.isFile(), size, header, read, [Symbol.dispose]: () => closeSync(file)}
 }
 
-/** The whole groups of a tape, by their lengths alone: where each begins and ends. */
-function* listGroups({size, read}: TapeFile): Generator<{number: number; from: number; to: number}> {
+/** Where a group begins and ends; `number` counts from 0. */
+interface Group {
+  number: number
+  from: number
+  to: number
+}
+
+/** The whole groups of a tape, by their lengths alone. */
+function* listGroups({size, read}: TapeFile): Generator<Group> {
   let at = HEADER_BYTES
   for (let number = 0; at + LENGTH_BYTES <= size; number += 1) {
     const from = at + LENGTH_BYTES
@@ -386,48 +336,42 @@ export function openTape(
   isWanted: (text: string) => boolean = () => true,
 ): {lines: Generator<NumberedLine>; end: TapeEnd} {
   const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
-  return {lines: readWanted(path, key, {isWanted, end}), end}
-}
-
-function* readWanted(
-  path: string,
-  key: TapeKey,
-  {isWanted, end}: {isWanted: (text: string) => boolean; end: TapeEnd},
-): Generator<NumberedLine> {
   const stop = (problem: string) => {
     end.problem = problem
   }
-  using file = openTapeFile(path)
-  const {isFile, size, header, read} = file
-  if (!isFile) return stop('it is not a file')
-  if (!header) return stop('it does not begin like a tape')
-  const {fingerprint, tapeId} = header
-  if (fingerprint !== key.fingerprint)
-    throw newError(
-      'TAPE_KEY_WRONG',
-      `Tape '${path}' is sealed with key ${fingerprint}: the key at hand is ${key.fingerprint}.`,
-    )
-  Object.assign(end, {tapeId, bytes: HEADER_BYTES})
-  for (const {number: group, from, to} of listGroups(file)) {
-    const texts = unseal(read(from, to - from), {tapeId, number: group}, key)
-    if (texts === null) return stop('its bytes are not those that were written')
-    const lines: NumberedLine[] = []
-    let {chain, lines: number} = end
-    for (const text of texts) {
-      number += 1
-      if (!isWanted(text)) {
-        chain = readChain(text) ?? ''
-        continue
+  function* read(): Generator<NumberedLine> {
+    using file = openTapeFile(path)
+    const {isFile, size, header} = file
+    if (!isFile) return stop('it is not a file')
+    if (!header) return stop('it does not begin like a tape')
+    if (header.fingerprint !== key.fingerprint)
+      throw newError(
+        'TAPE_KEY_WRONG',
+        `Tape '${path}' is sealed with key ${header.fingerprint}: the key at hand is ${key.fingerprint}.`,
+      )
+    Object.assign(end, {tapeId: header.tapeId, bytes: HEADER_BYTES})
+    for (const group of listGroups(file)) {
+      const texts = unseal(file, group, key)
+      if (texts === null) return stop('its bytes are not those that were written')
+      const lines: NumberedLine[] = []
+      let {chain, lines: number} = end
+      for (const text of texts) {
+        number += 1
+        if (!isWanted(text)) {
+          chain = readChain(text) ?? ''
+          continue
+        }
+        const parsed = parseLine(text, chain)
+        if ('problem' in parsed) return stop(parsed.problem)
+        ;({chain} = parsed)
+        lines.push({...parsed, number})
       }
-      const parsed = parseLine(text, chain)
-      if ('problem' in parsed) return stop(parsed.problem)
-      ;({chain} = parsed)
-      lines.push({...parsed, number})
+      Object.assign(end, {bytes: group.to, chain, groups: group.number + 1, lines: number})
+      yield* lines
     }
-    Object.assign(end, {bytes: to, chain, groups: group + 1, lines: number})
-    yield* lines
+    if (end.bytes < size) stop('it is cut off')
   }
-  if (end.bytes < size) stop('it is cut off')
+  return {lines: read(), end}
 }
 
 /** The key and the data folder of a tape; undefined if the file is not a tape. */
@@ -442,14 +386,11 @@ export function readTapeHeader(path: string): TapeFile['header'] {
  */
 export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined; bytes: number} {
   using file = openTapeFile(path)
-  const {header, read} = file
+  const {header} = file
   const group = header && [...listGroups(file)].at(-1)
   if (!group) return {last: undefined, bytes: HEADER_BYTES}
-  const {number, from, to} = group
-  const isOpen = header.fingerprint === key.fingerprint
-  const texts = isOpen ? unseal(read(from, to - from), {tapeId: header.tapeId, number}, key) : null
-  const text = texts?.at(-1)
-  return {last: text === undefined ? undefined : readLineAlone(text), bytes: to}
+  const text = header.fingerprint === key.fingerprint ? unseal(file, group, key)?.at(-1) : undefined
+  return {last: text === undefined ? undefined : readLineAlone(text), bytes: group.to}
 }
 
 /**

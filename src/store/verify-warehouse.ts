@@ -1,7 +1,7 @@
 import {basename, join} from 'node:path'
 import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
-import {type Failure, messageOf} from '../core/errors.ts'
+import {type Fault, messageOf} from '../core/errors.ts'
 import type {DataFolder} from './data-folder.ts'
 import {fillIn, listFiles, readSqlFile, SQL_DIR, splitHeader} from './sql.ts'
 import {openHistory} from './warehouse.ts'
@@ -21,7 +21,7 @@ const NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from 
  * Verifies that every table of the warehouse is readable and that no rule of `sql/checks/warehouse` finds rows; a rule that cannot
  * run is a fault too.
  */
-export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Failure[]}> {
+export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
   await using db = await openHistory(folder, {searchPath: 'history.raw'})
   const tables = await db.column(
     z.string(),
@@ -29,10 +29,9 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
      where database_name = 'history' and schema_name = 'raw' order by table_name`,
   )
   const file = basename(folder.warehouse)
-  const faults: Failure[] = []
+  const faults: Fault[] = []
   for (const {problem, sql} of [...tables.map(readRule), ...readRules()]) {
-    const note = (words: string, cause?: unknown) =>
-      faults.push({code: 'VERIFY_RULE', problem: `${problem} in '${file}'${words}.`, next: NEXT, cause})
+    const note = (words: string) => faults.push({problem: `${problem} in '${file}'${words}.`, next: NEXT})
     try {
       const rows = await db.all(z.record(z.string(), z.unknown()), sql)
       if (rows.length === 0) continue
@@ -40,7 +39,7 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
       note(`: ${rows.length} wrong, ${named.join(', ')}`)
     } catch (cause) {
       const words = (messageOf(cause).split('\n')[0] ?? '').replace(/\.$/, '')
-      note(` cannot be examined: ${words}`, cause)
+      note(` cannot be examined: ${words}`)
     }
   }
   const walks = await db.value(z.coerce.number(), `select count(*) from walk where state = 'applied'`)

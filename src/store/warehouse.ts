@@ -1,20 +1,10 @@
-import {createHmac, hash, randomBytes} from 'node:crypto'
-import {
-  constants,
-  existsSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
+import {createHmac, hash} from 'node:crypto'
+import {constants, existsSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {copyFile} from 'node:fs/promises'
 import {basename, join} from 'node:path'
 import {setTimeout as delay} from 'node:timers/promises'
 import {z} from 'zod'
 import {explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {temporaryBeside} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {
@@ -26,7 +16,8 @@ import {
   quoteLiteral,
   threadsFor,
 } from './database.ts'
-import {moveIntoPlace, takeFileLock} from './files.ts'
+import {listFilesBelow, takeFileLock, writeNewKey} from './files.ts'
+import {isOfActs} from './recorded.ts'
 import {listFiles} from './sql.ts'
 
 interface WarehouseConfig {
@@ -63,7 +54,8 @@ export async function openWarehouse(
   world?: Pick<World, 'log' | 'realClock'>,
   {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: WarehouseConfig = {},
 ): Promise<Warehouse> {
-  requirePresent(folder)
+  // A new folder has none yet; a lost one ends here.
+  hasWarehouse(folder)
   const db = await openDatabase({threads: 1})
   let lock: Disposable | undefined
   const open = async () => {
@@ -116,7 +108,10 @@ export async function lockWarehouse(
   const lock = await takeFileLock(warehouseLock, mode, maxWaitMinutes * 60_000)
   if (lock) return lock
   const others = mode === 'write' ? 'reading or writing' : 'writing'
-  throw createLocked(`File '${warehouse}': others were ${others} it for ${maxWaitMinutes} minutes.`)
+  throw newError(
+    'WAREHOUSE_LOCKED',
+    `File '${warehouse}': others were ${others} it for ${maxWaitMinutes} minutes.`,
+  )
 }
 
 /** Sets the engine's limits for loading, and brings the tables up to date. */
@@ -134,27 +129,19 @@ export async function prepareLoad(
 }
 
 /**
- * Throws if tapes exist but the warehouse is missing: a new one would start history over.
+ * Whether anything was ever stored here.
  *
- * @throws UnexpectedError `WAREHOUSE_MISSING`
+ * @throws UnexpectedError `WAREHOUSE_MISSING` if tapes exist without it: a new warehouse would start history over
  */
-function requirePresent({warehouse, tapes}: DataFolder): void {
-  if (existsSync(warehouse) || !existsSync(tapes)) return
+export function hasWarehouse({warehouse, tapes}: DataFolder): boolean {
+  if (existsSync(warehouse)) return true
   // Acts are not history.
-  const names = readdirSync(tapes, {recursive: true, encoding: 'utf8'}).filter((name) =>
-    name.endsWith('.zst'),
-  )
-  if (names.every((name) => basename(name).startsWith('act_'))) return
+  const names = listFilesBelow(tapes).map((path) => basename(path))
+  if (!names.some((name) => name.endsWith('.zst') && !isOfActs(name))) return false
   throw newError(
     'WAREHOUSE_MISSING',
     `File '${warehouse}' is missing, although '${tapes}' exists: expected both, or neither in a new data folder.`,
   )
-}
-
-/** Whether anything was ever stored here; throws like {@link requirePresent}. */
-export function hasWarehouse(folder: DataFolder): boolean {
-  requirePresent(folder)
-  return existsSync(folder.warehouse)
 }
 
 async function countThreads(db: Database, {warehouse}: DataFolder): Promise<number> {
@@ -205,40 +192,24 @@ function describeOpenFailure(path: string, error: unknown): Error {
   const words = messageOf(error)
   if (IS_LOCKED.test(words)) {
     const holder = /PID (\d+)/.exec(words)?.[1]
-    return createLocked(
-      `File '${path}' is open in another process${holder ? ` (pid ${holder})` : ''}.`,
-      error,
-    )
+    const problem = `File '${path}' is open in another process${holder ? ` (pid ${holder})` : ''}.`
+    return newError('WAREHOUSE_LOCKED', problem, {cause: error})
   }
   const explained = explainError(error)
   if (explained.code === 'TOO_MANY_FILES') return explained
-  if (/permission denied|not permitted|read-only/i.test(words)) {
-    return newError('WAREHOUSE_NOT_WRITABLE', `File '${path}' may not be written: ${words.split('\n')[0]}.`, {
-      cause: error,
-    })
-  }
-  return newError('WAREHOUSE_UNREADABLE', `File '${path}' does not open: ${words.split('\n')[0]}.`, {
-    cause: error,
-  })
+  const [code, what] = /permission denied|not permitted|read-only/i.test(words)
+    ? (['WAREHOUSE_NOT_WRITABLE', 'may not be written'] as const)
+    : (['WAREHOUSE_UNREADABLE', 'does not open'] as const)
+  return newError(code, `File '${path}' ${what}: ${words.split('\n')[0]}.`, {cause: error})
 }
 
 const IS_DAMAGED = /corrupt|checksum/i
 const IS_LOCKED = /could not set lock|conflicting lock/i
 
-function createLocked(problem: string, cause?: unknown): LoantapeError {
-  return newError('WAREHOUSE_LOCKED', problem, {cause})
-}
-
 /** The folder of the warehouse's own migrations. */
 export const MIGRATIONS_DIR = join(import.meta.dirname, '../../sql/migrations')
 
 const migrationRow = z.object({name: z.string(), sha256: z.string()})
-
-interface Migration {
-  name: string
-  sql: string
-  sha256: string
-}
 
 /**
  * Brings an attached database to the newest schema: each file of `sql/migrations` once, in order, in a transaction of
@@ -269,15 +240,18 @@ export async function migrate(db: Database, catalog: string, dir?: string): Prom
  * @throws UnexpectedError `DATA_NEWER` if it has one this version does not know, `MIGRATION_CHANGED` if the file of one it
  * has was changed since
  */
-async function listPendingMigrations(
-  db: Database,
-  catalog: string,
-  dir: string = MIGRATIONS_DIR,
-): Promise<Migration[]> {
-  const applied = (await isEmpty(db, catalog))
-    ? []
-    : await db.all(migrationRow, `select name, sha256 from ${catalog}.main.migration order by name`)
-  const known = new Map(readMigrations(dir).map((migration) => [migration.name, migration]))
+async function listPendingMigrations(db: Database, catalog: string, dir: string = MIGRATIONS_DIR) {
+  const tables = await db.all(z.unknown(), 'from duckdb_tables() where database_name = $1', [catalog])
+  // There are no tables if a run failed while creating the file.
+  const applied =
+    tables.length === 0
+      ? []
+      : await db.all(migrationRow, `select name, sha256 from ${catalog}.main.migration order by name`)
+  const files = listFiles(dir, '.sql').map((file) => {
+    const sql = readFileSync(file, 'utf8')
+    return {name: basename(file), sql, sha256: hash('sha256', sql)}
+  })
+  const known = new Map(files.map((migration) => [migration.name, migration]))
   for (const {name, sha256} of applied) {
     const migration = known.get(name)
     if (!migration)
@@ -296,18 +270,6 @@ async function listPendingMigrations(
     known.delete(name)
   }
   return [...known.values()]
-}
-
-/** Whether there are no tables, as when a run failed while creating the file. */
-async function isEmpty(db: Database, catalog: string): Promise<boolean> {
-  return (await db.all(z.unknown(), 'from duckdb_tables() where database_name = $1', [catalog])).length === 0
-}
-
-function readMigrations(dir: string): Migration[] {
-  return listFiles(dir, '.sql').map((file) => {
-    const sql = readFileSync(file, 'utf8')
-    return {name: basename(file), sql, sha256: hash('sha256', sql)}
-  })
 }
 
 /**
@@ -351,7 +313,8 @@ export async function writeSettings(
  */
 export async function requireHashKey(db: Database, folder: DataFolder): Promise<string> {
   const {hash_key: pinned} = await readSettings(db)
-  const key = readOwnKey(folder) ?? (pinned === undefined ? createOwnKey(folder) : '')
+  const own = existsSync(folder.hashKey) ? readFileSync(folder.hashKey, 'utf8').trim() : undefined
+  const key = own ?? (pinned === undefined ? writeNewKey(folder.hashKey).toString('hex') : '')
   const fingerprint = createHmac('sha256', key).update('loantape').digest('hex').slice(0, 16)
   if (pinned === undefined) await writeSettings(db, {hash_key: fingerprint})
   if (pinned === undefined || pinned === fingerprint) return key
@@ -359,19 +322,6 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
     'HASH_KEY_CHANGED',
     `Key of hashed e-mail addresses in '${folder.hashKey}': it is not the key that those of this data folder were hashed with.`,
   )
-}
-
-function readOwnKey(folder: DataFolder): string | undefined {
-  if (!existsSync(folder.hashKey)) return undefined
-  return readFileSync(folder.hashKey, 'utf8').trim()
-}
-
-function createOwnKey(folder: DataFolder): string {
-  const key = randomBytes(32).toString('hex')
-  const temporary = temporaryBeside(folder.hashKey)
-  writeFileSync(temporary, `${key}\n`, {mode: 0o600})
-  moveIntoPlace(temporary, folder.hashKey)
-  return key
 }
 
 /**

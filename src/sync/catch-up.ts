@@ -300,10 +300,10 @@ export async function resumeWalks(
     }
     if (problem !== null) log.warn({unit, reason: problem}, 'what a run had read cannot be continued')
     const why = problem ?? 'its run died'
-    const tapeHead = await tapes.conclude(unit, {outcome: 'abandoned', why})
+    const tapeHead = tapes.conclude(unit, {outcome: 'abandoned', why})
     if (walk) await storeWalk(db, walk.stream, walk.walk, {state: 'abandoned', how: why, tapeHead})
     else if (isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head: tapeHead})
-    await tapes.finish(unit)
+    tapes.finish(unit)
   }
   return known
 }
@@ -347,7 +347,7 @@ export async function settleAgain(
     )
   const takenBack = without.get(unit.tape.unit)
   if (intake && outcome === 'settled' && now !== undefined && takenBack === undefined) {
-    await settleUnit(db, intake, {now, details, conclude: async () => unit.chain})
+    await settleUnit(db, intake, {now, details, conclude: () => unit.chain})
   } else if (intake?.kind === 'walk') {
     // For its certificate.
     if (is_certified) await planChanges(db, intake.stream, intake.walk)

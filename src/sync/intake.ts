@@ -366,7 +366,7 @@ export async function takeDown<T>(
   let storing = Promise.resolve()
 
   async function store(): Promise<void> {
-    await tapes.store(walkId)
+    tapes.store(walkId)
     await unit.stage()
     onStep(step)
   }

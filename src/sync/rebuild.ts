@@ -215,7 +215,7 @@ export async function rebuildWarehouse(
   if (isApplied) requireWritable(folder)
   return withRun(folder.stateDb, 'rebuild', outside, async ({stateDb, world}) => {
     world.onProgress({step: 'reading'})
-    await using tapes = openTapes(config, {folder, stateDb}, world)
+    using tapes = openTapes(config, {folder, stateDb}, world)
     const isReadable = await endLeft(config, folder, tapes, world)
     const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, tapes.key))
     const units = all.filter(({no}) => no > (lacking.at(-1)?.no ?? 0))

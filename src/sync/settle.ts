@@ -110,7 +110,7 @@ interface Settling {
   /** Throws if the planned changes are not believable. */
   judge?: ((plan: ChangePlan) => Promise<void>) | undefined
   /** Writes to the tape that it is stored at this instant; returns the chain of that line. */
-  conclude: (recordedAt: bigint) => Promise<string>
+  conclude: (recordedAt: bigint) => string
 }
 
 interface Settled {
@@ -175,7 +175,7 @@ export function settleBeside(
     const intake = openIntake(db, await readKnown(db), begin)
     if (!intake) throw new Error(`Unit of kind '${begin.kind}': it cannot be settled.`)
     for (const {frame, body, received} of unit.lines) intake.take(tapes.take(name, frame, received), body)
-    await tapes.store(name)
+    tapes.store(name)
     await intake.stage()
     return settleUnit(db, intake, {now, judge: unit.judge, conclude})
   })
@@ -216,7 +216,7 @@ export async function settleWalk(
       tapes.conclude(walk.walkId, {outcome: 'settled', recordedAt, ...describeEnd(walk), details, counts}),
   })
   tools.walks.delete(stream.name)
-  await tapes.finish(walk.walkId)
+  tapes.finish(walk.walkId)
   world.onStep('changes applied')
   return counts
 }
@@ -252,10 +252,10 @@ export async function endWalk(
   end: {state: 'abandoned' | 'refused'; how: string},
 ): Promise<void> {
   const outcome = end.how === 'dry run' ? end.how : end.state
-  const tapeHead = await tapes.conclude(walk.walkId, {outcome, why: end.how, ...describeEnd(walk)})
+  const tapeHead = tapes.conclude(walk.walkId, {outcome, why: end.how, ...describeEnd(walk)})
   await storeWalk(db, stream, walk, {...end, tapeHead})
   walks.delete(stream.name)
-  await tapes.finish(walk.walkId)
+  tapes.finish(walk.walkId)
 }
 
 /**

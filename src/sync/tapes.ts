@@ -1,4 +1,4 @@
-import {chmodSync, existsSync, readdirSync, rmSync, statSync, truncateSync} from 'node:fs'
+import {chmodSync, existsSync, rmSync, statSync, truncateSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant} from '../core/clock.ts'
@@ -7,7 +7,7 @@ import {VERSION} from '../core/process.ts'
 import {NONE, tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {digestFileNow, syncToDisk} from '../store/files.ts'
+import {digestFileNow, listFilesBelow, syncToDisk} from '../store/files.ts'
 import {
   changeTape,
   findHead,
@@ -78,17 +78,17 @@ export function openTapes(
     return tape
   }
 
-  async function create(unit: string, date: string): Promise<void> {
+  function create(unit: string, date: string): void {
     const row = {unit, path: pathOfTape(unit, date)}
     noteTape(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
-    const writer = await createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
+    const writer = createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
     open.set(unit, {writer, kind: '', outcome: ''})
   }
 
-  async function goOn(row: TapeRow, end: TapeEnd, kind: string): Promise<void> {
+  function goOn(row: TapeRow, end: TapeEnd, kind: string): void {
     const path = join(folder.root, row.path)
     chmodSync(path, 0o600)
-    open.set(row.unit, {writer: await resumeTape(path, key, end), kind, outcome: ''})
+    open.set(row.unit, {writer: resumeTape(path, key, end), kind, outcome: ''})
   }
 
   /** Opens the tape of a day, or a further one if it is damaged; returns its name. */
@@ -97,14 +97,14 @@ export function openTapes(
       const unit = number === 1 ? date : `${date}.${number}`
       const row = findTape(stateDb, unit)
       if (!row) {
-        await create(unit, date)
+        create(unit, date)
         return unit
       }
       const {end, kind} = await readThrough(folder, row, key)
       // A damaged tape stays as it is: somebody may repair it.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
       changeTape(stateDb, unit, {ended_at: null})
-      await goOn(row, end, kind)
+      goOn(row, end, kind)
       return unit
     }
   }
@@ -113,10 +113,10 @@ export function openTapes(
     /** The key they are sealed with. */
     key,
     /** Begins the tape of a walk, or writes that another run continues it; returns that line. */
-    async begin(unit: string, date: string, said: Record<string, unknown>): Promise<Frame> {
-      if (!open.has(unit)) await create(unit, date)
+    begin(unit: string, date: string, said: Record<string, unknown>): Frame {
+      if (!open.has(unit)) create(unit, date)
       const begin = tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), ...said})
-      await tapes.store(unit)
+      tapes.store(unit)
       stateDb.run('update tape set bytes = 0 where unit = ? and bytes is null', [unit])
       return begin
     },
@@ -131,19 +131,19 @@ export function openTapes(
       settle: (unit: {
         name: string
         begin: Frame
-        conclude: (recordedAt: bigint) => Promise<string>
-      }) => Promise<T>,
+        conclude: (recordedAt: bigint) => string
+      }) => Promise<T> | T,
     ): Promise<T> {
       const name = await openOfDay(date)
-      const begin = await tapes.begin(name, date, said)
+      const begin = tapes.begin(name, date, said)
       const conclude = (recordedAt: bigint) => tapes.conclude(name, {outcome: 'settled', recordedAt})
       try {
         return await settle({name, begin, conclude})
       } catch (error) {
-        if (isOfKind(error, 'guard')) await tapes.conclude(name, {outcome: 'refused', why: error.code})
+        if (isOfKind(error, 'guard')) tapes.conclude(name, {outcome: 'refused', why: error.code})
         throw error
       } finally {
-        await tapes.finish(name)
+        tapes.finish(name)
       }
     },
     /** Ends the tapes that dead runs had concluded; returns the units that these runs left unfinished, oldest first. */
@@ -174,7 +174,7 @@ export function openTapes(
       if (!row) return false
       const {end, kind} = await readThrough(folder, row, key, take)
       if (end) {
-        await goOn(row, end, kind)
+        goOn(row, end, kind)
         return true
       }
       if (row.bytes === null) {
@@ -194,35 +194,35 @@ export function openTapes(
       tape.writer.add(line, received?.body)
       return line
     },
-    store: (unit: string): Promise<void> => tapeOf(unit).writer.store(),
+    store: (unit: string): void => tapeOf(unit).writer.store(),
     /** Writes the outcome of a unit before it takes effect; returns the chain of that line. */
-    async conclude(unit: string, {recordedAt, ...outcome}: TapeOutcome): Promise<string> {
+    conclude(unit: string, {recordedAt, ...outcome}: TapeOutcome): string {
       const tape = tapeOf(unit)
       const {writer, kind} = tape
-      await writer.store()
+      writer.store()
       return inStateTransaction(stateDb, () => {
         adoptEnded(folder, stateDb, key, unit)
         const {no, chain: previous} = findHead(stateDb)
         const when = recordedAt === undefined ? {} : {recorded_at: formatInstant(recordedAt)}
         writer.add({frame: 'outcome', kind, ...outcome, ...when, no: no + 1, previous})
-        writer.storeNow()
+        writer.store()
         tape.outcome = outcome.outcome
         const recorded = {no: no + 1, tape: unit, kind, chain: writer.chain}
         noteUnit(stateDb, recorded, isHistory(kind, outcome.outcome))
         return writer.chain
       })
     },
-    async finish(unit: string): Promise<void> {
+    finish(unit: string): void {
       const tape = open.get(unit)
       if (!tape) return
       const {writer, outcome} = tape
-      const {sha256, bytes} = await writer.finish()
+      const {sha256, bytes} = writer.finish()
       open.delete(unit)
-      await writer[Symbol.asyncDispose]()
+      writer[Symbol.dispose]()
       changeTape(stateDb, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
     },
-    async [Symbol.asyncDispose](): Promise<void> {
-      for (const {writer} of open.values()) await writer[Symbol.asyncDispose]()
+    [Symbol.dispose](): void {
+      for (const {writer} of open.values()) writer[Symbol.dispose]()
     },
   }
   return tapes
@@ -321,11 +321,7 @@ async function readThrough(
 
 /** The size of each tape file, by its path below the data folder. */
 export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
-  if (!existsSync(tapes)) return new Map()
-  const entries = readdirSync(tapes, {recursive: true, withFileTypes: true})
-  const paths = entries
-    .filter((entry) => entry.isFile() && entry.name.endsWith('.jsonl.zst'))
-    .map((entry) => join(entry.parentPath, entry.name))
+  const paths = listFilesBelow(tapes).filter((path) => path.endsWith('.jsonl.zst'))
   return new Map(paths.map((path) => [path.slice(root.length + 1), statSync(path).size]))
 }
 

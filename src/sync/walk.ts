@@ -129,7 +129,7 @@ export async function startWalk(
   const attempt = Math.floor(random() * 0x1000000).toString(16)
   const walkId = `w_${runId}_${attempt.padStart(6, '0')}`
   const said = await describeWalk(tools, {...requestOf(stream, config), ...when}, 0)
-  const begin = await tapes.begin(walkId, when.businessDate, said)
+  const begin = tapes.begin(walkId, when.businessDate, said)
   const unit = openIntake(db, {streams: [stream], walks}, begin)
   if (unit?.kind !== 'walk') throw new Error(`Tape '${walkId}': its first line does not begin a walk.`)
   walks.set(stream.name, unit)
@@ -139,7 +139,7 @@ export async function startWalk(
 /** Writes to the tape that another run continues the walk. */
 export async function continueWalk(tools: WalkTools, {walk, take}: WalkIntake): Promise<void> {
   const said = await describeWalk(tools, walk, walk.resumed + 1)
-  take(await tools.tapes.begin(walk.walkId, walk.businessDate, said))
+  take(tools.tapes.begin(walk.walkId, walk.businessDate, said))
 }
 
 async function describeWalk(

@@ -28,15 +28,18 @@ interface Case {
 
 /** Operations that change files, by their names in `node:fs/promises`; and the same on an open file. */
 const CHANGING =
-  'mkdir writeFile rename link symlink copyFile chmod fsync rm unlink rmdir truncate utimes appendFile cp open'
+  'mkdir writeFile write rename link symlink copyFile chmod fsync fdatasync rm unlink rmdir truncate utimes appendFile cp open'
 const CHANGING_OPEN = ['write', 'sync', 'datasync', 'truncate']
 
 const isText = (value: unknown): value is string => typeof value === 'string'
 const {readFileSync, writeFileSync} = fs
 
 /** Leaves half of what a failing write or copy was given, as a real disk does. */
-function leaveHalf({name, args: [first, second, length, position], go}: FileOperation): unknown {
-  if (Buffer.isBuffer(first)) return go([first, second, Math.floor(Number(length) / 2), position])
+function leaveHalf({name, args, go}: FileOperation): unknown {
+  const [first, second] = args
+  const at = args.findIndex((one) => Buffer.isBuffer(one))
+  // Written to an open file: the bytes, where they begin, how many.
+  if (at !== -1) return go(args.with(at + 2, Math.floor(Number(args[at + 2]) / 2)))
   if (!isText(first) || !isText(second)) return undefined
   const whole = name === 'copyFile' ? readFileSync(first) : Buffer.from(second)
   const half = whole.subarray(0, whole.length / 2)

@@ -14,9 +14,10 @@ import {
 import {dirname, join, relative} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {beforeEach, expect, test} from 'vitest'
-import {backUp, backUpDated, listFiles, restoreBackup} from '../../src/record/backup.ts'
+import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
+import {listFilesBelow} from '../../src/store/files.ts'
 import {FEW_TABLES, readFiles} from '../support/data.ts'
 import {aJob} from '../support/jobs.ts'
 import {failureOf, someDeals, startProcess} from '../support/lab.ts'
@@ -261,7 +262,7 @@ test('a job backs up, keeps the given number, and touches nothing else there', a
 test('a damaged tape ends a backup by name, and older backups with the whole tape stay', async () => {
   const to = join(dir, '..')
   await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))
-  const [path = ''] = listFiles(lab.folder.tapes)
+  const [path = ''] = listFilesBelow(lab.folder.tapes)
   const bytes = readFileSync(path)
   bytes[bytes.length >> 1]! ^= 1
   chmodSync(path, 0o600)

@@ -191,7 +191,7 @@ test('an older warehouse catches up over more units than are settled at once, ev
   const bringBack = saveWarehouse('saved')
   {
     using stateDb = openStateDb(lab.folder.stateDb)
-    await using tapes = openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
+    using tapes = openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
     const said = {kind: 'without', walk: 'w_none', why: 'nothing'}
     for (let unit = 0; unit < 45; unit += 1)
       await tapes.settleOfDay('2026-02-02', said, ({conclude}) => conclude(BigInt(Date.parse(DAY_1)) * 1000n))

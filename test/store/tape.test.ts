@@ -37,15 +37,15 @@ function readAll(path: string, by: TapeKey = key): {lines: TapeLine[]; end: Tape
   return {lines: [...lines], end}
 }
 
-async function writeTape(path: string, groups: [Frame, Buffer | undefined][][]): Promise<number[]> {
-  await using tape = await createTape(path, key, '0123456789abcdef')
+function writeTape(path: string, groups: [Frame, Buffer | undefined][][]): number[] {
+  using tape = createTape(path, key, '0123456789abcdef')
   const ends = [statSync(path).size]
   for (const group of groups) {
     for (const [frame, body] of group) tape.add(frame, body)
-    await tape.store()
+    tape.store()
     ends.push(statSync(path).size)
   }
-  await tape.finish()
+  tape.finish()
   return ends
 }
 
@@ -53,12 +53,12 @@ const saidOf = (lines: readonly TapeLine[]) => lines.map(({frame, body}) => [fra
 const asJson = (group: [Frame, Buffer | undefined][]) =>
   group.map(([frame, body]) => [JSON.parse(JSON.stringify(frame)) as Frame, body])
 
-test('what is written is read back, byte for byte', async () => {
+test('what is written is read back, byte for byte', () => {
   const path = join(root, 'whole')
-  await fc.assert(
-    fc.asyncProperty(fc.array(aGroup, {maxLength: 5}), async (groups) => {
+  fc.assert(
+    fc.property(fc.array(aGroup, {maxLength: 5}), (groups) => {
       rmSync(path, {force: true})
-      await writeTape(path, groups)
+      writeTape(path, groups)
       const {lines, end} = readAll(path)
       expect(saidOf(lines)).toEqual(groups.flatMap(asJson))
       expect(end).toMatchObject({problem: null, groups: groups.length, bytes: statSync(path).size})
@@ -69,14 +69,14 @@ test('what is written is read back, byte for byte', async () => {
   )
 })
 
-test('cut off at any byte, it keeps what was stored, shows nothing torn, and can be continued', async () => {
+test('cut off at any byte, it keeps what was stored, shows nothing torn, and can be continued', () => {
   const path = join(root, 'cut')
   const groups = [
     [[{frame: 'begin', unit: 'w_1'}, undefined]],
     [[{frame: 'list', cursor: null}, Buffer.from('{"data":[1]}')]],
     [[{frame: 'list', cursor: 'a'}, Buffer.from([0xff, 0x00, 0x0a])]],
   ] as [Frame, Buffer | undefined][][]
-  const ends = await writeTape(path, groups)
+  const ends = writeTape(path, groups)
   const whole = readFileSync(path)
   for (let length = 0; length < whole.length; length += 1) {
     rmSync(path, {force: true})
@@ -87,9 +87,9 @@ test('cut off at any byte, it keeps what was stored, shows nothing torn, and can
     expect(end.problem === null, `cut at ${length}`).toBe(ends.includes(length))
     if (stored < 0) continue
     {
-      await using tape = await resumeTape(path, key, end)
+      using tape = resumeTape(path, key, end)
       tape.add({frame: 'outcome', outcome: 'abandoned'})
-      await tape.finish()
+      tape.finish()
     }
     const again = readAll(path)
     expect(again.end.problem).toBeNull()
@@ -102,7 +102,7 @@ test('each of a thousand flipped bits is found', async () => {
   const groups = Array.from({length: 8}, (_, index) => [
     [{frame: 'list', cursor: `c${index}`}, Buffer.from(`{"data":[${index}]}`.repeat(10))],
   ]) as [Frame, Buffer | undefined][][]
-  await writeTape(path, groups)
+  writeTape(path, groups)
   const whole = readFileSync(path)
   const bits = fc.sample(fc.integer({min: 0, max: whole.length * 8 - 1}), {numRuns: 1000, seed: 15})
   for (const bit of bits) {
@@ -115,12 +115,12 @@ test('each of a thousand flipped bits is found', async () => {
   }
 })
 
-test('a group opens only on its own tape and in its own place', async () => {
+test('a group opens only on its own tape and in its own place', () => {
   const [one, other] = [join(root, 'one'), join(root, 'other')]
   const group = (name: string) =>
     [[{frame: 'list', cursor: name}, Buffer.from('{"data":[]}')]] as [Frame, Buffer][]
-  const ends = await writeTape(one, [group('a'), group('b')])
-  await writeTape(other, [group('a'), group('b')])
+  const ends = writeTape(one, [group('a'), group('b')])
+  writeTape(other, [group('a'), group('b')])
   const bytes = readFileSync(one)
   const head = readFileSync(other).subarray(0, ends[0])
   const groups = [bytes.subarray(ends[0], ends[1]), bytes.subarray(ends[1])] as const
@@ -146,7 +146,7 @@ test('a key that another process has made meanwhile is used; without its key a t
   expect(readTapeKey(file, data)).toEqual(first)
   expect(readdirSync(join(root, 'keys'))).toEqual(['tape.key'])
   const path = join(root, 'locked')
-  await writeTape(path, [[[{frame: 'begin'}, undefined]]])
+  writeTape(path, [[[{frame: 'begin'}, undefined]]])
   const error = await failureOf(Promise.resolve().then(() => readAll(path, first)))
   expect(error).toMatchObject({code: 'TAPE_KEY_WRONG', message: expect.stringContaining(key.fingerprint)})
 })

@@ -140,7 +140,7 @@ function toLine({id, at, record}: DetailSpec): Lines[number] {
 }
 
 /** Without a tape there is no tape head. */
-const noTape = async () => ''
+const noTape = () => ''
 
 /** Stages and applies a walk. */
 export async function walk(db: Database, spec: WalkSpec): Promise<StagedWalk & {recordedAt: bigint}> {

@@ -324,7 +324,9 @@ test('a failed apply stores nothing', async () => {
   await walk(db, {at: DAY_1, pages: [[a()]]})
   const before = {versions: await readVersions(db, '*'), heads: await readHeads(db)}
   const staged = await stageWalk(db, {at: DAY_2, pages: [[a({status: 'funded'}), b()]]})
-  const conclude = () => Promise.reject(new Error('no tape'))
+  const conclude = () => {
+    throw new Error('no tape')
+  }
   await expect(applyStaged(db, staged, DAY_2, conclude)).rejects.toThrow('no tape')
   expect({versions: await readVersions(db, '*'), heads: await readHeads(db)}).toEqual(before)
   const walks = await db.all(anyRow, 'select 1 from warehouse.raw.walk where walk_id = $1', [

@@ -151,8 +151,8 @@ test('a walk whose tape this version cannot read starts afresh, and its tape say
     noteTape(stateDb, torn!)
     writeFileSync(join(lab.folder.root, torn!.path), 'loantape ta')
     noteTape(stateDb, none!)
-    await using tapes = openTapesOf(stateDb)
-    await tapes.begin(unit, '2026-02-03', {kind: 'walk', stream: 'deal', asked: 'in another way'})
+    using tapes = openTapesOf(stateDb)
+    tapes.begin(unit, '2026-02-03', {kind: 'walk', stream: 'deal', asked: 'in another way'})
   }
   await lab.walk(DAY_2)
   const why = expect.stringContaining('baseUrl')
@@ -163,7 +163,7 @@ test('a walk whose tape this version cannot read starts afresh, and its tape say
 test('a unit that a dead run settled on the tape of a day keeps its kind, whatever that tape began with', async () => {
   using stateDb = openStateDb(lab.folder.stateDb)
   {
-    await using tapes = openTapesOf(stateDb)
+    using tapes = openTapesOf(stateDb)
     for (const begin of [{kind: 'without', walk: 'w_none', why: 'nothing'}, {kind: 'look'}])
       await tapes.settleOfDay('2026-02-03', begin, ({conclude}) => conclude(1n))
   }
@@ -171,7 +171,7 @@ test('a unit that a dead run settled on the tape of a day keeps its kind, whatev
   stateDb.db.exec(`
     delete from tape_unit where no = (select max(no) from tape_unit);
     update tape set ended_at = null where unit = '2026-02-03'`)
-  await using tapes = openTapesOf(stateDb)
+  using tapes = openTapesOf(stateDb)
   expect(tapes.listLeft()).toEqual([])
   expect(listRecorded(stateDb).at(-1)?.kind).toBe('look')
 })
