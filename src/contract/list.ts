@@ -50,13 +50,6 @@ interface Pointer {
   fields: WireRecord
 }
 
-interface Inspected {
-  records: Records
-  /** Every object with `has_more`; they agree. */
-  pointers: Pointer[]
-  hasMore: boolean
-}
-
 /** The records of a response and their path in the body. */
 interface Records {
   path: string[]
@@ -99,7 +92,8 @@ export function readPage(body: unknown, envelope: string): PageBody {
   return {records: records.items, nextCursor: hasMore ? readCursor(pointers) : null}
 }
 
-function inspectBody(body: unknown): Inspected {
+/** Finds the records, and every object with `has_more`; they agree. @throws ContractError `SOURCE_ENVELOPE` */
+function inspectBody(body: unknown) {
   if (!isObject(body)) throw createBroken(`expected an object, found ${kindOf(body)}`)
   const records = findRecords(body)
   const repeated = listRepeated(body).find(

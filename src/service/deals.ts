@@ -14,7 +14,15 @@ import {type Rate, rateSchema, type Task, taskSchema} from '../contract/other-re
 import {parseInstant} from '../core/clock.ts'
 import {formatCents, parseCents} from '../core/money.ts'
 import {type Handlers, refuse, type ServiceWorld} from './requests.ts'
-import {createId, FIRST, type Kind, type Rows, rowInstant, type ServiceDatabase} from './service-database.ts'
+import {
+  createId,
+  FIRST,
+  givenOf,
+  type Kind,
+  type Rows,
+  rowInstant,
+  type ServiceDatabase,
+} from './service-database.ts'
 
 /** A column of cents: at most 7e15, as the contract allows, which a number holds exactly. */
 const rowCents = z.number().transform(BigInt)
@@ -48,11 +56,7 @@ const STORED: Rows<StoredDeal> = {
 const IDS = {table: 'deal', row: z.object({id: z.string()})}
 
 function columnsOf(deal: Partial<StoredDeal>): Record<string, SQLInputValue> {
-  const given = COLUMNS.flatMap(([field, column]) => {
-    const value = deal[field]
-    return value === undefined ? [] : [[column, value] as const]
-  })
-  return Object.fromEntries(given)
+  return givenOf(Object.fromEntries(COLUMNS.map(([field, column]) => [column, deal[field]])))
 }
 
 /** The deals in SQLite, for those who do not ask by HTTP. */
@@ -103,14 +107,8 @@ export function centsOf(amount: number): bigint {
 /** The columns that a body sets. */
 function changeOf({loan_amount, property_value, ...texts}: DealChanges): Record<string, SQLInputValue> {
   const cents = (amount: number | null | undefined) => (typeof amount === 'number' ? centsOf(amount) : amount)
-  const given = {
-    ...texts,
-    loan_amount_cents: cents(loan_amount),
-    property_value_cents: cents(property_value),
-  }
-  return Object.fromEntries(
-    Object.entries(given).flatMap(([column, value]) => (value === undefined ? [] : [[column, value]])),
-  )
+  const amounts = {loan_amount_cents: cents(loan_amount), property_value_cents: cents(property_value)}
+  return givenOf({...texts, ...amounts})
 }
 
 function checkTransition(from: string, to: string): void {

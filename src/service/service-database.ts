@@ -61,13 +61,11 @@ export class ServiceDatabase extends Sqlite {
     filter: Record<string, string | undefined> = {},
     before: readonly SQLInputValue[] = [],
   ): T[] {
-    const given = Object.entries(filter).flatMap(([column, value]) =>
-      value === undefined ? [] : [{sql: `${column} = ? and`, value}],
-    )
-    const sql = `select * from ${table} where ${given.map((one) => one.sql).join(' ')} (created_at, id) > (?, ?)
+    const given = givenOf(filter)
+    const has = Object.keys(given).map((column) => `${column} = ? and`)
+    const sql = `select * from ${table} where ${has.join(' ')} (created_at, id) > (?, ?)
       order by created_at, id limit ?`
-    const values = given.map(({value}) => value)
-    return this.all(row, sql, [...before, ...values, after.createdAt, after.id, limit])
+    return this.all(row, sql, [...before, ...Object.values(given), after.createdAt, after.id, limit])
   }
 
   /** Runs `work` once the current transaction is committed, never after a rollback. */
@@ -99,6 +97,13 @@ export function openServiceDatabase(path: string): ServiceDatabase {
 /** An id of the service: `deal_` and 80 random bits. */
 export function createId(prefix: string): string {
   return `${prefix}_${randomBytes(10).toString('hex')}`
+}
+
+/** The values that are not undefined, by column. */
+export function givenOf(values: Record<string, SQLInputValue | undefined>): Record<string, SQLInputValue> {
+  return Object.fromEntries(
+    Object.entries(values).flatMap(([column, value]) => (value === undefined ? [] : [[column, value]])),
+  )
 }
 
 /** A column of ms since the epoch as ISO 8601. */

