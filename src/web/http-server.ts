@@ -359,8 +359,8 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     // How often slow requests are examined.
     http: {connectionsCheckingInterval: 1_000},
     trustProxy: config.webProxy?.split(/\s*,\s*/) ?? false,
-    // Longer than any answer may be silent.
-    connectionTimeout: 60_000,
+    // Longer than an answer may be silent: a page can ask about history, and its blocks one after another.
+    connectionTimeout: (config.historyTimeoutSeconds + 10 * config.pageTimeoutSeconds) * 1000,
     keepAliveTimeout: 5_000,
     forceCloseConnections: true,
     // This request has passed no hook.
