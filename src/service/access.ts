@@ -4,7 +4,8 @@ import {z} from 'zod'
 import {ENDPOINTS} from '../contract/endpoints.ts'
 import {type Clock, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
-import {PREFIX, type Refusal, refuse} from './requests.ts'
+import {type Refusal, refuse} from './refusal.ts'
+import {PREFIX} from './requests.ts'
 import {rowInstant, type ServiceDatabase} from './service-database.ts'
 
 /** Checks each request in this order: its key, its rate, the scope of its key, its path and method, the type of its body. */

@@ -13,7 +13,8 @@ import {
 import {type Rate, rateSchema, type Task, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
 import {formatCents, parseCents} from '../core/money.ts'
-import {type Handlers, refuse, type ServiceWorld} from './requests.ts'
+import {refuse} from './refusal.ts'
+import type {Handlers, ServiceWorld} from './requests.ts'
 import {
   createId,
   FIRST,

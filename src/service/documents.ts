@@ -16,7 +16,8 @@ import {
 import {codeOf} from '../core/errors.ts'
 import {formatCents, groupThousands} from '../core/money.ts'
 import {centsOf, DEALS} from './deals.ts'
-import {type Handlers, Refusal, refuse, type ServiceWorld} from './requests.ts'
+import {Refusal, refuse} from './refusal.ts'
+import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, type Kind, rowInstant} from './service-database.ts'
 
 /** PDF, scans and office documents; plain text is recognised by its bytes. */

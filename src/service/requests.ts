@@ -1,36 +1,11 @@
 import {createHmac, timingSafeEqual} from 'node:crypto'
-import {STATUS_CODES} from 'node:http'
 import {z} from 'zod'
 import type {Operation} from '../contract/endpoint.ts'
 import type {OperationId, Operations} from '../contract/endpoints.ts'
-import {PROBLEMS, type Problem, type ProblemCode} from '../contract/problem.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
 import type {Clock} from '../core/clock.ts'
+import {refuse} from './refusal.ts'
 import type {Page, ServiceDatabase} from './service-database.ts'
-
-/** Thrown by handlers and hooks; answered as problem details. */
-export class Refusal extends Error {
-  readonly problem: Problem
-  readonly headers: Record<string, string>
-
-  constructor(problem: Problem, headers: Record<string, string> = {}) {
-    super(problem.detail ?? problem.title)
-    this.name = 'Refusal'
-    this.problem = problem
-    this.headers = headers
-  }
-}
-
-/** Makes a refusal by RFC 9457: the title is that of the status, since the type is `about:blank`; the default detail is the code's meaning. */
-export function refuse(
-  code: ProblemCode,
-  more: {detail?: string; errors?: {path: string; message: string}[]; headers?: Record<string, string>} = {},
-): Refusal {
-  const {headers, ...words} = more
-  const {status, meaning} = PROBLEMS[code]
-  const title = STATUS_CODES[status] ?? 'Error'
-  return new Refusal({type: 'about:blank', title, status, code, detail: meaning, ...words}, headers)
-}
 
 /** The parsed input of an operation. */
 export interface Call<Op extends Operation> {

@@ -20,16 +20,8 @@ import {addAccessHooks, type RateLimit, refuseUnknown, type Scope} from './acces
 import {createDealHandlers, createDealStore, createRecordHandlers, DEALS, etagOf} from './deals.ts'
 import {addDescription} from './description.ts'
 import {createDocumentHandlers, createGenerator, receiveParts} from './documents.ts'
-import {
-  type Call,
-  formatCursor,
-  type Handlers,
-  PREFIX,
-  Refusal,
-  readCursor,
-  refuse,
-  type ServiceWorld,
-} from './requests.ts'
+import {Refusal, refuse} from './refusal.ts'
+import {type Call, formatCursor, type Handlers, PREFIX, readCursor, type ServiceWorld} from './requests.ts'
 import {FIRST, type Kind, openServiceDatabase, type ServiceDatabase} from './service-database.ts'
 import {
   createAddressGuard,

@@ -6,7 +6,7 @@ import {z} from 'zod'
 import type {ProblemCode} from '../contract/problem.ts'
 import {newError} from '../core/errors.ts'
 import {Sqlite} from '../core/sqlite.ts'
-import {refuse} from './requests.ts'
+import {refuse} from './refusal.ts'
 
 const TABLES = join(import.meta.dirname, '../../sql/migrations/service/0001_service.sql')
 

@@ -1,6 +1,8 @@
 import {flushCompileCache} from 'node:module'
-import {explainError} from '../core/errors.ts'
-import type {Told} from './reader.ts'
+import {explainError, type Failure} from '../core/errors.ts'
+
+/** What a helper sends back. */
+export type Told = {answer: unknown} | {failure: Failure; isLast: boolean}
 
 /**
  * Answers what the parent asks of this process. What a question breaks or uses up ends with it, and it ends with its parent.

@@ -6,13 +6,14 @@ import {tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
 import pLimit from 'p-limit'
 import type {Config} from '../core/config.ts'
-import {codeOf, type ErrorCode, type Failure, newError, retellError} from '../core/errors.ts'
+import {codeOf, type ErrorCode, newError, retellError} from '../core/errors.ts'
 import {isAbandoned, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease} from '../store/release.ts'
 import {type Block, objectsOf} from './blocks.ts'
 import type {Filter} from './filter.ts'
+import type {Told} from './helper-process.ts'
 import type {questions as ofHistory} from './history-questions.ts'
 import type {Asked, questions, ReleaseReading, Rows} from './release-questions.ts'
 
@@ -41,9 +42,6 @@ interface Times {
   /** How often to ask if the process ends before it answers; once by default. */
   tries?: number
 }
-
-/** What a helper sends back. */
-export type Told = {answer: unknown} | {failure: Failure; isLast: boolean}
 
 /** A process that answers one question after the other, so that each has its own time. */
 interface Helper {

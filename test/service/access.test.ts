@@ -6,7 +6,7 @@ import {
   revokeApiKey,
   type Scope,
 } from '../../src/service/access.ts'
-import {Refusal} from '../../src/service/requests.ts'
+import {Refusal} from '../../src/service/refusal.ts'
 import {useShared} from '../support/set-up.ts'
 import {API_KEY, aDeal, call, get, NOW, readRefusal, startTestService} from './client.ts'
 
