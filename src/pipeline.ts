@@ -120,7 +120,7 @@ export async function applyEvents(config: Config, world: World) {
   if (!isComplete) await syncDeals(config, {}, world)
   const outcome = isComplete ? 'applied' : 'walked'
   settleEvents(stateDb, {eventIds: waiting.map(({event_id}) => event_id), outcome}, world.realClock.now())
-  /** Versions appended; an unchanged deal appends none. */
+  // Versions appended; an unchanged deal appends none.
   return {outcome, ...found, appended}
 }
 

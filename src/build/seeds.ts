@@ -116,7 +116,12 @@ function alignTo(replaced: Seed, seed: Seed): Seed {
 /** The rows with what each leaves out copied from the row of the replaced seed that it names in `like`. */
 function copyLikes(replaced: Seed, rows: readonly Row[]): Row[] {
   const [key = ''] = replaced.columns
-  const lines = new Map(replaced.rows.map((row) => [keyOf(replaced, row, key) ?? '', row.values]))
+  const lines = new Map(
+    replaced.rows.flatMap((row) => {
+      const name = keyOf(replaced, row, key)
+      return name === undefined ? [] : [[name, row.values]]
+    }),
+  )
   return rows.map((row) => {
     const like = row.values[LIKE] ?? ''
     const line = lines.get(keyOf(replaced, row, key, like) ?? '')

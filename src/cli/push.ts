@@ -176,7 +176,8 @@ function readCsv(file: string): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (cause) {
-    throw createFileError(file, `it cannot be read (${codeOf(cause)})`, cause)
+    const problem = `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`
+    throw newError('PUSH_FILE', problem, {cause})
   }
 }
 

@@ -1,5 +1,6 @@
 import {existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename, dirname, join, relative} from 'node:path'
+import {setImmediate} from 'node:timers/promises'
 import {z} from 'zod'
 import {findJournalProfile, type TiedTerm} from '../accounting/profiles.ts'
 import {codeOf, type Fault} from '../core/errors.ts'
@@ -272,8 +273,15 @@ function listFolders(dir: string): string[] {
 }
 
 /** Compares the files of every batch with its manifest. */
-export function verifyBatches(folder: DataFolder): {batches: number; files: number; faults: Fault[]} {
-  const batches = listBatchFolders(folder).map(examineBatch)
+export async function verifyBatches(
+  folder: DataFolder,
+): Promise<{batches: number; files: number; faults: Fault[]}> {
+  const batches = []
+  for (const dir of listBatchFolders(folder)) {
+    batches.push(examineBatch(dir))
+    // Signals are heard between two batches.
+    await setImmediate()
+  }
   return {
     batches: batches.length,
     files: batches.reduce((sum, {files}) => sum + files.length, 0),

@@ -5,10 +5,11 @@ import {z} from 'zod'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
+import {WRITER_MARK, WRITING} from '../core/process.ts'
 import {expectOneOf} from '../core/text.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import {digestFile, syncToDisk, writeFileAtomically} from '../store/files.ts'
+import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
 import {countRows, readColumns, type TableColumn} from '../store/sql.ts'
 import {
@@ -179,7 +180,11 @@ async function checkColumns(
     const columns = {...before, ...now}
     const kept = published.toSorted().flatMap((table) => (columns[table] ? [[table, columns[table]]] : []))
     const text = `${JSON.stringify(Object.fromEntries(kept), null, 2)}\n`
-    if (text !== written) writeFileAtomically(path, text)
+    if (text === written) return
+    // Named like an unfinished batch, so that the next batch removes it after a crash.
+    const temporary = join(dir, `${WRITING}columns${WRITER_MARK}`)
+    writeFileSync(temporary, text)
+    moveIntoPlace(temporary, path)
   }
 }
 

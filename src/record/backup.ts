@@ -30,7 +30,7 @@ import {
 } from '../store/data-folder.ts'
 import {
   digestFile,
-  findFileFault,
+  isFile,
   listFilesBelow,
   syncToDisk,
   writeFileAtomically,
@@ -253,8 +253,9 @@ async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['file
     isWhole =
       KEPT_PATH.test(path) &&
       isInside(file, dir) &&
+      isFile(file) &&
       statSync(file).size === bytes &&
-      (await findFileFault(file, sha256)) === undefined
+      (await digestFile(file)) === sha256
   } catch (error) {
     // It does not exist, or its name is invalid.
     cause = error

@@ -55,7 +55,7 @@ export async function verifyAll(config: Config, world: World) {
   if (release) note('current', await verifyRelease(release))
   note('state.sqlite', verifyStateDb(folder, stateDb))
   world.onProgress({step: 'batches'})
-  const batches = verifyBatches(folder)
+  const batches = await verifyBatches(folder)
   note('exports', batches.faults)
   for (const batch of listBatches(stateDb)) note('exports', findIssuedFault(folder, stateDb, batch))
   const outcome: 'whole' | 'damaged' = problems.length > 0 ? 'damaged' : 'whole'

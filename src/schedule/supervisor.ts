@@ -71,6 +71,9 @@ export function createSupervisor(sources: Sources, world: World) {
     const isTaken = (root: string) => served.values().some((one) => one.root() === root)
     for (const name of names)
       if (!served.has(name)) served.set(name, serveSource(name, {...sources, isTaken}, world))
+  }
+
+  function lookAtEach(): void {
     for (const one of served.values()) one.look()
   }
 
@@ -86,6 +89,7 @@ export function createSupervisor(sources: Sources, world: World) {
   }
 
   findSources()
+  lookAtEach()
   return {
     /** The sources that are served. */
     served: (): readonly ServedSource[] => [...served.values()].filter((one) => !one.isEnding()),
@@ -101,6 +105,7 @@ export function createSupervisor(sources: Sources, world: World) {
           if (wasListed) logProblem(error, world, 'the sources cannot be listed; listing is tried again')
           wasListed = false
         }
+        lookAtEach()
         tick()
         await sleepUntilStopped(world.realClock, TICK_MS, world.signal)
       }
@@ -163,8 +168,9 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   }
 
   async function close(): Promise<void> {
-    await open?.scheduler.idle()
-    await telling
+    // Closed at once if nothing uses it: another source may have its folder now.
+    if (isRunning()) await open?.scheduler.idle()
+    if (telling) await telling
     open?.stateDb[Symbol.dispose]()
     open = undefined
   }

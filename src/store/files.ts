@@ -252,8 +252,8 @@ export function findFileFault(path: string, sha256: string): string | undefined 
     if (!statSync(path).isFile()) return 'is not a file'
     return digestFileNow(path) === sha256 ? undefined : 'does not have the sha256 of its manifest'
   } catch (error) {
-    // Another process may remove it meanwhile.
-    if (['ENOENT', 'ENOTDIR'].includes(codeOf(error))) return 'is not there'
-    throw error
+    return ['ENOENT', 'ENOTDIR'].includes(codeOf(error))
+      ? 'is not there'
+      : `cannot be read (${codeOf(error)})`
   }
 }

@@ -183,11 +183,17 @@ function unseal({header, read}: TapeFile, {number, from, to}: Group, key: TapeKe
 
 /** Begins a tape of a data folder. */
 export function createTape(path: string, key: TapeKey, folderId: string): TapeWriter {
+  const tape = beginTape(path, key, folderId)
+  syncToDisk(path)
+  syncToDisk(dirname(path))
+  return tape
+}
+
+/** The same, without waiting for the disk. */
+function beginTape(path: string, key: TapeKey, folderId: string): TapeWriter {
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   const tapeId = `${folderId} ${randomBytes(8).toString('hex')}`
   writeFileSync(path, `loantape tape 1 ${key.fingerprint} ${tapeId}\n`, {mode: 0o600})
-  syncToDisk(path)
-  syncToDisk(dirname(path))
   return writeTape(path, key, {tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
 }
 
@@ -200,7 +206,7 @@ export function writeWholeTape(
 ): {chain: string; bytes: number; sha256: string} {
   removeAbandoned(tapes, WRITING)
   const temporary = join(tapes, `${WRITING}${basename(path)}${WRITER_MARK}`)
-  using tape = createTape(temporary, key, folderId)
+  using tape = beginTape(temporary, key, folderId)
   for (const {frame, body} of lines) tape.add(frame, body)
   const written = tape.finish()
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})

@@ -126,14 +126,17 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const takeHistory = createTurns(HISTORY)
   addAssets(server)
 
+  const offered = new WeakMap<Reader, Promise<z.output<typeof bucketRow>[]>>()
   /** The form to choose deals by, for those who may see what it offers. */
   const renderChoice = async (path: string, view: AskingView, pages: Reader): Promise<Html | undefined> => {
     const {tables} = view.release.manifest
     const isThere = (name: string) => view.mayRead(name) && tables.some((table) => table.name === name)
     if (!['core.deal', 'mart.portfolio_breakdown'].every(isThere)) return undefined
-    const offered = await queriesOf(pages.page).all(bucketRow, OFFERED)
+    const asked = offered.get(pages) ?? queriesOf(pages.page).all(bucketRow, OFFERED)
+    offered.set(pages, asked)
+    asked.catch(() => offered.delete(pages))
     const saved = listSavedFilters(tools.folder).filter(({filter}) => filter.reads.every(view.mayRead))
-    return renderFilter(path, view, {offered, saved, maySave: view.mayAct})
+    return renderFilter(path, view, {offered: await asked, saved, maySave: view.mayAct})
   }
   const frame = (
     path: string,

@@ -109,8 +109,13 @@ test('texts are quoted in CSV and escaped in a table, which may have more rows t
 })
 
 const refused: [behaviour: string, sql: string, words: RegExp][] = [
+  ['inserts', 'insert into core.deal select * from core.deal', /read-only/],
   ['creates a table', 'create table core.mine as select 1', /read-only/],
+  ['reads a file', `select * from read_text('/etc/hostname')`, /disabled/],
+  ['writes a file', `copy core.deal to 'stolen.csv'`, /disabled/],
   ['attaches a database', `attach 'other.duckdb'`, /disabled/],
+  ['unlocks the settings', 'set enable_external_access = true', /locked/],
+  ['changes a setting', `set memory_limit = '1GB'`, /locked/],
   ['has two statements', 'select 1; select 2', /2 statements: expected one/],
   ['is empty', '', /0 statements: expected one/],
   [

@@ -45,7 +45,7 @@ create index if not exists document_by_deal on document (deal_id, created_at, id
 create table if not exists document_file (
   document_id text primary key references document (id) on delete cascade,
   content blob not null
-) strict, without rowid;
+) strict;
 
 create table if not exists document_generation (
   id text primary key,
