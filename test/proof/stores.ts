@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
-import {cpSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, globSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {BOOK_TABLES} from '../support/books.ts'
-import {type ImportedLine, importBatches} from '../support/importer.ts'
+import {type ImportedLine, readBatchFile} from '../support/importer.ts'
 import {aDeal, createLab, type Ended, type Lab} from '../support/lab.ts'
 import {type ProofRequest, type Proved, prove} from './proof.ts'
 import {DAMAGES, damage, type Loss, nameOf, STORE_NAMES, type Store} from './world/lose.ts'
@@ -34,8 +34,15 @@ const DEALS = 12
 /** The lines of every batch ever issued, by entry number: an importer takes each once. */
 type Imported = Map<string, ImportedLine[]>
 
-function readBooks(lab: Lab, imported: Imported = new Map()): Imported {
-  const lines = importBatches(lab.folder.exports, 'xero')
+function readBooks({folder: {exports}}: Lab, imported: Imported = new Map()): Imported {
+  const lines = globSync('xero/*/*.csv', {cwd: exports}).flatMap((file) => {
+    try {
+      return readBatchFile('xero', readFileSync(join(exports, file), 'utf8'))
+    } catch {
+      // An importer refuses a file that was cut off; its batch comes again.
+      return []
+    }
+  })
   for (const [number, own] of Map.groupBy(lines, (line) => line.number))
     if (!imported.has(number)) imported.set(number, own)
   return imported
