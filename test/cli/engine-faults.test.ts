@@ -36,7 +36,7 @@ from core.deal as deal, range(10000) as r
 async function fillWarehouse(): Promise<number> {
   const {warehouse} = lab.folder
   await using db = await openDatabase({attach: [{path: warehouse, alias: 'warehouse'}]})
-  await db.run('create table warehouse.main.filling as select md5(range::varchar) as text from range(200000)')
+  await db.run('create table warehouse.main.filling as select md5(range::varchar) as text from range(800000)')
   await db.run('checkpoint warehouse')
   return Math.floor(statSync(warehouse).size / 512)
 }
