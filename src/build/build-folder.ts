@@ -149,12 +149,23 @@ export function isPast(dir: string): boolean {
   return existsSync(join(dir, MARK))
 }
 
-/** Records that a release of a past date was used, so that it stays longer; if it becomes current, it loses its mark. */
-export function noteUse(dir: string, isCurrent: boolean, at: Date): void {
-  if (!isPast(dir)) return
+/**
+ * Makes a release the last used one, however far ahead the clock was when others were: what a build returns is never removed for its
+ * age. A night's release keeps its place when it is used later; one of a past date loses its mark if it becomes current.
+ */
+export function noteUse(dir: string, isCurrent: boolean, now: number): void {
+  if (!isCurrent && !isPast(dir)) return
   if (isCurrent) rmSync(join(dir, MARK), {force: true})
+  const releases = dirname(dir)
+  // Another process may remove one.
+  const uses = listReleaseIds(releases).map(
+    (name) => statSync(join(releases, name), {throwIfNoEntry: false})?.mtimeMs ?? 0,
+  )
+  const at = Math.max(now, ...uses.map((use) => use + 1)) / 1000
   utimesSync(dir, at, at)
 }
+
+const listReleaseIds = (releases: string) => readdirSync(releases).filter((name) => !name.startsWith('.'))
 
 /** How many releases are kept: those that were ever current, and those of past dates. */
 type Retention = Pick<Config, 'releasesKept' | 'pastReleasesKept'>
@@ -170,8 +181,8 @@ export function listSurplusReleases(
 ): string[] {
   if (!existsSync(folder.releases)) return []
   const current = existsSync(folder.current) ? basename(readlinkSync(folder.current)) : undefined
-  const releases = readdirSync(folder.releases)
-    .filter((name) => !name.startsWith('.') && name !== current && !needed.has(name))
+  const releases = listReleaseIds(folder.releases)
+    .filter((name) => name !== current && !needed.has(name))
     .map((name) => ({name, usedAt: statSync(join(folder.releases, name)).mtimeMs}))
     .sort((a, b) => b.usedAt - a.usedAt || (a.name < b.name ? 1 : -1))
     .map(({name}) => name)

@@ -84,7 +84,7 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
   const {moment, build, existing} = await prepareBuild(folder, config, request, {today})
   const release = existing ?? (await buildAnew(folder, build, world))
   const {release_id, known_at, checks, models} = release.manifest
-  noteUse(release.dir, mayBecomeCurrent(request), new Date(world.realClock.now()))
+  noteUse(release.dir, mayBecomeCurrent(request), world.realClock.now())
   const isCurrent = () => findCurrentRelease(folder)?.manifest.release_id === release_id
   const isLatest = async () => build?.isHistorySame() || (await isLatestMoment(folder, moment, today))
   const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatest())

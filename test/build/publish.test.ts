@@ -107,11 +107,20 @@ const prune = (releasesKept: number, pastReleasesKept: number) =>
 
 test('releases of past dates are counted separately, and the least recently used go first', () => {
   someReleases(['night_2', 'past_3', 'night_1', 'past_2', 'past_1'])
-  noteUse(join(folder.releases, 'past_1'), false, new Date())
+  noteUse(join(folder.releases, 'past_1'), false, Date.now())
   expect(prune(2, 2)).toEqual(['past_2'])
   expect(readdirSync(folder.releases).sort()).toEqual(['night_1', 'night_2', 'past_1', 'past_3'])
-  noteUse(join(folder.releases, 'past_3'), true, new Date())
+  noteUse(join(folder.releases, 'past_3'), true, Date.now())
   expect(prune(3, 1)).toEqual([])
+})
+
+test('a release that was just used is not the one to go, though others were used under a clock that was ahead', () => {
+  someReleases(['past_1', 'past_2', 'night_1', 'night_2'])
+  const ahead = 4_000_000_000
+  for (const name of ['past_1', 'night_1']) utimesSync(join(folder.releases, name), ahead, ahead)
+  noteUse(join(folder.releases, 'past_2'), false, Date.now())
+  noteUse(join(folder.releases, 'night_2'), true, Date.now())
+  expect(prune(1, 1).sort()).toEqual(['night_1', 'past_1'])
 })
 
 test('builds that died are removed, even one of a process with our pid, and one still running is not', () => {
