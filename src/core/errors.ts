@@ -169,6 +169,13 @@ export function explainError(error: unknown): LoantapeError {
   })
 }
 
+/** What the machine lacks, if that is what went wrong: space, a sound disk, open files. A read-only disk lacks permission. */
+export function findMachineFault(error: unknown): LoantapeError | undefined {
+  const explained = explainError(error)
+  const isOne = ['DISK_FULL', 'DISK_FAULT', 'TOO_MANY_FILES'].includes(explained.code)
+  return isOne && codeOf(error) !== 'EROFS' ? explained : undefined
+}
+
 /** Files that may have been closed between the failure and our count. */
 const FILES_AT_ONCE = 8
 

@@ -9,7 +9,7 @@ import {
   statSync,
 } from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
-import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {codeOf, findMachineFault, type LoantapeError, newError} from '../core/errors.ts'
 import {ENV_FILE} from '../core/settings.ts'
 
 /** The paths of a data folder (`--data`), all absolute. */
@@ -105,7 +105,8 @@ function requireWritableFolder(name: string, path: string, more: {kept?: string;
     createFolder(path)
     accessSync(`${path}/`, constants.R_OK | constants.W_OK | constants.X_OK)
   } catch (cause) {
-    throw newError('NOT_WRITABLE', `${name} cannot be written (${codeOf(cause)}).`, {...more, cause})
+    const fault = findMachineFault(cause)
+    throw fault ?? newError('NOT_WRITABLE', `${name} cannot be written (${codeOf(cause)}).`, {...more, cause})
   }
 }
 

@@ -1,7 +1,7 @@
 import {existsSync, readFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {z} from 'zod'
-import {explainError, messageOf, newError} from '../core/errors.ts'
+import {findMachineFault, messageOf, newError} from '../core/errors.ts'
 import {Sqlite} from '../core/sqlite.ts'
 import {listFiles} from './sql.ts'
 
@@ -58,8 +58,8 @@ const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 1
 function explainFault(path: string, cause: unknown): unknown {
   // The low byte is the kind of fault, the rest its details.
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
-  const explained = explainError(cause)
-  if (explained.code === 'TOO_MANY_FILES') return explained
+  const ofMachine = findMachineFault(cause)
+  if (ofMachine) return ofMachine
   const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
   if (fault === BUSY) return newError('STATE_BUSY', problem('written'), {cause})
   if (fault === CORRUPT || fault === NOT_A_DATABASE) {

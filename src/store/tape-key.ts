@@ -1,7 +1,7 @@
 import {hash} from 'node:crypto'
 import {existsSync} from 'node:fs'
 import type {Config} from '../core/config.ts'
-import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {codeOf, findMachineFault, type LoantapeError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, isInside} from './data-folder.ts'
 import {readWrittenText, writeNewKey} from './files.ts'
@@ -49,6 +49,8 @@ export function makeTapeKey(file: string, root: string): TapeKey {
   } catch (cause) {
     const other = codeOf(cause) === 'EEXIST' ? readTapeKey(file, root) : undefined
     if (other) return other
+    const fault = findMachineFault(cause)
+    if (fault) throw fault
     throw createKeyError(file, `cannot be written (${codeOf(cause)})`, cause)
   }
 }

@@ -4,7 +4,7 @@ import {copyFile} from 'node:fs/promises'
 import {basename, join} from 'node:path'
 import {setTimeout as delay} from 'node:timers/promises'
 import {z} from 'zod'
-import {explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {findMachineFault, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {
@@ -195,8 +195,8 @@ function describeOpenFailure(path: string, error: unknown): Error {
     const problem = `File '${path}' is open in another process${holder ? ` (pid ${holder})` : ''}.`
     return newError('WAREHOUSE_LOCKED', problem, {cause: error})
   }
-  const explained = explainError(error)
-  if (explained.code === 'TOO_MANY_FILES') return explained
+  const fault = findMachineFault(error)
+  if (fault) return fault
   const [code, what] = /permission denied|not permitted|read-only/i.test(words)
     ? (['WAREHOUSE_NOT_WRITABLE', 'may not be written'] as const)
     : (['WAREHOUSE_UNREADABLE', 'does not open'] as const)
