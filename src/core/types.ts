@@ -4,7 +4,7 @@ import {groupThousands, quantity} from './money.ts'
 
 /**
  * The named points of a run, in order. `pages stored`, `details stored` and `lists stored` repeat, and each child stream repeats
- * `changes planned` and `changes applied`.
+ * the three from `changes planned` to `changes applied`. From `outcome written` on a walk counts, whatever happens to its run.
  */
 export const RUN_STEPS = [
   'warehouse opened',
@@ -13,6 +13,7 @@ export const RUN_STEPS = [
   'walk read',
   'details stored',
   'changes planned',
+  'outcome written',
   'changes applied',
   'lists stored',
   'history copied',

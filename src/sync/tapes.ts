@@ -67,7 +67,7 @@ interface OpenTape {
 export function openTapes(
   config: KeyConfig,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  {realClock}: Pick<World, 'realClock'>,
+  {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
 ) {
   const key = requireTapeKey(config, folder, stateDb, {realClock})
   const open = new Map<string, OpenTape>()
@@ -206,6 +206,7 @@ export function openTapes(
         const when = recordedAt === undefined ? {} : {recorded_at: formatInstant(recordedAt)}
         writer.add({frame: 'outcome', kind, ...outcome, ...when, no: no + 1, previous})
         writer.store()
+        if (outcome.outcome === 'settled') onStep('outcome written')
         tape.outcome = outcome.outcome
         const recorded = {no: no + 1, tape: unit, kind, chain: writer.chain}
         noteUnit(stateDb, recorded, isHistory(kind, outcome.outcome))

@@ -31,7 +31,8 @@ function followRun({truth}: Stage, {accept}: Sync) {
         run.plan = truth.plan()
         run.isStepped = truth.isStepped(now)
       }
-      if (step !== 'changes applied') return
+      // From here on the walk counts: the next run settles it from its tape.
+      if (step !== 'outcome written' || !run.plan) return
       run.isApplied = true
       if (run.isStepped) run.refusals.push('CLOCK_STEPPED expected')
       const refusals = listRefusals(run.plan, accept)
