@@ -165,12 +165,14 @@ interface Before {
 function listExpected(event: Sync, before: Before, run: Run): string[] {
   const {ahead} = event
   const now = Date.parse(event.at) + (ahead?.page === 1 ? ahead.hours * 3_600_000 : 0)
-  if (now + SMALL_STEP_MS <= before.startedAt) return ['CLOCK_BACKWARDS']
-  if (now + SMALL_STEP_MS <= before.endedAt) return ['CLOCK_STEPPED']
+  const ofDisk = event.diskKib === undefined ? [] : ['DISK_FULL', 'DISK_FAULT']
+  if (now + SMALL_STEP_MS <= before.startedAt) return ['CLOCK_BACKWARDS', ...ofDisk]
+  if (now + SMALL_STEP_MS <= before.endedAt) return ['CLOCK_STEPPED', ...ofDisk]
   const ends = listEnds(event, run)
   // A list may fail before the clock has gone back.
-  if (run.isStepped) return ['CLOCK_STEPPED', ...(run.plan ? [] : ends.filter((code) => code !== ''))]
-  return event.diskKib === undefined ? ends : [...new Set([...ends, '', 'DISK_FULL', 'DISK_FAULT'])]
+  if (run.isStepped)
+    return ['CLOCK_STEPPED', ...ofDisk, ...(run.plan ? [] : ends.filter((code) => code !== ''))]
+  return ofDisk.length === 0 ? ends : [...new Set([...ends, '', ...ofDisk])]
 }
 
 /** How a run ends with a sound clock and disk. */
