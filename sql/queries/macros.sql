@@ -1,5 +1,5 @@
 -- Values in words, for questions: `usd(1234.5)` is `$1,234.50`, exactly; `counted(2, 'deal')` is `2 deals`, `pct(61.4)` is `61.4 %`;
--- `signed` is a movement, `brief` a text as lists show it, `words` a name of the data.
+-- `signed` is a movement, `brief` a text as lists show it, `words` a name of the data; `mentions(text, part)` in whatever case.
 create temp macro usd(amount) as case
   when amount is null then '–'
   else if(amount < 0, '−$', '$') || format('{:,}', trunc(abs(cast(amount as decimal(38, 2))))::hugeint)
@@ -14,3 +14,4 @@ create temp macro brief(text) as case
   else coalesce(text, '–')
 end;
 create temp macro words(text) as brief(replace(text, '_', ' '));
+create temp macro mentions(text, part) as contains(lower(text), lower(trim(coalesce(part, ''))));

@@ -188,7 +188,8 @@ function listShown({columns}: Block): Shown[] {
 
 /** Whether a row is a total, or the current choice. */
 function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row): boolean {
-  return row[columns.findIndex((column) => column.name === name)] === true
+  // SQLite has no truth but 1.
+  return Number(row[columns.findIndex((column) => column.name === name)]) === 1
 }
 
 /** A value by the meaning of its column; what is not there, and nothing of a number, leads nowhere. */
@@ -202,8 +203,9 @@ function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const text = formatValue(column, value)
   if (value === null || (isNumeric(column) && Number(value) === 0)) return text
   if (column.type === 'TIMESTAMP') return instant(text)
-  if (column.name === 'deal_id') return linked(html`<code>${text}</code>`, addressOfDeal(text))
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
+  if (column.name === 'deal_id' && address === undefined)
+    return linked(html`<code>${text}</code>`, linkTo(addressOfDeal(text)))
   const href = address === undefined ? undefined : linkTo(address)
   const meaning = meaningOf(column)
   const write = meaning === 'name' ? words : meaning === 'prose' ? prose : String

@@ -4,6 +4,7 @@ import {formatValue, renderMeant} from './blocks.ts'
 import {count, linked, wordChecks, words} from './figures.ts'
 import {addressOfDeal} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
+import {linkOf} from './pages.ts'
 import type {Page, View} from './view.ts'
 
 /** How many rows of a check are shown. */
@@ -13,12 +14,13 @@ const SAMPLES = 2
 const placeOf = (name: string) => name.replaceAll(/[^\w.]+/g, '-')
 
 /** `/checks`: every check of the release, those that found rows first, with the rows. */
-export function viewChecks({release}: View): Page {
+export function viewChecks(view: View): Page {
+  const {release} = view
   const checks = readReleaseChecks(release.dir)
   return {
     title: 'Checks',
     body: html`<p class="lead">${wordChecks(release.manifest.checks)}. A check that fails lets nothing be released.</p>
-${checks.filter(({failures}) => failures > 0).map(renderFound)}
+${checks.filter(({failures}) => failures > 0).map((check) => renderFound(check, view))}
 <h2>Passed</h2>
 <ul class="needs">${checks
       .filter(({failures}) => failures === 0)
@@ -33,7 +35,7 @@ ${checks.filter(({failures}) => failures > 0).map(renderFound)}
 const nameOf = (name: string): Html =>
   name.includes('(') ? html`<code>${name}</code>` : html`${words(name)}`
 
-function renderFound({name, description, failures, rows}: ReleaseCheck): Html {
+function renderFound({name, description, failures, rows}: ReleaseCheck, view: View): Html {
   const [subject, ...others] = Object.keys(rows[0] ?? {})
   const isAmount = (name: string) =>
     rows.every((row) => row[name] === null || /^-?\d+\.\d\d$/.test(String(row[name])))
@@ -46,7 +48,7 @@ function renderFound({name, description, failures, rows}: ReleaseCheck): Html {
   return html`<h2 id="${placeOf(name)}">${nameOf(name)}</h2>
 <p><b class="warned">warned</b> ${prose(description)}</p>
 <p class="muted">Not so for ${quantity(failures, 'row')}${rows.length < failures && `; the first ${count(rows.length)}`}:</p>
-${renderMeant(shown)}`
+${renderMeant(shown, linkOf(view))}`
 }
 
 /** The warnings, each a sentence that links to its rows. @param but names of checks shown elsewhere */

@@ -55,6 +55,7 @@ export function refuse(
     title: problem.split(/[:;.]( |$)/)[0] ?? '',
     path: request.url.split('?')[0] ?? '/',
     places: isFleet ? FLEET_PLACES : PLACES,
+    ...(!isFleet && {find: {}}),
     body: html`<p class="notice">${problem}${next !== undefined && html` ${next}`}</p>
 <p><a href="${findWayBack(request)}">Back</a></p>`,
   })
@@ -98,6 +99,7 @@ const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received', '/quar
 
 /** Routes that are left to viewers who can read some tables alone: every other reads whatever it needs. */
 const OF_TABLES = new Set<string | undefined>([
+  '/find',
   '/tables',
   '/tables/:id',
   '/sql',
@@ -107,6 +109,9 @@ const OF_TABLES = new Set<string | undefined>([
   '/runs/live',
   '/metrics',
 ])
+
+/** Whether a path is left to them. */
+export const isOfTables = (path: string) => OF_TABLES.has(path.replace(/^(\/\w+\/).+/, '$1:id'))
 
 /**
  * Refuses to serve strangers: every address but a loopback one needs a token, and so does telling viewers from operators.

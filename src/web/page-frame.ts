@@ -1,6 +1,7 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {inTimeZone} from './figures.ts'
+import {type Filter, hiddenFields} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
 
 const readAsset = (name: string) => markup(readFileSync(join(import.meta.dirname, 'assets', name), 'utf8'))
@@ -46,6 +47,8 @@ interface Frame {
   path: string
   /** The navigation. */
   places: readonly (readonly [title: string, href: string])[]
+  /** What its search keeps, and what was searched for; a page without it has no search. */
+  find?: {filter?: Filter; q?: string | undefined}
   /** What the page is about, below its title. */
   subject?: Html
   alarms?: number
@@ -58,13 +61,16 @@ interface Frame {
 
 /** A page of the workbench: navigation, subject, and its own part. */
 export function renderWorkbench(page: Frame): string {
-  const {title, path, places, subject, alarms = 0, live, body, timeZone} = page
+  const {title, path, places, find, subject, alarms = 0, live, body, timeZone} = page
   const isHere = (href: string) =>
     href.split('?')[0] === '/' ? path === '/' : path.startsWith(href.split('?')[0] ?? '')
   const frame = html`<a class="skip" href="#main">To the page</a>
 <header class="top"><nav aria-label="Pages">
 <span class="brand">loantape</span>
-${places.map(([name, href]) => html`<a href="${href}"${isHere(href) && html` aria-current="page"`}>${name}</a>\n`)}${live && html`<span class="live" id="live" role="status" data-running="${String(live.running)}">${live.words}</span>`}</nav></header>
+${places.map(([name, href]) => html`<a href="${href}"${isHere(href) && html` aria-current="page"`}>${name}</a>\n`)}${
+  find &&
+  html`<form class="search" action="/find" role="search">${find.filter && hiddenFields(find.filter)}<input type="search" name="q" value="${find.q}" placeholder="Find (/)" aria-label="Find" aria-keyshortcuts="/"></form>\n`
+}${live && html`<span class="live" id="live" role="status" data-running="${String(live.running)}">${live.words}</span>`}</nav></header>
 <main class="sheet wide" id="main">
 <h1>${title}</h1>
 ${subject}

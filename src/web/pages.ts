@@ -15,7 +15,7 @@ import {
   renderMeant,
 } from './blocks.ts'
 import {capitalised, count, instant, linked, pageOf} from './figures.ts'
-import {addressOf, addressOfPart, type Filter, hiddenFields, ofAllDeals, parseFilter} from './filter.ts'
+import {addressOf, addressOfPart, ofAllDeals, parseFilter} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
 import type {AskingView, Page, View} from './view.ts'
 
@@ -43,9 +43,10 @@ interface PageFile {
 const FOLDERS = ['', 'parts/', 'behind/']
 
 /** Pages over the state database, which holds more than viewers may read, and is read in this process. */
-const OF_STATE = ['parts/dictionary', 'parts/fleet', 'parts/run', 'parts/runs']
+const OF_STATE = ['parts/dictionary', 'parts/fleet', 'parts/found_runs', 'parts/run', 'parts/runs']
 
-function listPages(sqlDir: string | undefined): PageFile[] {
+/** The pages of a folder of own models, and those that come with loantape. */
+export function listPages(sqlDir: string | undefined): PageFile[] {
   const listIn = (root: string, isOwn: boolean) =>
     FOLDERS.flatMap((folder) =>
       listNamed(join(root, folder), '.md').map((file) => {
@@ -58,7 +59,8 @@ function listPages(sqlDir: string | undefined): PageFile[] {
   return [...own, ...listIn(SHIPPED, false).filter(({name}) => own.every((page) => page.name !== name))]
 }
 
-const wordsOf = (name: string) => capitalised(name.replaceAll('_', ' '))
+/** The name of a page in words. */
+export const wordsOf = (name: string) => capitalised(name.replaceAll('_', ' '))
 
 /** `/pages`: the pages people wrote, and those that came with loantape as they are written. */
 export function viewPages({sqlDir, filter}: View): Page {
@@ -93,8 +95,8 @@ const MOST_ROWS = 1000
 const MOST_PLACES = 50_000
 
 /** What a page needs of a view; the state database has no release. */
-type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'sqlDir'> &
-  Partial<Pick<AskingView, 'release' | 'people' | 'mayAct'>>
+type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'sqlDir' | 'mayOpen'> &
+  Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead'>>
 
 /**
  * A page by its name; undefined of none, and where its title has no rows. What people wrote is asked as their questions are, a shipped page as our own, unless it is
@@ -166,7 +168,7 @@ async function renderPageFile(
     }
     line += token.raw.split('\n').length - 1
   }
-  const linkTo = linkOf(view.filter)
+  const linkTo = linkOf(view)
   marked.use({
     renderer: {
       code: (token) => (answers.get(token) ?? html`<pre tabindex="0">${token.text}</pre>`).html,
@@ -196,13 +198,19 @@ async function renderPageFile(
 /** Stands for this site where an address is read. */
 const SITE = 'http://site.invalid'
 
-/** The page at an address of this site, with the filter; of a part of the deals, as far as the filter has some of them. */
-export const linkOf = (filter: Filter) => (address: string) => {
+/**
+ * The page at an address of this site, with the filter; of a part of the deals, as far as the filter has some of them; undefined of one
+ * that the viewer may not open.
+ */
+export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: string) => {
   const url = URL.parse(address, SITE)
   if (!address.startsWith('/') || url?.origin !== SITE || url.pathname.startsWith('//')) return undefined
   const {pathname, searchParams, hash} = url
-  // A deal that is none of the filtered ones has a page, too, and runs are of no deals.
-  if (pathname.startsWith('/deals/') || pathname === '/runs') return address
+  if (view.mayOpen?.(pathname) === false) return undefined
+  // Runs are of no release.
+  if (/^\/runs(\/|$)/.test(pathname)) return address
+  // A deal that is none of the filtered ones has a page, too.
+  const filter = pathname.startsWith('/deals/') ? ofAllDeals(view.filter) : view.filter
   const changes = Object.fromEntries(
     [...new Set(searchParams.keys())].map((key) => [key, searchParams.getAll(key)]),
   )
@@ -216,20 +224,25 @@ export const linkOf = (filter: Filter) => (address: string) => {
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
   {name, line, params}: {name: string; line: number; params: Record<string, string>},
-  {ask, filter, query, release, mayAct}: Shown,
+  view: Shown,
 ): Promise<Html | {title: string} | undefined> {
   const failed = (problem: string, at = 0) =>
     html`<pre class="failed" tabindex="0">pages/${name}.md, line ${line + at}: ${problem}</pre>`
   const asked = parseAsked(lang.replace(/^sql\s*/, ''))
   if (typeof asked === 'string') return failed(asked)
   const {shape, options} = asked
-  if (options.needs !== undefined && release?.manifest.tables.every((table) => table.name !== options.needs))
+  const {ask, filter, query, release, mayAct} = view
+  const {needs} = options
+  if (
+    needs !== undefined &&
+    (view.mayRead?.(needs) === false || release?.manifest.tables.every(({name}) => name !== needs))
+  )
     return html``
   const most = ['line', 'area'].includes(shape) ? MOST_PLACES : MOST_ROWS
   const isWhole = options.deals === 'all'
   const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
-    if (shape === 'deals') return await renderListed(text, read, {query, empty: options.empty})
+    if (shape === 'deals') return await renderListed(text, read, view, options.empty)
     const {columns, rows} = await read(text)
     if (shape === 'pages') return html`${renderPages(query, Number(rows[0]?.[0]), Number(rows[0]?.[1]))}`
     if (shape === 'actions') return html`${mayAct && objectsOf({columns, rows}).map(renderAction)}`
@@ -237,7 +250,7 @@ async function answerBlock(
     const shown = renderBlock(
       {columns, rows: rows.slice(0, most)},
       {shape, options},
-      linkOf(isWhole ? ofAllDeals(filter) : filter),
+      linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view),
     )
     return html`${shown}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows.</p>`}`
   } catch (error) {
@@ -277,8 +290,10 @@ const PER_PAGE = 50
 async function renderListed(
   sql: string,
   read: (sql: string) => Promise<Block>,
-  {query, empty = 'There are none.'}: {query: URLSearchParams; empty: string | undefined},
+  view: Shown,
+  empty = 'There are none.',
 ): Promise<Html> {
+  const {query} = view
   // Errors name lines of the statement: nothing stands above it.
   const own = `(${sql.replace(/[;\s]+$/, '')}\n)`
   const {columns} = await read(`from ${own} limit 0`)
@@ -316,18 +331,6 @@ async function renderListed(
     )
   }
   return html`<p class="muted" id="total">${String(sum)}</p>
-${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, undefined, titleOf)}
+${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, linkOf(view), titleOf)}
 ${renderPages(query, Number(rows), PER_PAGE)}`
-}
-
-/** `/deals`: the filtered or found deals, in the chosen order, page by page. */
-export async function viewDeals(view: View): Promise<Page | undefined> {
-  const list = await viewPage('parts/deals', view)
-  const search = (view.query.get('q') ?? '').trim()
-  const form = html`<form class="search" action="/deals" role="search">
-${hiddenFields(view.filter)}
-<input type="search" name="q" value="${search}" placeholder="Id or address" aria-label="Search deals by id or address">
-<button>Search</button>
-</form>`
-  return list && {...list, body: html`${form}\n${list.body}`}
 }

@@ -8,7 +8,7 @@ import {pageOf} from './figures.ts'
 import type {Filter} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {viewMorning, viewMoved} from './morning.ts'
-import {NAME, type Params, viewDeals, viewPage, viewPages} from './pages.ts'
+import {NAME, type Params, viewPage, viewPages} from './pages.ts'
 import {listReleases} from './reader.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
@@ -34,7 +34,7 @@ export const ROUTES: Record<string, Route> = {
   '/': viewMorning,
   '/portfolio': (view) => viewPage('portfolio', view),
   '/pipeline': (view) => viewPage('pipeline', view),
-  '/deals': viewDeals,
+  '/deals': (view) => viewPage('parts/deals', view),
   '/deals/:id': (view, id) => viewPage('parts/deal', view, {params: {deal_id: idOfDeal(id)}}),
   // Every version of a deal with the record that told it.
   '/deals/:id/received': ofHistory('parts/received', async ({history}, id) => {

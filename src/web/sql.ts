@@ -49,7 +49,8 @@ ${await renderForm(view, sql, {shape, failure})}${
 }
 
 /** The rows of a query as they are asked for, above them their download, and the form that saves it. */
-function renderAnswer({filter, query}: View, sql: string, {columns, rows}: Block, shape: Shape): Html {
+function renderAnswer(view: View, sql: string, {columns, rows}: Block, shape: Shape): Html {
+  const {filter, query} = view
   const shown = {columns, rows: rows.slice(0, MOST)}
   return html`
 <p class="downloads">${rows.length > MOST ? `The first ${count(MOST)} rows.` : `${quantity(rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
@@ -58,7 +59,7 @@ function renderAnswer({filter, query}: View, sql: string, {columns, rows}: Block
 ${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}">
 <p><label>Name <input name="name" value="${query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
 </form></details>
-${shape === 'table' ? renderExact(shown) : renderBlock(shown, {shape, options: {}}, linkOf(filter))}`
+${shape === 'table' ? renderExact(shown) : renderBlock(shown, {shape, options: {}}, linkOf(view))}`
 }
 
 /** The statement in a field, which a script makes an editor that knows the tables. */
@@ -123,7 +124,7 @@ function readFilterForm(form: URLSearchParams, filter: Filter): Given {
   // A saved filter follows the day that is shown.
   const text = addressOf('', filter, {as_of: [], known_at: []}).slice(1)
   if (text.length >= LONGEST_ADDRESS) return 'expected fewer values'
-  return {name, text, address: linkOf(filter)(form.get('path') ?? '/') ?? '/'}
+  return {name, text, address: linkOf({filter})(form.get('path') ?? '/') ?? '/'}
 }
 
 /**

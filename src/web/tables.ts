@@ -25,7 +25,7 @@ export function bySchema(a: {name: string}, b: {name: string}): number {
 }
 
 /** The published tables of a release by schema, the ones that analysts read first. */
-function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): ReleaseModel[] {
+export function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): ReleaseModel[] {
   return readReleaseModels(release.dir)
     .filter(({is_published, name}) => is_published && mayRead(name))
     .sort(bySchema)

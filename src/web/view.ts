@@ -58,6 +58,8 @@ export interface View {
   ask(asked: Asked & {isWhole?: boolean}): Promise<Block>
   /** Whether the viewer can read a table. */
   mayRead(name: string): boolean
+  /** Whether the viewer can open the page at a path; every one by default. */
+  mayOpen?(path: string): boolean
   /** The query parameters. */
   query: URLSearchParams
   /** The folder of own models, whose `pages/` take the place of ours. */
@@ -84,4 +86,6 @@ export interface Page {
   body: Html
   /** Of its answer; 200 by default. */
   status?: number
+  /** The page that is shown instead. */
+  address?: string
 }

@@ -28,12 +28,14 @@ import {
   titleOf,
   wordValue,
 } from './filter.ts'
+import {viewFind} from './find.ts'
 import {type Html, html} from './html.ts'
 import {
   askerOf,
   createPlaces,
   createTurns,
   hangUpOf,
+  isOfTables,
   isOperator,
   LIVE_PATH,
   markBusy,
@@ -162,6 +164,7 @@ ${choice}`
       ...page,
       path,
       places: PLACES.map(([title, href]) => [title, href === '/runs' ? href : addressOf(href, filter)]),
+      find: {filter, q: ['/find', '/deals'].includes(path) ? view?.query.get('q')?.trim() : undefined},
       subject,
       alarms: overview.alarms.length,
       live: describeUnderWay(tools, world),
@@ -192,6 +195,7 @@ ${choice}`
         return await readers.pages.page({...asked, condition: isWhole ? undefined : filter.condition})
       },
       mayRead,
+      mayOpen: (path) => only === undefined || isOfTables(path),
       query,
       sqlDir: config.sqlDir,
       people: letInTurn(readers.people, takeQuestion, caller),
@@ -223,9 +227,11 @@ ${choice}`
       }
       const answer = async () => (await make(opened, idOf(request))) ?? NOTHING_THERE
       const page = await answer().catch(describeFailure)
+      if (page.address !== undefined) return reply.redirect(page.address, 303)
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
       // A query that another site led to is run by its own button alone.
-      const isShown = page.status === undefined && here !== '/runs' && (view?.mayRun || !view?.query.has('q'))
+      const isRun = here !== '/sql' || view?.mayRun || !view?.query.has('q')
+      const isShown = page.status === undefined && here !== '/runs' && isRun
       const choice =
         isShown && view && readers
           ? // A page without its form is better than none.
@@ -237,7 +243,8 @@ ${choice}`
       return sendPage(reply, frame(here, page, opened, choice))
     })
   }
-  for (const [path, make] of Object.entries(ROUTES))
+  const routes: typeof ROUTES = {...ROUTES, '/find': (view) => viewFind(view, tools.stateDb)}
+  for (const [path, make] of Object.entries(routes))
     addAnyPage(path, ({view, filter, overview, mayAct}, id) => {
       if (view) return make(view, id)
       const none = describeNone(tools.folder, filter, mayAct)

@@ -11,6 +11,17 @@ source.addEventListener('message', ({data}) => {
 })
 addEventListener('pagehide', () => source.close())
 
+// The search is a key away, unless somebody writes.
+addEventListener('keydown', (event) => {
+  const {key, ctrlKey, metaKey, altKey, target} = event
+  if (key !== '/' || ctrlKey || metaKey || altKey) return
+  if (target.isContentEditable || target.matches?.('input, textarea, select')) return
+  event.preventDefault()
+  const search = document.querySelector('.search [name=q]')
+  search.focus()
+  search.select()
+})
+
 // A bound that is left empty is no part of the address.
 document.querySelector('.filter form')?.addEventListener('formdata', ({target, formData}) => {
   for (const {name, value} of target.querySelectorAll('.ranges input'))
