@@ -1,6 +1,7 @@
 import {hash, randomBytes} from 'node:crypto'
 import type {FastifyInstance, FastifyRequest} from 'fastify'
 import {z} from 'zod'
+import {noBodySchema} from '../contract/endpoint.ts'
 import {ENDPOINTS} from '../contract/endpoints.ts'
 import {type Clock, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
@@ -17,12 +18,14 @@ export function addAccessHooks(
   const limitRate = options.rateLimit && createRateLimiter(options.rateLimit, realClock)
   app.decorateRequest('keyOwner', '')
   app.addHook('onRequest', async (request, reply) => {
-    const {isPublic, scope} = request.routeOptions.config ?? {}
-    if (isPublic) return
+    const {url = PREFIX, config} = request.routeOptions
+    // The description holds no data.
+    if (!url.startsWith(PREFIX)) return
     const caller = checkKey(request.headers.authorization)
     request.keyOwner = caller.owner
     if (limitRate) reply.headers(limitRate(caller.owner))
-    if (scope) checkScope(caller, scope)
+    if (config?.operationId)
+      checkScope(caller, ENDPOINTS[config.operationId].method === 'GET' ? 'read' : 'write')
     // Checked before the body, whose faults do not matter if no endpoint takes it.
     if (request.is404) throw refuseUnknown(request.url)
     checkContentType(request)
@@ -180,6 +183,12 @@ function checkScope(caller: Caller, scope: Scope): void {
   })
 }
 
+/** Whether the endpoint of a request has no body. */
+export function takesNoBody({routeOptions}: FastifyRequest): boolean {
+  const {operationId} = routeOptions.config ?? {}
+  return operationId !== undefined && ENDPOINTS[operationId].body === noBodySchema
+}
+
 function checkContentType(request: FastifyRequest): void {
   const {method, headers, routeOptions} = request
   if (method === 'GET' || method === 'HEAD') return
@@ -188,7 +197,11 @@ function checkContentType(request: FastifyRequest): void {
     delete headers['content-type']
     return
   }
-  const expected = routeOptions.config?.isMultipart ? 'multipart/form-data' : 'application/json'
+  const {operationId} = routeOptions.config ?? {}
+  const expected =
+    operationId && ENDPOINTS[operationId].isMultipart ? 'multipart/form-data' : 'application/json'
+  // A body of unknown length that may turn out to be empty needs no type.
+  if (takesNoBody(request)) headers['content-type'] ??= expected
   const sent = headers['content-type']?.split(';')[0]?.trim().toLowerCase()
   if (sent === expected) return
   throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}.`})

@@ -1,4 +1,4 @@
-import {randomBytes} from 'node:crypto'
+import {createSecretKey, type KeyObject, randomBytes} from 'node:crypto'
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {SQLInputValue} from 'node:sqlite'
@@ -13,7 +13,7 @@ const TABLES = join(import.meta.dirname, '../../sql/migrations/service/0001_serv
 /** The service's SQLite database. */
 export class ServiceDatabase extends Sqlite {
   /** Signs cursors and digests of requests; stored with the data, so that both survive a restart. */
-  readonly secret: Buffer
+  readonly secret: KeyObject
   #onCommit: (() => void)[] = []
 
   constructor(path: string) {
@@ -24,7 +24,7 @@ export class ServiceDatabase extends Sqlite {
     // One transaction, so it waits for the disk only once.
     this.transaction(() => this.db.exec(readFileSync(TABLES, 'utf8')))
     this.insert('cursor_secret', {only_row: 1, secret: randomBytes(32)}, 'or ignore')
-    this.secret = Buffer.from(this.one(secretRow, 'select secret from cursor_secret').secret)
+    this.secret = createSecretKey(this.one(secretRow, 'select secret from cursor_secret').secret)
   }
 
   override transaction<T>(work: () => T): T {
@@ -50,22 +50,34 @@ export class ServiceDatabase extends Sqlite {
   }
 
   /**
-   * The records of a page that have these values, in list order.
+   * The records that have these values, in list order.
    *
    * @param filter a value that is undefined is not compared
    * @param before the values of placeholders in `table`
    */
   list<T>(
     {table, row}: Rows<T>,
-    {after, limit}: Page,
-    filter: Record<string, string | undefined> = {},
+    page: Page,
+    filter: Filter = {},
     before: readonly SQLInputValue[] = [],
   ): T[] {
-    const given = givenOf(filter)
-    const has = Object.keys(given).map((column) => `${column} = ? and`)
-    const sql = `select * from ${table} where ${has.join(' ')} (created_at, id) > (?, ?)
-      order by created_at, id limit ?`
-    return this.all(row, sql, [...before, ...Object.values(given), after.createdAt, after.id, limit])
+    const {sql, values} = selectAfter(table, page.after, filter)
+    return this.all(row, `select * ${sql} limit ?`, [...before, ...values, page.limit])
+  }
+
+  /** A page of {@link list} as JSON. */
+  page<T>(rows: Rows<T>, page: Page, filter: Filter = {}, before: readonly SQLInputValue[] = []): FoundPage {
+    const {sql, values} = selectAfter(rows.table, page.after, filter)
+    const given = [...before, ...values]
+    const places = `select created_at as createdAt, id ${sql} limit 2 offset ?`
+    const [last, another] = this.all(placeRow, places, [...given, page.limit - 1])
+    const next = last && another ? last : null
+    if (rows.json === undefined) {
+      const records = this.list(rows, page, filter, before).map((record) => JSON.stringify(record))
+      return {records: records.join(','), next}
+    }
+    const joined = `select group_concat(record) as records from (select ${rows.json} as record ${sql} limit ?)`
+    return {records: this.one(joinedRow, joined, [...given, page.limit]).records ?? '', next}
   }
 
   /** Runs `work` once the current transaction is committed, never after a rollback. */
@@ -75,7 +87,19 @@ export class ServiceDatabase extends Sqlite {
   }
 }
 
+type Filter = Record<string, string | undefined>
+
+/** The end of a query for what follows in a list, and the values of its placeholders. */
+function selectAfter(table: string, {createdAt, id}: Page['after'], filter: Filter) {
+  const given = givenOf(filter)
+  const has = Object.keys(given).map((column) => `${column} = ? and `)
+  const sql = `from ${table} where ${has.join('')}(created_at, id) > (?, ?) order by created_at, id`
+  return {sql, values: [...Object.values(given), createdAt, id]}
+}
+
 const secretRow = z.object({secret: z.instanceof(Uint8Array)})
+const placeRow = z.object({createdAt: z.number(), id: z.string()})
+const joinedRow = z.object({records: z.string().nullable()})
 
 /**
  * Opens the service's database in a file, or in memory with `:memory:`.
@@ -114,6 +138,8 @@ export interface Rows<T> {
   /** A table, a view or a query in brackets. */
   table: string
   row: z.ZodType<T>
+  /** A column that holds the record as JSON. */
+  json?: string
 }
 
 /** A kind of record that is asked for by its id. */
@@ -126,6 +152,12 @@ export interface Kind<T> extends Rows<T> {
 export interface Page {
   after: {createdAt: number; id: string}
   limit: number
+}
+
+/** The records of a page as JSON, with commas between them, and where the list continues; null at its end. */
+export interface FoundPage {
+  records: string
+  next: Page['after'] | null
 }
 
 /** Before every record. */
