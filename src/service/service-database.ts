@@ -67,17 +67,24 @@ export class ServiceDatabase extends Sqlite {
 
   /** A page of {@link list} as JSON. */
   page<T>(rows: Rows<T>, page: Page, filter: Filter = {}, before: readonly SQLInputValue[] = []): FoundPage {
-    const {sql, values} = selectAfter(rows.table, page.after, filter)
-    const given = [...before, ...values]
-    const places = `select created_at as createdAt, id ${sql} limit 2 offset ?`
-    const [last, another] = this.all(placeRow, places, [...given, page.limit - 1])
-    const next = last && another ? last : null
+    // One more shows whether the list goes on.
+    const asked = {...page, limit: page.limit + 1}
+    const {records, count} = this.#joinPage(rows, asked, filter, before)
+    if (count <= page.limit) return {records, next: null}
+    const kept = records.slice(0, records.lastIndexOf(RECORD_START) - 1)
+    const last = lastRecord.parse(JSON.parse(kept.slice(kept.lastIndexOf(RECORD_START))))
+    return {records: kept, next: {createdAt: Date.parse(last.created_at), id: last.id}}
+  }
+
+  #joinPage<T>(rows: Rows<T>, page: Page, filter: Filter, before: readonly SQLInputValue[]) {
     if (rows.json === undefined) {
-      const records = this.list(rows, page, filter, before).map((record) => JSON.stringify(record))
-      return {records: records.join(','), next}
+      const records = this.list(rows, page, filter, before)
+      return {records: records.map((record) => JSON.stringify(record)).join(','), count: records.length}
     }
-    const joined = `select group_concat(record) as records from (select ${rows.json} as record ${sql} limit ?)`
-    return {records: this.one(joinedRow, joined, [...given, page.limit]).records ?? '', next}
+    const {sql, values} = selectAfter(rows.table, page.after, filter)
+    const joined = `select coalesce(group_concat(record), '') as records, count(*) as count
+      from (select ${rows.json} as record ${sql} limit ?)`
+    return this.one(joinedRow, joined, [...before, ...values, page.limit])
   }
 
   /** Runs `work` once the current transaction is committed, never after a rollback. */
@@ -98,8 +105,10 @@ function selectAfter(table: string, {createdAt, id}: Page['after'], filter: Filt
 }
 
 const secretRow = z.object({secret: z.instanceof(Uint8Array)})
-const placeRow = z.object({createdAt: z.number(), id: z.string()})
-const joinedRow = z.object({records: z.string().nullable()})
+const joinedRow = z.object({records: z.string(), count: z.number()})
+/** Every record begins with its id, and in no text of JSON are these letters. */
+const RECORD_START = '{"id":'
+const lastRecord = z.object({id: z.string(), created_at: z.string()})
 
 /**
  * Opens the service's database in a file, or in memory with `:memory:`.
