@@ -63,6 +63,7 @@ export function createDealStore(database: ServiceDatabase) {
     get: (id: string): StoredDeal | undefined =>
       database.first(STORED.row, `select * from ${STORED.table} where id = ?`, [id]),
     transaction: <T>(work: () => T): T => database.transaction(work),
+    fill: (work: () => void): void => database.fill(work),
     /** Inserts all or none of the deals. */
     insert: (deals: Iterable<StoredDeal>): void =>
       database.transaction(() => {

@@ -55,7 +55,7 @@ export function addDescription(app: FastifyInstance): void {
       }
     },
   })
-  app.register(swaggerUi, {routePrefix: '/docs', staticCSP: CSP})
+  app.register(swaggerUi, {routePrefix: '/docs', staticCSP: CSP, uiConfig: {layout: 'BaseLayout'}})
   app.get('/openapi.json', ({protocol, host}) => ({
     ...app.swagger(),
     servers: [{url: `${protocol}://${host}${PREFIX}`}],
@@ -85,8 +85,7 @@ function refOf(schema: z.ZodType): {$ref: string} {
 }
 
 function describeOperation(operationId: string, endpoint: Endpoint): FastifySchema {
-  const {path, tag, summary, query, body, isMultipart} = endpoint
-  const ids = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => [name, {type: 'string', maxLength: 100}])
+  const {tag, summary, query, body, isMultipart} = endpoint
   const {properties} = z.toJSONSchema(query, {io: 'output'})
   const type = isMultipart ? 'multipart/form-data' : 'application/json'
   return {
@@ -94,7 +93,6 @@ function describeOperation(operationId: string, endpoint: Endpoint): FastifySche
     tags: [tag],
     summary,
     description: `${summary}.`,
-    ...(ids.length > 0 && {params: {type: 'object', properties: Object.fromEntries(ids)}}),
     querystring: {type: 'object', properties},
     headers: {type: 'object', properties: describeHeaders(endpoint)},
     ...(body !== noBodySchema && {body: {content: {[type]: {schema: refOf(body)}}}}),
