@@ -7,7 +7,7 @@ import {type Problem, type ProblemCode, problemSchema} from '../contract/problem
 import {type WebhookEvent, webhookEventSchema} from '../contract/webhook.ts'
 import {type RealClock, realClock} from '../core/clock.ts'
 import {isOfKind} from '../core/errors.ts'
-import {parseJson} from '../core/json.ts'
+import {isObject, parseJson} from '../core/json.ts'
 import {parseRetryAfter} from '../core/retry-after.ts'
 
 /** Why a call failed: a code of the service, which may have more than these, or of the client itself. */
@@ -280,7 +280,8 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
       const refusal = answer instanceof Response ? await refusalOf(answer) : answer
       if (!mayRepeat || count >= retries) throw refusal
       const retryAfter = answer instanceof Response ? answer.headers.get('retry-after') : null
-      await clock.sleep(waitBefore(count, retryAfter, {now: clock.now(), random}), outgoing.signal)
+      const wait = waitBefore(count, retryAfter, {now: clock.now(), random})
+      await clock.sleep(wait, outgoing.signal).finally(() => outgoing.signal?.throwIfAborted())
     }
   }
 }
@@ -335,8 +336,13 @@ function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
       const response = await open(id, parts)
       const text = await response.text()
       if (text === '') return undefined as Answered<Operations[Id]['answer']>
-      const {data} = JSON.parse(text)
-      return Object.defineProperty(data, 'etag', {value: response.headers.get('etag') ?? undefined})
+      const body = parseJson(text)
+      if (isObject(body) && isObject(body.data)) {
+        const etag = {value: response.headers.get('etag') ?? undefined}
+        return Object.defineProperty(body.data, 'etag', etag) as Answered<Operations[Id]['answer']>
+      }
+      const detail = 'The service answered without a record.'
+      throw new ApiError({status: response.status, code: 'unknown', detail})
     },
     /**
      * The records of a list; pages of 100 by default are fetched as they are read.

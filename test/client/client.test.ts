@@ -62,11 +62,30 @@ test('reads a list page by page, and goes on from a page of another run', async 
   expect(ids(rest)).toEqual(['deal_000003', 'deal_000004', 'deal_000005'])
 })
 
+/** A signal that ends a call while it waits for the service. */
+function abortSoon(reason: Error): AbortSignal {
+  const abort = new AbortController()
+  setTimeout(() => abort.abort(reason), 100)
+  return abort.signal
+}
+
 test('a call ends with its signal, and an attempt with its own time', async () => {
   const abort = new AbortController()
   const call = client.deals.get('deal_000001', {signal: abort.signal})
   abort.abort(new Error('no longer wanted'))
   await expect(call).rejects.toThrow('no longer wanted')
+  service.faults.add({fault: {kind: 'status', status: 503, headers: {'retry-after': '50'}}})
+  const waiting = createDealClient({baseUrl: service.url, apiKey: API_KEY, random: () => 1})
+  const reason = new Error('waited long enough')
+  const late503 = waiting.deals
+    .list({signal: abortSoon(reason)})
+    .pages()
+    .next()
+  await expect(late503).rejects.toBe(reason)
+  service.faults.clear()
+  service.faults.add({fault: {kind: 'wrong_json'}})
+  expect(await failureOf(client.deals.get('deal_000001'))).toMatchObject({status: 200, code: 'unknown'})
+  service.faults.clear()
   service.faults.add({fault: {kind: 'delay', ms: 3_600_000}})
   const late = createClient({retries: 0}).deals.get('deal_000001', {timeoutMs: 50})
   expect(await failureOf(late)).toMatchObject({status: 0, code: 'no_answer'})
