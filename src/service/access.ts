@@ -24,8 +24,7 @@ export function addAccessHooks(
     const caller = checkKey(request.headers.authorization)
     request.keyOwner = caller.owner
     if (limitRate) reply.headers(limitRate(caller.owner))
-    if (config?.operationId)
-      checkScope(caller, ENDPOINTS[config.operationId].method === 'GET' ? 'read' : 'write')
+    if (config?.endpoint) checkScope(caller, config.endpoint.method === 'GET' ? 'read' : 'write')
     // Checked before the body, whose faults do not matter if no endpoint takes it.
     if (request.is404) throw refuseUnknown(request.url)
     checkContentType(request)
@@ -183,12 +182,6 @@ function checkScope(caller: Caller, scope: Scope): void {
   })
 }
 
-/** Whether the endpoint of a request has no body. */
-export function takesNoBody({routeOptions}: FastifyRequest): boolean {
-  const {operationId} = routeOptions.config ?? {}
-  return operationId !== undefined && ENDPOINTS[operationId].body === noBodySchema
-}
-
 function checkContentType(request: FastifyRequest): void {
   const {method, headers, routeOptions} = request
   if (method === 'GET' || method === 'HEAD') return
@@ -197,11 +190,10 @@ function checkContentType(request: FastifyRequest): void {
     delete headers['content-type']
     return
   }
-  const {operationId} = routeOptions.config ?? {}
-  const expected =
-    operationId && ENDPOINTS[operationId].isMultipart ? 'multipart/form-data' : 'application/json'
+  const {endpoint} = routeOptions.config
+  const expected = endpoint?.isMultipart ? 'multipart/form-data' : 'application/json'
   // A body of unknown length that may turn out to be empty needs no type.
-  if (takesNoBody(request)) headers['content-type'] ??= expected
+  if (endpoint?.body === noBodySchema) headers['content-type'] ??= expected
   const sent = headers['content-type']?.split(';')[0]?.trim().toLowerCase()
   if (sent === expected) return
   throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}.`})

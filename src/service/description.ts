@@ -47,13 +47,10 @@ export function addDescription(app: FastifyInstance): void {
       },
       webhooks: Object.fromEntries(EVENT_TYPES.map((type) => [type, {post: describeEvent(type)}])),
     },
-    transform: ({url, route}) => {
-      const {operationId} = route.config ?? {}
-      return {
-        url,
-        schema: operationId ? describeOperation(operationId, ENDPOINTS[operationId]) : {hide: true},
-      }
-    },
+    transform: ({url, schema, route: {config}}) => ({
+      url,
+      schema: config?.endpoint ? {...schema, ...describeOperation(config.endpoint)} : {hide: true},
+    }),
   })
   app.register(swaggerUi, {routePrefix: '/docs', staticCSP: CSP, uiConfig: {layout: 'BaseLayout'}})
   app.get('/openapi.json', ({protocol, host}) => ({
@@ -84,29 +81,29 @@ function refOf(schema: z.ZodType): {$ref: string} {
   return {$ref: REF + id}
 }
 
-function describeOperation(operationId: string, endpoint: Endpoint): FastifySchema {
+function describeOperation(endpoint: Endpoint): FastifySchema {
   const {tag, summary, query, body, isMultipart} = endpoint
   const {properties} = z.toJSONSchema(query, {io: 'output'})
   const type = isMultipart ? 'multipart/form-data' : 'application/json'
   return {
-    operationId,
     tags: [tag],
     summary,
     description: `${summary}.`,
     querystring: {type: 'object', properties},
     headers: {type: 'object', properties: describeHeaders(endpoint)},
-    ...(body !== noBodySchema && {body: {content: {[type]: {schema: refOf(body)}}}}),
+    body: body === noBodySchema ? undefined : {content: {[type]: {schema: refOf(body)}}},
     response: describeAnswers(endpoint),
   }
 }
 
+const textField = (description: string) => ({type: 'string', description})
+
 function describeHeaders({method, problems}: Endpoint) {
   const key = {
-    type: 'string',
-    description: 'Requests with the same key take effect once, within 24 hours.',
+    ...textField('Requests with the same key take effect once, within 24 hours.'),
     pattern: IDEMPOTENCY_KEY.source,
   }
-  const tag = {type: 'string', description: 'The ETag of the deal as you know it, or *.'}
+  const tag = textField('The ETag of the deal as you know it, or *.')
   return {
     ...(method === 'POST' && {'Idempotency-Key': key}),
     ...(problems.includes('precondition_failed') && {'If-Match': tag}),
@@ -134,10 +131,8 @@ const PROBLEM_HEADERS: Record<number, AnswerHeader[]> = {
 }
 
 function describeAnswer(description: string, names: readonly AnswerHeader[], content: object | undefined) {
-  const headers = ['X-Request-Id' as const, ...names].map((name) => [
-    name,
-    {type: 'string', description: ANSWER_HEADERS[name]},
-  ])
+  const all = ['X-Request-Id' as const, ...names]
+  const headers = all.map((name) => [name, textField(ANSWER_HEADERS[name])])
   return {description, headers: Object.fromEntries(headers), ...(content ? {content} : {type: 'null'})}
 }
 

@@ -8,14 +8,14 @@ import {
   fastify,
 } from 'fastify'
 import {z} from 'zod'
-import {type Endpoint, IDEMPOTENCY_KEY, type Operation} from '../contract/endpoint.ts'
+import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema, type Operation} from '../contract/endpoint.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
 import type {ProblemCode} from '../contract/problem.ts'
 import {type Clock, DAY_MS, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {isObject} from '../core/json.ts'
 import {createSilentLog, type Log} from '../core/log.ts'
-import {addAccessHooks, type RateLimit, refuseUnknown, takesNoBody} from './access.ts'
+import {addAccessHooks, type RateLimit, refuseUnknown} from './access.ts'
 import {createDealHandlers, createDealStore, createRecordHandlers, DEALS, etagOf} from './deals.ts'
 import {addDescription} from './description.ts'
 import {createDocumentHandlers, createGenerator, receiveParts} from './documents.ts'
@@ -154,7 +154,7 @@ type Api = ReturnType<typeof buildApi>
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    operationId?: OperationId
+    endpoint?: Endpoint
   }
   interface FastifyRequest {
     /** The owner of the request's key. */
@@ -211,7 +211,7 @@ function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
   const parseJson = app.getDefaultJsonParser('error', 'error')
   app.removeContentTypeParser('application/json')
   app.addContentTypeParser('application/json', {parseAs: 'string'}, (request, body, done) => {
-    if (body === '' && takesNoBody(request)) done(null, undefined)
+    if (body === '' && request.routeOptions.config.endpoint?.body === noBodySchema) done(null, undefined)
     else parseJson(request, String(body), done)
   })
   app.register(multipart, {
@@ -256,8 +256,8 @@ function addRoute<Id extends OperationId>(operationId: Id, app: FastifyInstance,
   app.route({
     method,
     url: path.replace(/\{(\w+)\}/g, ':$1'),
-    schema: {querystring: query, ...(method !== 'GET' && {body})},
-    config: {operationId},
+    schema: {operationId, querystring: query, ...(method !== 'GET' && {body})},
+    config: {endpoint},
     ...(isMultipart && {preValidation: receiveParts}),
     handler: async (request, reply) => {
       const format = (found: unknown) => formatAnswer(endpoint, request, found)
@@ -299,9 +299,8 @@ function refuseInput({issues}: z.ZodError, httpPart = 'body'): Refusal {
     if (issue.code !== 'unrecognized_keys') return [{path, message: issue.message}]
     return issue.keys.map((key) => ({path: path ? `${path}.${key}` : key, message: 'unknown field'}))
   })
-  const [code, where] =
-    httpPart === 'body' ? (['invalid_body', 'body'] as const) : (['invalid_parameter', 'query'] as const)
-  const paths = [...new Set(errors.map(({path}) => path || where))].join(', ')
+  const paths = [...new Set(errors.map(({path}) => path || httpPart))].join(', ')
+  const code = httpPart === 'body' ? 'invalid_body' : 'invalid_parameter'
   return refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
 }
 

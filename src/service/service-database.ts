@@ -8,7 +8,10 @@ import {newError} from '../core/errors.ts'
 import {Sqlite} from '../core/sqlite.ts'
 import {refuse} from './refusal.ts'
 
-const TABLES = join(import.meta.dirname, '../../sql/migrations/service/0001_service.sql')
+const TABLES = readFileSync(
+  join(import.meta.dirname, '../../sql/migrations/service/0001_service.sql'),
+  'utf8',
+)
 
 /** The service's SQLite database. */
 export class ServiceDatabase extends Sqlite {
@@ -22,13 +25,9 @@ export class ServiceDatabase extends Sqlite {
     this.db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536')
     this.db.exec('pragma foreign_keys = on')
     // One transaction, so it waits for the disk only once.
-    this.transaction(() => this.#makeTables())
+    this.transaction(() => this.db.exec(TABLES))
     this.insert('cursor_secret', {only_row: 1, secret: randomBytes(32)}, 'or ignore')
     this.secret = createSecretKey(this.one(secretRow, 'select secret from cursor_secret').secret)
-  }
-
-  #makeTables(): void {
-    this.db.exec(readFileSync(TABLES, 'utf8'))
   }
 
   /** Runs `work`, which inserts very many deals, in one transaction; indexes and totals are made after it, in half the time. */
@@ -37,7 +36,7 @@ export class ServiceDatabase extends Sqlite {
       this.db.exec('drop trigger deal_counted; drop index deal_listed; drop index deal_by_status')
       work()
       this.db.exec('delete from deal_total')
-      this.#makeTables()
+      this.db.exec(TABLES)
     })
   }
 
