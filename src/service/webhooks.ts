@@ -254,22 +254,16 @@ export function createOutbox(
       pruneDeliveries(database, clock.now())
       wake()
     },
-    /** Stores an event and a delivery for each endpoint subscribed to it in the current transaction; once that is committed, they are sent. */
+    /** Stores an event and its deliveries in the current transaction; they are sent once it is committed. */
     emit({type, data}: Omit<WebhookEvent, 'timestamp'>): void {
       const endpoints = database.column(z.string(), SELECT_SUBSCRIBED, [type])
       if (endpoints.length === 0) return
       const [event_id, created_at] = [createId('evt'), clock.now()]
       const payload = JSON.stringify({type, timestamp: new Date(created_at).toISOString(), data})
       database.insert('event', {id: event_id, type, payload, created_at})
-      const delivery = {
-        event_id,
-        status: 'pending',
-        attempts: 0,
-        next_attempt_at: realClock.now(),
-        created_at,
-      }
+      const pending = {status: 'pending', attempts: 0, next_attempt_at: realClock.now(), created_at}
       for (const endpoint_id of endpoints)
-        database.insert('webhook_delivery', {id: createId('dlv'), endpoint_id, ...delivery})
+        database.insert('webhook_delivery', {id: createId('dlv'), endpoint_id, event_id, ...pending})
       database.afterCommit(wake)
     },
     /** Aborts what is being sent; the next service sends it again. */
