@@ -6,6 +6,7 @@ import {benchCommands} from './bench/commands.ts'
 import {benchModels} from './bench/models.ts'
 import {benchPeers} from './bench/peers.ts'
 import {costRow, runScript} from './bench/run-process.ts'
+import {benchService} from './bench/service.ts'
 import {envOf, makeFolder, publishSection, startServer} from './bench/set-up.ts'
 
 /** Deals and the server's delay per page, ms. */
@@ -89,5 +90,6 @@ const BENCHES: Record<string, () => Promise<void>> = {
   peers: benchPeers,
   clickhouse: benchClickhouse,
   commands: benchCommands,
+  service: benchService,
 }
 await (BENCHES[process.argv[2] ?? ''] ?? benchLoads)()

@@ -1,29 +1,30 @@
 import {randomUUID} from 'node:crypto'
 import {Webhook} from 'standardwebhooks'
-import type {NewBorrower} from '../contract/borrower.ts'
-import type {DealChanges, DealStatus, NewDeal} from '../contract/deal.ts'
-import type {NewDocumentGeneration} from '../contract/document.ts'
+import type {DealStatus} from '../contract/deal.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
 import {createListProgress, findEnvelope, type PageBody, readPage} from '../contract/list.ts'
-import type {NewRate, NewTask} from '../contract/other-records.ts'
-import {type Problem, problemSchema} from '../contract/problem.ts'
-import {
-  type NewWebhookEndpoint,
-  type WebhookEndpointChanges,
-  type WebhookEvent,
-  webhookEventSchema,
-} from '../contract/webhook.ts'
+import {type Problem, type ProblemCode, problemSchema} from '../contract/problem.ts'
+import {type WebhookEvent, webhookEventSchema} from '../contract/webhook.ts'
 import {type RealClock, realClock} from '../core/clock.ts'
 import {isOfKind} from '../core/errors.ts'
-import {parseJson} from '../core/json.ts'
+import {isObject, parseJson} from '../core/json.ts'
 import {parseRetryAfter} from '../core/retry-after.ts'
+
+/** Why a call failed: a code of the service, which may have more than these, or of the client itself. */
+export type ApiErrorCode =
+  | ProblemCode
+  | 'no_answer'
+  | 'answer_too_large'
+  | 'broken_list'
+  | 'unknown'
+  | (string & {})
 
 /** An unsuccessful answer of the service, or no answer (`status` 0). */
 export class ApiError extends Error {
   /** 0 if no answer came. */
   readonly status: number
   /** Stable, for programs: `deal_not_found`; `no_answer` if none came. */
-  readonly code: string
+  readonly code: ApiErrorCode
   /** The refused fields. */
   readonly errors: readonly {path: string; message: string}[]
   /** The service's id of the request. */
@@ -58,10 +59,44 @@ export interface ClientOptions {
   random?: () => number
 }
 
-type Paging = {
+/** Options of a call. */
+export interface CallOptions {
+  /** Ends the call: it throws the signal's reason. */
+  signal?: AbortSignal | undefined
+  /** The limit of one attempt; by default the client's. */
+  timeoutMs?: number | undefined
+}
+
+/** Options of a call that writes. */
+export interface WriteOptions extends CallOptions {
+  /** For a creation: requests with the same key take effect once; by default a new key, kept for its retries. */
+  idempotencyKey?: string
+  /** For an update or deletion: the `etag` of the record you have read. */
+  ifMatch?: string | undefined
+}
+
+/** Where a list begins, and in which steps it is read. */
+export interface Paging extends CallOptions {
   /** Records per request, 1 to 100; default 100. A list is always read to its end. */
   limit?: number
+  /** A `nextCursor`: the list is read from there on. */
+  cursor?: string
 }
+
+/** A page of a list. */
+export interface ListPage<T> {
+  records: T[]
+  /** Where the list continues; null at its end. */
+  nextCursor: string | null
+}
+
+/** A list as its records, or as its pages; each reading asks the service anew. */
+export interface List<T> extends AsyncIterable<T> {
+  pages(): AsyncGenerator<ListPage<T>, void, undefined>
+}
+
+/** What an operation answers: a record knows its entity tag, which neither JSON nor a copy of it has. */
+type Answered<T> = T extends object ? T & {readonly etag?: string} : T
 
 /** A file to upload. */
 export interface DocumentUpload {
@@ -83,22 +118,39 @@ export type DealClient = ReturnType<typeof createDealClient>
  * for await (const deal of client.deals.list({stage: 'underwriting'})) console.log(deal.id)
  */
 export function createDealClient(options: ClientOptions) {
-  const {open, remove, one, list} = createCaller(createSender(options))
+  const {open, one, list} = createCaller(createSender(options))
+  const create =
+    <Id extends OperationId>(id: Id) =>
+    (body: Operations[Id]['body'], more?: WriteOptions) =>
+      one(id, {...more, body})
+  const createAt =
+    <Id extends OperationId>(id: Id) =>
+    (ownerId: string, body: Operations[Id]['body'], more?: WriteOptions) =>
+      one(id, {...more, ids: [ownerId], body})
+  const at =
+    <Id extends OperationId>(id: Id) =>
+    (recordId: string, more?: WriteOptions) =>
+      one(id, {...more, ids: [recordId]})
+  const within =
+    <Id extends OperationId>(id: Id) =>
+    (ownerId: string, recordId: string, more?: WriteOptions) =>
+      one(id, {...more, ids: [ownerId, recordId]})
+  const listAt =
+    <Id extends OperationId>(id: Id) =>
+    (ownerId: string, paging?: Paging) =>
+      list(id, [ownerId], paging)
   return {
     deals: {
-      list: ({stage, ...paging}: Paging & {stage?: DealStatus} = {}) =>
-        list('listDeals', [], {...paging, status: stage}),
-      create: (deal: NewDeal, more?: WriteOptions) => one('createDeal', {...more, body: deal}),
-      get: (id: string) => one('getDeal', {ids: [id]}),
-      update: (id: string, changes: DealChanges, more?: WriteOptions) =>
-        one('updateDeal', {...more, ids: [id], body: changes}),
-      delete: (id: string, more?: WriteOptions) => remove('deleteDeal', {...more, ids: [id]}),
+      list({stage: status, ...paging}: Paging & {stage?: DealStatus} = {}) {
+        const asked = {...paging, status}
+        return list('listDeals', [], asked)
+      },
+      create: create('createDeal'),
+      get: at('getDeal'),
+      update: createAt('updateDeal'),
+      delete: at('deleteDeal'),
     },
-    borrowers: {
-      link: (dealId: string, borrower: NewBorrower, more?: WriteOptions) =>
-        one('linkBorrower', {...more, ids: [dealId], body: borrower}),
-      list: (dealId: string, paging?: Paging) => list('listBorrowers', [dealId], paging),
-    },
+    borrowers: {link: createAt('linkBorrower'), list: listAt('listBorrowers')},
     documents: {
       upload(dealId: string, document: DocumentUpload, more?: WriteOptions) {
         const {file, fileName = 'file', category, name} = document
@@ -108,45 +160,38 @@ export function createDealClient(options: ClientOptions) {
         body.set('file', file instanceof Blob ? file : new Blob([file]), fileName)
         return one('uploadDocument', {...more, ids: [dealId], body})
       },
-      list: (dealId: string, paging?: Paging) => list('listDocuments', [dealId], paging),
-      download: async (dealId: string, documentId: string) =>
-        await (await open('downloadDocument', {ids: [dealId, documentId]})).blob(),
+      list: listAt('listDocuments'),
+      get: within('getDocument'),
+      download: async (dealId: string, documentId: string, more?: CallOptions) =>
+        await (await open('downloadDocument', {...more, ids: [dealId, documentId]})).blob(),
     },
     documentGenerations: {
-      request: (dealId: string, asked: NewDocumentGeneration, more?: WriteOptions) =>
-        one('requestDocumentGeneration', {...more, ids: [dealId], body: asked}),
-      get: (dealId: string, id: string) => one('getDocumentGeneration', {ids: [dealId, id]}),
+      request: createAt('requestDocumentGeneration'),
+      list: listAt('listDocumentGenerations'),
+      get: within('getDocumentGeneration'),
     },
-    tasks: {
-      create: (dealId: string, task: NewTask, more?: WriteOptions) =>
-        one('createTask', {...more, ids: [dealId], body: task}),
-      list: (dealId: string, paging?: Paging) => list('listTasks', [dealId], paging),
-      complete: (id: string) => one('completeTask', {ids: [id]}),
-    },
+    tasks: {create: createAt('createTask'), list: listAt('listTasks'), complete: at('completeTask')},
     rates: {
-      push: (rate: NewRate, more?: WriteOptions) => one('pushRate', {...more, body: rate}),
-      list: (filter?: Paging & {provider?: string; loan_program?: string; current?: boolean}) =>
-        list('listRates', [], filter),
+      push: create('pushRate'),
+      list: (options?: Paging & {provider?: string; loan_program?: string; current?: boolean}) =>
+        list('listRates', [], options),
     },
-    reports: {
-      portfolio: () => one('getPortfolioReport'),
-    },
+    reports: {portfolio: (more?: CallOptions) => one('getPortfolioReport', more)},
     webhookEndpoints: {
-      create: (endpoint: NewWebhookEndpoint, more?: WriteOptions) =>
-        one('createWebhookEndpoint', {...more, body: endpoint}),
+      create: create('createWebhookEndpoint'),
       list: (paging?: Paging) => list('listWebhookEndpoints', [], paging),
-      update: (id: string, changes: WebhookEndpointChanges) =>
-        one('updateWebhookEndpoint', {ids: [id], body: changes}),
-      delete: (id: string) => remove('deleteWebhookEndpoint', {ids: [id]}),
-      deliveries: (id: string, paging?: Paging) => list('listWebhookDeliveries', [id], paging),
-      redeliver: (id: string, deliveryId: string) => one('redeliverWebhook', {ids: [id, deliveryId]}),
+      get: at('getWebhookEndpoint'),
+      update: createAt('updateWebhookEndpoint'),
+      delete: at('deleteWebhookEndpoint'),
+      deliveries: listAt('listWebhookDeliveries'),
+      redeliver: within('redeliverWebhook'),
     },
     webhooks: {verify: verifyWebhook},
   }
 }
 
 /** A request to send. */
-interface Outgoing {
+interface Outgoing extends CallOptions {
   method: string
   /** Relative to the base URL, with the query. */
   path: string
@@ -207,17 +252,19 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
   const {random = Math.random} = options
   const baseUrl = options.baseUrl.replace(/\/+$/, '')
 
-  async function attempt({method, path, headers, body}: Outgoing): Promise<Response | ApiError> {
+  async function attempt({method, path, headers, body, ...call}: Outgoing): Promise<Response | ApiError> {
+    const limit = AbortSignal.timeout(call.timeoutMs ?? timeoutMs)
     try {
       const response = await fetch(baseUrl + path, {
         method,
         headers: {authorization: `Bearer ${apiKey}`, ...headers},
         redirect: 'error',
-        signal: AbortSignal.timeout(timeoutMs),
+        signal: call.signal ? AbortSignal.any([call.signal, limit]) : limit,
         ...(body !== undefined && {body}),
       })
       return await readAnswer(response)
     } catch (cause) {
+      call.signal?.throwIfAborted()
       return new ApiError({status: 0, code: 'no_answer', detail: 'The service did not answer.'}, {cause})
     }
   }
@@ -233,49 +280,43 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
       const refusal = answer instanceof Response ? await refusalOf(answer) : answer
       if (!mayRepeat || count >= retries) throw refusal
       const retryAfter = answer instanceof Response ? answer.headers.get('retry-after') : null
-      await clock.sleep(waitBefore(count, retryAfter, {now: clock.now(), random}))
+      const wait = waitBefore(count, retryAfter, {now: clock.now(), random})
+      await clock.sleep(wait, outgoing.signal).finally(() => outgoing.signal?.throwIfAborted())
     }
   }
 }
 
 /** Query parameters by name; an absent one is not sent. */
-type Query = Record<string, string | number | boolean | undefined>
-
-/** Options of a writing request. */
-interface WriteOptions {
-  /** For a creation: requests with the same key take effect once; by default a new key, kept for its retries. */
-  idempotencyKey?: string
-  /** For an update or deletion: the ETag of the record you have read. */
-  ifMatch?: string
-}
+type Query = Readonly<Record<string, unknown>>
 
 /** The parts of one call. */
 interface CallParts extends WriteOptions {
   /** For the placeholders of the path, in order. */
   ids?: readonly string[]
-  query?: Query | undefined
-  body?: object | FormData
+  query?: Query
+  body?: unknown
 }
 
 function buildRequest(id: OperationId, parts: CallParts): Outgoing {
   const {method, path} = ENDPOINTS[id]
-  const {ids = [], query = {}, body, idempotencyKey = randomUUID(), ifMatch} = parts
+  const {ids = [], query = {}, body, idempotencyKey = randomUUID(), ifMatch, ...call} = parts
   const left = [...ids]
   const filled = path.replace(/\{\w+\}/g, () => encodeURIComponent(left.shift() ?? ''))
   const search = new URLSearchParams()
   for (const [name, value] of Object.entries(query)) if (value !== undefined) search.set(name, String(value))
   const isForm = body instanceof FormData
-  const writes = method === 'POST' || method === 'PATCH'
+  const isJson = body !== undefined && !isForm
   return {
+    ...call,
     method,
     path: search.size > 0 ? `${filled}?${search}` : filled,
     headers: {
       accept: 'application/json',
-      ...(writes && !isForm && {'content-type': 'application/json'}),
+      ...(isJson && {'content-type': 'application/json'}),
       ...(method === 'POST' && {'idempotency-key': idempotencyKey}),
       ...(ifMatch !== undefined && {'if-match': ifMatch}),
     },
-    body: isForm ? body : writes ? JSON.stringify(body ?? {}) : undefined,
+    body: isForm ? body : isJson ? JSON.stringify(body) : undefined,
   }
 }
 
@@ -284,42 +325,58 @@ type ItemOf<Id extends OperationId> = Operations[Id]['answer'] extends (infer It
 /** Creates the calls of operations. Answers are typed by the contract but not parsed: new fields must not break a client. */
 function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
   const open = (id: OperationId, parts: CallParts = {}) => send(buildRequest(id, parts))
-  const readBody = async (id: OperationId, parts?: CallParts) =>
-    JSON.parse(await (await open(id, parts)).text())
   return {
     /** The raw answer, for files. */
     open,
-    /** An operation without an answer. */
-    async remove(id: OperationId, parts: CallParts): Promise<void> {
-      await open(id, parts)
+    /** The record of an answer; nothing of one without a body. */
+    async one<Id extends OperationId>(
+      id: Id,
+      parts?: CallParts,
+    ): Promise<Answered<Operations[Id]['answer']>> {
+      const response = await open(id, parts)
+      const text = await response.text()
+      if (text === '') return undefined as Answered<Operations[Id]['answer']>
+      const body = parseJson(text)
+      if (isObject(body) && isObject(body.data)) {
+        const etag = {value: response.headers.get('etag') ?? undefined}
+        return Object.defineProperty(body.data, 'etag', etag) as Answered<Operations[Id]['answer']>
+      }
+      const detail = 'The service answered without a record.'
+      throw new ApiError({status: response.status, code: 'unknown', detail})
     },
-    /** The record of an answer. */
-    one: async <Id extends OperationId>(id: Id, parts?: CallParts): Promise<Operations[Id]['answer']> =>
-      (await readBody(id, parts)).data,
     /**
      * The records of a list; pages of 100 by default are fetched as they are read.
      *
      * @throws ApiError `broken_list` if a page does not say how the list continues, or the list makes no progress
      */
-    async *list<Id extends OperationId>(
+    list<Id extends OperationId>(
       id: Id,
       ids: readonly string[],
-      {limit = 100, ...filter}: Query = {},
-    ): AsyncGenerator<ItemOf<Id>, void, undefined> {
-      const progress = createListProgress({name: 'the list', idField: 'id'})
-      let envelope: string | undefined
-      let cursor: string | null = null
-      do {
-        const body = await readBody(id, {ids, query: {limit, ...filter, cursor: cursor ?? undefined}})
-        const page: PageBody = readWhole(() => {
-          envelope ??= findEnvelope(body)
-          const read = readPage(body, envelope)
-          progress.take(read)
-          return read
-        })
-        yield* page.records as ItemOf<Id>[]
-        cursor = page.nextCursor
-      } while (cursor !== null)
+      {limit = 100, cursor: start, signal, timeoutMs, ...filter}: Paging = {},
+    ): List<ItemOf<Id>> {
+      async function* pages(): AsyncGenerator<ListPage<ItemOf<Id>>, void, undefined> {
+        const progress = createListProgress({name: 'the list', idField: 'id', cursors: [start ?? null]})
+        let envelope: string | undefined
+        let cursor = start
+        do {
+          const response = await open(id, {signal, timeoutMs, ids, query: {...filter, limit, cursor}})
+          const body = JSON.parse(await response.text())
+          const {records, nextCursor} = readWhole(() => {
+            envelope ??= findEnvelope(body)
+            const read = readPage(body, envelope)
+            progress.take(read)
+            return read
+          })
+          yield {records: records as ItemOf<Id>[], nextCursor}
+          cursor = nextCursor ?? undefined
+        } while (cursor !== undefined)
+      }
+      return {
+        pages,
+        async *[Symbol.asyncIterator]() {
+          for await (const {records} of pages()) yield* records
+        },
+      }
     },
   }
 }

@@ -3,5 +3,5 @@ export type {Deal, DealChanges, DealStatus, ListedDeal, NewDeal} from '../contra
 export type {DealDocument, DocumentGeneration} from '../contract/document.ts'
 export type {NewRate, NewTask, Rate, Task} from '../contract/other-records.ts'
 export type {EventType, WebhookDelivery, WebhookEndpoint, WebhookEvent} from '../contract/webhook.ts'
-export type {ClientOptions} from './client.ts'
-export {ApiError, createDealClient, type DealClient, type DocumentUpload, verifyWebhook} from './client.ts'
+export type * from './client.ts'
+export {ApiError, createDealClient, verifyWebhook} from './client.ts'

@@ -187,19 +187,20 @@ export const dealRecordSchema = listedDealSchema
   .meta({id: 'Deal'})
 
 const {get, list, post, patch, remove} = endpointsOf('Deals')
-const hasEtag = true
 
 /** The endpoints of deals. */
 export const dealEndpoints = {
   listDeals: list('/deals', 'List deals, oldest first', dealQuerySchema, listedDealSchema),
-  createDeal: post('/deals', 'Create a deal as a draft', newDealSchema, dealRecordSchema, {hasEtag}),
-  getDeal: get('/deals/{id}', 'Retrieve a deal', dealRecordSchema, {hasEtag}),
+  createDeal: post('/deals', 'Create a deal as a draft', newDealSchema, dealRecordSchema, {
+    headers: ['ETag', 'Location'],
+  }),
+  getDeal: get('/deals/{id}', 'Retrieve a deal', dealRecordSchema, {headers: ['ETag']}),
   updateDeal: patch(
     '/deals/{id}',
     'Change the fields that are sent, the status among them',
     dealChangesSchema,
     dealRecordSchema,
-    {hasEtag, problems: ['invalid_transition', 'incomplete_deal', 'precondition_failed']},
+    {headers: ['ETag'], problems: ['invalid_transition', 'incomplete_deal', 'precondition_failed']},
   ),
   deleteDeal: remove('/deals/{id}', 'Delete a deal with everything linked to it', {
     problems: ['deal_funded', 'precondition_failed'],

@@ -85,6 +85,7 @@ const generations = '/deals/{id}/document-generations'
 export const documentEndpoints = {
   uploadDocument: document.post(documents, 'Upload a document to a deal', newDocumentSchema, documentSchema, {
     isMultipart: true,
+    headers: ['Location'],
     problems: ['too_many_documents', 'unsupported_file_type'],
   }),
   listDocuments: document.list(documents, 'List the documents of a deal', pageQuerySchema, documentSchema),
@@ -99,7 +100,7 @@ export const documentEndpoints = {
     'Request a document made from a template; it is attached to the deal when ready',
     newDocumentGenerationSchema,
     documentGenerationSchema,
-    {status: 202},
+    {status: 202, headers: ['Location']},
   ),
   listDocumentGenerations: generation.list(
     generations,

@@ -18,11 +18,28 @@ export interface Endpoint<Op extends Operation = Operation> {
   /** What `data` holds, one or a list; null if the answer is not JSON. */
   record: z.ZodType | null
   isList?: true
-  /** Whether the answer carries an ETag. */
-  hasEtag?: true
+  /** Headers of a successful answer, beside those of every answer. */
+  headers: readonly AnswerHeader[]
   /** The problems of this endpoint alone; {@link problemsOf} adds the common ones. */
   problems: readonly ProblemCode[]
 }
+
+/** Headers that answers carry, and what they say. */
+export const ANSWER_HEADERS = {
+  'X-Request-Id': 'The id of the request, for support.',
+  'RateLimit-Policy': 'The quota of the API key, if the service limits the rate.',
+  RateLimit: 'What is left of the quota, if the service limits the rate.',
+  ETag: 'The version of the record, for `If-Match`.',
+  Location: 'The path of what was created.',
+  'Idempotency-Replayed': '`true` if an earlier request under this Idempotency-Key got the same answer.',
+  'Content-Disposition': '`attachment` with the name of the file.',
+  'Repr-Digest': 'The SHA-256 of the file (RFC 9530).',
+  'WWW-Authenticate': 'What is wrong with the API key (RFC 6750).',
+  'Retry-After': 'Seconds until the next request is served.',
+}
+
+/** A name of {@link ANSWER_HEADERS}. */
+export type AnswerHeader = keyof typeof ANSWER_HEADERS
 
 /** 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/
@@ -74,14 +91,14 @@ export interface Operation {
 }
 
 /** What only some endpoints have. */
-type More = Partial<Pick<Endpoint, 'status' | 'isMultipart' | 'hasEtag' | 'problems'>>
+type More = Partial<Pick<Endpoint, 'status' | 'isMultipart' | 'headers' | 'problems'>>
 
 /** An endpoint without a body. */
 type Bodiless<Answer, Query = object> = Endpoint<{query: Query & object; body: undefined; answer: Answer}>
 
 /** Makers of the endpoints of a tag, by what they do. */
 export function endpointsOf(tag: string) {
-  const plain = {tag, query: noQuerySchema, body: noBodySchema, problems: []}
+  const plain = {tag, query: noQuerySchema, body: noBodySchema, headers: [], problems: []}
   const read = {...plain, method: 'GET', status: 200} as const
   const write =
     (method: 'POST' | 'PATCH', status: 200 | 201) =>
@@ -99,7 +116,7 @@ export function endpointsOf(tag: string) {
       return {...read, path, summary, record, ...more}
     },
     file(path: string, summary: string): Bodiless<Response> {
-      return {...read, path, summary, record: null}
+      return {...read, path, summary, record: null, headers: ['Content-Disposition', 'Repr-Digest']}
     },
     list<Query extends PageQuery, T>(
       path: string,

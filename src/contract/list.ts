@@ -26,16 +26,6 @@ export const pageQuerySchema = z.strictObject(pageFields)
 /** The query of an endpoint without parameters. */
 export const noQuerySchema = z.strictObject({})
 
-/**
- * A list response. The specification does not say where `has_more` and `next_cursor` stand; the local service puts them at
- * the top level.
- */
-export interface ListBody<T> {
-  data: T[]
-  has_more: boolean
-  next_cursor: string | null
-}
-
 /** A parsed list response. */
 export interface PageBody {
   records: unknown[]

@@ -16,7 +16,6 @@ export const EVENT_TYPES = [
 export type EventType = (typeof EVENT_TYPES)[number]
 
 /** A body of `POST /webhook-endpoints`. */
-export type NewWebhookEndpoint = z.output<typeof newWebhookEndpointSchema>
 const newWebhookEndpointSchema = z
   .strictObject({
     url: z
@@ -30,7 +29,6 @@ const newWebhookEndpointSchema = z
   .meta({id: 'NewWebhookEndpoint'})
 
 /** A body of `PATCH /webhook-endpoints/{id}`. */
-export type WebhookEndpointChanges = z.output<typeof webhookEndpointChangesSchema>
 const webhookEndpointChangesSchema = newWebhookEndpointSchema
   .extend({status: z.enum(['enabled', 'disabled'])})
   .partial()
@@ -101,6 +99,7 @@ export const webhookEndpoints = {
     'Register an endpoint for notifications; only this answer shows its secret',
     newWebhookEndpointSchema,
     createdWebhookEndpointSchema,
+    {headers: ['Location']},
   ),
   listWebhookEndpoints: list(all, 'List the registered endpoints', pageQuerySchema, webhookEndpointSchema),
   getWebhookEndpoint: get(one, 'Retrieve an endpoint', webhookEndpointSchema),

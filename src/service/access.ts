@@ -1,6 +1,7 @@
 import {hash, randomBytes} from 'node:crypto'
 import type {FastifyInstance, FastifyRequest} from 'fastify'
 import {z} from 'zod'
+import {noBodySchema} from '../contract/endpoint.ts'
 import {ENDPOINTS} from '../contract/endpoints.ts'
 import {type Clock, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
@@ -17,12 +18,13 @@ export function addAccessHooks(
   const limitRate = options.rateLimit && createRateLimiter(options.rateLimit, realClock)
   app.decorateRequest('keyOwner', '')
   app.addHook('onRequest', async (request, reply) => {
-    const {isPublic, scope} = request.routeOptions.config ?? {}
-    if (isPublic) return
+    const {url = PREFIX, config} = request.routeOptions
+    // The description holds no data.
+    if (!url.startsWith(PREFIX)) return
     const caller = checkKey(request.headers.authorization)
     request.keyOwner = caller.owner
     if (limitRate) reply.headers(limitRate(caller.owner))
-    if (scope) checkScope(caller, scope)
+    if (config?.endpoint) checkScope(caller, config.endpoint.method === 'GET' ? 'read' : 'write')
     // Checked before the body, whose faults do not matter if no endpoint takes it.
     if (request.is404) throw refuseUnknown(request.url)
     checkContentType(request)
@@ -188,7 +190,10 @@ function checkContentType(request: FastifyRequest): void {
     delete headers['content-type']
     return
   }
-  const expected = routeOptions.config?.isMultipart ? 'multipart/form-data' : 'application/json'
+  const {endpoint} = routeOptions.config
+  const expected = endpoint?.isMultipart ? 'multipart/form-data' : 'application/json'
+  // A body of unknown length that may turn out to be empty needs no type.
+  if (endpoint?.body === noBodySchema) headers['content-type'] ??= expected
   const sent = headers['content-type']?.split(';')[0]?.trim().toLowerCase()
   if (sent === expected) return
   throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}.`})

@@ -2,14 +2,7 @@ import {hash} from 'node:crypto'
 import type {SQLInputValue} from 'node:sqlite'
 import {z} from 'zod'
 import {borrowerSchema} from '../contract/borrower.ts'
-import {
-  DEAL_TRANSITIONS,
-  type Deal,
-  type DealChanges,
-  dealRecordSchema,
-  type ListedDeal,
-  listedDealSchema,
-} from '../contract/deal.ts'
+import {DEAL_TRANSITIONS, type Deal, type DealChanges, dealRecordSchema} from '../contract/deal.ts'
 import {type Rate, rateSchema, type Task, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
 import {formatCents, parseCents} from '../core/money.ts'
@@ -40,25 +33,19 @@ const storedDeal = z.object({
   createdAt: z.number(),
 })
 
-const COLUMNS: readonly (readonly [field: keyof StoredDeal, column: string])[] = [
-  ['id', 'id'],
-  ['propertyAddress', 'property_address'],
-  ['loanAmountCents', 'loan_amount_cents'],
-  ['propertyValueCents', 'property_value_cents'],
-  ['loanProgram', 'loan_program'],
-  ['status', 'status'],
-  ['createdAt', 'created_at'],
-]
+const FIELDS = storedDeal.keyof().options
+/** `loanAmountCents` is in `loan_amount_cents`. */
+const columnOf = (field: string) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 
 const STORED: Rows<StoredDeal> = {
-  table: `(select *, ${COLUMNS.map(([field, column]) => `${column} as ${field}`).join(', ')} from deal)`,
+  table: `(select ${FIELDS.map((field) => `${columnOf(field)} as ${field}`).join(', ')}, created_at from deal)`,
   row: storedDeal,
 }
-const IDS = {table: 'deal', row: z.object({id: z.string()})}
 
-function columnsOf(deal: Partial<StoredDeal>): Record<string, SQLInputValue> {
-  return givenOf(Object.fromEntries(COLUMNS.map(([field, column]) => [column, deal[field]])))
-}
+const INSERT = `
+  insert into deal (${FIELDS.map(columnOf).join(', ')})
+  values (${FIELDS.map(() => '?').join(', ')})`
+const IDS = {table: 'deal', row: z.object({id: z.string()})}
 
 /** The deals in SQLite, for those who do not ask by HTTP. */
 export type DealStore = ReturnType<typeof createDealStore>
@@ -69,10 +56,15 @@ export function createDealStore(database: ServiceDatabase) {
     get: (id: string): StoredDeal | undefined =>
       database.first(STORED.row, `select * from ${STORED.table} where id = ?`, [id]),
     transaction: <T>(work: () => T): T => database.transaction(work),
+    fill: (work: () => void): void => database.fill(work),
     /** Inserts all or none of the deals. */
     insert: (deals: Iterable<StoredDeal>): void =>
       database.transaction(() => {
-        for (const deal of deals) database.insert('deal', columnsOf(deal))
+        for (const deal of deals)
+          database.run(
+            INSERT,
+            FIELDS.map((field) => deal[field]),
+          )
       }),
     /** At most `limit` deals, or deals in this status, in list order. */
     list: ({status, limit}: {status?: string; limit: number}): StoredDeal[] =>
@@ -80,7 +72,12 @@ export function createDealStore(database: ServiceDatabase) {
     /** The ids of all deals, or of those in this status, in list order. */
     ids: (status?: string): string[] =>
       database.list(IDS, {after: FIRST, limit: -1}, {status}).map(({id}) => id),
-    update: (id: string, change: Partial<StoredDeal>) => database.update('deal', {id}, columnsOf(change)),
+    update: (id: string, change: Partial<StoredDeal>) =>
+      database.update(
+        'deal',
+        {id},
+        givenOf(Object.fromEntries(FIELDS.map((field) => [columnOf(field), change[field]]))),
+      ),
     remove: (id: string) => database.run('delete from deal where id = ?', [id]),
     count: (): number => database.column(z.number(), 'select count(*) from deal')[0] ?? 0,
   }
@@ -93,10 +90,7 @@ export const DEALS: Kind<Deal> = {
   missing: 'deal_not_found',
 }
 
-const LISTED: Rows<ListedDeal> = {
-  table: 'deal_record',
-  row: listedDealSchema.extend({created_at: rowInstant}),
-}
+const LISTED: Rows<Deal> = {...DEALS, json: 'listed'}
 
 /** The cents of an amount that has passed the contract. */
 export function centsOf(amount: number): bigint {
@@ -140,20 +134,22 @@ function checkIfMatch(ifMatch: string | undefined, record: Deal): void {
   if (!tags.includes(etagOf(record))) throw refuse('precondition_failed')
 }
 
-// Text: a sum can be larger than a number holds exactly. A status that is not known comes last.
+// A status that is not known comes last.
 const SELECT_TOTALS = `
-  select status, count(*) as deals, cast(sum(loan_amount_cents) as text) as amount
-  from deal
+  select status, deals, high, low
+  from deal_total
   left join json_each(?) as stage on stage.value = status
-  group by status
+  where deals > 0
   order by stage.key is null, stage.key, status`
 
-const totalRow = z.object({status: z.string(), deals: z.number(), amount: z.string().transform(BigInt)})
+const totalRow = z
+  .object({status: z.string(), deals: z.number(), high: rowCents, low: rowCents})
+  .transform(({high, low, ...counted}) => ({...counted, amount: high * 100_000_000n + low}))
 
 /** Creates the operations on deals. */
 export function createDealHandlers({database, clock, emit}: ServiceWorld) {
   return {
-    listDeals: ({query: {status}, page}) => database.list(LISTED, page, {status}),
+    listDeals: ({query: {status}, page}) => database.page(LISTED, page, {status}),
     createDeal: ({body}) => {
       const id = createId('deal')
       database.insert('deal', {id, status: 'draft', created_at: clock.now(), ...changeOf(body)})
@@ -233,12 +229,12 @@ export function createRecordHandlers({database, clock, emit}: ServiceWorld) {
       const row = {id: createId('bor'), deal_id, ...given, has_ssn_last_four, created_at: clock.now()}
       return database.create(BORROWERS, row)
     },
-    listBorrowers: ({id, page}) => database.list(BORROWERS, page, {deal_id: id}),
+    listBorrowers: ({id, page}) => database.page(BORROWERS, page, {deal_id: id}),
     createTask: ({id: deal_id, body: {title, due_on = null}}) => {
       const row = {id: createId('task'), deal_id, title, due_on, status: 'open', created_at: clock.now()}
       return database.create(TASKS, row)
     },
-    listTasks: ({id, page}) => database.list(TASKS, page, {deal_id: id}),
+    listTasks: ({id, page}) => database.page(TASKS, page, {deal_id: id}),
     completeTask: ({id}) => {
       const {deal_id, status} = database.record(TASKS, {id})
       if (status === 'open') {
@@ -262,7 +258,7 @@ export function createRecordHandlers({database, clock, emit}: ServiceWorld) {
     },
     listRates: ({query: {provider, loan_program, current}, page}) =>
       current
-        ? database.list(RATES_IN_FORCE, page, {provider, loan_program}, [clock.now()])
-        : database.list(RATES, page, {provider, loan_program}),
+        ? database.page(RATES_IN_FORCE, page, {provider, loan_program}, [clock.now()])
+        : database.page(RATES, page, {provider, loan_program}),
   } satisfies Partial<Handlers>
 }

@@ -92,7 +92,7 @@ export function createDocumentHandlers(world: ServiceWorld, onRequested: () => v
         throw refuse('too_many_documents', {detail: `A deal has at most ${documentsPerDeal} documents.`})
       return attachDocument({...body, dealId}, world)
     },
-    listDocuments: ({id, page}) => database.list(DOCUMENTS, page, {deal_id: id}),
+    listDocuments: ({id, page}) => database.page(DOCUMENTS, page, {deal_id: id}),
     getDocument: ({id, childId}) => database.record(DOCUMENTS, {id: childId, deal_id: id}),
     downloadDocument: ({id, childId}) => {
       const document = database.record(DOCUMENTS, {id: childId, deal_id: id})
@@ -112,7 +112,7 @@ export function createDocumentHandlers(world: ServiceWorld, onRequested: () => v
       const row = {id: createId('gen'), deal_id, template, status: 'queued', created_at: clock.now()}
       return database.create(GENERATIONS, row)
     },
-    listDocumentGenerations: ({id, page}) => database.list(GENERATIONS, page, {deal_id: id}),
+    listDocumentGenerations: ({id, page}) => database.page(GENERATIONS, page, {deal_id: id}),
     getDocumentGeneration: ({id, childId}) => database.record(GENERATIONS, {id: childId, deal_id: id}),
   } satisfies Partial<Handlers>
 }
@@ -127,18 +127,18 @@ function cleanFileName(name: string | undefined): string | null {
 }
 
 /**
- * Receives a multipart body: the part `file`, and text fields.
+ * Receives a multipart body, which becomes the body of the request: the part `file`, and text fields.
  *
  * @throws Refusal if a part is too large, of a refused type, or unknown, or the body cannot be read
  */
-export async function receiveParts(request: FastifyRequest) {
-  const parts: {fields: Record<string, unknown>; file?: ReceivedFile} = {fields: {}}
+export async function receiveParts(request: FastifyRequest): Promise<void> {
+  const parts: Record<string, unknown> = {}
   try {
-    for await (const part of request.parts()) {
+    for await (const part of request.isMultipart() ? request.parts() : []) {
       if (part.type === 'field') {
         if (part.valueTruncated)
           throw refuse('body_too_large', {detail: 'A field is longer than 1,000 bytes.'})
-        parts.fields[part.fieldname] = part.value
+        parts[part.fieldname] = part.value
         continue
       }
       if (part.fieldname !== 'file') {
@@ -151,9 +151,9 @@ export async function receiveParts(request: FastifyRequest) {
       if (content.length === 0)
         throw refuse('invalid_body', {errors: [{path: 'file', message: 'expected a file that is not empty'}]})
       const fileName = cleanFileName(part.filename)
-      parts.file = {content, fileName, sha256: hash('sha256', content), mediaType}
+      parts.file = {content, fileName, sha256: hash('sha256', content), mediaType} satisfies ReceivedFile
     }
-    return parts
+    request.body = parts
   } catch (error) {
     // Every other error is the parser's complaint about the body.
     if (error instanceof Refusal || codeOf(error).startsWith('FST_')) throw error

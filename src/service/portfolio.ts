@@ -21,13 +21,11 @@ export function seedPortfolio(
   const random = createRandom('portfolio', seed, today)
   const endOfToday = Date.parse(today) + DAY_MS
   const times = drawCreationTimes(random, deals, today)
-  store.insert(
-    times
-      .values()
-      .map((createdAt) =>
-        buildDeal(random, {status: drawStatus(random, (endOfToday - createdAt) / DAY_MS), createdAt}),
-      ),
-  )
+  const drawn = times.values().map((createdAt) => {
+    const status = drawStatus(random, (endOfToday - createdAt) / DAY_MS)
+    return buildDeal(random, {status, createdAt})
+  })
+  store.fill(() => store.insert(drawn))
 }
 
 /** A seeded source of numbers: the same labels give the same sequence on every machine. */

@@ -8,21 +8,26 @@ import {
   fastify,
 } from 'fastify'
 import {z} from 'zod'
-import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema} from '../contract/endpoint.ts'
+import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema, type Operation} from '../contract/endpoint.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
-import type {ListBody} from '../contract/list.ts'
 import type {ProblemCode} from '../contract/problem.ts'
 import {type Clock, DAY_MS, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {isObject} from '../core/json.ts'
 import {createSilentLog, type Log} from '../core/log.ts'
-import {addAccessHooks, type RateLimit, refuseUnknown, type Scope} from './access.ts'
+import {addAccessHooks, type RateLimit, refuseUnknown} from './access.ts'
 import {createDealHandlers, createDealStore, createRecordHandlers, DEALS, etagOf} from './deals.ts'
 import {addDescription} from './description.ts'
 import {createDocumentHandlers, createGenerator, receiveParts} from './documents.ts'
 import {Refusal, refuse} from './refusal.ts'
 import {type Call, formatCursor, type Handlers, PREFIX, readCursor, type ServiceWorld} from './requests.ts'
-import {FIRST, type Kind, openServiceDatabase, type ServiceDatabase} from './service-database.ts'
+import {
+  FIRST,
+  type FoundPage,
+  type Kind,
+  openServiceDatabase,
+  type ServiceDatabase,
+} from './service-database.ts'
 import {
   createAddressGuard,
   createOutbox,
@@ -90,8 +95,8 @@ export async function startService(options: ServiceOptions) {
     options.extend?.(app)
     addAccessHooks(app, {...options, database})
     addBodyParsers(app, options.maxFileBytes ?? MAX_FILE_BYTES)
-    app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
     addDescription(app)
+    app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
     const address = await app.listen({host, port}).catch((cause: unknown) => {
       throw newError(
         'SERVICE_LISTEN',
@@ -149,11 +154,7 @@ type Api = ReturnType<typeof buildApi>
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    scope?: Scope
-    isMultipart?: boolean
-    takesNoBody?: boolean
-    /** Needs no key. */
-    isPublic?: true
+    endpoint?: Endpoint
   }
   interface FastifyRequest {
     /** The owner of the request's key. */
@@ -161,20 +162,17 @@ declare module 'fastify' {
   }
 }
 
-const PROBLEM_CODES: Record<string, ProblemCode> = {
+/** The problem that an error of the framework is, by its code or status. */
+const FAULTS: Record<string | number, ProblemCode> = {
   FST_ERR_CTP_INVALID_JSON_BODY: 'malformed_json',
   FST_ERR_CTP_EMPTY_JSON_BODY: 'malformed_json',
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: 'malformed_body',
-  FST_ERR_CTP_BODY_TOO_LARGE: 'body_too_large',
-  FST_ERR_CTP_INVALID_MEDIA_TYPE: 'unsupported_media_type',
-  FST_ERR_BAD_URL: 'malformed_url',
-  FST_ERR_MAX_PARAM_LENGTH: 'url_too_long',
-  FST_REQ_FILE_TOO_LARGE: 'body_too_large',
-  FST_FILES_LIMIT: 'body_too_large',
-  FST_PARTS_LIMIT: 'body_too_large',
-  FST_FIELDS_LIMIT: 'body_too_large',
-  FST_INVALID_MULTIPART_CONTENT_TYPE: 'unsupported_media_type',
   FST_PROTO_VIOLATION: 'malformed_body',
+  FST_ERR_BAD_URL: 'malformed_url',
+  406: 'unsupported_media_type',
+  413: 'body_too_large',
+  414: 'url_too_long',
+  415: 'unsupported_media_type',
 }
 
 function answerError(error: Error, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
@@ -185,7 +183,7 @@ function answerError(error: Error, request: FastifyRequest, reply: FastifyReply,
 
 function explainFault(error: Partial<FastifyError>, request: FastifyRequest, log: Log): Refusal {
   const {statusCode = 500, code = ''} = error
-  const known = PROBLEM_CODES[code]
+  const known = FAULTS[code] ?? FAULTS[statusCode]
   if (known || (statusCode >= 400 && statusCode < 500)) return refuse(known ?? 'bad_request')
   log.error({err: error, method: request.method, path: request.routeOptions.url}, 'service failed')
   return refuse('internal')
@@ -213,7 +211,7 @@ function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
   const parseJson = app.getDefaultJsonParser('error', 'error')
   app.removeContentTypeParser('application/json')
   app.addContentTypeParser('application/json', {parseAs: 'string'}, (request, body, done) => {
-    if (body === '' && request.routeOptions.config.takesNoBody) done(null, undefined)
+    if (body === '' && request.routeOptions.config.endpoint?.body === noBodySchema) done(null, undefined)
     else parseJson(request, String(body), done)
   })
   app.register(multipart, {
@@ -222,45 +220,19 @@ function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
   })
 }
 
-/** Adds a route for every endpoint of the contract. */
+/** Adds a route for every endpoint of the contract, which checks what is sent by the schemas of its endpoint. */
 function addRoutes(app: FastifyInstance, api: Api): void {
+  app.setValidatorCompiler<z.ZodType>(({schema, httpPart}) => (value: unknown) => {
+    // The framework hands over null for what was not sent.
+    const parsed = schema.safeParse(value ?? undefined)
+    return parsed.success ? {value: parsed.data} : {error: refuseInput(parsed.error, httpPart)}
+  })
   const isOperationId = (id: string): id is OperationId => id in ENDPOINTS
-  for (const id of Object.keys(ENDPOINTS).filter(isOperationId)) {
-    const {method, path, body, isMultipart = false} = ENDPOINTS[id]
-    app.route({
-      method,
-      url: path.replace(/\{(\w+)\}/g, ':$1'),
-      config: {scope: method === 'GET' ? 'read' : 'write', isMultipart, takesNoBody: body === noBodySchema},
-      handler: createRouteHandler(id, api),
-    })
-  }
+  for (const id of Object.keys(ENDPOINTS).filter(isOperationId)) addRoute(id, app, api)
 }
 
-const paramsSchema = z.record(z.string(), z.string()).transform(Object.values<string>)
-
-function createRouteHandler<Id extends OperationId>(id: Id, api: Api) {
-  const endpoint: Endpoint<Operations[Id]> = ENDPOINTS[id]
-  return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-    const [ownId = '', childId = ''] = paramsSchema.parse(request.params)
-    const query = parseInput(endpoint.query, request.query, 'invalid_parameter')
-    const parts = request.isMultipart() ? await receiveParts(request) : undefined
-    const sent = parts ? {...parts.fields, file: parts.file} : request.body
-    const body = parseInput(endpoint.body, sent, 'invalid_body')
-    const asked = {id: ownId, childId, query, body, ifMatch: request.headers['if-match']}
-    const work = () => run(id, asked, api)
-    if (endpoint.method === 'GET') {
-      const found = work()
-      if (!(found instanceof Response)) return sendAnswer(format(id, ownId, found), reply)
-      return reply.headers(Object.fromEntries(found.headers)).send(Buffer.from(await found.arrayBuffer()))
-    }
-    await api.checkBody(body)
-    const digested = parts ? {...parts.fields, file: parts.file?.sha256} : request.body
-    return sendAnswer(
-      write(() => format(id, ownId, work()), digested, request, api.database),
-      reply,
-    )
-  }
-}
+/** A request of an operation once its route has parsed it. */
+type Parsed<Op extends Operation> = Pick<Call<Op>, 'query' | 'body'> & {params: Record<string, string>}
 
 /** Where deals and webhook endpoints begin; what lies below is not found if they are not. */
 const OWNERS: readonly (readonly [path: string, kind: Kind<unknown>])[] = [
@@ -268,69 +240,81 @@ const OWNERS: readonly (readonly [path: string, kind: Kind<unknown>])[] = [
   ['/webhook-endpoints/{id}', WEBHOOK_ENDPOINTS],
 ]
 
-type Asked<Id extends OperationId> = Omit<Call<Operations[Id]>, 'page'>
-
-/** Runs a handler: a record, a page of a list, a file or nothing. @throws Refusal */
-function run<Id extends OperationId>(id: Id, asked: Asked<Id>, api: Api): unknown {
-  const {path, isList} = ENDPOINTS[id]
-  for (const [start, kind] of OWNERS) if (path.startsWith(start)) api.database.record(kind, {id: asked.id})
-  return isList ? readPage(id, asked, api) : api.handlers[id]({...asked, page: {after: FIRST, limit: 0}})
+function addRoute<Id extends OperationId>(operationId: Id, app: FastifyInstance, api: Api): void {
+  const endpoint: Endpoint<Operations[Id]> = ENDPOINTS[operationId]
+  const {method, path, query, body, isMultipart, isList} = endpoint
+  const {database, handlers} = api
+  const [, owner] = OWNERS.find(([start]) => path.startsWith(start)) ?? []
+  const find = (request: FastifyRequest): unknown => {
+    const {params, query, body} = request as Parsed<Operations[Id]>
+    const [id = '', childId = ''] = Object.values(params)
+    if (owner) database.record(owner, {id})
+    const ifMatch = request.headers['if-match']
+    const call = {id, childId, query, body, ifMatch, page: {after: FIRST, limit: 0}}
+    return isList ? readPage(operationId, call, api) : handlers[operationId](call)
+  }
+  app.route({
+    method,
+    url: path.replace(/\{(\w+)\}/g, ':$1'),
+    schema: {operationId, querystring: query, ...(method !== 'GET' && {body})},
+    config: {endpoint},
+    ...(isMultipart && {preValidation: receiveParts}),
+    handler: async (request, reply) => {
+      const format = (found: unknown) => formatAnswer(endpoint, request, found)
+      if (method !== 'GET') {
+        await api.checkBody(request.body)
+        return send(
+          write(() => format(find(request)), request, database),
+          reply,
+        )
+      }
+      const found = find(request)
+      if (!(found instanceof Response)) return send(format(found), reply)
+      return reply.headers(Object.fromEntries(found.headers)).send(Buffer.from(await found.arrayBuffer()))
+    },
+  })
 }
 
 const listQuery = z.looseObject({limit: z.number(), cursor: z.string().optional()})
-const recordsOf = z.custom<{id: string; created_at: string}[]>(Array.isArray)
 
-/** Reads one page of a list; one extra record shows whether there are more. */
+/** Reads one page of a list as JSON. */
 function readPage<Id extends OperationId>(
-  id: Id,
-  asked: Asked<Id>,
+  operationId: Id,
+  call: Call<Operations[Id]>,
   {handlers, database}: Api,
-): ListBody<unknown> {
-  const {limit, cursor, ...filter} = listQuery.parse(asked.query)
+): string {
+  const {limit, cursor, ...filter} = listQuery.parse(call.query)
   // A filter that is false filters nothing.
-  const list = JSON.stringify([id, asked.id, Object.entries(filter).filter(([, value]) => value)])
+  const list = JSON.stringify([operationId, call.id, Object.entries(filter).filter(([, value]) => value)])
   const after = cursor === undefined ? FIRST : readCursor(cursor, list, database.secret)
-  const found = recordsOf.parse(handlers[id]({...asked, page: {after, limit: limit + 1}}))
-  const data = found.slice(0, limit)
-  const last = data.at(-1)
-  if (found.length <= limit || !last) return {data, has_more: false, next_cursor: null}
-  const next = {createdAt: Date.parse(last.created_at), id: last.id}
-  return {data, has_more: true, next_cursor: formatCursor({list, after: next}, database.secret)}
+  const {records, next} = handlers[operationId]({...call, page: {after, limit}}) as FoundPage
+  const cursorOfNext = next && formatCursor({list, after: next}, database.secret)
+  return `{"data":[${records}],"has_more":${next !== null},"next_cursor":${JSON.stringify(cursorOfNext)}}`
 }
 
-/** Parses input of a request. @throws Refusal naming every wrong path, never a value */
-function parseInput<T>(schema: z.ZodType<T>, value: unknown, code: 'invalid_body' | 'invalid_parameter'): T {
-  const parsed = schema.safeParse(value)
-  if (parsed.success) return parsed.data
-  const errors = parsed.error.issues.flatMap((issue) => {
+/** The refusal of input, naming every wrong path, never a value. */
+function refuseInput({issues}: z.ZodError, httpPart = 'body'): Refusal {
+  const errors = issues.flatMap((issue) => {
     const path = issue.path.join('.')
     if (issue.code !== 'unrecognized_keys') return [{path, message: issue.message}]
     return issue.keys.map((key) => ({path: path ? `${path}.${key}` : key, message: 'unknown field'}))
   })
-  const where = code === 'invalid_body' ? 'body' : 'query'
-  const paths = [...new Set(errors.map(({path}) => path || where))].join(', ')
-  throw refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
+  const paths = [...new Set(errors.map(({path}) => path || httpPart))].join(', ')
+  const code = httpPart === 'body' ? 'invalid_body' : 'invalid_parameter'
+  return refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
 }
 
-/** The paths below which every record has a page, which a creation names. */
-const LOCATED = new Set(
-  Object.values(ENDPOINTS).flatMap(({method, path}) =>
-    method === 'GET' ? (/^(.+)\/\{\w+\}$/.exec(path)?.[1] ?? []) : [],
-  ),
-)
-
-/** Writes an answer. @param ownId the `{id}` of the path */
-function format(id: OperationId, ownId: string, found: unknown): KeptAnswer {
-  const {method, path, status, isList, hasEtag} = ENDPOINTS[id]
+/** Writes an answer with the headers of its endpoint; a page is JSON already. */
+function formatAnswer({status, headers: names}: Endpoint, {url}: FastifyRequest, found: unknown): KeptAnswer {
   const headers: Record<string, string> = {}
-  if (hasEtag) headers.ETag = etagOf(found)
-  if (method === 'POST' && LOCATED.has(path) && isObject(found))
-    headers.Location = `${PREFIX}${path.replace('{id}', ownId)}/${found.id}`
+  if (names.includes('ETag')) headers.ETag = etagOf(found)
+  if (names.includes('Location') && isObject(found))
+    headers.Location = `${url.replace(/\?.*$/, '')}/${found.id}`
   if (found === undefined) return {status, headers, body: ''}
-  return {status, headers, body: JSON.stringify(isList ? found : {data: found})}
+  return {status, headers, body: typeof found === 'string' ? found : JSON.stringify({data: found})}
 }
 
-function sendAnswer({status, headers, body}: KeptAnswer, reply: FastifyReply): FastifyReply {
+function send({status, headers, body}: KeptAnswer, reply: FastifyReply): FastifyReply {
   reply.code(status).headers(headers)
   return body === '' ? reply.send() : reply.type('application/json; charset=utf-8').send(body)
 }
@@ -338,15 +322,15 @@ function sendAnswer({status, headers, body}: KeptAnswer, reply: FastifyReply): F
 /** Writes in one transaction: the change, its events, and the answer kept for an Idempotency-Key. */
 function write(
   work: () => KeptAnswer,
-  digested: unknown,
-  {method, url, keyOwner: owner, headers}: FastifyRequest,
+  {method, url, keyOwner: owner, headers, body}: FastifyRequest,
   database: ServiceDatabase,
 ): KeptAnswer {
   const key = method === 'POST' ? headers['idempotency-key'] : undefined
   if (key === undefined) return database.transaction(work)
   if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw refuse('invalid_idempotency_key')
+  const told = isObject(body) && isObject(body.file) ? {...body, file: body.file.sha256} : body
   // Keyed: four digits of a national id could be guessed from a plain digest.
-  const digest = createHmac('sha256', database.secret).update(JSON.stringify([method, url, digested ?? null]))
+  const digest = createHmac('sha256', database.secret).update(JSON.stringify([method, url, told ?? null]))
   const keyed = {owner, key, fingerprint: digest.digest('base64url')}
   return database.transaction(() => answerOnce(keyed, work, {database, now: realClock.now()}))
 }

@@ -1,4 +1,4 @@
-import {randomBytes} from 'node:crypto'
+import {createSecretKey, type KeyObject, randomBytes} from 'node:crypto'
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {SQLInputValue} from 'node:sqlite'
@@ -8,12 +8,15 @@ import {newError} from '../core/errors.ts'
 import {Sqlite} from '../core/sqlite.ts'
 import {refuse} from './refusal.ts'
 
-const TABLES = join(import.meta.dirname, '../../sql/migrations/service/0001_service.sql')
+const TABLES = readFileSync(
+  join(import.meta.dirname, '../../sql/migrations/service/0001_service.sql'),
+  'utf8',
+)
 
 /** The service's SQLite database. */
 export class ServiceDatabase extends Sqlite {
   /** Signs cursors and digests of requests; stored with the data, so that both survive a restart. */
-  readonly secret: Buffer
+  readonly secret: KeyObject
   #onCommit: (() => void)[] = []
 
   constructor(path: string) {
@@ -22,9 +25,19 @@ export class ServiceDatabase extends Sqlite {
     this.db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536')
     this.db.exec('pragma foreign_keys = on')
     // One transaction, so it waits for the disk only once.
-    this.transaction(() => this.db.exec(readFileSync(TABLES, 'utf8')))
+    this.transaction(() => this.db.exec(TABLES))
     this.insert('cursor_secret', {only_row: 1, secret: randomBytes(32)}, 'or ignore')
-    this.secret = Buffer.from(this.one(secretRow, 'select secret from cursor_secret').secret)
+    this.secret = createSecretKey(this.one(secretRow, 'select secret from cursor_secret').secret)
+  }
+
+  /** Runs `work`, which inserts very many deals, in one transaction; indexes and totals are made after it, in half the time. */
+  fill(work: () => void): void {
+    this.transaction(() => {
+      this.db.exec('drop trigger deal_counted; drop index deal_listed; drop index deal_by_status')
+      work()
+      this.db.exec('delete from deal_total')
+      this.db.exec(TABLES)
+    })
   }
 
   override transaction<T>(work: () => T): T {
@@ -50,22 +63,41 @@ export class ServiceDatabase extends Sqlite {
   }
 
   /**
-   * The records of a page that have these values, in list order.
+   * The records that have these values, in list order.
    *
    * @param filter a value that is undefined is not compared
    * @param before the values of placeholders in `table`
    */
   list<T>(
     {table, row}: Rows<T>,
-    {after, limit}: Page,
-    filter: Record<string, string | undefined> = {},
+    page: Page,
+    filter: Filter = {},
     before: readonly SQLInputValue[] = [],
   ): T[] {
-    const given = givenOf(filter)
-    const has = Object.keys(given).map((column) => `${column} = ? and`)
-    const sql = `select * from ${table} where ${has.join(' ')} (created_at, id) > (?, ?)
-      order by created_at, id limit ?`
-    return this.all(row, sql, [...before, ...Object.values(given), after.createdAt, after.id, limit])
+    const {sql, values} = selectAfter(table, page.after, filter)
+    return this.all(row, `select * ${sql} limit ?`, [...before, ...values, page.limit])
+  }
+
+  /** A page of {@link list} as JSON. */
+  page<T>(rows: Rows<T>, page: Page, filter: Filter = {}, before: readonly SQLInputValue[] = []): FoundPage {
+    // One more shows whether the list goes on.
+    const asked = {...page, limit: page.limit + 1}
+    const {records, count} = this.#joinPage(rows, asked, filter, before)
+    if (count <= page.limit) return {records, next: null}
+    const kept = records.slice(0, records.lastIndexOf(RECORD_START) - 1)
+    const last = lastRecord.parse(JSON.parse(kept.slice(kept.lastIndexOf(RECORD_START))))
+    return {records: kept, next: {createdAt: Date.parse(last.created_at), id: last.id}}
+  }
+
+  #joinPage<T>(rows: Rows<T>, page: Page, filter: Filter, before: readonly SQLInputValue[]) {
+    if (rows.json === undefined) {
+      const records = this.list(rows, page, filter, before)
+      return {records: records.map((record) => JSON.stringify(record)).join(','), count: records.length}
+    }
+    const {sql, values} = selectAfter(rows.table, page.after, filter)
+    const joined = `select coalesce(group_concat(record), '') as records, count(*) as count
+      from (select ${rows.json} as record ${sql} limit ?)`
+    return this.one(joinedRow, joined, [...before, ...values, page.limit])
   }
 
   /** Runs `work` once the current transaction is committed, never after a rollback. */
@@ -75,7 +107,21 @@ export class ServiceDatabase extends Sqlite {
   }
 }
 
+type Filter = Record<string, string | undefined>
+
+/** The end of a query for what follows in a list, and the values of its placeholders. */
+function selectAfter(table: string, {createdAt, id}: Page['after'], filter: Filter) {
+  const given = givenOf(filter)
+  const has = Object.keys(given).map((column) => `${column} = ? and `)
+  const sql = `from ${table} where ${has.join('')}(created_at, id) > (?, ?) order by created_at, id`
+  return {sql, values: [...Object.values(given), createdAt, id]}
+}
+
 const secretRow = z.object({secret: z.instanceof(Uint8Array)})
+const joinedRow = z.object({records: z.string(), count: z.number()})
+/** Every record begins with its id, and in no text of JSON are these letters. */
+const RECORD_START = '{"id":'
+const lastRecord = z.object({id: z.string(), created_at: z.string()})
 
 /**
  * Opens the service's database in a file, or in memory with `:memory:`.
@@ -114,6 +160,8 @@ export interface Rows<T> {
   /** A table, a view or a query in brackets. */
   table: string
   row: z.ZodType<T>
+  /** A column that holds the record as JSON. */
+  json?: string
 }
 
 /** A kind of record that is asked for by its id. */
@@ -126,6 +174,12 @@ export interface Kind<T> extends Rows<T> {
 export interface Page {
   after: {createdAt: number; id: string}
   limit: number
+}
+
+/** The records of a page as JSON, with commas between them, and where the list continues; null at its end. */
+export interface FoundPage {
+  records: string
+  next: Page['after'] | null
 }
 
 /** Before every record. */

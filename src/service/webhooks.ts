@@ -70,7 +70,7 @@ export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: ()
       })
       return {...endpoint, secret}
     },
-    listWebhookEndpoints: ({page}) => database.list(WEBHOOK_ENDPOINTS, page),
+    listWebhookEndpoints: ({page}) => database.page(WEBHOOK_ENDPOINTS, page),
     getWebhookEndpoint: ({id}) => database.record(WEBHOOK_ENDPOINTS, {id}),
     updateWebhookEndpoint: ({id, body}) => {
       const before = database.record(WEBHOOK_ENDPOINTS, {id})
@@ -85,7 +85,7 @@ export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: ()
     deleteWebhookEndpoint: ({id}) => {
       database.run('delete from webhook_endpoint where id = ?', [id])
     },
-    listWebhookDeliveries: ({id, page}) => database.list(DELIVERIES, page, {endpoint_id: id}),
+    listWebhookDeliveries: ({id, page}) => database.page(DELIVERIES, page, {endpoint_id: id}),
     redeliverWebhook: ({id, childId}) => {
       const delivery = {id: childId, endpoint_id: id}
       database.update('webhook_delivery', delivery, {status: 'pending', attempts: 0, next_attempt_at: 0})
@@ -126,17 +126,18 @@ const dueRow = z.object({
 
 type Due = z.output<typeof dueRow>
 
-// Deliveries being sent are still due, so they count among the first of their endpoint.
+// Of each endpoint the first ones, by an index: what else waits costs nothing. Those being sent are still due, so they count.
 const SELECT_DUE = `
-  select * from (
-    select d.id, d.endpoint_id, d.event_id, d.attempts, e.url, e.secret, event.payload,
-      row_number() over (partition by d.endpoint_id order by d.next_attempt_at, d.created_at, d.id) as nth
-    from webhook_delivery as d
-    join webhook_endpoint as e on e.id = d.endpoint_id
-    join event on event.id = d.event_id
-    where d.status = 'pending' and d.next_attempt_at <= ? and e.status = 'enabled'
+  select d.id, d.endpoint_id, d.event_id, d.attempts, e.url, e.secret, event.payload
+  from webhook_endpoint as e
+  cross join webhook_delivery as d on d.id in (
+    select id from webhook_delivery
+    where endpoint_id = e.id and status = 'pending' and next_attempt_at <= ?
+    order by next_attempt_at, created_at, id
+    limit ${MOST_PER_ENDPOINT}
   )
-  where nth <= ${MOST_PER_ENDPOINT}`
+  cross join event on event.id = d.event_id
+  where e.status = 'enabled'`
 
 const KEPT_MS = 30 * DAY_MS
 
@@ -154,25 +155,9 @@ interface Outcome {
   error: string | null
 }
 
-const INSERT_DELIVERIES = `
-  insert into webhook_delivery (id, endpoint_id, event_id, status, attempts, next_attempt_at, created_at)
-  select 'dlv_' || lower(hex(randomblob(10))), id, ?, 'pending', 0, ?, ?
-  from webhook_endpoint
+const SELECT_SUBSCRIBED = `
+  select id from webhook_endpoint
   where status = 'enabled' and exists (select 1 from json_each(events) where value = ?)`
-
-/** Stores an event with a delivery for each endpoint subscribed to it; false if there is none. */
-function storeEvent(
-  {type, data}: Omit<WebhookEvent, 'timestamp'>,
-  database: ServiceDatabase,
-  {now, dueAt}: {now: number; dueAt: number},
-): boolean {
-  const id = createId('evt')
-  const payload = JSON.stringify({type, timestamp: new Date(now).toISOString(), data})
-  database.insert('event', {id, type, payload, created_at: now})
-  const isSent = database.run(INSERT_DELIVERIES, [id, dueAt, now, type]).changes > 0
-  if (!isSent) database.run('delete from event where id = ?', [id])
-  return isSent
-}
 
 function storeOutcome(
   due: Due,
@@ -235,9 +220,12 @@ export function createOutbox(
   const {signal} = stopping
   const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
   const sending = new Map<string, Promise<void>>()
+  /** Endpoints that gave no answer rest until the next look, so that their backlog leaves time for others. */
+  const restsUntil = new Map<string, number>()
 
   async function deliver(due: Due): Promise<void> {
     const outcome = await send(due, {guard, agent, signal})
+    if (outcome.status === null) restsUntil.set(due.endpoint_id, realClock.now() + LOOK_MS)
     if (!signal.aborted) storeOutcome(due, outcome, database, {now: realClock.now(), retryDelaysMs})
     sending.delete(due.id)
     wake()
@@ -247,9 +235,12 @@ export function createOutbox(
   function wake(): void {
     if (signal.aborted) return
     try {
-      // A delivery whose outcome could not be stored stays here, so that only the next service retries it.
-      for (const due of database.all(dueRow, SELECT_DUE, [realClock.now()]))
-        if (!sending.has(due.id)) sending.set(due.id, deliver(due).catch(onError))
+      const now = realClock.now()
+      for (const due of database.all(dueRow, SELECT_DUE, [now])) {
+        // A delivery whose outcome could not be stored stays here, so that only the next service retries it.
+        const waits = sending.has(due.id) || (restsUntil.get(due.endpoint_id) ?? 0) > now
+        if (!waits) sending.set(due.id, deliver(due).catch(onError))
+      }
     } catch (error) {
       onError(error)
     }
@@ -264,9 +255,16 @@ export function createOutbox(
       wake()
     },
     /** Stores an event and its deliveries in the current transaction; they are sent once it is committed. */
-    emit: (event: Omit<WebhookEvent, 'timestamp'>): void => {
-      const now = clock.now()
-      if (storeEvent(event, database, {now, dueAt: realClock.now()})) database.afterCommit(wake)
+    emit({type, data}: Omit<WebhookEvent, 'timestamp'>): void {
+      const endpoints = database.column(z.string(), SELECT_SUBSCRIBED, [type])
+      if (endpoints.length === 0) return
+      const [event_id, created_at] = [createId('evt'), clock.now()]
+      const payload = JSON.stringify({type, timestamp: new Date(created_at).toISOString(), data})
+      database.insert('event', {id: event_id, type, payload, created_at})
+      const pending = {status: 'pending', attempts: 0, next_attempt_at: realClock.now(), created_at}
+      for (const endpoint_id of endpoints)
+        database.insert('webhook_delivery', {id: createId('dlv'), endpoint_id, event_id, ...pending})
+      database.afterCommit(wake)
     },
     /** Aborts what is being sent; the next service sends it again. */
     stop: async () => {

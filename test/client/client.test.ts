@@ -53,6 +53,44 @@ test('lists every deal over all pages, filtered by stage, and requests no page i
   expect(service.requests.count).toBe(2)
 })
 
+test('reads a list page by page, and goes on from a page of another run', async () => {
+  insertDeals(service, 5)
+  const [first] = await Array.fromAsync(client.deals.list({limit: 2}).pages())
+  const ids = (records: {id: string}[] = []) => records.map(({id}) => id)
+  expect(ids(first?.records)).toEqual(['deal_000001', 'deal_000002'])
+  const rest = await Array.fromAsync(client.deals.list({limit: 2, cursor: first?.nextCursor ?? ''}))
+  expect(ids(rest)).toEqual(['deal_000003', 'deal_000004', 'deal_000005'])
+})
+
+/** A signal that ends a call while it waits for the service. */
+function abortSoon(reason: Error): AbortSignal {
+  const abort = new AbortController()
+  setTimeout(() => abort.abort(reason), 100)
+  return abort.signal
+}
+
+test('a call ends with its signal, and an attempt with its own time', async () => {
+  const abort = new AbortController()
+  const call = client.deals.get('deal_000001', {signal: abort.signal})
+  abort.abort(new Error('no longer wanted'))
+  await expect(call).rejects.toThrow('no longer wanted')
+  service.faults.add({fault: {kind: 'status', status: 503, headers: {'retry-after': '50'}}})
+  const waiting = createDealClient({baseUrl: service.url, apiKey: API_KEY, random: () => 1})
+  const reason = new Error('waited long enough')
+  const late503 = waiting.deals
+    .list({signal: abortSoon(reason)})
+    .pages()
+    .next()
+  await expect(late503).rejects.toBe(reason)
+  service.faults.clear()
+  service.faults.add({fault: {kind: 'wrong_json'}})
+  expect(await failureOf(client.deals.get('deal_000001'))).toMatchObject({status: 200, code: 'unknown'})
+  service.faults.clear()
+  service.faults.add({fault: {kind: 'delay', ms: 3_600_000}})
+  const late = createClient({retries: 0}).deals.get('deal_000001', {timeoutMs: 50})
+  expect(await failureOf(late)).toMatchObject({status: 0, code: 'no_answer'})
+})
+
 test('reads a list wherever its paging fields are', async () => {
   insertDeals(service, 5)
   for (const shape of ['pagination', 'meta', 'data_object'] as const) {
@@ -85,8 +123,10 @@ test('does everything the API offers for a deal', async () => {
   expect(await client.deals.get(deal.id)).toEqual(deal)
   const changed = await client.deals.update(deal.id, {status: 'underwriting'})
   expect(changed.status).toBe('underwriting')
-  const stale = client.deals.update(deal.id, {loan_amount: 1}, {ifMatch: '"old"'})
+  const stale = client.deals.update(deal.id, {loan_amount: 1}, {ifMatch: deal.etag})
   expect((await failureOf(stale)).code).toBe('precondition_failed')
+  expect(JSON.stringify(changed)).not.toContain('etag')
+  await client.deals.update(deal.id, {loan_amount: 350_000}, {ifMatch: changed.etag})
   const ada = {first_name: 'Ada', last_name: 'L', email: 'a@b.example'}
   const borrower = await client.borrowers.link(deal.id, ada)
   expect(await Array.fromAsync(client.borrowers.list(deal.id))).toEqual([borrower])
@@ -95,12 +135,14 @@ test('does everything the API offers for a deal', async () => {
   const document = await client.documents.upload(deal.id, {file, category: 'appraisal', name: 'Appraisal'})
   expect(await (await client.documents.download(deal.id, document.id)).text()).toBe(PDF)
   expect(await Array.fromAsync(client.documents.list(deal.id))).toEqual([document])
+  expect(await client.documents.get(deal.id, document.id)).toEqual(document)
 
   const task = await client.tasks.create(deal.id, {title: 'Order title'})
   const completed = await client.tasks.complete(task.id)
   expect(await Array.fromAsync(client.tasks.list(deal.id))).toEqual([completed])
   const asked = await client.documentGenerations.request(deal.id, {template: 'term_sheet'})
   expect((await client.documentGenerations.get(deal.id, asked.id)).id).toBe(asked.id)
+  expect(await Array.fromAsync(client.documentGenerations.list(deal.id))).toMatchObject([{id: asked.id}])
 
   const rate = await client.rates.push({provider: 'acme', loan_program: 'bridge_30yr', rate_pct: 7})
   expect(await Array.fromAsync(client.rates.list({current: true}))).toEqual([rate])
@@ -183,6 +225,7 @@ test('reads only what the service signed', async () => {
   await client.webhookEndpoints.redeliver(id, delivery!.id)
   await receiver.waitFor(2)
   expect((await client.webhookEndpoints.update(id, {status: 'disabled'})).status).toBe('disabled')
+  expect(await client.webhookEndpoints.get(id)).toMatchObject({url: receiver.url, status: 'disabled'})
   await client.webhookEndpoints.delete(id)
   expect(await Array.fromAsync(client.webhookEndpoints.list())).toEqual([])
 })

@@ -1,12 +1,18 @@
 import {expect} from 'vitest'
 import type {ListedDeal} from '../../src/contract/deal.ts'
-import type {ListBody} from '../../src/contract/list.ts'
 import type {Problem} from '../../src/contract/problem.ts'
 import {createFrozenClock} from '../../src/core/clock.ts'
 import type {StoredDeal} from '../../src/service/deals.ts'
 import type {RunningService, ServiceOptions} from '../../src/service/server.ts'
 import {aDeal as storedDeal} from '../support/lab.ts'
 import {type SpoiltService, startSpoiltService} from '../support/spoilt-service.ts'
+
+/** A list response. */
+export interface ListBody<T> {
+  data: T[]
+  has_more: boolean
+  next_cursor: string | null
+}
 
 export const API_KEY = 'sk_test_service_tests'
 export const NOW: number = Date.parse('2026-03-02T15:04:05.678Z')

@@ -1,5 +1,7 @@
+import fc from 'fast-check'
 import {beforeEach, expect, test} from 'vitest'
 import {DEAL_STATUSES, type Deal} from '../../src/contract/deal.ts'
+import {formatCents} from '../../src/core/money.ts'
 import {useShared} from '../support/set-up.ts'
 import {aDeal, call, get, readData, readPage, readRefusal, startTestService} from './client.ts'
 
@@ -59,6 +61,67 @@ test('sums the portfolio by status, exact to the cent even where doubles are not
       {status: 'on_hold', deals: 1, amount: '0.05'},
     ],
   })
+})
+
+test('whatever happens to deals, the report adds up to what is stored, and a list shows what a page does', async () => {
+  const cents = fc.oneof(
+    fc.bigInt({min: 0n, max: 7_000_000_000_000_000n}),
+    fc.constantFrom(0n, 1n, 10n, 100n),
+  )
+  const status = fc.constantFrom<string>(...DEAL_STATUSES, 'on_hold')
+  const act = fc.oneof(
+    fc.record({
+      kind: fc.constant('insert' as const),
+      fields: fc.record({
+        loanAmountCents: cents,
+        status,
+        propertyAddress: fc.string({unit: 'grapheme', minLength: 1}),
+        createdAt: fc.integer({min: 0, max: 4e12}),
+      }),
+    }),
+    fc.record({
+      kind: fc.constant('update' as const),
+      at: fc.nat(),
+      fields: fc.record({loanAmountCents: cents, status}, {requiredKeys: []}),
+    }),
+    fc.record({kind: fc.constant('remove' as const), at: fc.nat()}),
+  )
+  await fc.assert(
+    fc.asyncProperty(fc.array(act, {minLength: 1, maxLength: 30}), async (acts) => {
+      const {store} = service
+      for (const id of store.ids()) store.remove(id)
+      for (const [index, one] of acts.entries()) {
+        const ids = store.ids()
+        const id = one.kind === 'insert' ? '' : (ids[one.at % ids.length] ?? '')
+        if (one.kind === 'insert') store.insert([aDeal(index, one.fields)])
+        else if (one.kind === 'remove') store.remove(id)
+        else if (Object.keys(one.fields).length > 0) store.update(id, one.fields)
+      }
+      const stored = store.list({limit: -1})
+      const report = await get<{deals: number; amount: string; by_status: object[]}>(
+        service,
+        '/reports/portfolio',
+      )
+      const sumOf = (deals: typeof stored) => ({
+        deals: deals.length,
+        amount: formatCents(deals.reduce((sum, deal) => sum + deal.loanAmountCents, 0n)),
+      })
+      expect(report).toMatchObject(sumOf(stored))
+      const byStatus = Map.groupBy(stored, (deal) => deal.status)
+      expect(report.by_status).toHaveLength(byStatus.size)
+      for (const [status, deals] of byStatus)
+        expect(report.by_status).toContainEqual({status, ...sumOf(deals)})
+      for (const listed of (await readPage(service)).data)
+        expect(await get(service, `/deals/${listed.id}`)).toMatchObject(listed)
+    }),
+    {numRuns: 40},
+  )
+})
+
+test('the report is exact where a sum fits into no integer', async () => {
+  const huge = {status: 'funded', loanAmountCents: 6_999_999_999_999_999n}
+  service.store.insert(Array.from({length: 2_000}, (_, index) => aDeal(index, huge)))
+  expect(await get(service, '/reports/portfolio')).toMatchObject({amount: '139999999999999980.00'})
 })
 
 test('every status follows another only as the table says', async () => {

@@ -16,9 +16,9 @@ interface Described {
   operationId: string
   method: string
   path: string
-  parameters: Parameter[]
+  parameters?: Parameter[]
   requestBody?: {content: Record<string, {schema: Json}>}
-  responses: Record<string, {content?: Record<string, {schema: Json}>}>
+  responses: Record<string, {headers: Json; content?: Record<string, {schema: Json}>}>
 }
 
 const anything = fc.oneof(
@@ -97,7 +97,7 @@ function idsOf(kind: string | undefined): fc.Arbitrary<string> {
 }
 
 /** A request for an operation, made from its own description. */
-function requestsOf({path, parameters, requestBody}: Described) {
+function requestsOf({path, parameters = [], requestBody}: Described) {
   const type = Object.keys(requestBody?.content ?? {})[0]
   const schema = requestBody?.content[type ?? '']?.schema
   const query = parameters.filter((parameter) => parameter.in === 'query')
@@ -170,6 +170,9 @@ test('whatever is sent, every operation answers as its description says, and nev
         const words = `${operation.operationId} answered ${status}`
         expect(Object.keys(operation.responses), words).toContain(status)
         expect(status, words).not.toBe('500')
+        const described = Object.keys(operation.responses[status]?.headers ?? {})
+        const sent = described.filter((name) => !/^(RateLimit|Idempotency-Replayed)/.test(name))
+        expect([words, sent.filter((name) => !response.headers.has(name))]).toEqual([words, []])
         const text = await response.text()
         const content = Object.entries(operation.responses[status]?.content ?? {})[0]
         if (!content) expect(text).toBe('')

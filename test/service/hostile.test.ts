@@ -3,7 +3,7 @@ import {connect} from 'node:net'
 import {expect, test} from 'vitest'
 import type {Deal} from '../../src/contract/deal.ts'
 import {useShared} from '../support/set-up.ts'
-import {call, insertDeals, readData, readRefusal, startTestService, walkIds} from './client.ts'
+import {API_KEY, call, insertDeals, readData, readRefusal, startTestService, walkIds} from './client.ts'
 
 const service = await useShared(startTestService())
 insertDeals(service, 3)
@@ -72,6 +72,24 @@ test('raw bytes that are not HTTP get 400, and the service stays up', async () =
   const [answer] = await once(socket, 'data')
   expect(String(answer)).toMatch(/^HTTP\/1\.1 400/)
   expect((await call(service, 'GET', '/deals')).status).toBe(200)
+})
+
+test.each([
+  [[], ''],
+  [['Content-Length: 0'], ''],
+  [['Content-Length: 0', 'Content-Type: application/x-www-form-urlencoded'], ''],
+  [['Transfer-Encoding: chunked'], '0\r\n\r\n'],
+  [['Transfer-Encoding: chunked', 'Content-Type: application/json'], '0\r\n\r\n'],
+  [['Content-Length: 2', 'Content-Type: application/json'], '{}'],
+])('an operation without a body takes none, however that is sent: %j', async (sent, text) => {
+  const created = await call(service, 'POST', '/deals/deal_000001/tasks', {title: 'Order title'})
+  const {id} = await readData<{id: string}>(created)
+  const socket = connect(Number(new URL(service.url).port), '127.0.0.1')
+  const head = [`POST /v1/tasks/${id}/complete HTTP/1.1`, 'Host: x', 'Connection: close']
+  socket.write([...head, `Authorization: Bearer ${API_KEY}`, ...sent, '', text].join('\r\n'))
+  const [answer] = await once(socket, 'data')
+  expect(String(answer)).toMatch(/^HTTP\/1\.1 200/)
+  expect((await call(service, 'POST', '/deals')).status).toBe(400)
 })
 
 test('two hundred simultaneous creates lose and repeat nothing', async () => {

@@ -2,12 +2,11 @@ import {Writable} from 'node:stream'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {Borrower} from '../../src/contract/borrower.ts'
 import type {DealDocument, DocumentGeneration} from '../../src/contract/document.ts'
-import type {ListBody} from '../../src/contract/list.ts'
 import type {Rate, Task} from '../../src/contract/other-records.ts'
 import {createLog} from '../../src/core/log.ts'
 import type {RunningService} from '../../src/service/server.ts'
 import {until} from '../support/until.ts'
-import {aDeal, call, get, NOW, readData, readRefusal, startTestService} from './client.ts'
+import {aDeal, call, get, type ListBody, NOW, readData, readRefusal, startTestService} from './client.ts'
 
 const DEAL = '/deals/deal_000001'
 

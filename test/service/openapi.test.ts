@@ -1,6 +1,7 @@
 import {Validator} from '@seriousme/openapi-schema-validator'
 import {expect, test} from 'vitest'
 import {ENDPOINTS} from '../../src/contract/endpoints.ts'
+import {EVENT_TYPES} from '../../src/contract/webhook.ts'
 import {useShared} from '../support/set-up.ts'
 import {startTestService} from './client.ts'
 
@@ -49,14 +50,42 @@ test('the description has patterns that every language reads alike', () => {
   ).toEqual([])
 })
 
-test('the description is also a page for people that loads nothing from elsewhere', async () => {
-  const response = await fetch(`${root()}/docs`)
-  expect(response.headers.get('content-type')).toBe('text/html; charset=utf-8')
-  expect(response.headers.get('content-security-policy')).toContain("default-src 'none'")
-  const page = await response.text()
-  for (const {path} of Object.values(ENDPOINTS)) expect(page).toContain(path)
-  expect(page).toContain(
-    '<td><code>loan_amount</code><td>number<td>Required. Dollars with at most 2 decimals. 0 to',
+test('the description says what happens: headers, files, and a body only where there is one', () => {
+  const {paths} = described as unknown as {paths: Record<string, Record<string, DescribedOperation>>}
+  const headersOf = (operation: DescribedOperation | undefined, status: string) =>
+    Object.keys(operation?.responses[status]?.headers ?? {})
+  expect(headersOf(paths['/deals']?.post, '201')).toEqual(
+    expect.arrayContaining(['ETag', 'Location', 'Idempotency-Replayed', 'X-Request-Id']),
   )
-  expect(page).not.toMatch(/<script|(?:src|href)="https?:|@import|url\(/)
+  expect(headersOf(paths['/deals']?.get, '429')).toContain('Retry-After')
+  const download = paths['/deals/{id}/documents/{document_id}/content']?.get
+  expect(Object.keys(download?.responses['200']?.content ?? {})).toEqual(['*/*'])
+  expect(headersOf(download, '200')).toContain('Content-Disposition')
+  expect(paths['/deals/{id}/documents']?.post?.requestBody).toMatchObject({
+    content: {'multipart/form-data': {schema: {$ref: '#/components/schemas/NewDocument'}}},
+  })
+  expect(paths['/tasks/{id}/complete']?.post).not.toHaveProperty('requestBody')
+  expect(Object.keys(described.webhooks)).toEqual([...EVENT_TYPES])
+})
+
+interface DescribedOperation {
+  requestBody?: object
+  responses: Record<string, {headers?: object; content?: object}>
+}
+
+test('the description is also a page for people that loads nothing from elsewhere', async () => {
+  const url = `${root()}/docs/`
+  const response = await fetch(url)
+  expect(response.headers.get('content-type')).toBe('text/html; charset=utf-8')
+  expect(response.headers.get('content-security-policy')).toMatch(/^default-src 'self';/)
+  const page = await response.text()
+  const loaded = [...page.matchAll(/(?:src|href)="([^"]+)"/g)].map(([, path = '']) => new URL(path, url))
+  expect(loaded.length).toBeGreaterThan(2)
+  for (const {href, origin} of loaded) {
+    expect(origin).toBe(root())
+    expect([href, (await fetch(href)).status]).toEqual([href, 200])
+  }
+  expect(page).not.toMatch(/<script>|<style>|style="/)
+  const shown = (await (await fetch(`${root()}/docs/json`)).json()) as Described
+  expect(shown.paths).toEqual(described.paths)
 })

@@ -8,15 +8,65 @@ create table if not exists deal (
   status text not null,
   created_at integer not null
 ) strict;
-create index if not exists deal_by_created on deal (created_at, id);
 create index if not exists deal_by_status on deal (status, created_at, id);
 
--- As the API shows it: dollars; an amount has so few cents that the quotient is the nearest number there is.
-create view if not exists deal_record as
+-- As the API shows it: dollars; an amount has so few cents that the quotient is the nearest number there is. `listed` is its row
+-- of a list as JSON, which `deal_listed` holds ready: a page of 100 is read three times as fast as it could be written.
+drop view if exists deal_record;
+create view deal_record as
 select
   id, property_address, loan_amount_cents / 100.0 as loan_amount, status, created_at,
-  property_value_cents / 100.0 as property_value, loan_program
+  property_value_cents / 100.0 as property_value, loan_program,
+  json_object(
+    'id', id, 'property_address', property_address,
+    'loan_amount', json((loan_amount_cents / 100) || rtrim(rtrim(printf('.%02d', loan_amount_cents % 100), '0'), '.')),
+    'status', status, 'created_at', strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000.0, 'unixepoch')
+  ) as listed
 from deal;
+create index if not exists deal_listed on deal (
+  created_at, id,
+  json_object(
+    'id', id, 'property_address', property_address,
+    'loan_amount', json((loan_amount_cents / 100) || rtrim(rtrim(printf('.%02d', loan_amount_cents % 100), '0'), '.')),
+    'status', status, 'created_at', strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000.0, 'unixepoch')
+  )
+);
+
+-- What the deals of each status add up to, kept by every change of a deal. The cents are in two parts, `high` being those of
+-- 100,000,000: the sum of many large amounts fits into no integer.
+create table if not exists deal_total (
+  status text primary key,
+  deals integer not null,
+  high integer not null,
+  low integer not null
+) strict;
+insert into deal_total
+select status, count(*), sum(loan_amount_cents / 100000000), sum(loan_amount_cents % 100000000)
+from deal
+where not exists (select 1 from deal_total)
+group by status;
+create trigger if not exists deal_counted after insert on deal begin
+  insert into deal_total values (new.status, 1, new.loan_amount_cents / 100000000, new.loan_amount_cents % 100000000)
+  on conflict (status) do update set deals = deals + 1, high = high + excluded.high, low = low + excluded.low;
+end;
+create trigger if not exists deal_uncounted after delete on deal begin
+  update deal_total
+  set
+    deals = deals - 1,
+    high = high - old.loan_amount_cents / 100000000,
+    low = low - old.loan_amount_cents % 100000000
+  where status = old.status;
+end;
+create trigger if not exists deal_recounted after update of status, loan_amount_cents on deal begin
+  update deal_total
+  set
+    deals = deals - 1,
+    high = high - old.loan_amount_cents / 100000000,
+    low = low - old.loan_amount_cents % 100000000
+  where status = old.status;
+  insert into deal_total values (new.status, 1, new.loan_amount_cents / 100000000, new.loan_amount_cents % 100000000)
+  on conflict (status) do update set deals = deals + 1, high = high + excluded.high, low = low + excluded.low;
+end;
 
 create table if not exists borrower (
   id text primary key,
@@ -115,7 +165,9 @@ create table if not exists webhook_delivery (
   created_at integer not null
 ) strict;
 create index if not exists webhook_delivery_by_endpoint on webhook_delivery (endpoint_id, created_at, id);
-create index if not exists webhook_delivery_due on webhook_delivery (next_attempt_at) where status = 'pending';
+create index if not exists webhook_delivery_next on webhook_delivery (endpoint_id, next_attempt_at, created_at, id)
+where status = 'pending';
+create index if not exists webhook_delivery_by_event on webhook_delivery (event_id);
 
 create view if not exists webhook_delivery_record as
 select webhook_delivery.*, event.type as event_type

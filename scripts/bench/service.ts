@@ -1,0 +1,168 @@
+import {fork} from 'node:child_process'
+import {once} from 'node:events'
+import {createServer} from 'node:http'
+import type {AddressInfo} from 'node:net'
+import {availableParallelism} from 'node:os'
+import {join} from 'node:path'
+import {parseArgs} from 'node:util'
+import {Pool} from 'undici'
+import {z} from 'zod'
+import {realClock} from '../../src/core/clock.ts'
+import {type RunningService, startService} from '../../src/service/server.ts'
+import {makeFolder, middleOf, publishSection} from './set-up.ts'
+
+const API_KEY = 'sk_test_bench'
+const headers = {authorization: `Bearer ${API_KEY}`, 'content-type': 'application/json'}
+const SIZES = ['10000', '1000000']
+const BACKLOG = '100000'
+/** Pages of one measurement, and how often each is made; the servers take turns. */
+const PAGES = 500
+const ROUNDS = 5
+const CHANGES = 100
+
+const started = z.object({url: z.string(), bareUrl: z.string(), startMs: z.number()})
+
+/**
+ * Measures the local service: its start, its list beside a bare fastify, its report, and changes while notifications wait; with
+ * `--write` also in `docs/benchmarks.md`. `--deals` and `--backlog` set other sizes.
+ */
+export async function benchService(): Promise<void> {
+  const {values} = parseArgs({
+    args: process.argv.slice(3),
+    options: {
+      deals: {type: 'string', multiple: true, default: SIZES},
+      backlog: {type: 'string', default: BACKLOG},
+      write: {type: 'boolean'},
+    },
+  })
+  const sizes: Awaited<ReturnType<typeof measureSize>>[] = []
+  for (const deals of values.deals) {
+    process.stderr.write(`${deals} deals …\n`)
+    sizes.push(await measureSize(Number(deals)))
+  }
+  process.stderr.write(`${values.backlog} notifications …\n`)
+  publishSection(renderSection(sizes, await measureOutbox(Number(values.backlog))))
+}
+
+async function measureSize(deals: number) {
+  const script = join(import.meta.dirname, 'service-server.ts')
+  const server = fork(script, [String(deals), API_KEY])
+  try {
+    const [message] = await once(server, 'message')
+    const {url, bareUrl, startMs} = started.parse(message)
+    const rates = {list: 0, bare: 0}
+    for (let round = 0; round < ROUNDS; round += 1) {
+      rates.list = Math.max(rates.list, await readPages(url))
+      rates.bare = Math.max(rates.bare, await readPages(bareUrl))
+    }
+    const reportMs = await middleOf(
+      20,
+      async () => (await fetch(`${url}/reports/portfolio`, {headers})).text(),
+      5,
+    )
+    return {deals, startMs, reportMs, ...rates}
+  } finally {
+    server.kill()
+  }
+}
+
+/** Reads a list from its begin, and again when it ends: pages a second. */
+async function readPages(url: string): Promise<number> {
+  const {origin} = new URL(url)
+  const pool = new Pool(origin, {connections: 1})
+  const startedAt = performance.now()
+  let cursor: string | undefined
+  for (let page = 0; page < PAGES; page += 1) {
+    const path = `/v1/deals?limit=100${cursor ? `&cursor=${cursor}` : ''}`
+    const {body} = await pool.request({method: 'GET', path, headers})
+    cursor = /"next_cursor":"([\w-]+)"/.exec((await body.text()).slice(-400))?.[1]
+  }
+  const rate = (PAGES * 1000) / (performance.now() - startedAt)
+  await pool.close()
+  return rate
+}
+
+/** How long a change takes while notifications wait for an endpoint that is down, and how fast one that answers gets them. */
+async function measureOutbox(backlog: number) {
+  using folder = makeFolder()
+  await using service = await startService({
+    apiKeys: [API_KEY],
+    clock: realClock,
+    dbPath: join(folder.path, 'service.db'),
+    webhooks: {allowPrivate: true},
+  })
+  const send = async (method: string, path: string, body: object) => {
+    const response = await fetch(service.url + path, {method, headers, body: JSON.stringify(body)})
+    const {data} = z.object({data: z.object({id: z.string()})}).parse(await response.json())
+    return data.id
+  }
+  const deal = await send('POST', '/deals', {property_address: '1 Main St', loan_amount: 1})
+  let amount = 1
+  const change = () => middleOf(CHANGES, () => send('PATCH', `/deals/${deal}`, {loan_amount: ++amount}), 10)
+  const idleMs = await change()
+  const dead = await send('POST', '/webhook-endpoints', {url: 'http://127.0.0.1:9/'})
+  addBacklog(service, dead, backlog)
+  const busyMs = await change()
+  await send('PATCH', `/webhook-endpoints/${dead}`, {status: 'disabled'})
+  return {backlog, idleMs, busyMs, perSecond: await drain(service, send, backlog)}
+}
+
+type Send = (method: string, path: string, body: object) => Promise<string>
+
+/** Notifications an endpoint gets in a second, out of a backlog. */
+async function drain(service: RunningService, send: Send, backlog: number): Promise<number> {
+  let received = 0
+  const receiver = createServer((request, response) => {
+    request.resume().on('end', () => response.end())
+    received += 1
+  })
+  await once(receiver.listen(0, '127.0.0.1'), 'listening')
+  const {port} = receiver.address() as AddressInfo
+  const endpoint = await send('POST', '/webhook-endpoints', {url: `http://127.0.0.1:${port}/`})
+  addBacklog(service, endpoint, backlog)
+  const startedAt = performance.now()
+  await realClock.sleep(5_000)
+  const rate = (received * 1000) / (performance.now() - startedAt)
+  receiver.close()
+  receiver.closeAllConnections()
+  return rate
+}
+
+/** Makes notifications wait as if this many changes had just been made. */
+function addBacklog({database}: RunningService, endpoint_id: string, count: number): void {
+  const now = realClock.now()
+  database.transaction(() => {
+    for (let number = 0; number < count; number += 1) {
+      const event_id = `evt_${endpoint_id}_${number}`
+      database.insert('event', {id: event_id, type: 'deal.updated', payload: '{}', created_at: now})
+      const row = {id: `dlv_${endpoint_id}_${number}`, endpoint_id, event_id, status: 'pending', attempts: 0}
+      database.insert('webhook_delivery', {...row, next_attempt_at: now, created_at: now})
+    }
+  })
+}
+
+function renderSection(
+  sizes: readonly Awaited<ReturnType<typeof measureSize>>[],
+  {backlog, idleMs, busyMs, perSecond}: Awaited<ReturnType<typeof measureOutbox>>,
+): string {
+  const rows = sizes.map(({deals, startMs, list, bare, reportMs}) =>
+    [
+      deals.toLocaleString('en'),
+      (startMs / 1000).toFixed(1),
+      list.toFixed(0),
+      (list / bare).toFixed(2),
+      reportMs.toFixed(1),
+    ].join(' | '),
+  )
+  return `## The local service
+
+\`npm run bench service -- --write\`, ${availableParallelism()} cores. *list* is pages of 100 a second, *bare* a fastify that sends the same page.
+
+| deals | start (s) | list | list / bare | report (ms) |
+|---|---|---|---|---|
+${rows.map((row) => `| ${row} |`).join('\n')}
+
+A change takes ${idleMs.toFixed(1)} ms, and ${busyMs.toFixed(1)} ms while ${backlog.toLocaleString('en')} notifications wait for an endpoint that is down; one that answers gets ${perSecond.toFixed(0)} a second.
+
+`
+}
