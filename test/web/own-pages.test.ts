@@ -14,6 +14,7 @@ const SHIPPED_DIR = join(import.meta.dirname, '../../pages')
 const PARTS: Record<string, string> = {
   deal: '/deals/deal_000001',
   deals: '/deals',
+  fresh: '/',
   morning: '/',
   needs: '/',
   walks: '/runs',
