@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {isCalendarDate} from '../core/clock.ts'
+import {parseJson} from '../core/json.ts'
 import {centsOf, formatCents, groupThousands} from '../core/money.ts'
 import {type Chart, renderChart} from './chart.ts'
 import {
@@ -381,18 +382,41 @@ function renderFacts(block: Block, linkTo: LinkTo): Html {
   return html`<dl class="deal">${listShown(block).map((column) => html`<div><dt>${titleOfColumn(column).toLowerCase()}</dt><dd><bdi>${cellOf(column, row, linkTo)}</bdi></dd></div>`)}</dl>`
 }
 
-/** A section for each row: its first value is the heading, others are facts; what was `received` stands below, byte for byte. */
+/**
+ * A section for each row: its first value is the heading, at the place to which its link leads; others are facts; below them stand
+ * `_prose`, `_rows` as a table, and what was `received`, byte for byte.
+ */
 function renderRecords(block: Block, linkTo: LinkTo): Html[] {
   const [heading, ...columns] = listShown(block)
-  const received = columns.filter(({name}) => name.endsWith('received'))
+  const endingIn = (ending: string) => columns.filter(({name}) => name.endsWith(ending))
+  const [prosaic, nested, received] = [endingIn('_prose'), endingIn('_rows'), endingIn('received')]
+  const below = [...prosaic, ...nested, ...received]
   return block.rows.map((row) => {
-    const facts = columns.filter((column) => !received.includes(column) && column.of(row) !== null)
-    return html`<section class="entry">
+    const facts = columns.filter((column) => !below.includes(column) && column.of(row) !== null)
+    const [, place] = /#(.+)$/.exec(heading?.beside(row, 'href') ?? '') ?? []
+    return html`<section class="entry"${place !== undefined && html` id="${place}"`}>
 ${heading && html`<h2>${cellOf(heading, row, linkTo)}</h2>`}
 <ul class="facts">${facts.map((column) => html`<li>${titleOfColumn(column).toLowerCase()} <b>${cellOf(column, row, linkTo)}</b></li>`)}</ul>
+${prosaic.map((column) => html`<p>${cellOf(column, row, linkTo)}</p>\n`)}${nested.map((column) => renderMeant(blockOf(column.of(row))))}
 ${received.map((column) => column.of(row) !== null && html`${column.name !== 'received' && html`<p class="muted">${titleOfColumn(column)}</p>`}<pre class="received" tabindex="0">${String(column.of(row))}</pre>`)}
 </section>`
   })
+}
+
+const objects = z.array(z.record(z.string(), z.unknown()))
+
+/** A list of objects as rows, amounts right after what they are of, so that a phone shows both. */
+function blockOf(value: unknown): Block {
+  const rows = objects.parse(typeof value === 'string' ? parseJson(value) : (value ?? []))
+  const [subject, ...names] = Object.keys(rows[0] ?? {})
+  const isAmount = (name: string) =>
+    rows.every((row) => row[name] === null || /^-?\d+\.\d\d$/.test(String(row[name])))
+  const columns = [
+    ...(subject === undefined ? [] : [{name: subject, type: ''}]),
+    ...names.filter(isAmount).map((name) => ({name, type: 'DECIMAL(38,2)'})),
+    ...names.filter((name) => !isAmount(name)).map((name) => ({name, type: ''})),
+  ]
+  return {columns, rows: rows.map((row) => columns.map(({name}) => row[name]))}
 }
 
 /** A form that an operator confirms: its `title`, what it `says` happens, its `button`, the label of a reason; all else is sent. */

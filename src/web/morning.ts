@@ -4,9 +4,8 @@ import {z} from 'zod'
 import {isPast} from '../build/build-folder.ts'
 import {readMovedBetween, readMovedSince, type Which} from '../build/movement.ts'
 import {explainError} from '../core/errors.ts'
-import type {Release} from '../store/release.ts'
+import {type Release, readReleaseChecks} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
-import {describeFindings} from './checks.ts'
 import {pageOf, wordChecks} from './figures.ts'
 import {type Html, html} from './html.ts'
 import {type Params, viewPage} from './pages.ts'
@@ -95,7 +94,8 @@ export async function viewMorning(view: MorningView): Promise<Page> {
     as_of,
     observed_until,
     known_at,
-    checks: wordChecks(checks),
+    checked: wordChecks(checks),
+    checks: readReleaseChecks(release.dir),
     alarms,
     not_read: notRead,
     not_issued: history && (await readNotIssued(release, history)),
@@ -104,8 +104,7 @@ export async function viewMorning(view: MorningView): Promise<Page> {
   }
   const show = async (part: string) => await viewPage(`parts/${part}`, view, {params})
   const figures = await show('morning')
-  const findings = describeFindings(view, ['limit_is_kept'])
-  const needs = html`${(await show('needs'))?.body}${findings.length > 0 && html`<ul class="needs">${findings.map((finding) => html`<li>${finding}</li>`)}</ul>`}`
+  const needs = (await show('needs'))?.body ?? html``
   const body: Html = html`${figures?.body}
 ${(await show('moved'))?.body}
 <h2>What needs a person</h2>
@@ -113,6 +112,15 @@ ${/<li>|class="failed"/.test(needs.html) ? needs : html`<p class="passed">Nothin
 ${(await show('fresh'))?.body}`
   return {title: figures?.title ?? '', body}
 }
+
+/** `/checks`: every check of the release, those that found rows first, with the rows. */
+export const viewChecks = async (view: View): Promise<Page | undefined> =>
+  await viewPage('parts/checks', view, {
+    params: {
+      summary: wordChecks(view.release.manifest.checks),
+      checks: readReleaseChecks(view.release.dir),
+    },
+  })
 
 /** `/portfolio` */
 export const viewPortfolio = async (view: MorningView): Promise<Page | undefined> =>

@@ -29,9 +29,9 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   expect(page).toContain(`What moved it Since ${before}`)
   expect(page).toMatch(/Compared with +release before/)
   // Ten of 350,000 left, 50,000 were added, and 350,000 moved from the pipeline to funded.
-  expect(page).toContain('−$3,450,000.00 (−30.8\u00a0%) since the release before')
-  expect(page).toContain('−$3,150,000.00 (−30.0\u00a0%) since the release before')
-  expect(page).toContain('−$300,000.00 (−42.9\u00a0%) since the release before')
+  expect(page).toContain('−$3,450,000.00 (−30.8 %) since the release before')
+  expect(page).toContain('−$3,150,000.00 (−30.0 %) since the release before')
+  expect(page).toContain('−$300,000.00 (−42.9 %) since the release before')
   expect(page).toContain('deal_000032 – +$350,000.00 −$350,000.00 draft → funded')
   expect(page).toContain('deal_000031 +$50,000.00 – +$50,000.00 $350,000.00 → $400,000.00')
   expect(page).toMatch(/All −\$3,450,000\.00 −\$3,150,000\.00 −\$300,000\.00/)

@@ -23,6 +23,7 @@ const PARTS: Record<string, string> = {
 /** What these show is given to them, or stands in the state database. */
 const GIVEN = [
   'parts/books.md',
+  'parts/checks.md',
   'parts/compare.md',
   'parts/dictionary.md',
   'parts/fleet.md',
