@@ -327,7 +327,7 @@ function wordChange(column: Shown, row: Row): string | undefined {
   const [since, before] = [column.beside(row, 'since'), column.beside(row, 'before')]
   const value = column.of(row)
   if (since === undefined || value === null) return undefined
-  if (before === undefined) return `not known on ${since}`
+  if (before === undefined) return `nothing known of ${since}`
   const meaning = meaningOf(column)
   const change =
     meaning === 'usd' && [String(value), before].every((text) => /^-?\d+\.\d\d$/.test(text))

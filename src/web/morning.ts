@@ -25,63 +25,50 @@ async function readNotIssued({manifest}: Release, history: History): Promise<unk
   }
 }
 
-/** The release that readers saw before this one, whatever its day, as far as it is kept. */
-function findSeenBefore(
-  {dir, manifest: {known_at}}: Release,
-  others: readonly Release[],
-): Release | undefined {
-  const isBefore = (other: Release) =>
-    other.manifest.known_at < known_at ||
-    (other.manifest.known_at === known_at &&
-      statSync(other.dir).mtimeMs < statSync(realpathSync(dir)).mtimeMs)
-  return others
-    .filter((other) => !isPast(other.dir) && isBefore(other))
-    .sort((a, b) => b.manifest.known_at.localeCompare(a.manifest.known_at))[0]
+/** The other kept releases; before are those that readers saw before this one, whatever their day. */
+function listOthers({dir, manifest: {release_id, known_at}}: Release) {
+  const own = realpathSync(dir)
+  const isBefore = ({dir: other, manifest}: Release) =>
+    !isPast(other) &&
+    (manifest.known_at < known_at ||
+      (manifest.known_at === known_at && statSync(other).mtimeMs < statSync(own).mtimeMs))
+  return listReleases(dirname(own)).flatMap((release) => {
+    const {release_id: name, as_of, known_at} = release.manifest
+    return name === release_id ? [] : {release, name, as_of, known_at, is_before: isBefore(release)}
+  })
 }
 
-const baseRow = z.object({name: z.string(), title: z.string(), day: z.string(), is_known: z.boolean()})
+const baseRow = z.looseObject({
+  name: z.string(),
+  day: z.string().nullable(),
+  is_known: z.boolean(),
+  is_chosen: z.boolean(),
+})
 
 /**
- * What figures are compared with, and what moved them since: the day or release that the address asks for; by default the day before
- * or, where nothing is known of that, the release that readers saw before this one.
+ * What figures are compared with, as the address asks for, and what moved them since.
  *
- * @returns for the SQL of pages: `bases` to choose from, `against` the name of the chosen one, `since` in words, `other` a release, and
- *   the movements, if anything is known of then
+ * @returns for the SQL of pages: the `bases` to choose from, the `base` that is chosen and, if anything is known of it, the movements
  */
 async function compare({ask, release, filter, history}: MorningView, which: Which = {}) {
   const tables = queriesOf(ask)
-  const [wished] = filter.values.get('against') ?? []
-  const days = await tables.all(baseRow, readQuery('bases'), [wished ?? 'day'])
-  const idOf = ({manifest}: Release) => manifest.release_id
-  const others = listReleases(dirname(realpathSync(release.dir))).filter((one) => idOf(one) !== idOf(release))
-  const before = findSeenBefore(release, others)
-  const base = days.find(
-    ({name, is_known}) => name === (wished ?? 'day') && (wished !== undefined || is_known),
-  )
-  const other = wished === undefined ? before : others.find((one) => idOf(one) === wished)
-  const bases = [
-    ...days.filter((day) => day.is_known || day === base),
-    ...(before ? [{name: idOf(before), title: 'release before'}] : []),
-  ]
-  if (base)
-    return {
-      bases,
-      against: base.name,
-      since: base.day,
-      ...(base.is_known && (await readMovedSince(tables, base.day, which))),
-    }
-  if (!other) return {bases, against: wished, since: wished && `release ${wished}`}
-  const {release_id, as_of, known_at} = other.manifest
+  const [wished = ''] = filter.values.get('against') ?? []
+  const others = listOthers(release)
+  const listed = JSON.stringify(others.map(({release: _, ...told}) => told))
+  const bases = await tables.all(baseRow, readQuery('bases'), [wished, listed])
+  const base = bases.find(({is_chosen}) => is_chosen)
+  if (!base?.is_known) return {bases, base}
+  if (base.day !== null) return {bases, base, ...(await readMovedSince(tables, base.day, which))}
+  const before = others.find(({name}) => name === base.name)?.release ?? release
   const asked = {...which, condition: filter.condition}
   const moved = history
-    ? await history.ask('moved', release_id, release.manifest.release_id, asked)
-    : await readMovedBetween(other, release, asked)
-  const since = other === before ? 'the release before' : `release ${release_id}`
-  return {bases, against: release_id, since, other: {as_of, known_at}, ...moved}
+    ? await history.ask('moved', base.name, release.manifest.release_id, asked)
+    : await readMovedBetween(before, release, asked)
+  return {bases, base, ...moved}
 }
 
 /** What {@link compare} tells is not for an address to say. */
-export const NOTHING_COMPARED: Params = {bases: undefined, since: undefined, totals: undefined}
+export const NOTHING_COMPARED: Params = {bases: undefined, base: undefined, totals: undefined}
 
 /** `/`: the figures, what moved them since another day, and what needs attention. */
 export async function viewMorning(view: MorningView): Promise<Page> {
