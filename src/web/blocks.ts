@@ -519,8 +519,8 @@ function renderMap(block: Block, linkTo: LinkTo, {title}: Options): Html {
     const row = block.rows.find((one) => state.of(one) === code)
     const value = row && number.of(row)
     const href = row && linkTo(number.beside(row, 'href') ?? '')
-    const words = `${code}: ${row ? formatValue(number, value) : 'none'}`
-    const drawn = html`<rect class="tile ${shadeOf(Number(value ?? 0) / most)}" x="${x * TILE + 1}" y="${y * TILE + 1}" width="${TILE - 2}" height="${TILE - 2}" rx="3"/><text class="code" x="${x * TILE + TILE / 2}" y="${y * TILE + 20}">${code}</text>${row && html`<text class="amount" x="${x * TILE + TILE / 2}" y="${y * TILE + 38}">${write(value)}</text>`}`
+    const words = row ? `${code} ${write(value)}, ${formatValue(number, value)}` : `${code} none`
+    const drawn = html`<rect class="tile ${shadeOf(Number(value ?? 0) / most)}" x="${x * TILE + 1}" y="${y * TILE + 1}" width="${TILE - 2}" height="${TILE - 2}" rx="3"/><text class="code" x="${x * TILE + TILE / 2}" y="${y * TILE + 20}">${code}</text>${row && html` <text class="amount" x="${x * TILE + TILE / 2}" y="${y * TILE + 38}">${write(value)}</text>`}`
     return href === undefined
       ? html`<g role="img" aria-label="${words}">${drawn}</g>\n`
       : html`<a href="${href}" aria-label="${words}">${drawn}</a>\n`
