@@ -337,7 +337,7 @@ function wordChange(column: Shown, row: Row): string | undefined {
   const sign = change.startsWith('-') ? '−' : '+'
   const size = change.replace('-', '')
   const points = {ratio: 100, percent: 1}[meaning as string]
-  if (points !== undefined) return `${sign}${(points * Number(size)).toFixed(1)} points\nsince ${since}`
+  if (points !== undefined) return `${sign}${(points * Number(size)).toFixed(2)} points\nsince ${since}`
   const share = Math.abs(Number(size) / Number(before))
   return `${sign}${formatValue(column, size)}${Number.isFinite(share) ? ` (${sign}${ratio(share).replace(' ', '\u00a0')})` : ''}\nsince ${since}`
 }

@@ -174,7 +174,7 @@ test('limits say how they stand, and a figure how it moved', async () => {
   expect(page).toContain('None kept $5.00 of $0.00 Empty kept $0.00 of $100.00, 0.0 %')
   expect(page).toContain('Limits need a name, what is used, the limit, and how it stands.')
   expect(await side.read('/pages/shapes')).toContain('<a href="/deals?state=TX">$120.00</a>')
-  expect(page).toContain('Deals 5 +5 since never A 62.0 % +2.0 points since then')
+  expect(page).toContain('Deals 5 +5 since never A 62.0 % +2.00 points since then')
   expect(page).toContain(
     'Much $90,071,992,547,409.93 +$0.01 (+0.0 %) since a cent Same 1 unchanged since ever',
   )

@@ -218,6 +218,16 @@ test('what moved the figures adds up to their difference', async () => {
   }
 })
 
+test('the loan-to-value of a day is compared as the release of that day has it', async () => {
+  const [then] = await json('/data/mart.portfolio_summary.json?as_of=2026-03-02')
+  const [now] = await json('/data/mart.portfolio_summary.json')
+  const points = 100 * (Number(now?.open_wa_ltv) - Number(then?.open_wa_ltv))
+  expect(Math.abs(points)).toBeGreaterThan(0.01)
+  const words = `${points < 0 ? '−' : '+'}${Math.abs(points).toFixed(2)} points since 2026-03-02`
+  for (const path of ['/', '/portfolio'])
+    expect(await side.readText(`${path}?against=2026-03-02`)).toContain(words)
+})
+
 test('the funded share of a month that began before the first walk is shown as unknown, not as nothing', async () => {
   const row = /How much of it is funded .*? 2026-03 \d+ (\d+) (\S+) (\d+) (\S+) (\d+) (\S+) /
   expect(
