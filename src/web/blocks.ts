@@ -65,7 +65,7 @@ const titleOfColumn = ({name}: TypedColumn) =>
   capitalised(words(name.replace(MEANINGS, ''))).replace(/^Ltv\b/, 'LTV')
 
 /** Formats a value by the meaning of its column. */
-export function formatValue(column: TypedColumn, value: unknown): string {
+function formatValue(column: TypedColumn, value: unknown): string {
   if (value === null || value === undefined) return '–'
   if (typeof value === 'boolean') return value ? 'yes' : 'no'
   if (typeof value === 'object') return JSON.stringify(value)
