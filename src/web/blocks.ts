@@ -344,17 +344,19 @@ function wordChange(column: Shown, row: Row): string | undefined {
 
 /** The last values of a figure as a small line, which is told in words to those who cannot see it. */
 function renderLine(column: Shown, row: Row): Html | false {
-  const texts = (column.beside(row, 'line') ?? '').split(/[^-\d.e]+/).filter((text) => text !== '')
-  const values = texts.map(Number)
+  const values = (column.beside(row, 'line') ?? '')
+    .split(/[^-\d.e]+/)
+    .filter((text) => text !== '' && Number.isFinite(Number(text)))
+    .map(Number)
   const [least, most] = [Math.min(...values), Math.max(...values)]
   if (values.length < 2) return false
   const points = values.map((value, index) => {
     const height = most === least ? 0.5 : (value - least) / (most - least)
     return `${((100 * index) / (values.length - 1)).toFixed(2)},${(22 - 20 * height).toFixed(2)}`
   })
-  const write = (value: number | string | undefined) =>
+  const write = (value: number | undefined) =>
     isDollars(column) ? dollarsAtAGlance(String(value)) : formatValue(column, value)
-  const words = `${titleOfColumn(column)}, the last ${values.length} values: from ${write(texts[0])} to ${write(texts.at(-1))}, at least ${write(least)}, at most ${write(most)}`
+  const words = `${titleOfColumn(column)}, the last ${values.length} values: from ${write(values[0])} to ${write(values.at(-1))}, at least ${write(least)}, at most ${write(most)}`
   return html`<svg class="spark" viewBox="0 0 100 24" preserveAspectRatio="none" role="img" aria-label="${words}"><polyline points="${points.join(' ')}"/></svg>`
 }
 
@@ -363,7 +365,7 @@ function renderLimits(block: Block, linkTo: LinkTo): Html {
   const [name, used, limit, state, ...others] = listShown(block)
   if (!name || !used || !limit || !state)
     return refuseRows('Limits need a name, what is used, the limit, and how it stands.', block, linkTo)
-  const shareOf = (row: Row) => Number(used.of(row)) / Number(limit.of(row))
+  const shareOf = (row: Row) => Number(used.of(row)) / Number(limit.of(row) ?? Number.NaN)
   const shares = block.rows.map(shareOf).filter(Number.isFinite)
   // Room for the largest breach, up to the double, so that each mark stands at the same place.
   const whole = Math.min(2, Math.max(1, ...shares)) * 1.02

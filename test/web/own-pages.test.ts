@@ -14,7 +14,6 @@ const SHIPPED_DIR = join(import.meta.dirname, '../../pages')
 const PARTS: Record<string, string> = {
   deal: '/deals/deal_000001',
   deals: '/deals',
-  fresh: '/',
   morning: '/',
   needs: '/',
   walks: '/runs',
@@ -27,6 +26,7 @@ const GIVEN = [
   'parts/compare.md',
   'parts/dictionary.md',
   'parts/fleet.md',
+  'parts/fresh.md',
   'parts/moved.md',
   'parts/preview.md',
   'parts/quarantine.md',

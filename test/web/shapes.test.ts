@@ -66,7 +66,7 @@ const own = lab.beside.use(
       `select * from (values ('TX', 100.0::double, '/deals?state=TX'), ('CA', 50.0, null), ('ME', 0.0, null), ('<b>', 12.5, '//example.com'), (null, 1.0, null)) as t(state, share_pct, share_pct_href)`,
     )}${block('map heading="Twice"', `select 'TX' as state, unnest([1, 2]) as deals`)}${block(
       'limits',
-      `select * from (values ('<i>Texas', 120.00::decimal(18, 2), 100.00::decimal(18, 2), 'exceeded', 'failed', '/deals?state=TX'), ('None', 5.00, 0.00, 'kept', 'passed', null), ('Empty', 0.00, 100.00, 'kept', null, null)) as t("limit", used, most, state, state_tone, used_href)`,
+      `select * from (values ('<i>Texas', 120.00::decimal(18, 2), 100.00::decimal(18, 2), 'exceeded', 'failed', '/deals?state=TX'), ('None', 5.00, 0.00, 'kept', 'passed', null), ('Empty', 0.00, 100.00, 'kept', null, null), ('Unknown', 1.00, null, 'not known', null, null)) as t("limit", used, most, state, state_tone, used_href)`,
     )}${block('limits heading="Too few"', 'select 1 as name, 2 as used')}${block(
       'matrix',
       `select 'row' as "from", name as "to", share as share_pct, '/deals' as share_pct_href from (values ('none', 0.0), ('least', 0.1), ('a fifth', 20.0), ('more', 20.1), ('half', 50.0), ('all', 100.0), ('beyond', 250.0)) as t(name, share)`,
@@ -171,7 +171,7 @@ test('states are tiles that lead to their deals, what is no state stands below, 
 test('limits say how they stand, and a figure how it moved', async () => {
   const page = await side.readText('/pages/shapes')
   expect(page).toContain('&lt;i&gt;Texas exceeded $120.00 of $100.00, 120.0 %')
-  expect(page).toContain('None kept $5.00 of $0.00 Empty kept $0.00 of $100.00, 0.0 %')
+  expect(page).toContain('None kept $5.00 of $0.00 Empty kept $0.00 of $100.00, 0.0 % Unknown not known $1.00 of –')
   expect(page).toContain('Limits need a name, what is used, the limit, and how it stands.')
   expect(await side.read('/pages/shapes')).toContain('<a href="/deals?state=TX">$120.00</a>')
   expect(page).toContain('Deals 5 +5 since never A 62.0 % +2.00 points since then')
