@@ -328,16 +328,17 @@ function wordChange(column: Shown, row: Row): string | undefined {
   const value = column.of(row)
   if (since === undefined || value === null) return undefined
   if (before === undefined) return `nothing known of ${since}`
-  const meaning = meaningOf(column)
+  const points = {ratio: 100, percent: 1}[meaningOf(column) as string]
   const change =
-    meaning === 'usd' && [String(value), before].every((text) => /^-?\d+\.\d\d$/.test(text))
-      ? formatCents(centsOf(String(value)) - centsOf(before))
-      : String(Number(value) - Number(before))
+    points !== undefined
+      ? (points * (Number(value) - Number(before))).toFixed(2)
+      : isDollars(column) && [String(value), before].every((text) => /^-?\d+\.\d\d$/.test(text))
+        ? formatCents(centsOf(String(value)) - centsOf(before))
+        : String(Number(value) - Number(before))
   if (Number(change) === 0) return `unchanged\nsince ${since}`
   const sign = change.startsWith('-') ? '−' : '+'
   const size = change.replace('-', '')
-  const points = {ratio: 100, percent: 1}[meaning as string]
-  if (points !== undefined) return `${sign}${(points * Number(size)).toFixed(2)} points\nsince ${since}`
+  if (points !== undefined) return `${sign}${size} points\nsince ${since}`
   const share = Math.abs(Number(size) / Number(before))
   return `${sign}${formatValue(column, size)}${Number.isFinite(share) ? ` (${sign}${ratio(share).replace(' ', '\u00a0')})` : ''}\nsince ${since}`
 }
