@@ -1,6 +1,7 @@
 import {z} from 'zod'
 import {isCalendarDate} from '../core/clock.ts'
-import {groupThousands} from '../core/money.ts'
+import {parseJson} from '../core/json.ts'
+import {centsOf, formatCents, groupThousands} from '../core/money.ts'
 import {type Chart, renderChart} from './chart.ts'
 import {
   capitalised,
@@ -64,7 +65,7 @@ const titleOfColumn = ({name}: TypedColumn) =>
   capitalised(words(name.replace(MEANINGS, ''))).replace(/^Ltv\b/, 'LTV')
 
 /** Formats a value by the meaning of its column. */
-export function formatValue(column: TypedColumn, value: unknown): string {
+function formatValue(column: TypedColumn, value: unknown): string {
   if (value === null || value === undefined) return '–'
   if (typeof value === 'boolean') return value ? 'yes' : 'no'
   if (typeof value === 'object') return JSON.stringify(value)
@@ -103,6 +104,8 @@ const RENDERERS = {
   bar: (...block) => renderDrawn('bar', ...block),
   waterfall: (...block) => renderDrawn('waterfall', ...block),
   matrix: (block, linkTo) => renderMatrix(block, linkTo),
+  map: renderMap,
+  limits: renderLimits,
   choices: renderChoices,
   facts: renderFacts,
   list: (block, linkTo) =>
@@ -120,7 +123,7 @@ export const SHAPES = Object.keys(RENDERERS) as Shape[]
 /** What else a block of a page can be: its title, a list of deals in pages, links to the pages of a list, or forms of actions. */
 const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
 
-const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'empty', 'deals', 'needs']
+const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'day', 'empty', 'deals', 'needs']
 
 /** What stands behind `sql` where a block begins. */
 interface Asked {
@@ -157,14 +160,18 @@ export function renderBlock(
   return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${isEmpty ? html`<p class="empty">${empty}</p>` : RENDERERS[shape](block, linkTo, options)}\n`
 }
 
-/** What another column says of one: its link, a bar before it, its colour, or a note below it. */
-const BESIDE = /^(.+)_(href|bar|tone|note)$/
+/**
+ * What another column says of one: its link, a bar before it, its colour, a note below it, what it was before, since when that is, and
+ * the last of its values, of which a line is drawn.
+ */
+const BESIDE = /^(.+)_(href|bar|tone|note|before|since|line)$/
+type Beside = 'href' | 'bar' | 'tone' | 'note' | 'before' | 'since' | 'line'
 /** What a column says of its row. */
 const OF_ROW = ['is_total', 'is_current']
 
 interface Shown extends TypedColumn {
   of(row: Row): unknown
-  beside(row: Row, what: 'href' | 'bar' | 'tone' | 'note'): string | undefined
+  beside(row: Row, what: Beside): string | undefined
   hasBar: boolean
 }
 
@@ -237,15 +244,18 @@ interface Column<Row> {
   title: Html | string
   kind?: 'number' | 'bar' | 'long' | undefined
   cell: (row: Row) => Html | string | false
+  /** A further class of its cell, which shades it. */
+  shade?: (row: Row) => string
 }
 
 /** A table of rows, with an optional row of totals. */
 function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
   const cells = (row: Row) =>
-    columns.map(({kind, cell}) => {
+    columns.map(({kind, cell, shade}) => {
       const value = cell(row)
       const shape = kind ?? (typeof value === 'string' && isCalendarDate(value) ? 'day' : undefined)
-      return html`<td${shape && html` class="${shape}"`}>${value}</td>`
+      const classes = [shape ?? '', shade?.(row) ?? ''].join(' ').trim()
+      return html`<td${classes !== '' && html` class="${classes}"`}>${value}</td>`
     })
   return html`<div class="scroll" tabindex="0"><table>
 <thead><tr>${columns.map(({title, kind}) => (title === '' ? html`<td></td>` : html`<th scope="col"${kind === 'number' && html` class="number"`}>${title}</th>`))}</tr></thead>
@@ -309,8 +319,66 @@ function renderFigures(block: Block, linkTo: LinkTo): Html {
     const isGlance = note !== undefined && meaningOf(column) === 'usd' && value !== null
     const shown = isGlance ? dollarsAtAGlance(String(value)) : formatValue(column, value)
     const href = address === undefined || Number(value) === 0 ? undefined : linkTo(address)
-    return html`<div class="figure"><div class="name">${titleOfColumn(column)}</div><div class="value">${linked(shown, href)}</div><div class="note">${note ?? ''}</div></div>`
+    const notes = [note, wordChange(column, row)].filter((one) => one !== undefined)
+    return html`<div class="figure"><div class="name">${titleOfColumn(column)}</div><div class="value">${linked(shown, href)}</div><div class="note">${notes.join('\n')}</div>${renderLine(column, row)}</div>`
   })}</div>`
+}
+
+/** How a figure moved: `+$1,234.56 (+0.8 %) since 2026-03-02`; of nothing there is no share, and shares move by points. */
+function wordChange(column: Shown, row: Row): string | undefined {
+  const [since, before] = [column.beside(row, 'since'), column.beside(row, 'before')]
+  const value = column.of(row)
+  if (since === undefined || value === null) return undefined
+  if (before === undefined) return `nothing known of ${since}`
+  const points = {ratio: 100, percent: 1}[meaningOf(column) as string]
+  const change =
+    points !== undefined
+      ? (points * (Number(value) - Number(before))).toFixed(2)
+      : isDollars(column) && [String(value), before].every((text) => /^-?\d+\.\d\d$/.test(text))
+        ? formatCents(centsOf(String(value)) - centsOf(before))
+        : String(Number(value) - Number(before))
+  if (Number(change) === 0) return `unchanged\nsince ${since}`
+  const sign = change.startsWith('-') ? '−' : '+'
+  const size = change.replace('-', '')
+  if (points !== undefined) return `${sign}${size} points\nsince ${since}`
+  const share = Math.abs(Number(size) / Number(before))
+  return `${sign}${formatValue(column, size)}${Number.isFinite(share) ? ` (${sign}${ratio(share).replace(' ', '\u00a0')})` : ''}\nsince ${since}`
+}
+
+/** The last values of a figure as a small line, which is told in words to those who cannot see it. */
+function renderLine(column: Shown, row: Row): Html | false {
+  const values = (column.beside(row, 'line') ?? '')
+    .split(/[^-\d.e]+/)
+    .filter((text) => text !== '' && Number.isFinite(Number(text)))
+    .map(Number)
+  const [least, most] = [Math.min(...values), Math.max(...values)]
+  if (values.length < 2) return false
+  const points = values.map((value, index) => {
+    const height = most === least ? 0.5 : (value - least) / (most - least)
+    return `${((100 * index) / (values.length - 1)).toFixed(2)},${(22 - 20 * height).toFixed(2)}`
+  })
+  const write = (value: number | undefined) =>
+    isDollars(column) ? dollarsAtAGlance(String(value)) : formatValue(column, value)
+  const words = `${titleOfColumn(column)}, the last ${values.length} values: from ${write(values[0])} to ${write(values.at(-1))}, at least ${write(least)}, at most ${write(most)}`
+  return html`<svg class="spark" viewBox="0 0 100 24" preserveAspectRatio="none" role="img" aria-label="${words}"><polyline points="${points.join(' ')}"/></svg>`
+}
+
+/** Exposures against their limits: its name, what is used, the limit and how it stands, each with its bar; other columns are facts. */
+function renderLimits(block: Block, linkTo: LinkTo): Html {
+  const [name, used, limit, state, ...others] = listShown(block)
+  if (!name || !used || !limit || !state)
+    return refuseRows('Limits need a name, what is used, the limit, and how it stands.', block, linkTo)
+  const shareOf = (row: Row) => Number(used.of(row)) / Number(limit.of(row) ?? Number.NaN)
+  const shares = block.rows.map(shareOf).filter(Number.isFinite)
+  // Room for the largest breach, up to the double, so that each mark stands at the same place.
+  const whole = Math.min(2, Math.max(1, ...shares)) * 1.02
+  const widthOf = (share: number) => ((100 * Math.max(0, Math.min(share, whole))) / whole).toFixed(2)
+  return html`<ul class="limits">${block.rows.map((row) => {
+    const share = shareOf(row)
+    return html`<li><b>${cellOf(name, row, linkTo)}</b> ${cellOf(state, row, linkTo)}
+<svg class="against-limit" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><rect class="room" width="100" height="10"/><rect class="used ${state.beside(row, 'tone') ?? ''}" width="${Number.isNaN(share) ? '0' : widthOf(share)}" height="10"/><path class="mark" d="M${widthOf(1)} 0v10"/></svg>
+<span>${cellOf(used, row, linkTo)} of ${cellOf(limit, row, linkTo)}${Number.isFinite(share) && `, ${ratio(share)}`}</span>${others.map((column) => column.of(row) !== null && html` <span class="muted">${titleOfColumn(column).toLowerCase()} ${cellOf(column, row, linkTo)}</span>`)}</li>\n`
+  })}</ul>`
 }
 
 /** One row as a list of names and values. */
@@ -319,18 +387,41 @@ function renderFacts(block: Block, linkTo: LinkTo): Html {
   return html`<dl class="deal">${listShown(block).map((column) => html`<div><dt>${titleOfColumn(column).toLowerCase()}</dt><dd><bdi>${cellOf(column, row, linkTo)}</bdi></dd></div>`)}</dl>`
 }
 
-/** A section for each row: its first value is the heading, others are facts; what was `received` stands below, byte for byte. */
+/**
+ * A section for each row: its first value is the heading, at the place to which its link leads; others are facts; below them stand
+ * `_prose`, `_rows` as a table, and what was `received`, byte for byte.
+ */
 function renderRecords(block: Block, linkTo: LinkTo): Html[] {
   const [heading, ...columns] = listShown(block)
-  const received = columns.filter(({name}) => name.endsWith('received'))
+  const endingIn = (ending: string) => columns.filter(({name}) => name.endsWith(ending))
+  const [prosaic, nested, received] = [endingIn('_prose'), endingIn('_rows'), endingIn('received')]
+  const below = [...prosaic, ...nested, ...received]
   return block.rows.map((row) => {
-    const facts = columns.filter((column) => !received.includes(column) && column.of(row) !== null)
-    return html`<section class="entry">
+    const facts = columns.filter((column) => !below.includes(column) && column.of(row) !== null)
+    const [, place] = /#(.+)$/.exec(heading?.beside(row, 'href') ?? '') ?? []
+    return html`<section class="entry"${place !== undefined && html` id="${place}"`}>
 ${heading && html`<h2>${cellOf(heading, row, linkTo)}</h2>`}
 <ul class="facts">${facts.map((column) => html`<li>${titleOfColumn(column).toLowerCase()} <b>${cellOf(column, row, linkTo)}</b></li>`)}</ul>
+${prosaic.map((column) => html`<p>${cellOf(column, row, linkTo)}</p>\n`)}${nested.map((column) => renderMeant(blockOf(column.of(row))))}
 ${received.map((column) => column.of(row) !== null && html`${column.name !== 'received' && html`<p class="muted">${titleOfColumn(column)}</p>`}<pre class="received" tabindex="0">${String(column.of(row))}</pre>`)}
 </section>`
   })
+}
+
+const objects = z.array(z.record(z.string(), z.unknown()))
+
+/** A list of objects as rows, amounts right after what they are of, so that a phone shows both. */
+function blockOf(value: unknown): Block {
+  const rows = objects.parse(typeof value === 'string' ? parseJson(value) : (value ?? []))
+  const [subject, ...names] = Object.keys(rows[0] ?? {})
+  const isAmount = (name: string) =>
+    rows.every((row) => row[name] === null || /^-?\d+\.\d\d$/.test(String(row[name])))
+  const columns = [
+    ...(subject === undefined ? [] : [{name: subject, type: ''}]),
+    ...names.filter(isAmount).map((name) => ({name, type: 'DECIMAL(38,2)'})),
+    ...names.filter((name) => !isAmount(name)).map((name) => ({name, type: ''})),
+  ]
+  return {columns, rows: rows.map((row) => columns.map(({name}) => row[name]))}
 }
 
 /** A form that an operator confirms: its `title`, what it `says` happens, its `button`, the label of a reason; all else is sent. */
@@ -342,10 +433,12 @@ ${why !== undefined && html`<p><label>${String(why)} <input name="why" maxlength
 <button>${String(button)}</button></form></details>`
 }
 
-/** A sentence for each row: its values one after the other. */
+/** A sentence for each row: its values one after the other, as far as there are any. */
 function writeLines(block: Block, linkTo: LinkTo): Html[] {
   const columns = listShown(block)
-  return block.rows.map((row) => html`${columns.map((column) => cellOf(column, row, linkTo))}`)
+  return block.rows.map(
+    (row) => html`${columns.map((column) => column.of(row) !== null && cellOf(column, row, linkTo))}`,
+  )
 }
 
 /** A row for each value of the first column, a column for each of the second, totals last. */
@@ -357,6 +450,10 @@ function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html
     ([, a], [, b]) => Number(isSo(block, 'is_total', a)) - Number(isSo(block, 'is_total', b)),
   )
   const rows = [...Map.groupBy(block.rows, (row) => place.of(row)).values()]
+  const shareOf = (row: Row | undefined) => {
+    const whole = {ratio: 1, percent: 100}[meaningOf(value) as string]
+    return row && whole ? Number(value.of(row)) / whole : Number.NaN
+  }
   const columns: Column<readonly Row[]>[] = [
     {title: titleOfColumn(place), cell: ([row = []]) => cellOf(place, row, linkTo)},
     ...names.map(
@@ -367,20 +464,75 @@ function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html
           const row = own.find((one) => keyOf(one) === key)
           return row ? cellOf(value, row, linkTo) : '–'
         },
+        shade: (own) => shadeOf(shareOf(own.find((one) => keyOf(one) === key))),
       }),
     ),
   ]
   return table(columns, isNewestFirst ? rows.toReversed() : rows)
 }
 
-/** Links beside each other, one of which is the page itself. */
-function renderChoices(block: Block, linkTo: LinkTo, {label}: Options): Html {
+/** Links beside each other, one of which is the page itself; with a parameter `day`, a field for any other day. */
+function renderChoices(block: Block, linkTo: LinkTo, {label, day}: Options): Html {
   const [column] = listShown(block)
-  return html`<p class="choices">${label !== undefined && `${label} `}${block.rows.map((row) => {
+  const hrefOf = (row: Row) => linkTo(column?.beside(row, 'href') ?? '') ?? ''
+  const choices = block.rows.map((row) => {
     const text = column ? formatValue(column, column.of(row)) : ''
     const isHere = isSo(block, 'is_current', row)
-    return html`<a href="${linkTo(column?.beside(row, 'href') ?? '') ?? ''}"${isHere && html` aria-current="true"`}>${text}</a> `
-  })}</p>`
+    return html`<a href="${hrefOf(row)}"${isHere && html` aria-current="true"`}>${text}</a> `
+  })
+  const [path = '', query] = hrefOf(block.rows[0] ?? []).split('?')
+  const kept = [...new URLSearchParams(query)].filter(([name]) => name !== day)
+  return html`<p class="choices">${label !== undefined && `${label} `}${choices}</p>${
+    day !== undefined &&
+    html`<form class="against" action="${path}">${kept.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}<label>or <input type="date" name="${day}"></label> <button>Compare</button></form>`
+  }`
+}
+
+/** Five shades for shares of a whole; nothing, and what is no share, has none. */
+const shadeOf = (share: number) => (share > 0 ? `shade-${Math.min(5, Math.ceil(share * 5))}` : '')
+
+/** Where each state stands on a map of equal tiles. */
+const TILES = `
+.. .. .. .. .. .. .. .. .. .. ME
+.. .. .. .. .. WI .. .. .. VT NH
+WA ID MT ND MN IL MI .. NY MA ..
+OR NV WY SD IA IN OH PA NJ CT RI
+CA UT CO NE MO KY WV VA MD DE ..
+.. AZ NM KS AR TN NC SC DC .. ..
+AK .. .. OK LA MS AL GA .. .. ..
+HI .. .. TX .. .. .. .. FL .. ..`
+  .trim()
+  .split('\n')
+  .flatMap((line, y) => line.split(' ').map((code, x) => ({code, x, y})))
+  .filter(({code}) => code !== '..')
+
+const TILE = 48
+const ON_TILE = new Intl.NumberFormat('en-US', {notation: 'compact', maximumSignificantDigits: 3})
+
+/** States, each a tile that its number shades; what has no tile stands below. */
+function renderMap(block: Block, linkTo: LinkTo, {title}: Options): Html {
+  const [state, number] = listShown(block)
+  if (!state || !number || !isNumeric(number))
+    return refuseRows('A map needs a column of states and one of numbers.', block, linkTo)
+  if (new Set(block.rows.map((row) => state.of(row))).size < block.rows.length)
+    return refuseRows('A map needs one row for each state.', block, linkTo)
+  const isBrief = ['usd', 'count', 'text'].includes(meaningOf(number))
+  const write = (value: unknown) =>
+    isBrief && value !== null ? ON_TILE.format(Number(value)) : formatValue(number, value)
+  const most = Math.max(0, ...block.rows.map((row) => Number(number.of(row))))
+  const tiles = TILES.map(({code, x, y}) => {
+    const row = block.rows.find((one) => state.of(one) === code)
+    const value = row && number.of(row)
+    const href = row && linkTo(number.beside(row, 'href') ?? '')
+    const words = row ? `${code} ${write(value)}, ${formatValue(number, value)}` : `${code} none`
+    const drawn = html`<rect class="tile ${shadeOf(Number(value ?? 0) / most)}" x="${x * TILE + 1}" y="${y * TILE + 1}" width="${TILE - 2}" height="${TILE - 2}" rx="3"/><text class="code" x="${x * TILE + TILE / 2}" y="${y * TILE + 20}">${code}</text>${row && html` <text class="amount" x="${x * TILE + TILE / 2}" y="${y * TILE + 38}">${write(value)}</text>`}`
+    return href === undefined
+      ? html`<g role="img" aria-label="${words}">${drawn}</g>\n`
+      : html`<a href="${href}" aria-label="${words}">${drawn}</a>\n`
+  })
+  const others = block.rows.filter((row) => TILES.every(({code}) => code !== state.of(row)))
+  return html`<figure class="map"><svg class="tiles" viewBox="0 0 ${11 * TILE} ${8 * TILE}" role="group" aria-label="${title ?? titleOfColumn(number)}">
+${tiles}</svg><figcaption class="key">${most > 0 && [1, 2, 3, 4, 5].map((step) => html`<span><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="tile shade-${step}" width="10" height="10" rx="2"/></svg>to ${isDollars(number) && '$'}${write((most * step) / 5)}</span> `)}${others.map((row) => html`<span>${cellOf(state, row, linkTo)} ${cellOf(number, row, linkTo)}</span> `)}</figcaption></figure>`
 }
 
 /** A chart, with its values below it where they are asked for; of one place only the values. */

@@ -10,7 +10,7 @@ interface Dimension {
   title: string
   /** What its values are; by default any text. */
   kind?: string
-  /** SQL: whether `core.deal as deal` has one of these values, or all that bound a range; without it, it selects a release. */
+  /** SQL: whether `core.deal as deal` has one of these values, or all that bound a range; without it, it chooses no deals. */
   is_of?: string
   /** The table that tells it, besides `core.deal`. */
   reads?: string
@@ -18,9 +18,12 @@ interface Dimension {
 
 const DIMENSIONS: Readonly<Record<string, Dimension>> = filters.dimensions
 
+/** What an address keeps that chooses no deals: a release, and what it is compared with. */
+export const CLOCKS = ['as_of', 'known_at', 'against']
+
 /** The filter that only names a release. */
 export const ofAllDeals = ({values}: Filter): Filter => ({
-  values: new Map([...values].filter(([name]) => name === 'as_of' || name === 'known_at')),
+  values: new Map([...values].filter(([name]) => CLOCKS.includes(name))),
   condition: undefined,
   reads: [],
 })
@@ -54,6 +57,10 @@ interface Kind {
 const KINDS: Record<string, Kind> = {
   day: {has: isCalendarDate, expected: 'a day such as 2026-03-31'},
   moment: {has: isMoment, expected: 'a day or an instant in UTC, such as 2026-03-31 or 2026-03-31T12:00'},
+  basis: {
+    has: (text) => /^(day|week|month|year|\d{4}-\d\d-\d\d-[0-9a-f]{12})$/.test(text) || isCalendarDate(text),
+    expected: 'day, week, month, year, a day such as 2026-03-31, or a release',
+  },
   part: {has: (name) => Object.hasOwn(PARTS, name), expected: `one of ${Object.keys(PARTS).join(', ')}`},
   amount: {
     has: (text) => /^(0|[1-9]\d{0,14})(\.\d{1,2})?$/.test(text),

@@ -1,7 +1,6 @@
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {type Release, readReleaseModels} from '../store/release.ts'
-import {describeFindings} from './checks.ts'
 import {count, dollarsAtAGlance, instant, inTimeZone} from './figures.ts'
 import {parseFilter} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
@@ -64,7 +63,6 @@ export function renderReport(release: Release, sqlDir?: string, {isFlawless = fa
       if (isFlawless && problem !== undefined) throw newError('QUERY_FAILED', textOf(problem))
       if (page) pages.push(page)
     }
-    const findings = describeFindings(view)
     const body = html`<main class="sheet wide">
 <h1>Portfolio report</h1>
 <ul class="facts">
@@ -74,7 +72,6 @@ export function renderReport(release: Release, sqlDir?: string, {isFlawless = fa
 <li>all amounts in USD</li>
 </ul>
 ${pages.map(renderPart)}
-${findings.length > 0 && html`<div class="notice">${findings.map((finding) => html`<p>${linkless(finding)}.</p>`)}</div>`}
 <footer>Written by <code>loantape report</code>, ${manifest.generator}, from release <span class="mono">${release_id}</span>, which holds everything known at ${instant(manifest.known_at)}.</footer>
 </main>`
     return renderPage({

@@ -3,11 +3,10 @@ import {isCalendarDate, parseInstant} from '../core/clock.ts'
 import {codeOf, explainError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {renderAction} from './blocks.ts'
-import {viewChecks} from './checks.ts'
 import {pageOf} from './figures.ts'
 import type {Filter} from './filter.ts'
 import {type Html, html} from './html.ts'
-import {viewMorning, viewMoved} from './morning.ts'
+import {NOTHING_COMPARED, viewChecks, viewMorning, viewMoved, viewPortfolio} from './morning.ts'
 import {NAME, type Params, viewPage, viewPages} from './pages.ts'
 import {listReleases} from './reader.ts'
 import {viewSql} from './sql.ts'
@@ -32,7 +31,7 @@ const ofHistory =
 /** What each address shows of a release: a file of `pages/`, what the program gives it, or both by a function. */
 export const ROUTES: Record<string, Route> = {
   '/': viewMorning,
-  '/portfolio': (view) => viewPage('portfolio', view),
+  '/portfolio': viewPortfolio,
   '/pipeline': (view) => viewPage('pipeline', view),
   '/deals': (view) => viewPage('parts/deals', view),
   '/deals/:id': (view, id) => viewPage('parts/deal', view, {params: {deal_id: idOfDeal(id)}}),
@@ -59,7 +58,10 @@ export const ROUTES: Record<string, Route> = {
     entry: await history.ask('quarantined', id),
   })),
   '/pages': viewPages,
-  '/pages/:id': (view, id) => (NAME.test(id) ? viewPage(id, view, {isAmongOwn: true}) : undefined),
+  '/pages/:id': (view, id) =>
+    NAME.test(id)
+      ? viewPage(id, view, {isAmongOwn: true, params: id === 'portfolio' ? NOTHING_COMPARED : {}})
+      : undefined,
   '/tables': viewTables,
   '/tables/:id': viewTable,
   '/sql': viewSql,

@@ -8,7 +8,7 @@ import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
 import {type Block, renderBlock, renderExact, SHAPES, type Shape} from './blocks.ts'
 import {count, LONGEST_ADDRESS} from './figures.ts'
-import {addressOf, type Filter, findFault, hiddenFields, parseFilter} from './filter.ts'
+import {addressOf, CLOCKS, type Filter, findFault, hiddenFields, parseFilter} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
 import {linkOf, listNamed, NAME} from './pages.ts'
@@ -99,7 +99,7 @@ export const listSavedFilters = (folder: DataFolder): {name: string; filter: Fil
     const file = join(folder.queries, `${name}.filter`)
     if (!isFile(file) || statSync(file).size > LONGEST_ADDRESS) return []
     const query = new URLSearchParams(readWritten(file).toString().trim())
-    for (const clock of ['as_of', 'known_at']) query.delete(clock)
+    for (const clock of CLOCKS) query.delete(clock)
     const filter = parseFilter(query)
     return filter.condition === undefined || findFault(filter) !== undefined ? [] : [{name, filter}]
   })
@@ -122,7 +122,7 @@ function readFilterForm(form: URLSearchParams, filter: Filter): Given {
   if (fault !== undefined) return fault.replace(/\.$/, '')
   if (!NAME.test(name) || filter.condition === undefined) return `expected a choice of deals, and ${A_NAME}`
   // A saved filter follows the day that is shown.
-  const text = addressOf('', filter, {as_of: [], known_at: []}).slice(1)
+  const text = addressOf('', filter, Object.fromEntries(CLOCKS.map((clock) => [clock, []]))).slice(1)
   if (text.length >= LONGEST_ADDRESS) return 'expected fewer values'
   return {name, text, address: linkOf({filter})(form.get('path') ?? '/') ?? '/'}
 }

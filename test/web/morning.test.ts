@@ -26,12 +26,12 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   )
   const page = await side.readText('/')
   const before = 'the release before, as of 2026-03-02, known at 2026-03-02 20:00:00 EST'
-  expect(page).toContain(`What moved it since ${before}`)
-  expect(page).toContain('Against the release before')
+  expect(page).toContain(`What moved it Since ${before}`)
+  expect(page).toMatch(/Compared with +release before/)
   // Ten of 350,000 left, 50,000 were added, and 350,000 moved from the pipeline to funded.
-  expect(page).toContain('−$3,450,000.00 since the release before')
-  expect(page).toContain('−$3,150,000.00 since the release before')
-  expect(page).toContain('−$300,000.00 since the release before')
+  expect(page).toContain('−$3,450,000.00 (−30.8 %) since the release before')
+  expect(page).toContain('−$3,150,000.00 (−30.0 %) since the release before')
+  expect(page).toContain('−$300,000.00 (−42.9 %) since the release before')
   expect(page).toContain('deal_000032 – +$350,000.00 −$350,000.00 draft → funded')
   expect(page).toContain('deal_000031 +$50,000.00 – +$50,000.00 $350,000.00 → $400,000.00')
   expect(page).toMatch(/All −\$3,450,000\.00 −\$3,150,000\.00 −\$300,000\.00/)
@@ -68,17 +68,17 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   expect((await side.get('/behind/moved?against=2026-03-02-000000000000')).status).toBe(404)
 
   const {words} = await describeMorning(requireRelease(lab.folder))
-  expect(words).toContain(`\n\nWhat moved it since ${before}:\n`)
+  expect(words).toContain(`\n\nWhat moved it:\nSince ${before}\n`)
   expect(words).toContain('\ndeal_000032 · – · +$350,000.00 · −$350,000.00 · draft → funded\n')
 
   await lab.sync('2026-03-03T21:00:00-05:00')
   store.update('deal_000031', {loanAmountCents: 500_000_00n})
   await lab.sync('2026-03-03T22:00:00-05:00')
   const next = await side.readText('/')
-  expect(next).toContain('What moved it since 2026-03-02')
+  expect(next).toContain('What moved it Since 2026-03-02.')
   const [, id] = /against=(2026-03-03-[0-9a-f]{12})/.exec(await side.read()) ?? []
   expect(await side.readText(`/?against=${id}`)).toContain(
-    'What moved it since the release before, as of 2026-03-03',
+    'What moved it Since the release before, as of 2026-03-03',
   )
   expect(await side.readText(`/?against=${id}`)).toMatch(/All \+\$100,000\.00 – \+\$100,000\.00/)
   expect(first.release_id).not.toBe(id)

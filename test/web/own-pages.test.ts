@@ -22,11 +22,13 @@ const PARTS: Record<string, string> = {
 /** What these show is given to them, or stands in the state database. */
 const GIVEN = [
   'parts/books.md',
+  'parts/checks.md',
   'parts/compare.md',
   'parts/dictionary.md',
   'parts/find.md',
   'parts/fleet.md',
   'parts/found_runs.md',
+  'parts/fresh.md',
   'parts/moved.md',
   'parts/preview.md',
   'parts/quarantine.md',

@@ -1,0 +1,211 @@
+import {expect, test} from 'vitest'
+import {writeSqlFolder} from '../build/folder.ts'
+import {aDeal} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
+import {startBrowser} from './browser.ts'
+import {serveLab} from './side.ts'
+
+const FENCE = '```'
+const block = (asked: string, sql: string) => `${FENCE}sql ${asked}\n${sql}\n${FENCE}\n\n`
+
+/** How the walks saw the book: the cents of each deal by its status and program. */
+type Book = Record<string, readonly [status: string, cents: bigint, program: string]>
+
+const WALKS: readonly (readonly [day: string, book: Book])[] = [
+  [
+    '2025-12-01',
+    {deal_000001: ['funded', 100_000_00n, 'bridge_12mo'], deal_000002: ['draft', 33_333_33n, 'dscr_30yr']},
+  ],
+  [
+    '2026-02-20',
+    {deal_000001: ['funded', 100_000_01n, 'bridge_12mo'], deal_000002: ['draft', 33_333_33n, 'dscr_30yr']},
+  ],
+  [
+    '2026-03-02',
+    {deal_000001: ['paid_off', 100_000_01n, 'bridge_12mo'], deal_000002: ['funded', 50_000_00n, 'dscr_30yr']},
+  ],
+  [
+    '2026-03-04',
+    {
+      deal_000001: ['paid_off', 100_000_01n, 'bridge_12mo'],
+      deal_000002: ['funded', 50_000_00n, 'dscr_30yr'],
+      deal_000003: ['draft', 7n, 'fix_and_flip'],
+    },
+  ],
+]
+
+const PARTS = {
+  open: ['draft', 'funded'],
+  funded: ['funded'],
+  pipeline: ['draft'],
+  ended: ['paid_off'],
+}
+
+const lab = await useLab({tables: 'all'})
+const {store} = lab.service
+for (const [day, book] of WALKS) {
+  for (const [id, [status, loanAmountCents, loanProgram]] of Object.entries(book)) {
+    if (store.get(id)) store.update(id, {status, loanAmountCents})
+    else
+      store.insert([
+        aDeal(Number(id.slice(5)), {
+          status,
+          loanAmountCents,
+          loanProgram,
+          propertyAddress: `1 Elm St, Austin, ${id === 'deal_000003' ? 'PR 00901' : 'TX 78701'}`,
+        }),
+      ])
+  }
+  if (day === '2026-03-04') await lab.sync(`${day}T23:30:00-05:00`)
+  else await lab.walk(`${day}T23:30:00-05:00`)
+}
+const own = lab.beside.use(
+  writeSqlFolder({
+    'pages/shapes.md': `# Shapes\n\n${block(
+      'map title="Share by state"',
+      `select * from (values ('TX', 100.0::double, '/deals?state=TX'), ('CA', 50.0, null), ('ME', 0.0, null), ('<b>', 12.5, '//example.com'), (null, 1.0, null)) as t(state, share_pct, share_pct_href)`,
+    )}${block('map heading="Twice"', `select 'TX' as state, unnest([1, 2]) as deals`)}${block(
+      'limits',
+      `select * from (values ('<i>Texas', 120.00::decimal(18, 2), 100.00::decimal(18, 2), 'exceeded', 'failed', '/deals?state=TX'), ('None', 5.00, 0.00, 'kept', 'passed', null), ('Empty', 0.00, 100.00, 'kept', null, null), ('Unknown', 1.00, null, 'not known', null, null)) as t("limit", used, most, state, state_tone, used_href)`,
+    )}${block('limits heading="Too few"', 'select 1 as name, 2 as used')}${block(
+      'matrix',
+      `select 'row' as "from", name as "to", share as share_pct, '/deals' as share_pct_href from (values ('none', 0.0), ('least', 0.1), ('a fifth', 20.0), ('more', 20.1), ('half', 50.0), ('all', 100.0), ('beyond', 250.0)) as t(name, share)`,
+    )}${block(
+      'number',
+      `select 5 as deals, 0 as deals_before, 'never' as deals_since, 0.62 as a_ratio, 0.6 as a_ratio_before, 'then' as a_ratio_since, [1, null, 3] as deals_line, 90071992547409.93::decimal(38, 2) as much, 90071992547409.92::decimal(38, 2) as much_before, 'a cent' as much_since, 1 as same, 1 as same_before, 'ever' as same_since`,
+    )}`,
+  }),
+)
+const side = await serveLab(lab, {sqlDir: own.path})
+
+const dollars = (cents: bigint) =>
+  `$${(cents / 100n).toLocaleString('en-US')}.${String(cents % 100n).padStart(2, '0')}`
+
+/** The change that a card shall show, by the walks alone. */
+function expectedChange(part: keyof typeof PARTS, day: string, program: string | undefined): string {
+  const sumOn = (asOf: string) =>
+    Object.values(WALKS.findLast(([walked]) => walked <= asOf)?.[1] ?? {})
+      .filter(([status, , own]) => PARTS[part].includes(status) && (program === undefined || own === program))
+      .reduce((sum, [, cents]) => sum + cents, 0n)
+  const [now, before] = [sumOn('2026-03-04'), sumOn(day)]
+  const change = now - before
+  if (change === 0n) return `unchanged since ${day}`
+  const [sign, size] = change < 0n ? ['−', -change] : ['+', change]
+  const share = `${((Number(size) / Number(before)) * 100).toFixed(1)} %`
+  return `${sign}${dollars(size)}${before === 0n ? '' : ` (${sign}${share})`} since ${day}`
+}
+
+test('each figure shows how it moved since a day, exactly, for the deals that are chosen', async () => {
+  const days = {
+    day: '2026-03-03',
+    week: '2026-02-25',
+    month: '2026-02-28',
+    '2025-12-01': '2025-12-01',
+  }
+  for (const program of [undefined, 'dscr_30yr', 'fix_and_flip'])
+    for (const [against, day] of Object.entries(days))
+      for (const path of ['/', '/portfolio']) {
+        const page = await side.readText(
+          `${path}?against=${against}${program === undefined ? '' : `&loan_program=${program}`}`,
+        )
+        for (const part of ['open', 'funded', 'pipeline', ...(path === '/' ? [] : ['ended'])] as const) {
+          const title = `${part[0]?.toUpperCase()}${part.slice(1)}`
+          const [, shown] =
+            new RegExp(` ${title} +\\$\\S+ \\d+ deals?, .*?((?:[−+]\\$|unchanged).*?since \\S+)`).exec(
+              page,
+            ) ?? []
+          expect(shown, `${path} ${against} ${program} ${part}`).toBe(
+            expectedChange(part as keyof typeof PARTS, day, program),
+          )
+        }
+      }
+})
+
+test('a day of which nothing is known is named as such, and no other figure stands in for it', async () => {
+  for (const path of ['/', '/portfolio']) {
+    const page = await side.readText(`${path}?against=year`)
+    expect(page.match(/nothing known of 2025-03-04/g)?.length).toBeGreaterThan(2)
+    expect(page).not.toMatch(/\(?[−+][\d.]+ %/)
+  }
+  expect(await side.readText('/?against=2026-03-04-000000000000')).toContain(
+    'nothing known of release 2026-03-04-000000000000',
+  )
+  expect(await side.readText('/')).toContain('since 2026-03-03')
+  // What is compared is not for an address to say.
+  const said = encodeURIComponent('{"since": "1999", "open": "5", "funded": "5", "pipeline": "5"}')
+  for (const path of ['/', '/portfolio', '/pages/portfolio'])
+    expect(await side.readText(`${path}?base=${said}&totals=${said}&bases=[]`)).not.toContain('1999')
+})
+
+test('the basis goes along from page to page, and a line shows the last 90 days', async () => {
+  const page = await side.read('/?against=week&state=TX')
+  expect(page).toContain('<a href="/portfolio?against=week&amp;state=TX">')
+  expect(page).toContain('<a href="/deals?against=week&amp;state=TX&amp;part=open">')
+  expect(page).toMatch(/href="\/\?against=week&amp;state=TX" aria-current="true">week before</)
+  expect(page).toMatch(
+    /<form class="against" action="\/"><input type="hidden" name="state" value="TX"><label>/,
+  )
+  const {length} = /<polyline points="([^"]*)"/.exec(page)?.[1]?.split(' ') ?? []
+  expect(length).toBe(90)
+  expect(page).toContain(
+    'aria-label="Open, the last 90 values: from $133K to $50K, at least $50K, at most $133K"',
+  )
+})
+
+test('states are tiles that lead to their deals, what is no state stands below, and all of it is text', async () => {
+  const portfolio = await side.read('/portfolio')
+  expect(portfolio).toMatch(
+    /<a href="\/deals\?state=TX&amp;part=open" aria-label="TX 50K, \$50,000\.00"><rect class="tile shade-5"/,
+  )
+  expect(await side.readText('/deals?part=open&state=TX')).toContain('1 deal, $50,000.00')
+  expect(portfolio).toMatch(/PR <a href="\/deals\?state=PR&amp;part=open">\$0\.07<\/a>/)
+  const page = await side.read('/pages/shapes')
+  expect(page).toMatch(/aria-label="CA 50\.0 %, 50\.0 %"><rect class="tile shade-3"/)
+  expect(page).toMatch(/aria-label="ME 0\.0 %, 0\.0 %"><rect class="tile "/)
+  expect(page).toMatch(/aria-label="AK none"/)
+  expect(page).toMatch(/&lt;b&gt; 12\.5 %<\/span> <span>– 1\.0 %/)
+  expect(page).toContain('A map needs one row for each state.')
+})
+
+test('limits say how they stand, and a figure how it moved', async () => {
+  const page = await side.readText('/pages/shapes')
+  expect(page).toContain('&lt;i&gt;Texas exceeded $120.00 of $100.00, 120.0 %')
+  expect(page).toContain(
+    'None kept $5.00 of $0.00 Empty kept $0.00 of $100.00, 0.0 % Unknown not known $1.00 of –',
+  )
+  expect(page).toContain('Limits need a name, what is used, the limit, and how it stands.')
+  expect(await side.read('/pages/shapes')).toContain('<a href="/deals?state=TX">$120.00</a>')
+  expect(page).toContain('Deals 5 +5 since never A 62.0 % +2.00 points since then')
+  expect(page).toContain(
+    'Much $90,071,992,547,409.93 +$0.01 (+0.0 %) since a cent Same 1 unchanged since ever',
+  )
+})
+
+test('what is shaded can be read, by day and by night', async () => {
+  const browser = await startBrowser()
+  for (const colorScheme of ['light', 'dark'] as const) {
+    const page = await browser.newPage({colorScheme})
+    await page.goto(`${side.url}/pages/shapes`)
+    const contrasts = (await page.evaluate(`(() => {
+      const partsOf = (colour) => {
+        const parts = colour.match(/[\\d.]+/g).slice(0, 3).map(Number)
+        return colour.startsWith('rgb') ? parts.map((part) => part / 255) : parts
+      }
+      const light = (colour) => {
+        const [r, g, b] = partsOf(colour).map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+      }
+      const contrast = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05)
+      const cells = [...document.querySelectorAll('td[class*=shade-] a')].map((link) =>
+        contrast(getComputedStyle(link).color, getComputedStyle(link.closest('td')).backgroundColor))
+      const tiles = [...document.querySelectorAll('.tiles text')].map((text) =>
+        contrast(getComputedStyle(text).fill, getComputedStyle(text.parentElement.querySelector('rect')).fill))
+      return [...cells, ...tiles]
+    })()`)) as number[]
+    expect(contrasts.length).toBeGreaterThan(55)
+    expect(Math.min(...contrasts)).toBeGreaterThanOrEqual(4.5)
+    expect(await page.locator('td.shade-1').count()).toBe(2)
+    expect(await page.locator('td.shade-5').count()).toBe(2)
+    await page.close()
+  }
+})
