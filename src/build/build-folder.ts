@@ -19,27 +19,27 @@ import {removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
-import type {Release, ReleaseManifest, ReleaseTable} from '../store/release.ts'
+import {type Release, type ReleaseManifest, type ReleaseTable, readRelease} from '../store/release.ts'
 
 /**
  * Writes tables as `<schema>.<table>.parquet` beside the database.
  *
  * @param tables the published ones; `order` names the columns that order a table's file, `isStored` says whether its rows are
- * stored in that order
+ * stored in that order; `contract` is 1 by default
  * @param around wraps the writing of each file, to keep limits
  * @returns what the manifest says of them, by name
  */
 export async function writeParquetFiles(
   db: Database,
   dir: string,
-  tables: readonly {name: string; order: readonly string[]; isStored: boolean}[],
+  tables: readonly {name: string; order: readonly string[]; isStored: boolean; contract?: number}[],
   around: <T>(table: {name: string; file: string}, write: () => Promise<T>, lane: Database) => Promise<T> = (
     _table,
     write,
   ) => write(),
 ): Promise<ReleaseTable[]> {
   const byName = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1))
-  return inLanes(db, byName, async ({name, order, isStored}, lane) => {
+  return inLanes(db, byName, async ({name, order, isStored, contract = 1}, lane) => {
     const file = `${name}.parquet`
     const path = join(dir, file)
     const by = isStored ? '' : ` order by ${order.map(quoteName).join(', ')}`
@@ -50,7 +50,8 @@ export async function writeParquetFiles(
          (format parquet, compression zstd, compression_level 1)`,
       )
     const rows = await around({name, file}, write, lane)
-    return {name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path), order: [...order]}
+    const [{size: bytes}, sha256] = [statSync(path), await digestFile(path)]
+    return {name, rows, file, bytes, sha256, order: [...order], contract}
   })
 }
 
@@ -194,6 +195,13 @@ export function listSurplusReleases(
     ...past.slice(pastReleasesKept),
   ]
   return releases.filter((name) => surplus.includes(name))
+}
+
+/** The release that was current before this one; undefined if it is no longer kept. */
+export function findPreviousRelease(folder: DataFolder): Release | undefined {
+  const onlyCurrent = {releasesKept: 1, pastReleasesKept: Number.POSITIVE_INFINITY}
+  const [name] = listSurplusReleases(folder, onlyCurrent, new Set())
+  return name === undefined ? undefined : readRelease(join(folder.releases, name))
 }
 
 /**

@@ -1,7 +1,9 @@
 import {type BuildRequest, type BuildResult, buildRelease} from '../build/build.ts'
+import {findPreviousRelease} from '../build/build-folder.ts'
 import type {CaseResult, Tested} from '../build/cases.ts'
 import {type Compared, compareBuilds} from '../build/compare-builds.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../build/movement.ts'
+import {compareSchemas, readPublished, type SchemaChange} from '../build/published.ts'
 import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'
 import {exitCodeOf, newError} from '../core/errors.ts'
 import {centsOf, formatCents, groupThousands, quantity} from '../core/money.ts'
@@ -24,10 +26,11 @@ export const commands = {
     (tested, _options, width) => renderTested(tested, width),
     ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
   ),
-  diff: does(async (call: Invocation<{limit: number}>, before: string, after: string) => {
-    const left = await findRelease(call, before)
-    const right = await findRelease(call, after)
-    return {before: nameOf(left), after: nameOf(right), totals: await diffReleases(left, right)}
+  diff: does(async (call: Invocation<DiffOptions>, first?: string, second?: string) => {
+    const [left, right] = [await findRelease(call, first), await findRelease(call, second ?? 'current')]
+    const [before, after] = [nameOf(left), nameOf(right)]
+    if (!call.options.schema) return {before, after, totals: await diffReleases(left, right)}
+    return {before, after, changes: compareSchemas(await readPublished(left), await readPublished(right))}
   }, renderDiff),
   docs: does(
     async ({config, options: {out}, world}: Invocation<{out?: string}>) => {
@@ -57,6 +60,16 @@ export const commands = {
 }
 
 type Options = BuildRequest & {compare?: boolean}
+
+interface DiffOptions extends ReleaseOptions {
+  limit: number
+  schema?: boolean
+}
+
+interface Differences extends Record<'before' | 'after', ReturnType<typeof nameOf>> {
+  totals?: TotalMovement[]
+  changes?: SchemaChange[]
+}
 
 /** One line for each check that warned: examples of its rows, and what to do. */
 export function renderWarnings({results}: Pick<ReleaseManifest['checks'], 'results'>): string[] {
@@ -136,13 +149,25 @@ function toText(value: string | null): string {
   return value === '' || value !== value.trim() ? `'${value}'` : value
 }
 
-/** A release by id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` for one without deals and their history */
-async function findRelease(call: Invocation, name: string): Promise<Release> {
+/**
+ * A release by id, `current` or date; by default the one that was current before.
+ *
+ * @throws ConfigError `RELEASE_NONE`; `RELEASE_PARTIAL` for one without deals and their history
+ */
+async function findRelease(call: Invocation<DiffOptions>, name: string | undefined): Promise<Release> {
+  if (name === undefined) {
+    const folder = dataFolderAt(call.config.dataDir)
+    const previous = findPreviousRelease(folder)
+    if (previous) return previous
+    throw newError('RELEASE_NONE', `No release before the current one in '${folder.root}'.`, {
+      next: 'Name another: `loantape diff <before> <after>`; a date is built if necessary.',
+    })
+  }
   if (name === 'current') return await requireAskedRelease(call, {})
   if (isCalendarDate(name)) return await requireAskedRelease(call, {asOf: name})
   const release = await requireAskedRelease(call, {release: name})
   const held = new Set(release.manifest.tables.map((table) => table.name))
-  if (held.has('core.deal') && held.has('core.deal_history')) return release
+  if (call.options.schema || (held.has('core.deal') && held.has('core.deal_history'))) return release
   throw newError(
     'RELEASE_PARTIAL',
     `Release '${name}' on the command line: expected one that holds core.deal and core.deal_history, which are compared.`,
@@ -152,14 +177,26 @@ async function findRelease(call: Invocation, name: string): Promise<Release> {
 
 const nameOf = ({manifest: {release_id, as_of, known_at}}: Release) => ({release_id, as_of, known_at})
 
-function renderDiff(
-  {before, after, totals}: Record<'before' | 'after', ReturnType<typeof nameOf>> & {totals: TotalMovement[]},
-  {limit}: {limit: number},
-): string {
+function renderDiff({before, after, totals = [], changes}: Differences, {limit}: DiffOptions): string {
   const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
+  if (changes?.length === 0) return `${heading}: the same tables and columns.`
+  if (changes) return `${heading}:\n\n${renderTable(changes.map(toSchemaRow))}`
   if (totals.length === 0) return `${heading}: no total moved.`
   return [`${heading}:`, ...totals.map((total) => renderTotal(total, limit))].join('\n\n')
 }
+
+const toSchemaRow = ({column, is_breaking, contract_before, contract_after, ...row}: SchemaChange) => ({
+  table: row.table,
+  column: column ?? '(all)',
+  change: row.change === 'order' ? 'place' : row.change,
+  before: row.before,
+  after: row.after,
+  contract:
+    contract_before === contract_after
+      ? contract_after
+      : `${contract_before ?? ''} → ${contract_after ?? ''}`,
+  breaks: is_breaking ? 'yes' : '',
+})
 
 function renderTotal({total, status, before, after, movement, parts}: TotalMovement, limit: number): string {
   const title = status === null ? total.replace('_', ' ') : `status ${status}: ${total}`

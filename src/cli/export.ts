@@ -36,7 +36,6 @@ interface CliOptions {
   lineEnding?: 'lf' | 'crlf'
   spreadsheetSafe?: boolean
   partition?: 'month'
-  accept?: 'columns'
   deliver?: string[]
   redeliver?: string
   preview?: boolean
@@ -68,7 +67,7 @@ async function exportFiles(
 }
 
 function readRequest(profiles: string[], options: CliOptions): ExportRequest {
-  const {table: tables, release: releaseId, asOf, period, withOpening, accept} = options
+  const {table: tables, release: releaseId, asOf, period, withOpening} = options
   const {lineEnding, spreadsheetSafe: isSpreadsheetSafe, partition} = options
   return {
     profiles,
@@ -78,7 +77,6 @@ function readRequest(profiles: string[], options: CliOptions): ExportRequest {
     period,
     withOpening,
     options: {lineEnding, isSpreadsheetSafe, partition},
-    acceptsColumns: accept === 'columns',
   }
 }
 
@@ -98,7 +96,6 @@ function requireOneSubject(profiles: readonly string[], options: CliOptions): vo
     ['--with-opening', options.withOpening ?? false, JOURNAL_NAMES],
     ['--line-ending', options.lineEnding !== undefined, ['csv']],
     ['--spreadsheet-safe', options.spreadsheetSafe ?? false, ['csv']],
-    ['--accept', options.accept !== undefined, ['csv']],
     ['--partition', options.partition !== undefined, ['parquet']],
   ]
   for (const [flag, isGiven, names] of takers) {

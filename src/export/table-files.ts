@@ -1,15 +1,13 @@
 import {hash} from 'node:crypto'
-import {copyFileSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
-import {basename, dirname, join} from 'node:path'
+import {copyFileSync, mkdirSync, statSync, writeFileSync} from 'node:fs'
+import {dirname, join} from 'node:path'
 import {z} from 'zod'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
-import {parseJson} from '../core/json.ts'
-import {WRITER_MARK, WRITING} from '../core/process.ts'
 import {expectOneOf} from '../core/text.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
+import {digestFile, syncToDisk} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
 import {countRows, readColumns, type TableColumn} from '../store/sql.ts'
 import {
@@ -45,22 +43,20 @@ export interface BatchRequest {
   period?: PeriodMark | undefined
   /** Those of other profiles change nothing. */
   options?: ExportOptions | undefined
-  /** Accepts columns that differ from the previous batch. */
-  acceptsColumns?: boolean | undefined
 }
 
 /**
  * Writes tables of a release as one batch, the manifest last. The folder has a temporary name until everything is on disk. A
  * complete batch is not written again.
  *
- * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`; GuardError `EXPORT_COLUMNS`
+ * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`
  */
 export async function writeBatch(
   folder: DataFolder,
   source: Release,
   request: BatchRequest,
 ): Promise<BatchResult> {
-  const {profile, period, options = {}, acceptsColumns: isAccepted = false} = request
+  const {profile, period, options = {}} = request
   const {manifest} = source
   const published = manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
@@ -68,15 +64,12 @@ export async function writeBatch(
   const tables = published.filter((name) => request.tables?.includes(name) ?? true)
 
   const batchId = batchIdOf(manifest, {...request, tables})
-  const parent = join(folder.exports, profile)
-  const final = join(parent, batchId)
+  const final = join(folder.exports, profile, batchId)
   const isWritten = isWholeBatch(final)
   if (!isWritten) {
     requireExports(folder, profile)
     using batch = beginBatch(final)
     await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
-    // Importers map the columns of CSV by hand.
-    const keepColumns = profile === 'csv' && (await checkColumns(db, parent, {tables, published, isAccepted}))
     const written = await WRITERS[profile]({db, source, tables, options, dir: batch.dir})
     const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
     const content = {
@@ -90,7 +83,6 @@ export async function writeBatch(
     const path = join(batch.dir, 'manifest.json')
     writeFileSync(path, formatManifest(manifest, content))
     syncToDisk(path)
-    if (keepColumns) keepColumns()
     batch.finish(() => isWholeBatch(final))
   }
   const files = readBatchManifest(final)?.files ?? []
@@ -139,65 +131,6 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   syncToDisk(path)
   syncToDisk(dirname(path))
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
-}
-
-const contractSchema = z.record(z.string(), z.array(z.string()))
-
-/**
- * Refuses a batch in which importers would not find the columns they know: one was added, removed, moved or changed its type, or a
- * table of the previous batch is no longer published.
- *
- * @param dir the profile's; the contract is beside it, because it holds only batches
- * @returns stores the columns of this batch; published tables not in it keep theirs
- * @throws GuardError `EXPORT_COLUMNS` naming table and columns; ConfigError `EXPORT_CONTRACT`
- */
-async function checkColumns(
-  db: Database,
-  dir: string,
-  {tables, published, isAccepted}: {tables: readonly string[]; published: string[]; isAccepted: boolean},
-): Promise<() => void> {
-  const path = join(dirname(dir), `.${basename(dir)}-columns.json`)
-  const written = existsSync(path) ? readFileSync(path, 'utf8') : '{}'
-  const before = contractSchema.safeParse(parseJson(written)).data
-  if (!before)
-    throw newError(
-      'EXPORT_CONTRACT',
-      `Column contract '${path}' cannot be read: expected JSON of tables and their columns.`,
-    )
-  const now: typeof before = {}
-  for (const table of tables)
-    now[table] = (await readColumns(db, `release.${table}`)).map(({name, type}) => `${name} ${type}`)
-  const changes = Object.entries(before).flatMap(([table, columns]) => {
-    if (now[table]) return describeChange(table, columns, now[table])
-    return published.includes(table) ? [] : [`'${table}' is no longer published`]
-  })
-  if (changes.length > 0 && !isAccepted)
-    throw newError(
-      'EXPORT_COLUMNS',
-      `Columns in '${dir}' would change: ${changes.join('; ')}: expected those of the previous batch.`,
-    )
-  return () => {
-    const columns = {...before, ...now}
-    const kept = published.toSorted().flatMap((table) => (columns[table] ? [[table, columns[table]]] : []))
-    const text = `${JSON.stringify(Object.fromEntries(kept), null, 2)}\n`
-    if (text === written) return
-    // Named like an unfinished batch, so that the next batch removes it after a crash.
-    const temporary = join(dir, `${WRITING}columns${WRITER_MARK}`)
-    writeFileSync(temporary, text)
-    moveIntoPlace(temporary, path)
-  }
-}
-
-function describeChange(table: string, before: readonly string[], now: readonly string[]): string[] {
-  if (before.join() === now.join()) return []
-  const gone = before.filter((column) => !now.includes(column))
-  const come = now.filter((column) => !before.includes(column))
-  const words = [
-    gone.length > 0 && `without ${gone.join(', ')}`,
-    come.length > 0 && `with ${come.join(', ')}`,
-    gone.length + come.length === 0 && 'in another order',
-  ]
-  return [`'${table}' ${words.filter(Boolean).join(', ')}`]
 }
 
 /**

@@ -73,12 +73,12 @@ export function canonicalSql(text: string): string {
 }
 
 /** A column of a table; `type` as DuckDB names it. */
-export type TableColumn = z.output<typeof columnRow>
-const columnRow = z.object({name: z.string(), type: z.string()})
+export type TableColumn = z.output<typeof tableColumn>
+export const tableColumn = z.object({name: z.string(), type: z.string()})
 
 /** The columns of a table, in order. */
 export function readColumns(db: Database, table: string): Promise<TableColumn[]> {
-  return db.all(columnRow, `select column_name as name, column_type as type from (describe ${table})`)
+  return db.all(tableColumn, `select column_name as name, column_type as type from (describe ${table})`)
 }
 
 /** How many rows a table or subquery has. */

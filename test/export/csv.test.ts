@@ -1,4 +1,4 @@
-import {readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import type {ExportOptions} from '../../src/export/batch.ts'
@@ -18,8 +18,8 @@ const publish = (select: string, release_id = 'one') =>
     sql: `create schema release.core; create table release.core.deal as ${select}`,
   })
 
-const write = (release: Release, options: ExportOptions = {}, acceptsColumns = false) =>
-  writeBatch(data.folder, release, {profile: 'csv', options, acceptsColumns})
+const write = (release: Release, options: ExportOptions = {}) =>
+  writeBatch(data.folder, release, {profile: 'csv', options})
 
 const textOf = (dir: string) => readFileSync(join(dir, 'core.deal.csv'), 'utf8')
 
@@ -53,7 +53,7 @@ test('spreadsheet-safe leaves numbers and dates unchanged, and refuses an id or 
     ['ltv', "'nan'::double"],
   ]) {
     const refused = await publish(`select ${value} as ${column}`, column)
-    const refusal = await failureOf(write(refused, {isSpreadsheetSafe: true}, true))
+    const refusal = await failureOf(write(refused, {isSpreadsheetSafe: true}))
     expect(refusal).toMatchObject({code: 'EXPORT_CELL', exitCode: 3})
     expect(refusal.message).toContain(`Column '${column}' of table 'core.deal' holds 1 values`)
     expect(readdirSync(join(dir, '..'))).toEqual(before)
@@ -72,39 +72,4 @@ test("without it every byte is the data's; CRLF line ends are optional and never
   expect(textOf(crlf.dir)).toBe('a,b\r\n=1,"x\ny"\r\n')
   expect(readManifest(lf.dir)).not.toHaveProperty('neutralised')
   expect(crlf.batch_id).not.toBe(lf.batch_id)
-})
-
-const changes: [string, string, string][] = [
-  ['with a column more', 'select 1 as a, 2 as b, 3 as c', "'core.deal' with c INTEGER"],
-  ['without a column', 'select 1 as a', "'core.deal' without b INTEGER"],
-  ['of other types', 'select 1 as a, 2::bigint as b', "'core.deal' without b INTEGER, with b BIGINT"],
-  ['in another order', 'select 2 as b, 1 as a', "'core.deal' in another order"],
-]
-
-test.each(changes)(
-  'columns %s, and a table that is gone, are refused until accepted, then known',
-  async (_, select, words) => {
-    const {dir} = await write(
-      await publish('select 1 as a, 2 as b; create table release.core.extra as select 1 as a'),
-    )
-    const other = await publish(select, 'two')
-    const before = readdirSync(join(dir, '..'))
-    const refusal = await failureOf(write(other))
-    expect(refusal).toMatchObject({code: 'EXPORT_COLUMNS', exitCode: 8})
-    expect(refusal.message).toContain(words)
-    expect(refusal.message).toContain("'core.extra' is no longer published")
-    expect(readdirSync(join(dir, '..'))).toEqual(before)
-    expect(await write(other, {}, true)).toMatchObject({outcome: 'written'})
-    expect(await write(other, {lineEnding: 'crlf'})).toMatchObject({outcome: 'written'})
-  },
-)
-
-test('an unreadable column contract is reported', async () => {
-  const {dir} = await write(await publish('select 1 as a'))
-  writeFileSync(join(dir, '../../.csv-columns.json'), '{')
-  rmSync(dir, {recursive: true})
-  expect(await failureOf(write(await publish('select 1 as a')))).toMatchObject({
-    code: 'EXPORT_CONTRACT',
-    exitCode: 2,
-  })
 })
