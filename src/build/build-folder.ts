@@ -19,7 +19,7 @@ import {removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
-import {type Release, type ReleaseManifest, type ReleaseTable, readRelease} from '../store/release.ts'
+import type {Release, ReleaseManifest, ReleaseTable} from '../store/release.ts'
 
 /**
  * Writes tables as `<schema>.<table>.parquet` beside the database.
@@ -197,12 +197,9 @@ export function listSurplusReleases(
   return releases.filter((name) => surplus.includes(name))
 }
 
-/** The release that was current before this one; undefined if it is no longer kept. */
-export function findPreviousRelease(folder: DataFolder): Release | undefined {
-  const onlyCurrent = {releasesKept: 1, pastReleasesKept: Number.POSITIVE_INFINITY}
-  const [name] = listSurplusReleases(folder, onlyCurrent, new Set())
-  return name === undefined ? undefined : readRelease(join(folder.releases, name))
-}
+/** The id of the release that was current before; undefined if it is not kept. */
+export const findPreviousRelease = (folder: DataFolder): string | undefined =>
+  listSurplusReleases(folder, {releasesKept: 1, pastReleasesKept: Number.POSITIVE_INFINITY}, new Set())[0]
 
 /**
  * Removes what {@link listSurplusReleases} names, and what dead builds left.

@@ -22,13 +22,14 @@ export interface SchemaChange {
   table: string
   /** Null if it is the whole table. */
   column: string | null
+  /** `order`: it is in another place among the columns that are in both, or behind a new one. */
   change: 'came' | 'went' | 'type' | 'order'
-  /** The column's type; with `order`, its place from 1 among those in both; null for a table, and where it is not. */
+  /** Its type; null of a table, and where it is not. */
   before: string | null
   after: string | null
   contract_before: number | null
   contract_after: number | null
-  /** Whether readers who know the table would not find what they know, and no higher contract number tells them. */
+  /** Whether readers do not find what they knew, and no higher contract number tells them. */
   is_breaking: boolean
 }
 
@@ -53,44 +54,32 @@ export const publishedOf = ({models, columns}: Pick<BuildPlan, 'models' | 'colum
     .filter(({isPublished}) => isPublished)
     .map(({name, contract, file}) => ({name, contract, file, columns: columns.get(name) ?? []}))
 
-/** What differs between the published tables of two releases, by table, those of one table in the order of its columns. */
+/** What differs between the published tables of two releases, by table, its columns in their order. */
 export function compareSchemas(before: readonly Published[], after: readonly Published[]): SchemaChange[] {
-  const names = [...new Set([...before, ...after].map(({name}) => name))].sort()
-  return names.flatMap((table) => {
+  const tables = [...new Set([...before, ...after].map(({name}) => name))].sort()
+  return tables.flatMap((table) => {
     const [was, is] = [before, after].map((side) => side.find(({name}) => name === table))
-    const about = {table, contract_before: was?.contract ?? null, contract_after: is?.contract ?? null}
-    const isTold = was !== undefined && is !== undefined && is.contract > was.contract
-    if (was && is)
-      return compareColumns(was.columns, is.columns).map(({change, ...of}) => {
-        return {...about, ...of, change, is_breaking: change !== 'came' && !isTold}
-      })
-    const change = is ? ('came' as const) : ('went' as const)
-    return {...about, column: null, change, before: null, after: null, is_breaking: !is}
+    const note = (
+      change: SchemaChange['change'],
+      column: string | null = null,
+      [before = null, after = null]: readonly (string | null | undefined)[] = [],
+    ): SchemaChange => {
+      const [contract_before, contract_after] = [was?.contract ?? null, is?.contract ?? null]
+      const is_breaking = change !== 'came' && (contract_after ?? 0) <= (contract_before ?? 0)
+      return {table, column, change, before, after, contract_before, contract_after, is_breaking}
+    }
+    if (!was || !is) return note(is ? 'came' : 'went')
+    const [types, now] = [was, is].map(({columns}) => new Map(columns.map(({name, type}) => [name, type])))
+    const kept = was.columns.filter(({name}) => now?.has(name))
+    return [...new Map([...(types ?? []), ...(now ?? [])]).keys()].flatMap((column) => {
+      const [before, after] = [types?.get(column), now?.get(column)]
+      if (before === undefined || after === undefined)
+        return note(after === undefined ? 'went' : 'came', column, [before, after])
+      if (before !== after) return note('type', column, [before, after])
+      const isMoved = is.columns[kept.findIndex(({name}) => name === column)]?.name !== column
+      return isMoved ? note('order', column, [before, after]) : []
+    })
   })
-}
-
-type ColumnChange = Pick<SchemaChange, 'column' | 'change' | 'before' | 'after'>
-
-function compareColumns(before: readonly TableColumn[], after: readonly TableColumn[]): ColumnChange[] {
-  const placeIn = (columns: readonly TableColumn[], name: string) =>
-    columns.findIndex((one) => one.name === name)
-  const kept = before.filter(({name}) => placeIn(after, name) !== -1)
-  const gone = before.filter((column) => !kept.includes(column))
-  const come = after.filter(({name}) => placeIn(before, name) === -1)
-  return [
-    ...gone.map(({name, type}) => ({column: name, change: 'went' as const, before: type, after: null})),
-    ...kept.flatMap(({name: column, type}, index): ColumnChange[] => {
-      const place = placeIn(after, column)
-      const now = after[place]?.type ?? ''
-      return [
-        ...(now === type ? [] : [{column, change: 'type' as const, before: type, after: now}]),
-        ...(place === index
-          ? []
-          : [{column, change: 'order' as const, before: `${index + 1}`, after: `${place + 1}`}]),
-      ]
-    }),
-    ...come.map(({name, type}) => ({column: name, change: 'came' as const, before: null, after: type})),
-  ]
 }
 
 /**
@@ -105,15 +94,13 @@ export async function requireContract(
   {log}: Pick<World, 'log'>,
 ): Promise<void> {
   const current = findCurrentRelease(folder)
-  const before = await (current &&
-    readPublished(current).catch((error: unknown): undefined => {
-      log.warn(
-        {reason: messageOf(error)},
-        'the current release cannot be read: columns are not compared with it',
-      )
-    }))
-  const broken = compareSchemas(before ?? [], next).filter(({is_breaking}) => is_breaking)
-  if (!current || broken.length === 0) return
+  if (!current) return
+  const before = await readPublished(current).catch((error: unknown) => {
+    log.warn({reason: messageOf(error)}, 'columns are not compared: the current release cannot be read')
+    return []
+  })
+  const broken = compareSchemas(before, next).filter(({is_breaking}) => is_breaking)
+  if (broken.length === 0) return
   const tables = [...Map.groupBy(broken, ({table}) => table)].map(([table, changes]) => {
     const model = next.find(({name}) => name === table)
     if (!model) return `'${table}' is no longer published`
@@ -127,13 +114,8 @@ export async function requireContract(
   )
 }
 
-/** A changed column in words. */
+/** A column that went, moved or changed its type, in words. */
 function describeChange({column, change, before, after}: SchemaChange): string {
-  const words = {
-    came: `with ${column} ${after}`,
-    went: `without ${column} ${before}`,
-    type: `with ${column} as ${after} instead of ${before}`,
-    order: `with ${column} in place ${after} instead of ${before}`,
-  }
-  return words[change]
+  if (change === 'order') return `with ${column} in another place`
+  return change === 'went' ? `without ${column} ${before}` : `with ${column} as ${after} instead of ${before}`
 }

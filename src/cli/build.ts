@@ -27,7 +27,9 @@ export const commands = {
     ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
   ),
   diff: does(async (call: Invocation<DiffOptions>, first?: string, second?: string) => {
-    const [left, right] = [await findRelease(call, first), await findRelease(call, second ?? 'current')]
+    const previous = findPreviousRelease(dataFolderAt(call.config.dataDir)) ?? 'current'
+    const left = await findRelease(call, first ?? previous)
+    const right = await findRelease(call, second ?? 'current')
     const [before, after] = [nameOf(left), nameOf(right)]
     if (!call.options.schema) return {before, after, totals: await diffReleases(left, right)}
     return {before, after, changes: compareSchemas(await readPublished(left), await readPublished(right))}
@@ -149,20 +151,8 @@ function toText(value: string | null): string {
   return value === '' || value !== value.trim() ? `'${value}'` : value
 }
 
-/**
- * A release by id, `current` or date; by default the one that was current before.
- *
- * @throws ConfigError `RELEASE_NONE`; `RELEASE_PARTIAL` for one without deals and their history
- */
-async function findRelease(call: Invocation<DiffOptions>, name: string | undefined): Promise<Release> {
-  if (name === undefined) {
-    const folder = dataFolderAt(call.config.dataDir)
-    const previous = findPreviousRelease(folder)
-    if (previous) return previous
-    throw newError('RELEASE_NONE', `No release before the current one in '${folder.root}'.`, {
-      next: 'Name another: `loantape diff <before> <after>`; a date is built if necessary.',
-    })
-  }
+/** A release by id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` for one without deals and their history */
+async function findRelease(call: Invocation<DiffOptions>, name: string): Promise<Release> {
   if (name === 'current') return await requireAskedRelease(call, {})
   if (isCalendarDate(name)) return await requireAskedRelease(call, {asOf: name})
   const release = await requireAskedRelease(call, {release: name})
@@ -180,23 +170,17 @@ const nameOf = ({manifest: {release_id, as_of, known_at}}: Release) => ({release
 function renderDiff({before, after, totals = [], changes}: Differences, {limit}: DiffOptions): string {
   const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
   if (changes?.length === 0) return `${heading}: the same tables and columns.`
-  if (changes) return `${heading}:\n\n${renderTable(changes.map(toSchemaRow))}`
+  if (changes) {
+    const rows = changes.map((one) => ({
+      ...one,
+      column: one.column ?? '(all)',
+      is_breaking: one.is_breaking ? 'yes' : '',
+    }))
+    return `${heading}:\n\n${renderTable(rows)}`
+  }
   if (totals.length === 0) return `${heading}: no total moved.`
   return [`${heading}:`, ...totals.map((total) => renderTotal(total, limit))].join('\n\n')
 }
-
-const toSchemaRow = ({column, is_breaking, contract_before, contract_after, ...row}: SchemaChange) => ({
-  table: row.table,
-  column: column ?? '(all)',
-  change: row.change === 'order' ? 'place' : row.change,
-  before: row.before,
-  after: row.after,
-  contract:
-    contract_before === contract_after
-      ? contract_after
-      : `${contract_before ?? ''} → ${contract_after ?? ''}`,
-  breaks: is_breaking ? 'yes' : '',
-})
 
 function renderTotal({total, status, before, after, movement, parts}: TotalMovement, limit: number): string {
   const title = status === null ? total.replace('_', ' ') : `status ${status}: ${total}`

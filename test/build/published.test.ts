@@ -30,11 +30,11 @@ const mine = (columns: Record<string, string>, head?: string) => ({[FILE]: model
 const broken: [behaviour: string, columns: Record<string, string>, words: RegExp][] = [
   ['that goes', {id: '1::bigint', note: `'x'`}, /mart.run_mine. without rate DOUBLE/],
   ['of another type', {...FIRST, rate: '1::bigint'}, /with rate as BIGINT instead of DOUBLE/],
-  ['in another place', {rate: FIRST.rate, id: '1::bigint', note: `'x'`}, /with id in place 2 instead of 1/],
+  ['in another place', {rate: FIRST.rate, id: '1::bigint', note: `'x'`}, /with id in another place/],
   [
     'behind a new one',
     {id: '1::bigint', more: '2::bigint', rate: '0.5::double', note: `'x'`},
-    /with rate in place 3/,
+    /with rate in another place/,
   ],
 ]
 
@@ -79,7 +79,7 @@ test('new columns and tables are fine; a table that is gone must be accepted onc
 test('diff --schema lists what differs between two releases, by default from the one before to the current one', async () => {
   await expectRefused(lab.run(['diff', '--schema', '--json']), 'RELEASE_NONE', /No release/, 2)
   const first = readJson(await build(mine(FIRST)))
-  await expectRefused(lab.run(['diff', '--schema', '--json']), 'RELEASE_NONE', /before the current one/, 2)
+  expect(readJson(await lab.run(['diff', '--schema', '--json']))).toMatchObject({changes: []})
   const changed = mine({id: '1::bigint', note: '3::bigint', more: 'true'}, '-- contract: 2\n')
   const second = readJson(await build(changed))
   const answer = await lab.run(['diff', '--schema', '--json'])
@@ -95,7 +95,7 @@ test('diff --schema lists what differs between two releases, by default from the
     ],
   })
   const back = await lab.run(['diff', '--schema', String(second.release_id), String(first.release_id)])
-  expect(back.stdout).toMatch(/mart\.run_mine +note +type +BIGINT +VARCHAR +2 → 1 +yes/)
+  expect(back.stdout).toMatch(/mart\.run_mine +note +type +BIGINT +VARCHAR +2 +1 +yes/)
   const same = await lab.run(['diff', '--schema', 'current', 'current'])
   expect(same.stdout).toMatch(/: the same tables and columns\.$/m)
 })
