@@ -27,22 +27,25 @@ export const commands = {
     ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
   ),
   diff: does(async (call: Invocation<DiffOptions>, first?: string, second?: string) => {
-    const previous = findPreviousRelease(dataFolderAt(call.config.dataDir)) ?? 'current'
-    const left = await findRelease(call, first ?? previous)
-    const right = await findRelease(call, second ?? 'current')
+    const left = await findRelease(call, first ?? findPreviousRelease(dataFolderAt(call.config.dataDir)))
+    const right = await findRelease(call, second)
     const [before, after] = [nameOf(left), nameOf(right)]
     if (!call.options.schema) return {before, after, totals: await diffReleases(left, right)}
-    return {before, after, changes: compareSchemas(await readPublished(left), await readPublished(right))}
+    return {
+      before,
+      after,
+      changes: await compareSchemas(await readPublished(left), await readPublished(right)),
+    }
   }, renderDiff),
   docs: does(
     async ({config, options: {out}, world}: Invocation<{out?: string}>) => {
       const folder = dataFolderAt(config.dataDir)
       const file = out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, out)
       const {describeTables} = await import('../web/dictionary.ts')
-      const page = await describeTables(folder, config, world)
+      const {page, tables} = await describeTables(folder, config, world)
       if (out === undefined) createDataFolder(folder)
       writeFileAtomically(file, page)
-      return {file}
+      return {file, tables}
     },
     ({file}) => `The data dictionary: ${file}`,
   ),
@@ -66,11 +69,6 @@ type Options = BuildRequest & {compare?: boolean}
 interface DiffOptions extends ReleaseOptions {
   limit: number
   schema?: boolean
-}
-
-interface Differences extends Record<'before' | 'after', ReturnType<typeof nameOf>> {
-  totals?: TotalMovement[]
-  changes?: SchemaChange[]
 }
 
 /** One line for each check that warned: examples of its rows, and what to do. */
@@ -152,7 +150,7 @@ function toText(value: string | null): string {
 }
 
 /** A release by id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` for one without deals and their history */
-async function findRelease(call: Invocation<DiffOptions>, name: string): Promise<Release> {
+async function findRelease(call: Invocation<DiffOptions>, name = 'current'): Promise<Release> {
   if (name === 'current') return await requireAskedRelease(call, {})
   if (isCalendarDate(name)) return await requireAskedRelease(call, {asOf: name})
   const release = await requireAskedRelease(call, {release: name})
@@ -167,15 +165,18 @@ async function findRelease(call: Invocation<DiffOptions>, name: string): Promise
 
 const nameOf = ({manifest: {release_id, as_of, known_at}}: Release) => ({release_id, as_of, known_at})
 
-function renderDiff({before, after, totals = [], changes}: Differences, {limit}: DiffOptions): string {
+function renderDiff(
+  found: Record<'before' | 'after', ReturnType<typeof nameOf>> & {
+    totals?: TotalMovement[]
+    changes?: SchemaChange[]
+  },
+  {limit}: DiffOptions,
+): string {
+  const {before, after, totals = [], changes} = found
   const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
   if (changes?.length === 0) return `${heading}: the same tables and columns.`
   if (changes) {
-    const rows = changes.map((one) => ({
-      ...one,
-      column: one.column ?? '(all)',
-      is_breaking: one.is_breaking ? 'yes' : '',
-    }))
+    const rows = changes.map(({is_breaking: breaks, ...one}) => ({...one, breaks: breaks ? 'yes' : ''}))
     return `${heading}:\n\n${renderTable(rows)}`
   }
   if (totals.length === 0) return `${heading}: no total moved.`

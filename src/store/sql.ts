@@ -73,12 +73,12 @@ export function canonicalSql(text: string): string {
 }
 
 /** A column of a table; `type` as DuckDB names it. */
-export type TableColumn = z.output<typeof tableColumn>
-export const tableColumn = z.object({name: z.string(), type: z.string()})
+export type TableColumn = z.output<typeof columnRow>
+const columnRow = z.object({name: z.string(), type: z.string()})
 
 /** The columns of a table, in order. */
 export function readColumns(db: Database, table: string): Promise<TableColumn[]> {
-  return db.all(tableColumn, `select column_name as name, column_type as type from (describe ${table})`)
+  return db.all(columnRow, `select column_name as name, column_type as type from (describe ${table})`)
 }
 
 /** How many rows a table or subquery has. */
@@ -109,13 +109,14 @@ export async function readTableComment(db: Database, table: string): Promise<str
   return comment ?? ''
 }
 
-const tableRow = z.object({table: z.string(), columns: z.array(z.string())})
+const tableRow = z.object({table: z.string(), columns: z.array(columnRow)})
 
-/** The names of all columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */
-export async function readTables(db: Queries): Promise<Map<string, string[]>> {
+/** The columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */
+export async function readTables(db: Queries): Promise<Map<string, TableColumn[]>> {
   const tables = await db.all(
     tableRow,
-    `select concat(schema_name, '.', table_name) as "table", list(column_name order by column_index) as columns
+    `select concat(schema_name, '.', table_name) as "table",
+       list({'name': column_name, 'type': data_type} order by column_index) as columns
      from duckdb_columns() where database_name = 'release' and not internal group by all order by all`,
   )
   return new Map(tables.map(({table, columns}) => [table, columns]))

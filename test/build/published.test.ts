@@ -28,20 +28,20 @@ const FIRST = {id: '1::bigint', rate: '0.5::double', note: `'x'`}
 const mine = (columns: Record<string, string>, head?: string) => ({[FILE]: model(columns, head)})
 
 const broken: [behaviour: string, columns: Record<string, string>, words: RegExp][] = [
-  ['that goes', {id: '1::bigint', note: `'x'`}, /mart.run_mine. without rate DOUBLE/],
-  ['of another type', {...FIRST, rate: '1::bigint'}, /with rate as BIGINT instead of DOUBLE/],
-  ['in another place', {rate: FIRST.rate, id: '1::bigint', note: `'x'`}, /with id in another place/],
+  ['that goes', {id: '1::bigint', note: `'x'`}, /column 'rate' of 'mart\.run_mine' DOUBLE goes/],
+  ['of another type', {...FIRST, rate: '1::bigint'}, /'rate' .* becomes BIGINT instead of DOUBLE/],
+  ['in another place', {rate: FIRST.rate, id: '1::bigint', note: `'x'`}, /'id' of 'mart\.run_mine' moves/],
   [
     'behind a new one',
     {id: '1::bigint', more: '2::bigint', rate: '0.5::double', note: `'x'`},
-    /with rate in another place/,
+    /'rate' of 'mart\.run_mine' moves/,
   ],
 ]
 
 test('a published column that goes, moves or changes its type fails the build until its table says that it is meant', async () => {
   const before = readJson(await build(mine(FIRST)))
   for (const [behaviour, columns, words] of broken) {
-    const hint = /`-- contract: 2` in .*mart\/run_mine\.sql.*Nothing was released/
+    const hint = /`-- contract: 2` in the head of its model\. Nothing was released/
     await expectRefused(build(mine(columns)), 'MODEL_CONTRACT', [words, hint], 3)
     expect(lab.currentReleaseId(), behaviour).toBe(before.release_id)
     // What is asked for by name is compared with nothing.
