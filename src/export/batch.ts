@@ -11,7 +11,7 @@ import {type Database, quoteName} from '../store/database.ts'
 import {findFileFault, isFile, moveIntoPlace} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
-import type {Dialect} from './csv.ts'
+import type {Dialect} from './dialect.ts'
 
 /** The month a batch was requested for. */
 export interface PeriodMark {

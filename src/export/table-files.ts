@@ -25,7 +25,8 @@ import {
   type Written,
   type WrittenFile,
 } from './batch.ts'
-import {listWords, USUAL_DIALECT, writeCsv} from './csv.ts'
+import {writeCsv} from './csv.ts'
+import {listWords, USUAL_DIALECT} from './dialect.ts'
 import {writeXlsx} from './xlsx.ts'
 
 /** The profiles that write tables. */

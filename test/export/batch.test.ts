@@ -2,7 +2,7 @@ import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, 
 import {join} from 'node:path'
 import {afterEach, expect, test} from 'vitest'
 import {beginBatch} from '../../src/export/batch.ts'
-import {dialectSchema} from '../../src/export/csv.ts'
+import {dialectSchema} from '../../src/export/dialect.ts'
 import {type BatchRequest, requireProfile, writeBatch} from '../../src/export/table-files.ts'
 import {createFolder, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'

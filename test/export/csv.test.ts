@@ -1,7 +1,7 @@
 import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {type Dialect, USUAL_DIALECT} from '../../src/export/csv.ts'
+import {type Dialect, USUAL_DIALECT} from '../../src/export/dialect.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
 import type {Release} from '../../src/store/release.ts'
 import {readManifest} from '../support/data.ts'
