@@ -25,21 +25,21 @@ import type {Release, ReleaseManifest, ReleaseTable} from '../store/release.ts'
  * Writes tables as `<schema>.<table>.parquet` beside the database.
  *
  * @param tables the published ones; `order` names the columns that order a table's file, `isStored` says whether its rows are
- * stored in that order
+ * stored in that order; `contract` is 1 by default
  * @param around wraps the writing of each file, to keep limits
  * @returns what the manifest says of them, by name
  */
 export async function writeParquetFiles(
   db: Database,
   dir: string,
-  tables: readonly {name: string; order: readonly string[]; isStored: boolean}[],
+  tables: readonly {name: string; order: readonly string[]; isStored: boolean; contract?: number}[],
   around: <T>(table: {name: string; file: string}, write: () => Promise<T>, lane: Database) => Promise<T> = (
     _table,
     write,
   ) => write(),
 ): Promise<ReleaseTable[]> {
   const byName = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1))
-  return inLanes(db, byName, async ({name, order, isStored}, lane) => {
+  return inLanes(db, byName, async ({name, order, isStored, contract = 1}, lane) => {
     const file = `${name}.parquet`
     const path = join(dir, file)
     const by = isStored ? '' : ` order by ${order.map(quoteName).join(', ')}`
@@ -50,7 +50,8 @@ export async function writeParquetFiles(
          (format parquet, compression zstd, compression_level 1)`,
       )
     const rows = await around({name, file}, write, lane)
-    return {name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path), order: [...order]}
+    const [{size: bytes}, sha256] = [statSync(path), await digestFile(path)]
+    return {name, rows, file, bytes, sha256, order: [...order], contract}
   })
 }
 
@@ -195,6 +196,10 @@ export function listSurplusReleases(
   ]
   return releases.filter((name) => surplus.includes(name))
 }
+
+/** The id of the release that was current before; undefined if it is not kept. */
+export const findPreviousRelease = (folder: DataFolder): string | undefined =>
+  listSurplusReleases(folder, {releasesKept: 1, pastReleasesKept: Number.POSITIVE_INFINITY}, new Set())[0]
 
 /**
  * Removes what {@link listSurplusReleases} names, and what dead builds left.

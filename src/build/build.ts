@@ -51,6 +51,7 @@ import {buildModels, changedPathOf, fingerprintModels, RELEASE_PATH} from './bui
 import {requirePassed, runChecks, storeChecking} from './checks.ts'
 import {compileModels} from './compile.ts'
 import {attachWhatChanged, type Base, findBase, noteLastBuild} from './last-build.ts'
+import {publishedOf, readPublished, requireContract} from './published.ts'
 import {planSelection, readSources} from './sources.ts'
 
 /** Which release to build. */
@@ -63,6 +64,8 @@ export interface BuildRequest {
   out?: string | undefined
   /** Only these models, into the scratch release: see `selectModels`. */
   select?: string | undefined
+  /** Accepts other published tables and columns than those of the current release. */
+  accept?: 'columns' | undefined
 }
 
 /** The result of a build. */
@@ -73,7 +76,7 @@ export type BuildResult = Awaited<ReturnType<typeof buildRelease>>
  * and never behind a sync that stored something in the meantime. An existing release is not built again. With `select`, only the
  * selected models are built, into the scratch release.
  *
- * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`; ConfigError
+ * @throws CheckError when a model or check fails, or `MODEL_CONTRACT`: nothing was released; DeferredError `BUILD_STOPPED`; ConfigError
  * `OUT_PLACE`
  */
 export async function buildRelease(config: Config, request: BuildRequest, world: World) {
@@ -89,6 +92,7 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
   const isLatest = async () => build?.isHistorySame() || (await isLatestMoment(folder, moment, today))
   const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatest())
   if (isMoved) {
+    if (existing && !request.accept) await requireContract(folder, await readPublished(existing), world)
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
   }
@@ -279,6 +283,7 @@ export async function buildTables(folder: DataFolder, prepared: Build, world: Wo
   const whole = await compileModels(sources, world)
   const source = {...prepared, ...planSelection(whole, sources.checks, request.select ?? world.select)}
   world.onStep('models compiled')
+  if (mayBecomeCurrent(request) && !request.accept) await requireContract(folder, publishedOf(whole), world)
   const {base = isBase(prepared) ? findBase(folder, prepared.inputs, prepared.moment) : undefined} = prepared
   if (base) {
     try {
@@ -350,7 +355,7 @@ async function build(folder: DataFolder, source: PlannedBuild, world: World) {
   for (const name of dropped) await db.run(`drop table release.${name}`)
   const written = plan.models
     .filter(({name, isPublished}) => isPublished && !dropped.includes(name))
-    .map(({name, order, isPerDeal}) => ({name, order, isStored: !before || !isPerDeal}))
+    .map(({isPerDeal, ...model}) => ({...model, isStored: !before || !isPerDeal}))
   const tables = await writeParquetFiles(db, dir, written, counted('tables', written.length))
   await db.run('use memory.main; checkpoint release; detach release; detach history')
   const whole_at = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()

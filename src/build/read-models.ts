@@ -128,6 +128,7 @@ function nameError(file: string, problem: string): Error {
  * -- grain: deal_id
  * -- order: status, deal_id
  * -- per: deal_id
+ * -- contract: 2
  * -- check: unique(deal_id)
  * -- deal_id: the service's id
  * -- status: as the service says it;
@@ -152,6 +153,7 @@ export function parseModel(source: {schema: string; name: string; file: string; 
     checks: [],
     isPublished: schema !== WORK_SCHEMA,
     isPerDeal: false,
+    contract: 1,
     addsUp: [],
   }
   for (const [index, line] of header.entries()) readHeaderLine(model, line.trimEnd(), index + 1)
@@ -193,6 +195,7 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
     else if (key === 'order' && model.columns.length === 0) model.order.push(...splitList(value))
     else if (key === 'per' && model.columns.length === 0) model.isPerDeal = parsePer(value, place)
     else if (key === 'adds_up' && model.columns.length === 0) model.addsUp.push(...splitList(value))
+    else if (key === 'contract' && /^[1-9]\d{0,5}$/.test(value)) model.contract = Number(value)
     else if (key === 'check') model.checks.push({...parseCheck(value, place), line: lineNo})
     else if (model.columns.some(({name}) => name === key)) {
       throw headerError(place, `column '${key}' is described twice: expected one line for each column`)
@@ -208,7 +211,7 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
   } else {
     throw headerError(
       place,
-      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- adds_up:\` or \`-- check:\``,
+      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- contract: 2\`, \`-- adds_up:\` or \`-- check:\``,
     )
   }
 }

@@ -1,7 +1,9 @@
 import {type BuildRequest, type BuildResult, buildRelease} from '../build/build.ts'
+import {findPreviousRelease} from '../build/build-folder.ts'
 import type {CaseResult, Tested} from '../build/cases.ts'
 import {type Compared, compareBuilds} from '../build/compare-builds.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../build/movement.ts'
+import {compareSchemas, readPublished, type SchemaChange} from '../build/published.ts'
 import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'
 import {exitCodeOf, newError} from '../core/errors.ts'
 import {centsOf, formatCents, groupThousands, quantity} from '../core/money.ts'
@@ -24,20 +26,26 @@ export const commands = {
     (tested, _options, width) => renderTested(tested, width),
     ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
   ),
-  diff: does(async (call: Invocation<{limit: number}>, before: string, after: string) => {
-    const left = await findRelease(call, before)
-    const right = await findRelease(call, after)
-    return {before: nameOf(left), after: nameOf(right), totals: await diffReleases(left, right)}
+  diff: does(async (call: Invocation<DiffOptions>, first?: string, second?: string) => {
+    const left = await findRelease(call, first ?? findPreviousRelease(dataFolderAt(call.config.dataDir)))
+    const right = await findRelease(call, second)
+    const [before, after] = [nameOf(left), nameOf(right)]
+    if (!call.options.schema) return {before, after, totals: await diffReleases(left, right)}
+    return {
+      before,
+      after,
+      changes: await compareSchemas(await readPublished(left), await readPublished(right)),
+    }
   }, renderDiff),
   docs: does(
     async ({config, options: {out}, world}: Invocation<{out?: string}>) => {
       const folder = dataFolderAt(config.dataDir)
       const file = out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, out)
       const {describeTables} = await import('../web/dictionary.ts')
-      const page = await describeTables(folder, config, world)
+      const {page, tables} = await describeTables(folder, config, world)
       if (out === undefined) createDataFolder(folder)
       writeFileAtomically(file, page)
-      return {file}
+      return {file, tables}
     },
     ({file}) => `The data dictionary: ${file}`,
   ),
@@ -57,6 +65,11 @@ export const commands = {
 }
 
 type Options = BuildRequest & {compare?: boolean}
+
+interface DiffOptions extends ReleaseOptions {
+  limit: number
+  schema?: boolean
+}
 
 /** One line for each check that warned: examples of its rows, and what to do. */
 export function renderWarnings({results}: Pick<ReleaseManifest['checks'], 'results'>): string[] {
@@ -137,12 +150,12 @@ function toText(value: string | null): string {
 }
 
 /** A release by id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` for one without deals and their history */
-async function findRelease(call: Invocation, name: string): Promise<Release> {
+async function findRelease(call: Invocation<DiffOptions>, name = 'current'): Promise<Release> {
   if (name === 'current') return await requireAskedRelease(call, {})
   if (isCalendarDate(name)) return await requireAskedRelease(call, {asOf: name})
   const release = await requireAskedRelease(call, {release: name})
   const held = new Set(release.manifest.tables.map((table) => table.name))
-  if (held.has('core.deal') && held.has('core.deal_history')) return release
+  if (call.options.schema || (held.has('core.deal') && held.has('core.deal_history'))) return release
   throw newError(
     'RELEASE_PARTIAL',
     `Release '${name}' on the command line: expected one that holds core.deal and core.deal_history, which are compared.`,
@@ -153,10 +166,19 @@ async function findRelease(call: Invocation, name: string): Promise<Release> {
 const nameOf = ({manifest: {release_id, as_of, known_at}}: Release) => ({release_id, as_of, known_at})
 
 function renderDiff(
-  {before, after, totals}: Record<'before' | 'after', ReturnType<typeof nameOf>> & {totals: TotalMovement[]},
-  {limit}: {limit: number},
+  found: Record<'before' | 'after', ReturnType<typeof nameOf>> & {
+    totals?: TotalMovement[]
+    changes?: SchemaChange[]
+  },
+  {limit}: DiffOptions,
 ): string {
+  const {before, after, totals = [], changes} = found
   const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
+  if (changes?.length === 0) return `${heading}: the same tables and columns.`
+  if (changes) {
+    const rows = changes.map(({is_breaking: breaks, ...one}) => ({...one, breaks: breaks ? 'yes' : ''}))
+    return `${heading}:\n\n${renderTable(rows)}`
+  }
   if (totals.length === 0) return `${heading}: no total moved.`
   return [`${heading}:`, ...totals.map((total) => renderTotal(total, limit))].join('\n\n')
 }

@@ -5,6 +5,7 @@ import {quantity} from '../core/money.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {DeliveryResult} from '../export/deliver-files.ts'
 import {readTargets} from '../export/delivery-target.ts'
+import {type Dialect, dialectSchema, wordOf} from '../export/dialect.ts'
 import {type PublishResult, publishRelease} from '../export/publish.ts'
 import {PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
@@ -26,21 +27,20 @@ export const commands = {
   ),
 }
 
-interface CliOptions {
+interface CliOptions extends Partial<Dialect> {
   asOf?: string
   release?: string
   table?: string[]
   period?: string
   withOpening?: boolean
   reissue?: string
-  lineEnding?: 'lf' | 'crlf'
-  spreadsheetSafe?: boolean
   partition?: 'month'
-  accept?: 'columns'
   deliver?: string[]
   redeliver?: string
   preview?: boolean
 }
+
+const DIALECT = Object.keys(dialectSchema.shape) as (keyof Dialect)[]
 
 interface Exported {
   batches?: readonly BatchResult[]
@@ -68,8 +68,10 @@ async function exportFiles(
 }
 
 function readRequest(profiles: string[], options: CliOptions): ExportRequest {
-  const {table: tables, release: releaseId, asOf, period, withOpening, accept} = options
-  const {lineEnding, spreadsheetSafe: isSpreadsheetSafe, partition} = options
+  const {table: tables, release: releaseId, asOf, period, withOpening} = options
+  const dialect = dialectSchema.safeParse(Object.fromEntries(DIALECT.map((name) => [name, options[name]])))
+  const issue = dialect.error?.issues[0]
+  if (issue) throw usageError(`--${wordOf(String(issue.path[0]))}: ${issue.message}`)
   return {
     profiles,
     tables,
@@ -77,8 +79,7 @@ function readRequest(profiles: string[], options: CliOptions): ExportRequest {
     asOf,
     period,
     withOpening,
-    options: {lineEnding, isSpreadsheetSafe, partition},
-    acceptsColumns: accept === 'columns',
+    options: {dialect: dialect.data, partition: options.partition},
   }
 }
 
@@ -93,12 +94,10 @@ function requireOneSubject(profiles: readonly string[], options: CliOptions): vo
     throw usageError(
       `--preview is for journals, which are issued once; ${table} comes out the same every time`,
     )
-  const takers: [flag: string, isGiven: boolean, names: readonly string[]][] = [
+  const takers: (readonly [flag: string, isGiven: boolean, names: readonly string[]])[] = [
     ['--table', options.table !== undefined, TABLE_PROFILE_NAMES],
     ['--with-opening', options.withOpening ?? false, JOURNAL_NAMES],
-    ['--line-ending', options.lineEnding !== undefined, ['csv']],
-    ['--spreadsheet-safe', options.spreadsheetSafe ?? false, ['csv']],
-    ['--accept', options.accept !== undefined, ['csv']],
+    ...DIALECT.map((name) => [`--${wordOf(name)}`, options[name] !== undefined, ['csv']] as const),
     ['--partition', options.partition !== undefined, ['parquet']],
   ]
   for (const [flag, isGiven, names] of takers) {

@@ -7,7 +7,7 @@ import {dataFolderAt} from '../store/data-folder.ts'
 import {type Database, requireOneStatement, withinLimits} from '../store/database.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import {openForQuestions} from '../store/release.ts'
-import {readTables} from '../store/sql.ts'
+import {readTables, type TableColumn} from '../store/sql.ts'
 import {does, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
 import type {Cli} from './context.ts'
 import {renderColumns} from './table.ts'
@@ -219,10 +219,12 @@ function isComplete(text: string): boolean {
  *
  * @returns the candidates, and the typed beginning
  */
-function completeName(text: string, tables: ReadonlyMap<string, string[]>): [string[], string] {
+function completeName(text: string, tables: ReadonlyMap<string, TableColumn[]>): [string[], string] {
   const [word = ''] = /[\w.]*$/.exec(text) ?? []
   const named = [...tables].filter(([name]) => text.includes(name))
-  const columns = new Set((named.length > 0 ? named : [...tables]).flatMap(([, names]) => names))
+  const columns = new Set(
+    (named.length > 0 ? named : [...tables]).flatMap(([, own]) => own.map(({name}) => name)),
+  )
   const names = [...tables.keys(), ...columns].filter((name) => name.startsWith(word))
   if (names.length > 0) return [names, word]
   const [, column = word] = /\.(\w*)$/.exec(word) ?? []

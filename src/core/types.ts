@@ -190,6 +190,8 @@ export interface Model {
   isPublished: boolean
   /** `-- per: deal_id`: each row depends only on rows of its own deal. */
   isPerDeal: boolean
+  /** `-- contract: 2`: 1 by default, and higher once published columns went, moved or changed their type. */
+  contract: number
   /** `-- adds_up:` columns whose values over the parts of a portfolio add up to the total. */
   addsUp: string[]
 }

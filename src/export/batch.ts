@@ -11,6 +11,7 @@ import {type Database, quoteName} from '../store/database.ts'
 import {findFileFault, isFile, moveIntoPlace} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
+import type {Dialect} from './dialect.ts'
 
 /** The month a batch was requested for. */
 export interface PeriodMark {
@@ -56,10 +57,7 @@ export function inOrder({manifest}: Pick<Release, 'manifest'>, table: string): s
 
 /** How a profile writes its files. */
 export interface ExportOptions {
-  /** CSV: `lf` by default. */
-  lineEnding?: 'lf' | 'crlf' | undefined
-  /** CSV: put `'` before texts that a spreadsheet would take for formulas. */
-  isSpreadsheetSafe?: boolean | undefined
+  dialect?: Dialect | undefined
   /** Parquet: one file for each month of a table's date. */
   partition?: 'month' | undefined
 }
@@ -94,6 +92,9 @@ export interface WriteRequest {
 /** What a profile wrote. */
 export interface Written {
   files: WrittenFile[]
+  /** Of CSV. */
+  dialect?: Dialect
+  /** Texts that got a leading `'`; only of a spreadsheet-safe dialect. */
   neutralised?: NeutralisedCell[]
 }
 
@@ -131,7 +132,7 @@ export interface BatchFile extends WrittenFile {
 }
 
 /** The manifest of a batch, without what it copies from the release. */
-interface BatchContent {
+interface BatchContent extends Omit<Written, 'files'> {
   batch_id: string
   profile: string
   /** `YYYY-MM`; null for a batch that was not requested by period. */
@@ -143,8 +144,6 @@ interface BatchContent {
   supersedes?: readonly string[]
   /** Journals only: how the batch ties out to the journal of its month. */
   bridge?: object
-  /** Spreadsheet-safe exports only: the texts that got a leading `'`. */
-  neutralised?: readonly NeutralisedCell[]
 }
 
 /**
@@ -152,9 +151,9 @@ interface BatchContent {
  */
 export function formatManifest(release: ReleaseManifest, batch: BatchContent): string {
   const {generator, release_id, as_of, known_at, history_id, went_on, currency, time_zone, source} = release
-  const {files, supersedes = [], bridge, neutralised, ...named} = batch
+  const {files, supersedes = [], bridge, dialect, neutralised, ...named} = batch
   const known = {release_id, as_of, known_at, history_id, went_on, currency, time_zone}
-  const content = {...known, files, source, supersedes, bridge, neutralised}
+  const content = {...known, dialect, files, source, supersedes, bridge, neutralised}
   return `${JSON.stringify({schema_version: 1, generator, ...named, ...content}, null, 2)}\n`
 }
 

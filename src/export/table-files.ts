@@ -1,17 +1,15 @@
 import {hash} from 'node:crypto'
-import {copyFileSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
-import {basename, dirname, join} from 'node:path'
+import {copyFileSync, mkdirSync, statSync, writeFileSync} from 'node:fs'
+import {dirname, join} from 'node:path'
 import {z} from 'zod'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
-import {parseJson} from '../core/json.ts'
-import {WRITER_MARK, WRITING} from '../core/process.ts'
 import {expectOneOf} from '../core/text.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
+import {digestFile, syncToDisk} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
-import {countRows, readColumns, type TableColumn} from '../store/sql.ts'
+import {readColumns, type TableColumn} from '../store/sql.ts'
 import {
   type BatchFile,
   type BatchResult,
@@ -20,7 +18,6 @@ import {
   formatManifest,
   inOrder,
   isWholeBatch,
-  type NeutralisedCell,
   type PeriodMark,
   readBatchManifest,
   readControlTotals,
@@ -28,6 +25,8 @@ import {
   type Written,
   type WrittenFile,
 } from './batch.ts'
+import {writeCsv} from './csv.ts'
+import {listWords, USUAL_DIALECT} from './dialect.ts'
 import {writeXlsx} from './xlsx.ts'
 
 /** The profiles that write tables. */
@@ -45,22 +44,20 @@ export interface BatchRequest {
   period?: PeriodMark | undefined
   /** Those of other profiles change nothing. */
   options?: ExportOptions | undefined
-  /** Accepts columns that differ from the previous batch. */
-  acceptsColumns?: boolean | undefined
 }
 
 /**
  * Writes tables of a release as one batch, the manifest last. The folder has a temporary name until everything is on disk. A
  * complete batch is not written again.
  *
- * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`; GuardError `EXPORT_COLUMNS`
+ * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`
  */
 export async function writeBatch(
   folder: DataFolder,
   source: Release,
   request: BatchRequest,
 ): Promise<BatchResult> {
-  const {profile, period, options = {}, acceptsColumns: isAccepted = false} = request
+  const {profile, period, options = {}} = request
   const {manifest} = source
   const published = manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
@@ -68,15 +65,12 @@ export async function writeBatch(
   const tables = published.filter((name) => request.tables?.includes(name) ?? true)
 
   const batchId = batchIdOf(manifest, {...request, tables})
-  const parent = join(folder.exports, profile)
-  const final = join(parent, batchId)
+  const final = join(folder.exports, profile, batchId)
   const isWritten = isWholeBatch(final)
   if (!isWritten) {
     requireExports(folder, profile)
     using batch = beginBatch(final)
     await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
-    // Importers map the columns of CSV by hand.
-    const keepColumns = profile === 'csv' && (await checkColumns(db, parent, {tables, published, isAccepted}))
     const written = await WRITERS[profile]({db, source, tables, options, dir: batch.dir})
     const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
     const content = {
@@ -90,7 +84,6 @@ export async function writeBatch(
     const path = join(batch.dir, 'manifest.json')
     writeFileSync(path, formatManifest(manifest, content))
     syncToDisk(path)
-    if (keepColumns) keepColumns()
     batch.finish(() => isWholeBatch(final))
   }
   const files = readBatchManifest(final)?.files ?? []
@@ -123,10 +116,9 @@ function batchIdOf(
   {as_of, release_id}: ReleaseManifest,
   {profile, tables = [], period, options = {}}: BatchRequest,
 ): string {
-  const {lineEnding, isSpreadsheetSafe, partition} = options
+  const {dialect = USUAL_DIALECT, partition} = options
   const words = [
-    profile === 'csv' && lineEnding === 'crlf' && 'crlf',
-    profile === 'csv' && isSpreadsheetSafe && 'spreadsheet-safe',
+    ...(profile === 'csv' ? listWords(dialect) : []),
     profile === 'parquet' && partition && `in folders by ${partition}`,
     period?.period,
     period && (period.isComplete ? 'complete' : 'unfinished'),
@@ -139,176 +131,6 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   syncToDisk(path)
   syncToDisk(dirname(path))
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
-}
-
-const contractSchema = z.record(z.string(), z.array(z.string()))
-
-/**
- * Refuses a batch in which importers would not find the columns they know: one was added, removed, moved or changed its type, or a
- * table of the previous batch is no longer published.
- *
- * @param dir the profile's; the contract is beside it, because it holds only batches
- * @returns stores the columns of this batch; published tables not in it keep theirs
- * @throws GuardError `EXPORT_COLUMNS` naming table and columns; ConfigError `EXPORT_CONTRACT`
- */
-async function checkColumns(
-  db: Database,
-  dir: string,
-  {tables, published, isAccepted}: {tables: readonly string[]; published: string[]; isAccepted: boolean},
-): Promise<() => void> {
-  const path = join(dirname(dir), `.${basename(dir)}-columns.json`)
-  const written = existsSync(path) ? readFileSync(path, 'utf8') : '{}'
-  const before = contractSchema.safeParse(parseJson(written)).data
-  if (!before)
-    throw newError(
-      'EXPORT_CONTRACT',
-      `Column contract '${path}' cannot be read: expected JSON of tables and their columns.`,
-    )
-  const now: typeof before = {}
-  for (const table of tables)
-    now[table] = (await readColumns(db, `release.${table}`)).map(({name, type}) => `${name} ${type}`)
-  const changes = Object.entries(before).flatMap(([table, columns]) => {
-    if (now[table]) return describeChange(table, columns, now[table])
-    return published.includes(table) ? [] : [`'${table}' is no longer published`]
-  })
-  if (changes.length > 0 && !isAccepted)
-    throw newError(
-      'EXPORT_COLUMNS',
-      `Columns in '${dir}' would change: ${changes.join('; ')}: expected those of the previous batch.`,
-    )
-  return () => {
-    const columns = {...before, ...now}
-    const kept = published.toSorted().flatMap((table) => (columns[table] ? [[table, columns[table]]] : []))
-    const text = `${JSON.stringify(Object.fromEntries(kept), null, 2)}\n`
-    if (text === written) return
-    // Named like an unfinished batch, so that the next batch removes it after a crash.
-    const temporary = join(dir, `${WRITING}columns${WRITER_MARK}`)
-    writeFileSync(temporary, text)
-    moveIntoPlace(temporary, path)
-  }
-}
-
-function describeChange(table: string, before: readonly string[], now: readonly string[]): string[] {
-  if (before.join() === now.join()) return []
-  const gone = before.filter((column) => !now.includes(column))
-  const come = now.filter((column) => !before.includes(column))
-  const words = [
-    gone.length > 0 && `without ${gone.join(', ')}`,
-    come.length > 0 && `with ${come.join(', ')}`,
-    gone.length + come.length === 0 && 'in another order',
-  ]
-  return [`'${table}' ${words.filter(Boolean).join(', ')}`]
-}
-
-/**
- * Writes each table as CSV by RFC 4180: UTF-8, LF or CRLF, a header line. A null is empty, an empty text is `""`. Timestamps are
- * ISO 8601 in UTC with microseconds; decimals keep all their places.
- */
-async function writeCsv({db, source, tables, options, dir}: WriteRequest): Promise<Written> {
-  const {lineEnding, isSpreadsheetSafe} = options
-  const files: WrittenFile[] = []
-  const neutralised: NeutralisedCell[] = []
-  for (const table of tables) {
-    const name = `${table}.csv`
-    const columns = await readColumns(db, `release.${table}`)
-    const rows = inOrder(source, table)
-    if (isSpreadsheetSafe) {
-      await requireSafeColumns(db, table, columns)
-      for (const cell of await listFormulas(db, rows, columns)) neutralised.push({file: name, ...cell})
-    }
-    const cells = columns.map((column) => {
-      const quoted = quoteName(column.name)
-      if (column.type === 'TIMESTAMP') return `strftime(${quoted}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${quoted}`
-      return isSpreadsheetSafe && isFreeText(column) ? `${neutralise(quoted)} as ${quoted}` : quoted
-    })
-    await db.run(
-      `copy (select ${cells.join(', ')} from ${rows}) to ${quoteLiteral(join(dir, name))}
-       (format csv, header true, new_line '${lineEnding === 'crlf' ? '\\r\\n' : '\\n'}')`,
-    )
-    files.push({name, ...(await readControlTotals(db, table))})
-  }
-  return {files, ...(isSpreadsheetSafe && {neutralised})}
-}
-
-/**
- * Matches a text that a spreadsheet takes for a formula: it starts with TAB, CR or LF, or with `= + - @`, also full-width and after
- * spaces and invisible characters of any kind (OWASP, CSV injection).
- */
-const FORMULA = quoteLiteral('^[\\p{Z}\\p{C}]*[=+@＝＋＠－-]|^[\\t\\r\\n]')
-
-/** SQL that is true for a text that a spreadsheet takes for a formula. */
-const isFormula = (text: string) => `coalesce(regexp_matches(${text}, ${FORMULA}), false)`
-
-/** SQL of a text, with a leading `'` if a spreadsheet would take it for a formula. */
-const neutralise = (text: string) => `case when ${isFormula(text)} then '''' || ${text} else ${text} end`
-
-const isId = (name: string) => /(^|_)id$/.test(name)
-
-/** Whether a column holds text written by people. Nothing may be put in front of an id. */
-const isFreeText = ({name, type}: TableColumn) => type === 'VARCHAR' && !isId(name)
-
-/** Types whose values are never formulas. */
-const NO_TEXT = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL|FLOAT|DOUBLE|BOOLEAN|DATE|TIME|UUID|INTERVAL)\b/
-
-/** SQL of rows made safe for a spreadsheet, including ids and every other type: for people, not for importers. */
-export function buildSafeRows(columns: readonly TableColumn[], from: string): string {
-  const cells = columns.map(({name, type}) => {
-    const quoted = quoteName(name)
-    return NO_TEXT.test(type) ? quoted : `${neutralise(`${quoted}::varchar`)} as ${quoted}`
-  })
-  return `select ${cells.join(', ')} from ${from}`
-}
-
-/**
- * Lists the cells that {@link neutralise} changes, in the order of the file.
- *
- * @param rows SQL of the table's rows in that order
- */
-async function listFormulas(
-  db: Database,
-  rows: string,
-  columns: readonly TableColumn[],
-): Promise<Omit<NeutralisedCell, 'file'>[]> {
-  const texts = columns.filter(isFreeText)
-  if (texts.length === 0) return []
-  const hits = texts.map(({name}, index) => {
-    const cell = `${index} as column_no, ${quoteLiteral(name)} as "column"`
-    return `select row, ${cell} from numbered where ${isFormula(quoteName(name))}`
-  })
-  return await db.all(
-    z.object({row: z.coerce.number(), column: z.string()}),
-    `with numbered as (select *, row_number() over () as row from ${rows})
-     select row, "column" from (${hits.join(' union all ')}) order by row, column_no`,
-  )
-}
-
-/**
- * Refuses ids that would need a leading `'`, because importers would no longer find them, and numbers that are not finite.
- *
- * @throws CheckError `EXPORT_CELL`
- */
-async function requireSafeColumns(
-  db: Database,
-  table: string,
-  columns: readonly TableColumn[],
-): Promise<void> {
-  for (const {name, type} of columns) {
-    const isText = type === 'VARCHAR' && isId(name)
-    if (!isText && type !== 'DOUBLE') continue
-    const quoted = quoteName(name)
-    const isWrong = isText ? isFormula(quoted) : `${quoted} is not null and not isfinite(${quoted})`
-    const cells = await countRows(db, `release.${table} where ${isWrong}`)
-    if (cells === 0) continue
-    throw newError(
-      'EXPORT_CELL',
-      `Column '${name}' of table '${table}' holds ${cells} values ${isText ? 'that a spreadsheet would take for formulas: expected ids that begin with a letter or digit' : 'that are not finite numbers'}.`,
-      {
-        next: isText
-          ? 'Export without --spreadsheet-safe, or as xlsx, where a text never becomes a formula.'
-          : 'Correct the model of this table.',
-      },
-    )
-  }
 }
 
 /**

@@ -8,6 +8,7 @@ import type {Config} from '../core/config.ts'
 import {type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {describeIssues} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
+import {dialectSchema} from '../export/dialect.ts'
 import {PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {isFile} from '../store/files.ts'
@@ -37,6 +38,8 @@ const stepSchema = z.discriminatedUnion('do', [
       .min(1),
     /** Only these, such as `core.deal`. */
     tables: z.array(z.string()).min(1).optional(),
+    /** How CSV is written. */
+    dialect: dialectSchema.optional(),
     /** Send them to these targets of LOANTAPE_TARGETS_FILE. */
     deliver: z.array(z.string()).min(1).optional(),
     /** Of the month before the slot's: tables as of its end, journals of that month. */

@@ -160,7 +160,7 @@ async function runStep(
     case 'deliver':
       return {do: step.do, result: await deliverBatches(config, {batches, targets: step.targets}, world)}
     case 'export': {
-      const {profiles, tables, period, deliver: targets} = step
+      const {profiles, tables, dialect, period, deliver: targets} = step
       const today = businessDateOf(world.clock.now(), config)
       const day = businessDateOf(instant, config)
       // A run that catches up writes the files of its slot's day.
@@ -168,7 +168,7 @@ async function runStep(
         period === 'previous'
           ? {period: previousMonthOf(dayOf(instant, job))}
           : {asOf: day < today ? day : undefined}
-      const result = await exportRelease(config, {profiles, tables, ...moment}, world)
+      const result = await exportRelease(config, {profiles, tables, options: {dialect}, ...moment}, world)
       if (!targets) return {do: step.do, result}
       return {
         do: step.do,

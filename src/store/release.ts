@@ -40,6 +40,8 @@ const releaseTable = z.object({
   sha256: z.string(),
   /** The columns that order its Parquet file. */
   order: z.array(z.string()),
+  /** Higher than in the release before if columns went, moved or changed their type. */
+  contract: z.number().default(1),
 })
 
 /** A decision to go on without lost tapes, units of the record or batches. */

@@ -109,13 +109,14 @@ export async function readTableComment(db: Database, table: string): Promise<str
   return comment ?? ''
 }
 
-const tableRow = z.object({table: z.string(), columns: z.array(z.string())})
+const tableRow = z.object({table: z.string(), columns: z.array(columnRow)})
 
-/** The names of all columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */
-export async function readTables(db: Queries): Promise<Map<string, string[]>> {
+/** The columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */
+export async function readTables(db: Queries): Promise<Map<string, TableColumn[]>> {
   const tables = await db.all(
     tableRow,
-    `select concat(schema_name, '.', table_name) as "table", list(column_name order by column_index) as columns
+    `select concat(schema_name, '.', table_name) as "table",
+       list({'name': column_name, 'type': data_type} order by column_index) as columns
      from duckdb_columns() where database_name = 'release' and not internal group by all order by all`,
   )
   return new Map(tables.map(({table, columns}) => [table, columns]))

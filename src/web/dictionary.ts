@@ -38,14 +38,36 @@ interface Found {
 }
 
 /** A table of a model; a work table is built for others and not released; a seed is reference data. */
-type Table = Pick<Model, 'name' | 'description' | 'grain'> & {kind: 'model' | 'work' | 'seed'}
+type Table = ReturnType<typeof describeTable>
 
-/** The data dictionary of all models, with the rows and times of the current release and the last checks, as one self-contained page. */
-export async function describeTables(folder: DataFolder, config: Config, world: World): Promise<string> {
+function describeTable(
+  {reads, columns}: BuildPlan,
+  {name, description, grain, ...more}: Pick<Model, 'name' | 'description' | 'grain'> & Partial<Model>,
+  kind: 'model' | 'work' | 'seed',
+) {
+  const meaningOf = (column: string) => more.columns?.find((one) => one.name === column)?.meaning ?? ''
+  return {
+    name,
+    kind,
+    description,
+    grain,
+    contract: more.contract ?? null,
+    columns: (columns.get(name) ?? []).map((column) => ({...column, meaning: meaningOf(column.name)})),
+    reads: reads.get(name) ?? [],
+    read_by: [...reads.keys()].filter((reader) => reads.get(reader)?.includes(name)).sort(),
+  }
+}
+
+/**
+ * The data dictionary: every table, and one self-contained page of them with the rows and times of the current release and the
+ * last checks.
+ */
+export async function describeTables(folder: DataFolder, config: Config, world: World) {
   const sources = readSources(config, await findKnownFields(folder))
   const plan = await compileModels(sources, world)
-  const models = plan.models.map((model): Table => ({...model, kind: model.isPublished ? 'model' : 'work'}))
-  const tables = [...models.toSorted(bySchema), ...plan.seeds.map(describeSeed)]
+  const models = plan.models.map((model) => describeTable(plan, model, model.isPublished ? 'model' : 'work'))
+  const seeds = plan.seeds.map((seed) => describeTable(plan, aboutSeed(seed), 'seed'))
+  const tables = [...models.sort(bySchema), ...seeds]
   const manifest = findCurrentRelease(folder)?.manifest
   const checking = readLastChecking(folder)
   const checks = sources.checks.map((check): Check & Found => ({...check, ...findResult(check, checking)}))
@@ -74,7 +96,7 @@ ${tables.map((entry) => renderTable(entry, dictionary))}
 <footer>Written by <code>loantape docs</code>. Percentages end in <code>_pct</code>; <code>ltv</code> columns are ratios; amounts are USD; timestamps are UTC.</footer>
 </main>
 </div>`
-  return renderPage({title: 'loantape: data dictionary', body, script: 'dictionary.js'})
+  return {tables, page: renderPage({title: 'loantape: data dictionary', body, script: 'dictionary.js'})}
 }
 
 function readLastChecking(folder: DataFolder): Checking | undefined {
@@ -89,9 +111,8 @@ function findResult({name, severity}: Check, checking: Checking | undefined): Fo
   return {failures, ids, result: checking ? found : 'unknown', is_tag: name.includes('(')}
 }
 
-const describeSeed = ({name, columns}: Seed): Table => ({
+const aboutSeed = ({name, columns}: Seed) => ({
   name: `seed.${name}`,
-  kind: 'seed',
   description: `Reference data from seeds/${name}.csv; a file of that name in LOANTAPE_SQL_DIR adds its lines, each in place of the one with its key.`,
   grain: columns.slice(0, 1),
 })
@@ -158,17 +179,9 @@ ${groups.map(([schema, entries]) => {
 const hrefOf = (name: string) => (name.startsWith('raw.') ? undefined : `#${name}`)
 
 function renderTable(entry: Table, dictionary: Dictionary): Html {
-  const {name, kind, description, grain} = entry
+  const {name, kind, description} = entry
   const {plan, checks} = dictionary
   const built = builtOf(entry, dictionary)
-  const model = plan.models.find((one) => one.name === name)
-  const columns = (plan.columns.get(name) ?? []).map(({name: column, type}) => ({
-    name: column,
-    type,
-    meaning: model?.columns.find((one) => one.name === column)?.meaning ?? '',
-  }))
-  const reads = plan.reads.get(name) ?? []
-  const readBy = [...plan.reads.keys()].filter((reader) => plan.reads.get(reader)?.includes(name)).toSorted()
   const profiles = listProfiles(entry)
   const prefix = `${name} `
   const own = checks.filter((check) => check.name.startsWith(prefix))
@@ -185,8 +198,8 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
   return html`<section class="entry" id="${name}">
 <h3 class="mono">${name}</h3>
 <p>${prose(description)}</p>
-${renderTold({grain, reads, readBy}, hrefOf, facts)}
-${renderColumns(columns)}
+${renderTold({...entry, readBy: entry.read_by}, hrefOf, facts)}
+${renderColumns(entry.columns)}
 ${
   own.length + others.length > 0 &&
   html`<p class="small muted">Checks: ${[...own, ...others].map(

@@ -68,8 +68,9 @@ async function renderForm(
   text: string,
   {shape, failure}: {shape: string; failure: string | undefined},
 ): Promise<Html> {
+  const tables = [...(await readTables(queriesOf(ask)))].filter(([name]) => mayRead(name))
   const columnsOf = Object.fromEntries(
-    [...(await readTables(queriesOf(ask)))].filter(([name]) => mayRead(name)),
+    tables.map(([name, columns]) => [name, columns.map((one) => one.name)]),
   )
   const [, line] = /^LINE (\d+): /m.exec(failure ?? '') ?? []
   return html`<form class="sql" action="/sql">

@@ -42,6 +42,7 @@ test('a published release holds its files, all read-only, and a manifest that na
       bytes: statSync(path).size,
       sha256: await digestFile(path),
       order: [],
+      contract: 1,
     }
   })
   expect(manifest).toEqual(aManifest({tables: await Promise.all(tables)}))

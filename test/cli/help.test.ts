@@ -68,6 +68,6 @@ test('explain finds an error by its code in any spelling, and suggests the neare
 
 test('without a code, explain lists every code by exit code', async () => {
   const {stdout} = await explain()
-  expect(stdout).toMatch(/^ +8 {2}EXPORT_COLUMNS +a guard refused.*\n +8 {2}GUARD_CHANGE /m)
+  expect(stdout).toMatch(/^ +8 {2}GUARD_CHANGE +a guard refused.*\n +8 {2}GUARD_GROWTH /m)
   expect(stdout.trimEnd().split('\n')).toHaveLength(Object.keys(CATALOGUE).length + 2)
 })

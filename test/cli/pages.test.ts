@@ -17,6 +17,19 @@ test('report and dictionary are written into the data folder or to the path give
   const docs = await lab.run(['docs'])
   expect(docs.stdout).toBe(`The data dictionary: ${join(root, 'dictionary.html')}\n`)
   expect(readFileSync(join(root, 'dictionary.html'), 'utf8')).toContain('id="core.deal"')
+  const {tables} = readJson(await lab.run(['docs', '--json'])) as {tables: {name: string}[]}
+  expect(tables.find(({name}) => name === 'core.document')).toMatchObject({
+    kind: 'model',
+    description: expect.stringMatching(/document/),
+    grain: ['deal_id', 'document_id'],
+    contract: 1,
+    columns: expect.arrayContaining([
+      {name: 'document_id', type: 'VARCHAR', meaning: expect.stringMatching(/\w/)},
+    ]),
+    reads: expect.arrayContaining(['raw.document_version']),
+    read_by: expect.arrayContaining(['mart.document_coverage']),
+  })
+  expect(tables.find(({name}) => name === 'seed.status')).toMatchObject({kind: 'seed', contract: null})
   const out = join(root, '../february.html')
   expect(await lab.run(['report', '--as-of', '2026-02-02', '--out', out])).toMatchObject({code: 0})
   expect(readFileSync(out, 'utf8')).toContain('as of <b>2026-02-02</b>')

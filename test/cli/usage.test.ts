@@ -35,6 +35,8 @@ const wrong: [args: string, code: string, words: RegExp][] = [
   ['build --as-of 2026-02-30', 'USAGE', /'2026-02-30' in --as-of/],
   ['build --as-of 2026-02-01', 'MOMENT_RANGE', /2026-02-02 \(the first walk\)/],
   ['build --known-at 2026-02-02T10:00', 'USAGE', /in --known-at/],
+  ['export csv --decimal ,', 'USAGE', /--decimal: expected another delimiter/],
+  ['export xlsx --bom', 'USAGE', /--bom changes nothing here: expected it with csv/],
   ['service keys create x --db x.db --scope admin', 'USAGE', /'admin' in --scope/],
   ['service keys list', 'USAGE', /--db is missing/],
   ['service keys list --db missing/x.db', 'SERVICE_DB_OPEN', /missing\/x\.db/],

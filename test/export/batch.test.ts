@@ -2,6 +2,7 @@ import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, 
 import {join} from 'node:path'
 import {afterEach, expect, test} from 'vitest'
 import {beginBatch} from '../../src/export/batch.ts'
+import {dialectSchema} from '../../src/export/dialect.ts'
 import {type BatchRequest, requireProfile, writeBatch} from '../../src/export/table-files.ts'
 import {createFolder, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -50,7 +51,7 @@ deal_3,,300.10,2026-01-07T00:00:00.000000Z,0.1,
 
 test("Parquet is byte for byte that of the release, whatever other profiles' options say", async () => {
   const {dir, batch_id} = await write('parquet')
-  const options = {lineEnding: 'crlf', isSpreadsheetSafe: true} as const
+  const options = {dialect: dialectSchema.parse({lineEnding: 'crlf', spreadsheetSafe: true})}
   const again = await writeBatch(folder, release, {profile: 'parquet', options})
   expect(again).toMatchObject({batch_id, outcome: 'unchanged'})
   for (const {file} of release.manifest.tables)

@@ -1,7 +1,7 @@
-import {readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import type {ExportOptions} from '../../src/export/batch.ts'
+import {type Dialect, USUAL_DIALECT} from '../../src/export/dialect.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
 import type {Release} from '../../src/store/release.ts'
 import {readManifest} from '../support/data.ts'
@@ -18,10 +18,11 @@ const publish = (select: string, release_id = 'one') =>
     sql: `create schema release.core; create table release.core.deal as ${select}`,
   })
 
-const write = (release: Release, options: ExportOptions = {}, acceptsColumns = false) =>
-  writeBatch(data.folder, release, {profile: 'csv', options, acceptsColumns})
+const write = (release: Release, changes: Partial<Dialect> = {}) =>
+  writeBatch(data.folder, release, {profile: 'csv', options: {dialect: {...USUAL_DIALECT, ...changes}}})
 
-const textOf = (dir: string) => readFileSync(join(dir, 'core.deal.csv'), 'utf8')
+const bytesOf = (dir: string) => readFileSync(join(dir, 'core.deal.csv'))
+const textOf = (dir: string) => bytesOf(dir).toString()
 
 const plain = ['=HYPERLINK("http://x")', '+1', '-1', '@sum', '\tx', '\rx', '\nx', '＝1', '＋1', '－1', '＠x']
 const texts = [...plain, '  =1', '\u00a0=1', '\ufeff=1', '\u200b=1', '\u0001=1']
@@ -30,7 +31,7 @@ const harmless = ['12 Main St', '', 'a=1', '<250k', "'=1"]
 test('spreadsheet-safe puts a quote before texts that would be formulas, and the manifest lists each cell', async () => {
   const values = [...texts, ...harmless].map((text) => `('${text.replaceAll("'", "''")}')`)
   const release = await publish(`select 'd' as deal_id, x as address from (values ${values.join()}) as t(x)`)
-  const {dir} = await write(release, {isSpreadsheetSafe: true})
+  const {dir} = await write(release, {spreadsheetSafe: true})
   const expected = [...texts.map((text) => `'${text}`), ...harmless]
   const quote = (text: string) =>
     text === '' || /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
@@ -44,7 +45,7 @@ test('spreadsheet-safe leaves numbers and dates unchanged, and refuses an id or 
   const release = await publish(
     `select 'd_1' as deal_id, -1.50::decimal(18,2) as amount, -0.5::double as ratio, -7::bigint as days, date '2026-01-02' as day`,
   )
-  const {dir} = await write(release, {isSpreadsheetSafe: true})
+  const {dir} = await write(release, {spreadsheetSafe: true})
   expect(textOf(dir)).toBe('deal_id,amount,ratio,days,day\nd_1,-1.50,-0.5,-7,2026-01-02\n')
   expect(readManifest(dir).neutralised).toEqual([])
   const before = readdirSync(join(dir, '..'))
@@ -53,16 +54,16 @@ test('spreadsheet-safe leaves numbers and dates unchanged, and refuses an id or 
     ['ltv', "'nan'::double"],
   ]) {
     const refused = await publish(`select ${value} as ${column}`, column)
-    const refusal = await failureOf(write(refused, {isSpreadsheetSafe: true}, true))
+    const refusal = await failureOf(write(refused, {spreadsheetSafe: true}))
     expect(refusal).toMatchObject({code: 'EXPORT_CELL', exitCode: 3})
-    expect(refusal.message).toContain(`Column '${column}' of table 'core.deal' holds 1 values`)
+    expect(refusal.message).toContain(`Column '${column}' of table 'core.deal', row 1, holds`)
     expect(readdirSync(join(dir, '..'))).toEqual(before)
   }
 })
 
 test('a table may have more cells to escape than a call takes arguments', async () => {
   const release = await publish(`select 'd' as deal_id, '+1' as phone from range(150000)`)
-  const {dir} = await write(release, {isSpreadsheetSafe: true})
+  const {dir} = await write(release, {spreadsheetSafe: true})
   expect(readManifest(dir).neutralised).toHaveLength(150_000)
 })
 
@@ -74,37 +75,32 @@ test("without it every byte is the data's; CRLF line ends are optional and never
   expect(crlf.batch_id).not.toBe(lf.batch_id)
 })
 
-const changes: [string, string, string][] = [
-  ['with a column more', 'select 1 as a, 2 as b, 3 as c', "'core.deal' with c INTEGER"],
-  ['without a column', 'select 1 as a', "'core.deal' without b INTEGER"],
-  ['of other types', 'select 1 as a, 2::bigint as b', "'core.deal' without b INTEGER, with b BIGINT"],
-  ['in another order', 'select 2 as b, 1 as a', "'core.deal' in another order"],
+/** A row whose cells contain every sign of a dialect. */
+const SIGNS = `select '00123' as deal_id, 'a;b,c|d' || chr(9) || 'e' as note, -1.50::decimal(18,2) as amount,
+  1.5e-7::double as ratio, 7::bigint as days, null::varchar as nothing, '' as empty`
+
+const dialects: [changes: Partial<Dialect>, text: string][] = [
+  [{delimiter: ';', decimal: ','}, '00123;"a;b,c|d\te";-1,50;1,5e-07;7;;""\n'],
+  [{delimiter: '\t'}, '00123\t"a;b,c|d\te"\t-1.50\t1.5e-07\t7\t\t""\n'],
+  [{delimiter: '|', quoteTexts: true}, '"00123"|"a;b,c|d\te"|-1.50|1.5e-07|7||""\n'],
 ]
 
-test.each(changes)(
-  'columns %s, and a table that is gone, are refused until accepted, then known',
-  async (_, select, words) => {
-    const {dir} = await write(
-      await publish('select 1 as a, 2 as b; create table release.core.extra as select 1 as a'),
-    )
-    const other = await publish(select, 'two')
-    const before = readdirSync(join(dir, '..'))
-    const refusal = await failureOf(write(other))
-    expect(refusal).toMatchObject({code: 'EXPORT_COLUMNS', exitCode: 8})
-    expect(refusal.message).toContain(words)
-    expect(refusal.message).toContain("'core.extra' is no longer published")
-    expect(readdirSync(join(dir, '..'))).toEqual(before)
-    expect(await write(other, {}, true)).toMatchObject({outcome: 'written'})
-    expect(await write(other, {lineEnding: 'crlf'})).toMatchObject({outcome: 'written'})
-  },
-)
+test('a dialect says how cells are written; it is part of what a batch is, and its manifest names it', async () => {
+  const release = await publish(SIGNS)
+  const ids = new Set([(await write(release)).batch_id])
+  for (const [changes, text] of dialects) {
+    const {dir, batch_id} = await write(release, changes)
+    expect(textOf(dir).split('\n').slice(1).join('\n'), JSON.stringify(changes)).toBe(text)
+    expect(readManifest(dir).dialect).toEqual({...USUAL_DIALECT, ...changes})
+    expect((await write(release, {...changes, bom: false})).batch_id).toBe(batch_id)
+    ids.add(batch_id)
+  }
+  expect(ids.size).toBe(1 + dialects.length)
+})
 
-test('an unreadable column contract is reported', async () => {
-  const {dir} = await write(await publish('select 1 as a'))
-  writeFileSync(join(dir, '../../.csv-columns.json'), '{')
-  rmSync(dir, {recursive: true})
-  expect(await failureOf(write(await publish('select 1 as a')))).toMatchObject({
-    code: 'EXPORT_CONTRACT',
-    exitCode: 2,
-  })
+test('a byte order mark stands before the header, once', async () => {
+  const release = await publish(SIGNS)
+  const {dir: marked} = await write(release, {bom: true, quoteTexts: true})
+  const {dir} = await write(release, {quoteTexts: true})
+  expect(bytesOf(marked)).toEqual(Buffer.concat([Buffer.from([0xef, 0xbb, 0xbf]), bytesOf(dir)]))
 })

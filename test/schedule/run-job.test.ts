@@ -1,8 +1,9 @@
-import {readdirSync} from 'node:fs'
+import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {initAccounting} from '../../src/accounting/mapping.ts'
 import {reopenPeriod} from '../../src/books/close-period.ts'
+import {USUAL_DIALECT} from '../../src/export/dialect.ts'
 import {requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob, runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
@@ -104,4 +105,11 @@ test('a claim given to another process is not executed', async () => {
     performJob(lab.config, {job: monthEnd(close), claim: {jobRunId: 999, attempt: 1}}, lab.createWorld()),
   )
   expect(failure).toMatchObject({code: 'RUN_TAKEN', exitCode: 2})
+})
+
+test('an export step writes CSV in the dialect it names', async () => {
+  const dialect = {...USUAL_DIALECT, delimiter: ';'} as const
+  const {steps} = await runAt('2026-06-03T11:00:00Z', '2026-06-05T12:00:00Z', {...exportCsv, dialect})
+  const [batch] = steps.flatMap((step) => (step.do === 'export' ? step.result : []))
+  expect(readFileSync(join(batch?.dir ?? '', 'core.deal.csv'), 'utf8')).toMatch(/^deal_id;property_address;/)
 })

@@ -96,6 +96,7 @@ export async function publishTables(
     addsUp: [],
     isPublished: true,
     isPerDeal: false,
+    contract: 1,
   }))
   await writeModels(buildDir, {models, reads: new Map(), columns: new Map()})
   const published = await readTables(db)

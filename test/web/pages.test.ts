@@ -83,7 +83,7 @@ await lab.walk('2026-02-02T23:30:00-05:00', {config})
 store.insert([aDeal(33)])
 await lab.sync('2026-02-03T23:30:00-05:00', {config})
 const pages = {
-  dictionary: await describeTables(lab.folder, config, lab.createWorld()),
+  dictionary: (await describeTables(lab.folder, config, lab.createWorld())).page,
   report: await renderReport(requireRelease(lab.folder)),
   fleet: await renderFleet(FLEET, Date.parse('2026-02-04T12:00:00Z')),
 }
@@ -214,7 +214,7 @@ test('the report has the exact figures of its release, from Morning to the limit
 
 test('the dictionary of a folder without any release has every table, but no rows', async () => {
   const empty = lab.copyFolder('without-release')
-  const page = await describeTables(
+  const {page} = await describeTables(
     {...empty, current: join(empty.root, 'nowhere'), stateDb: join(empty.root, 'none')},
     lab.config,
     lab.createWorld(),

@@ -1,0 +1,88 @@
+import {z} from 'zod'
+import {messageOf, newError} from '../core/errors.ts'
+import type {BuildPlan, Model, World} from '../core/types.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import {openDatabase} from '../store/database.ts'
+import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
+import {readQuery, readTables, type TableColumn} from '../store/sql.ts'
+
+/** What readers of a published table rely on: its columns, in order, and the contract number in the head of its model. */
+interface Published extends Pick<Model, 'name' | 'contract'> {
+  columns: readonly TableColumn[]
+}
+
+/** The published tables of a release. */
+export async function readPublished(release: Release): Promise<Published[]> {
+  await using db = await openRelease(release)
+  const tables = await readTables(db)
+  return release.manifest.tables.map((table) => ({...table, columns: tables.get(table.name) ?? []}))
+}
+
+/** The tables that a plan publishes. */
+export const publishedOf = ({models, columns}: Pick<BuildPlan, 'models' | 'columns'>): Published[] =>
+  models.flatMap(({isPublished, name, contract}) =>
+    isPublished ? {name, contract, columns: columns.get(name) ?? []} : [],
+  )
+
+/** A table or column that differs between two releases. */
+export type SchemaChange = z.output<typeof changeRow>
+const changeRow = z.object({
+  table: z.string(),
+  /** Null if it is the whole table. */
+  column: z.string().nullable(),
+  change: z.enum(['came', 'went', 'type', 'order']),
+  /** Its type; null of a table, and where it is not. */
+  before: z.string().nullable(),
+  after: z.string().nullable(),
+  contract_before: z.number().nullable(),
+  contract_after: z.number().nullable(),
+  /** Whether readers do not find what they knew, and no higher contract number tells them. */
+  is_breaking: z.boolean(),
+})
+
+/** What differs between the published tables of two releases, by table, its columns in their order. */
+export async function compareSchemas(
+  before: readonly Published[],
+  after: readonly Published[],
+): Promise<SchemaChange[]> {
+  await using db = await openDatabase({attach: []})
+  const sides = [before, after].map((side) => JSON.stringify(side))
+  return await db.all(changeRow, readQuery('schema_changes'), sides)
+}
+
+/**
+ * Requires that readers of the current release find what they know in the next one: each table, each column in its place with its
+ * type, unless the table's contract number is higher. Without a current release nothing is required.
+ *
+ * @throws CheckError `MODEL_CONTRACT`
+ */
+export async function requireContract(
+  folder: DataFolder,
+  next: readonly Published[],
+  {log}: Pick<World, 'log'>,
+): Promise<void> {
+  const current = findCurrentRelease(folder)
+  if (!current) return
+  const before = await readPublished(current).catch((error: unknown) => {
+    log.warn({reason: messageOf(error)}, 'columns are not compared: the current release cannot be read')
+    return []
+  })
+  const broken = (await compareSchemas(before, next)).filter(({is_breaking}) => is_breaking)
+  if (broken.length === 0) return
+  const changes = broken.map(({table, column, change, before, after, contract_before}) => {
+    if (column === null) return `'${table}' is no longer published`
+    const words = {
+      went: `${before} goes`,
+      type: `becomes ${after} instead of ${before}`,
+      order: 'moves',
+      came: '',
+    }
+    const expected = `expected no change, or \`-- contract: ${Number(contract_before) + 1}\` in the head of its model`
+    return `column '${column}' of '${table}' ${words[change]}: ${expected}`
+  })
+  throw newError(
+    'MODEL_CONTRACT',
+    `Tables would differ from those of release ${current.manifest.release_id}: ${changes.join('; ')}.`,
+    {details: broken},
+  )
+}

@@ -1,0 +1,125 @@
+import {createReadStream, createWriteStream, renameSync, rmSync} from 'node:fs'
+import {join} from 'node:path'
+import {pipeline} from 'node:stream/promises'
+import {z} from 'zod'
+import {newError} from '../core/errors.ts'
+import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
+import {readColumns, type TableColumn} from '../store/sql.ts'
+import {inOrder, type NeutralisedCell, readControlTotals, type WriteRequest, type Written} from './batch.ts'
+import {type Dialect, USUAL_DIALECT} from './dialect.ts'
+
+/**
+ * Writes each table as CSV with a header line. A null is empty, an empty text is `""`. Timestamps are ISO 8601 in UTC with
+ * microseconds; decimals keep all their places.
+ *
+ * @throws CheckError `EXPORT_CELL` naming a cell that the dialect cannot hold
+ */
+export async function writeCsv({db, source, tables, options, dir}: WriteRequest): Promise<Written> {
+  const {dialect = USUAL_DIALECT} = options
+  const {lineEnding, bom, quoteTexts, spreadsheetSafe} = dialect
+  const neutralised: NeutralisedCell[] = []
+  const written: Written = {files: [], dialect, ...(spreadsheetSafe && {neutralised})}
+  for (const table of tables) {
+    const name = `${table}.csv`
+    const path = join(dir, name)
+    const columns = await readColumns(db, `release.${table}`)
+    const rows = inOrder(source, table)
+    const refuse = async (what: string, wanted: Wanted) => {
+      const [cell] = await listCells(db, rows, columns, wanted, 'limit 1')
+      if (!cell) return
+      const where = `Column '${cell.column}' of table '${table}', row ${cell.row}`
+      throw newError('EXPORT_CELL', `${where}, holds ${what}.`)
+    }
+    if (spreadsheetSafe) {
+      // Importers would no longer find an id with a `'`.
+      await refuse('an id that a spreadsheet takes for a formula', [isId, isFormula])
+      await refuse('a number that is not finite', [isDouble, (number) => `not isfinite(${number})`])
+      for (const cell of await listCells(db, rows, columns, [isFreeText, isFormula]))
+        neutralised.push({file: name, ...cell})
+    }
+    const cells = columns.map((column) => `${writeCell(column, dialect)} as ${quoteName(column.name)}`)
+    const quoted = columns.filter((column) => quoteTexts && isText(column)).map(({name}) => quoteName(name))
+    await db.run(
+      `copy (select ${cells.join(', ')} from ${rows}) to ${quoteLiteral(path)}
+       (format csv, header true, new_line '${lineEnding === 'crlf' ? '\\r\\n' : '\\n'}',
+        delimiter ${quoteLiteral(dialect.delimiter)} ${quoted.length > 0 ? `, force_quote (${quoted})` : ''})`,
+    )
+    if (bom) await beginWithMark(path)
+    written.files.push({name, ...(await readControlTotals(db, table))})
+  }
+  return written
+}
+
+/** Puts a byte order mark before a file, which the engine cannot, a part at a time. */
+async function beginWithMark(path: string): Promise<void> {
+  const plain = `${path}.plain`
+  renameSync(path, plain)
+  const parts = async function* () {
+    yield '\ufeff'
+    yield* createReadStream(plain)
+  }
+  await pipeline(parts, createWriteStream(path))
+  rmSync(plain)
+}
+
+/** SQL of a column's cells. */
+function writeCell(column: TableColumn, {decimal, spreadsheetSafe}: Dialect): string {
+  const quoted = quoteName(column.name)
+  if (column.type === 'TIMESTAMP') return `strftime(${quoted}, '%Y-%m-%dT%H:%M:%S.%fZ')`
+  if (decimal === ',' && /^(DECIMAL|DOUBLE)/.test(column.type)) return `replace(${quoted}::varchar, '.', ',')`
+  return spreadsheetSafe && isFreeText(column) ? neutralise(quoted) : quoted
+}
+
+/** Cells: of which columns, and SQL that is true for one. */
+type Wanted = [isOf: (column: TableColumn) => boolean, isHit: (quoted: string) => string]
+
+/** Lists cells in the order of the file. @param rows SQL of the table's rows in that order */
+async function listCells(
+  db: Database,
+  rows: string,
+  columns: readonly TableColumn[],
+  [isOf, isHit]: Wanted,
+  limit = '',
+): Promise<Omit<NeutralisedCell, 'file'>[]> {
+  const hits = columns.filter(isOf).map(({name}, index) => {
+    const cell = `${index} as column_no, ${quoteLiteral(name)} as "column"`
+    return `select row, ${cell} from numbered where ${isHit(quoteName(name))}`
+  })
+  if (hits.length === 0) return []
+  return await db.all(
+    z.object({row: z.coerce.number(), column: z.string()}),
+    `with numbered as (select *, row_number() over () as row from ${rows})
+     select row, "column" from (${hits.join(' union all ')}) order by row, column_no ${limit}`,
+  )
+}
+
+/**
+ * Matches a text that a spreadsheet takes for a formula: it starts with TAB, CR or LF, or with `= + - @`, also full-width and after
+ * spaces and invisible characters of any kind (OWASP, CSV injection).
+ */
+const FORMULA = quoteLiteral('^[\\p{Z}\\p{C}]*[=+@＝＋＠－-]|^[\\t\\r\\n]')
+
+/** SQL that is true for a text that a spreadsheet takes for a formula. */
+const isFormula = (text: string) => `coalesce(regexp_matches(${text}, ${FORMULA}), false)`
+
+/** SQL of a text, with a leading `'` if a spreadsheet would take it for a formula. */
+const neutralise = (text: string) => `case when ${isFormula(text)} then '''' || ${text} else ${text} end`
+
+const isText = ({type}: TableColumn) => type === 'VARCHAR'
+const isDouble = ({type}: TableColumn) => type === 'DOUBLE'
+const isId = (column: TableColumn) => isText(column) && /(^|_)id$/.test(column.name)
+
+/** Whether a column holds text written by people. Nothing may be put in front of an id. */
+const isFreeText = (column: TableColumn) => isText(column) && !isId(column)
+
+/** Types whose values are never formulas. */
+const NO_TEXT = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL|FLOAT|DOUBLE|BOOLEAN|DATE|TIME|UUID|INTERVAL)\b/
+
+/** SQL of rows made safe for a spreadsheet, including ids and every other type: for people, not for importers. */
+export function buildSafeRows(columns: readonly TableColumn[], from: string): string {
+  const cells = columns.map(({name, type}) => {
+    const quoted = quoteName(name)
+    return NO_TEXT.test(type) ? quoted : `${neutralise(`${quoted}::varchar`)} as ${quoted}`
+  })
+  return `select ${cells.join(', ')} from ${from}`
+}
