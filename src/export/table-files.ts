@@ -26,6 +26,7 @@ import {
   type WrittenFile,
 } from './batch.ts'
 import {writeCsv} from './csv.ts'
+import {describePackage} from './data-package.ts'
 import {listWords, USUAL_DIALECT} from './dialect.ts'
 import {writeXlsx} from './xlsx.ts'
 
@@ -73,6 +74,13 @@ export async function writeBatch(
     await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
     const written = await WRITERS[profile]({db, source, tables, options, dir: batch.dir})
     const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
+    if (written.dialect) {
+      const name = 'datapackage.json'
+      const file = {name, rows: 0, columns: [], sum_amount: null, sum_debit: null, sum_credit: null}
+      const about = await describePackage(db, source, {files, dialect: written.dialect})
+      writeFileSync(join(batch.dir, name), about)
+      files.push(await measureFile(batch.dir, file))
+    }
     const content = {
       ...written,
       batch_id: batchId,

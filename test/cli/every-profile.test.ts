@@ -106,7 +106,7 @@ test('every file of a batch is what its manifest says, read back by another read
     expect(release_id).toMatch(/^2026-02-28-/)
     const names = files.map(({name}: {name: string}) => name)
     expect(names.concat('manifest.json').sort()).toEqual(readdirSync(dir).sort())
-    for (const file of files) {
+    for (const file of files.filter(({name}: {name: string}) => !name.endsWith('.json'))) {
       const path = quoteLiteral(join(dir, file.name))
       const reader = profile === 'csv' ? `read_csv(${path}, all_varchar = true)` : `read_parquet(${path})`
       const rows = await db.all(anyRow, `from ${reader}`)

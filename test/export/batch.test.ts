@@ -20,10 +20,10 @@ const write = (profile: BatchRequest['profile'] = 'csv', tables?: string[], from
 
 test('a batch holds every published table, and its manifest names the source and the content of every file', async () => {
   const batch = await write()
-  expect(batch).toMatchObject({profile: 'csv', files: 2, rows: 4, outcome: 'written'})
+  expect(batch).toMatchObject({profile: 'csv', files: 3, rows: 4, outcome: 'written'})
   const {dir, batch_id} = batch
   expect(dir).toBe(join(folder.exports, 'csv', batch_id))
-  const names = ['core.deal.csv', 'manifest.json', 'mart.portfolio_summary.csv']
+  const names = ['core.deal.csv', 'datapackage.json', 'manifest.json', 'mart.portfolio_summary.csv']
   expect(readdirSync(dir).sort()).toEqual(names)
   const manifest = readManifest(dir)
   expect(manifest).toMatchObject({
@@ -37,6 +37,7 @@ test('a batch holds every published table, and its manifest names the source and
     files: [
       {name: 'core.deal.csv', rows: 3, sum_amount: '600.30'},
       {name: 'mart.portfolio_summary.csv', rows: 1, columns: ['as_of', 'deals'], sum_amount: null},
+      {name: 'datapackage.json', rows: 0, columns: []},
     ],
   })
   // Exact decimals, ISO instants, doubled quotes; null is not the empty text.
@@ -70,7 +71,7 @@ test('a batch of the same release is not written again, and has the same bytes w
 test('other tables or another release make another batch, another order of tables does not', async () => {
   const all = await write()
   const one = await write('csv', ['core.deal'])
-  expect(one).toMatchObject({files: 1, rows: 3})
+  expect(one).toMatchObject({files: 2, rows: 3})
   expect(one.batch_id).not.toBe(all.batch_id)
   expect((await write('csv', ['mart.portfolio_summary', 'core.deal'])).batch_id).toBe(all.batch_id)
   const other = await publishTables(folder, {release_id: 'other'})

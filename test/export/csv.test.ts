@@ -1,12 +1,14 @@
+import {hash} from 'node:crypto'
 import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {z} from 'zod'
 import {type Dialect, USUAL_DIALECT} from '../../src/export/dialect.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
 import type {Release} from '../../src/store/release.ts'
 import {readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
-import {publishTables} from '../support/releases.ts'
+import {publishTables, publishTypes} from '../support/releases.ts'
 import {useFolder} from '../support/set-up.ts'
 
 const data = useFolder()
@@ -103,4 +105,72 @@ test('a byte order mark stands before the header, once', async () => {
   const {dir: marked} = await write(release, {bom: true, quoteTexts: true})
   const {dir} = await write(release, {quoteTexts: true})
   expect(bytesOf(marked)).toEqual(Buffer.concat([Buffer.from([0xef, 0xbb, 0xbf]), bytesOf(dir)]))
+})
+
+/** The rules of the published JSON schemas of Data Package 2.0 and Table Schema for what is written here. */
+const field = z.strictObject({
+  name: z.string().min(1),
+  type: z.enum(['string', 'number', 'integer', 'boolean', 'date', 'datetime']),
+  format: z.string().optional(),
+  decimalChar: z.string().length(1).optional(),
+  description: z.string().optional(),
+})
+const resource = z.looseObject({
+  name: z.string().regex(/^([-a-z0-9._/])+$/),
+  path: z.string().regex(/^(?!\/|\.\.)[^\\]+$/),
+  type: z.literal('table'),
+  encoding: z.string(),
+  bytes: z.int(),
+  hash: z.string().regex(/^([^:]+:)?[a-fA-F0-9]+$/),
+  dialect: z.strictObject({
+    delimiter: z.string().length(1),
+    lineTerminator: z.enum(['\n', '\r\n']),
+  }),
+  schema: z.strictObject({
+    fields: z.array(field).min(1),
+    primaryKey: z.array(z.string()).min(1).optional(),
+    missingValues: z.array(z.string()),
+  }),
+})
+const dataPackage = z.looseObject({
+  $schema: z.literal('https://datapackage.org/profiles/2.0/datapackage.json'),
+  name: z.string(),
+  resources: z.array(resource).min(1),
+})
+
+test('datapackage.json says what each file holds, and the manifest lists it', async () => {
+  const release = await publishTypes(data.folder)
+  const changes = {delimiter: ';', decimal: ',', lineEnding: 'crlf'} as const
+  const options = {dialect: {...USUAL_DIALECT, ...changes}}
+  const {dir} = await writeBatch(data.folder, release, {profile: 'csv', options})
+  const text = readFileSync(join(dir, 'datapackage.json'))
+  const {resources} = dataPackage.parse(JSON.parse(text.toString()))
+  const [table] = resources
+  const bytes = readFileSync(join(dir, 'kinds.row.csv'))
+  expect(resources).toHaveLength(1)
+  expect(table).toMatchObject({
+    path: 'kinds.row.csv',
+    encoding: 'utf-8',
+    bytes: bytes.length,
+    hash: `sha256:${hash('sha256', bytes)}`,
+    contract: 1,
+    dialect: {delimiter: ';', lineTerminator: '\r\n'},
+  })
+  const header = bytes.toString().split('\r\n')[0]?.split(';')
+  expect(table?.schema.fields.map(({name}) => name)).toEqual(header)
+  expect(table?.schema.fields).toEqual([
+    {name: 'text', type: 'string'},
+    {name: 'money', type: 'number', decimalChar: ',', description: "USD, 'exact'"},
+    {name: 'widest', type: 'number', decimalChar: ','},
+    {name: 'count of it', type: 'integer'},
+    {name: 'ratio', type: 'number', decimalChar: ','},
+    {name: 'day', type: 'date'},
+    {name: 'instant', type: 'datetime', format: '%Y-%m-%dT%H:%M:%S.%fZ'},
+    {name: 'truth', type: 'boolean'},
+    {name: 'null_word', type: 'string'},
+  ])
+  expect(readManifest(dir).files).toMatchObject([
+    {name: 'kinds.row.csv'},
+    {name: 'datapackage.json', bytes: text.length, sha256: hash('sha256', text)},
+  ])
 })
