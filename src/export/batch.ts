@@ -158,13 +158,14 @@ export function formatManifest(release: ReleaseManifest, batch: BatchContent): s
 }
 
 /** A file of a batch; `/` is between the parts of its name. */
-export type BatchedFile = z.output<typeof namedFile>
+export type BatchedFile = z.output<typeof namedFile> & {encoding?: string | undefined}
 const namedFile = z.object({name: z.string(), bytes: z.number(), sha256: z.string()})
 const writtenManifest = z.object({
   batch_id: z.string(),
   release_id: z.string(),
   period: z.string().nullish(),
   files: z.array(namedFile),
+  dialect: z.looseObject({encoding: z.string().optional()}).optional(),
 })
 
 /** Reads a batch's manifest; undefined when it is missing or damaged. */
@@ -184,7 +185,7 @@ export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[
   const [profile, id] = [basename(dirname(dir)), basename(dir)]
   const batch = `${profile}/${id}`
   const next = describeRepair(profile, id)
-  const files = readBatchManifest(dir)?.files
+  const {files, dialect} = readBatchManifest(dir) ?? {}
   if (!files) {
     const problem = `Batch '${batch}' has no readable manifest.`
     return {files: [], faults: [{problem, next}]}
@@ -194,7 +195,7 @@ export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[
     const problem = `File '${name}' of batch '${batch}' ${fault}.`
     return fault === undefined ? [] : {problem, next}
   })
-  return {files, faults}
+  return {files: files.map((file) => ({...file, encoding: dialect?.encoding})), faults}
 }
 
 /**

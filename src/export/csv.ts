@@ -16,7 +16,7 @@ import {type Dialect, USUAL_DIALECT} from './dialect.ts'
  */
 export async function writeCsv({db, source, tables, options, dir}: WriteRequest): Promise<Written> {
   const {dialect = USUAL_DIALECT} = options
-  const {lineEnding, bom, quoteTexts, spreadsheetSafe} = dialect
+  const {lineEnding, bom, encoding, quoteTexts, spreadsheetSafe, replaceCharacters} = dialect
   const neutralised: NeutralisedCell[] = []
   const written: Written = {files: [], dialect, ...(spreadsheetSafe && {neutralised})}
   for (const table of tables) {
@@ -37,6 +37,8 @@ export async function writeCsv({db, source, tables, options, dir}: WriteRequest)
       for (const cell of await listCells(db, rows, columns, [isFreeText, isFormula]))
         neutralised.push({file: name, ...cell})
     }
+    if (encoding !== 'utf-8' && !replaceCharacters)
+      await refuse('a character that windows-1252 lacks', [isText, isLacked])
     const cells = columns.map((column) => `${writeCell(column, dialect)} as ${quoteName(column.name)}`)
     const quoted = columns.filter((column) => quoteTexts && isText(column)).map(({name}) => quoteName(name))
     await db.run(
@@ -44,30 +46,19 @@ export async function writeCsv({db, source, tables, options, dir}: WriteRequest)
        (format csv, header true, new_line '${lineEnding === 'crlf' ? '\\r\\n' : '\\n'}',
         delimiter ${quoteLiteral(dialect.delimiter)} ${quoted.length > 0 ? `, force_quote (${quoted})` : ''})`,
     )
-    if (bom) await beginWithMark(path)
+    if (bom || encoding !== 'utf-8') await encodeFile(path, dialect)
     written.files.push({name, ...(await readControlTotals(db, table))})
   }
   return written
 }
 
-/** Puts a byte order mark before a file, which the engine cannot, a part at a time. */
-async function beginWithMark(path: string): Promise<void> {
-  const plain = `${path}.plain`
-  renameSync(path, plain)
-  const parts = async function* () {
-    yield '\ufeff'
-    yield* createReadStream(plain)
-  }
-  await pipeline(parts, createWriteStream(path))
-  rmSync(plain)
-}
-
 /** SQL of a column's cells. */
-function writeCell(column: TableColumn, {decimal, spreadsheetSafe}: Dialect): string {
+function writeCell(column: TableColumn, {decimal, spreadsheetSafe, replaceCharacters}: Dialect): string {
   const quoted = quoteName(column.name)
   if (column.type === 'TIMESTAMP') return `strftime(${quoted}, '%Y-%m-%dT%H:%M:%S.%fZ')`
   if (decimal === ',' && /^(DECIMAL|DOUBLE)/.test(column.type)) return `replace(${quoted}::varchar, '.', ',')`
-  return spreadsheetSafe && isFreeText(column) ? neutralise(quoted) : quoted
+  const safe = spreadsheetSafe && isFreeText(column) ? neutralise(quoted) : quoted
+  return replaceCharacters && isText(column) ? `regexp_replace(${safe}, ${LACKED}, '?', 'g')` : safe
 }
 
 /** Cells: of which columns, and SQL that is true for one. */
@@ -122,4 +113,31 @@ export function buildSafeRows(columns: readonly TableColumn[], from: string): st
     return NO_TEXT.test(type) ? quoted : `${neutralise(`${quoted}::varchar`)} as ${quoted}`
   })
   return `select ${cells.join(', ')} from ${from}`
+}
+
+/** What windows-1252 has from 0x80 to 0x9f; five of them are unused. */
+const AT_80 = new TextDecoder('windows-1252').decode(
+  Uint8Array.from({length: 32}, (_, index) => 0x80 + index),
+)
+const OWN = `[${AT_80.replace(/[\x80-\x9f]/g, '')}]`
+
+/** Matches a character that windows-1252 lacks. */
+const LACKED = quoteLiteral(OWN.replace('[', '[^\\x00-\\x7f\\x{a0}-\\x{ff}'))
+const isLacked = (text: string) => `regexp_matches(${text}, ${LACKED})`
+
+/** Gives a file of UTF-8 its byte order mark or another encoding, a part at a time. */
+async function encodeFile(path: string, {bom, encoding}: Dialect): Promise<void> {
+  const plain = `${path}.utf-8`
+  renameSync(path, plain)
+  const toByte = (own: string) => String.fromCharCode(0x80 + AT_80.indexOf(own))
+  await pipeline(
+    createReadStream(plain, 'utf8'),
+    async function* (parts: AsyncIterable<string>) {
+      if (bom) yield '\ufeff'
+      for await (const part of parts)
+        yield encoding === 'utf-8' ? part : Buffer.from(part.replace(new RegExp(OWN, 'g'), toByte), 'latin1')
+    },
+    createWriteStream(path),
+  )
+  rmSync(plain)
 }

@@ -32,7 +32,7 @@ export async function describePackage(
       ...(description && {description}),
       format: 'csv',
       mediatype: 'text/csv',
-      encoding: 'utf-8',
+      encoding: dialect.encoding,
       bytes,
       hash: `sha256:${sha256}`,
       contract: manifest.tables.find((table) => table.name === name)?.contract,

@@ -274,7 +274,9 @@ async function openHttp(
       const answer = await request(url, {
         method: 'PUT',
         headers: {
-          'content-type': CONTENT_TYPES.get(extname(name)) ?? 'application/octet-stream',
+          'content-type':
+            CONTENT_TYPES.get(extname(name))?.replace('utf-8', file.encoding ?? 'utf-8') ??
+            'application/octet-stream',
           'content-length': String(bytes),
           ...told,
         },

@@ -17,10 +17,18 @@ export const dialectSchema = z
     quoteTexts: z.boolean().default(false),
     /** A byte order mark, by which Excel knows UTF-8. */
     bom: z.boolean().default(false),
+    encoding: z.enum(['utf-8', 'windows-1252']).default('utf-8'),
+    /** `?` for a character that the encoding lacks; otherwise it is refused. */
+    replaceCharacters: z.boolean().default(false),
   })
   .refine(({delimiter, decimal}) => delimiter !== decimal, {
     path: ['decimal'],
     error: "expected another delimiter with it, such as ';'",
+  })
+  .refine(({bom, encoding}) => !bom || encoding === 'utf-8', {path: ['bom'], error: 'expected utf-8 with it'})
+  .refine(({replaceCharacters, encoding}) => !replaceCharacters || encoding !== 'utf-8', {
+    path: ['replaceCharacters'],
+    error: 'expected windows-1252 with it',
   })
 
 /** The dialect of a batch for which none was asked. */

@@ -100,6 +100,37 @@ test('a dialect says how cells are written; it is part of what a batch is, and i
   expect(ids.size).toBe(1 + dialects.length)
 })
 
+test('a byte order mark and windows-1252 are written a part at a time; what it lacks is refused, or replaced and listed', async () => {
+  const all = Array.from({length: 256}, (_, byte) => byte).filter(
+    (byte) => byte > 31 && !(byte > 126 && byte < 160),
+  )
+  const signs = '€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ'
+  const known = `${Buffer.from(all.filter((byte) => byte !== 34 && byte !== 44)).toString('latin1')}${signs}`
+  const release = await publish(`select '${known.replaceAll("'", "''")}' as t, i from range(20000) as t(i)`)
+  const {dir: marked} = await write(release, {bom: true})
+  expect(bytesOf(marked).subarray(0, 3)).toEqual(Buffer.from([0xef, 0xbb, 0xbf]))
+  expect(textOf(marked).slice(1)).toBe(textOf((await write(release)).dir))
+  const {dir} = await write(release, {encoding: 'windows-1252'})
+  expect(new TextDecoder('windows-1252').decode(bytesOf(dir))).toBe(textOf(marked).slice(1))
+  expect(readdirSync(dir).sort()).toEqual(['core.deal.csv', 'datapackage.json', 'manifest.json'])
+
+  const foreign = await publish(
+    `select 'x' as t, 'é' as u union all select 'Łódź' as t, chr(129) as u`,
+    'foreign',
+  )
+  const refusal = await failureOf(write(foreign, {encoding: 'windows-1252'}))
+  expect(refusal).toMatchObject({code: 'EXPORT_CELL', exitCode: 3})
+  expect(refusal.message).toMatch(/Column 't' of table 'core\.deal', row 2, .*windows-1252/)
+  expect(refusal.message).not.toContain('Ł')
+  const replaced = await write(foreign, {
+    encoding: 'windows-1252',
+    replaceCharacters: true,
+    spreadsheetSafe: true,
+  })
+  expect(bytesOf(replaced.dir).toString('latin1')).toBe('t,u\nx,é\n?ód?,?\n')
+  expect(readManifest(replaced.dir)).toMatchObject({neutralised: [], dialect: {replaceCharacters: true}})
+})
+
 test('a byte order mark stands before the header, once', async () => {
   const release = await publish(SIGNS)
   const {dir: marked} = await write(release, {bom: true, quoteTexts: true})
@@ -140,7 +171,7 @@ const dataPackage = z.looseObject({
 
 test('datapackage.json says what each file holds, and the manifest lists it', async () => {
   const release = await publishTypes(data.folder)
-  const changes = {delimiter: ';', decimal: ',', lineEnding: 'crlf'} as const
+  const changes = {delimiter: ';', decimal: ',', lineEnding: 'crlf', encoding: 'windows-1252'} as const
   const options = {dialect: {...USUAL_DIALECT, ...changes}}
   const {dir} = await writeBatch(data.folder, release, {profile: 'csv', options})
   const text = readFileSync(join(dir, 'datapackage.json'))
@@ -150,7 +181,7 @@ test('datapackage.json says what each file holds, and the manifest lists it', as
   expect(resources).toHaveLength(1)
   expect(table).toMatchObject({
     path: 'kinds.row.csv',
-    encoding: 'utf-8',
+    encoding: 'windows-1252',
     bytes: bytes.length,
     hash: `sha256:${hash('sha256', bytes)}`,
     contract: 1,
