@@ -92,7 +92,8 @@ export const objectsOf = ({columns, rows}: Block): Record<string, unknown>[] =>
 type LinkTo = (address: string) => string | undefined
 
 type Options = Readonly<Record<string, string>>
-type Render = (block: Block, linkTo: LinkTo, options: Options) => Html | Html[]
+/** A text says why the rows have no such shape. */
+type Render = (block: Block, linkTo: LinkTo, options: Options) => Html | Html[] | string
 
 /** What the rows of a block can be shown as. */
 const RENDERERS = {
@@ -145,16 +146,22 @@ export function parseAsked(text: string): Asked | string {
   return {shape, options}
 }
 
-/** The rows of a block under its heading; a block without rows says so, or leaves nothing where `empty` is blank. */
+/**
+ * The rows of a block under its heading; a block without rows says so, or leaves nothing where `empty` is blank. Rows without the shape
+ * are a table, and `tell` is told why.
+ */
 export function renderBlock(
   block: Block,
   {shape, options}: {shape: Shape; options: Options},
   linkTo: LinkTo,
+  tell?: (problem: string) => void,
 ): Html {
   const {heading, note, empty = 'No rows.'} = options
   const isEmpty = block.rows.length === 0
   if (isEmpty && empty === '') return html``
-  return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${isEmpty ? html`<p class="empty">${empty}</p>` : RENDERERS[shape](block, linkTo, options)}\n`
+  const rows = isEmpty ? html`<p class="empty">${empty}</p>` : RENDERERS[shape](block, linkTo, options)
+  if (typeof rows === 'string') tell?.(rows)
+  return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${typeof rows === 'string' ? html`<p class="notice">${rows} The rows as a table:</p>${renderMeant(block, linkTo)}` : rows}\n`
 }
 
 /** What another column says of one: its link, a bar before it, its colour, or a note below it. */
@@ -347,9 +354,9 @@ function writeLines(block: Block, linkTo: LinkTo): Html[] {
 }
 
 /** A row for each value of the first column, a column for each of the second, totals last. */
-function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html {
+function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html | string {
   const [place, series, value] = listShown(block)
-  if (!place || !series || !value) return refuseRows('A matrix needs three columns.', block, linkTo)
+  if (!place || !series || !value) return 'A matrix needs three columns.'
   const keyOf = (row: Row) => JSON.stringify([isSo(block, 'is_total', row), series.of(row)])
   const names = [...new Map(block.rows.map((row) => [keyOf(row), row]))].sort(
     ([, a], [, b]) => Number(isSo(block, 'is_total', a)) - Number(isSo(block, 'is_total', b)),
@@ -382,16 +389,14 @@ function renderChoices(block: Block, linkTo: LinkTo, {label}: Options): Html {
 }
 
 /** A chart, with its values below it where they are asked for; of one place only the values. */
-function renderDrawn(shape: Chart['shape'], block: Block, linkTo: LinkTo, {title, values}: Options): Html {
+function renderDrawn(shape: Chart['shape'], block: Block, linkTo: LinkTo, options: Options): Html | string {
+  const {title, values} = options
   const parts = {...block, rows: block.rows.filter((row) => !isSo(block, 'is_total', row))}
   const drawn = readSeries(parts, shape)
-  if (typeof drawn === 'string') return refuseRows(drawn, block, linkTo)
+  if (typeof drawn === 'string') return drawn
   const hasOnePlace = drawn.places.length === 1 && values !== undefined
   return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape})}${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${renderMatrix(block, linkTo, true)}</details>`}`
 }
-
-const refuseRows = (why: string, block: Block, linkTo: LinkTo) =>
-  html`<p class="notice">${why} The rows as a table:</p>${renderMeant(block, linkTo)}`
 
 const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')
 

@@ -60,8 +60,8 @@ export interface View {
   mayRead(name: string): boolean
   /** The query parameters. */
   query: URLSearchParams
-  /** The folder of own models, whose `pages/` take the place of ours. */
-  sqlDir: string | undefined
+  /** The folders of people's own pages, which take the place of ours. */
+  pageDirs: readonly string[]
 }
 
 /** The input of a page of the workbench. */
@@ -84,4 +84,8 @@ export interface Page {
   body: Html
   /** Of its answer; 200 by default. */
   status?: number
+  /** What of it could not be shown, each with its place. */
+  problems?: readonly string[]
+  /** Leads to this address instead. */
+  leadsTo?: string
 }

@@ -44,8 +44,9 @@ import {
   sendPage,
   type TakeTurn,
 } from './http-server.ts'
+import {viewEditor} from './page-editor.ts'
 import {renderWorkbench} from './page-frame.ts'
-import {viewPage} from './pages.ts'
+import {listPageDirs, listPlaces, viewPage} from './pages.ts'
 import {createReaders, queriesOf, READING, type Reader, RUNNING, readHistory} from './reader.ts'
 import {describeNone, ROUTES} from './routes.ts'
 import {addSaved, listSavedFilters} from './sql.ts'
@@ -119,6 +120,7 @@ const HISTORY = {running: READING, waiting: 56, each: 20}
 export function addWorkbench(server: FastifyInstance, tools: WebTools, world: World): Disposable {
   const {config} = tools
   const releases = createReaders(tools.folder, config)
+  const pageDirs = listPageDirs(config)
   const history = readHistory(config)
   const live = addLive(server, tools, world)
   const takeQuestion = createTurns(QUESTIONS)
@@ -141,7 +143,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const frame = (
     path: string,
     page: Page,
-    {filter, overview, view}: Pick<ReturnType<typeof open>, 'filter' | 'overview' | 'view'>,
+    {filter, overview, mayAct, view}: Omit<ReturnType<typeof open>, 'caller' | 'readers'>,
     choice?: Html,
   ) => {
     const release = view?.release.manifest
@@ -161,7 +163,10 @@ ${choice}`
     return renderWorkbench({
       ...page,
       path,
-      places: PLACES.map(([title, href]) => [title, href === '/runs' ? href : addressOf(href, filter)]),
+      places: [...PLACES, ...listPlaces({pageDirs, mayAct})].map(([title, href]) => [
+        title,
+        href === '/runs' ? href : addressOf(href, filter),
+      ]),
       subject,
       alarms: overview.alarms.length,
       live: describeUnderWay(tools, world),
@@ -193,7 +198,7 @@ ${choice}`
       },
       mayRead,
       query,
-      sqlDir: config.sqlDir,
+      pageDirs,
       people: letInTurn(readers.people, takeQuestion, caller),
       history: {ask: (...asked) => inTurn(takeHistory, caller, () => history.ask(...asked))},
       overview,
@@ -208,8 +213,9 @@ ${choice}`
   const addAnyPage = (
     path: string,
     make: (opened: ReturnType<typeof open>, id: string) => Promise<Page | undefined> | Page | undefined,
+    method = ['GET'],
   ) => {
-    server.get(path, async (request, reply) => {
+    const handler = async (request: FastifyRequest, reply: FastifyReply) => {
       const opened = open(request, reply)
       const {view, readers} = opened
       const here = request.url.split('?')[0] ?? '/'
@@ -223,6 +229,7 @@ ${choice}`
       }
       const answer = async () => (await make(opened, idOf(request))) ?? NOTHING_THERE
       const page = await answer().catch(describeFailure)
+      if (page.leadsTo !== undefined) return reply.redirect(page.leadsTo, 303)
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
       // A query that another site led to is run by its own button alone.
       const isShown = page.status === undefined && here !== '/runs' && (view?.mayRun || !view?.query.has('q'))
@@ -235,7 +242,8 @@ ${choice}`
             )
           : undefined
       return sendPage(reply, frame(here, page, opened, choice))
-    })
+    }
+    server.route({method, url: path, handler})
   }
   for (const [path, make] of Object.entries(ROUTES))
     addAnyPage(path, ({view, filter, overview, mayAct}, id) => {
@@ -249,6 +257,9 @@ ${choice}`
     return page && {...page, body: html`${page.body}${walks}`}
   })
   addAnyPage('/runs/:id', (_opened, id) => viewRun(tools.stateDb, id))
+  const edit = ({view, caller}: ReturnType<typeof open>) =>
+    view && viewEditor(view, tools.stateDb, caller.request, world.realClock.now())
+  addAnyPage('/edit', edit, ['GET', 'POST'])
   addSaved(server, tools.folder)
   server.get('/data/:id', async (request, reply) => {
     const {view, caller, filter, readers} = open(request, reply)
