@@ -65,20 +65,19 @@ export async function viewEditor(
   const {filter, query, pageDirs} = view
   const form = sent instanceof URLSearchParams ? sent : new URLSearchParams()
   const name = form.get('name') ?? query.get('name') ?? ''
-  if (!NAME.test(name))
-    return {
-      status: 400,
-      title: 'No page',
-      body: html`<p class="notice">Name '${name}': expected ${A_NAME}.</p>`,
-    }
   const known = listPages(pageDirs).find((page) => page.name === name)
   const path = known?.isOwn ? known.path : join(pageDirs[0] ?? '', `${name}.md`)
   const sql = form.get('q')?.replaceAll('\r\n', '\n').trim()
+  const isName = NAME.test(name)
+  if (!isName || (sql !== undefined && known)) {
+    const why = isName ? 'there is such a page already; take another name' : `expected ${A_NAME}`
+    const body = html`<p class="notice">Page '${name}': ${why}.</p>`
+    return {status: isName ? 409 : 400, title: 'Not saved', body}
+  }
   const given = sql === undefined ? form.get('text')?.replaceAll('\r\n', '\n') : writePage(sql, form)
   let problem: string | undefined
   if (form.get('do') === 'save' && given !== undefined)
-    if (sql !== undefined && known) problem = `There is a page '${name}' already: take another name.`
-    else if (sql === undefined && form.get('from') !== stampOf(path))
+    if (sql === undefined && form.get('from') !== stampOf(path))
       problem =
         'Somebody else has saved the page since. Saved again, your text takes the place of theirs, which is kept below.'
     else

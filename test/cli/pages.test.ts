@@ -48,7 +48,8 @@ test('a page that cannot be written or has no data is refused, and nothing is wr
 test('a new page is one to begin with, a check says what is wrong with any, and a page is one file', async () => {
   using own = writeSqlFolder({
     'pages/odd.md': '---\ncolour: red\n---\n',
-    'pages/wrong.md': '---\ntitle: Wrong\n---\n\n```sql matrix\nselect 1 as x\n```\n\n```sql\nselect 1\nfrom nowhere\n```\n',
+    'pages/wrong.md':
+      '---\ntitle: Wrong\n---\n\n```sql matrix\nselect 1 as x\n```\n\n```sql\nselect 1\nfrom nowhere\n```\n',
   })
   const env = {LOANTAPE_SQL_DIR: own.path}
   const run = (...args: string[]) => lab.run(args, env)

@@ -242,7 +242,7 @@ describe('copies of the shipped pages', () => {
         const ofSome = name === 'pipeline' ? '&part=funded' : ''
         const page = await other.read(`${address}?${ASKED}${ofSome}`)
         // Classes of a drawing are numbered through.
-        const shown = page.replaceAll(/\bzr\d+-/g, 'zr-').replaceAll(`/${copyOf(name)}`, `/${name}`)
+        const shown = page.replaceAll(/\bzr\d+-cls-\d+/g, 'zr').replaceAll(`/${copyOf(name)}`, `/${name}`)
         return shown.slice(shown.indexOf('<div class="written">'), shown.indexOf('</main>'))
       }
       const copy = await bodyOf(`/pages/${copyOf(name)}`)
