@@ -61,20 +61,15 @@ export function renderReport(release: Release, config: Config, page?: string) {
   const work = async (view: View & {people: Reader}) => {
     const {manifest} = release
     const {release_id, as_of, checks} = manifest
+    const known = listPages(view.pageDirs).map((one) => one.name)
+    if (name !== undefined && !known.includes(name))
+      throw newError('UNKNOWN_NAME', `Page '${name}': ${expectOneOf(name, known)}.`)
     const pages = name === undefined ? [await viewMorning(view)] : []
     for (const one of name === undefined ? REPORTED : [name]) {
       const shown = await viewPage(one, view, {isAmongOwn: name !== undefined})
-      if (!shown)
-        throw newError(
-          'UNKNOWN_NAME',
-          `Page '${one}': ${expectOneOf(
-            one,
-            listPages(view.pageDirs).map((page) => page.name),
-          )}.`,
-        )
-      pages.push(shown)
+      if (shown) pages.push(shown)
     }
-    const title = name === undefined ? 'Portfolio report' : (pages[0]?.title ?? '')
+    const title = name === undefined ? 'Portfolio report' : (pages[0]?.title ?? name)
     const findings = name === undefined ? describeFindings(view) : []
     const chosen = [...view.filter.values].flatMap(([key, values]) =>
       values.map((value) => html`<li>${titleOf(key)} <b>${wordValue(key, value)}</b></li>\n`),

@@ -137,7 +137,7 @@ test('viewers neither see nor edit what is for operators, and are told what they
   const write = (name: string, text: string) => writeFileSync(join(pages, `${name}.md`), text)
   write('secret', '---\nfor: operators\norder: 1\ntitle: Secret\n---\n')
   write('odd', '---\norder: 2\nfor: oprators\ncolour: red\n---\n')
-  write('broken', '---\ntitle: [\n---\n')
+  write('broken', '---\ntitle: a: b\n---\n')
   write('deals', `---\norder: 3\nneeds: [core.deal]\n---\n${block('table', 'from core.deal')}`)
   write('gone', '---\nneeds: [core.nothing]\n---\n')
   for (const name of ['secret', 'odd', 'broken']) {
