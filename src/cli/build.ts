@@ -1,3 +1,4 @@
+import {join} from 'node:path'
 import {type BuildRequest, type BuildResult, buildRelease} from '../build/build.ts'
 import {findPreviousRelease} from '../build/build-folder.ts'
 import type {CaseResult, Tested} from '../build/cases.ts'
@@ -7,10 +8,11 @@ import {compareSchemas, readPublished, type SchemaChange} from '../build/publish
 import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'
 import {exitCodeOf, newError} from '../core/errors.ts'
 import {centsOf, formatCents, groupThousands, quantity} from '../core/money.ts'
-import {createDataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
+import {createDataFolder, dataFolderAt, requireOutFile, requireWritable} from '../store/data-folder.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
 import {does, type Invocation, type ReleaseOptions, refuseValue, requireAskedRelease} from './command.ts'
+import {writeNew} from './init.ts'
 import {joinLines, renderColumns, renderTable} from './table.ts'
 
 export const commands = {
@@ -50,17 +52,55 @@ export const commands = {
     ({file}) => `The data dictionary: ${file}`,
   ),
   report: does(
-    async (call: Invocation<ReleaseOptions & {out?: string}>) => {
+    async (call: Invocation<ReleaseOptions & {out?: string; page?: string}>) => {
+      const {page} = call.options
       const folder = dataFolderAt(call.config.dataDir)
       const out = call.options.out === undefined ? undefined : requireOutFile(folder, call.options.out)
       const release = await requireAskedRelease(call)
       const {release_id} = release.manifest
-      const file = out ?? `${folder.root}/report-${release_id}.html`
+      const name = page === undefined ? '' : `${page.replaceAll(/[^\w-]+/g, '-')}-`
+      const file = out ?? `${folder.root}/report-${name}${release_id}.html`
       const {renderReport} = await import('../web/report.ts')
-      writeFileAtomically(file, await renderReport(release, call.config.sqlDir, {isFlawless: true}))
+      const {text, problems} = await renderReport(release, call.config, page)
+      if (problems.length > 0) throw newError('QUERY_FAILED', problems.join('\n'))
+      writeFileAtomically(file, text)
       return {file, release_id}
     },
-    ({file}) => `The portfolio report: ${file}`,
+    ({file}, {page}) => `${page === undefined ? 'The portfolio report' : `Page '${page}'`}: ${file}`,
+  ),
+  'pages new': does(
+    async ({config}: Invocation, name: string) => {
+      const {A_NAME, beginPage, listPageDirs, listPages, NAME} = await import('../web/pages.ts')
+      if (!NAME.test(name)) throw refuseValue(name, '<name>', A_NAME)
+      const [dir = '', ...others] = listPageDirs(config)
+      if (listPages([dir, ...others]).some((page) => page.name === name))
+        throw newError('OUT_PLACE', `Page '${name}': there is one already.`)
+      if (config.sqlDir === undefined) requireWritable(dataFolderAt(config.dataDir))
+      const file = join(dir, `${name}.md`)
+      writeNew(file, beginPage(name))
+      return {name, file}
+    },
+    ({name, file}) =>
+      `A page to begin with: ${file}\nThe workbench shows it at /pages/${name}; \`loantape pages check\` says what is wrong with it.`,
+  ),
+  'pages check': does(
+    async (call: Invocation, given: string[]) => {
+      const release = await requireAskedRelease(call, {})
+      const {listPageDirs, listPages} = await import('../web/pages.ts')
+      const {renderReport} = await import('../web/report.ts')
+      const own = listPages(listPageDirs(call.config)).filter(({isOwn}) => isOwn)
+      const pages = []
+      for (const name of given.length > 0 ? given : own.map((page) => page.name))
+        pages.push({name, problems: (await renderReport(release, call.config, name)).problems})
+      const failed = pages.filter(({problems}) => problems.length > 0).length
+      return {release_id: release.manifest.release_id, failed, pages}
+    },
+    ({failed, pages}) =>
+      [
+        ...pages.flatMap(({problems}) => problems.map((problem) => `✗ ${problem.trimEnd()}`)),
+        `${quantity(pages.length, 'page')} of your own: ${failed === 0 ? 'all answer' : `${failed} failed`}.`,
+      ].join('\n'),
+    ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
   ),
 }
 

@@ -38,7 +38,7 @@ export const commands = {
         const filled = name.endsWith('.service')
           ? text.replaceAll(/\{(\w+)\}/g, (whole, key: string) => values[key]?.replaceAll('%', '%%') ?? whole)
           : text
-        write(join(folder, name), filled)
+        writeNew(join(folder, name), filled)
       }
       return {folder, files: files.map(({name}) => name).sort()}
     },
@@ -69,7 +69,8 @@ function listTemplates(): {path: string; name: string}[] {
     })
 }
 
-function write(path: string, text: string): void {
+/** Writes a new file. @throws ConfigError `OUT_PLACE` */
+export function writeNew(path: string, text: string): void {
   try {
     mkdirSync(dirname(path), {recursive: true})
     writeFileSync(path, text, {flag: 'wx', mode: 0o600})

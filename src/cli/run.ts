@@ -1,4 +1,5 @@
 import {join} from 'node:path'
+import type {Config} from '../core/config.ts'
 import {quantity} from '../core/money.ts'
 import {type Job, readJobs, requireJob} from '../schedule/job.ts'
 import {type Claim, performJob} from '../schedule/run-job.ts'
@@ -17,7 +18,7 @@ export const commands = {
   run: does(
     async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
       performJob(config, {job: requireJob(config, name), claim}, world, (release) =>
-        describeDay(release, config.sqlDir),
+        describeDay(release, config),
       ),
     ({steps}) => renderSteps(steps),
   ),
@@ -30,12 +31,12 @@ export const commands = {
 }
 
 /** The message about a release, and its report as a file. */
-async function describeDay(release: Release, sqlDir: string | undefined) {
+async function describeDay(release: Release, config: Config) {
   // Loaded late, because most jobs send no message.
   const {describeMorning, renderReport} = await import('../web/report.ts')
   const file = join(release.dir, 'report.html')
-  writeFileAtomically(file, await renderReport(release, sqlDir))
-  return {day: release.manifest.as_of, ...(await describeMorning(release, sqlDir)), file}
+  writeFileAtomically(file, (await renderReport(release, config)).text)
+  return {day: release.manifest.as_of, ...(await describeMorning(release, config)), file}
 }
 
 type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]

@@ -64,7 +64,7 @@ export type BackupResult = Awaited<ReturnType<typeof backUp>>
 
 /**
  * Copies everything that cannot be built again: warehouse, exports, tapes, the key of hashes, the mappings of accounts and
- * fields, saved queries, the state database. The run lock keeps the parts consistent, and each copy is read back and compared. It
+ * fields, saved queries and pages, the state database. The run lock keeps the parts consistent, and each copy is read back and compared. It
  * leaves out releases, and the key of tapes, which makes the MAC of the manifest.
  *
  * @param to a new or empty folder
@@ -153,13 +153,14 @@ const KEPT_NAMES = [
   'tape',
   'fields.json',
   'queries',
+  'pages',
   'accounting.json',
   STATE_DB,
 ]
 
 /** The only paths a backup may name: others could overwrite settings or programs. */
 const KEPT_PATH =
-  /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries)\/(?:(?!\.{1,2}\/)[^/\\]+\/)*[^/\\]+)$/
+  /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries|pages)\/(?:(?!\.{1,2}\/)[^/\\]+\/)*[^/\\]+)$/
 
 /** The files of a data folder that a backup can hold, below it. */
 function listKept({root}: DataFolder): string[] {

@@ -41,6 +41,8 @@ export function dataFolderAt(dataDir: string) {
     fields: join(root, 'fields.json'),
     /** Queries that people saved. */
     queries: join(root, 'queries'),
+    /** Pages that people made in the workbench. */
+    pages: join(root, 'pages'),
     /** Where the engine spills what does not fit into memory. */
     spill: join(root, '.spill'),
     /** Marks a folder as a demo's. */
@@ -112,7 +114,7 @@ function requireWritableFolder(name: string, path: string, more: {kept?: string;
 
 /** Names in the data folder that `--out` may not use. */
 const KEPT_NAMES =
-  /^(\.|warehouse\.|state\.|(current|scratch|releases|exports|tape|cache|queries|hash\.key|accounting\.json|fields\.json)$)/
+  /^(\.|warehouse\.|state\.|(current|scratch|releases|exports|tape|cache|queries|pages|hash\.key|accounting\.json|fields\.json)$)/
 
 /**
  * Checks the file that `--out` names.

@@ -93,7 +93,8 @@ export const objectsOf = ({columns, rows}: Block): Record<string, unknown>[] =>
 type LinkTo = (address: string) => string | undefined
 
 type Options = Readonly<Record<string, string>>
-type Render = (block: Block, linkTo: LinkTo, options: Options) => Html | Html[]
+/** A text says why the rows have no such shape. */
+type Render = (block: Block, linkTo: LinkTo, options: Options) => Html | Html[] | string
 
 /** What the rows of a block can be shown as. */
 const RENDERERS = {
@@ -148,16 +149,22 @@ export function parseAsked(text: string): Asked | string {
   return {shape, options}
 }
 
-/** The rows of a block under its heading; a block without rows says so, or leaves nothing where `empty` is blank. */
+/**
+ * The rows of a block under its heading; a block without rows says so, or leaves nothing where `empty` is blank. Rows without the shape
+ * are a table, and `tell` is told why.
+ */
 export function renderBlock(
   block: Block,
   {shape, options}: {shape: Shape; options: Options},
   linkTo: LinkTo,
+  tell?: (problem: string) => void,
 ): Html {
   const {heading, note, empty = 'No rows.'} = options
   const isEmpty = block.rows.length === 0
   if (isEmpty && empty === '') return html``
-  return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${isEmpty ? html`<p class="empty">${empty}</p>` : RENDERERS[shape](block, linkTo, options)}\n`
+  const rows = isEmpty ? html`<p class="empty">${empty}</p>` : RENDERERS[shape](block, linkTo, options)
+  if (typeof rows === 'string') tell?.(rows)
+  return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${typeof rows === 'string' ? html`<p class="notice">${rows} The rows as a table:</p>${renderMeant(block, linkTo)}` : rows}\n`
 }
 
 /**
@@ -364,10 +371,10 @@ function renderLine(column: Shown, row: Row): Html | false {
 }
 
 /** Exposures against their limits: its name, what is used, the limit and how it stands, each with its bar; other columns are facts. */
-function renderLimits(block: Block, linkTo: LinkTo): Html {
+function renderLimits(block: Block, linkTo: LinkTo): Html | string {
   const [name, used, limit, state, ...others] = listShown(block)
   if (!name || !used || !limit || !state)
-    return refuseRows('Limits need a name, what is used, the limit, and how it stands.', block, linkTo)
+    return 'Limits need a name, what is used, the limit, and how it stands.'
   const shareOf = (row: Row) => Number(used.of(row)) / Number(limit.of(row) ?? Number.NaN)
   const shares = block.rows.map(shareOf).filter(Number.isFinite)
   // Room for the largest breach, up to the double, so that each mark stands at the same place.
@@ -442,9 +449,9 @@ function writeLines(block: Block, linkTo: LinkTo): Html[] {
 }
 
 /** A row for each value of the first column, a column for each of the second, totals last. */
-function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html {
+function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html | string {
   const [place, series, value] = listShown(block)
-  if (!place || !series || !value) return refuseRows('A matrix needs three columns.', block, linkTo)
+  if (!place || !series || !value) return 'A matrix needs three columns.'
   const keyOf = (row: Row) => JSON.stringify([isSo(block, 'is_total', row), series.of(row)])
   const names = [...new Map(block.rows.map((row) => [keyOf(row), row]))].sort(
     ([, a], [, b]) => Number(isSo(block, 'is_total', a)) - Number(isSo(block, 'is_total', b)),
@@ -510,12 +517,12 @@ const TILE = 48
 const ON_TILE = new Intl.NumberFormat('en-US', {notation: 'compact', maximumSignificantDigits: 3})
 
 /** States, each a tile that its number shades; what has no tile stands below. */
-function renderMap(block: Block, linkTo: LinkTo, {title}: Options): Html {
+function renderMap(block: Block, linkTo: LinkTo, {title}: Options): Html | string {
   const [state, number] = listShown(block)
   if (!state || !number || !isNumeric(number))
-    return refuseRows('A map needs a column of states and one of numbers.', block, linkTo)
+    return 'A map needs a column of states and one of numbers.'
   if (new Set(block.rows.map((row) => state.of(row))).size < block.rows.length)
-    return refuseRows('A map needs one row for each state.', block, linkTo)
+    return 'A map needs one row for each state.'
   const isBrief = ['usd', 'count', 'text'].includes(meaningOf(number))
   const write = (value: unknown) =>
     isBrief && value !== null ? ON_TILE.format(Number(value)) : formatValue(number, value)
@@ -536,16 +543,14 @@ ${tiles}</svg><figcaption class="key">${most > 0 && [1, 2, 3, 4, 5].map((step) =
 }
 
 /** A chart, with its values below it where they are asked for; of one place only the values. */
-function renderDrawn(shape: Chart['shape'], block: Block, linkTo: LinkTo, {title, values}: Options): Html {
+function renderDrawn(shape: Chart['shape'], block: Block, linkTo: LinkTo, options: Options): Html | string {
+  const {title, values} = options
   const parts = {...block, rows: block.rows.filter((row) => !isSo(block, 'is_total', row))}
   const drawn = readSeries(parts, shape)
-  if (typeof drawn === 'string') return refuseRows(drawn, block, linkTo)
+  if (typeof drawn === 'string') return drawn
   const hasOnePlace = drawn.places.length === 1 && values !== undefined
   return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape})}${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${renderMatrix(block, linkTo, true)}</details>`}`
 }
-
-const refuseRows = (why: string, block: Block, linkTo: LinkTo) =>
-  html`<p class="notice">${why} The rows as a table:</p>${renderMeant(block, linkTo)}`
 
 const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')
 

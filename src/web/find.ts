@@ -1,11 +1,10 @@
-import {readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {addressOfDeal} from './filter.ts'
 import {html} from './html.ts'
 import {PLACES} from './http-server.ts'
-import {linkOf, listPages, viewPage, viewState, wordsOf} from './pages.ts'
+import {linkOf, listOwn, listPages, nameOf, viewPage, viewState} from './pages.ts'
 import {listTables} from './tables.ts'
-import type {AskingView, Page, View} from './view.ts'
+import type {AskingView, Page} from './view.ts'
 
 /** Pages beside those of the navigation that an address without more leads to. */
 const BESIDE = [
@@ -15,13 +14,14 @@ const BESIDE = [
 ] as const
 
 /** The pages that a viewer can open. */
-function listOpen({sqlDir, mayOpen = () => true}: View): (readonly [title: string, address: string])[] {
+function listOpen(view: AskingView): (readonly [title: string, address: string])[] {
+  const {pageDirs, mayOpen = () => true} = view
   const places = [...PLACES, ...BESIDE].filter(([, address]) => mayOpen(address))
-  const written = listPages(sqlDir).filter(
+  const shipped = listPages(pageDirs).filter(({isOwn}) => !isOwn)
+  const written = [...listOwn(view), ...shipped.map(({name}) => ({name, about: {needs: []}}))].filter(
     ({name}) => !name.includes('/') && places.every(([, address]) => address !== `/${name}`),
   )
-  const titleOf = (name: string, path: string) => /^# (.+)/m.exec(readSqlFile(path))?.[1] ?? wordsOf(name)
-  return [...places, ...written.map(({name, path}) => [titleOf(name, path), `/pages/${name}`] as const)]
+  return [...places, ...written.map((page) => [nameOf(page), `/pages/${page.name}`] as const)]
 }
 
 /** `/find`: what holds the text `q`, by kind, as far as the viewer may see it; the deal whose id it is, at once. */
@@ -36,7 +36,7 @@ export async function viewFind(view: AskingView, stateDb: StateDb): Promise<Page
   const address = linkOf(view)(addressOfDeal(q))
   const sql = 'select 1 from core.deal_history where deal_id = $q limit 1'
   if (address !== undefined && (await ask({sql, params: {q}, isWhole: true})).rows.length > 0)
-    return {title: q, body: html``, address}
+    return {title: q, body: html``, leadsTo: address}
   const tables = listTables(view).map(({name, description, columns}) => ({name, description, columns}))
   const found = await viewPage('parts/find', view, {params: {q, pages: listOpen(view), tables}})
   const runs = mayOpen('/runs') && (await viewState('parts/found_runs', {stateDb, params: {q}}))?.body

@@ -62,12 +62,12 @@ interface Frame {
 /** A page of the workbench: navigation, subject, and its own part. */
 export function renderWorkbench(page: Frame): string {
   const {title, path, places, find, subject, alarms = 0, live, body, timeZone} = page
-  const isHere = (href: string) =>
-    href.split('?')[0] === '/' ? path === '/' : path.startsWith(href.split('?')[0] ?? '')
+  const ways = places.map(([, href]) => href.split('?')[0] ?? '').sort((a, b) => b.length - a.length)
+  const here = ways.find((way) => path === way || (way !== '/' && path.startsWith(`${way}/`)))
   const frame = html`<a class="skip" href="#main">To the page</a>
 <header class="top"><nav aria-label="Pages">
 <span class="brand">loantape</span>
-${places.map(([name, href]) => html`<a href="${href}"${isHere(href) && html` aria-current="page"`}>${name}</a>\n`)}${
+${places.map(([name, href]) => html`<a href="${href}"${href.split('?')[0] === here && html` aria-current="page"`}>${name}</a>\n`)}${
   find &&
   html`<form class="search" action="/find" role="search">${find.filter && hiddenFields(find.filter)}<input type="search" name="q" value="${find.q}" placeholder="Find (/)" aria-label="Find" aria-keyshortcuts="/"></form>\n`
 }${live && html`<span class="live" id="live" role="status" data-running="${String(live.running)}">${live.words}</span>`}</nav></header>

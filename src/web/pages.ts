@@ -1,7 +1,11 @@
 import {basename, join} from 'node:path'
 import {Marked, type Token, type Tokens} from 'marked'
+import {parse, YAMLParseError} from 'yaml'
+import {z} from 'zod'
+import type {Config} from '../core/config.ts'
 import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
 import {quoteName} from '../store/database.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
@@ -21,6 +25,9 @@ import type {AskingView, Page, View} from './view.ts'
 
 /** What people may call a page or a query: a plain name of a file. */
 export const NAME = /^[\w-]{1,100}$/
+
+/** {@link NAME} in words. */
+export const A_NAME = 'a name of letters, digits, _ and -'
 
 /** The names of the files with an ending in a folder, which need not exist, in order. */
 export const listNamed = (folder: string, ending: '.md' | '.sql' | '.filter'): string[] =>
@@ -43,39 +50,117 @@ interface PageFile {
 const FOLDERS = ['', 'parts/', 'behind/']
 
 /** Pages over the state database, which holds more than viewers may read, and is read in this process. */
-const OF_STATE = ['parts/dictionary', 'parts/fleet', 'parts/found_runs', 'parts/run', 'parts/runs']
+const OF_STATE = ['parts/dictionary', 'parts/fleet', 'parts/found_runs', 'parts/run', 'parts/runs', 'parts/saved']
 
-/** The pages of a folder of own models, and those that come with loantape. */
-export function listPages(sqlDir: string | undefined): PageFile[] {
-  const listIn = (root: string, isOwn: boolean) =>
+/** The folders of people's own pages: beside their models, and in the data folder. A new page goes into the first. */
+export const listPageDirs = ({sqlDir, dataDir}: Pick<Config, 'sqlDir' | 'dataDir'>): string[] => [
+  ...(sqlDir === undefined ? [] : [join(sqlDir, 'pages')]),
+  dataFolderAt(dataDir).pages,
+]
+
+/** Every page, people's own first; of one name the first counts. */
+export function listPages(pageDirs: readonly string[]): PageFile[] {
+  const all = [...pageDirs, SHIPPED].flatMap((dir) =>
     FOLDERS.flatMap((folder) =>
-      listNamed(join(root, folder), '.md').map((file) => {
+      listNamed(join(dir, folder), '.md').map((file) => {
         const name = `${folder}${file}`
-        return {name, path: join(root, `${name}.md`), isOwn}
+        return {name, path: join(dir, `${name}.md`), isOwn: dir !== SHIPPED}
       }),
-    )
-  const given = sqlDir === undefined ? [] : listIn(join(sqlDir, 'pages'), true)
-  const own = given.filter(({name}) => !OF_STATE.includes(name))
-  return [...own, ...listIn(SHIPPED, false).filter(({name}) => own.every((page) => page.name !== name))]
+    ),
+  )
+  const pages = all.filter(({name, isOwn}) => !isOwn || !OF_STATE.includes(name))
+  return [...new Map(pages.toReversed().map((page) => [page.name, page])).values()].reverse()
 }
 
-/** The name of a page in words. */
-export const wordsOf = (name: string) => capitalised(name.replaceAll('_', ' '))
+/** What a page says of itself, in YAML between lines of `---` at its top. */
+const frontMatter = z.strictObject({
+  title: z.string().min(1).optional(),
+  /** Its place in the navigation, after ours. */
+  order: z.number().optional(),
+  for: z.literal('operators').optional(),
+  /** Tables without which it shows nothing. */
+  needs: z.array(z.string()).default([]),
+})
 
-/** `/pages`: the pages people wrote, and those that came with loantape as they are written. */
-export function viewPages({sqlDir, filter}: View): Page {
-  const pages = listPages(sqlDir)
-  const own = pages.filter(({isOwn}) => isOwn)
-  const leadTo = ({name}: PageFile) =>
-    linked(wordsOf(name), name.includes('/') ? undefined : addressOf(`/pages/${name}`, filter))
+/** A page as it is written. */
+interface PageText {
+  name: string
+  about: z.output<typeof frontMatter>
+  markdown: string
+  /** The line at which the Markdown begins. */
+  line: number
+  /** What is wrong with the front matter. */
+  problems: string[]
+}
+
+const wordProblem = (name: string, line: number, problem: string) =>
+  `pages/${name}.md, line ${line}: ${problem}`
+
+/** Reads a page. @param given in place of the text of its file */
+function readPage({name, path}: Pick<PageFile, 'name' | 'path'>, given?: string): PageText {
+  const page: PageText = {name, about: {needs: []}, markdown: '', line: 1, problems: []}
+  try {
+    const text = given ?? readSqlFile(path)
+    const [whole = '', yaml = ''] = /^---\n(.*?)(?<=\n)---[ \t]*(?:\n|$)/s.exec(text) ?? []
+    Object.assign(page, {markdown: text.slice(whole.length), line: whole.split('\n').length})
+    const {data, error} = frontMatter.safeParse(parse(yaml) ?? {})
+    if (data) return {...page, about: data}
+    const lines = whole.split('\n')
+    for (const issue of error.issues) {
+      const [key] = issue.code === 'unrecognized_keys' ? issue.keys : issue.path
+      const line = lines.findIndex((one) => one.startsWith(`${String(key)}:`))
+      page.problems.push(wordProblem(name, Math.max(line + 1, 1), `'${lines[line]}': ${issue.message}`))
+    }
+  } catch (error) {
+    const [line = 0, words = explainError(error).problem] =
+      error instanceof YAMLParseError ? [error.linePos?.[0].line, error.message.split(' at line ')[0]] : []
+    page.problems.push(wordProblem(name, line + 1, words))
+  }
+  return page
+}
+
+/** The tables that a page of ours needs. */
+export const needsOf = (name: string) => readPage({name, path: join(SHIPPED, `${name}.md`)}).about.needs
+
+/** The pages of people's own that somebody may see; one whose front matter is wrong may be for operators. */
+export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) =>
+  listPages(pageDirs)
+    .filter(({isOwn}) => isOwn)
+    .map((file) => readPage(file))
+    .filter((page) => mayAct !== false || isForAll(page))
+    .sort((a, b) => (a.about.order ?? Infinity) - (b.about.order ?? Infinity))
+
+const isForAll = ({about, problems}: PageText) => about.for === undefined && problems.length === 0
+
+/** The name of a page in words. */
+export const nameOf = ({name, about}: Pick<PageText, 'name' | 'about'>) =>
+  about.title ?? capitalised(name.replaceAll('_', ' '))
+
+/** The places in the navigation that people gave to their own pages. */
+export const listPlaces = (view: Parameters<typeof listOwn>[0]): [title: string, href: string][] =>
+  listOwn(view).flatMap((page) =>
+    page.about.order === undefined ? [] : [[nameOf(page), `/pages/${page.name}`]],
+  )
+
+/** A page to begin with. */
+export const beginPage = (name: string) =>
+  readSqlFile(join(SHIPPED, 'first_page.md')).replaceAll('first_page', name)
+
+/** `/pages`: the pages people made, and those that came with loantape as they are written. */
+export function viewPages(view: AskingView): Page {
+  const own = listOwn(view)
+  const shipped = listPages(view.pageDirs).filter(({isOwn}) => !isOwn)
+  const leadTo = (page: Pick<PageText, 'name' | 'about'>) =>
+    linked(nameOf(page), page.name.includes('/') ? undefined : addressOf(`/pages/${page.name}`, view.filter))
   const body = html`${
     own.length === 0
-      ? html`<p class="empty">You wrote none: a file <code>pages/&lt;name&gt;.md</code> in LOANTAPE_SQL_DIR is one.</p>`
+      ? html`<p class="empty">There is none yet: <code>loantape pages new</code> begins one, and a query on <a href="/sql">SQL</a> can become one.</p>`
       : html`<ul>${own.map((page) => html`<li>${leadTo(page)}</li>`)}</ul>`
   }
+${view.mayAct && html`<form action="/edit"><label>Name <input name="name" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Begin a page</button></form>`}
 <h2>Pages that come with loantape</h2>
 <p class="muted small">A file of yours of the same name takes the place of one, except of ${OF_STATE.join(', ')}: they read the state database.</p>
-${pages.filter(({isOwn}) => !isOwn).map((page) => html`<div class="ask">${!page.name.includes('/') && leadTo(page)}<details><summary>pages/${page.name}.md</summary><pre tabindex="0">${readSqlFile(page.path)}</pre></details></div>`)}`
+${shipped.map(({name, path}) => html`<div class="ask">${!name.includes('/') && leadTo({name, about: {needs: []}})}<details><summary>pages/${name}.md</summary><pre tabindex="0">${readSqlFile(path)}</pre></details></div>`)}`
   return {title: 'Pages', body}
 }
 
@@ -95,30 +180,36 @@ const MOST_ROWS = 1000
 const MOST_PLACES = 50_000
 
 /** What a page needs of a view; the state database has no release. */
-type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'sqlDir' | 'mayOpen'> &
+type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen'> &
   Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead'>>
 
 /**
- * A page by its name; undefined of none, and where its title has no rows. What people wrote is asked as their questions are, a shipped page as our own, unless it is
- * one among people's pages.
+ * A page by its name; undefined of none, of one that is not for who asks, and where its title has no rows. What people wrote is asked as
+ * their questions are, a shipped page as our own, unless it is one among people's pages.
  *
  * @param params of its SQL, in place of those of the address
+ * @param text what people wrote, in place of the file
  */
 export async function viewPage(
   name: string,
   view: Shown,
-  {isAmongOwn = false, params = {}}: {isAmongOwn?: boolean; params?: Params} = {},
+  {isAmongOwn = false, params = {}, text}: {isAmongOwn?: boolean; params?: Params; text?: string} = {},
 ): Promise<Page | undefined> {
-  const page = listPages(view.sqlDir).find((one) => one.name === name)
-  if (!page) return undefined
-  const {people, filter} = view
+  const file = listPages(view.pageDirs).find((one) => one.name === name)
+  if (!file && text === undefined) return undefined
+  const page = readPage({name, path: file?.path ?? ''}, text)
+  const {people, filter, mayAct} = view
+  if (mayAct === false && !isForAll(page)) return undefined
   // What the program does not know is not for the address to say.
   const own = [...view.query].filter(([key]) => !Object.hasOwn(params, key))
   const given = {...Object.fromEntries(own), ...textsOf(params)}
-  if (!people || (!page.isOwn && !isAmongOwn)) return await renderPageFile(page, view, given)
+  if (!people || (!file?.isOwn && !isAmongOwn)) return await renderPageText(page, view, given)
   const ask: View['ask'] = ({sql, most, isWhole}) =>
     people.ask({sql, most, params: given, condition: isWhole ? undefined : filter.condition})
-  return await renderPageFile(page, {...view, ask}, given)
+  const shown = await renderPageText(page, {...view, ask}, given)
+  if (!shown || !mayAct || !file?.isOwn || text !== undefined || !NAME.test(name)) return shown
+  const edit = html`<p class="small"><a href="${addressOf('/edit', filter, {name: [name]})}">Edit this page</a></p>`
+  return {...shown, body: html`${shown.body}\n${edit}`}
 }
 
 /** A page of ours over the state database; nobody's own takes its place, since it reads more than a release. */
@@ -138,30 +229,53 @@ export async function viewState(
     const columns = statement.columns().map(({name, type}, index) => ({name, type: type ?? typeOf(index)}))
     return {columns, rows}
   }
-  return await viewPage(name, {filter: parseFilter(query), query, sqlDir: undefined, ask, mayAct})
+  return await viewPage(name, {filter: parseFilter(query), query, pageDirs: [], ask, mayAct})
 }
 
 /** Instants of the state database are text. */
 const withInstant = (value: unknown) =>
   typeof value === 'string' && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(value) ? instant(value) : value
 
+/** Which of the tables that a page needs is not there, or not for who asks, in words; undefined of none. */
+export function findLacking(
+  needs: readonly string[],
+  {release, mayRead}: Pick<Shown, 'release' | 'mayRead'>,
+) {
+  const {release_id, tables} = release?.manifest ?? {}
+  const lacking = needs.find((name) => tables?.every((table) => table.name !== name))
+  if (lacking !== undefined) return `Release '${release_id}' has no table '${lacking}', which is needed here.`
+  const hidden = needs.find((name) => mayRead?.(name) === false)
+  return hidden && `Table '${hidden}', which is needed here, is not for viewers.`
+}
+
 /** A page with the rows of its blocks. */
-async function renderPageFile(
-  {name, path}: Pick<PageFile, 'name' | 'path'>,
+async function renderPageText(
+  page: PageText,
   view: Shown,
   params: Record<string, string>,
 ): Promise<Page | undefined> {
+  const {name, about} = page
+  const problems: string[] = [...page.problems]
   const marked = new Marked()
-  const tokens = marked.lexer(readSqlFile(path))
+  const tokens = marked.lexer(page.markdown)
   const heading = tokens.find(
     (token): token is Tokens.Heading => token.type === 'heading' && token.depth === 1,
   )
-  let title = heading?.text ?? wordsOf(name)
+  let title = about.title ?? heading?.text ?? nameOf(page)
+  const failed = (problem: string) => html`<pre class="failed" tabindex="0">${problem}</pre>`
+  if (problems.length > 0) return {title, problems, body: html`${problems.map(failed)}`}
+  const lacking = findLacking(about.needs, view)
+  if (lacking !== undefined)
+    return {title, problems: [wordProblem(name, 1, lacking)], body: html`<p class="notice">${lacking}</p>`}
   const answers = new Map<Token, Html>()
-  let line = 1
+  let {line} = page
   for (const token of tokens) {
     if (token.type === 'code' && /^sql\b/.test(token.lang ?? '')) {
-      const answer = await answerBlock(token as Tokens.Code, {name, line, params}, view)
+      const tell = (problem: string, at = 0) => {
+        problems.push(wordProblem(name, line + at, problem))
+        return failed(problems.at(-1) ?? '')
+      }
+      const answer = await answerBlock(token as Tokens.Code, {params, tell}, view)
       if (answer === undefined) return undefined
       if ('title' in answer) title = answer.title
       answers.set(token, 'title' in answer ? html`` : answer)
@@ -191,6 +305,7 @@ async function renderPageFile(
   })
   return {
     title,
+    problems,
     body: html`<div class="written">${markup(marked.parser(tokens))}</div>`,
   }
 }
@@ -220,16 +335,14 @@ export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: stri
     : `${addressOf(pathname, filter, changes)}${hash}`
 }
 
-/** What a block shows, or the title it is; undefined of a title without rows. */
+/** What a block shows, or the title it is; undefined of a title without rows. @param tell of what fails, at a line of it */
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
-  {name, line, params}: {name: string; line: number; params: Record<string, string>},
+  {params, tell}: {params: Record<string, string>; tell: (problem: string, at?: number) => Html},
   view: Shown,
 ): Promise<Html | {title: string} | undefined> {
-  const failed = (problem: string, at = 0) =>
-    html`<pre class="failed" tabindex="0">pages/${name}.md, line ${line + at}: ${problem}</pre>`
   const asked = parseAsked(lang.replace(/^sql\s*/, ''))
-  if (typeof asked === 'string') return failed(asked)
+  if (typeof asked === 'string') return tell(asked)
   const {shape, options} = asked
   const {ask, filter, query, release, mayAct} = view
   const {needs} = options
@@ -251,11 +364,12 @@ async function answerBlock(
       {columns, rows: rows.slice(0, most)},
       {shape, options},
       linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view),
+      tell,
     )
     return html`${shown}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows.</p>`}`
   } catch (error) {
     const {problem} = explainError(error)
-    return failed(problem, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
+    return tell(problem, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
   }
 }
 

@@ -1,86 +1,97 @@
 import {z} from 'zod'
+import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
-import {type Release, readReleaseModels} from '../store/release.ts'
+import {expectOneOf} from '../core/text.ts'
+import type {Release} from '../store/release.ts'
 import {count, dollarsAtAGlance, instant, inTimeZone} from './figures.ts'
-import {parseFilter} from './filter.ts'
+import {findFault, parseFilter, titleOf, wordValue} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
 import {viewMorning} from './morning.ts'
 import {renderPage} from './page-frame.ts'
-import {viewPage} from './pages.ts'
+import {findLacking, listPageDirs, listPages, needsOf, viewPage} from './pages.ts'
 import {createReader, queriesOf, type Reader} from './reader.ts'
-import type {Page, View} from './view.ts'
-
-/** The input of a report. */
-const NEEDED = [
-  'mart.portfolio_summary',
-  'mart.portfolio_breakdown',
-  'mart.position_daily',
-  'mart.portfolio_monthly',
-  'mart.pipeline_aging',
-  'mart.data_quality',
-  'work.deal_standing',
-  'mart.movement',
-]
+import type {View} from './view.ts'
 
 const MEMORY_MB = 1024
 const LONGEST_MS = 3_600_000
 
+/** The pages of a report, below Morning. */
+const REPORTED = ['portfolio', 'pipeline', 'data_quality']
+
 /** @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only */
-async function withView<T>(
-  release: Release,
-  sqlDir: string | undefined,
-  work: (view: View & {people: Reader}) => Promise<T>,
-): Promise<T> {
-  const names = new Set(readReleaseModels(release.dir).map(({name}) => name))
-  const lacking = NEEDED.find((name) => !names.has(name))
-  if (lacking !== undefined)
-    throw newError(
-      'RELEASE_PARTIAL',
-      `Release '${release.manifest.release_id}' has no table '${lacking}': expected a whole one.`,
-    )
-  // No page is waited for while it is written.
-  using reader = createReader(release.dir, {memoryMb: MEMORY_MB, timeoutMs: LONGEST_MS, idleMs: LONGEST_MS})
-  const query = new URLSearchParams()
-  const filter = parseFilter(query)
-  return await work({release, ask: reader.page, people: reader, filter, mayRead: () => true, query, sqlDir})
+function requireWhole(release: Release): void {
+  const lacking = findLacking(['parts/morning', ...REPORTED].flatMap(needsOf), {release})
+  if (lacking !== undefined) throw newError('RELEASE_PARTIAL', lacking)
 }
 
 /**
- * The pages Morning, Portfolio, Pipeline and Data quality of a release as one self-contained file.
- *
- * @param sqlDir the folder of own models: its pages take the place of those of their names
- * @param isFlawless whether a block that fails ends it; else what is wrong stands in the place of the block
- * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only, `QUERY_FAILED`
+ * @param asked what its pages are asked for, as the end of an address
+ * @throws ConfigError `USAGE` of an invalid filter
  */
-export function renderReport(release: Release, sqlDir?: string, {isFlawless = false} = {}): Promise<string> {
-  return withView(release, sqlDir, async (view) => {
+async function withView<T>(
+  release: Release,
+  config: Config,
+  work: (view: View & {people: Reader}) => Promise<T>,
+  asked = '',
+): Promise<T> {
+  // No page is waited for while it is written.
+  using reader = createReader(release.dir, {memoryMb: MEMORY_MB, timeoutMs: LONGEST_MS, idleMs: LONGEST_MS})
+  const query = new URLSearchParams(asked)
+  const filter = parseFilter(query)
+  const fault = findFault(filter)
+  if (fault !== undefined) throw newError('USAGE', fault)
+  const ask: View['ask'] = ({isWhole, ...question}) =>
+    reader.page({...question, condition: isWhole ? undefined : filter.condition})
+  const pageDirs = listPageDirs(config)
+  return await work({release, ask, people: reader, filter, mayRead: () => true, query, pageDirs})
+}
+
+/**
+ * One page of a release, or Morning, Portfolio, Pipeline and Data quality, as one self-contained file.
+ *
+ * @param config its own pages take the place of those of their names
+ * @param page its name, and what it is asked for: `margins?state=TX`
+ * @returns its text, and what of it could not be shown, which stands in its place
+ * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only, `UNKNOWN_NAME`, `USAGE`
+ */
+export function renderReport(release: Release, config: Config, page?: string) {
+  if (page === undefined) requireWhole(release)
+  const [name, asked] = page?.split(/\?(.*)/s) ?? []
+  const work = async (view: View & {people: Reader}) => {
     const {manifest} = release
     const {release_id, as_of, checks} = manifest
-    const pages = [await viewMorning(view)]
-    for (const name of ['portfolio', 'pipeline', 'data_quality']) {
-      const page = await viewPage(name, view)
-      const [, problem] = /<pre class="failed"[^>]*>(.*?)<\/pre>/s.exec(page?.body.html ?? '') ?? []
-      if (isFlawless && problem !== undefined) throw newError('QUERY_FAILED', textOf(problem))
-      if (page) pages.push(page)
+    const known = listPages(view.pageDirs).map((one) => one.name)
+    if (name !== undefined && !known.includes(name))
+      throw newError('UNKNOWN_NAME', `Page '${name}': ${expectOneOf(name, known)}.`)
+    const pages = name === undefined ? [await viewMorning(view)] : []
+    for (const one of name === undefined ? REPORTED : [name]) {
+      const shown = await viewPage(one, view, {isAmongOwn: name !== undefined})
+      if (shown) pages.push(shown)
     }
+    const title = name === undefined ? 'Portfolio report' : (pages[0]?.title ?? name)
+    const chosen = [...view.filter.values].flatMap(([key, values]) =>
+      values.map((value) => html`<li>${titleOf(key)} <b>${wordValue(key, value)}</b></li>\n`),
+    )
     const body = html`<main class="sheet wide">
-<h1>Portfolio report</h1>
+<h1>${title}</h1>
 <ul class="facts">
 <li>as of <b>${as_of}</b></li>
-<li>Release <b class="mono">${release_id}</b></li>
+${chosen}<li>Release <b class="mono">${release_id}</b></li>
 <li><b>${count(checks.passed)}</b> checks passed${checks.warned > 0 && html`, <b class="warned">${checks.warned} warned</b>`}</li>
 <li>all amounts in USD</li>
 </ul>
-${pages.map(renderPart)}
+${pages.map((one) => html`${name === undefined && html`<h2 class="part">${one.title}</h2>`}${linkless(one.body)}`)}
 <footer>Written by <code>loantape report</code>, ${manifest.generator}, from release <span class="mono">${release_id}</span>, which holds everything known at ${instant(manifest.known_at)}.</footer>
 </main>`
-    return renderPage({
-      title: `Portfolio report as of ${as_of}`,
+    const text = renderPage({
+      title: `${title} as of ${as_of}`,
       body,
       styles: 'workbench.css',
       timeZone: manifest.time_zone,
     })
-  })
+    return {text, problems: pages.flatMap(({problems = []}) => problems)}
+  }
+  return withView(release, config, work, asked)
 }
 
 const summaryRow = z.object({open_amount: z.string(), funded_amount: z.string()})
@@ -90,8 +101,9 @@ const summaryRow = z.object({open_amount: z.string(), funded_amount: z.string()}
  *
  * @throws ConfigError `RELEASE_PARTIAL`
  */
-export function describeMorning(release: Release, sqlDir?: string): Promise<{title: string; words: string}> {
-  return withView(release, sqlDir, async (view) => {
+export function describeMorning(release: Release, config: Config): Promise<{title: string; words: string}> {
+  requireWhole(release)
+  return withView(release, config, async (view) => {
     const {as_of, time_zone} = release.manifest
     const sums = await queriesOf(view.ask).one(summaryRow, 'from mart.portfolio_summary')
     const {body} = await viewMorning(view)
@@ -125,8 +137,6 @@ const textOf = (text: string) =>
     .replaceAll(/ *\n */g, '\n')
     .replaceAll(/\n{3,}/g, '\n\n')
     .trim()
-
-const renderPart = ({title, body}: Page): Html => html`<h2 class="part">${title}</h2>${linkless(body)}`
 
 /** Markup without links: a file has no server behind it. */
 const linkless = ({html: text}: Html): Html =>

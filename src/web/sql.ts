@@ -11,7 +11,7 @@ import {count, LONGEST_ADDRESS} from './figures.ts'
 import {addressOf, CLOCKS, type Filter, findFault, hiddenFields, parseFilter} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
-import {linkOf, listNamed, NAME} from './pages.ts'
+import {A_NAME, linkOf, listNamed, NAME} from './pages.ts'
 import {queriesOf} from './reader.ts'
 import {FORMATS} from './tables.ts'
 import type {AskingView, Page, View} from './view.ts'
@@ -48,16 +48,17 @@ ${await renderForm(view, sql, {shape, failure})}${
   return {title: 'SQL', body}
 }
 
-/** The rows of a query as they are asked for, above them their download, and the form that saves it. */
-function renderAnswer(view: View, sql: string, {columns, rows}: Block, shape: Shape): Html {
-  const {filter, query} = view
+/** The rows of a query as they are asked for, above them their download, and the form that saves it, or makes a page of it. */
+function renderAnswer(view: AskingView, sql: string, {columns, rows}: Block, shape: Shape): Html {
+  const {filter, query, mayAct} = view
   const shown = {columns, rows: rows.slice(0, MOST)}
   return html`
 <p class="downloads">${rows.length > MOST ? `The first ${count(MOST)} rows.` : `${quantity(rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
 <details><summary>Save this query</summary>
 <form class="sql" method="post" action="/sql/queries">
-${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}">
+${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}"><input type="hidden" name="as" value="${shape}">
 <p><label>Name <input name="name" value="${query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
+${mayAct && html`<p><label>Title <input name="title"></label> <button formaction="${addressOf('/edit', filter)}" name="do" value="save">Make this query a page</button>, which shows it as ${shape}</p>`}
 </form></details>
 ${shape === 'table' ? renderExact(shown) : renderBlock(shown, {shape, options: {}}, linkOf(view))}`
 }
@@ -104,8 +105,6 @@ export const listSavedFilters = (folder: DataFolder): {name: string; filter: Fil
     const filter = parseFilter(query)
     return filter.condition === undefined || findFault(filter) !== undefined ? [] : [{name, filter}]
   })
-
-const A_NAME = 'a name of letters, digits, _ and -'
 
 /** What a form saves, and the address that shows it; a string says what is wrong. */
 type Given = {name: string; text: string; address: string} | string

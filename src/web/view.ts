@@ -62,8 +62,8 @@ export interface View {
   mayOpen?(path: string): boolean
   /** The query parameters. */
   query: URLSearchParams
-  /** The folder of own models, whose `pages/` take the place of ours. */
-  sqlDir: string | undefined
+  /** The folders of people's own pages, which take the place of ours. */
+  pageDirs: readonly string[]
 }
 
 /** The input of a page of the workbench. */
@@ -86,6 +86,8 @@ export interface Page {
   body: Html
   /** Of its answer; 200 by default. */
   status?: number
-  /** The page that is shown instead. */
-  address?: string
+  /** What of it could not be shown, each with its place. */
+  problems?: readonly string[]
+  /** Leads to this address instead. */
+  leadsTo?: string
 }

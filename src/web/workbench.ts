@@ -46,8 +46,9 @@ import {
   sendPage,
   type TakeTurn,
 } from './http-server.ts'
+import {viewEditor} from './page-editor.ts'
 import {renderWorkbench} from './page-frame.ts'
-import {viewPage} from './pages.ts'
+import {listPageDirs, listPlaces, viewPage} from './pages.ts'
 import {createReaders, queriesOf, READING, type Reader, RUNNING, readHistory} from './reader.ts'
 import {describeNone, ROUTES} from './routes.ts'
 import {addSaved, listSavedFilters} from './sql.ts'
@@ -121,6 +122,7 @@ const HISTORY = {running: READING, waiting: 56, each: 20}
 export function addWorkbench(server: FastifyInstance, tools: WebTools, world: World): Disposable {
   const {config} = tools
   const releases = createReaders(tools.folder, config)
+  const pageDirs = listPageDirs(config)
   const history = readHistory(config)
   const live = addLive(server, tools, world)
   const takeQuestion = createTurns(QUESTIONS)
@@ -143,7 +145,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const frame = (
     path: string,
     page: Page,
-    {filter, overview, view}: Pick<ReturnType<typeof open>, 'filter' | 'overview' | 'view'>,
+    {filter, overview, mayAct, view}: Omit<ReturnType<typeof open>, 'caller' | 'readers'>,
     choice?: Html,
   ) => {
     const release = view?.release.manifest
@@ -163,7 +165,10 @@ ${choice}`
     return renderWorkbench({
       ...page,
       path,
-      places: PLACES.map(([title, href]) => [title, href === '/runs' ? href : addressOf(href, filter)]),
+      places: [...PLACES, ...listPlaces({pageDirs, mayAct})].map(([title, href]) => [
+        title,
+        href === '/runs' ? href : addressOf(href, filter),
+      ]),
       find: {filter, q: ['/find', '/deals'].includes(path) ? view?.query.get('q')?.trim() : undefined},
       subject,
       alarms: overview.alarms.length,
@@ -197,7 +202,7 @@ ${choice}`
       mayRead,
       mayOpen: (path) => only === undefined || isOfTables(path),
       query,
-      sqlDir: config.sqlDir,
+      pageDirs,
       people: letInTurn(readers.people, takeQuestion, caller),
       history: {ask: (...asked) => inTurn(takeHistory, caller, () => history.ask(...asked))},
       overview,
@@ -212,8 +217,9 @@ ${choice}`
   const addAnyPage = (
     path: string,
     make: (opened: ReturnType<typeof open>, id: string) => Promise<Page | undefined> | Page | undefined,
+    method = ['GET'],
   ) => {
-    server.get(path, async (request, reply) => {
+    const handler = async (request: FastifyRequest, reply: FastifyReply) => {
       const opened = open(request, reply)
       const {view, readers} = opened
       const here = request.url.split('?')[0] ?? '/'
@@ -227,7 +233,7 @@ ${choice}`
       }
       const answer = async () => (await make(opened, idOf(request))) ?? NOTHING_THERE
       const page = await answer().catch(describeFailure)
-      if (page.address !== undefined) return reply.redirect(page.address, 303)
+      if (page.leadsTo !== undefined) return reply.redirect(page.leadsTo, 303)
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
       // A query that another site led to is run by its own button alone.
       const isRun = here !== '/sql' || view?.mayRun || !view?.query.has('q')
@@ -241,7 +247,8 @@ ${choice}`
             )
           : undefined
       return sendPage(reply, frame(here, page, opened, choice))
-    })
+    }
+    server.route({method, url: path, handler})
   }
   const routes: typeof ROUTES = {...ROUTES, '/find': (view) => viewFind(view, tools.stateDb)}
   for (const [path, make] of Object.entries(routes))
@@ -256,6 +263,9 @@ ${choice}`
     return page && {...page, body: html`${page.body}${walks}`}
   })
   addAnyPage('/runs/:id', (_opened, id) => viewRun(tools.stateDb, id))
+  const edit = ({view, caller}: ReturnType<typeof open>) =>
+    view && viewEditor(view, tools.stateDb, caller.request, world.realClock.now())
+  addAnyPage('/edit', edit, ['GET', 'POST'])
   addSaved(server, tools.folder)
   server.get('/data/:id', async (request, reply) => {
     const {view, caller, filter, readers} = open(request, reply)

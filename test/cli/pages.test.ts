@@ -57,3 +57,44 @@ test('a page that cannot be written or has no data is refused, and nothing is wr
     await expectRefused(lab.run([...args, '--json'], {LOANTAPE_SQL_DIR: own.path}), code, words)
   expect([nowhere, out].map(existsSync)).toEqual([false, false])
 })
+
+test('a new page is one to begin with, a check says what is wrong with any, and a page is one file', async () => {
+  using own = writeSqlFolder({
+    'pages/odd.md': '---\ncolour: red\n---\n',
+    'pages/wrong.md':
+      '---\ntitle: Wrong\n---\n\n```sql matrix\nselect 1 as x\n```\n\n```sql\nselect 1\nfrom nowhere\n```\n',
+  })
+  const env = {LOANTAPE_SQL_DIR: own.path}
+  const run = (...args: string[]) => lab.run(args, env)
+  const file = join(own.path, 'pages/margins.md')
+  expect(readJson(await run('pages', 'new', 'margins', '--json'))).toEqual({name: 'margins', file})
+  for (const name of ['margins', 'portfolio', 'wrong'])
+    await expectRefused(run('pages', 'new', name, '--json'), 'OUT_PLACE', /there is one already/)
+  await expectRefused(run('pages', 'new', '../x', '--json'), 'USAGE', /'..\/x'/)
+  expect(await run('pages', 'check', 'margins')).toMatchObject({code: 0})
+  const checked = await run('pages', 'check', '--json')
+  expect(checked.code).toBe(3)
+  expect(JSON.parse(checked.stdout)).toMatchObject({
+    failed: 2,
+    pages: [
+      {name: 'margins', problems: []},
+      {name: 'odd', problems: [expect.stringMatching(/^pages\/odd\.md, line 2: 'colour: red'/)]},
+      {
+        name: 'wrong',
+        problems: [
+          'pages/wrong.md, line 5: A matrix needs three columns.',
+          expect.stringMatching(/^pages\/wrong\.md, line 11: Query refused: Catalog.*nowhere/),
+        ],
+      },
+    ],
+  })
+  await expectRefused(run('pages', 'check', 'nothing', '--json'), 'UNKNOWN_NAME', /'nothing'/)
+
+  const out = join(lab.folder.root, '../margins.html')
+  expect(await run('report', '--page', 'margins?by=status&state=TX', '--out', out)).toMatchObject({code: 0})
+  const page = readFileSync(out, 'utf8')
+  expect(page).toMatch(/<h1>First page<\/h1>.*State <b>TX<\/b>.*<figure class="chart"/s)
+  expect(page).not.toMatch(/<script|href="\//)
+  await expectRefused(run('report', '--page', 'wrong', '--json'), 'QUERY_FAILED', /line 5.*line 11/s)
+  await expectRefused(run('report', '--page', 'margins?created_from=x', '--json'), 'USAGE', /'x'/)
+})

@@ -67,7 +67,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   )
   expect((await side.get('/behind/moved?against=2026-03-02-000000000000')).status).toBe(404)
 
-  const {words} = await describeMorning(requireRelease(lab.folder))
+  const {words} = await describeMorning(requireRelease(lab.folder), lab.config)
   expect(words).toContain(`\n\nWhat moved it:\nSince ${before}\n`)
   expect(words).toContain('\ndeal_000032 · – · +$350,000.00 · −$350,000.00 · draft → funded\n')
 

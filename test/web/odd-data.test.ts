@@ -189,7 +189,7 @@ describe('a source whose texts are hostile', () => {
     ])
     expect(await read(side, `/deals/${BARE}`)).toContain(`<h1>${BARE}</h1>`)
     expect(await read(side, '/deals')).toContain(BARE)
-    expect(await renderReport(requireRelease(lab.folder))).toContain('Portfolio report')
+    expect((await renderReport(requireRelease(lab.folder), lab.config)).text).toContain('Portfolio report')
   })
 })
 
@@ -216,8 +216,8 @@ describe('a release in which everything nullable is null', () => {
 
   test('report, digest, diff and trace say what is known', async () => {
     const release = requireRelease(folder)
-    expect(await renderReport(release)).not.toContain('.md, line')
-    expect((await describeMorning(release)).words).toContain('Weighted loan-to-value: –')
+    expect((await renderReport(release, lab.config)).text).not.toContain('.md, line')
+    expect((await describeMorning(release, lab.config)).words).toContain('Weighted loan-to-value: –')
     const env = {LOANTAPE_DATA_DIR: folder.root}
     for (const args of [
       ['diff', 'current', '2026-03-02'],

@@ -84,7 +84,7 @@ store.insert([aDeal(33)])
 await lab.sync('2026-02-03T23:30:00-05:00', {config})
 const pages = {
   dictionary: (await describeTables(lab.folder, config, lab.createWorld())).page,
-  report: await renderReport(requireRelease(lab.folder)),
+  report: (await renderReport(requireRelease(lab.folder), lab.config)).text,
   fleet: await renderFleet(FLEET, Date.parse('2026-02-04T12:00:00Z')),
 }
 for (const [name, text] of Object.entries(pages)) {

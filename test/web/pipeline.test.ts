@@ -52,7 +52,7 @@ test('without deals no loan-to-value is spoken of, and the report shows no share
     expect(page).toContain('0 deals, $0.00')
     expect(page).not.toContain('of what is open')
   }
-  const report = await renderReport(requireRelease(lab.folder))
+  const report = (await renderReport(requireRelease(lab.folder), lab.config)).text
   expect(report).toContain('0 deals, $0.00')
   expect(report).not.toMatch(/\d %/)
 })

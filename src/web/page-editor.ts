@@ -1,0 +1,106 @@
+import {existsSync, mkdirSync, statSync} from 'node:fs'
+import {dirname, join} from 'node:path'
+import type {FastifyRequest} from 'fastify'
+import {stringify} from 'yaml'
+import {z} from 'zod'
+import {codeOf} from '../core/errors.ts'
+import {stampOf, writeFileAtomically} from '../store/files.ts'
+import {readSqlFile} from '../store/sql.ts'
+import type {StateDb} from '../store/state-db.ts'
+import {SHAPES} from './blocks.ts'
+import {addressOf} from './filter.ts'
+import {html} from './html.ts'
+import {A_NAME, beginPage, listPages, NAME, viewPage, viewState} from './pages.ts'
+import type {AskingView, Page} from './view.ts'
+
+/** A page of one block: the query of a form. */
+function writePage(sql: string, form: URLSearchParams): string {
+  const title = (form.get('title') ?? '').trim()
+  const shape = SHAPES.find((one) => one === form.get('as')) ?? 'table'
+  const fence = '`'.repeat(Math.max(3, ...[...sql.matchAll(/`+/g)].map(([marks]) => marks.length + 1)))
+  return `${title && `---\n${stringify({title})}---\n\n`}${fence}sql ${shape}\n${sql}\n${fence}\n`
+}
+
+const noted = z.object({words: z.string()})
+
+/** A text of a page that was saved, by its number among what people did; the last by default. */
+const findSaved = (stateDb: StateDb, name: string, id?: string | null) =>
+  stateDb.first(
+    noted,
+    'select words from page_action where command = ? and action_id = coalesce(?, action_id) order by action_id desc',
+    [`page ${name}`, id ?? null],
+  )?.words
+
+/** Saves a page, and notes its text among what people did; before, that which it replaces, if it was written by hand. */
+function savePage(
+  stateDb: StateDb,
+  {name, path, text, who}: Record<'name' | 'path' | 'text' | 'who', string>,
+  now: number,
+): void {
+  const note = (words: string, by: string, ms: number) => {
+    const [command, at] = [`page ${name}`, new Date(ms).toISOString()]
+    stateDb.insert('page_action', {who: by, command, began_at: at, ended_at: at, exit_code: 0, words})
+  }
+  const before = existsSync(path) ? readSqlFile(path) : undefined
+  if (before !== undefined && before !== findSaved(stateDb, name))
+    note(before, 'by hand', statSync(path).mtimeMs)
+  mkdirSync(dirname(path), {recursive: true})
+  writeFileAtomically(path, text)
+  note(text, who, now)
+}
+
+/**
+ * `/edit?name=<page>`: the text of a page, or one that was saved before; of a new page, one to begin with. A form previews a text, or saves
+ * it, or a query as a page, unless somebody else has saved the page since.
+ *
+ * @param now ms since the epoch
+ */
+export async function viewEditor(
+  view: AskingView,
+  stateDb: StateDb,
+  {body: sent, ip}: Pick<FastifyRequest, 'body' | 'ip'>,
+  now: number,
+): Promise<Page | undefined> {
+  if (!view.mayAct) return undefined
+  const {filter, query, pageDirs} = view
+  const form = sent instanceof URLSearchParams ? sent : new URLSearchParams()
+  const name = form.get('name') ?? query.get('name') ?? ''
+  const known = listPages(pageDirs).find((page) => page.name === name)
+  const path = known?.isOwn ? known.path : join(pageDirs[0] ?? '', `${name}.md`)
+  const sql = form.get('q')?.replaceAll('\r\n', '\n').trim()
+  const isName = NAME.test(name)
+  if (!isName || (sql !== undefined && known)) {
+    const why = isName ? 'there is such a page already; take another name' : `expected ${A_NAME}`
+    const body = html`<p class="notice">Page '${name}': ${why}.</p>`
+    return {status: isName ? 409 : 400, title: 'Not saved', body}
+  }
+  const given = sql === undefined ? form.get('text')?.replaceAll('\r\n', '\n') : writePage(sql, form)
+  let problem: string | undefined
+  if (form.get('do') === 'save' && given !== undefined)
+    if (sql === undefined && form.get('from') !== stampOf(path))
+      problem =
+        'Somebody else has saved the page since. Saved again, your text takes the place of theirs, which is kept below.'
+    else
+      try {
+        savePage(stateDb, {name, path, text: `${given.trimEnd()}\n`, who: `web ${ip}`}, now)
+        return {title: name, body: html``, leadsTo: addressOf(`/pages/${name}`, filter)}
+      } catch (error) {
+        problem = `File '${path}' cannot be written (${codeOf(error)}).`
+      }
+  const earlier = given === undefined ? findSaved(stateDb, name, query.get('version') ?? '') : undefined
+  const text = given ?? earlier ?? (known ? readSqlFile(known.path) : beginPage(name))
+  const isPreviewed = form.get('do') === 'preview' || earlier !== undefined
+  const preview = isPreviewed ? await viewPage(name, view, {isAmongOwn: true, text}) : undefined
+  const body = html`${problem !== undefined && html`<p class="notice"><b class="failed">Not saved.</b> ${problem}</p>`}
+<form class="sql" method="post" action="${addressOf('/edit', filter)}">
+<input type="hidden" name="name" value="${name}">
+<input type="hidden" name="from" value="${isPreviewed ? (form.get('from') ?? stampOf(path)) : stampOf(path)}">
+<label for="text" class="muted small">Markdown in which blocks of SQL stand for their rows, as in <a href="/pages">our pages</a></label>
+<textarea id="text" name="text" rows="24" spellcheck="false">
+${text}</textarea>
+<p><button name="do" value="preview">Preview</button> <button name="do" value="save">Save</button></p>
+</form>
+${preview && html`<h2>Preview: ${preview.title}</h2>\n${preview.body}`}
+${(await viewState('parts/saved', {stateDb, params: {name}}))?.body}`
+  return {title: `pages/${name}.md`, body, ...(problem !== undefined && {status: 409})}
+}

@@ -1,0 +1,175 @@
+import {existsSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import type {Page} from 'playwright-core'
+import {beforeEach, expect, onTestFinished, test} from 'vitest'
+import {backUp, restoreBackup} from '../../src/record/backup.ts'
+import {createLab, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
+import {startBrowser} from './browser.ts'
+import {type LabSide, OPERATOR, serveLab, VIEWER} from './side.ts'
+
+const lab = await useLab({
+  tables: 'all',
+  deals: someDeals(4, {status: 'funded'}),
+  releasedAt: '2026-03-02T23:30:00-05:00',
+})
+const {pages} = lab.folder
+const side = await serveLab(lab)
+const browser = await startBrowser()
+beforeEach(() => rmSync(pages, {recursive: true, force: true}))
+
+const FENCE = '```'
+const block = (asked: string, sql: string) => `\n${FENCE}sql ${asked}\n${sql}\n${FENCE}\n`
+
+/** Two parameters, a chart and a matrix of cohorts. */
+const COHORTS = `---
+title: Cohorts
+order: 2
+needs: [core.deal]
+---
+${block(
+  'choices label="Of"',
+  `select unnest(['state', 'status']) as part, '/pages/cohorts?by=' || part || '&least=' || coalesce($least, '0') as part_href, part = $by as is_current`,
+)}${block('bar title="Amount"', `select if($by = 'status', status, state) as part, sum(loan_amount) as amount from core.deal where loan_amount >= coalesce($least, '0')::decimal(18, 2) group by all order by all`)}${block('matrix', `select strftime(created_at, '%Y-%m') as month, status, count(*) as deals from core.deal group by all order by all`)}`
+
+/** Opens a page, by default without JavaScript. */
+async function open(path: string, javaScriptEnabled = false): Promise<Page> {
+  const page = await browser.newPage({javaScriptEnabled, viewport: {width: 390, height: 800}})
+  onTestFinished(() => page.close())
+  await page.goto(side.url + path)
+  return page
+}
+
+const press = (page: Page, name: string) => page.getByRole('button', {name, exact: true}).click()
+
+const post = (
+  fields: Record<string, string>,
+  headers: Record<string, string> = {origin: side.url},
+  at: LabSide = side,
+) => fetch(`${at.url}/edit`, {method: 'POST', redirect: 'manual', body: new URLSearchParams(fields), headers})
+
+test('a query becomes a page, which is edited, previewed, saved and brought back', async () => {
+  const page = await open('/sql', true)
+  await page.evaluate(`document.querySelector('#q').value = 'select count(*) as deals from core.deal'`)
+  await press(page, 'Run')
+  await page.locator('summary:has-text("Save this query")').click()
+  await page.getByLabel('Name', {exact: true}).fill('cohorts')
+  await page.getByLabel('Title').fill('First: "try"')
+  await press(page, 'Make this query a page')
+  await page.waitForURL(`${side.url}/pages/cohorts`)
+  expect(await page.locator('h1').textContent()).toBe('First: "try"')
+  const file = join(pages, 'cohorts.md')
+  const first = readFileSync(file, 'utf8')
+
+  const editor = await open('/pages/cohorts')
+  await editor.getByRole('link', {name: 'Edit this page'}).click()
+  await editor.getByRole('textbox').fill(COHORTS)
+  await press(editor, 'Preview')
+  expect(await editor.locator('figure.chart').count()).toBe(1)
+  expect(readFileSync(file, 'utf8'), 'a preview saves nothing').toBe(first)
+  await press(editor, 'Save')
+  expect(editor.url()).toBe(`${side.url}/pages/cohorts`)
+  expect(readFileSync(file, 'utf8')).toBe(COHORTS)
+  expect(await editor.locator('nav[aria-label=Pages] [aria-current]').textContent()).toBe('Cohorts')
+  await editor.getByRole('link', {name: 'status'}).click()
+  expect(await editor.locator('.choices [aria-current]').textContent()).toBe('status')
+  expect(await editor.locator('main thead th').allTextContents()).toEqual(['Month', 'funded'])
+  expect(await side.readText('/pages/cohorts?by=status&least=999999999')).toContain('No rows.')
+
+  await editor.getByRole('link', {name: 'Edit this page'}).click()
+  await editor.locator('.needs a').last().click()
+  expect(await editor.getByRole('textbox').inputValue()).toBe(first)
+  expect(await editor.locator('.figure, table td.number').first().textContent()).toBe('4')
+  await press(editor, 'Save')
+  expect(readFileSync(file, 'utf8')).toBe(first)
+  expect(await side.readText('/runs')).toMatch(/page cohorts Saved/)
+})
+
+test('a page that somebody else has saved meanwhile is not replaced unseen, and every text is kept', async () => {
+  const one = await open('/edit?name=shared')
+  const other = await open('/edit?name=shared')
+  await one.getByRole('textbox').fill('mine')
+  await press(one, 'Save')
+  await other.getByRole('textbox').fill('yours')
+  await press(other, 'Preview')
+  await press(other, 'Save')
+  expect(await other.locator('.notice').textContent()).toContain('Somebody else has saved the page since.')
+  expect(await other.getByRole('textbox').inputValue()).toBe('yours')
+  expect(readFileSync(join(pages, 'shared.md'), 'utf8')).toBe('mine\n')
+  await press(other, 'Save')
+  expect(readFileSync(join(pages, 'shared.md'), 'utf8')).toBe('yours\n')
+  // By hand, with the clock of another machine.
+  writeFileSync(join(pages, 'shared.md'), 'by hand\n')
+  utimesSync(join(pages, 'shared.md'), new Date('2031-01-01'), new Date('2031-01-01'))
+  const third = await open('/edit?name=shared')
+  await third.getByRole('textbox').fill('\n# <b>x</b> </textarea>')
+  await press(third, 'Save')
+  await third.goto(`${side.url}/edit?name=shared`)
+  expect(await third.getByRole('textbox').inputValue()).toBe('\n# <b>x</b> </textarea>\n')
+  expect(await third.locator('.needs li').allTextContents()).toEqual([
+    expect.stringContaining('web 127.0.0.1'),
+    expect.stringContaining('by hand'),
+    expect.stringContaining('web 127.0.0.1'),
+    expect.stringContaining('web 127.0.0.1'),
+  ])
+})
+
+test('what is no page, no name, too long or taken is refused, and nothing is written', async () => {
+  expect((await post({name: 'portfolio', q: 'select 1', do: 'save'})).status).toBe(409)
+  for (const name of ['', '../x', 'a/b', 'parts/needs', 'a b'])
+    expect((await post({name, text: 'x', do: 'save', from: 'none'})).status, name).toBe(400)
+  expect((await post({name: 'long', text: 'x'.repeat(70_000), do: 'save', from: 'none'})).status).toBe(413)
+  expect((await post({name: 'x', text: 'x', do: 'save'})).status, 'without what it was made from').toBe(409)
+  expect((await post({name: 'x', text: 'x', do: 'save', from: 'none'}, {})).status).toBe(403)
+  expect((await side.get('/edit?name=x&do=save&from=none&text=x')).status).toBe(200)
+  expect(existsSync(pages)).toBe(false)
+})
+
+test('viewers neither see nor edit what is for operators, and are told what they cannot read', async () => {
+  await using guarded = await serveLab(lab, {
+    webToken: OPERATOR,
+    webViewerToken: VIEWER,
+    viewerTables: 'mart.*',
+  })
+  const ask = (path: string, token: string) => guarded.get(path, {authorization: `Bearer ${token}`})
+  const read = async (path: string, token: string) => (await ask(path, token)).text()
+  mkdirSync(pages, {recursive: true})
+  const write = (name: string, text: string) => writeFileSync(join(pages, `${name}.md`), text)
+  write('secret', '---\nfor: operators\norder: 1\ntitle: Secret\n---\n')
+  write('odd', '---\norder: 2\nfor: oprators\ncolour: red\n---\n')
+  write('broken', '---\ntitle: a: b\n---\n')
+  write('deals', `---\norder: 3\nneeds: [core.deal]\n---\n${block('table', 'from core.deal')}`)
+  write('gone', '---\nneeds: [core.nothing]\n---\n')
+  for (const name of ['secret', 'odd', 'broken']) {
+    expect((await ask(`/pages/${name}`, VIEWER)).status, name).toBe(404)
+    expect((await ask(`/pages/${name}`, OPERATOR)).status, name).toBe(200)
+  }
+  expect(await read('/pages', VIEWER)).not.toMatch(/Secret|Odd|Broken|method="post"|action="\/edit/)
+  expect(await read('/pages', OPERATOR)).toMatch(/Secret.*Odd.*Deals/s)
+  expect(await read('/pages/odd', OPERATOR)).toMatch(
+    /odd\.md, line 3: &#39;for: oprators.*odd\.md, line 4: &#39;colour: red/s,
+  )
+  expect(await read('/pages/broken', OPERATOR)).toContain('pages/broken.md, line 2: ')
+  const shown = await read('/pages/deals', VIEWER)
+  expect(shown).toContain('Table &#39;core.deal&#39;, which is needed here, is not for viewers.')
+  expect(shown).not.toMatch(/class="failed"|\/edit/)
+  expect(await read('/pages/gone', OPERATOR)).toContain('has no table &#39;core.nothing&#39;')
+  const own = {origin: guarded.url, authorization: `Bearer ${VIEWER}`}
+  expect((await ask('/edit?name=deals', VIEWER)).status).toBe(403)
+  expect((await post({name: 'deals', text: 'x', do: 'preview'}, own, guarded)).status).toBe(403)
+})
+
+test('a demo is only looked at, and a backup brings back the pages', async () => {
+  await post({name: 'kept', text: 'kept', do: 'save', from: 'none'})
+  const to = join(lab.folder.root, '../backup')
+  await backUp(lab.config, to, lab.createWorld())
+  await using other = await createLab()
+  await restoreBackup({...other.config, tapeKeyFile: lab.config.tapeKeyFile}, to, {isTrusted: true})
+  expect(readFileSync(join(other.folder.pages, 'kept.md'), 'utf8')).toBe('kept\n')
+  writeFileSync(other.folder.demoMark, '')
+  await using shown = await serveLab(other)
+  expect(
+    (await post({name: 'kept', text: 'x', do: 'save', from: 'none'}, {origin: shown.url}, shown)).status,
+  ).not.toBe(303)
+  expect(readFileSync(join(other.folder.pages, 'kept.md'), 'utf8')).toBe('kept\n')
+})
