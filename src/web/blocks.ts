@@ -167,11 +167,10 @@ export function renderBlock(
   return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${typeof rows === 'string' ? html`<p class="notice">${rows} The rows as a table:</p>${renderMeant(block, linkTo)}` : rows}\n`
 }
 
-/**
- * What another column says of one: its link, a bar before it, its colour, a note below it, what it was before, since when that is, and
- * the last of its values, of which a line is drawn.
- */
-const BESIDE = /^(.+)_(href|bar|tone|note|before|since|line)$/
+/** What another column says of one: its link, a bar before it, its colour, or a note below it. */
+const BESIDE = /^(.+)_(href|bar|tone|note)$/
+/** Of a figure also what it was before, since when that is, and its last values, of which a line is drawn. */
+const BESIDE_FIGURE = /^(.+)_(href|bar|tone|note|before|since|line)$/
 type Beside = 'href' | 'bar' | 'tone' | 'note' | 'before' | 'since' | 'line'
 /** What a column says of its row. */
 const OF_ROW = ['is_total', 'is_current']
@@ -183,11 +182,11 @@ interface Shown extends TypedColumn {
 }
 
 /** The columns that are shown themselves. */
-function listShown({columns}: Block): Shown[] {
+function listShown({columns}: Block, beside = BESIDE): Shown[] {
   const indexOf = (wanted: string) => columns.findIndex(({name}) => name === wanted)
   return columns.flatMap((column, index) => {
     const {name} = column
-    if (OF_ROW.includes(name) || indexOf(BESIDE.exec(name)?.[1] ?? '') !== -1) return []
+    if (OF_ROW.includes(name) || indexOf(beside.exec(name)?.[1] ?? '') !== -1) return []
     return {
       ...column,
       hasBar: indexOf(`${name}_bar`) !== -1,
@@ -320,7 +319,7 @@ export function renderExact({columns, rows}: Block): Html {
 /** One row as figures; with a note, an amount is shown at a glance. */
 function renderFigures(block: Block, linkTo: LinkTo): Html {
   const [row = []] = block.rows
-  return html`<div class="figures">${listShown(block).map((column) => {
+  return html`<div class="figures">${listShown(block, BESIDE_FIGURE).map((column) => {
     const value = column.of(row)
     const [note, address] = [column.beside(row, 'note'), column.beside(row, 'href')]
     const isGlance = note !== undefined && meaningOf(column) === 'usd' && value !== null
