@@ -518,8 +518,7 @@ const ON_TILE = new Intl.NumberFormat('en-US', {notation: 'compact', maximumSign
 /** States, each a tile that its number shades; what has no tile stands below. */
 function renderMap(block: Block, linkTo: LinkTo, {title}: Options): Html | string {
   const [state, number] = listShown(block)
-  if (!state || !number || !isNumeric(number))
-    return 'A map needs a column of states and one of numbers.'
+  if (!state || !number || !isNumeric(number)) return 'A map needs a column of states and one of numbers.'
   if (new Set(block.rows.map((row) => state.of(row))).size < block.rows.length)
     return 'A map needs one row for each state.'
   const isBrief = ['usd', 'count', 'text'].includes(meaningOf(number))

@@ -50,7 +50,14 @@ interface PageFile {
 const FOLDERS = ['', 'parts/', 'behind/']
 
 /** Pages over the state database, which holds more than viewers may read, and is read in this process. */
-const OF_STATE = ['parts/dictionary', 'parts/fleet', 'parts/found_runs', 'parts/run', 'parts/runs', 'parts/saved']
+const OF_STATE = [
+  'parts/dictionary',
+  'parts/fleet',
+  'parts/found_runs',
+  'parts/run',
+  'parts/runs',
+  'parts/saved',
+]
 
 /** The folders of people's own pages: beside their models, and in the data folder. A new page goes into the first. */
 export const listPageDirs = ({sqlDir, dataDir}: Pick<Config, 'sqlDir' | 'dataDir'>): string[] => [
