@@ -2,7 +2,7 @@ import type {StateDb} from '../store/state-db.ts'
 import {addressOfDeal} from './filter.ts'
 import {html} from './html.ts'
 import {PLACES} from './http-server.ts'
-import {linkOf, listOwn, listPages, nameOf, viewPage, viewState} from './pages.ts'
+import {linkOf, listOwn, listShipped, nameOf, viewPage, viewState} from './pages.ts'
 import {listTables} from './tables.ts'
 import type {AskingView, Page} from './view.ts'
 
@@ -15,10 +15,9 @@ const BESIDE = [
 
 /** The pages that a viewer can open. */
 function listOpen(view: AskingView): (readonly [title: string, address: string])[] {
-  const {pageDirs, mayOpen = () => true} = view
+  const {mayOpen = () => true} = view
   const places = [...PLACES, ...BESIDE].filter(([, address]) => mayOpen(address))
-  const shipped = listPages(pageDirs).filter(({isOwn}) => !isOwn)
-  const written = [...listOwn(view), ...shipped.map(({name}) => ({name, about: {needs: []}}))].filter(
+  const written = [...listOwn(view), ...listShipped(view.pageDirs)].filter(
     ({name}) => !name.includes('/') && places.every(([, address]) => address !== `/${name}`),
   )
   return [...places, ...written.map((page) => [nameOf(page), `/pages/${page.name}`] as const)]

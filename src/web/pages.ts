@@ -129,6 +129,12 @@ function readPage({name, path}: Pick<PageFile, 'name' | 'path'>, given?: string)
 /** The tables that a page of ours needs. */
 export const needsOf = (name: string) => readPage({name, path: join(SHIPPED, `${name}.md`)}).about.needs
 
+/** The pages that come with loantape, but those that people's own take the place of. */
+export const listShipped = (pageDirs: readonly string[]) =>
+  listPages(pageDirs)
+    .filter(({isOwn}) => !isOwn)
+    .map((file) => ({...readPage(file), path: file.path}))
+
 /** The pages of people's own that somebody may see; one whose front matter is wrong may be for operators. */
 export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) =>
   listPages(pageDirs)
@@ -139,9 +145,9 @@ export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) 
 
 const isForAll = ({about, problems}: PageText) => about.for === undefined && problems.length === 0
 
-/** The name of a page in words. */
-export const nameOf = ({name, about}: Pick<PageText, 'name' | 'about'>) =>
-  about.title ?? capitalised(name.replaceAll('_', ' '))
+/** The title of a page: what it says, its first heading, or its name in words. */
+export const nameOf = ({name, about, markdown}: PageText) =>
+  about.title ?? /^# (.+)/m.exec(markdown)?.[1] ?? capitalised(name.replaceAll('_', ' '))
 
 /** The places in the navigation that people gave to their own pages. */
 export const listPlaces = (view: Parameters<typeof listOwn>[0]): [title: string, href: string][] =>
@@ -156,8 +162,8 @@ export const beginPage = (name: string) =>
 /** `/pages`: the pages people made, and those that came with loantape as they are written. */
 export function viewPages(view: AskingView): Page {
   const own = listOwn(view)
-  const shipped = listPages(view.pageDirs).filter(({isOwn}) => !isOwn)
-  const leadTo = (page: Pick<PageText, 'name' | 'about'>) =>
+  const shipped = listShipped(view.pageDirs)
+  const leadTo = (page: PageText) =>
     linked(nameOf(page), page.name.includes('/') ? undefined : addressOf(`/pages/${page.name}`, view.filter))
   const body = html`${
     own.length === 0
@@ -167,7 +173,7 @@ export function viewPages(view: AskingView): Page {
 ${view.mayAct && html`<form action="/edit"><label>Name <input name="name" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Begin a page</button></form>`}
 <h2>Pages that come with loantape</h2>
 <p class="muted small">A file of yours of the same name takes the place of one, except of ${OF_STATE.join(', ')}: they read the state database.</p>
-${shipped.map(({name, path}) => html`<div class="ask">${!name.includes('/') && leadTo({name, about: {needs: []}})}<details><summary>pages/${name}.md</summary><pre tabindex="0">${readSqlFile(path)}</pre></details></div>`)}`
+${shipped.map((page) => html`<div class="ask">${!page.name.includes('/') && leadTo(page)}<details><summary>pages/${page.name}.md</summary><pre tabindex="0">${readSqlFile(page.path)}</pre></details></div>`)}`
   return {title: 'Pages', body}
 }
 
@@ -268,7 +274,7 @@ async function renderPageText(
   const heading = tokens.find(
     (token): token is Tokens.Heading => token.type === 'heading' && token.depth === 1,
   )
-  let title = about.title ?? heading?.text ?? nameOf(page)
+  let title = nameOf(page)
   const failed = (problem: string) => html`<pre class="failed" tabindex="0">${problem}</pre>`
   if (problems.length > 0) return {title, problems, body: html`${problems.map(failed)}`}
   const lacking = findLacking(about.needs, view)

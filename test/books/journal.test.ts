@@ -357,7 +357,7 @@ test('tables of a closed period are those it was closed with', async () => {
     as_of: '2026-01-31',
     period: '2026-01',
     period_complete: true,
-    files: [{rows: 2, sum_amount: '600.00'}],
+    files: [{rows: 2, sum_amount: '600.00'}, {name: 'datapackage.json'}],
   })
   await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
   books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})

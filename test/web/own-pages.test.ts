@@ -210,7 +210,7 @@ test("a page named like one of loantape's replaces it, even in the report", asyn
   expect(report).toContain('<h2 class="part">Our pipeline</h2>')
   expect(report).toContain('Open deals by loan program')
   const pages = await read('/pages')
-  expect(pages).toContain('>More</a>')
+  expect(pages).toContain('>By state &amp; more</a>')
   expect(pages).toContain('<summary>pages/portfolio.md</summary>')
   expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
   // It reads the state database, which is for no page of people's own.
