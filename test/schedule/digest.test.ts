@@ -37,7 +37,9 @@ test("a night reports the day's figures once, what moved them and what needs a p
   expect(['csv', 'parquet'].map((name) => readdirSync(join(lab.folder.exports, name)).length)).toEqual([2, 2])
   expect(posts).toHaveLength(2)
   expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.4M open, $700K funded*')
-  expect(posts[1]).toContain('Funded: $700K, 2 deals, $700,000.07 +$350,000.07 (+100.0\u00a0%) since 2026-03-02')
+  expect(posts[1]).toContain(
+    'Funded: $700K, 2 deals, $700,000.07 +$350,000.07 (+100.0\u00a0%) since 2026-03-02',
+  )
   expect(posts[1]).toContain(
     'deal_000001 · +$0.07 · +$350,000.07 · −$350,000.00 · draft → funded, $350,000.00 → $350,000.07',
   )
