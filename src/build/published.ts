@@ -5,6 +5,7 @@ import type {DataFolder} from '../store/data-folder.ts'
 import {openDatabase} from '../store/database.ts'
 import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
 import {readQuery, readTables, type TableColumn} from '../store/sql.ts'
+import {MAPPED_TABLES} from './sources.ts'
 
 /** What readers of a published table rely on: its columns, in order, and the contract number in the head of its model. */
 interface Published extends Pick<Model, 'name' | 'contract'> {
@@ -47,7 +48,10 @@ export async function compareSchemas(
 ): Promise<SchemaChange[]> {
   await using db = await openDatabase({attach: []})
   const sides = [before, after].map((side) => JSON.stringify(side))
-  return await db.all(changeRow, readQuery('schema_changes'), sides)
+  const changes = await db.all(changeRow, readQuery('schema_changes'), sides)
+  // Columns of mapped fields are in the order of their names, so that each new one moves others.
+  const isOfOrder = ({table, change}: SchemaChange) => change === 'order' && MAPPED_TABLES.includes(table)
+  return changes.map((change) => (isOfOrder(change) ? {...change, is_breaking: false} : change))
 }
 
 /**
@@ -77,7 +81,10 @@ export async function requireContract(
       order: 'moves',
       came: '',
     }
-    const expected = `expected no change, or \`-- contract: ${Number(contract_before) + 1}\` in the head of its model`
+    const way = MAPPED_TABLES.includes(table)
+      ? '`loantape build --accept columns`'
+      : `\`-- contract: ${Number(contract_before) + 1}\` in the head of its model`
+    const expected = `expected no change, or ${way}`
     return `column '${column}' of '${table}' ${words[change]}: ${expected}`
   })
   throw newError(

@@ -80,6 +80,9 @@ export function planSelection(whole: BuildPlan, checks: readonly Check[], select
 
 const FILE = 'fields.json'
 
+/** The tables of mapped fields. */
+export const MAPPED_TABLES: readonly string[] = ['core.deal_extra_history', 'core.deal_extra']
+
 /** The tables of mapped fields, `core.deal_extra` and its history, with their check; nothing without fields. */
 function createMappedModels(fields: readonly KnownField[]): {models: Model[]; checks: Check[]} {
   if (fields.length === 0) return {models: [], checks: []}
@@ -97,9 +100,9 @@ function createMappedModels(fields: readonly KnownField[]): {models: Model[]; ch
     unreadable: list((column, {name}) => `case when not ${column}.is_readable then '${name}' end`),
     latest: list((column) => `latest.${column}`, ',\n  '),
   }
-  const models = ['deal_extra_history', 'deal_extra'].map((name) => {
-    const text = fillIn(readQuery(name), parts)
-    return parseModel({schema: 'core', name: `core.${name}`, file: FILE, text})
+  const models = MAPPED_TABLES.map((name) => {
+    const text = fillIn(readQuery(name.replace('core.', '')), parts)
+    return parseModel({schema: 'core', name, file: FILE, text})
   })
   const check: Check = {
     name: 'mapped_fields_are_readable',

@@ -27,24 +27,29 @@ const stepSchema = z.discriminatedUnion('do', [
   /** Read the reference rates of LOANTAPE_RATES_FILE; does nothing if it is not set. */
   z.strictObject({do: z.literal('ingest_rates')}),
   /** Write batches as of the day of the slot. */
-  z.strictObject({
-    do: z.literal('export'),
-    profiles: z
-      .array(
-        z.string().refine((name) => PROFILE_NAMES.includes(name), {
-          error: ({input}) => `'${input}': ${expectOneOf(String(input), PROFILE_NAMES)}`,
-        }),
-      )
-      .min(1),
-    /** Only these, such as `core.deal`. */
-    tables: z.array(z.string()).min(1).optional(),
-    /** How CSV is written. */
-    dialect: dialectSchema.optional(),
-    /** Send them to these targets of LOANTAPE_TARGETS_FILE. */
-    deliver: z.array(z.string()).min(1).optional(),
-    /** Of the month before the slot's: tables as of its end, journals of that month. */
-    period: z.literal('previous').optional(),
-  }),
+  z
+    .strictObject({
+      do: z.literal('export'),
+      profiles: z
+        .array(
+          z.string().refine((name) => PROFILE_NAMES.includes(name), {
+            error: ({input}) => `'${input}': ${expectOneOf(String(input), PROFILE_NAMES)}`,
+          }),
+        )
+        .min(1),
+      /** Only these, such as `core.deal`. */
+      tables: z.array(z.string()).min(1).optional(),
+      /** How CSV is written. */
+      dialect: dialectSchema.optional(),
+      /** Send them to these targets of LOANTAPE_TARGETS_FILE. */
+      deliver: z.array(z.string()).min(1).optional(),
+      /** Of the month before the slot's: tables as of its end, journals of that month. */
+      period: z.literal('previous').optional(),
+    })
+    .refine(({profiles, dialect}) => dialect === undefined || profiles.includes('csv'), {
+      path: ['dialect'],
+      error: "expected 'csv' among the profiles",
+    }),
   /** Close the previous month, from this business day of the month on; before that day the job ends successfully. */
   z.strictObject({
     do: z.literal('close_period'),

@@ -187,6 +187,7 @@ export async function viewRuns(
         in_its_time_zone: `${formatLocal(slot, timeZone)} ${timeZone}`,
         steps: steps.map((step) => step.do).join(', '),
       })),
+      may_act: mayAct ? 1 : undefined,
       takes_webhooks: config.webhookSecret && 1,
       ...(release && {...release, checks: wordChecks(release.checks)}),
     },

@@ -342,13 +342,14 @@ function wordChange(column: Shown, row: Row): string | undefined {
       ? (points * (Number(value) - Number(before))).toFixed(2)
       : isDollars(column) && [String(value), before].every((text) => /^-?\d+\.\d\d$/.test(text))
         ? formatCents(centsOf(String(value)) - centsOf(before))
-        : String(Number(value) - Number(before))
+        : String(Number((Number(value) - Number(before)).toPrecision(12)))
+  if (!Number.isFinite(Number(change))) return undefined
   if (Number(change) === 0) return `unchanged\nsince ${since}`
   const sign = change.startsWith('-') ? '−' : '+'
   const size = change.replace('-', '')
   if (points !== undefined) return `${sign}${size} points\nsince ${since}`
   const share = Math.abs(Number(size) / Number(before))
-  return `${sign}${formatValue(column, size)}${Number.isFinite(share) ? ` (${sign}${ratio(share).replace(' ', '\u00a0')})` : ''}\nsince ${since}`
+  return `${sign}${formatValue(column, size)}${Number.isFinite(share) && share >= 0.0005 ? ` (${sign}${ratio(share).replace(' ', '\u00a0')})` : ''}\nsince ${since}`
 }
 
 /** The last values of a figure as a small line, which is told in words to those who cannot see it. */
@@ -374,7 +375,7 @@ function renderLimits(block: Block, linkTo: LinkTo): Html | string {
   const [name, used, limit, state, ...others] = listShown(block)
   if (!name || !used || !limit || !state)
     return 'Limits need a name, what is used, the limit, and how it stands.'
-  const shareOf = (row: Row) => Number(used.of(row)) / Number(limit.of(row) ?? Number.NaN)
+  const shareOf = (row: Row) => Number(used.of(row) ?? Number.NaN) / Number(limit.of(row) ?? Number.NaN)
   const shares = block.rows.map(shareOf).filter(Number.isFinite)
   // Room for the largest breach, up to the double, so that each mark stands at the same place.
   const whole = Math.min(2, Math.max(1, ...shares)) * 1.02

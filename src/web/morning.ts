@@ -13,7 +13,7 @@ import {type History, listReleases, queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
 
 /** A view of a release alone has neither a present state of runs nor a process that reads history. */
-type MorningView = View & Partial<Pick<AskingView, 'overview' | 'history'>>
+type MorningView = View & Partial<Pick<AskingView, 'overview' | 'history' | 'mayAct'>>
 
 /** What of ended months is not issued, or why that is unknown. */
 async function readNotIssued({manifest}: Release, history: History): Promise<unknown> {
@@ -68,7 +68,12 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
 }
 
 /** What {@link compare} tells is not for an address to say. */
-export const NOTHING_COMPARED: Params = {bases: undefined, base: undefined, totals: undefined}
+export const NOTHING_COMPARED: Params = {
+  bases: undefined,
+  base: undefined,
+  totals: undefined,
+  moved: undefined,
+}
 
 /** `/`: the figures, what moved them since another day, and what needs attention. */
 export async function viewMorning(view: MorningView): Promise<Page> {
@@ -89,15 +94,22 @@ export async function viewMorning(view: MorningView): Promise<Page> {
     next: next[0] && {name: next[0].job.name, slot: new Date(next[0].slot).toISOString()},
     running: holder && `${holder.command}, ${holder.progress}`,
   }
-  const show = async (part: string) => await viewPage(`parts/${part}`, view, {params})
+  const problems: string[] = []
+  const show = async (part: string) => {
+    const page = await viewPage(`parts/${part}`, view, {params})
+    problems.push(...(page?.problems ?? []))
+    return page
+  }
   const figures = await show('morning')
-  const needs = (await show('needs'))?.body ?? html``
+  const moved = (await show('moved'))?.body
+  const needs = html`${(await show('needs'))?.body}${(await show('findings'))?.body}`
+  const isEmpty = needs.html.replaceAll(/<[^>]*>/g, '').trim() === ''
   const body: Html = html`${figures?.body}
-${(await show('moved'))?.body}
+${moved}
 <h2>What needs a person</h2>
-${/<li>|class="failed"/.test(needs.html) ? needs : html`<p class="passed">Nothing.</p>`}
+${isEmpty ? html`<p class="passed">Nothing.</p>` : needs}
 ${(await show('fresh'))?.body}`
-  return {title: figures?.title ?? '', body}
+  return {title: figures?.title ?? '', body, problems}
 }
 
 /** `/checks`: every check of the release, those that found rows first, with the rows. */

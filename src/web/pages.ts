@@ -107,8 +107,10 @@ const wordProblem = (name: string, line: number, problem: string) =>
 function readPage({name, path}: Pick<PageFile, 'name' | 'path'>, given?: string): PageText {
   const page: PageText = {name, about: {needs: []}, markdown: '', line: 1, problems: []}
   try {
-    const text = given ?? readSqlFile(path)
-    const [whole = '', yaml = ''] = /^---\n(.*?)(?<=\n)---[ \t]*(?:\n|$)/s.exec(text) ?? []
+    const text = (given ?? readSqlFile(path)).replaceAll(/\r\n?/g, '\n')
+    const [whole = '', yaml = ''] = /^\s*---[ \t]*\n(.*?)(?<=\n)---[ \t]*(?:\n|$)/s.exec(text) ?? []
+    if (whole === '' && /^\s*---/.test(text))
+      page.problems.push(wordProblem(name, 1, "front matter without an end: expected a line '---' after it"))
     Object.assign(page, {markdown: text.slice(whole.length), line: whole.split('\n').length})
     const {data, error} = frontMatter.safeParse(parse(yaml) ?? {})
     if (data) return {...page, about: data}
@@ -212,7 +214,9 @@ export async function viewPage(
   if (!file && text === undefined) return undefined
   const page = readPage({name, path: file?.path ?? ''}, text)
   const {people, filter, mayAct} = view
-  if (mayAct === false && !isForAll(page)) return undefined
+  // Who may not see it sees ours of that name.
+  if (mayAct === false && !isForAll(page))
+    return file?.isOwn ? await viewPage(name, {...view, pageDirs: []}, {params}) : undefined
   // What the program does not know is not for the address to say.
   const own = [...view.query].filter(([key]) => !Object.hasOwn(params, key))
   const given = {...Object.fromEntries(own), ...textsOf(params)}

@@ -40,6 +40,9 @@ async function withView<T>(
   const filter = parseFilter(query)
   const fault = findFault(filter)
   if (fault !== undefined) throw newError('USAGE', fault)
+  const clock = ['as_of', 'known_at', 'against'].find((key) => filter.values.has(key))
+  if (clock !== undefined)
+    throw newError('USAGE', `Parameter '${clock}': expected none; --as-of names the release of the page.`)
   const ask: View['ask'] = ({isWhole, ...question}) =>
     reader.page({...question, condition: isWhole ? undefined : filter.condition})
   const pageDirs = listPageDirs(config)
@@ -63,9 +66,11 @@ export function renderReport(release: Release, config: Config, page?: string) {
     const known = listPages(view.pageDirs).map((one) => one.name)
     if (name !== undefined && !known.includes(name))
       throw newError('UNKNOWN_NAME', `Page '${name}': ${expectOneOf(name, known)}.`)
-    const pages = name === undefined ? [await viewMorning(view)] : []
+    // Whoever gets the report may be no operator.
+    const readers = name === undefined ? {...view, mayAct: false} : view
+    const pages = name === undefined ? [await viewMorning(readers)] : []
     for (const one of name === undefined ? REPORTED : [name]) {
-      const shown = await viewPage(one, view, {isAmongOwn: name !== undefined})
+      const shown = await viewPage(one, readers, {isAmongOwn: name !== undefined})
       if (shown) pages.push(shown)
     }
     const title = name === undefined ? 'Portfolio report' : (pages[0]?.title ?? name)
@@ -106,7 +111,7 @@ export function describeMorning(release: Release, config: Config): Promise<{titl
   return withView(release, config, async (view) => {
     const {as_of, time_zone} = release.manifest
     const sums = await queriesOf(view.ask).one(summaryRow, 'from mart.portfolio_summary')
-    const {body} = await viewMorning(view)
+    const {body} = await viewMorning({...view, mayAct: false})
     return {
       title: `Portfolio as of ${as_of}: ${dollarsAtAGlance(sums.open_amount)} open, ${dollarsAtAGlance(sums.funded_amount)} funded`,
       words: textOf(inTimeZone(linkless(body).html, time_zone)),

@@ -149,16 +149,22 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     choice?: Html,
   ) => {
     const release = view?.release.manifest
+    // Taking a filter away keeps what else is asked for.
+    const asked = [...(view?.query.keys() ?? [])].filter((key) => key !== 'page' && !filter.values.has(key))
+    const kept = Object.fromEntries(asked.map((key) => [key, view?.query.getAll(key) ?? []]))
     const chips = [...filter.values].flatMap(([name, values]) =>
       values.map((value) => {
         const text = `${titleOf(name)}: ${wordValue(name, value)}`
-        const without = addressOf(path, filter, {[name]: values.filter((other) => other !== value)})
+        const without = addressOf(path, filter, {
+          ...kept,
+          [name]: values.filter((other) => other !== value),
+        })
         return html`<a href="${without}" aria-label="Remove filter ${text}">${text} ✕</a> `
       }),
     )
     const subject = html`<ul class="facts">${
       release &&
-      html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, filter, release)}</li>`
+      html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, filter, release, kept)}</li>`
     }</ul>
 ${chips.length > 0 && html`<p class="chips">${chips}</p>`}
 ${choice}`
@@ -289,11 +295,16 @@ const idOf = (request: FastifyRequest) => (request.params as {id?: string}).id ?
 const NO_FILTER = parseFilter(new URLSearchParams())
 
 /** The controls for the business date and for what was known when. */
-function renderClocks(path: string, filter: Filter, {as_of}: ReleaseManifest): Html {
+function renderClocks(
+  path: string,
+  filter: Filter,
+  {as_of}: ReleaseManifest,
+  kept: Readonly<Record<string, readonly string[]>>,
+): Html {
   const [knownAt = ''] = filter.values.get('known_at') ?? []
   const others = new Map([...filter.values].filter(([name]) => name !== 'as_of' && name !== 'known_at'))
   return html`<details class="clocks"><summary>another day</summary><form action="${path}">
-${hiddenFields({...filter, values: others})}
+${hiddenFields({...filter, values: new Map([...others, ...Object.entries(kept)])})}
 <label>As of <input type="date" name="as_of" value="${as_of}"></label>
 <label>Known until <input type="date" name="known_at" value="${knownAt}"></label>
 <button>Show</button></form>${others.size < filter.values.size && html`<p><a href="${addressOf('/compare', filter)}">What is known of this day now</a></p>`}</details>`

@@ -127,6 +127,11 @@ test('fields are mapped from the first night on, even if rates were stored befor
     {order: 'first', group: '2027-03-01'},
   ])
   expect((await lab.run(['export', 'csv', 'parquet', 'xlsx'])).code).toBe(0)
+  // A further field moves the columns of the others, which nobody has to accept.
+  const text = {path: 'rate', type: 'text'}
+  writeFields({first: text, order: text, group: {path: 'maturity_date', type: 'date'}})
+  expect(await rebuild(day(3))).toMatchObject({outcome: 'rebuilt'})
+  expect(await build(day(3))).toMatchObject({outcome: 'released', is_current: true})
 })
 
 test('mapped fields come from lists, own pages and looks, and a rebuild or a lost warehouse finds them all again', async () => {

@@ -26,6 +26,7 @@ const GIVEN = [
   'parts/compare.md',
   'parts/dictionary.md',
   'parts/find.md',
+  'parts/findings.md',
   'parts/fleet.md',
   'parts/found_runs.md',
   'parts/fresh.md',
