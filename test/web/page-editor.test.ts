@@ -140,11 +140,15 @@ test('viewers neither see nor edit what is for operators, and are told what they
   write('broken', '---\ntitle: a: b\n---\n')
   write('deals', `---\norder: 3\nneeds: [core.deal]\n---\n${block('table', 'from core.deal')}`)
   write('gone', '---\nneeds: [core.nothing]\n---\n')
-  for (const name of ['secret', 'odd', 'broken']) {
+  write('spaced', '\n--- \r\nfor: operators\r\n---\n')
+  write('endless', '---\nfor: operators\n----\nText\n')
+  for (const name of ['secret', 'odd', 'broken', 'spaced', 'endless']) {
     expect((await ask(`/pages/${name}`, VIEWER)).status, name).toBe(404)
     expect((await ask(`/pages/${name}`, OPERATOR)).status, name).toBe(200)
   }
-  expect(await read('/pages', VIEWER)).not.toMatch(/Secret|Odd|Broken|method="post"|action="\/edit/)
+  expect(await read('/pages', VIEWER)).not.toMatch(
+    /Secret|Odd|Broken|Spaced|Endless|method="post"|action="\/edit/,
+  )
   expect(await read('/pages', OPERATOR)).toMatch(/Secret.*Odd.*Deals/s)
   expect(await read('/pages/odd', OPERATOR)).toMatch(
     /odd\.md, line 3: &#39;for: oprators.*odd\.md, line 4: &#39;colour: red/s,
@@ -154,6 +158,13 @@ test('viewers neither see nor edit what is for operators, and are told what they
   expect(shown).toContain('Table &#39;core.deal&#39;, which is needed here, is not for viewers.')
   expect(shown).not.toMatch(/class="failed"|\/edit/)
   expect(await read('/pages/gone', OPERATOR)).toContain('has no table &#39;core.nothing&#39;')
+  expect(await read('/pages/endless', OPERATOR)).toContain('line 1: front matter without an end')
+  expect(await read('/', OPERATOR)).toContain('<p class="passed">Nothing.</p>')
+  mkdirSync(join(pages, 'parts'))
+  write('parts/needs', 'Tell Ann.\n')
+  expect(await read('/', OPERATOR)).toMatch(
+    /What needs a person<\/h2>\s*<div class="written"><p>Tell Ann\.<\/p>/,
+  )
   const own = {origin: guarded.url, authorization: `Bearer ${VIEWER}`}
   expect((await ask('/edit?name=deals', VIEWER)).status).toBe(403)
   expect((await post({name: 'deals', text: 'x', do: 'preview'}, own, guarded)).status).toBe(403)
