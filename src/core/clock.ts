@@ -121,8 +121,8 @@ export function isTimeZone(name: string): boolean {
 /** Whether `text` is a calendar date `YYYY-MM-DD` that exists. */
 export function isCalendarDate(text: string): boolean {
   const midnight = /^\d{4}-\d{2}-\d{2}$/.test(text) ? Date.parse(`${text}T00:00Z`) : Number.NaN
-  // The 31st of a shorter month is read as a day of the next.
-  return !Number.isNaN(midnight) && dateOfWallTime(midnight) === text
+  // The 31st of a shorter month is read as a day of the next; every month has a 28th.
+  return !Number.isNaN(midnight) && (text.slice(8) <= '28' || dateOfWallTime(midnight) === text)
 }
 
 const isoInstant =

@@ -37,8 +37,8 @@ export async function writeCsv({db, source, tables, options, dir}: WriteRequest)
       for (const cell of await listCells(db, rows, columns, [isFreeText, isFormula]))
         neutralised.push({file: name, ...cell})
     }
-    if (encoding !== 'utf-8' && !replaceCharacters)
-      await refuse('a character that windows-1252 lacks', [isText, isLacked])
+    if (encoding !== 'utf-8')
+      await refuse('a character that windows-1252 lacks', [replaceCharacters ? isId : isText, isLacked])
     const cells = columns.map((column) => `${writeCell(column, dialect)} as ${quoteName(column.name)}`)
     const quoted = columns.filter((column) => quoteTexts && isText(column)).map(({name}) => quoteName(name))
     await db.run(
@@ -58,7 +58,7 @@ function writeCell(column: TableColumn, {decimal, spreadsheetSafe, replaceCharac
   if (column.type === 'TIMESTAMP') return `strftime(${quoted}, '%Y-%m-%dT%H:%M:%S.%fZ')`
   if (decimal === ',' && /^(DECIMAL|DOUBLE)/.test(column.type)) return `replace(${quoted}::varchar, '.', ',')`
   const safe = spreadsheetSafe && isFreeText(column) ? neutralise(quoted) : quoted
-  return replaceCharacters && isText(column) ? `regexp_replace(${safe}, ${LACKED}, '?', 'g')` : safe
+  return replaceCharacters && isFreeText(column) ? `regexp_replace(${safe}, ${LACKED}, '?', 'g')` : safe
 }
 
 /** Cells: of which columns, and SQL that is true for one. */

@@ -129,6 +129,10 @@ test('a byte order mark and windows-1252 are written a part at a time; what it l
   })
   expect(bytesOf(replaced.dir).toString('latin1')).toBe('t,u\nx,é\n?ód?,?\n')
   expect(readManifest(replaced.dir)).toMatchObject({neutralised: [], dialect: {replaceCharacters: true}})
+  // Two ids could become one.
+  const named = await publish(`select 'Ł1' as deal_id`, 'named')
+  const asked = write(named, {encoding: 'windows-1252', replaceCharacters: true})
+  expect(await failureOf(asked)).toMatchObject({code: 'EXPORT_CELL', exitCode: 3})
 })
 
 test('a byte order mark stands before the header, once', async () => {
