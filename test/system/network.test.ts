@@ -110,6 +110,8 @@ test('a batch arrives in a bucket, sent by a process of its own', async () => {
     expect(code, stderr).toBe(0)
   }
   expect(put.map((line) => line.replace(/csv\/[^/]+/, 'csv/…'))).toEqual(
-    ['core.deal.csv', 'manifest.json'].map((name) => `PUT /batches/csv/…/${name} AWS4-HMAC-SHA256`),
+    ['core.deal.csv', 'datapackage.json', 'manifest.json'].map(
+      (name) => `PUT /batches/csv/…/${name} AWS4-HMAC-SHA256`,
+    ),
   )
 })
