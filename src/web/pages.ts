@@ -9,15 +9,8 @@ import {dataFolderAt} from '../store/data-folder.ts'
 import {quoteName} from '../store/database.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {
-  type Block,
-  isDollars,
-  objectsOf,
-  parseAsked,
-  renderAction,
-  renderBlock,
-  renderMeant,
-} from './blocks.ts'
+import {parseAsked, renderAction, renderBlock} from './blocks.ts'
+import {type Block, isDollars, objectsOf, renderMeant} from './cells.ts'
 import {capitalised, count, instant, linked, pageOf} from './figures.ts'
 import {addressOf, addressOfPart, ofAllDeals, parseFilter} from './filter.ts'
 import {type Html, html, markup} from './html.ts'

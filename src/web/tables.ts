@@ -1,6 +1,6 @@
 import {quantity} from '../core/money.ts'
 import {type ReleaseModel, readReleaseModels} from '../store/release.ts'
-import {renderExact, renderMeant} from './blocks.ts'
+import {renderExact, renderMeant} from './cells.ts'
 import {linked} from './figures.ts'
 import {addressOf} from './filter.ts'
 import {type Html, html, prose} from './html.ts'

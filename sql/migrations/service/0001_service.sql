@@ -45,27 +45,20 @@ select status, count(*), sum(loan_amount_cents / 100000000), sum(loan_amount_cen
 from deal
 where not exists (select 1 from deal_total)
 group by status;
+-- What is inserted here is added to them: so many deals of a status, and their cents.
+create view if not exists deal_step as select '' as status, 0 as deals, 0 as cents;
+create trigger if not exists deal_stepped instead of insert on deal_step begin
+  insert into deal_total values (new.status, new.deals, new.cents / 100000000, new.cents % 100000000)
+  on conflict (status) do update set deals = deals + excluded.deals, high = high + excluded.high, low = low + excluded.low;
+end;
 create trigger if not exists deal_counted after insert on deal begin
-  insert into deal_total values (new.status, 1, new.loan_amount_cents / 100000000, new.loan_amount_cents % 100000000)
-  on conflict (status) do update set deals = deals + 1, high = high + excluded.high, low = low + excluded.low;
+  insert into deal_step values (new.status, 1, new.loan_amount_cents);
 end;
 create trigger if not exists deal_uncounted after delete on deal begin
-  update deal_total
-  set
-    deals = deals - 1,
-    high = high - old.loan_amount_cents / 100000000,
-    low = low - old.loan_amount_cents % 100000000
-  where status = old.status;
+  insert into deal_step values (old.status, -1, -old.loan_amount_cents);
 end;
 create trigger if not exists deal_recounted after update of status, loan_amount_cents on deal begin
-  update deal_total
-  set
-    deals = deals - 1,
-    high = high - old.loan_amount_cents / 100000000,
-    low = low - old.loan_amount_cents % 100000000
-  where status = old.status;
-  insert into deal_total values (new.status, 1, new.loan_amount_cents / 100000000, new.loan_amount_cents % 100000000)
-  on conflict (status) do update set deals = deals + 1, high = high + excluded.high, low = low + excluded.low;
+  insert into deal_step values (old.status, -1, -old.loan_amount_cents), (new.status, 1, new.loan_amount_cents);
 end;
 
 create table if not exists borrower (

@@ -1,0 +1,229 @@
+import {z} from 'zod'
+import {isCalendarDate} from '../core/clock.ts'
+import {groupThousands} from '../core/money.ts'
+import {capitalised, count, dollars, instant, linked, percent, ratio, span, words} from './figures.ts'
+import {addressOfDeal} from './filter.ts'
+import {Html, html, prose} from './html.ts'
+
+/** A column of a query or a table. */
+interface TypedColumn {
+  name: string
+  /** The engine's name of the type; empty if unknown. */
+  type: string
+}
+
+/** The endings of names that say what values mean, and are no part of a title. */
+const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
+
+/**
+ * What values of a column are, by the ending of its name; otherwise DECIMAL with two places are dollars, `ltv` ratios, whole numbers
+ * counts, and what statuses and the like are called is a name. `_prose` has code between backticks.
+ */
+export function meaningOf({name, type}: TypedColumn) {
+  if (name.endsWith('_usd')) return 'usd'
+  if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'
+  if (name.endsWith('_pct')) return 'percent'
+  if (name.endsWith('_ms')) return 'span'
+  if (name.endsWith('_prose')) return 'prose'
+  if (/^DECIMAL\(\d+,2\)$/.test(type)) return 'usd'
+  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return 'count'
+  return /(^|_)(name|status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
+    ? 'name'
+    : 'text'
+}
+
+/** How a number is written by what it is. */
+const NUMBERS = {
+  usd: dollars,
+  ratio,
+  percent: (text: string) => percent(Number(text)),
+  span: (text: string) => span(Number(text)),
+}
+
+export const isDollars = (column: TypedColumn) => meaningOf(column) === 'usd'
+
+/** Whether values of a column are numbers. */
+export function isNumeric(column: TypedColumn): boolean {
+  return !['name', 'prose', 'text'].includes(meaningOf(column)) || /^(DECIMAL|DOUBLE|FLOAT)/.test(column.type)
+}
+
+/** The title of a column: its name in words, without the ending that says what values mean. */
+export const titleOfColumn = ({name}: TypedColumn) =>
+  capitalised(words(name.replace(MEANINGS, ''))).replace(/^Ltv\b/, 'LTV')
+
+/** Formats a value by the meaning of its column. */
+export function formatValue(column: TypedColumn, value: unknown): string {
+  if (value === null || value === undefined) return '–'
+  if (typeof value === 'boolean') return value ? 'yes' : 'no'
+  if (typeof value === 'object') return JSON.stringify(value)
+  const text = String(value)
+  const meaning = meaningOf(column)
+  if (meaning === 'count') return count(text)
+  if (meaning === 'name') return words(text)
+  if (meaning === 'prose' || meaning === 'text')
+    return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
+  return /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text) ? NUMBERS[meaning](text) : text
+}
+
+/** Columns, and rows of any values; markup among them is shown as it is. */
+export interface Block {
+  columns: readonly TypedColumn[]
+  rows: readonly (readonly unknown[])[]
+}
+export type Row = Block['rows'][number]
+
+/** Each row as an object. */
+export const objectsOf = ({columns, rows}: Block): Record<string, unknown>[] =>
+  rows.map((row) => Object.fromEntries(columns.map(({name}, index) => [name, row[index]])))
+
+/** Turns an address that SQL wrote into that of a link; undefined where there is none. */
+export type LinkTo = (address: string) => string | undefined
+
+/** What another column says of one: its link, a bar before it, its colour, or a note below it. */
+const BESIDE = /^(.+)_(href|bar|tone|note)$/
+/** Of a figure also what it was before, since when that is, and its last values, of which a line is drawn. */
+export const BESIDE_FIGURE = /^(.+)_(href|bar|tone|note|before|since|line)$/
+type Beside = 'href' | 'bar' | 'tone' | 'note' | 'before' | 'since' | 'line'
+/** What a column says of its row. */
+const OF_ROW = ['is_total', 'is_current']
+
+export interface Shown extends TypedColumn {
+  of(row: Row): unknown
+  beside(row: Row, what: Beside): string | undefined
+  hasBar: boolean
+}
+
+/** The columns that are shown themselves. */
+export function listShown({columns}: Block, beside = BESIDE): Shown[] {
+  const indexOf = (wanted: string) => columns.findIndex(({name}) => name === wanted)
+  return columns.flatMap((column, index) => {
+    const {name} = column
+    if (OF_ROW.includes(name) || indexOf(beside.exec(name)?.[1] ?? '') !== -1) return []
+    return {
+      ...column,
+      hasBar: indexOf(`${name}_bar`) !== -1,
+      of: (row) => row[index],
+      beside: (row, what) => {
+        const value = row[indexOf(`${name}_${what}`)]
+        return value === undefined || value === null ? undefined : String(value)
+      },
+    }
+  })
+}
+
+/** Whether a row is a total, or the current choice. */
+export function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row): boolean {
+  // SQLite has no truth but 1.
+  return Number(row[columns.findIndex((column) => column.name === name)]) === 1
+}
+
+/** A value by the meaning of its column; what is not there, and nothing of a number, leads nowhere. */
+export function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
+  const value = column.of(row)
+  if (value instanceof Html) return value
+  // Most cells hold one value, and need no look by a schema.
+  const lines = Array.isArray(value) ? z.array(line).safeParse(value) : undefined
+  if (lines?.success)
+    return html`${lines.data.map(({text, href}) => html`<div>${linked(text, linkTo(href ?? ''))}</div>`)}`
+  const text = formatValue(column, value)
+  if (value === null || (isNumeric(column) && Number(value) === 0)) return text
+  if (column.type === 'TIMESTAMP') return instant(text)
+  const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
+  if (column.name === 'deal_id' && address === undefined)
+    return linked(html`<code>${text}</code>`, linkTo(addressOfDeal(text)))
+  const href = address === undefined ? undefined : linkTo(address)
+  const meaning = meaningOf(column)
+  const write = meaning === 'name' ? words : meaning === 'prose' ? prose : String
+  const shown =
+    typeof value === 'string' && / → |\n/.test(value)
+      ? html`<span class="lines">${value.split(ARROW).map((part, index) => html`${index > 0 && ARROW}<bdi>${write(part)}</bdi>`)}</span>`
+      : meaning === 'prose'
+        ? prose(text)
+        : text
+  if (href === undefined && tone === undefined) return shown
+  return tone === undefined ? linked(shown, href) : html`<b class="${tone}">${linked(shown, href)}</b>`
+}
+
+/** One of several values of a cell. */
+const line = z.object({text: z.string(), href: z.string().nullish()})
+
+/** Names on either side of it are each written in their own direction. */
+const ARROW = ' → '
+
+/** A small horizontal bar, `share` of 100 long. */
+function bar(share: number | null): Html {
+  const width = Math.max(0, Math.min(100, share ?? 0)).toFixed(2)
+  return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
+}
+
+/** One column of a table; cells are made from a row. */
+export interface Column<Row> {
+  /** Empty where the column is drawn. */
+  title: Html | string
+  kind?: 'number' | 'bar' | 'long' | undefined
+  cell: (row: Row) => Html | string | false
+  /** A further class of its cell, which shades it. */
+  shade?: (row: Row) => string
+}
+
+/** A table of rows, with an optional row of totals. */
+export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
+  const cells = (row: Row) =>
+    columns.map(({kind, cell, shade}) => {
+      const value = cell(row)
+      const shape = kind ?? (typeof value === 'string' && isCalendarDate(value) ? 'day' : undefined)
+      const classes = [shape ?? '', shade?.(row) ?? ''].join(' ').trim()
+      return html`<td${classes !== '' && html` class="${classes}"`}>${value}</td>`
+    })
+  return html`<div class="scroll" tabindex="0"><table>
+<thead><tr>${columns.map(({title, kind}) => (title === '' ? html`<td></td>` : html`<th scope="col"${kind === 'number' && html` class="number"`}>${title}</th>`))}</tr></thead>
+<tbody>
+${rows.map((row) => html`<tr>${cells(row)}</tr>\n`)}</tbody>
+${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table></div>`
+}
+
+/** Rows, formatted by the meaning of their columns; bars stand before the numbers that they show, the last total at the foot. */
+export function renderMeant(
+  block: Block,
+  linkTo: LinkTo = () => undefined,
+  titleOf: (title: string, column: TypedColumn) => Html | string = (title) => title,
+): Html {
+  if (block.rows.length === 0) return html`<p class="empty">No rows.</p>`
+  const total = block.rows.findLast((row) => isSo(block, 'is_total', row))
+  const isLong = ({of}: Shown) => block.rows.some((row) => String(of(row)).length > 40)
+  const columns = listShown(block).flatMap((column): Column<Row>[] => {
+    const barOf = (row: Row) => row !== total && bar(Number(column.beside(row, 'bar')) || 0)
+    return [
+      ...(column.hasBar ? [{title: '', kind: 'bar' as const, cell: barOf}] : []),
+      {
+        title: titleOf(titleOfColumn(column), column),
+        kind: isNumeric(column) ? 'number' : isLong(column) ? 'long' : undefined,
+        cell: (row) => cellOf(column, row, linkTo),
+      },
+    ]
+  })
+  const rows = block.rows.filter((row) => row !== total)
+  const cells = table(columns, rows, total)
+  return total && columns.some(({kind}) => kind === 'bar')
+    ? html`<div class="breakdown">${cells}</div>`
+    : cells
+}
+
+/** Rows as they are, under the names of their columns: numbers to the right, deals as links. */
+export function renderExact({columns, rows}: Block): Html {
+  if (rows.length === 0) return html`<p class="empty">No rows.</p>`
+  const write = (column: TypedColumn, value: unknown) => {
+    if (value === null || value === undefined) return html`<span class="muted">–</span>`
+    if (typeof value === 'object') return JSON.stringify(value)
+    if (column.name === 'deal_id') return linked(String(value), addressOfDeal(String(value)))
+    return /^DECIMAL\(\d+,2\)$/.test(column.type) ? groupThousands(String(value)) : String(value)
+  }
+  const shown = columns.map(
+    (column, index): Column<Row> => ({
+      title: html`<code>${column.name}</code>`,
+      kind: /^(U?\w*INT|INTEGER|FLOAT|DOUBLE|DECIMAL)/.test(column.type) ? 'number' : undefined,
+      cell: (row) => write(column, row[index]),
+    }),
+  )
+  return html`<div class="rows">${table(shown, rows)}</div>`
+}
