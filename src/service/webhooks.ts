@@ -286,14 +286,11 @@ export type AddressLookup = (
 /** Keeps webhooks away from private networks (server-side request forgery). */
 type AddressGuard = ReturnType<typeof createAddressGuard>
 
-/** Whether an IP address is not on the public internet; IPv4 in IPv6 counts as IPv4. */
-export function isPrivateAddress(address: string): boolean {
-  return ipaddr.process(address).range() !== 'unicast'
-}
-
 /** Creates the guard; `allowPrivate` allows every address and plain http. */
 export function createAddressGuard({allowPrivate = false, lookup = systemLookup}: WebhookOptions) {
-  const isRefused = (address: string): boolean => !allowPrivate && isPrivateAddress(address)
+  // IPv4 in IPv6 counts as IPv4.
+  const isRefused = (address: string): boolean =>
+    !allowPrivate && ipaddr.process(address).range() !== 'unicast'
 
   /** The lookup of sockets: it checks again, since a name can change its address after the first check. */
   const guardedLookup: LookupFunction = (name, lookupOptions, callback) => {

@@ -8,7 +8,7 @@ import {
 } from '../../src/service/access.ts'
 import {Refusal} from '../../src/service/refusal.ts'
 import {useShared} from '../support/set-up.ts'
-import {API_KEY, aDeal, call, get, NOW, readRefusal, startTestService} from './client.ts'
+import {API_KEY, aDeal, call, NOW, readRefusal, startTestService} from './client.ts'
 
 const DEAL = `/deals/${aDeal(1).id}`
 
@@ -78,21 +78,11 @@ test.each([
   expect(await readRefusal(response)).toBe('403 insufficient_scope')
 })
 
-test('refuses a body that is not declared as JSON, and ignores the type of an empty one', async () => {
+test('refuses a body that is not declared as JSON', async () => {
   for (const type of ['', 'text/plain', 'application/jsonp', 'application/x-www-form-urlencoded'])
     expect(await readRefusal(await call(service, 'POST', '/deals', {}, {'content-type': type}))).toBe(
       '415 unsupported_media_type',
     )
-  const added = await call(service, 'POST', `${DEAL}/tasks`, {title: 'x'})
-  const path = `/tasks/${((await added.json()) as {data: {id: string}}).data.id}/complete`
-  for (const type of [undefined, 'application/x-www-form-urlencoded', 'Application/JSON; charset=utf-8']) {
-    const send = (path: string) =>
-      call(service, 'POST', path, undefined, type === undefined ? {} : {'content-type': type})
-    expect((await send(path)).status).toBe(200)
-    for (const needy of ['/deals', `${DEAL}/documents`])
-      expect(await readRefusal(await send(needy))).toMatch(/^400 invalid_body/)
-  }
-  expect(await get(service, `${DEAL}/tasks`)).toHaveLength(1)
 })
 
 test('gives every answer its own id, refusals and bad URLs included', async () => {

@@ -122,6 +122,7 @@ test('Deal', async () => {
     'Parcel 12-0, behind the mill',
     '12 "The Foundry"\nUnit 4',
     'Calle José Martí 1 🏠',
+    `1 Main St'); drop table deal; -- $(reboot) <script> \\x00\\u0000`,
   ])
     expect(await readData<Deal>(await create({...newDeal, property_address}))).toMatchObject({
       property_address,

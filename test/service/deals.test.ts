@@ -44,25 +44,6 @@ test('deletes a deal without a body, but none that is or was funded', async () =
   expect((await readPage(service)).data.map(({id}) => id)).toEqual(['deal_000002', 'deal_000003'])
 })
 
-test('sums the portfolio by status, exact to the cent even where doubles are not', async () => {
-  expect(await get(service, '/reports/portfolio')).toEqual({deals: 0, amount: '0.00', by_status: []})
-  service.store.insert([
-    aDeal(1, {status: 'funded', loanAmountCents: 69_999_999_999_999_99n}),
-    aDeal(2, {status: 'funded', loanAmountCents: 69_999_999_999_999_98n}),
-    aDeal(3, {status: 'draft', loanAmountCents: 10n}),
-    aDeal(4, {status: 'on_hold', loanAmountCents: 5n}),
-  ])
-  expect(await get(service, '/reports/portfolio')).toEqual({
-    deals: 4,
-    amount: '140000000000000.12',
-    by_status: [
-      {status: 'draft', deals: 1, amount: '0.10'},
-      {status: 'funded', deals: 2, amount: '139999999999999.97'},
-      {status: 'on_hold', deals: 1, amount: '0.05'},
-    ],
-  })
-})
-
 test('whatever happens to deals, the report adds up to what is stored, and a list shows what a page does', async () => {
   const cents = fc.oneof(
     fc.bigInt({min: 0n, max: 7_000_000_000_000_000n}),
@@ -108,9 +89,10 @@ test('whatever happens to deals, the report adds up to what is stored, and a lis
       })
       expect(report).toMatchObject(sumOf(stored))
       const byStatus = Map.groupBy(stored, (deal) => deal.status)
-      expect(report.by_status).toHaveLength(byStatus.size)
-      for (const [status, deals] of byStatus)
-        expect(report.by_status).toContainEqual({status, ...sumOf(deals)})
+      const inOrder = [...DEAL_STATUSES, 'on_hold'].filter((status) => byStatus.has(status))
+      expect(report.by_status).toEqual(
+        inOrder.map((status) => ({status, ...sumOf(byStatus.get(status) ?? [])})),
+      )
       for (const listed of (await readPage(service)).data)
         expect(await get(service, `/deals/${listed.id}`)).toMatchObject(listed)
     }),

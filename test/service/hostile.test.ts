@@ -1,32 +1,12 @@
 import {once} from 'node:events'
 import {connect} from 'node:net'
 import {expect, test} from 'vitest'
-import type {Deal} from '../../src/contract/deal.ts'
 import {useShared} from '../support/set-up.ts'
-import {API_KEY, call, insertDeals, readData, readRefusal, startTestService, walkIds} from './client.ts'
+import {API_KEY, call, insertDeals, readData, readRefusal, startTestService} from './client.ts'
 
 const service = await useShared(startTestService())
 insertDeals(service, 3)
 const body = {property_address: '1 Main St', loan_amount: 1}
-
-test('SQL and other code in a field or a path is text', async () => {
-  for (const property_address of [
-    "1 Main St'); drop table deal; --",
-    "' or 1=1 --",
-    '"; delete from deal where "1"="1',
-    '\\x00\\u0000',
-    '$(reboot) {{7*7}} <script>',
-  ]) {
-    const count = service.store.count()
-    const deal = await readData<Deal>(await call(service, 'POST', '/deals', {...body, property_address}))
-    expect(deal.property_address).toBe(property_address)
-    for (const method of ['GET', 'DELETE']) {
-      const path = `/deals/${encodeURIComponent(property_address)}`
-      expect((await call(service, method, path)).status).toBe(404)
-    }
-    expect(service.store.count()).toBe(count + 1)
-  }
-})
 
 test('bodies that would harm who reads them are refused', async () => {
   const create = async (sent: unknown) => readRefusal(await call(service, 'POST', '/deals', sent))
@@ -55,7 +35,7 @@ test.each([
 })
 
 test('an invalid path is 404, and an unknown or repeated parameter is refused', async () => {
-  for (const path of ['..%2f..%2fetc%2fpasswd', '%00', '/', '../DEALS', 'deal_000001/nothing'])
+  for (const path of ['..%2f..%2fetc%2fpasswd', '%00', '/', '../DEALS', 'deal_000001/nothing', "' or 1=1 --"])
     expect([path, (await call(service, 'GET', `/deals/${path}`)).status]).toEqual([path, 404])
   const queries = [
     '/deals/deal_000001?expand=all',
@@ -80,7 +60,7 @@ test.each([
   [['Content-Length: 0', 'Content-Type: application/x-www-form-urlencoded'], ''],
   [['Transfer-Encoding: chunked'], '0\r\n\r\n'],
   [['Transfer-Encoding: chunked', 'Content-Type: application/json'], '0\r\n\r\n'],
-  [['Content-Length: 2', 'Content-Type: application/json'], '{}'],
+  [['Content-Length: 2', 'Content-Type: Application/JSON; charset=utf-8'], '{}'],
 ])('an operation without a body takes none, however that is sent: %j', async (sent, text) => {
   const created = await call(service, 'POST', '/deals/deal_000001/tasks', {title: 'Order title'})
   const {id} = await readData<{id: string}>(created)
@@ -89,19 +69,8 @@ test.each([
   socket.write([...head, `Authorization: Bearer ${API_KEY}`, ...sent, '', text].join('\r\n'))
   const [answer] = await once(socket, 'data')
   expect(String(answer)).toMatch(/^HTTP\/1\.1 200/)
-  expect((await call(service, 'POST', '/deals')).status).toBe(400)
-})
-
-test('two hundred simultaneous creates lose and repeat nothing', async () => {
-  const before = service.store.ids()
-  const created = await Promise.all(
-    Array.from({length: 200}, async (_, index) => {
-      const deal = {property_address: `${index} Main St`, loan_amount: index}
-      return (await readData<Deal>(await call(service, 'POST', '/deals', deal))).id
-    }),
-  )
-  expect(new Set(created).size).toBe(200)
-  expect((await walkIds(service, 100)).sort()).toEqual([...created, ...before].sort())
+  for (const needy of ['/deals', '/deals/deal_000001/documents'])
+    expect(await readRefusal(await call(service, 'POST', needy))).toMatch(/^400 invalid_body/)
 })
 
 test('an internal failure answers 500 without revealing what failed', async () => {
