@@ -204,19 +204,6 @@ const LONGEST_WAIT_MS = 60_000
 const OVERLOADED = new Set([429, 503])
 const FAILING = new Set([500, 502, 503, 504])
 
-/**
- * The wait before attempt `attempt` + 1: the service's `Retry-After` (seconds or date), else full jitter over a doubling
- * span.
- */
-export function waitBefore(
-  attempt: number,
-  retryAfter: string | null,
-  {now, random}: {now: number; random: () => number},
-): number {
-  const named = retryAfter === null ? null : parseRetryAfter(retryAfter, now)
-  return Math.min(LONGEST_WAIT_MS, named ?? random() * BACKOFF_MS * 2 ** attempt)
-}
-
 async function refusalOf(response: Response): Promise<ApiError> {
   const requestId = response.headers.get('x-request-id')
   // A proxy in between may answer with something else.
@@ -279,8 +266,10 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
       const mayRepeat = OVERLOADED.has(status) || ((status === 0 || FAILING.has(status)) && isRepeatable)
       const refusal = answer instanceof Response ? await refusalOf(answer) : answer
       if (!mayRepeat || count >= retries) throw refusal
-      const retryAfter = answer instanceof Response ? answer.headers.get('retry-after') : null
-      const wait = waitBefore(count, retryAfter, {now: clock.now(), random})
+      const asked = answer instanceof Response ? answer.headers.get('retry-after') : null
+      const askedMs = asked === null ? null : parseRetryAfter(asked, clock.now())
+      // Full jitter over a doubling span, unless the service says how long.
+      const wait = Math.min(LONGEST_WAIT_MS, askedMs ?? random() * BACKOFF_MS * 2 ** count)
       await clock.sleep(wait, outgoing.signal).finally(() => outgoing.signal?.throwIfAborted())
     }
   }

@@ -292,46 +292,35 @@ function attachMissing(
  * their amount and 0.2 % are deleted, far below the guards of a sync; with 2,500 deals every kind of event happens every day.
  *
  * @param options.day `YYYY-MM-DD`; the day of new deals
- * @returns the number of deals per event
  * @throws ConfigError if the day has already passed; nothing is changed
  */
-export function advanceDay(store: DealStore, options: {seed: string | number; day: string}) {
+export function advanceDay(store: DealStore, options: {seed: string | number; day: string}): void {
   const random = createRandom('day', options.seed, options.day)
-  return store.transaction(() => {
+  store.transaction(() => {
     const total = store.count()
     const draw = (ids: string[], exact: number) => drawDeals(store, random, ids, drawCount(random, exact))
-    const remove = (share: number, statuses: readonly DealStatus[]): number => {
-      const deals = draw(
-        statuses.flatMap((status) => store.ids(status)),
-        total * share,
-      )
-      for (const {id} of deals) store.remove(id)
-      return deals.length
+    const remove = (share: number, ...statuses: DealStatus[]) => {
+      const ids = statuses.flatMap((status) => store.ids(status))
+      for (const {id} of draw(ids, total * share)) store.remove(id)
     }
-    const move = (share: number, from: DealStatus, status: DealStatus): number => {
+    const move = (share: number, from: DealStatus, status: DealStatus) => {
       const waiting = store.ids(from)
-      const moved = draw(waiting, waiting.length * share).filter(isComplete)
-      for (const {id} of moved) store.update(id, {status})
-      return moved.length
+      for (const {id} of draw(waiting, waiting.length * share).filter(isComplete)) store.update(id, {status})
     }
-    const change = (share: number, changed: (deal: StoredDeal) => Partial<StoredDeal>): number => {
-      const deals = draw(listLiving(store), total * share)
-      for (const deal of deals) store.update(deal.id, changed(deal))
-      return deals.length
+    const change = (share: number, changed: (deal: StoredDeal) => Partial<StoredDeal>) => {
+      for (const deal of draw(listLiving(store), total * share)) store.update(deal.id, changed(deal))
     }
-    return {
-      withdrawn: remove(0.0012, ['draft', 'underwriting']),
-      // Duplicates.
-      removed: remove(0.0005, ['approved']),
-      // The latest stage first, so that no deal moves twice on one day.
-      paid_off: move(0.0025, 'funded', 'paid_off'),
-      funded: move(0.06, 'approved', 'funded'),
-      approved: move(0.035, 'underwriting', 'approved'),
-      submitted: move(0.08, 'draft', 'underwriting'),
-      repriced: change(0.012, (deal) => ({loanAmountCents: drawNewAmount(random, deal)})),
-      reappraised: change(0.004, (deal) => ({propertyValueCents: drawNewValue(random, deal)})),
-      created: createDeals(store, drawCount(random, total * 0.003), options),
-    }
+    remove(0.0012, 'draft', 'underwriting')
+    // Duplicates.
+    remove(0.0005, 'approved')
+    // The latest stage first, so that no deal moves twice on one day.
+    move(0.0025, 'funded', 'paid_off')
+    move(0.06, 'approved', 'funded')
+    move(0.035, 'underwriting', 'approved')
+    move(0.08, 'draft', 'underwriting')
+    change(0.012, (deal) => ({loanAmountCents: drawNewAmount(random, deal)}))
+    change(0.004, (deal) => ({propertyValueCents: drawNewValue(random, deal)}))
+    createDeals(store, drawCount(random, total * 0.003), options)
   })
 }
 
@@ -377,7 +366,7 @@ function listLiving(store: DealStore): string[] {
 }
 
 /** Each new deal has its own random numbers, so that a repeated day shows as a repeated id. */
-function createDeals(store: DealStore, count: number, options: {seed: string | number; day: string}): number {
+function createDeals(store: DealStore, count: number, options: {seed: string | number; day: string}): void {
   const deals = Array.from({length: count}, (_, index) => {
     const random = createRandom('new deal', options.seed, options.day, index)
     return buildDeal(random, {status: 'draft', createdAt: drawInstant(random, Date.parse(options.day))})
@@ -389,7 +378,6 @@ function createDeals(store: DealStore, count: number, options: {seed: string | n
       {kept: 'The portfolio is unchanged.'},
     )
   store.insert(deals)
-  return deals.length
 }
 
 /**

@@ -1,5 +1,3 @@
-import {readFileSync} from 'node:fs'
-import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import type {Borrower} from '../../src/contract/borrower.ts'
 import type {Deal} from '../../src/contract/deal.ts'
@@ -165,42 +163,4 @@ test('Link a borrower to a deal, upload a document to a deal', async () => {
   expect(document).toMatchObject({category: 'appraisal', name})
   expect(await (await call(service, 'GET', `${DEAL}/documents/${document.id}/content`)).text()).toBe(PDF)
   expect((await upload(service, 'deal_none')).status).toBe(404)
-})
-
-test('every sentence that ends in "not shown" is decided in docs/service-decisions.md', () => {
-  const page = readFileSync(join(import.meta.dirname, '../../docs/service-decisions.md'), 'utf8').replace(
-    /\s+/g,
-    ' ',
-  )
-  const open = [
-    'Other fields of a deal',
-    'Allowed values of loan_program',
-    'Which creation fields are required',
-    'Fields of the borrower record as returned',
-    'Fields of the document record as returned, and the full set of categories',
-    'Task resource fields',
-    'Transitions between the other states',
-    'Complete set of states',
-    'the name of this filter as a REST query parameter',
-    'their position in the body',
-    'Status code of the response',
-    'Link a borrower to a deal: Method and path',
-    'Link a borrower to a deal: Response',
-    'Method, path and encoding of the upload',
-    'Upload a document to a deal: Response',
-    'Per-deal retrieval, update and deletion, and operations for tasks, document generation, rates and reporting',
-    'The semantics of the HTTP methods in general',
-    'Key issuance, scopes, expiry and the response to a missing or invalid key',
-    'Event names and kinds',
-    'Payload of an event',
-    'Registration of endpoints, delivery, retries and signing',
-    'Shape of error responses',
-    'Status codes and error codes, and which condition yields which',
-    'Quotas and throttling behavior',
-    'File size and count limits for uploads',
-    'Versioning scheme',
-  ]
-  expect(open.filter((sentence) => !page.includes(`“${sentence}”`))).toEqual([])
-  const numbers = [...page.matchAll(/## (\d+)\. /g)].map(([, number]) => Number(number))
-  expect(numbers).toEqual(open.map((_, index) => index + 1))
 })

@@ -18,40 +18,36 @@ const dayOf = (deal: StoredDeal): string => new Date(deal.createdAt).toISOString
 test('a portfolio and its days are the same for the same seed, and different for others', () => {
   const [one, again, other] = [7, 7, 8].map((seed) => {
     const store = aPortfolio(500, seed)
-    const events = [1, 2, 3].map((ahead) => advanceDay(store, {seed, day: addDays(TODAY, ahead)}))
-    return {events, deals: readAll(store)}
+    for (const ahead of [1, 2, 3]) advanceDay(store, {seed, day: addDays(TODAY, ahead)})
+    return readAll(store)
   })
   expect(again).toEqual(one)
   expect(other).not.toEqual(one)
 })
 
-test('every day brings every kind of event, with little churn, and changes what it counts and nothing else', () => {
+test('every day brings every kind of event, with little churn, and changes nothing else', () => {
   const store = aPortfolio()
   for (let ahead = 1; ahead <= 20; ahead++) {
     const day = addDays(TODAY, ahead)
     const before = new Map(readAll(store).map((deal) => [deal.id, deal]))
-    const events = advanceDay(store, {seed: 7, day})
-    for (const [kind, count] of Object.entries(events)) expect(count, `${kind}, ${day}`).toBeGreaterThan(0)
-    expect(events.repriced).toBeLessThanOrEqual(before.size * 0.03)
-    expect(events.withdrawn + events.removed).toBeLessThanOrEqual(before.size * 0.005)
-
+    advanceDay(store, {seed: 7, day})
     const after = new Map(readAll(store).map((deal) => [deal.id, deal]))
     const born = [...after.values()].filter(({id}) => !before.has(id))
+    expect(born.length, day).toBeGreaterThan(0)
     expect(born.every((deal) => dayOf(deal) === day && deal.status === 'draft')).toBe(true)
     const gone = [...before.values()].filter(({id}) => !after.has(id))
-    expect(gone.map(({status}) => status)).not.toContain('funded')
-    expect(gone.map(({status}) => status)).not.toContain('paid_off')
-    expect([born.length, gone.length]).toEqual([events.created, events.withdrawn + events.removed])
+    expect(gone.length, day).toBeGreaterThan(0)
+    expect(gone.length).toBeLessThanOrEqual(before.size * 0.005)
+    for (const {status} of gone) expect(['draft', 'underwriting', 'approved']).toContain(status)
 
     const kept = [...before.values()].flatMap((old) => (after.has(old.id) ? [[old, after.get(old.id)!]] : []))
     const changed = (field: keyof StoredDeal) => kept.filter(([old, deal]) => old?.[field] !== deal?.[field])
-    expect(changed('loanAmountCents')).toHaveLength(events.repriced)
-    expect(changed('propertyValueCents')).toHaveLength(events.reappraised)
+    const churn = (['loanAmountCents', 'propertyValueCents'] as const).map((field) => changed(field).length)
+    expect(Math.min(...churn), day).toBeGreaterThan(0)
+    expect(Math.max(...churn)).toBeLessThanOrEqual(before.size * 0.03)
     for (const field of ['propertyAddress', 'loanProgram', 'createdAt'] as const)
       expect(changed(field)).toEqual([])
-    const {submitted, approved, funded, paid_off} = events
     const moves = changed('status').map(([old, deal]) => `${old?.status}>${deal?.status}`)
-    expect(moves).toHaveLength(submitted + approved + funded + paid_off)
     expect(new Set(moves)).toEqual(
       new Set(['draft>underwriting', 'underwriting>approved', 'approved>funded', 'funded>paid_off']),
     )
@@ -61,8 +57,9 @@ test('every day brings every kind of event, with little churn, and changes what 
 })
 
 test('an empty portfolio stays empty, and the same day is refused a second time, changing nothing', () => {
-  const events = advanceDay(createDealStore(openServiceDatabase(':memory:')), {seed: 7, day: TODAY})
-  expect(new Set(Object.values(events))).toEqual(new Set([0]))
+  const empty = createDealStore(openServiceDatabase(':memory:'))
+  advanceDay(empty, {seed: 7, day: TODAY})
+  expect(readAll(empty)).toEqual([])
   const store = aPortfolio(500)
   const day = addDays(TODAY, 1)
   advanceDay(store, {seed: 7, day})
