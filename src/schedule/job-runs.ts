@@ -58,16 +58,12 @@ export function hasPendingRun(stateDb: StateDb, job: string): boolean {
 
 /** Records a run that somebody started by hand in this process. */
 export function beginRun(stateDb: StateDb, job: string, now: number): JobRun {
-  const {lastInsertRowid} = stateDb.insert('job_run', {
-    job,
-    state: 'running',
-    attempt: 1,
-    not_before: now,
-    ...markHolder(now),
-    started_at: isoOf(now),
-  })
-  return stateDb.one(jobRunRow, 'select * from job_run where job_run_id = ?', [lastInsertRowid])
+  const begun = {state: 'running', attempt: 1, not_before: now, started_at: isoOf(now)}
+  const {lastInsertRowid} = stateDb.insert('job_run', {job, ...begun, ...markHolder(now)})
+  return stateDb.one(jobRunRow, SELECT_RUN, [lastInsertRowid])
 }
+
+const SELECT_RUN = 'select * from job_run where job_run_id = ?'
 
 /**
  * Hands a claimed run to the process that carries it out, this one by default.
@@ -79,14 +75,10 @@ export function adoptRun(
   claim: {jobRunId: number; attempt: number; pid?: number},
   now: number,
 ): JobRun | undefined {
-  const {pid, host, process_started, heartbeat_at} = markHolder(now, claim.pid)
-  return stateDb.first(
-    jobRunRow,
-    `update job_run set pid = ?, host = ?, process_started = ?, heartbeat_at = ?
-     where job_run_id = ? and attempt = ? and state = 'running'
-     returning *`,
-    [pid, host, process_started, heartbeat_at, claim.jobRunId, claim.attempt],
-  )
+  const {jobRunId: job_run_id, attempt, pid} = claim
+  const running = {job_run_id, attempt, state: 'running'}
+  const {changes} = stateDb.update('job_run', running, markHolder(now, pid))
+  return changes === 0 ? undefined : stateDb.one(jobRunRow, SELECT_RUN, [job_run_id])
 }
 
 /**

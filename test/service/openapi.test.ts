@@ -5,10 +5,16 @@ import {EVENT_TYPES} from '../../src/contract/webhook.ts'
 import {useShared} from '../support/set-up.ts'
 import {startTestService} from './client.ts'
 
+interface DescribedOperation {
+  operationId: string
+  requestBody?: object
+  responses: Record<string, {headers?: object; content?: object}>
+}
+
 interface Described {
   openapi: string
   servers: {url: string}[]
-  paths: Record<string, Record<string, {operationId: string; responses: object}>>
+  paths: Record<string, Record<string, DescribedOperation>>
   webhooks: object
   components: {schemas: Record<string, {properties: Record<string, object>}>}
 }
@@ -51,7 +57,7 @@ test('the description has patterns that every language reads alike', () => {
 })
 
 test('the description says what happens: headers, files, and a body only where there is one', () => {
-  const {paths} = described as unknown as {paths: Record<string, Record<string, DescribedOperation>>}
+  const {paths} = described
   const headersOf = (operation: DescribedOperation | undefined, status: string) =>
     Object.keys(operation?.responses[status]?.headers ?? {})
   expect(headersOf(paths['/deals']?.post, '201')).toEqual(
@@ -67,11 +73,6 @@ test('the description says what happens: headers, files, and a body only where t
   expect(paths['/tasks/{id}/complete']?.post).not.toHaveProperty('requestBody')
   expect(Object.keys(described.webhooks)).toEqual([...EVENT_TYPES])
 })
-
-interface DescribedOperation {
-  requestBody?: object
-  responses: Record<string, {headers?: object; content?: object}>
-}
 
 test('the description is also a page for people that loads nothing from elsewhere', async () => {
   const url = `${root()}/docs/`

@@ -13,17 +13,10 @@ export interface Notification {
 }
 
 /** A server that receives notifications. */
-export interface Receiver extends AsyncDisposable {
-  url: string
-  received: Notification[]
-  /** The status of each answer, by the number of earlier ones; 200 by default, 0 for no answer ever. */
-  answer: (turn: number) => number
-  /** Resolves when this many have arrived. */
-  waitFor(count: number): Promise<void>
-}
+export type Receiver = Awaited<ReturnType<typeof startReceiver>>
 
 /** Starts a receiver on loopback. */
-export async function startReceiver(): Promise<Receiver> {
+export async function startReceiver() {
   const received: Notification[] = []
   const server = await startTestServer(async ({headers, incoming}, response) => {
     const body = await text(incoming)
@@ -32,11 +25,13 @@ export async function startReceiver(): Promise<Receiver> {
     if (status === 0) return
     response.writeHead(status, status === 302 ? {location: receiver.url} : {}).end('thanks')
   })
-  const receiver: Receiver = {
+  const receiver = {
     url: server.url,
     received,
-    answer: () => 200,
-    async waitFor(count) {
+    /** The status of each answer, by the number of earlier ones; 200 by default, 0 for no answer ever. */
+    answer: (_turn: number) => 200,
+    /** Resolves when this many have arrived. */
+    async waitFor(count: number) {
       await until(() => received.length >= count)
     },
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
