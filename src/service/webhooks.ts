@@ -97,15 +97,8 @@ export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: ()
 
 /** The waits before the second and each further attempt, as Standard Webhooks recommends; then the delivery has failed. */
 const RETRY_DELAYS_MS: readonly number[] = [
-  5_000,
-  5 * 60_000,
-  30 * 60_000,
-  2 * HOUR_MS,
-  5 * HOUR_MS,
-  10 * HOUR_MS,
-  14 * HOUR_MS,
-  20 * HOUR_MS,
-  24 * HOUR_MS,
+  ...[5_000, 5 * 60_000, 30 * 60_000],
+  ...[2, 5, 10, 14, 20, 24].map((hours) => hours * HOUR_MS),
 ]
 
 const TIMEOUT_MS = 15_000
