@@ -1,4 +1,4 @@
-import {mkdirSync, mkdtempSync, readFileSync, writeFileSync} from 'node:fs'
+import {mkdirSync, mkdtempSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
@@ -101,11 +101,6 @@ test('an empty data folder has nothing to query and says how to begin', async ()
   const status = await lab.run(['status', '--json'], env)
   const nothing = {healthy: false, release: null, runs: [], drift: [], quarantine_waiting: 0}
   expect([status.code, readJson(status)]).toMatchObject([1, nothing])
-})
-
-test('the version is the package version', async () => {
-  const {version} = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8'))
-  expect(await lab.start(['--version']).ended).toMatchObject({code: 0, stdout: `${version}\n`})
 })
 
 test('settings come from .env in the working folder, and the environment overrides it', async () => {
