@@ -14,7 +14,6 @@ import {afterAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openRelease, requireRelease} from '../../src/store/release.ts'
-import {openHistory} from '../../src/store/warehouse.ts'
 import {runCommand} from '../support/command.ts'
 import {
   createLab,
@@ -72,17 +71,6 @@ test('the demo agrees with its release to the cent, its journals can be read, an
       "select status as bucket, cast(count(*) as integer) as deals, sum(loan_amount) as amount from core.deal group by all order by min(list_position(['draft', 'underwriting', 'approved', 'funded', 'paid_off'], status))",
     ),
   })
-
-  // No list shows a property value: without the webhook it would appear on one of the next thirty nights.
-  await using history = await openHistory(dataFolderAt(dataDir))
-  expect(
-    await history.all(
-      row,
-      `select cast(business_date as varchar) as day, cast(count(*) as integer) as versions,
-         count(distinct property_value) > 1 as values_differ
-       from history.raw.deal_version where source = 'webhook' group by day order by day`,
-    ),
-  ).toEqual([{day: '2026-02-03', versions: 6, values_differ: true}])
 
   const preview = ['export', 'quickbooks', '--period', '2026-02', '--preview', '--data', dataDir]
   const journal = await runCommand(preview, {
