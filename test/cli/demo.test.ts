@@ -73,15 +73,8 @@ test('the demo agrees with its release to the cent, its journals can be read, an
   })
 
   const preview = ['export', 'quickbooks', '--period', '2026-02', '--preview', '--data', dataDir]
-  const journal = await runCommand(preview, {
-    LOANTAPE_NOW: '2026-02-03T23:45:00-05:00',
-    LOANTAPE_LOG_LEVEL: 'error',
-  })
-  expect(journal).toMatchObject({
-    code: 0,
-    stderr: '',
-    stdout: expect.stringMatching(/^1200 +Loans receivable /m),
-  })
+  const journal = await runCommand(preview, {LOANTAPE_NOW: '2026-02-03T23:45:00-05:00'})
+  expect(journal).toMatchObject({code: 0, stdout: expect.stringMatching(/^1200 +Loans receivable /m)})
 
   const again = await demo(dataDir, ['--seed', '3', '--days', '1'], '+mart.document_coverage')
   const {code, stdout, stderr} = again
