@@ -15,7 +15,7 @@ import {type Config, requireSource} from '../core/config.ts'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {isOtherProcess} from '../core/process.ts'
-import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
+import {NO_CHANGES, type World} from '../core/types.ts'
 import {applyEvents, type EventsResult, walkAndApply} from '../pipeline.ts'
 import {requireJob} from '../schedule/job.ts'
 import {runJob} from '../schedule/run-job.ts'
@@ -121,13 +121,7 @@ async function runDemo(
   const early = days.length - RELEASED
   if (early > 0)
     say(`Of the first ${early} nights, one a week is walked, deals only; the last ${RELEASED} are complete.`)
-  const nights: {
-    day: string
-    release_id: string | null
-    changes: ChangeCounts
-    /** Changes received since the night before. */
-    webhooks: EventsResult | null
-  }[] = []
+  const nights = []
   for (const day of days) {
     if (day !== firstDay) advanceDay(service.store, {seed, day})
     const worldAt = (instant: number): World =>
@@ -144,6 +138,7 @@ async function runDemo(
     }
     const morning = Date.parse(day)
     linkPortfolio(service, {seed, since: day === releasedFrom ? 0 : morning, until: morning + DAY_MS})
+    /** Changes received since the night before. */
     const webhooks =
       day === firstDay ? null : await receiver.passDay({seed, day}, worldAt(evening - DESK_HOURS_MS))
     if (webhooks) {

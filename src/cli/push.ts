@@ -8,7 +8,7 @@ import {type NewDeal, newDealSchema} from '../contract/deal.ts'
 import {IDEMPOTENCY_KEY} from '../contract/endpoint.ts'
 import {PROBLEMS} from '../contract/problem.ts'
 import {requireSource} from '../core/config.ts'
-import {codeOf, isOfKind, type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {codeOf, exitCodeOf, isOfKind, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {describeIssues} from '../core/json.ts'
 import {parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
@@ -21,12 +21,9 @@ export const commands = {
     ({created, known, invalid, refused, result_file}) =>
       `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
       `Row by row: ${result_file}`,
-    ({invalid, refused}) => (invalid + refused > 0 ? ROWS_LEFT : 0),
+    ({invalid, refused}) => (invalid + refused > 0 ? exitCodeOf('check') : 0),
   ),
 }
-
-/** The exit code if some rows did not become deals. */
-const ROWS_LEFT = 3
 
 /** The number of rows by outcome; `push deals --json` prints it. */
 async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, file: string) {

@@ -190,16 +190,12 @@ function renderRuns({runs, running}: Status): string {
   )
 }
 
-function describeHealth({
-  healthy,
-  is_classified,
-  unclassified_deals,
-  max_age_hours,
-  release,
-}: Status): string {
-  if (healthy) return 'healthy'
-  if (is_classified) return `older than ${max_age_hours} h`
-  return `not healthy, ${quantity(unclassified_deals, 'deal')} of ${groupThousands(release?.source.present.deals ?? 0)} in no class`
+function describeHealth(status: Status): string {
+  if (status.healthy) return 'healthy'
+  if (status.disagreements.length > 0) return 'not healthy, stores disagree'
+  if (status.is_classified) return `older than ${status.max_age_hours} h`
+  const all = groupThousands(status.release?.source.present.deals ?? 0)
+  return `not healthy, ${quantity(status.unclassified_deals, 'deal')} of ${all} in no class`
 }
 
 function renderStatus(status: Status): string {

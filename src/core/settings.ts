@@ -79,7 +79,6 @@ export const SETTINGS = {
     .string()
     .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
     .prefault('06:00'),
-  releasesKept: integer(1, 10_000, 7),
   memoryMb: integerWithin(64, 16_777_216).optional(),
   sqlDir: path(),
   jobsDir: path(),
@@ -154,7 +153,9 @@ export const FIXED = {
   maxAnswerMb: 32,
   /** A portfolio that doubles between two walks is another portfolio, or a fault. Not applied to the first walk. */
   growthLimitPct: 100,
-  /** Older ones are built again on request. */
+  /** A week of nights; older ones are built again on request, byte for byte. */
+  releasesKept: 7,
+  /** The same for releases of past dates. */
   pastReleasesKept: 7,
   /** `auto` builds only changed deals if that is faster; proofs force one or the other. */
   build: 'auto' as 'auto' | 'incremental' | 'whole',

@@ -14,7 +14,6 @@ import {afterAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openRelease, requireRelease} from '../../src/store/release.ts'
-import {openHistory} from '../../src/store/warehouse.ts'
 import {runCommand} from '../support/command.ts'
 import {
   createLab,
@@ -73,27 +72,9 @@ test('the demo agrees with its release to the cent, its journals can be read, an
     ),
   })
 
-  // No list shows a property value: without the webhook it would appear on one of the next thirty nights.
-  await using history = await openHistory(dataFolderAt(dataDir))
-  expect(
-    await history.all(
-      row,
-      `select cast(business_date as varchar) as day, cast(count(*) as integer) as versions,
-         count(distinct property_value) > 1 as values_differ
-       from history.raw.deal_version where source = 'webhook' group by day order by day`,
-    ),
-  ).toEqual([{day: '2026-02-03', versions: 6, values_differ: true}])
-
   const preview = ['export', 'quickbooks', '--period', '2026-02', '--preview', '--data', dataDir]
-  const journal = await runCommand(preview, {
-    LOANTAPE_NOW: '2026-02-03T23:45:00-05:00',
-    LOANTAPE_LOG_LEVEL: 'error',
-  })
-  expect(journal).toMatchObject({
-    code: 0,
-    stderr: '',
-    stdout: expect.stringMatching(/^1200 +Loans receivable /m),
-  })
+  const journal = await runCommand(preview, {LOANTAPE_NOW: '2026-02-03T23:45:00-05:00'})
+  expect(journal).toMatchObject({code: 0, stdout: expect.stringMatching(/^1200 +Loans receivable /m)})
 
   const again = await demo(dataDir, ['--seed', '3', '--days', '1'], '+mart.document_coverage')
   const {code, stdout, stderr} = again

@@ -28,7 +28,7 @@ import {
 import {type Ended, MAIN, someDeals, startProcess, stopProcess, untilListens} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {expectRefused, readJson} from './outcome.ts'
+import {expectRefused, readFailure, readJson} from './outcome.ts'
 
 type Fields = Record<string, unknown>
 
@@ -238,34 +238,47 @@ test('a run sees the settings of its own source and the common ones, and no secr
   for (const file of [server.printed().stderr, byHand.stdout]) expect(file).not.toContain('secret-of')
 })
 
-test("a source whose settings point at another's folder, file or name gets nothing from it or the fleet", async () => {
-  addSource('theirs', {LOANTAPE_BASE_URL: 'https://theirs.example.com', LOANTAPE_API_KEY: 'sk_of_theirs'})
-  mkdirSync(join(dirOf('theirs'), 'data'))
-  writeFileSync(join(dirOf('theirs'), 'targets.json'), '[]')
-  const wrong: [setting: string, value: string][] = [
-    ['LOANTAPE_DATA_DIR', '../theirs/data'],
-    ['LOANTAPE_DATA_DIR', 'link'],
-    ['LOANTAPE_SQL_DIR', '../theirs'],
-    ['LOANTAPE_JOBS_DIR', '../theirs/jobs'],
-    ['LOANTAPE_ACCOUNTING_FILE', '../theirs/data/accounting.json'],
-    ['LOANTAPE_TARGETS_FILE', 'link/../targets.json'],
-    ['LOANTAPE_SMTP_URL_FILE', '../theirs/.env'],
-    ['LOANTAPE_ALARM_WEBHOOK_URL_FILE', '../../.env'],
-    ['LOANTAPE_CLICKHOUSE_SOURCE', 'theirs'],
-  ]
-  for (const [index, [setting, value]] of wrong.entries()) {
-    const own = {LOANTAPE_BASE_URL: 'https://mine.example.com', LOANTAPE_API_KEY: 'sk_of_mine'}
-    addSource(`mine_${index}`, {...own, [setting]: value})
-    symlinkSync('../theirs/data', join(dirOf(`mine_${index}`), 'link'))
+/** What a source may not have: settings, and links in its folder, that lead to what is another's. */
+const LEADING_OUT: {set?: Record<string, string>; links?: Record<string, string>}[] = [
+  {set: {LOANTAPE_DATA_DIR: '../theirs/data'}},
+  {set: {LOANTAPE_DATA_DIR: 'link'}, links: {link: '../theirs/data'}},
+  {set: {LOANTAPE_SQL_DIR: '../theirs'}},
+  {set: {LOANTAPE_JOBS_DIR: '../theirs/jobs'}},
+  {set: {LOANTAPE_ACCOUNTING_FILE: '../theirs/data/accounting.json'}},
+  {set: {LOANTAPE_TARGETS_FILE: 'link/../rates.csv'}, links: {link: '../theirs/data'}},
+  {set: {LOANTAPE_SMTP_URL_FILE: '../theirs/.env'}},
+  {set: {LOANTAPE_ALARM_WEBHOOK_URL_FILE: '../../.env'}},
+  {set: {LOANTAPE_CLICKHOUSE_SOURCE: 'theirs'}},
+  {links: {'.env': '../theirs/.env'}},
+  {links: {'own/seeds/stolen.csv': '../../../theirs/rates.csv'}},
+  {links: {'own/pages': '../../theirs/own/pages'}},
+  {links: {'jobs/daily.yaml': '../../theirs/jobs/daily.yaml'}},
+  {links: {'data/accounting.json': '../../theirs/data/accounting.json'}},
+]
+
+test("a source whose settings or links lead to another's folder, file or name gets nothing from it or the fleet", async () => {
+  const add = (name: string, set: Record<string, string> = {}) => {
+    const own = {LOANTAPE_BASE_URL: `https://${name}.example.com`, LOANTAPE_API_KEY: `sk_of_${name}`}
+    addSource(name, {...own, LOANTAPE_SQL_DIR: 'own', ...set})
+    for (const folder of ['own/seeds', 'data']) mkdirSync(join(dirOf(name), folder), {recursive: true})
   }
-  const {sources} = await readStatus()
-  expect(sources.theirs).toMatchObject({error: null})
-  for (const [index, [setting, value]] of wrong.entries()) {
-    const {error} = sources[`mine_${index}`] as {error: {message: string} | null}
-    const refused = /lies in another's|FLEET_DATA_SHARED|expected its own/
-    expect(error?.message, `${setting} ${value}`).toMatch(refused)
-    expect((await runHere(['status', '--json'], dirOf(`mine_${index}`))).code).toBe(2)
+  add('theirs')
+  mkdirSync(join(dirOf('theirs'), 'own/pages'))
+  for (const file of ['rates.csv', 'jobs/daily.yaml', 'data/accounting.json'])
+    writeFileSync(join(dirOf('theirs'), file), 'x,y\n1,2\n')
+  for (const [index, {set, links = {}}] of LEADING_OUT.entries()) {
+    const name = `mine_${index}`
+    add(name, set)
+    for (const [link, target] of Object.entries(links)) {
+      rmSync(join(dirOf(name), link), {force: true})
+      symlinkSync(target, join(dirOf(name), link))
+    }
+    const {message, exitCode} = readFailure(await runHere(['status', '--json'], dirOf(name)))
+    expect(message, name).toMatch(/lies in another's|FLEET_DATA_SHARED|expected its own/)
+    expect(exitCode).toBe(2)
   }
+  rmSync(join(dirOf('theirs'), 'jobs/daily.yaml'))
+  expect((await readStatus()).sources.theirs).toMatchObject({error: null})
 })
 
 const handOut = (target: object) => ({
@@ -299,33 +312,6 @@ test('a job touches nothing in the folder of another lender: no backup, delivery
   expect(code).toBe(2)
   for (const name of names) expect(stdout).toMatch(new RegExp(`^${name}: .*\\[FLEET_DATA_SHARED\\]$`, 'm'))
   expect(readdirSync(join(dirOf('theirs'), 'data'))).toEqual([])
-})
-
-test('a link leads to no file of another lender', async () => {
-  const settings = {LOANTAPE_BASE_URL: 'https://x.example.com', LOANTAPE_API_KEY: 'sk_of_theirs'}
-  const links = {
-    '.env': '../theirs/.env',
-    'own/seeds/stolen.csv': '../../../theirs/rates.csv',
-    'own/pages': '../../theirs/own/pages',
-    'jobs/daily.yaml': '../../theirs/jobs/daily.yaml',
-    'data/accounting.json': '../../theirs/data/accounting.json',
-  }
-  const add = (name: string) => {
-    addSource(name, {...settings, LOANTAPE_SQL_DIR: 'own'})
-    for (const folder of ['own/seeds', 'jobs', 'data'])
-      mkdirSync(join(dirOf(name), folder), {recursive: true})
-  }
-  add('theirs')
-  mkdirSync(join(dirOf('theirs'), 'own/pages'))
-  for (const file of ['rates.csv', 'jobs/daily.yaml', 'data/accounting.json'])
-    writeFileSync(join(dirOf('theirs'), file), 'x,y\n1,2\n')
-  for (const [index, [link, target]] of Object.entries(links).entries()) {
-    const name = `mine_${index}`
-    add(name)
-    rmSync(join(dirOf(name), link), {force: true})
-    symlinkSync(target, join(dirOf(name), link))
-    await expectRefused(runHere(['status', '--json'], dirOf(name)), 'FLEET_DATA_SHARED')
-  }
 })
 
 test('fleet run runs a job now for each source and exits with the worst code', async () => {

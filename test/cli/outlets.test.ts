@@ -1,13 +1,16 @@
 import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {fileURLToPath} from 'node:url'
 import {expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {FEW_TABLES} from '../support/data.ts'
+import {FEW_TABLES, readFiles} from '../support/data.ts'
 import {writeJobFile} from '../support/jobs.ts'
 import {MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {createPostgres} from '../support/postgres.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
+
+const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'})
 const server = lab.beside.use(await createPostgres())
@@ -98,5 +101,39 @@ test('a disk that fills up in the middle of a file leaves no batch and says so',
     await expectRefused(startProcess(program, own).ended, 'DISK_FULL', [], 1)
     const dir = join(folder.exports, profile)
     expect(existsSync(dir) ? readdirSync(dir).filter((name) => !name.endsWith('.json')) : []).toEqual([])
+  }
+})
+
+function emptyInbox(): void {
+  rmSync(inbox, {recursive: true, force: true})
+  mkdirSync(inbox)
+}
+
+test('an export killed at any point leaves no torn file under a final name, and the next one completes it', async () => {
+  const tables = ['core.deal', 'mart.portfolio_summary']
+  const deliver = ['export', 'csv', 'parquet', '--table', ...tables, '--deliver', 'share', '--json']
+  const whole = lab.copyFolder('undisturbed')
+  emptyInbox()
+  readJson(await lab.run(deliver, {...env, LOANTAPE_DATA_DIR: whole.root}))
+  const expected = {exports: readFiles(whole.exports), inbox: readFiles(inbox)}
+  const isFinal = ([path]: [string, string]) => !path.includes('.writing-') && !path.endsWith('.part')
+  for (let nth = 1; ; nth += 21) {
+    const folder = lab.copyFolder(`killed-${nth}`)
+    emptyInbox()
+    const own = {...lab.env, ...env, LOANTAPE_DATA_DIR: folder.root}
+    const command = [process.execPath, '--import', KILL_AT, MAIN, ...deliver]
+    const {signal, code, stderr} = await startProcess(command, {...own, KILL_AT: String(nth)}).ended
+    if (signal === null) {
+      expect(code, stderr).toBe(0)
+      expect(nth).toBeGreaterThan(20)
+      break
+    }
+    mkdirSync(folder.exports, {recursive: true})
+    const readBoth = () => ({exports: readFiles(folder.exports), inbox: readFiles(inbox)})
+    const {exports, inbox: delivered} = readBoth()
+    for (const [path, content] of [...Object.entries(exports), ...Object.entries(delivered)].filter(isFinal))
+      expect([expected.exports[path], expected.inbox[path]], `${path}, ${nth}`).toContain(content)
+    readJson(await lab.run(deliver, own))
+    expect(readBoth(), `killed at ${nth}`).toEqual(expected)
   }
 })

@@ -10,7 +10,6 @@ import {bringUpToDate} from '../../src/record/record.ts'
 import {compareBooks} from '../../src/record/verify.ts'
 import {BOOK_TABLES, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
-import {readFiles} from '../support/data.ts'
 import {writeJobFile} from '../support/jobs.ts'
 import {type Ended, runProgram, startProcess} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
@@ -100,14 +99,8 @@ test('a mapping that cannot be read is refused at once, by name and field', asyn
       words,
     )
   const exporting = 'export xero --period 2026-02'
-  for (const [text, words] of [
-    ['{"receivable"', 'expected JSON'],
-    [JSON.stringify({...DEFAULT_MAPPING, clearing: undefined}), 'clearing: '],
-    [JSON.stringify({...DEFAULT_MAPPING, clearnig: 1}), 'clearnig'],
-  ] as const) {
-    writeFileSync(file, text)
-    await expectUnread(exporting, [words, `'${file}'`])
-  }
+  writeFileSync(file, JSON.stringify({...DEFAULT_MAPPING, clearing: undefined}))
+  await expectUnread(exporting, ['clearing: ', `'${file}'`])
   const elsewhere = {LOANTAPE_ACCOUNTING_FILE: 'nowhere.json'}
   await expectUnread(exporting, "'nowhere.json': cannot be read (ENOENT)", elsewhere)
   rmSync(file)
@@ -187,14 +180,4 @@ test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next expo
   expect(await copy.export('xero', '2026-02', '2026-03-03')).toMatchObject([{outcome: 'unchanged'}])
   expect(copy.sumBatches('xero', '2026-02')).toEqual({1200: 3000n, 1090: -3000n})
   expect(readdirSync(join(copy.folder.exports, 'xero')).filter((name) => name.startsWith('.'))).toEqual([])
-})
-
-test('--reissue writes a lost batch again, without its release', async () => {
-  using copy = openBooks(books)
-  const [{dir = '', batch_id = ''} = {}] = await copy.export('intacct', '2026-02', '2026-03-03')
-  const before = readFiles(dir)
-  for (const lost of [dir, copy.folder.releases]) rmSync(lost, {recursive: true})
-  const reissued = await run(['export', '--reissue', batch_id], {LOANTAPE_DATA_DIR: copy.folder.root})
-  expect(readJson(reissued)).toMatchObject({batches: [{outcome: 'written', batch_id, period: '2026-02'}]})
-  expect(readFiles(dir)).toEqual(before)
 })

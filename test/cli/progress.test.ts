@@ -76,18 +76,6 @@ test('waiting for the rate limit is shown while it lasts and does not affect the
   expect(shown()).toMatch(/^details {6}0:39 {2}55 of 2,500 {2}6:\d\d left {2}6\.\d\/s$/)
 })
 
-test.each([20, 40, 60, 80])('a %i-column terminal never wraps and shows what matters most', (columns) => {
-  const {report, shown} = runOn({columns})
-  const source: {waitedMs: number; waitingSince: number | null} = {waitedMs: 0, waitingSince: null}
-  go(report, {step: 'walking', unit: 'deals', done: 0, total: 1_000_000, pages: 1000, source}, 500, 30)
-  expect(shown()).toMatch(/^walking {6}0:30/)
-  expect(shown()?.length).toBeLessThan(columns)
-  source.waitingSince = Date.now()
-  vi.advanceTimersByTime(2500)
-  expect(shown()?.length).toBeLessThan(columns)
-  if (columns >= 40) expect(shown()).toMatch(/0:32 {2}waiting: rate limit/)
-})
-
 test('log lines stand on their own, the line comes back after them, and nothing is drawn after the end', () => {
   const {report, log, end, shown, written} = runOn()
   report(details)

@@ -1,5 +1,4 @@
 import {cpSync} from 'node:fs'
-import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
 import {BOOK_TABLES, openBooks} from '../support/books.ts'
@@ -116,38 +115,6 @@ test('an amount that changed and a deal never funded after a recovery are issued
   await books.walk('2026-02-04', inStatus('approved'))
   await run('export xero --period 2026-02', '2026-02-05')
   expect(handedOut()).toEqual({})
-})
-
-test('a true-up reverses what is not seen again on its own date, and corrects what is seen again today', async () => {
-  const saved = join(books.folder.root, 'saved')
-  cpSync(books.folder.warehouse, saved)
-  await books.walk('2026-02-10', inStatus('funded', {d1: {loan_amount: 5000.01}, d2: {status: 'paid_off'}}))
-  await books.walk('2026-03-10', inStatus('funded', {d1: {loan_amount: 9000.01}, d2: {status: 'paid_off'}}))
-  for (const period of ['2026-02', '2026-03']) await run(`export xero --period ${period}`, '2026-03-11')
-  cpSync(saved, books.folder.warehouse)
-  await books.walk('2026-03-12', inStatus('funded', {d1: {loan_amount: 1500.01}}))
-  expect(await say('period true-up --issue', '2026-03-12')).toMatchObject({
-    profiles: [
-      {
-        deals: 2,
-        amount: '9500.01',
-        differences: [
-          {entry_date: '2026-02-10', deal_id: 'd2', account_code: '1200', debit: '2000.01'},
-          {entry_date: '2026-02-10', deal_id: 'd2', account_code: '1000', credit: '2000.01'},
-          {entry_date: '2026-03-12', deal_id: 'd1', account_code: '1090', debit: '7500.00'},
-          {entry_date: '2026-03-12', deal_id: 'd1', account_code: '1200', credit: '7500.00'},
-        ],
-        batch: {period: '2026-02', rows: 4},
-      },
-    ],
-  })
-  const imported = importBatches(books.folder.exports, 'xero')
-  expect(balancesOf(imported, '2026-01-31')).toEqual({1200: FUNDED, 1090: -FUNDED})
-  expect(balancesOf(imported, '2026-02-28')).toEqual({1200: FUNDED + 400_000n, 1090: -FUNDED - 400_000n})
-  expect(balancesOf(imported)).toEqual({1200: FUNDED + 50_000n, 1090: -FUNDED - 50_000n})
-  expect(await say('export xero --period 2026-03', '2026-03-12')).not.toMatchObject({
-    batches: [{outcome: 'written'}],
-  })
 })
 
 test('a true-up of a closed month is dated the first day of the first open month', async () => {

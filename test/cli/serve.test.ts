@@ -1,4 +1,3 @@
-import {once} from 'node:events'
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
@@ -11,7 +10,6 @@ import {
   RATES_FILE,
   READ_RATES,
   readState,
-  startHeldSource,
   writeJobFile,
 } from '../support/jobs.ts'
 import {createLab, type Lab, someDeals, stopProcess, untilListens} from '../support/lab.ts'
@@ -55,35 +53,6 @@ test('serve runs jobs when they are due, each in its own process, says why one f
   expect(await stopProcess(serve)).toBe(0)
   expect(readRuns('select name, state from alarm')).toEqual([{name: 'job failing', state: 'CONFIG_MISSING'}])
   expect(readRuns(`select 1 from job_run where state = 'running'`)).toEqual([])
-})
-
-const syncRuns = () => readRuns(`select pid, outcome from run where command = 'sync' order by started_at`)
-
-test('a server killed with its run leaves slot and lock to the next, which completes that slot once', async () => {
-  await using source = await startHeldSource()
-  const settings = {...env, LOANTAPE_BASE_URL: source.url}
-  writeOnceDue()
-  const server = lab.start(['serve', '--no-web'], settings)
-  await until(() => source.requests.length > 0)
-  server.process.kill('SIGKILL')
-  await once(server.process, 'exit')
-  const pid = Number(readRuns(`select pid from job_run where job = 'once' and state = 'running'`)[0]?.pid)
-  expect(pid).not.toBe(server.process.pid)
-  process.kill(pid, 'SIGKILL')
-  expect(readRuns('select pid from lock')).toEqual([{pid}])
-  source.open()
-  const next = lab.start(['serve', '--no-web'], settings)
-  await until(() => readRuns(`select 1 from job_run where job = 'once' and state = 'done'`).length > 0)
-  expect(await stopProcess(next)).toBe(0)
-  expect(onceRuns()).toEqual([{state: 'done', attempt: 2, exit_code: 0}])
-  expect(syncRuns()).toEqual([
-    {pid, outcome: null},
-    {pid: expect.any(Number), outcome: 'released'},
-  ])
-  expect(readRuns('select * from lock')).toEqual([])
-  const applied = `select count(*) as walks from walk where state = 'applied'`
-  expect(await lab.queryHistory(applied)).toEqual([{walks: '1'}])
-  expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '2'}])
 })
 
 test('a server killed amid notifications has stored each one it acknowledged, and the next accepts each once', async () => {

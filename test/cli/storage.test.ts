@@ -99,5 +99,6 @@ test('a folder in place of a tape is reported as such', async () => {
   mkdirSync(join(folder.tapes, tape))
   const env = environmentOf(folder)
   expect((await lab.run(['verify'], env)).stdout).toContain('it is not a file')
+  expect((await lab.run(['status'], env)).stdout).toContain('ago): not healthy, stores disagree.')
   await expectRefused(lab.run(['rebuild', '--json'], env), 'STORES_DISAGREE', /is not there.*from a backup/)
 })

@@ -36,17 +36,14 @@ const [HEADERS, BLOCK] = [3 * 4096, 64 * 1024]
 
 /** Flips one bit in the middle of the block with a column's first values. */
 async function flipBitOf(path: string, table: string, column: string): Promise<void> {
-  const {block} = await readOne(
-    path,
+  const db = await openDatabase({attach: [{path, alias: 'victim', readOnly: true}]})
+  const {block} = await db.one(
+    anyRow,
     `select min(block_id) as block from pragma_storage_info('victim.${table}')
      where column_name = '${column}' and segment_type = 'VARCHAR' and block_id >= 0`,
   )
+  await db[Symbol.asyncDispose]()
   flipBit(path, HEADERS + Number(block) * BLOCK + BLOCK / 2)
-}
-
-async function readOne(path: string, sql: string): Promise<Record<string, unknown>> {
-  await using db = await openDatabase({attach: [{path, alias: 'victim', readOnly: true}]})
-  return await db.one(anyRow, sql)
 }
 
 const currentOf = (folder: DataFolder) =>

@@ -84,11 +84,8 @@ test("the guide's own model and check are built, checked and released", async ()
     writeFileSync(join(sqlDir, file), sql ?? '')
   }
   const config = {...lab.config, sqlDir}
-  const scratch = await buildRelease(config, {select: 'risk.watch_list'}, lab.createWorld(LAST_NIGHT))
-  expect(scratch.models.map(({name}) => name)).toEqual(['risk.watch_list'])
-  expect(scratch.models[0]?.rows).toBeGreaterThan(0)
   const world = {...lab.createWorld(LAST_NIGHT), select: '+risk.watch_list +mart.run'}
   const {release_id} = await buildRelease(config, {}, world)
   const {manifest} = requireRelease(lab.folder, release_id)
-  expect(manifest.tables.map(({name}) => name)).toContain('risk.watch_list')
+  expect(manifest.models.find(({name}) => name === 'risk.watch_list')?.rows).toBeGreaterThan(0)
 })

@@ -80,12 +80,8 @@ export function createGrowingFolder(root: string, random: Random) {
     join(sqlDir, 'seeds/funded_on.csv'),
     'deal_id,funded_on:date\ndeal_3,2026-01-02\ndeal_4,2026-02-01\n',
   )
-  const env = {
-    LOANTAPE_DATA_DIR: folder.root,
-    LOANTAPE_SQL_DIR: sqlDir,
-    LOANTAPE_RELEASES_KEPT: '2',
-  }
-  const config: Config = {...parseConfig(env, {readFile: () => ''}), build: 'incremental'}
+  const env = {LOANTAPE_DATA_DIR: folder.root, LOANTAPE_SQL_DIR: sqlDir}
+  const config: Config = {...parseConfig(env, {readFile: () => ''}), releasesKept: 2, build: 'incremental'}
   const growing: Growing = {random, seq: 0, day: FIRST_DAY, seen: []}
   let night = 0
   return {

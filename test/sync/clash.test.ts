@@ -112,7 +112,7 @@ test('SIGTERM ends a walk amid a request that nobody answers, keeping its progre
 test('a release that was opened before a sync can be read to its end, even if it is pruned', async () => {
   using analyst = openAsAnalyst()
   await waitForPrint(analyst, '60;')
-  const sync = await lab.run(['sync', '--json'], {...DAY_2, LOANTAPE_RELEASES_KEPT: '1'})
+  const sync = await lab.run(['sync', '--json'], DAY_2, {releasesKept: 1})
   expect(sync.code).toBe(0)
   analyst.process.stdin?.write('again\n')
   await waitForPrint(analyst, '60;60;')
