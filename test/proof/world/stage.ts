@@ -2,7 +2,7 @@ import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {envOf} from '../../support/data.ts'
 import {openStateDb, writeMapping} from './books.ts'
-import {type Ended, runHere, type Steering} from './command.ts'
+import {type Ended, FIXED_IN_STORIES, runHere, type Steering} from './command.ts'
 import type {Source} from './source.ts'
 import {Finding, type Story} from './story.ts'
 import {createTruth, type Known} from './truth.ts'
@@ -25,6 +25,7 @@ export function setStage(story: Story, source: Source, root: string) {
     LOANTAPE_SQL_DIR: join(root, 'sql'),
     LOANTAPE_ACCOUNTING_FILE: join(root, ACCOUNTS),
     LOANTAPE_TAPE_KEY_FILE: join(root, 'tape.key'),
+    FIXED: JSON.stringify(FIXED_IN_STORIES),
   }
   mkdirSync(join(root, 'sql/seeds'), {recursive: true})
   mkdirSync(data, {mode: 0o700})

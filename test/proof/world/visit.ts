@@ -1,4 +1,4 @@
-import {type Reached, runThere} from './command.ts'
+import {type Reached, runThere} from '../separate-run.ts'
 import type {Answer} from './source.ts'
 import {command, type Stage} from './stage.ts'
 import {Finding, type Sync} from './story.ts'
