@@ -1,7 +1,7 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {envOf} from '../../support/data.ts'
-import {openStateDb, writeMapping} from './books.ts'
+import {openBooks, writeMapping} from './books.ts'
 import {type Ended, FIXED_IN_STORIES, runHere, type Steering} from './command.ts'
 import type {Source} from './source.ts'
 import {Finding, type Story} from './story.ts'
@@ -38,7 +38,7 @@ export function setStage(story: Story, source: Source, root: string) {
     source,
     env,
     truth: createTruth(),
-    books: openStateDb(),
+    books: openBooks(),
     /** Hears what is to be counted. */
     note: (_: string): void => undefined,
     /** Hears its events, as comments between the commands that a person would have typed. */
