@@ -124,9 +124,8 @@ async function runProof(name: string, {prove, ...proof}: (typeof PROOFS)[string]
   }
 }
 
-const names = command.args.length > 0 ? command.args : Object.keys(PROOFS)
 const outcomes: string[] = []
 for (const [name, proof] of Object.entries(PROOFS))
-  if (names.includes(name) && (command.args.length > 0 || proof[length] > 0))
+  if (command.args.length > 0 ? command.args.includes(name) : proof[length] > 0)
     outcomes.push(await runProof(name, proof))
 process.stdout.write(`\n${outcomes.join('')}`)

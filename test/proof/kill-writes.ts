@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
-import {cpSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
-import {fileURLToPath} from 'node:url'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {dealStream} from '../../src/contract/deal.ts'
 import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
@@ -12,14 +11,13 @@ import {listTapeFiles} from '../../src/sync/tapes.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {BOOK_TABLES} from '../support/books.ts'
 import {anyRow} from '../support/data.ts'
-import {aDeal, createLab, type Ended, type Lab, startProcess} from '../support/lab.ts'
+import {aDeal, createLab, type Ended, type Lab} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {createTally, type ProofRequest, type Proved, proveCases, type Run} from './proof.ts'
+import {runThere} from './separate-run.ts'
 import {listLeftovers, requireWholeFiles} from './soundness.ts'
 import {READABLE, UNREADABLE} from './world/source.ts'
 
-const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
-const COMMAND = fileURLToPath(new URL('./killed-run.ts', import.meta.url))
 const NOW = '2026-03-02T23:30:00Z'
 
 /** A command with permanent effect. */
@@ -160,21 +158,11 @@ async function runKilled(
   {command, isMended}: Deed,
   nth: number,
 ): Promise<number | null> {
-  const counted = join(dir, 'counted')
-  const {signal, code, stderr} = await startProcess(
-    [process.execPath, '--import', KILL_AT, COMMAND, ...command.split(' ')],
-    {
-      ...lab.env,
-      ...envOf(dir),
-      SELECT: BOOK_TABLES,
-      KILL_AT: String(nth),
-      KILL_COUNTED: counted,
-      ...(isMended && {MENDED: '1'}),
-    },
-  ).ended
-  if (signal === 'SIGKILL') return null
-  assert.equal(code, 0, `${command}: ${stderr}`)
-  return Number(readFileSync(counted, 'utf8'))
+  const env = {...lab.env, ...envOf(dir), SELECT: BOOK_TABLES, ...(isMended && {MENDED: '1'})}
+  const ended = await runThere(command.split(' '), {env, at: NOW}, {kill: {write: nth}})
+  if (ended.isKilled) return null
+  assert.equal(ended.code, 0, `${command}: ${ended.stderr}`)
+  return ended.writes
 }
 
 /** What a person does after a crash: runs the command again, which may say that it is done. */

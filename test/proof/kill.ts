@@ -1,19 +1,17 @@
 import assert from 'node:assert/strict'
-import {fileURLToPath} from 'node:url'
 import {RUN_STEPS} from '../../src/core/types.ts'
-import {exportRelease} from '../../src/outputs.ts'
-import {syncDeals} from '../../src/pipeline.ts'
 import type {DealStore} from '../../src/service/deals.ts'
 import {linkPortfolio, type Random, seedPortfolio} from '../../src/service/portfolio.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
-import {aDeal, createLab, type Lab, startProcess} from '../support/lab.ts'
+import {aDeal, createLab} from '../support/lab.ts'
 import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
+import {runThere, type Trouble} from './separate-run.ts'
 import {listLeftovers, readPortfolio, requireSoundFolder} from './soundness.ts'
 
 /** The points of a run and of the exports after it, in order. */
-const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'csv exported', 'parquet exported']
+const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'sync done', 'export csv done', 'export parquet done']
+const NIGHT = 'sync then export csv then export parquet'.split(' ')
 
-const KILLED_RUN = fileURLToPath(new URL('./killed-run.ts', import.meta.url))
 /** Groups of pages in a walk: 60 pages, stored by 50. */
 const PAGE_GROUPS = 2
 const PAGES = 60
@@ -73,37 +71,6 @@ function passDay(store: DealStore, day: number, random: Random): void {
   })
 }
 
-/** Runs until killed, or to the end if the process is faster; returns whether it was killed. */
-async function runUntilKilled(env: Record<string, string>, kill: Kill, runMs: number): Promise<boolean> {
-  const settings = 'step' in kill ? {KILL_STEP: kill.step, KILL_NTH: String(kill.nth)} : {}
-  const run = startProcess([process.execPath, KILLED_RUN], {...env, ...settings})
-  let timer: NodeJS.Timeout | undefined
-  if ('share' in kill) {
-    run.process.stdout?.once('data', () => {
-      timer = setTimeout(() => run.process.kill('SIGKILL'), kill.share * runMs)
-    })
-  }
-  const {code, signal, stderr} = await run.ended
-  clearTimeout(timer)
-  assert(
-    signal === 'SIGKILL' || code === 0,
-    `${JSON.stringify(kill)} ended with ${signal ?? code}: ${stderr}`,
-  )
-  return signal === 'SIGKILL'
-}
-
-async function runToEnd(
-  lab: Lab,
-  {root: dataDir}: DataFolder,
-  {now, pageSize}: {now: string; pageSize: number},
-) {
-  const startedAt = performance.now()
-  const config = {...lab.config, dataDir, pageSize, streams: STREAMS}
-  const {outcome} = await syncDeals(config, {}, lab.createWorld(now))
-  await exportRelease(config, {profiles: ['csv', 'parquet']}, lab.createWorld(now))
-  return {runMs: performance.now() - startedAt, outcome}
-}
-
 /**
  * Kills syncs at every named point and at random moments, several times on one folder and over several days, and completes
  * each day afterwards. The result equals that of an undisturbed folder; nothing under a final name is ever torn; the warehouse
@@ -113,40 +80,48 @@ async function runToEnd(
  */
 export async function proveKill(request: KillRequest): Promise<Proved> {
   const {tables = 'all', deals = 300} = request
-  const pageSize = deals / PAGES
   const steps = new Set<string>()
   const work = async ({run, random, add}: Run) => {
     await using lab = await createLab({tables})
     const seed = random.text(8)
     seedPortfolio(lab.service.store, {deals, seed, today: '2026-02-02'})
     linkPortfolio(lab.service, {seed, since: 0, until: Date.parse('2026-02-03')})
-    let {runMs} = await runToEnd(lab, lab.folder, {now: '2026-02-02T23:30:00-05:00', pageSize})
+    const runNight = async ({root}: DataFolder, at: string, kill?: Trouble['kill']) => {
+      const env = {
+        ...lab.env,
+        LOANTAPE_DATA_DIR: root,
+        LOANTAPE_STREAMS: STREAMS,
+        LOANTAPE_PAGE_SIZE: String(deals / PAGES),
+        ...(tables !== 'all' && {SELECT: tables}),
+      }
+      const ended = await runThere(NIGHT, {env, at}, {kill})
+      assert(ended.isKilled || ended.code === 0, `${JSON.stringify(kill)} ended: ${ended.stderr}`)
+      return ended
+    }
+    /** Runs a night to its end. @returns how long it took from its first step to its last */
+    const runWhole = async (folder: DataFolder, at: string) => {
+      const {reached} = await runNight(folder, at)
+      const runMs = reached.at(-1)!.at - reached[0]!.at
+      return {runMs, isReleased: reached.some(({step}) => step === 'current moved')}
+    }
+    let {runMs} = await runWhole(lab.folder, '2026-02-02T23:30:00-05:00')
     const folder = lab.copyFolder('killed')
     for (const [index, kills] of planKills(request, run, random).entries()) {
       const now = `2026-02-0${index + 3}T23:30:00-05:00`
       passDay(lab.service.store, index, random)
       const today = Date.parse(now.slice(0, 10))
       linkPortfolio(lab.service, {seed, since: today, until: today + 86_400_000})
-      const env = {
-        ...lab.env,
-        LOANTAPE_DATA_DIR: folder.root,
-        LOANTAPE_NOW: now,
-        LOANTAPE_STREAMS: STREAMS,
-        LOANTAPE_PAGE_SIZE: String(pageSize),
-        LOANTAPE_LOG_LEVEL: 'error',
-        ...(tables !== 'all' && {SELECT: tables}),
-      }
       for (const kill of kills) {
-        const isKilled = await runUntilKilled(env, kill, runMs)
+        const {isKilled} = await runNight(folder, now, 'share' in kill ? {afterMs: kill.share * runMs} : kill)
         add(isKilled ? 'kills' : 'ended before')
         if (isKilled && 'step' in kill) steps.add(kill.step)
         await requireSoundFolder(folder)
       }
-      runMs = (await runToEnd(lab, lab.folder, {now, pageSize})).runMs
-      const {outcome} = await runToEnd(lab, folder, {now, pageSize})
+      runMs = (await runWhole(lab.folder, now)).runMs
+      const {isReleased} = await runWhole(folder, now)
       await requireSoundFolder(folder)
       assert.deepEqual(await readPortfolio(folder), await readPortfolio(lab.folder), `on ${now}`)
-      assert.deepEqual(listLeftovers(folder, {afterRelease: outcome === 'released'}), [])
+      assert.deepEqual(listLeftovers(folder, {afterRelease: isReleased}), [])
       add('days')
     }
   }

@@ -10,7 +10,7 @@ import {anyRow, FEW_TABLES} from '../support/data.ts'
 import type {Fault} from '../support/faults.ts'
 import {aDeal, createLab, type Lab, type Row, someDeals} from '../support/lab.ts'
 import {type ProofRequest, type Proved, proveCases} from './proof.ts'
-import {createQuickWorld, Stopped, untilStopped} from './quick-world.ts'
+import {createQuickWorld, untilStopped} from './quick-world.ts'
 import {readPortfolio, requireSound} from './soundness.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -69,15 +69,10 @@ async function sync(lab: Lab, folder: DataFolder, now: string, stopAt?: RunStep)
 }
 
 /** Syncs up to the apply; returns how it failed, if it did. */
-async function trySync(lab: Lab, folder: DataFolder): Promise<{code: string; exitCode: number} | undefined> {
-  try {
-    await sync(lab, folder, DAY_2, 'changes applied')
-  } catch (error) {
-    if (error instanceof Stopped) return undefined
-    const {code, exitCode} = explainError(error)
-    return {code, exitCode}
-  }
-  throw new Error('the run continued past its stop step')
+async function trySync(lab: Lab, folder: DataFolder) {
+  const run = untilStopped(sync(lab, folder, DAY_2, 'changes applied'))
+  const failure = await run.then(() => undefined, explainError)
+  return failure && {code: failure.code, exitCode: failure.exitCode}
 }
 
 /** The latest states in a warehouse that must be sound; `listed` omits what only a deal's own page shows. */
@@ -113,14 +108,6 @@ async function prepare(lab: Lab) {
   }
 }
 
-/** Which answer fails, and how. */
-const listCases = (requests: number) =>
-  KINDS.flatMap((kind) =>
-    Array.from({length: requests}, (_, index) => index + 1).flatMap((nth) =>
-      [false, true].map((isForEver) => ({...kind, nth, isForEver})),
-    ),
-  )
-
 /**
  * Makes the nth answer of a small run fail, for every n, in every way, once and permanently. A page that fails once is
  * retried; one that keeps failing ends the run with its kind's code, and stored data stays; the page of a single deal never
@@ -131,7 +118,12 @@ const listCases = (requests: number) =>
 export async function proveNthAnswer(request: ProofRequest): Promise<Proved> {
   await using lab = await createLab({tables: FEW_TABLES})
   const {pages, requests, before, after} = await prepare(lab)
-  return await proveCases('nth-answer', request, listCases(requests), async (one, {run, add}) => {
+  const cases = KINDS.flatMap((kind) =>
+    Array.from({length: requests}, (_, index) => index + 1).flatMap((nth) =>
+      [false, true].map((isForEver) => ({...kind, nth, isForEver})),
+    ),
+  )
+  return await proveCases('nth-answer', request, cases, async (one, {run, add}) => {
     const {fault, end, isFinal = false, nth, isForEver} = one
     const folder = lab.copyFolder(`case-${run}`)
     const due = isForEver ? Array.from({length: FOR_EVER}, (_, index) => nth + index) : nth

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import fs, {existsSync, rmSync} from 'node:fs'
-import {explainError, type LoantapeError} from '../../src/core/errors.ts'
+import {explainError} from '../../src/core/errors.ts'
 import {exportRelease} from '../../src/outputs.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
@@ -71,22 +71,10 @@ async function installFailingFiles() {
   return async (one: Case, run: () => Promise<void>) => {
     armed = one
     calls = 0
-    let failure: LoantapeError | undefined
-    try {
-      await run()
-    } catch (error) {
-      failure = explainError(error)
-    }
+    const failure = await run().then(() => undefined, explainError)
     armed = undefined
     return {failure, operations: calls}
   }
-}
-
-function judgeFailure(failure: LoantapeError | undefined, {code}: Case): void {
-  assert(failure, 'the run continued as if nothing had failed')
-  assert.equal(failure.code, DISK[code].code, failure.message)
-  assert.equal(failure.exitCode, 1, failure.message)
-  assert(failure.kept && failure.next, failure.message)
 }
 
 /**
@@ -132,7 +120,10 @@ export async function proveNthFile({
   return await proveCases('nth-file', request, cases, async (one, {run, add}) => {
     const folder = makeFolder(one.isNew, `case-${run}`)
     const {failure} = await runFailing(one, () => runDay(folder))
-    judgeFailure(failure, one)
+    assert(failure, 'the run continued as if nothing had failed')
+    const {code, exitCode, kept, next, message} = failure
+    assert.deepEqual([code, exitCode], [DISK[one.code].code, 1], message)
+    assert(kept && next, message)
     await requireWholeFiles(folder)
     if (existsSync(folder.warehouse)) await requireSoundFolder(folder)
     await runDay(folder)
@@ -140,6 +131,6 @@ export async function proveNthFile({
     assert.deepEqual(await readPortfolio(folder), expected.get(one.isNew))
     rmSync(folder.root, {recursive: true})
     add('cases')
-    add(`exit ${failure?.exitCode}`)
+    add(`exit ${exitCode}`)
   })
 }

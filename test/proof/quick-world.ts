@@ -6,7 +6,7 @@ import type {DataFolder} from '../../src/store/data-folder.ts'
 import {createWorld, envOf, FEW_TABLES} from '../support/data.ts'
 
 /** Thrown at the step where a run was to end. */
-export class Stopped extends Error {}
+class Stopped extends Error {}
 
 /** The tables `readPortfolio` reads. */
 export const PORTFOLIO_TABLES: string = `${FEW_TABLES} +core.borrower +core.document`

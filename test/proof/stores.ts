@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict'
-import {cpSync, globSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {globSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {BOOK_TABLES} from '../support/books.ts'
-import {type ImportedLine, readBatchFile} from '../support/importer.ts'
+import {balancesOf, type ImportedLine, readBatchFile} from '../support/importer.ts'
 import {aDeal, createLab, type Ended, type Lab} from '../support/lab.ts'
 import {type ProofRequest, type Proved, prove} from './proof.ts'
-import {DAMAGES, damage, type Loss, nameOf, STORE_NAMES, type Store} from './world/lose.ts'
+import {DAMAGES, damage, type Loss, nameOf, replace, STORE_NAMES, type Store} from './world/lose.ts'
 
 const singles: Loss[] = STORE_NAMES.flatMap((store) => DAMAGES.map((how) => [[store, how] as const]))
 
@@ -50,10 +50,8 @@ function readBooks({folder: {exports}}: Lab, imported: Imported = new Map()): Im
 
 /** Cents by deal on the receivable accounts. */
 function balanceOf(imported: Imported): Record<string, bigint> {
-  const sums: Record<string, bigint> = {}
-  for (const {account, deal, cents} of [...imported.values()].flat())
-    if (account.startsWith('12')) sums[deal] = (sums[deal] ?? 0n) + cents
-  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
+  const lines = [...imported.values()].flat().filter(({account}) => account.startsWith('12'))
+  return balancesOf(lines.map((line) => ({...line, account: line.deal})))
 }
 
 /** The same according to the source itself: nothing was funded at the first walk. */
@@ -134,8 +132,7 @@ export async function proveStores({
   const runs = Math.min(request.runs, losses.length - (request.first ?? 0))
   const proved = await prove('stores', {...request, runs}, async ({run: number, add}) => {
     const loss = losses[number] ?? []
-    rmSync(lab.folder.root, {recursive: true, force: true})
-    cpSync(today.root, lab.folder.root, {recursive: true, verbatimSymlinks: true})
+    replace(lab.folder.root, today.root)
     const imported = readBooks(lab)
     damage(lab.folder.root, loss, from)
     const refused = await goOn(lab, env, imported)

@@ -224,7 +224,7 @@ test('after pruning, a restored older warehouse catches up from the tapes since'
 
 test('a write-ahead log that cannot be replayed is set aside, and the walk is repeated', async () => {
   const env = {...lab.env, LOANTAPE_PAGE_SIZE: '1', LOANTAPE_NOW: DAY_2, KILL_STEP: 'changes applied'}
-  using killed = startProcess([process.execPath, KILLED_RUN], env)
+  using killed = startProcess([process.execPath, KILLED_RUN, 'sync'], env)
   expect(await killed.ended).toMatchObject({signal: 'SIGKILL'})
   const log = `${lab.folder.warehouse}.wal`
   const bytes = readFileSync(log)

@@ -1,6 +1,6 @@
 /**
  * Loaded by `--import` before the program: the process kills itself before its nth change to a file, `KILL_AT`. With
- * `KILL_COUNTED`, a file that receives the count, writes to open files and databases count, too.
+ * `KILL_COUNTED`, writes to open files and databases count, too, and a process that ends prints how many there were.
  */
 import fs from 'node:fs'
 import {DatabaseSync, StatementSync} from 'node:sqlite'
@@ -13,7 +13,7 @@ const CHANGING = ['mkdir', 'writeFile', 'rename', 'copyFile', 'fsync', 'rm']
 const WRITING = ['write', 'fdatasync', 'chmod', 'truncate', 'rmdir', 'symlink', 'link']
 const nth = Number(KILL_AT)
 // Not the one that counts.
-const {writeFileSync} = fs
+const {writeSync} = fs
 let calls = 0
 
 function count(go: () => unknown): unknown {
@@ -28,7 +28,7 @@ if (isCounted) {
   intercept(DuckDBConnection.prototype, 'run', (go, [sql]) =>
     /^\s*(commit|checkpoint|detach)/.test(String(sql)) ? count(go) : go(),
   )
-  process.on('exit', () => writeFileSync(KILL_COUNTED, String(calls)))
+  process.on('exit', () => writeSync(1, `writes ${calls}\n`))
 }
 await interceptFiles(
   isCounted ? [...CHANGING, ...WRITING] : CHANGING,

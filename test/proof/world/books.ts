@@ -1,9 +1,10 @@
 import {globSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {formatCents} from '../../../src/core/money.ts'
 import {type ImportedLine, PROFILE_NAMES, readBatchFile} from '../../support/importer.ts'
 import {ENDINGS, listLives} from './life.ts'
 import {Finding} from './story.ts'
-import {dollars, isFirstOfDay, sum} from './tables.ts'
+import {isFirstOfDay, sum} from './tables.ts'
 import type {Truth, Walk} from './truth.ts'
 
 /** Account numbers that are not receivables. */
@@ -23,7 +24,7 @@ export function writeMapping(receivable: Record<string, string>, booksEnded: boo
 }
 
 /** Opens books into which every batch ever issued is imported, once. */
-export function openStateDb() {
+export function openBooks() {
   const batches = new Map<string, {text: string; lines: ImportedLine[]; ofMonth: number; last: number}>()
   /** Last walks before a month was closed. */
   const closings = new Set<number>()
@@ -84,7 +85,7 @@ export function openStateDb() {
         const [have, want] = [booked.get(deal) ?? 0n, wanted.get(deal) ?? 0n]
         if (have === want) continue
         throw new Finding(
-          `balance: ${profile} issued ${dollars(have)} for ${deal}, of which ${dollars(want)} was funded`,
+          `balance: ${profile} issued ${formatCents(have)} for ${deal}, of which ${formatCents(want)} was funded`,
         )
       }
     },
@@ -106,6 +107,6 @@ function listBalances(truth: Truth, booksEnded: boolean): Map<string, bigint> {
 function requireBalanced(batch: string, lines: readonly ImportedLine[]): void {
   for (const [number, entry] of Map.groupBy(lines, (line) => line.number)) {
     const rest = sum(entry.map(({cents}) => cents))
-    if (rest !== 0n) throw new Finding(`batch ${batch}: entry ${number} is out by ${dollars(rest)}`)
+    if (rest !== 0n) throw new Finding(`batch ${batch}: entry ${number} is out by ${formatCents(rest)}`)
   }
 }

@@ -1,3 +1,4 @@
+import {addDays} from '../../../src/core/clock.ts'
 import {RUN_STEPS, type RunStep} from '../../../src/core/types.ts'
 import type {Random} from '../../../src/service/portfolio.ts'
 import {PROFILE_NAMES} from '../../support/importer.ts'
@@ -10,7 +11,6 @@ import {
   type Fault,
   instantOf,
   type Lose,
-  laterDate,
   type Reference,
   type Seeding,
   type Story,
@@ -91,15 +91,15 @@ export function drawStory(random: Random, days: number): Story {
   for (let day = 0; day < days; day += 1) {
     story.events.push(...drawChanges())
     const time = random.pick(TIMES)
-    const at = new Date(instantOf(time < '06:00' ? laterDate(date, 1) : date, time)).toISOString()
+    const at = new Date(instantOf(time < '06:00' ? addDays(date, 1) : date, time)).toISOString()
     if (random.chance(0.1)) story.events.push(drawSeeding(random, [...known.keys()], date))
     if (random.chance(0.02)) story.events.push({do: 'sync', at: moveBack(at, random.integer(1, 60))})
     const faults = drawFaults(random, [...known.keys()], drawChanges)
     story.events.push(drawSync(random, at, faults))
     story.events.push(...drawOffice(random, at, often))
-    date = laterDate(date, random.chance(0.15) ? random.integer(2, 6) : 1)
+    date = addDays(date, random.chance(0.15) ? random.integer(2, 6) : 1)
   }
-  const end = new Date(instantOf(laterDate(date, 4), '12:00')).toISOString()
+  const end = new Date(instantOf(addDays(date, 4), '12:00')).toISOString()
   story.events.push(
     {do: 'sync', at: end},
     {do: 'sweep', at: end, profiles: [random.pick(PROFILE_NAMES as [string])]},
@@ -171,7 +171,7 @@ function drawSeeding(random: Random, ids: readonly string[], date: string): Even
   if (random.chance(0.5)) {
     const fundedOn = ids
       .filter(() => random.chance(0.5))
-      .map((id) => [id, laterDate(date, random.integer(-30, 5))])
+      .map((id) => [id, addDays(date, random.integer(-30, 5))])
     return {do: 'seed', fundedOn: Object.fromEntries(fundedOn)}
   }
   const classes = ['pipeline', 'ended_unfunded'] as const
@@ -203,7 +203,7 @@ function drawAmount(random: Random): number {
 }
 
 function drawDeal(random: Random, date: string): Deal {
-  const created = laterDate(date, -random.integer(0, 70))
+  const created = addDays(date, -random.integer(0, 70))
   const amount = drawAmount(random)
   return {
     property_address: drawAddress(random, 'Main St'),

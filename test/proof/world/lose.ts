@@ -11,10 +11,9 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
-import type {Ended} from './command.ts'
 import {requireRelease, sweep} from './office.ts'
 import {startSource} from './source.ts'
-import {command, type Stage, succeed} from './stage.ts'
+import {command, type Ended, type Stage, succeed} from './stage.ts'
 import {businessDate, type Event, Finding, type Lose} from './story.ts'
 import {listMonths} from './tables.ts'
 import {visitSource} from './visit.ts'
@@ -49,11 +48,13 @@ export function damage(root: string, loss: Loss, from: {yesterday: string; other
 
 /** Replaces files and folders with those of another folder, which may have none. */
 function putBack(names: readonly string[], from: string, to: string): void {
-  for (const name of names) {
-    remove(join(to, name))
-    if (existsSync(join(from, name)))
-      cpSync(join(from, name), join(to, name), {recursive: true, verbatimSymlinks: true})
-  }
+  for (const name of names) replace(join(to, name), join(from, name))
+}
+
+/** Replaces a file or folder with a copy of another, if that is there. */
+export function replace(to: string, from: string): void {
+  remove(to)
+  if (existsSync(from)) cpSync(from, to, {recursive: true, verbatimSymlinks: true})
 }
 
 const remove = (path: string) => rmSync(path, {recursive: true, force: true})
@@ -81,15 +82,14 @@ export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): vo
   if (truth.walks.length === 0) return
   mkdirSync(backup, {recursive: true})
   if (part === 'folder') {
-    rmSync(join(root, COPY), {recursive: true, force: true})
-    cpSync(data, join(root, COPY), {recursive: true, verbatimSymlinks: true})
+    replace(join(root, COPY), data)
     stage.copied = truth.save()
   } else if (part === 'history') {
     putBack(STORES.warehouse, data, backup)
     stage.saved = truth.save()
   } else {
     putBack(STORES.exports, data, backup)
-    rmSync(join(backup, 'state.sqlite'), {force: true})
+    remove(join(backup, 'state.sqlite'))
     using stateDb = new DatabaseSync(join(data, 'state.sqlite'))
     stateDb.exec(`vacuum into '${join(backup, 'state.sqlite')}'`)
     stage.batchesSaved = books.names().length
@@ -107,12 +107,12 @@ export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'
   const [backup, aside] = [join(root, 'backup'), join(root, 'aside')]
   // If batches were issued since, only the warehouse is from then.
   const isOfToday = books.names().length > batchesSaved || !existsSync(join(backup, 'state.sqlite'))
-  cpSync(data, aside, {recursive: true, verbatimSymlinks: true})
-  rmSync(data, {recursive: true})
+  replace(aside, data)
+  remove(data)
   mkdirSync(data)
   putBack(STORES.warehouse, backup, data)
   putBack(['exports', 'state.sqlite'], isOfToday ? aside : backup, data)
-  rmSync(aside, {recursive: true, force: true})
+  remove(aside)
   const {code, stderr} = await command(stage, ['tape', 'go-on', '--why', 'a proof'], event.at)
   if (code !== 0 && !stderr.includes('RECORD_WHOLE'))
     throw new Finding(`tape go-on: expected success, seen ${stderr}`)
@@ -124,7 +124,7 @@ export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'
 async function recoverFromTapes(stage: Stage, at: string): Promise<void> {
   const {data, isOfTapes, note} = stage
   if (!isOfTapes || readdirSync(data).every((name) => name !== 'tape')) return
-  rmSync(join(data, 'warehouse.duckdb.wal'), {force: true})
+  remove(join(data, 'warehouse.duckdb.wal'))
   writeFileSync(join(data, 'warehouse.duckdb'), 'damaged'.repeat(1000))
   await succeed(stage, ['rebuild', '--apply'], at)
   note('rebuilt from tapes')
@@ -163,7 +163,7 @@ export async function lose(stage: Stage, event: Lose): Promise<void> {
   )
   if (truth.walks.length === 0 || loss.length === 0) return
   const losing: Losing = {stage, event, loss, whole: join(root, 'whole'), wentOn: false}
-  cpSync(data, losing.whole, {recursive: true, verbatimSymlinks: true})
+  replace(losing.whole, data)
   const isForeign = loss.some(([, how]) => how === "another lender's")
   const other = isForeign ? await makeOther(stage, event.at) : ''
   damage(data, loss, {yesterday: join(root, COPY), other})
@@ -174,7 +174,7 @@ export async function lose(stage: Stage, event: Lose): Promise<void> {
   if (losing.wentOn) await giveUp(losing)
   await requireRelease(stage)
   await sweep(stage, {do: 'sweep', at: event.at, profiles: [event.profile]})
-  rmSync(losing.whole, {recursive: true})
+  remove(losing.whole)
 }
 
 /** Another lender under the same key: one night and its journal. */
@@ -235,8 +235,7 @@ function isComputed({stage, loss}: Losing): boolean {
 /** Restores the whole folder as it was. */
 function bringBack(losing: Losing): void {
   const {stage, whole} = losing
-  rmSync(stage.data, {recursive: true})
-  cpSync(whole, stage.data, {recursive: true, verbatimSymlinks: true})
+  replace(stage.data, whole)
   losing.wentOn = false
   losing.loss = []
   stage.note('brought back')
@@ -247,8 +246,7 @@ async function follow(losing: Losing, error: string): Promise<boolean> {
   const {stage, event, loss} = losing
   const run = async (...args: string[]) => (await command(stage, args, event.at)).code === 0
   const moveAway = (stores: readonly Store[]) => {
-    for (const name of stores.flatMap((store) => STORES[store]))
-      rmSync(join(stage.data, name), {recursive: true, force: true})
+    for (const name of stores.flatMap((store) => STORES[store])) remove(join(stage.data, name))
     losing.loss = loss.map(([store, how]) => [store, stores.includes(store) ? 'lost' : how])
     return true
   }
@@ -284,7 +282,7 @@ async function giveUp({stage, loss}: Losing): Promise<void> {
   const known = new Set(rows.map(({profile, batch_id}) => `${profile}/${batch_id}`))
   for (const name of books.names().filter((one) => !known.has(one))) {
     books.forget(name)
-    rmSync(join(data, 'exports', name), {recursive: true, force: true})
+    remove(join(data, 'exports', name))
   }
 }
 

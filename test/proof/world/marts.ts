@@ -1,8 +1,9 @@
+import {addDays} from '../../../src/core/clock.ts'
 import {ENDINGS, isInBook, type Life, listLives, type Version} from './life.ts'
 import {agingRows, listStays, stageRows} from './stays.ts'
-import {laterDate} from './story.ts'
 import {
   amountOf,
+  amountsOf,
   billionths,
   fundedOf,
   isFirstOfDay,
@@ -206,8 +207,6 @@ function falloutOf(life: Life): {on: string; amount: bigint} | undefined {
   return {on: fell.on, amount: (life.versions[lastIn] ?? fell).amount}
 }
 
-const amountsOf = (of: readonly {amount: bigint}[]) => sum(of.map(({amount}) => amount))
-
 function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const programOf = ({last}: Life) => last.program ?? 'unknown'
   const last = asOf.slice(0, 7)
@@ -258,7 +257,7 @@ function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] 
     if (`${cohort_month}-01` < truth.walks[0]!.on) return []
     const whole = amountsOf(cohort)
     const ofCohort = {cohort_month, cohort_deals: cohort.length, cohort_amount: whole}
-    const hasEnded = (month: string) => !laterDate(asOf, 1).startsWith(month)
+    const hasEnded = (month: string) => !addDays(asOf, 1).startsWith(month)
     const ages = listMonths(truth, asOf).filter((month) => month >= cohort_month && hasEnded(month))
     return ages.flatMap((month, age) => {
       const standing = cohort.map(({life}) => {
@@ -282,7 +281,7 @@ function transitionRows(lives: readonly Life[], truth: Facts, asOf: string): Row
   const first = truth.walks[0]!.on
   return listMonths(truth, asOf).flatMap((month) => {
     const isFirst = month === first.slice(0, 7)
-    const start = isFirst ? first : laterDate(`${month}-01`, -1)
+    const start = isFirst ? first : addDays(`${month}-01`, -1)
     const days = [start, ...listDays(isFirst ? first : `${month}-01`, endOf(month, asOf))]
     const ways = lives.flatMap((life) => {
       const stood = days.map((day) => standingOn(life, day))
@@ -292,7 +291,7 @@ function transitionRows(lives: readonly Life[], truth: Facts, asOf: string): Row
         ? [{from: from?.status, to: to?.status, before: from?.amount ?? 0n, amount: last.amount}]
         : []
     })
-    const isPartial = isFirst || laterDate(asOf, 1).startsWith(month)
+    const isPartial = isFirst || addDays(asOf, 1).startsWith(month)
     return [...Map.groupBy(ways, ({from, to}) => JSON.stringify([from ?? null, to ?? null])).values()].map(
       (same) => {
         const {from, to} = same[0]!

@@ -1,9 +1,11 @@
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
-import {DuckDBInstance} from '@duckdb/node-api'
+import {formatCents} from '../../../src/core/money.ts'
+import {openDatabase} from '../../../src/store/database.ts'
+import {anyRow} from '../../support/data.ts'
 import {command, type Stage} from './stage.ts'
 import {type Event, Finding, localTime} from './story.ts'
-import {dollars, listMonths, listTables, type Row} from './tables.ts'
+import {listMonths, listTables, type Row} from './tables.ts'
 import type {Truth} from './truth.ts'
 
 /** The current release holds what the oracle says. */
@@ -81,21 +83,15 @@ export async function turnPeriod(
 /** Fails at the first table of a release with wrong rows; only the named columns are compared. */
 export async function requireTables(file: string, tables: Record<string, Row[]>): Promise<void> {
   if (!existsSync(file)) throw new Finding(`release: '${file}' is not there`)
-  const instance = await DuckDBInstance.create(':memory:')
-  const connection = await instance.connect()
-  try {
-    await connection.run(`attach '${file}' as release (read_only); use release`)
-    for (const [table, expected] of Object.entries(tables)) {
-      const names = Object.keys(expected[0] ?? {})
-      const columns = names.length === 0 ? '*' : names.map((name) => `"${name}"`).join(', ')
-      const result = await connection.runAndReadAll(`select ${columns} from ${table}`)
-      const seen = result.getRowObjectsJson() as Row[]
-      const difference = findDifference(expected, seen)
-      if (difference !== null) throw new Finding(`${table}: ${difference}`)
-    }
-  } finally {
-    connection.closeSync()
-    instance.closeSync()
+  await using db = await openDatabase({
+    attach: [{path: file, alias: 'release', readOnly: true}],
+    searchPath: 'release.main',
+  })
+  for (const [table, expected] of Object.entries(tables)) {
+    const names = Object.keys(expected[0] ?? {}).map((name) => `"${name}"`)
+    const seen = await db.all(anyRow, `select ${names.join(', ') || '*'} from ${table}`)
+    const difference = findDifference(expected, seen as Row[])
+    if (difference !== null) throw new Finding(`${table}: ${difference}`)
   }
 }
 
@@ -116,7 +112,7 @@ function findDifference(expected: readonly Row[], seen: readonly Row[]): string 
 
 /** A value as the engine prints it. */
 function toText([name, value]: [string, Row[string] | undefined]): [string, string | boolean | null] {
-  if (typeof value === 'bigint') return [name, dollars(value)]
+  if (typeof value === 'bigint') return [name, formatCents(value)]
   return [name, typeof value === 'number' ? String(value) : (value ?? null)]
 }
 

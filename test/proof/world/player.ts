@@ -1,12 +1,13 @@
 import {existsSync, mkdtempDisposableSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {addDays} from '../../../src/core/clock.ts'
 import {writeMapping} from './books.ts'
 import {lose, recover, saveCopy} from './lose.ts'
 import {requireRelease, requireTables, sweep, turnPeriod} from './office.ts'
 import {startSource} from './source.ts'
 import {ACCOUNTS, command, type Stage, setStage, succeed} from './stage.ts'
-import {type Event, Finding, laterDate, SHIPPED_STATUSES, type Story, type Sync} from './story.ts'
+import {type Event, Finding, SHIPPED_STATUSES, type Story, type Sync} from './story.ts'
 import {listTables} from './tables.ts'
 import {visitSource} from './visit.ts'
 
@@ -117,7 +118,7 @@ async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promi
 async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back'}>): Promise<void> {
   const {truth, root, note} = stage
   const [first, last] = [truth.walks[0]?.on ?? '', truth.walks.at(-1)?.on ?? '']
-  const day = last && laterDate(last, -days)
+  const day = last && addDays(last, -days)
   if (!last || day < first) return
   const out = join(root, 'past.duckdb')
   await succeed(stage, ['build', '--as-of', day, '--out', out], at)

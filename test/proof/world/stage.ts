@@ -1,14 +1,23 @@
+import {AsyncLocalStorage} from 'node:async_hooks'
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {dealStream} from '../../../src/contract/deal.ts'
+import {runCommand} from '../../support/command.ts'
 import {envOf} from '../../support/data.ts'
-import {openStateDb, writeMapping} from './books.ts'
-import {type Ended, runHere, type Steering} from './command.ts'
-import type {Source} from './source.ts'
+import type {Ended as EndedProcess} from '../../support/lab.ts'
+import {readFieldAs} from '../../support/schema.ts'
+import {createQuickWorld} from '../quick-world.ts'
+import {codeIn} from '../separate-run.ts'
+import {openBooks, writeMapping} from './books.ts'
+import {READABLE, type Source, UNREADABLE} from './source.ts'
 import {Finding, type Story} from './story.ts'
 import {createTruth, type Known} from './truth.ts'
 
 /** A field the source adds to the contract becomes a column. */
 const FIELDS = {note_rate: {path: 'terms.note_rate', type: 'decimal(9,6)'}}
+
+/** Constants of stories: builds are incremental and failures come soon. */
+const FIXED_IN_STORIES = {build: 'incremental', retries: 2, requestTimeoutSeconds: 5} as const
 
 /** The name of the accounts file, beside the data folder. */
 export const ACCOUNTS = 'accounting.json'
@@ -25,6 +34,7 @@ export function setStage(story: Story, source: Source, root: string) {
     LOANTAPE_SQL_DIR: join(root, 'sql'),
     LOANTAPE_ACCOUNTING_FILE: join(root, ACCOUNTS),
     LOANTAPE_TAPE_KEY_FILE: join(root, 'tape.key'),
+    FIXED: JSON.stringify(FIXED_IN_STORIES),
   }
   mkdirSync(join(root, 'sql/seeds'), {recursive: true})
   mkdirSync(data, {mode: 0o700})
@@ -37,7 +47,7 @@ export function setStage(story: Story, source: Source, root: string) {
     source,
     env,
     truth: createTruth(),
-    books: openStateDb(),
+    books: openBooks(),
     /** Hears what is to be counted. */
     note: (_: string): void => undefined,
     /** Hears its events, as comments between the commands that a person would have typed. */
@@ -57,15 +67,39 @@ export function setStage(story: Story, source: Source, root: string) {
   }
 }
 
-/** Runs one command line in this process. */
-export function command(
-  stage: Stage,
+/** The outcome of a command, and its error's stable code; empty without one. */
+export type Ended = EndedProcess & {error: string}
+
+/** How a command is run besides the usual way. */
+interface Steering {
+  /** By default it stands still. */
+  clock?: {now(): number}
+  onStep?: (step: string) => void
+  /** How long to wait for an answer of the source. */
+  requestTimeoutSeconds?: number
+  /** With a schema that reads the unreadable. */
+  isMended?: boolean
+}
+
+/** Whether the running command has a fixed schema; stories in this process share the stream. */
+const mending = new AsyncLocalStorage<boolean>()
+readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE, () => mending.getStore() === true)
+
+/** Runs one command line to its end in this process, at an instant (ISO 8601); waiting takes no time. */
+export async function command(
+  {env, tell}: Stage,
   args: readonly string[],
   at: string,
-  steering: Partial<Steering> = {},
+  {clock = {now: () => Date.parse(at)}, onStep, isMended = false, ...fixed}: Steering = {},
 ): Promise<Ended> {
-  stage.tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}`)
-  return runHere(args, {env: stage.env, at, ...steering})
+  tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}`)
+  const options = {
+    fixed: {...FIXED_IN_STORIES, ...fixed},
+    createWorld: () => createQuickWorld({now: clock, tables: 'all', ...(onStep && {onStep})}),
+  }
+  const run = () => runCommand(args, {...env, LOANTAPE_NOW: at}, options)
+  const ended = await mending.run(isMended, run)
+  return {...ended, error: codeIn(ended.stderr)}
 }
 
 /** The same for a command that must succeed. */

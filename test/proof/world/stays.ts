@@ -1,9 +1,11 @@
+import {addDays} from '../../../src/core/clock.ts'
 import type {Life} from './life.ts'
-import {laterDate} from './story.ts'
 import type {Row} from './tables.ts'
 import type {Facts} from './truth.ts'
 
-const daysFrom = (from: string, to: string) => Math.round((Date.parse(to) - Date.parse(from)) / 86_400_000)
+/** The days from a date to a later one. */
+export const daysFrom = (from: string, to: string): number =>
+  Math.round((Date.parse(to) - Date.parse(from)) / 86_400_000)
 const earlier = (one: string, other: string) => (one < other ? one : other)
 
 /** Every stay of a deal in a status, as durations count it; days are dates. */
@@ -16,7 +18,7 @@ export function listStays({spells, createdOn, last}: Life, {reference}: Facts, a
     const wasYoung = createdOn <= on && daysFrom(createdOn, on) <= 1
     const since = isFromCreation ? earlier(createdOn, on) : on
     const isExact = after !== null && daysFrom(after, on) <= 1 && (index > 0 || (isFromCreation && wasYoung))
-    const bound = index > 0 ? earlier(laterDate(after!, 1), on) : createdOn <= on ? createdOn : null
+    const bound = index > 0 ? earlier(addDays(after!, 1), on) : createdOn <= on ? createdOn : null
     const isKnown = index > 0 || isFromCreation || (after !== null && wasYoung)
     const end = next?.on ?? goneOn
     const late = daysFrom(since, on)

@@ -1,3 +1,4 @@
+import {addDays} from '../../../src/core/clock.ts'
 import type {Loss} from './lose.ts'
 
 /** The source's data of a deal: its own page, field by field. */
@@ -118,11 +119,6 @@ export function localTime(instant: number): {date: string; time: string} {
   return {date, time}
 }
 
-/** The calendar date this many days later. */
-export function laterDate(date: string, days: number): string {
-  return new Date(Date.parse(`${date}T00:00:00Z`) + days * 86_400_000).toISOString().slice(0, 10)
-}
-
 /** The instant at which the zone's clocks show this date and time; the first of two, the next after a gap. */
 export function instantOf(date: string, time: string): number {
   const guess = Date.parse(`${date}T${time}:00Z`)
@@ -134,7 +130,7 @@ export function instantOf(date: string, time: string): number {
 /** The business date of an instant. */
 export function businessDate(instant: number): string {
   const {date, time} = localTime(instant)
-  return time < CUTOFF ? laterDate(date, -1) : date
+  return time < CUTOFF ? addDays(date, -1) : date
 }
 
 /** A violation; the words before the first colon say where. */

@@ -1,3 +1,4 @@
+import {addDays} from '../../../src/core/clock.ts'
 import {
   ENDINGS,
   endingOf,
@@ -9,8 +10,7 @@ import {
   type Version,
 } from './life.ts'
 import {listMarts, listQualities, stateOf} from './marts.ts'
-import {listStays} from './stays.ts'
-import {laterDate} from './story.ts'
+import {daysFrom, listStays} from './stays.ts'
 import type {Facts, Walk} from './truth.ts'
 
 /** An expected table row: the compared columns, amounts in cents, counts and shares as numbers. */
@@ -54,18 +54,13 @@ export function listPresent(lives: readonly Life[]): Life[] {
   return lives.filter(({last}) => last.change !== 'vanished')
 }
 
-/** Cents as plain decimal text. */
-export function dollars(cents: bigint): string {
-  const digits = String(cents < 0n ? -cents : cents).padStart(3, '0')
-  return `${cents < 0n ? '-' : ''}${digits.slice(0, -2)}.${digits.slice(-2)}`
-}
-
 function instant(at: number): string {
   const text = new Date(at).toISOString().slice(0, -1).replace('T', ' ')
   return text.replace(/\.?0+$/, (zeros) => (zeros.startsWith('.') || text.includes('.') ? '' : zeros))
 }
 
 export const sum = (amounts: readonly bigint[]): bigint => amounts.reduce((one, other) => one + other, 0n)
+export const amountsOf = (of: readonly {amount: bigint}[]): bigint => sum(of.map(({amount}) => amount))
 export const amountOf = (lives: readonly Life[]): bigint => sum(lives.map(({last}) => last.amount))
 export const fundedOf = (lives: readonly Life[]): Life[] => lives.filter(({last}) => isInBook(last))
 /** Whether a deal has not ended. */
@@ -116,7 +111,7 @@ function dealRow(life: Life, truth: Facts, asOf: string): Row {
     funded_before: given ?? funding?.on ?? null,
     funded_on_is_exact: funding
       ? given !== undefined ||
-        (fundedFrom > 0 && funding.after !== null && laterDate(funding.after, 1) >= funding.on)
+        (fundedFrom > 0 && funding.after !== null && addDays(funding.after, 1) >= funding.on)
       : null,
     first_funded_on: life.movements.find(({term}) => term === 'originated')?.on ?? null,
     is_missing: life.isMissing,
@@ -144,8 +139,6 @@ function historyRows({id, versions}: Life): Row[] {
   }))
 }
 
-const days = (from: string, to: string) => Math.round((Date.parse(to) - Date.parse(from)) / 86_400_000)
-
 function statusRows({id, spells}: Life): Row[] {
   return spells.slice(1).map((spell, index) => {
     const before = spells[index]!
@@ -156,7 +149,7 @@ function statusRows({id, spells}: Life): Row[] {
       to_status: spell.status,
       observed_at: instant(spell.at),
       observed_on: spell.on,
-      days_in_previous: isUnseen ? null : days(before.on, spell.on),
+      days_in_previous: isUnseen ? null : daysFrom(before.on, spell.on),
     }
   })
 }
@@ -271,8 +264,8 @@ function positionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[]
     const observed = truth.walks.some(({on}) => on === day)
     const standing = lives.flatMap((life) => standingOn(life, day) ?? [])
     return [...statuses].map((status) => {
-      const amounts = standing.filter((version) => version.status === status).map(({amount}) => amount)
-      return {day, status, deals: amounts.length, amount: sum(amounts), observed}
+      const those = standing.filter((version) => version.status === status)
+      return {day, status, deals: those.length, amount: amountsOf(those), observed}
     })
   })
 }
@@ -280,7 +273,7 @@ function positionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[]
 /** Every day from one to another. */
 export function listDays(from: string, to: string): string[] {
   const days: string[] = []
-  for (let day = from; day <= to; day = laterDate(day, 1)) days.push(day)
+  for (let day = from; day <= to; day = addDays(day, 1)) days.push(day)
   return days
 }
 
@@ -340,7 +333,6 @@ export function listMonths(truth: Facts, asOf: string): string[] {
 
 function rollforwardRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const movements = lives.flatMap((life) => life.movements)
-  const amountsOf = (these: readonly Movement[]) => sum(these.map(({amount}) => amount))
   let opening = amountsOf(movements.filter(({term}) => term === 'opening'))
   return listMonths(truth, asOf).map((month) => {
     const moved = TERMS.map((term) => [
@@ -348,7 +340,7 @@ function rollforwardRows(lives: readonly Life[], truth: Facts, asOf: string): Ro
       amountsOf(movements.filter((one) => one.term === term && one.month === month)),
     ])
     const standing = lives.flatMap((life) => versionOn(life, `${month}-31`) ?? [])
-    const closing = sum(standing.filter(isInBook).map(({amount}) => amount))
+    const closing = amountsOf(standing.filter(isInBook))
     const row: Row = {month, opening, ...Object.fromEntries(moved), closing, difference: 0n}
     opening = closing
     return row
@@ -364,7 +356,7 @@ function tiedRows(lives: readonly Life[], booksEnded: boolean): Row[] {
   const movements = lives.flatMap((life) => life.movements.filter(({amount}) => amount > 0n))
   return [...Map.groupBy(movements, ({month, term}) => `${month} ${term}`).values()].map((those) => {
     const {month, term} = those[0]!
-    const amount = sum(those.map((one) => one.amount))
+    const amount = amountsOf(those)
     const isElsewhere = (ENDINGS as readonly string[]).includes(term) && !booksEnded
     const isOpening = term === 'opening' || term === 'found'
     const place = isOpening ? 'opening_balance' : isElsewhere ? 'elsewhere' : 'booked'
@@ -378,6 +370,6 @@ function originationRows(lives: readonly Life[]): Row[] {
   const keyOf = ({month, program}: Movement) => JSON.stringify([month, program ?? 'unknown'])
   return [...Map.groupBy(originated, keyOf)].map(([key, those]) => {
     const [month = '', loan_program = ''] = JSON.parse(key) as string[]
-    return {month, loan_program, deals: those.length, amount: sum(those.map(({amount}) => amount))}
+    return {month, loan_program, deals: those.length, amount: amountsOf(those)}
   })
 }

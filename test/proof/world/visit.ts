@@ -1,4 +1,4 @@
-import {type Reached, runThere} from './command.ts'
+import {type Reached, runThere} from '../separate-run.ts'
 import type {Answer} from './source.ts'
 import {command, type Stage} from './stage.ts'
 import {Finding, type Sync} from './story.ts'
@@ -155,14 +155,8 @@ const CHANGE_PCT = 20
 /** A clock that goes back by less is being corrected. */
 const SMALL_STEP_MS = 1000
 
-/** What was known of clocks when a run began. */
-interface Before {
-  startedAt: number
-  endedAt: number
-}
-
-/** The error codes with which a run may end that was not killed; empty text is success. */
-function listExpected(event: Sync, before: Before, run: Run): string[] {
+/** The error codes with which a run may end that was not killed, given the instants of earlier walks; empty text is success. */
+function listExpected(event: Sync, before: {startedAt: number; endedAt: number}, run: Run): string[] {
   const {ahead} = event
   const now = Date.parse(event.at) + (ahead?.page === 1 ? ahead.hours * 3_600_000 : 0)
   const ofDisk = event.diskKib === undefined ? [] : ['DISK_FULL', 'DISK_FAULT']
