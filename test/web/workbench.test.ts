@@ -162,6 +162,19 @@ test('clicks from a ratio on Morning lead to a record as it was received', async
   expect(complaints).toEqual([])
 })
 
+test('what moved the figures adds up to its total', async () => {
+  const text = await side.read('/?against=2026-03-02')
+  const [, body = '', foot = ''] =
+    /What happened.*?<tbody>(.*?)<\/tbody>.*?<tfoot>(.*?)<\/tfoot>/s.exec(text) ?? []
+  const amountsOf = (row: string) =>
+    [...row.matchAll(/<td class="number">([^<]*)</g)].map(([, cell = '']) =>
+      cell === '–' ? 0n : cents(cell.replace(/[$,+]/g, '').replace('−', '-')),
+    )
+  const rows = body.split('</tr>').slice(0, -1).map(amountsOf)
+  const sums = [0, 1, 2].map((index) => rows.reduce((sum, row) => sum + (row[index] ?? 0n), 0n))
+  expect(sums).toEqual(amountsOf(foot))
+})
+
 test('the loan-to-value of a day is compared as the release of that day has it', async () => {
   const [then] = await json('/data/mart.portfolio_summary.json?as_of=2026-03-02')
   const [now] = await json('/data/mart.portfolio_summary.json')
