@@ -1,5 +1,6 @@
 import {Agent, request as ask, type IncomingMessage} from 'node:http'
 import {connect, type Socket} from 'node:net'
+import {text as read} from 'node:stream/consumers'
 import {gzipSync} from 'node:zlib'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
@@ -58,45 +59,26 @@ function get(path: string, from: string = ANN): Asked {
   return {answer, hangUp: () => sent.destroy()}
 }
 
-async function read(answer: IncomingMessage): Promise<string> {
-  let text = ''
-  for await (const chunk of answer) text += chunk
-  return text
-}
-
 test('each address gets its turn, however much another asks, and no more wait than allowed', async () => {
   const takeTurn = createTurns({running: 1, waiting: 5, each: 4})
-  const gates = new Map<string, ReturnType<typeof createGate>>()
+  const {opened, open} = createGate()
   const begun: string[] = []
-  const {signal} = new AbortController()
-  const go = (caller: string, name: string, given = signal) => {
-    const gate = createGate()
-    gates.set(name, gate)
-    return takeTurn(caller, given, async () => {
+  const go = (name: string, signal = new AbortController().signal) =>
+    takeTurn(name.slice(0, 1), signal, async () => {
       begun.push(name)
-      await gate.opened
+      await opened
     })
-  }
   const gone = new AbortController()
-  const all = [
-    go('ann', 'a1'),
-    go('ann', 'a2'),
-    failureOf(go('ann', 'a3', gone.signal)),
-    go('ann', 'a4'),
-    go('bob', 'b1'),
-  ]
-  expect(await failureOf(go('ann', 'a5'))).toMatchObject({code: 'WEB_BUSY', exitCode: 6})
-  const last = go('bob', 'b2')
-  expect(await failureOf(go('cid', 'c1'))).toMatchObject({code: 'WEB_BUSY'})
+  const all = [go('a1'), go('a2'), failureOf(go('a3', gone.signal)), go('a4'), go('b1')]
+  expect(await failureOf(go('a5'))).toMatchObject({code: 'WEB_BUSY', exitCode: 6})
+  all.push(go('b2'))
+  expect(await failureOf(go('c1'))).toMatchObject({code: 'WEB_BUSY'})
   // A waiting caller that hangs up makes room at once.
   gone.abort()
   await all[2]
-  const next = go('cid', 'c2')
-  for (const name of ['a1', 'b1', 'c2', 'a2', 'b2', 'a4']) {
-    await until(() => begun.at(-1) === name)
-    gates.get(name)?.open()
-  }
-  await Promise.all([...all, last, next])
+  all.push(go('c2'))
+  open()
+  await Promise.all(all)
   expect(begun).toEqual(['a1', 'b1', 'c2', 'a2', 'b2', 'a4'])
 })
 
@@ -210,7 +192,6 @@ test('a flood of unsigned webhooks stores nothing and fills no log, and replays 
   expect(new Set(replays)).toEqual(new Set([200, 202]))
   expect(await send({...signed, 'webhook-id': 'evt_other'}, EVENT)).toBe(401)
   expect(await send({...signed, 'content-encoding': 'gzip'}, new Uint8Array(gzipSync(EVENT)))).toBe(401)
-  expect(await send({}, 'x'.repeat(70_000))).toBe(413)
   expect(count()).toBe((before ?? 0) + 1)
 })
 

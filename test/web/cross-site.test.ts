@@ -1,13 +1,13 @@
-import {request as ask, createServer, type Server} from 'node:http'
-import type {AddressInfo} from 'node:net'
+import {request as ask} from 'node:http'
 import type {BrowserContext} from 'playwright-core'
 import {describe, expect, test} from 'vitest'
+import {startTestServer} from '../source/test-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {startBrowser} from './browser.ts'
-import {type LabSide, OPERATOR, serveLab, VIEWER} from './side.ts'
+import {type LabSide, OPERATOR, openPage, serveLab, VIEWER} from './side.ts'
 
 /** The answer shows that it was run: neither the query's text nor a release id, which is hexadecimal, contains it. */
 const ASKED = `q=${encodeURIComponent('select repeat(chr(122), 6) as answer')}`
@@ -24,10 +24,11 @@ const lab = await useLab({
 })
 const open = await serveLab(lab)
 const guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
-const stranger = createServer((_request, response) => {
-  response.setHeader('content-type', 'text/html').end(`<!doctype html>${strangersPage}`)
-})
-await listen(stranger)
+const stranger = lab.beside.use(
+  await startTestServer((_request, response) => {
+    response.setHeader('content-type', 'text/html').end(`<!doctype html>${strangersPage}`)
+  }),
+)
 /** What stands before our servers, by address. */
 const watched = {open: await watch(open), guarded: await watch(guarded)}
 const browser = await startBrowser()
@@ -39,8 +40,8 @@ const STRANGERS = {'cross-site': 'localhost', 'same-site': '127.0.0.1'} as const
 let answers: {path: string; status: number}[] = []
 
 /** Passes every request on to a server unchanged, and records its answer. */
-function watch(side: LabSide): Promise<string> {
-  const watcher = createServer((incoming, outgoing) => {
+async function watch(side: LabSide): Promise<string> {
+  const watcher = await startTestServer(({incoming}, outgoing) => {
     const {method, headers, url: path = ''} = incoming
     const passed = ask(side.url + path, {method, headers}, (answer) => {
       answers.push({path, status: answer.statusCode ?? 0})
@@ -51,16 +52,7 @@ function watch(side: LabSide): Promise<string> {
     outgoing.once('close', () => passed.destroy())
     passed.once('error', () => outgoing.destroy())
   })
-  return listen(watcher)
-}
-
-async function listen(server: Server): Promise<string> {
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  lab.beside.defer(() => {
-    server.closeAllConnections()
-    server.close()
-  })
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  return new URL(lab.beside.use(watcher).url).origin
 }
 
 /** Opens the stranger's page, and records how our server answered its requests. */
@@ -77,7 +69,7 @@ async function visit(
   })
   context.setDefaultTimeout(0)
   const page = await context.newPage()
-  const {port} = stranger.address() as AddressInfo
+  const {port} = new URL(stranger.url)
   await page.goto(`http://${STRANGERS[site]}:${port}/`, {waitUntil: 'commit'})
   return {context, page, url}
 }
@@ -154,7 +146,7 @@ describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page',
 })
 
 test('a typed address shows its query, a download address leads to that page, and our own pages ask as before', async () => {
-  const page = await browser.newPage()
+  const {page} = await openPage(`${open.url}/tables`)
   for (const path of [`/sql?${ASKED}`, `/data/query.csv?${ASKED}&part=funded`]) {
     await page.goto(open.url + path)
     expect(new URL(page.url()).pathname).toBe('/sql')
@@ -169,7 +161,6 @@ test('a typed address shows its query, a download address leads to that page, an
   expect(
     await page.evaluate(`fetch('/data/core.deal.csv', {method: 'HEAD'}).then(({status}) => status)`),
   ).toBe(200)
-  await page.close()
 })
 
 const ELSEWHERE = 'http://example.com/'
@@ -189,7 +180,7 @@ test.each([
   ['a request of a hidden origin', {...AS_A_BROWSER, accept: '*/*', origin: 'null'}, 403, false],
 ])('without TLS, browsers do not say which site asks: %s', async (_, headers, status, isRun) => {
   const said = Object.entries(headers).map(([name, value]) => [name, value.replace('HERE', open.url)])
-  const answer = await fetch(`${open.url}/sql?${ASKED}`, {headers: Object.fromEntries(said)})
+  const answer = await open.get(`/sql?${ASKED}`, Object.fromEntries(said))
   expect(answer.status).toBe(status)
   expect((await answer.text()).includes('zzzzzz</td>')).toBe(isRun)
 })
@@ -214,24 +205,10 @@ test('a text that is a formula is escaped in CSV that people download, and exact
     expect(await open.read(path)).toContain(`,"'${quoted}",`)
     expect(await open.read(`${path}${path.includes('?') ? '&' : '?'}exact=1`)).toContain(`,"${quoted}",`)
   }
-  const each = [
-    `'=1+1' as a_id`,
-    `chr(9) || '=1' as tab`,
-    `'＝1' as wide`,
-    `'=1'::enum('=1') as choice`,
-    `'=1'::blob as bytes`,
-    `['=1'] as list`,
-    '-5 as number',
-    `-5.5::decimal(9, 2) as amount`,
-    `date '2026-01-05' as day`,
-    `'' as empty`,
-    'null as nothing',
-    `'1 Main St' as text`,
-  ]
-  const asked = encodeURIComponent(`select ${each.join(', ')}`)
-  const [, row] = (await open.read(`/data/query.csv?q=${asked}`)).split('\n')
-  expect(row).toBe(`'=1+1,'\t=1,'＝1,'=1,'=1,['=1'],-5,-5.50,2026-01-05,"",,1 Main St`)
-  const [, exact] = (await open.read(`/data/query.csv?exact=1&q=${asked}`)).split('\n')
-  expect(exact).toBe(`=1+1,\t=1,＝1,=1,=1,['=1'],-5,-5.50,2026-01-05,"",,1 Main St`)
-  expect(await open.read(`/data/query.json?q=${encodeURIComponent("select '=1' as a")}`)).toContain('"=1"')
+  const columns = `'=1+1' as a_id, '=1'::enum('=1') as choice, '=1'::blob as bytes, ['=1'] as list, -5.5::decimal(9, 2) as amount`
+  const asked = encodeURIComponent(`select ${columns}`)
+  const rowOf = async (path: string) => (await open.read(`${path}q=${asked}`)).split('\n')[1]
+  expect(await rowOf('/data/query.csv?')).toBe(`'=1+1,'=1,'=1,['=1'],-5.50`)
+  expect(await rowOf('/data/query.csv?exact=1&')).toBe(`=1+1,=1,=1,['=1'],-5.50`)
+  expect(await rowOf('/data/query.json?')).toContain('"=1+1"')
 })

@@ -1,15 +1,14 @@
-import {afterAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
 import {recordSlot} from '../../src/schedule/job-runs.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {aDeal, createLab} from '../support/lab.ts'
-import {linkBorrower} from '../support/set-up.ts'
-import {startBrowser} from './browser.ts'
-import {OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
+import {aDeal} from '../support/lab.ts'
+import {linkBorrower, useLab} from '../support/set-up.ts'
+import {OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 const STREET = `12% O'Neill_Way "\u05d0\u202e" <i>`
 
-const lab = await createLab({tables: `${PAGE_TABLES} +core.borrower`})
+const lab = await useLab({tables: `${PAGE_TABLES} +core.borrower`})
 const many = Array.from({length: 12}, (_, index) =>
   aDeal(index + 10, {propertyAddress: `${index} Harbor Rd`}),
 )
@@ -22,14 +21,10 @@ const side = await serveLab(lab, {sqlDir, jobs: readJobs(lab.config)})
 /** Leaves viewers some tables alone. */
 const some = await serveLab(lab, {...tokens, viewerTables: 'mart.*, core.borrower'})
 recordSlot(side.stateDb, {job: 'nightly', instant: 0, state: 'queued', reason: 'asked for'}, 0)
-const browser = await startBrowser()
-
-afterAll(() => lab[Symbol.asyncDispose]())
 
 /** The groups that hold something, each with the addresses that it leads to. */
 async function find(q: string, {at = side, others = '', token = ''} = {}) {
-  const headers = {authorization: `Bearer ${token}`}
-  const answer = await at.get(`/find?${new URLSearchParams({q})}${others}`, headers)
+  const answer = await at.get(`/find?${new URLSearchParams({q})}${others}`, token)
   const text = await answer.text()
   expect(answer.status, text).toBe(200)
   expect(text).not.toContain('class="failed"')
@@ -85,10 +80,8 @@ test('a viewer of some tables finds what is in them and on them, and nothing tha
     const all = await found(q)
     expect(Object.keys(all)).not.toContain('Deals')
     expect(Object.keys(all)).not.toContain('Runs')
-    for (const address of Object.values(all).flat()) {
-      const answer = await some.get(address, {authorization: `Bearer ${VIEWER}`})
-      expect(answer.status, address).toBe(200)
-    }
+    for (const address of Object.values(all).flat())
+      expect((await some.get(address, VIEWER)).status, address).toBe(200)
   }
   const [borrower] = await lab.query('select borrower_id from core.borrower')
   expect(await found(String(borrower?.borrower_id))).toEqual({Borrowers: []})
@@ -96,9 +89,8 @@ test('a viewer of some tables finds what is in them and on them, and nothing tha
 })
 
 test('the search is a key away on every page, unless somebody writes, and needs no script', async () => {
-  const page = await browser.newPage()
+  const {page} = await openPage(`${side.url}/sql?as_of=2026-03-02`)
   const search = page.getByRole('searchbox', {name: 'Find'})
-  await page.goto(`${side.url}/sql?as_of=2026-03-02`)
   await page.locator('.cm-content').click()
   await page.keyboard.type('/')
   expect(await search.inputValue()).toBe('')
@@ -106,15 +98,12 @@ test('the search is a key away on every page, unless somebody writes, and needs 
   await page.keyboard.press('/')
   await page.keyboard.type('harbor/')
   expect(await search.inputValue()).toBe('harbor/')
-  await page.close()
-  const plain = await browser.newPage({javaScriptEnabled: false})
+  const {page: plain} = await openPage(`${side.url}/find`, {javaScriptEnabled: false})
+  expect(await plain.locator('main').textContent()).toContain('runs by number and job')
   for (const path of ['/portfolio?state=TX', '/nowhere', '/runs']) {
     await plain.goto(side.url + path)
     await plain.getByRole('searchbox', {name: 'Find'}).fill('harbor')
     await plain.keyboard.press('Enter')
     await plain.waitForURL(`${side.url}/find?${path.includes('TX') ? 'state=TX&' : ''}q=harbor`)
   }
-  await plain.goto(`${side.url}/find`)
-  expect(await plain.locator('main').textContent()).toContain('runs by number and job')
-  await plain.close()
 })

@@ -27,7 +27,6 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   const page = await side.readText('/')
   const before = 'the release before, as of 2026-03-02, known at 2026-03-02 20:00:00 EST'
   expect(page).toContain(`What moved it Since ${before}`)
-  expect(page).toMatch(/Compared with +release before/)
   // Ten of 350,000 left, 50,000 were added, and 350,000 moved from the pipeline to funded.
   expect(page).toContain('−$3,450,000.00 (−30.8 %) since the release before')
   expect(page).toContain('−$3,150,000.00 (−30.0 %) since the release before')
@@ -50,18 +49,12 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   const ofPipeline = await side.readText('/?part=pipeline')
   expect(ofPipeline).toContain('deal_000032 −$350,000.00 – −$350,000.00 is gone, was draft')
   expect(ofPipeline).toMatch(/All −\$300,000\.00 – −\$300,000\.00/)
-  expect(await side.readText('/?size_band=250–500k&state=CT')).toMatch(
-    /deal_000032 \S+ \S+ \S+ draft → funded/,
-  )
 
   // Each row leads to its deals, and the total to all of them.
   const [, all = ''] = /<a href="(\/behind\/moved[^"]*)">All</.exec(await side.read()) ?? []
   const behind = await side.readText(all.replaceAll('&amp;', '&'))
   expect(behind).toContain(`Since ${before}`)
   expect(behind).toContain('12 deals, open −$3,450,000.00, funded −$3,150,000.00, pipeline −$300,000.00')
-  expect(behind).toContain(
-    'deal_000032 – +$350,000.00 −$350,000.00 draft → funded 1 Elm St, Stamford, CT 06902',
-  )
   expect(await side.readText(`${all.replaceAll('&amp;', '&')}&beyond=11`)).toContain(
     '1 deal, open +$50,000.00, funded –, pipeline +$50,000.00',
   )

@@ -1,4 +1,5 @@
-import {chmodSync} from 'node:fs'
+import {chmodSync, readdirSync} from 'node:fs'
+import {join, parse} from 'node:path'
 import {beforeAll, describe, expect, test} from 'vitest'
 import {readModels} from '../../src/build/read-models.ts'
 import type {WireRecord} from '../../src/core/types.ts'
@@ -57,6 +58,9 @@ const READABLE = HOSTILE.filter((text) => text.length <= 8192)
 
 const idOf = (text: string) => `deal_${String(HOSTILE.indexOf(text) + 100).padStart(6, '0')}`
 
+/** What the pages behind numbers are asked with. */
+const BEHIND = 'against=2026-03-02&month=2026-03&term=found&in_status=funded&age_band=x&from=x&to=y&top=2'
+
 const PAGES = [
   '/',
   '/?against=2026-03-02',
@@ -70,15 +74,17 @@ const PAGES = [
   '/books',
   '/books/2026-03',
   '/pages/own',
+  '/pages/data_quality',
+  '/pages/first_page',
   '/tables',
   '/tables/core.deal',
   '/tables/mart.portfolio_breakdown',
   '/sql?q=from core.deal',
   '/compare',
   '/checks',
-  '/behind/moved?against=2026-03-02',
-  '/behind/closing?month=2026-03',
-  '/behind/largest_loan_program?top=5',
+  ...readdirSync(join(import.meta.dirname, '../../pages/behind')).map(
+    (file) => `/behind/${parse(file).name}?${BEHIND}`,
+  ),
   '/quarantine',
   '/runs',
   `/deals/${idOf(TURNED)}`,

@@ -1,9 +1,10 @@
-import {mkdirSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import type {Page} from 'playwright-core'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {readJobs} from '../../src/schedule/job.ts'
-import {claimRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
+import {claimRun, endRun} from '../../src/schedule/job-runs.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {beginAction} from '../../src/web/actions.ts'
 import {setAccounts} from '../support/books.ts'
@@ -11,8 +12,8 @@ import {listJobRuns} from '../support/jobs.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
 import {changeLists, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {listViolations, startBrowser} from './browser.ts'
-import {type LabSide, OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
+import {listViolations} from './browser.ts'
+import {type LabSide, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 /** February is walked with one unreadable record, and on March 2 most deals are gone, which a guard refuses. */
 const lab = await useLab({tables: PAGE_TABLES, deals: someDeals(80)})
@@ -26,15 +27,13 @@ for (const {id} of someDeals(40)) store.remove(id)
 expect(await failureOf(lab.sync('2026-03-02T23:30:00-05:00'))).toMatchObject({code: 'GUARD_SHRINK'})
 const side = await serve({})
 const stateDb = side.stateDb
-const browser = await startBrowser()
 
 async function serve(tokens: {webToken?: string; webViewerToken?: string}): Promise<LabSide> {
   const env = {...lab.env, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
   return serveLab(lab, {...tokens, now: env.LOANTAPE_NOW, env, jobs: readJobs(lab.config)})
 }
 
-const post = (fields: Record<string, string>, headers: Record<string, string>, at = side) =>
-  fetch(`${at.url}/actions`, {method: 'POST', redirect: 'manual', body: new URLSearchParams(fields), headers})
+const post = (fields: Record<string, string>) => side.post('/actions', fields)
 
 const RUN = {do: 'run', job: 'nightly'}
 
@@ -58,17 +57,24 @@ test('nothing is done for another site, an anonymous caller or a viewer', async 
     ['a wrong token', 401, {...own, authorization: `Bearer ${OPERATOR}x`}, guarded],
     ['no token', 401, {origin: guarded.url}, guarded],
   ]
-  for (const [who, status, headers, at] of attempts) {
-    expect((await post(RUN, headers, at)).status, who).toBe(status)
+  const forms: Record<string, Record<string, string>> = {
+    '/actions': RUN,
+    '/sql/queries': {name: 'mine', q: 'select 1'},
+    '/filters': {save_as: 'mine', state: 'TX'},
+    '/edit': {name: 'mine', text: 'x', do: 'save', from: 'none'},
   }
+  for (const [who, status, headers, at] of attempts)
+    for (const [path, fields] of Object.entries(forms))
+      expect((await at.post(path, fields, headers)).status, `${who} ${path}`).toBe(status)
   expect(listActions()).toEqual([])
   expect(listJobRuns(stateDb, 10)).toEqual([])
-  const seen = async (path: string, token: string) =>
-    (await guarded.get(path, {authorization: `Bearer ${token}`})).text()
-  expect(await seen('/quarantine/q_1', VIEWER)).toContain('for operators')
+  for (const dir of [lab.folder.queries, lab.folder.pages]) expect(existsSync(dir)).toBe(false)
+  const saved = await guarded.post('/sql/queries', {name: 'ours', q: 'select 1'}, own)
+  expect([saved.status, existsSync(join(lab.folder.queries, 'ours.sql'))]).toEqual([303, true])
+  expect(await guarded.read('/quarantine/q_1', VIEWER)).toContain('for operators')
   for (const path of ['/runs', '/books', '/quarantine']) {
-    expect(await seen(path, VIEWER), path).not.toContain('method="post"')
-    expect(await seen(path, OPERATOR), path).toContain('method="post"')
+    expect(await guarded.read(path, VIEWER), path).not.toContain('method="post"')
+    expect(await guarded.read(path, OPERATOR), path).toContain('method="post"')
   }
 })
 
@@ -82,7 +88,7 @@ test.each([
   ['a change that no guard held back', {do: 'accept', what: 'growth'}, 409],
 ])('%s does nothing', async (_, fields, status) => {
   const before = listActions()
-  expect((await post(fields as Record<string, string>, {origin: side.url})).status).toBe(status)
+  expect((await post(fields as Record<string, string>)).status).toBe(status)
   expect(listActions()).toEqual(before)
 })
 
@@ -91,15 +97,12 @@ test('a demo is read-only', async () => {
   mkdirSync(demo.folder.root)
   writeFileSync(demo.folder.demoMark, '')
   await using shown = await serveLab(demo)
-  expect((await post({do: 'replay'}, {origin: shown.url}, shown)).status).toBe(404)
+  expect((await shown.post('/actions', {do: 'replay'})).status).toBe(404)
 })
 
 /** Opens a page without JavaScript. */
-async function open(path: string): Promise<Page> {
-  const page = await browser.newPage({javaScriptEnabled: false, viewport: {width: 390, height: 800}})
-  await page.goto(side.url + path)
-  return page
-}
+const open = async (path: string) =>
+  (await openPage(side.url + path, {width: 390, javaScriptEnabled: false})).page
 
 /** Opens a question on a page and answers it with its button. */
 async function act(page: Page, question: string, answer: string): Promise<void> {
@@ -128,7 +131,7 @@ test('a job is run on demand, once, and the page of its run reports it', async (
     '',
   ])
   expect(run).toMatchObject({job: 'nightly', state: 'queued', reason: 'asked for on the page'})
-  expect((await post(RUN, {origin: side.url})).status).toBe(409)
+  expect((await post(RUN)).status).toBe(409)
   await page.locator(`a[href="/runs/${number}"]`).first().click()
   expect(await page.locator('main').textContent()).toContain('asked for on the page')
   const end = {exitCode: 6, errorCode: 'SOURCE_DOWN', error: 'The source is down.', summary: null}
@@ -156,62 +159,45 @@ test('a job is run on demand, once, and the page of its run reports it', async (
   expect(await page.locator('details[open] pre').textContent()).toBe(
     '2026-07-01 00:00:00 EDT  info   step begins  step=sync\nno line of ours\n',
   )
-  expect(await page.locator('b.passed').allTextContents()).toContain('well')
   const steps = await page.locator('h2:text-is("Steps") + .scroll tbody tr').allTextContents()
   expect(steps).toEqual(['syncchecks passed2', 'syncchecks warned1'])
   expect((await side.get('/runs/999')).status).toBe(404)
-  await page.close()
 })
 
 test('a refusal is a page with links to the others and back for people, and plain text for tools', async () => {
-  await using guarded = await serve({webToken: OPERATOR, webViewerToken: VIEWER})
-  recordSlot(stateDb, {job: 'nightly', instant: 1, state: 'queued', reason: 'by a test'}, 1)
-  const asked = new URLSearchParams(RUN)
+  await using guarded = await serve({webToken: OPERATOR})
   const form = {
     method: 'POST',
-    body: asked,
+    body: new URLSearchParams({do: 'run', job: 'nope'}),
     headers: {origin: side.url, referer: `${side.url}/runs?part=funded`},
   }
   const attempts: [string, number, string, RequestInit][] = [
-    [`${side.url}/actions`, 409, 'waits or goes on already', form],
+    [`${side.url}/actions`, 409, 'no job', form],
     [`${side.url}/nowhere`, 404, 'Not found', {}],
-    [`${guarded.url}/books/2026-02`, 403, 'for operators', {headers: {authorization: `Bearer ${VIEWER}`}}],
     [guarded.url, 401, 'Token missing', {}],
-    [`${side.url}/data/core.nope.csv`, 404, 'No such data', {}],
     [`${side.url}/data/query.csv?q=select+nothing`, 400, 'Binder Error', {}],
     [`${side.url}/%zz`, 400, 'not a valid url', {}],
   ]
-  for (const [url, status, words, init] of attempts) {
-    const page = await fetch(url, {...init, headers: {...init.headers, accept: 'text/html'}})
-    const text = await page.text()
-    expect([page.status, page.headers.get('content-type')], url).toEqual([status, 'text/html; charset=utf-8'])
-    expect(text, url).toContain(words)
-    expect(text, url).toContain('<a href="/tables">')
-    expect(text, url).toContain(
-      init === form ? '<a href="/runs?part=funded">Back</a>' : '<a href="/">Back</a>',
-    )
-    const tool = await fetch(url, init)
-    expect([tool.status, tool.headers.get('content-type')?.split(';')[0]], url).toEqual([
-      status,
-      'text/plain',
-    ])
-    expect(await tool.text(), url).toContain(words)
-  }
-  stateDb.run(`delete from job_run where reason = 'by a test'`)
+  for (const [url, status, words, init] of attempts)
+    for (const type of ['text/html', 'text/plain']) {
+      const answer = await fetch(url, {
+        ...init,
+        headers: {...init.headers, accept: type.replace('plain', '*')},
+      })
+      const text = await answer.text()
+      expect([answer.status, answer.headers.get('content-type')?.split(';')[0]], url).toEqual([status, type])
+      expect(text, url).toContain(words)
+      if (type === 'text/plain') continue
+      expect(text, url).toContain('<a href="/tables">')
+      expect(text, url).toContain(`<a href="${init === form ? '/runs?part=funded' : '/'}">Back</a>`)
+    }
 })
 
 test('quarantined records are shown by reason and replayed when an operator asks', async () => {
   const page = await open('/quarantine')
   const cells = async (table: number) =>
     await page.locator('tbody').nth(table).locator('tr').first().locator('td').allTextContents()
-  expect(await cells(0)).toEqual([
-    'loan_amount',
-    expect.any(String),
-    '1',
-    '2',
-    expect.stringContaining('2026-'),
-    expect.stringContaining('2026-'),
-  ])
+  expect((await cells(0)).filter((_, index) => index !== 1).slice(0, 3)).toEqual(['loan_amount', '1', '2'])
   expect((await cells(1)).slice(0, 2)).toEqual(['deal_000001', 'loan_amount'])
   expect(await page.content()).not.toContain('about 4711')
   expect(await page.locator('a[href="/deals/deal_000001"]').count()).toBe(1)
@@ -219,16 +205,12 @@ test('quarantined records are shown by reason and replayed when an operator asks
   expect(page.url()).toContain('path=loan_amount')
   await page.locator('a[href^="/quarantine/q_"]').click()
   expect(await page.locator('pre').textContent()).toContain('"loan_amount":"about 4711"')
-  const {stdout} = await lab.run(['quarantine', 'reasons'])
-  expect(stdout).toMatch(/^loan_amount .* 1 +2 +2026-02-28/m)
-  expect(await side.readText('/quarantine?reason=none')).toContain('none: all reasons')
   await page.goto(`${side.url}/quarantine`)
   await act(page, 'Read them once more', 'Replay the quarantine')
   expect((await readLast(page)).slice(2, 4)).toEqual([
     'loantape quarantine replay',
     '0 records can be read now, 0 versions appended; 2 still wait.',
   ])
-  await page.close()
 })
 
 test('a month is closed with a remark, and a refused closing says why', async () => {
@@ -241,12 +223,11 @@ test('a month is closed with a remark, and a refused closing says why', async ()
   const [, , what, words] = await readLast(page)
   expect(what).toBe('loantape period close 2026-02 --why=--all well <b>')
   expect(words).toMatch(/^Closed 2026-02: /)
-  await post({do: 'close', period: '2026-02', why: ''}, {origin: side.url})
+  await post({do: 'close', period: '2026-02', why: ''})
   const [, , , refused] = await readLast(page)
   expect(refused).toContain('closed already')
   expect(await page.locator('#what-people-did + .scroll .failed').count()).toBe(1)
   expect(await side.read('/books')).toContain('--all well')
-  await page.close()
 })
 
 test('a release that is not kept is built on request, and shown', async () => {
@@ -261,7 +242,7 @@ test('a release that is not kept is built on request, and shown', async () => {
     ]),
   )
   expect(fields).toEqual({do: 'build', as_of: '2026-03-01', known_at: '2026-03-01T23:59:59.999999Z'})
-  expect((await post(fields, {origin: side.url})).status).toBe(303)
+  expect((await post(fields)).status).toBe(303)
   await until(() => listActions()[0]?.ended_at)
   expect(listActions()[0]).toMatchObject({exit_code: 0})
   expect(await read()).toContain('as of <b>2026-03-01</b>')
@@ -280,7 +261,6 @@ test('a walk refused by a guard is accepted, and can then not be accepted again'
   expect(await page.locator('summary:text-is("Accept it")').count()).toBe(0)
   const walks = await page.locator('h2:has-text("Last walks") ~ .scroll').first().textContent()
   expect(walks).toMatch(/2026-03-03.*shrink accepted by .*: the pilot book was sold/)
-  await page.close()
 })
 
 test('the next server reports what a killed one left unfinished', async () => {
@@ -295,12 +275,10 @@ test('the next server reports what a killed one left unfinished', async () => {
 test.each(['/quarantine', '/runs', '/runs/1', '/books'])(
   '%s can be read by a screen reader and fits a phone',
   async (path) => {
-    const page = await browser.newPage({viewport: {width: 390, height: 800}, colorScheme: 'dark'})
-    await page.goto(side.url + path)
+    const {page} = await openPage(side.url + path, {width: 390, colorScheme: 'dark'})
     for (const question of await page.locator('details.ask summary').all()) await question.click()
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
     expect(await listViolations(page)).toEqual([])
-    await page.close()
   },
 )
 

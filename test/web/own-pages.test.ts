@@ -1,58 +1,13 @@
-import {readdirSync, readFileSync} from 'node:fs'
+import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {beforeAll, describe, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
 import {renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {type LabSide, serveLab} from './side.ts'
-
-const SHIPPED_DIR = join(import.meta.dirname, '../../pages')
-
-const PARTS: Record<string, string> = {
-  deal: '/deals/deal_000001',
-  deals: '/deals',
-  morning: '/',
-  needs: '/',
-  walks: '/runs',
-}
-
-/** What these show is given to them, or stands in the state database. */
-const GIVEN = [
-  'parts/books.md',
-  'parts/checks.md',
-  'parts/compare.md',
-  'parts/dictionary.md',
-  'parts/find.md',
-  'parts/findings.md',
-  'parts/fleet.md',
-  'parts/found_runs.md',
-  'parts/fresh.md',
-  'parts/moved.md',
-  'parts/preview.md',
-  'parts/quarantine.md',
-  'parts/quarantined.md',
-  'parts/received.md',
-  'parts/run.md',
-  'parts/runs.md',
-  'parts/saved.md',
-  'behind/moved.md',
-]
-
-/** The pages that come with loantape, each with the address at which it is shown, whole or as a part of another. */
-const SHIPPED = readdirSync(SHIPPED_DIR, {recursive: true, encoding: 'utf8'})
-  .filter((file) => file.endsWith('.md') && !GIVEN.includes(file))
-  .map((file): [string, string] => {
-    const name = file.replace(/\.md$/, '')
-    const [folder, part = ''] = name.split('/')
-    if (folder === 'parts') return [name, PARTS[part] ?? '']
-    return [
-      name,
-      folder === 'behind' || ['portfolio', 'pipeline'].includes(name) ? `/${name}` : `/pages/${name}`,
-    ]
-  })
+import {serveLab, textOf} from './side.ts'
 
 const FENCE = '```'
 const block = (asked: string, sql: string) => `${FENCE}sql ${asked}\n${sql}\n${FENCE}\n\n`
@@ -122,13 +77,6 @@ async function read(path: string): Promise<string> {
   return text.slice(text.indexOf('<main'), text.indexOf('</main>'))
 }
 
-/** The text of a part of a page, without its markup. */
-const textOf = (part: string) =>
-  part
-    .replaceAll(/<[^>]+>/g, ' ')
-    .replaceAll(/\s+/g, ' ')
-    .trim()
-
 test('a column beside another becomes its link, bar or color, and a total is in the foot', async () => {
   expect(more).toContain('<h1>By state &amp; more</h1>')
   expect(more).toContain('<h2 id="whats-open">What&#39;s open</h2>')
@@ -180,7 +128,7 @@ test('a chart leaves totals out, and its values are listed with it, newest first
   const [, option = ''] = /aria-label="Two months"[^>]* data-option="([^"]*)"/.exec(more) ?? []
   expect(JSON.parse(option.replaceAll('&quot;', '"'))).toMatchObject({series: [{name: 'a'}]})
   const [, values = ''] = /<summary>Exactly<\/summary>(.*?)<\/details>/s.exec(more) ?? []
-  expect(textOf(values)).toMatch(/^Month a All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30$/)
+  expect(textOf(values)).toMatch(/^ Month a All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30 $/)
 })
 
 test('a failing block says where and why, an empty one shows its own text, and the rest is unaffected', async () => {
@@ -223,39 +171,4 @@ test('the page that the documentation shows answers', async () => {
   const page = await read('/pages/shown')
   expect(page).not.toContain('class="failed"')
   expect(page).toMatch(/<tfoot>.*All.*\$1,400,000\.01/)
-})
-
-describe('copies of the shipped pages', () => {
-  const copyOf = (name: string) => name.replace('/', '-')
-  let other: LabSide
-
-  beforeAll(async () => {
-    const texts = SHIPPED.map(([name]) => [
-      `pages/${copyOf(name)}.md`,
-      readFileSync(join(SHIPPED_DIR, `${name}.md`), 'utf8'),
-    ])
-    const copied = lab.beside.use(writeSqlFolder(Object.fromEntries(texts)))
-    other = await serveLab(lab, {sqlDir: copied.path})
-  })
-
-  const ASKED = 'deal_id=deal_000001&month=2026-03&term=found&in_status=funded&age_band=x&from=x&to=y&top=2'
-
-  test.each(SHIPPED)(
-    'a copy of %s equals what %s shows, and all of its blocks answer',
-    async (name, path) => {
-      const bodyOf = async (address: string) => {
-        const ofSome = name === 'pipeline' ? '&part=funded' : ''
-        const page = await other.read(`${address}?${ASKED}${ofSome}`)
-        // Classes of a drawing are numbered through.
-        const shown = page.replaceAll(/\bzr\d+-cls-\d+/g, 'zr').replaceAll(`/${copyOf(name)}`, `/${name}`)
-        return shown.slice(shown.indexOf('<div class="written">'), shown.indexOf('</main>'))
-      }
-      const copy = await bodyOf(`/pages/${copyOf(name)}`)
-      expect(copy).toMatch(/^<div class="written">/)
-      expect(copy).not.toContain('class="failed"')
-      expect(await bodyOf(path)).toContain(
-        copy.slice('<div class="written">'.length, copy.lastIndexOf('</div>')),
-      )
-    },
-  )
 })

@@ -20,27 +20,6 @@ test('a book that did not move has no chart', async () => {
   const moved = await read()
   expect(moved).toContain('What moved it in 2026-03')
   expect(moved).toContain('What moved the funded book')
-  for (const path of [
-    '/',
-    '/portfolio',
-    '/deals',
-    '/deals/deal_000001',
-    '/books',
-    '/checks',
-    '/runs',
-    '/compare',
-    `/behind/aging?in_status=draft&age_band=${encodeURIComponent('unknown (≥ 0)')}`,
-  ])
-    expect(await side.readText(path), path).not.toMatch(
-      /\b1 (deals|loans|rows|records|days|checks|entries|versions)\b/,
-    )
-  for (const [of, title] of [
-    ['deal', 'The largest funded deal ·'],
-    ['loan_program', 'Funded, of the largest loan program ·'],
-    ['state', 'Funded, in the largest state ·'],
-  ])
-    expect(await side.readText(`/behind/largest_${of}?top=1`)).toContain(title)
-  expect(await side.readText('/behind/largest_deal?top=5')).toContain('The 5 largest funded deals ·')
 })
 
 test('without deals no loan-to-value is spoken of, and the report shows no shares', async () => {

@@ -2,36 +2,27 @@ import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {startBrowser} from './browser.ts'
-import {serveLab} from './side.ts'
+import {openPage, serveLab} from './side.ts'
 
 const FENCE = '```'
 const block = (asked: string, sql: string) => `${FENCE}sql ${asked}\n${sql}\n${FENCE}\n\n`
 
-/** How the walks saw the book: the cents of each deal by its status and program. */
-type Book = Record<string, readonly [status: string, cents: bigint, program: string]>
+const PROGRAMS: Record<string, string> = {
+  deal_000001: 'bridge_12mo',
+  deal_000002: 'dscr_30yr',
+  deal_000003: 'fix_and_flip',
+}
+
+/** How the walks saw the book: the status and cents of each deal. */
+type Book = Record<string, readonly [status: string, cents: bigint]>
+
+const OUT: Book = {deal_000001: ['paid_off', 100_000_01n], deal_000002: ['funded', 50_000_00n]}
 
 const WALKS: readonly (readonly [day: string, book: Book])[] = [
-  [
-    '2025-12-01',
-    {deal_000001: ['funded', 100_000_00n, 'bridge_12mo'], deal_000002: ['draft', 33_333_33n, 'dscr_30yr']},
-  ],
-  [
-    '2026-02-20',
-    {deal_000001: ['funded', 100_000_01n, 'bridge_12mo'], deal_000002: ['draft', 33_333_33n, 'dscr_30yr']},
-  ],
-  [
-    '2026-03-02',
-    {deal_000001: ['paid_off', 100_000_01n, 'bridge_12mo'], deal_000002: ['funded', 50_000_00n, 'dscr_30yr']},
-  ],
-  [
-    '2026-03-04',
-    {
-      deal_000001: ['paid_off', 100_000_01n, 'bridge_12mo'],
-      deal_000002: ['funded', 50_000_00n, 'dscr_30yr'],
-      deal_000003: ['draft', 7n, 'fix_and_flip'],
-    },
-  ],
+  ['2025-12-01', {deal_000001: ['funded', 100_000_00n], deal_000002: ['draft', 33_333_33n]}],
+  ['2026-02-20', {deal_000001: ['funded', 100_000_01n], deal_000002: ['draft', 33_333_33n]}],
+  ['2026-03-02', OUT],
+  ['2026-03-04', {...OUT, deal_000003: ['draft', 7n]}],
 ]
 
 const PARTS = {
@@ -44,17 +35,11 @@ const PARTS = {
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
 for (const [day, book] of WALKS) {
-  for (const [id, [status, loanAmountCents, loanProgram]] of Object.entries(book)) {
-    if (store.get(id)) store.update(id, {status, loanAmountCents})
-    else
-      store.insert([
-        aDeal(Number(id.slice(5)), {
-          status,
-          loanAmountCents,
-          loanProgram,
-          propertyAddress: `1 Elm St, Austin, ${id === 'deal_000003' ? 'PR 00901' : 'TX 78701'}`,
-        }),
-      ])
+  for (const [id, [status, loanAmountCents]] of Object.entries(book)) {
+    const propertyAddress = `1 Elm St, Austin, ${id === 'deal_000003' ? 'PR 00901' : 'TX 78701'}`
+    const fields = {status, loanAmountCents, loanProgram: PROGRAMS[id] ?? '', propertyAddress}
+    if (store.get(id)) store.update(id, fields)
+    else store.insert([aDeal(Number(id.slice(5)), fields)])
   }
   if (day === '2026-03-04') await lab.sync(`${day}T23:30:00-05:00`)
   else await lab.walk(`${day}T23:30:00-05:00`)
@@ -84,9 +69,9 @@ const dollars = (cents: bigint) =>
 /** The change that a card shall show, by the walks alone. */
 function expectedChange(part: keyof typeof PARTS, day: string, program: string | undefined): string {
   const sumOn = (asOf: string) =>
-    Object.values(WALKS.findLast(([walked]) => walked <= asOf)?.[1] ?? {})
-      .filter(([status, , own]) => PARTS[part].includes(status) && (program === undefined || own === program))
-      .reduce((sum, [, cents]) => sum + cents, 0n)
+    Object.entries(WALKS.findLast(([walked]) => walked <= asOf)?.[1] ?? {})
+      .filter(([id, [status]]) => PARTS[part].includes(status) && [undefined, PROGRAMS[id]].includes(program))
+      .reduce((sum, [, [, cents]]) => sum + cents, 0n)
   const [now, before] = [sumOn('2026-03-04'), sumOn(day)]
   const change = now - before
   if (change === 0n) return `unchanged since ${day}`
@@ -181,10 +166,8 @@ test('limits say how they stand, and a figure how it moved', async () => {
 })
 
 test('what is shaded can be read, by day and by night', async () => {
-  const browser = await startBrowser()
   for (const colorScheme of ['light', 'dark'] as const) {
-    const page = await browser.newPage({colorScheme})
-    await page.goto(`${side.url}/pages/shapes`)
+    const {page} = await openPage(`${side.url}/pages/shapes`, {colorScheme})
     const contrasts = (await page.evaluate(`(() => {
       const partsOf = (colour) => {
         const parts = colour.match(/[\\d.]+/g).slice(0, 3).map(Number)
@@ -205,6 +188,5 @@ test('what is shaded can be read, by day and by night', async () => {
     expect(Math.min(...contrasts)).toBeGreaterThanOrEqual(4.5)
     expect(await page.locator('td.shade-1').count()).toBe(2)
     expect(await page.locator('td.shade-5').count()).toBe(2)
-    await page.close()
   }
 })

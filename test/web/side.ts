@@ -1,4 +1,6 @@
 import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import type {BrowserContextOptions, Page} from 'playwright-core'
+import {onTestFinished} from 'vitest'
 import type {Config} from '../../src/core/config.ts'
 import {codeOf} from '../../src/core/errors.ts'
 import type {World} from '../../src/core/types.ts'
@@ -7,6 +9,7 @@ import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import type {Lab} from '../support/lab.ts'
+import {startBrowser} from './browser.ts'
 
 /** The tables the workbench pages read, in the form `--select` takes. */
 export const PAGE_TABLES: string = `${FEW_TABLES} +mart.portfolio_breakdown +mart.movement +mart.position_daily +mart.portfolio_monthly +mart.pipeline_aging +mart.data_quality +mart.document_coverage +mart.limit_status +mart.funded_rollforward +mart.concentration +mart.top_exposure +accounting.journal_line +accounting.opening_line +accounting.loan_register +accounting.tie_out`
@@ -17,14 +20,44 @@ export const VIEWER = 'another-token-for-those-who-look'
 
 type Tools = Parameters<typeof startWeb>[1]
 
+/** Who asks: the token of somebody, or headers. */
+type Asker = string | Record<string, string>
+
 /** A web side over a lab's data folder, with its own state database; disposing it, or the lab, closes both. */
 export interface LabSide extends WebSide {
   stateDb: StateDb
-  get(path: string, headers?: Record<string, string>): Promise<Response>
+  get(path: string, as?: Asker): Promise<Response>
   /** The body of a path's answer. */
-  read(path?: string): Promise<string>
+  read(path?: string, as?: Asker): Promise<string>
   /** The text of a page, without its markup. */
-  readText(path?: string): Promise<string>
+  readText(path?: string, as?: Asker): Promise<string>
+  /** Sends a form as a page of this server does, unless its headers say otherwise; no redirect is followed. */
+  post(path: string, fields: Record<string, string>, headers?: Record<string, string>): Promise<Response>
+}
+
+/** The text of markup, its spaces collapsed. */
+export const textOf = (markup: string): string =>
+  markup
+    .replaceAll(/<[^>]+>/g, ' ')
+    .replaceAll('&#39;', "'")
+    .replaceAll(/\s+/g, ' ')
+
+/** Opens a page until the test ends; it complains of what its console says and of what it asks of other servers. */
+export async function openPage(
+  url: string,
+  {width = 1280, ...options}: BrowserContextOptions & {width?: number} = {},
+): Promise<{page: Page; complaints: string[]}> {
+  const page = await (await startBrowser()).newPage({viewport: {width, height: 900}, ...options})
+  onTestFinished(() => page.close())
+  const complaints: string[] = []
+  page.on('console', (message) => complaints.push(message.text()))
+  page.on('pageerror', (error) => complaints.push(error.message))
+  const own = url.startsWith('file:') ? url : new URL(url).origin
+  page.on('request', (request) => {
+    if (!request.url().startsWith(own) && !request.url().startsWith('data:')) complaints.push(request.url())
+  })
+  await page.goto(url)
+  return {page, complaints}
 }
 
 /** Serves a lab's folder on a free port, until it or the lab is disposed. */
@@ -45,18 +78,22 @@ export async function serveLab(
   })
   const tools = {stateDb, folder, jobs, env}
   const side = opened.use(await startWeb({...lab.config, webPort: 0, ...config}, tools, world))
-  const get = (path: string, headers: Record<string, string> = {}) => fetch(side.url + path, {headers})
-  const read = async (path = '/') => (await get(path)).text()
+  const get = (path: string, as: Asker = {}) =>
+    fetch(side.url + path, {headers: typeof as === 'string' ? {authorization: `Bearer ${as}`} : as})
+  const read = async (path = '/', as?: Asker) => (await get(path, as)).text()
   return {
     ...side,
     stateDb,
     get,
     read,
-    readText: async (path) =>
-      (await read(path))
-        .replaceAll(/<[^>]+>/g, ' ')
-        .replaceAll('&#39;', "'")
-        .replaceAll(/\s+/g, ' '),
+    readText: async (path, as) => textOf(await read(path, as)),
+    post: (path, fields, headers = {origin: side.url}) =>
+      fetch(side.url + path, {
+        method: 'POST',
+        redirect: 'manual',
+        body: new URLSearchParams(fields),
+        headers,
+      }),
     [Symbol.asyncDispose]: () => opened.disposeAsync(),
   }
 }

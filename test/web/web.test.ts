@@ -2,7 +2,6 @@ import {hash} from 'node:crypto'
 import {chmodSync, mkdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {beforeEach, expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
-import {beginRun, endRun} from '../../src/schedule/job-runs.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {
   listNamedDeals,
@@ -35,9 +34,6 @@ const stateDb = open.stateDb
 
 beforeEach(() => stateDb.db.exec('delete from webhook_event'))
 
-const statusOf = async (path: string, headers: Record<string, string> = {}, side = guarded) =>
-  (await side.get(path, headers)).status
-
 test('a port that is taken is named with the settings to change it', async () => {
   const webPort = Number(new URL(open.url).port)
   const failure = await failureOf(serveLab(lab, {webPort}))
@@ -59,57 +55,46 @@ test('a release damaged under the server is not ready until it is repaired', asy
     const answer = await side.get('/readyz')
     return [answer.status, await answer.text()]
   }
-  expect(await statusOf('/healthz'), 'without a token').toBe(200)
+  expect(await guarded.read('/healthz'), 'without a token').toBe('ok\n')
   expect(await guarded.read('/readyz'), 'without a token').toBe('ready\n')
   expect(await ready()).toEqual([200, 'ready\n'])
   chmodSync(database, 0o644)
   truncateSync(database, 20_000)
   expect(await ready()).toEqual([503, expect.stringMatching(/^not ready: .+/)])
-  expect(await statusOf('/healthz', {}, side)).toBe(200)
+  expect(await side.read('/healthz')).toBe('ok\n')
   writeFileSync(database, whole)
   expect(await ready()).toEqual([200, 'ready\n'])
 })
 
-test('the workbench and metrics ask for the token, as Bearer or as a password', async () => {
-  const basic = (password: string) => `Basic ${Buffer.from(`me:${password}`).toString('base64')}`
-  for (const path of ['/', '/deals', '/data/core.deal.csv', '/sql', '/metrics']) {
-    expect(await statusOf(path)).toBe(401)
-    expect(await statusOf(path, {authorization: `Bearer ${OPERATOR}x`})).toBe(401)
-    expect(await statusOf(path, {authorization: `Bearer ${OPERATOR}`})).toBe(200)
-    expect(await statusOf(path, {authorization: basic(OPERATOR)})).toBe(200)
-    expect(await statusOf(path, {authorization: basic('')})).toBe(401)
+test('the workbench and metrics ask for a token, as Bearer or as a password; a viewer sees all but what is for operators', async () => {
+  const basic = (password: string) => ({
+    authorization: `Basic ${Buffer.from(`me:${password}`).toString('base64')}`,
+  })
+  const every = ['/', '/deals/deal_000001', '/data/core.deal.csv', '/sql?q=select+1', '/metrics']
+  const received = '/deals/deal_000001/received'
+  const operators = [received, received.replace('/r', '/%72'), `${received}?x`, '/books/2026-06?for=xero']
+  for (const path of [...every, ...operators]) {
+    const statusFor = async (as?: Parameters<typeof guarded.get>[1]) => (await guarded.get(path, as)).status
+    for (const as of [{}, `${OPERATOR}x`, HASHED, basic('')]) expect(await statusFor(as), path).toBe(401)
+    for (const as of [OPERATOR, basic(OPERATOR)]) expect(await statusFor(as), path).toBe(200)
+    expect(await statusFor(VIEWER), path).toBe(operators.includes(path) ? 403 : 200)
   }
 })
 
-test('a viewer sees all but the records as received; without a token only this machine is served', async () => {
-  const statusFor = (path: string, token: string) => statusOf(path, {authorization: `Bearer ${token}`})
-  for (const path of ['/', '/deals/deal_000001', '/data/core.deal.csv', '/sql?q=select+1']) {
-    expect(await statusFor(path, VIEWER), path).toBe(200)
-    expect(await statusFor(path, OPERATOR), path).toBe(200)
-    expect(await statusFor(path, HASHED), path).toBe(401)
-  }
-  for (const path of [
-    '/deals/deal_000001/received',
-    '/deals/deal_000001/%72eceived',
-    '/deals/deal_000001/received?x',
-    '/books/2026-06?for=xero',
-  ]) {
-    expect(await statusFor(path, VIEWER), path).toBe(403)
-    expect(await statusFor(path, OPERATOR), path).toBe(200)
-  }
+test('without a token only this machine is served', async () => {
   for (const wrong of [{webViewerToken: VIEWER}, {webHost: '0.0.0.0'}])
     expect(await failureOf(serveLab(lab, wrong))).toMatchObject({code: 'WEB_TOKEN_MISSING', exitCode: 2})
 })
 
-async function read(path: string, {side = some, token = VIEWER} = {}) {
-  const answer = await side.get(path, {authorization: `Bearer ${token}`})
+async function read(path: string, as = VIEWER) {
+  const answer = await some.get(path, as)
   return {status: answer.status, url: answer.url, text: await answer.text()}
 }
 
 const query = (sql: string) => `/data/query.csv?q=${encodeURIComponent(sql)}`
 
 test('viewers can read the tables they are given, in every way, and are told which', async () => {
-  expect((await read('/tables', {side: guarded})).text).toContain('Viewers can read all of these tables')
+  expect(await guarded.read('/tables', VIEWER)).toContain('Viewers can read all of these tables')
   expect((await read('/tables')).text).not.toContain('Viewers can read all')
   expect(await read(query('select count(*) as n from mart.portfolio_summary'))).toMatchObject({
     text: 'n\n1\n',
@@ -154,7 +139,7 @@ test.each([
   const {status, text} = await read(path)
   expect(status, text).toBeGreaterThanOrEqual(400)
   expect(text).not.toMatch(/deal_00000|Main St/)
-  const operator = await read(path, {token: OPERATOR})
+  const operator = await read(path, OPERATOR)
   if (path.startsWith('/data') && !path.includes('release.')) expect(operator.status, operator.text).toBe(200)
 })
 
@@ -164,7 +149,7 @@ test("a page that comes with loantape shows a viewer no more than one's own page
   expect(page.text).toMatch(/pages\/portfolio\.md, line \d+: Query refused/)
   expect(page.text).not.toMatch(/deal_00000|Main St/)
   expect(page.text).toContain('1,050,000.00')
-  expect((await read('/pages/portfolio', {token: OPERATOR})).text).toContain('1,050,000.00')
+  expect((await read('/pages/portfolio', OPERATOR)).text).toContain('1,050,000.00')
 })
 
 test('a table a viewer cannot read is not in the catalogue, on own pages, or revealed by a filter', async () => {
@@ -173,13 +158,13 @@ test('a table a viewer cannot read is not in the catalogue, on own pages, or rev
   const page = await read('/pages/deals')
   expect(page.text).toContain('Catalog Error')
   expect(page.text).not.toContain('deal_000001')
-  expect((await read('/pages/deals', {token: OPERATOR})).text).toContain('deal_000001')
+  expect((await read('/pages/deals', OPERATOR)).text).toContain('deal_000001')
   for (const filter of ['status=draft', 'status=funded', 'amount_from=1', 'person=x']) {
     const {text} = await read(`${query('select count(*) as n from core.deal_history')}&${filter}`)
     expect(text).toBe('n\n0\n')
   }
   expect((await read('/tables')).text).not.toContain('class="filter"')
-  expect((await read('/tables', {token: OPERATOR})).text).toContain('class="filter"')
+  expect((await read('/tables', OPERATOR)).text).toContain('class="filter"')
 })
 
 test('every answer has the security headers, and no file is served', async () => {
@@ -189,15 +174,6 @@ test('every answer has the security headers, and no file is served', async () =>
     expect(answer.headers.get('x-content-type-options')).toBe('nosniff')
     expect(answer.status).toBe(path === '/' ? 200 : 404)
   }
-})
-
-test('the page of runs escapes their messages, and loads nothing', async () => {
-  const run = beginRun(stateDb, 'nightly', Date.now())
-  const error = '<script>alert(1)</script>'
-  endRun(stateDb, run, {exitCode: 1, errorCode: 'X', error, summary: null, retryAt: null}, Date.now())
-  const page = await open.read('/runs')
-  expect(page).toContain('&lt;script&gt;alert(1)')
-  expect(page).not.toMatch(/<script>|src="(?!\/assets)|href="(?!data:|[/#])/)
 })
 
 test("metrics report the last walk, the release and answers, named by Prometheus' rules", async () => {
@@ -213,15 +189,10 @@ test("metrics report the last walk, the release and answers, named by Prometheus
   expect(text).toMatch(/loantape_source_answers\{status="200"\} [4-9]/)
   expect(text).toMatch(/loantape_last_success_age_seconds \d/)
   const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)]
-  // Whole words of seconds and bytes; no type, and no suffix that a histogram adds.
-  const NOT_BASE = /_(ms|s|m|h|kb|mb|pct|milliseconds|minutes|hours|days|kilobytes|megabytes|percent)(_|$)/
-  const ADDED = /_(counter|gauge|histogram|summary)(_|$)|_(count|sum|bucket)$/
   for (const [, name = '', type] of types) {
     expect(name.endsWith('_total'), name).toBe(type === 'counter')
     expect(name).toMatch(/^loantape(_[a-z0-9]+)+$/)
     expect(text).toMatch(new RegExp(`^# HELP ${name} \\S`, 'm'))
-    expect(name).not.toMatch(NOT_BASE)
-    expect(name).not.toMatch(ADDED)
   }
 })
 
@@ -244,10 +215,10 @@ test('without a release it is not ready, pages say so, and what is not known has
   mkdirSync(empty.folder.root)
   writeFileSync(empty.folder.stateDb, '')
   await using side = await serveLab(empty)
-  expect(await statusOf('/readyz', {}, side)).toBe(503)
+  expect((await side.get('/readyz')).status).toBe(503)
   expect(await side.read('/')).toContain('No release yet')
   expect(await side.read('/runs')).toContain('none yet')
-  expect(await statusOf('/data/core.deal.csv', {}, side)).toBe(503)
+  expect((await side.get('/data/core.deal.csv')).status).toBe(503)
   expect(await side.read('/metrics')).not.toMatch(/^loantape_(last_success_age|release_age)_seconds \d/m)
 })
 

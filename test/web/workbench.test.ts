@@ -1,21 +1,20 @@
 import {mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import type {Page} from 'playwright-core'
-import {afterAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {acquireLock} from '../../src/store/runs.ts'
-import {aDeal, createLab} from '../support/lab.ts'
-import {linkBorrower} from '../support/set-up.ts'
+import {aDeal} from '../support/lab.ts'
+import {linkBorrower, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {listViolations, startBrowser} from './browser.ts'
+import {listViolations} from './browser.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {serveLab} from './side.ts'
+import {openPage, serveLab} from './side.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
 const LONG = 'w'.repeat(80)
 
-const lab = await createLab({tables: 'all'})
+const lab = await useLab({tables: 'all'})
 const {store} = lab.service
 seedPortfolio(store, {deals: 120, seed: 'page', today: '2026-03-02'})
 store.insert([aDeal(1, {status: ODD, propertyAddress: ODD, loanProgram: LONG, loanAmountCents: 123_456n})])
@@ -27,41 +26,14 @@ const [other] = await lab.query("select deal_id from core.deal where deal_id <> 
 for (const deal of ['deal_000001', String(other?.deal_id)]) linkBorrower(lab, deal, 'one@example.com')
 await lab.sync('2026-03-04T23:30:00-05:00', {config: {streams: 'deals,borrowers'}})
 const side = await serveLab(lab)
-const browser = await startBrowser()
 
-afterAll(async () => {
-  for (const page of pages.values()) await page.close()
-  await lab[Symbol.asyncDispose]()
-})
-
-/** One of each kind, used again and again. */
-const pages = new Map<string, Page>()
-
-/** Opens a page, recording its complaints and requests to other servers. */
-async function open(
-  path: string,
-  {width = 1280, colorScheme = 'light'}: {width?: number; colorScheme?: 'light' | 'dark'} = {},
-): Promise<{page: Page; complaints: string[]}> {
-  const kind = `${width} ${colorScheme}`
-  const page = pages.get(kind) ?? (await browser.newPage({viewport: {width, height: 900}, colorScheme}))
-  pages.set(kind, page)
-  page.removeAllListeners()
-  const complaints: string[] = []
-  page.on('console', (message) => complaints.push(message.text()))
-  page.on('pageerror', (error) => complaints.push(error.message))
-  page.on('request', (request) => {
-    if (!request.url().startsWith(side.url) && !request.url().startsWith('data:'))
-      complaints.push(request.url())
-  })
-  await page.goto(side.url + path)
+async function open(path: string) {
+  const opened = await openPage(side.url + path)
   if (path.startsWith('/sql?')) {
-    await page.getByRole('button', {name: 'Run'}).click()
-    await page.locator('.downloads').waitFor()
+    await opened.page.getByRole('button', {name: 'Run'}).click()
+    await opened.page.locator('.downloads').waitFor()
   }
-  // A script redraws charts after the page has loaded.
-  const blank = page.locator('figure.chart:not(:has(> [role=img] > div svg))')
-  await until(async () => (await blank.count()) === 0)
-  return {page, complaints}
+  return opened
 }
 
 const json = async (path: string) => {
@@ -89,26 +61,25 @@ const PAGES = [
   '/sql?q=from core.deal limit 20',
 ]
 
-/** Pages on which a phone shows each deal next to its first amount while scrolling. */
-const SCROLLED = ['/', '/deals', '/behind/closing?month=2026-03']
-
-test.each(PAGES)('%s fits a desk, can be read aloud and reports no error', async (path) => {
+test.each(PAGES)('%s fits a desk and a phone, can be read aloud and reports no error', async (path) => {
   const {page, complaints} = await open(path)
+  // A script redraws charts after the page has loaded.
+  const blank = page.locator('figure.chart:not(:has(> [role=img] > div svg))')
+  await until(async () => (await blank.count()) === 0)
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(1280)
   expect(await page.title()).not.toBe('stolen')
   expect(await page.locator('img').count()).toBe(0)
   expect(await page.locator('.failed').allTextContents()).toEqual([])
   expect(await listViolations(page)).toEqual([])
-  expect(complaints).toEqual([])
-})
 
-test.each(PAGES)(
-  '%s fits a phone: no first amount is cut off, no date is broken, no column is wider than the page',
-  async (path) => {
-    const {page, complaints} = await open(path, {width: 390, colorScheme: 'dark'})
-    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
-    expect(complaints).toEqual([])
-    const found = await page.evaluate(`[...document.querySelectorAll('.scroll')].flatMap((scroll) =>
+  await page.setViewportSize({width: 390, height: 900})
+  await page.emulateMedia({colorScheme: 'dark'})
+  await page.reload()
+  await until(async () => (await blank.count()) === 0)
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
+  expect(complaints).toEqual([])
+  // No first amount is cut off, no date is broken, and no column is wider than the page.
+  const found = await page.evaluate(`[...document.querySelectorAll('.scroll')].flatMap((scroll) =>
     [...scroll.querySelectorAll('tbody tr')].flatMap((row) => {
       const cells = [...row.querySelectorAll('td')]
       const amount = cells.find((cell) => /^[−+]?[$]/.test(cell.textContent))
@@ -122,19 +93,22 @@ test.each(PAGES)(
       const wide = cells.filter((cell) => cell.offsetWidth > scroll.clientWidth)
       return [...(isCut ? [amount] : []), ...broken, ...wide].map((cell) => cell.textContent)
     }))`)
-    expect(found).toEqual([])
-    if (!SCROLLED.includes(path)) return
-    const ends = (cell: string) =>
-      page.evaluate(`(() => {
+  expect(found).toEqual([])
+})
+
+test('a phone shows each deal next to its first amount while scrolling', async () => {
+  const {page} = await open('/deals')
+  await page.setViewportSize({width: 390, height: 900})
+  const ends = (cell: string) =>
+    page.evaluate(`(() => {
       const {left, right} = document.querySelector('tbody tr').querySelector('${cell}').getBoundingClientRect()
       return [Math.round(left), Math.round(right)]
     })()`) as Promise<[number, number]>
-    expect((await ends('td.number'))[1]).toBeLessThanOrEqual(390)
-    const before = await ends('td')
-    await page.evaluate(`document.querySelector('.scroll').scrollLeft = 200`)
-    expect(await ends('td')).toEqual(before)
-  },
-)
+  expect((await ends('td.number'))[1]).toBeLessThanOrEqual(390)
+  const before = await ends('td')
+  await page.evaluate(`document.querySelector('.scroll').scrollLeft = 200`)
+  expect(await ends('td')).toEqual(before)
+})
 
 test('a printed page has its figures and no navigation', async () => {
   const {page} = await open('/portfolio')
@@ -142,7 +116,6 @@ test('a printed page has its figures and no navigation', async () => {
   expect(await page.locator('.top').isVisible()).toBe(false)
   expect(await page.locator('.choices').first().isVisible()).toBe(false)
   expect(await page.locator('.figure').first().isVisible()).toBe(true)
-  await page.emulateMedia({media: null})
 })
 
 test('each check leads to its condition, and to its rows if it found any', async () => {
@@ -189,7 +162,7 @@ test('clicks from a ratio on Morning lead to a record as it was received', async
   expect(complaints).toEqual([])
 })
 
-test('what moved the figures adds up to their difference', async () => {
+test('what moved the figures adds up to its total', async () => {
   const text = await side.read('/?against=2026-03-02')
   const [, body = '', foot = ''] =
     /What happened.*?<tbody>(.*?)<\/tbody>.*?<tfoot>(.*?)<\/tfoot>/s.exec(text) ?? []
@@ -197,25 +170,9 @@ test('what moved the figures adds up to their difference', async () => {
     [...row.matchAll(/<td class="number">([^<]*)</g)].map(([, cell = '']) =>
       cell === '–' ? 0n : cents(cell.replace(/[$,+]/g, '').replace('−', '-')),
     )
-  const parts = body.split('</tr>').slice(0, -1).map(amountsOf)
-  const parted = ['open', 'funded', 'pipeline']
-  const differences = parted.map(
-    (part) => `last(${part} order by day) - first(${part} order by day) as ${part}`,
-  )
-  const [difference] = await lab.query(
-    `select ${differences.join(', ')} from (
-       select day, sum(amount) filter (where not starts_with(coalesce(class, ''), 'ended')) as open,
-         sum(amount) filter (where class = 'funded') as funded, sum(amount) filter (where class = 'pipeline') as pipeline
-       from mart.position_daily left join seed.status using (status)
-       where day in ('2026-03-02', '2026-03-04') group by day)`,
-  )
-  for (const [index, part] of parted.entries()) {
-    expect(amountsOf(foot)[index], part).toBe(cents(difference?.[part]))
-    expect(
-      parts.reduce((sum, row) => sum + (row[index] ?? 0n), 0n),
-      part,
-    ).toBe(amountsOf(foot)[index])
-  }
+  const rows = body.split('</tr>').slice(0, -1).map(amountsOf)
+  const sums = [0, 1, 2].map((index) => rows.reduce((sum, row) => sum + (row[index] ?? 0n), 0n))
+  expect(sums).toEqual(amountsOf(foot))
 })
 
 test('the loan-to-value of a day is compared as the release of that day has it', async () => {
@@ -229,13 +186,9 @@ test('the loan-to-value of a day is compared as the release of that day has it',
 })
 
 test('the funded share of a month that began before the first walk is shown as unknown, not as nothing', async () => {
-  const row = /How much of it is funded .*? 2026-03 \d+ (\d+) (\S+) (\d+) (\S+) (\d+) (\S+) /
-  expect(
-    row
-      .exec(await side.readText('/pipeline'))
-      ?.filter((_, index) => index % 2 === 0)
-      .slice(1),
-  ).toEqual(Array(3).fill('unknown'))
+  expect(await side.readText('/pipeline')).toMatch(
+    /How much of it is funded .*? 2026-03 \d+ \d+ unknown \d+ unknown \d+ unknown /,
+  )
 })
 
 test.each([
@@ -307,8 +260,7 @@ test.each([
   ['save_as=x&amount_from=many', 400, /expected dollars/],
   [`save_as=x&state=${'x'.repeat(9000)}`, 400, /expected fewer values/],
 ])('a filter %.40s is not saved: %i', async (body, status, words) => {
-  const headers = {'content-type': 'application/x-www-form-urlencoded', origin: side.url}
-  const answer = await fetch(`${side.url}/filters`, {method: 'POST', body, headers})
+  const answer = await side.post('/filters', Object.fromEntries(new URLSearchParams(body)))
   expect([answer.status, await answer.text()]).toEqual([status, expect.stringMatching(words)])
 })
 
