@@ -198,7 +198,7 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
   return html`<section class="entry" id="${name}">
 <h3 class="mono">${name}</h3>
 <p>${prose(description)}</p>
-${renderTold({...entry, readBy: entry.read_by}, hrefOf, facts)}
+${renderTold(entry, hrefOf, facts)}
 ${renderColumns(entry.columns)}
 ${
   own.length + others.length > 0 &&
