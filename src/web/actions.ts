@@ -170,7 +170,7 @@ export async function viewRuns(
   {stateDb, config}: WebTools,
   mayAct: boolean,
 ): Promise<Page | undefined> {
-  return await viewState('parts/runs', {
+  return await viewState('state/runs', {
     stateDb,
     mayAct,
     params: {
@@ -196,7 +196,7 @@ export async function viewRuns(
 
 /** `/runs/<id>`: a run of a job, how each of its attempts ended and what it logged, and what came of it; undefined of none. */
 export async function viewRun(stateDb: StateDb, id: string): Promise<Page | undefined> {
-  const page = /^\d{1,15}$/.test(id) ? await viewState('parts/run', {stateDb, params: {id}}) : undefined
+  const page = /^\d{1,15}$/.test(id) ? await viewState('state/run', {stateDb, params: {id}}) : undefined
   const logs = page && listAttempts(stateDb, Number(id)).toReversed().map(renderLog)
   return page && {...page, body: html`${page.body}${logs}`}
 }

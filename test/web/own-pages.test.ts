@@ -19,31 +19,25 @@ const PARTS: Record<string, string> = {
   walks: '/runs',
 }
 
-/** What these show is given to them, or stands in the state database. */
+/** What these show is given to them. */
 const GIVEN = [
   'parts/books.md',
   'parts/checks.md',
   'parts/compare.md',
-  'parts/dictionary.md',
   'parts/find.md',
   'parts/findings.md',
-  'parts/fleet.md',
-  'parts/found_runs.md',
   'parts/fresh.md',
   'parts/moved.md',
   'parts/preview.md',
   'parts/quarantine.md',
   'parts/quarantined.md',
   'parts/received.md',
-  'parts/run.md',
-  'parts/runs.md',
-  'parts/saved.md',
   'behind/moved.md',
 ]
 
 /** The pages that come with loantape, each with the address at which it is shown, whole or as a part of another. */
 const SHIPPED = readdirSync(SHIPPED_DIR, {recursive: true, encoding: 'utf8'})
-  .filter((file) => file.endsWith('.md') && !GIVEN.includes(file))
+  .filter((file) => file.endsWith('.md') && !GIVEN.includes(file) && !file.startsWith('state/'))
   .map((file): [string, string] => {
     const name = file.replace(/\.md$/, '')
     const [folder, part = ''] = name.split('/')
@@ -108,7 +102,7 @@ const own = lab.beside.use(
     'pages/more.md': PAGE,
     'pages/shown.md': shown,
     'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
-    'pages/parts/runs.md': '## Ours\n',
+    'pages/state/runs.md': '## Ours\n',
   }),
 )
 const side = await serveLab(lab, {sqlDir: own.path})
@@ -217,7 +211,7 @@ test("a page named like one of loantape's replaces it, even in the report", asyn
   expect(pages).toContain('<summary>pages/portfolio.md</summary>')
   expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
   // It reads the state database, which is for no page of people's own.
-  expect(pages).toContain('<summary>pages/parts/runs.md</summary>')
+  expect(pages).toContain('<summary>pages/state/runs.md</summary>')
   expect(await read('/runs')).not.toContain('>Ours<')
 })
 
