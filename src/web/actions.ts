@@ -5,7 +5,7 @@ import {codeOf, explainError, messageOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {carryOutCommand} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {hasPendingRun, type JobAttempt, listAttempts, recordSlot} from '../schedule/job-runs.ts'
+import {hasPendingRun, isoOf, type JobAttempt, listAttempts, recordSlot} from '../schedule/job-runs.ts'
 import {formatLocal} from '../schedule/slots.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
 import {findLastRun} from '../store/runs.ts'
@@ -16,27 +16,6 @@ import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
 import {viewState} from './pages.ts'
 import type {Overview, Page, WebTools} from './view.ts'
-
-/** Notes the begin of an operator's action. @param who `web` and the address it came from @returns its number */
-export function beginAction(
-  stateDb: StateDb,
-  {who, command}: {who: string; command: string},
-  now: number,
-): number {
-  const row = {who, command, began_at: new Date(now).toISOString()}
-  return Number(stateDb.insert('page_action', row).lastInsertRowid)
-}
-
-/** Notes the end of an action. */
-function endAction(
-  stateDb: StateDb,
-  actionId: number,
-  {exitCode, words}: {exitCode: number | null; words: string},
-  now: number,
-): void {
-  const ended_at = new Date(now).toISOString()
-  stateDb.update('page_action', {action_id: actionId}, {ended_at, exit_code: exitCode, words})
-}
 
 const openAction = z.object({action_id: z.number(), command: z.string()})
 
@@ -106,15 +85,20 @@ export function addActions(
     return undefined
   }
 
+  /** Notes the end of an action. */
+  function end(action_id: number, exit_code: number | null, words: string): void {
+    stateDb.update('page_action', {action_id}, {ended_at: isoOf(realClock.now()), exit_code, words})
+  }
+
   async function carryOut(actionId: number, words: readonly string[]): Promise<void> {
-    const end = await carryOutCommand([...words, '--data', config.dataDir], {env, signal}).catch(
+    const ended = await carryOutCommand([...words, '--data', config.dataDir], {env, signal}).catch(
       (error: unknown) => {
         const {exitCode, message} = explainError(error)
         return {exitCode, words: message}
       },
     )
     try {
-      endAction(stateDb, actionId, end, realClock.now())
+      end(actionId, ended.exitCode, ended.words)
     } catch (error) {
       log.error({code: codeOf(error), reason: messageOf(error)}, 'what came of an action could not be noted')
     } finally {
@@ -122,10 +106,8 @@ export function addActions(
     }
   }
 
-  for (const {action_id} of listOpenActions(stateDb)) {
-    const words = 'The server ended before it; what it did stands among the runs.'
-    endAction(stateDb, action_id, {exitCode: null, words}, realClock.now())
-  }
+  for (const {action_id} of listOpenActions(stateDb))
+    end(action_id, null, 'The server ended before it; what it did stands among the runs.')
   if (!isDemoFolder(folder)) {
     server.post('/actions', async (request, reply) => {
       const {body, ip} = request
@@ -136,12 +118,12 @@ export function addActions(
       if (obstacle !== undefined) return await notDone(409, obstacle)
       const words = wordsOf(parsed.data)
       const now = realClock.now()
-      const asked = {who: `web ${ip}`, command: ['loantape', ...words].join(' ')}
-      const actionId = beginAction(stateDb, asked, now)
+      const begun = {who: `web ${ip}`, command: ['loantape', ...words].join(' '), began_at: isoOf(now)}
+      const actionId = Number(stateDb.insert('page_action', begun).lastInsertRowid)
       if (parsed.data.do === 'run') {
         const reason = 'asked for on the page'
         recordSlot(stateDb, {job: parsed.data.job, instant: now, state: 'queued', reason}, now)
-        endAction(stateDb, actionId, {exitCode: 0, words: 'Queued.'}, now)
+        end(actionId, 0, 'Queued.')
       } else {
         underWay = carryOut(actionId, words)
         await Promise.race([underWay, sleepUntilStopped(realClock, WAITED_MS, signal)])
@@ -170,11 +152,11 @@ export async function viewRuns(
   {stateDb, config}: WebTools,
   mayAct: boolean,
 ): Promise<Page | undefined> {
-  return await viewState('parts/runs', {
+  return await viewState('state/runs', {
     stateDb,
     mayAct,
     params: {
-      now: new Date(now).toISOString(),
+      now: isoOf(now),
       now_ms: now,
       alarms,
       running: holder && `${holder.command}, ${holder.progress}`,
@@ -183,7 +165,7 @@ export async function viewRuns(
       next: next.map(({job: {name, steps, timeZone}, slot}) => ({
         job: name,
         slot,
-        due: new Date(slot).toISOString(),
+        due: isoOf(slot),
         in_its_time_zone: `${formatLocal(slot, timeZone)} ${timeZone}`,
         steps: steps.map((step) => step.do).join(', '),
       })),
@@ -196,7 +178,7 @@ export async function viewRuns(
 
 /** `/runs/<id>`: a run of a job, how each of its attempts ended and what it logged, and what came of it; undefined of none. */
 export async function viewRun(stateDb: StateDb, id: string): Promise<Page | undefined> {
-  const page = /^\d{1,15}$/.test(id) ? await viewState('parts/run', {stateDb, params: {id}}) : undefined
+  const page = /^\d{1,15}$/.test(id) ? await viewState('state/run', {stateDb, params: {id}}) : undefined
   const logs = page && listAttempts(stateDb, Number(id)).toReversed().map(renderLog)
   return page && {...page, body: html`${page.body}${logs}`}
 }

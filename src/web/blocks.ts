@@ -330,7 +330,11 @@ function renderDrawn(shape: Chart['shape'], block: Block, linkTo: LinkTo, option
   const drawn = readSeries(parts, shape)
   if (typeof drawn === 'string') return drawn
   const hasOnePlace = drawn.places.length === 1 && values !== undefined
-  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape})}${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${renderMatrix(block, linkTo, true)}</details>`}`
+  const listed = () =>
+    drawn.isMatrix
+      ? renderMatrix(block, linkTo, true)
+      : renderMeant({...block, rows: block.rows.toReversed()}, linkTo)
+  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape})}${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${listed()}</details>`}`
 }
 
 const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')
@@ -342,7 +346,7 @@ const MOST_SERIES = 7
  * What a chart shows, or why there is none: the first column names the places; the numbers after it are series or, where places come
  * more than once, the values of the one text column are.
  */
-function readSeries(block: Block, shape: Chart['shape']): Omit<Chart, 'shape'> | string {
+function readSeries(block: Block, shape: Chart['shape']) {
   const {rows} = block
   const [first, ...others] = listShown(block)
   const numbers = others.filter(isNumeric)
@@ -380,6 +384,8 @@ function readSeries(block: Block, shape: Chart['shape']): Omit<Chart, 'shape'> |
   const series = named ? names : numbers.map(({name}) => name)
   return {
     unit: unitOf(numbers),
+    /** Its second column names the series. */
+    isMatrix: named !== undefined && named === others[0],
     places: places.map(words),
     title: named ? `${number.name} by ${named.name}` : series.join(', '),
     series: series.map((name) => ({

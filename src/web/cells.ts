@@ -117,6 +117,10 @@ export function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row
   return Number(row[columns.findIndex((column) => column.name === name)]) === 1
 }
 
+/** In the state database instants are text. */
+const isInstant = ({type}: TypedColumn, text: string) =>
+  type === 'TIMESTAMP' || (/^(text)?$/i.test(type) && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(text))
+
 /** A value by the meaning of its column; what is not there, and nothing of a number, leads nowhere. */
 export function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const value = column.of(row)
@@ -127,7 +131,7 @@ export function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
     return html`${lines.data.map(({text, href}) => html`<div>${linked(text, linkTo(href ?? ''))}</div>`)}`
   const text = formatValue(column, value)
   if (value === null || (isNumeric(column) && Number(value) === 0)) return text
-  if (column.type === 'TIMESTAMP') return instant(text)
+  if (isInstant(column, text)) return instant(text)
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
   if (column.name === 'deal_id' && address === undefined)
     return linked(html`<code>${text}</code>`, linkTo(addressOfDeal(text)))

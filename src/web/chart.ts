@@ -2,7 +2,7 @@ import {BarChart, LineChart} from 'echarts/charts'
 import {AriaComponent, GridComponent, TooltipComponent} from 'echarts/components'
 import {init, use} from 'echarts/core'
 import {SVGRenderer} from 'echarts/renderers'
-import {type Html, html, markup, showControls} from './html.ts'
+import {Html, html, showControls} from './html.ts'
 
 use([LineChart, BarChart, GridComponent, TooltipComponent, AriaComponent, SVGRenderer])
 
@@ -84,7 +84,7 @@ export function renderChart(chart: Chart): Html {
     const axisLabel = {...option.yAxis.axisLabel, formatter: (value: number) => format.format(value)}
     drawn.setOption({...option, yAxis: {...option.yAxis, axisLabel}})
     const legend = html`<figcaption class="key">${series.map(({name}, index) => html`<span><svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10" rx="2" fill="${COLOURS[index % COLOURS.length] ?? ''}"/></svg>${name}</span> `)}</figcaption>`
-    return html`<figure class="chart" aria-label="${title}" data-unit="${unit}" data-option="${JSON.stringify(option)}">${shape !== 'waterfall' && legend}<div role="img" aria-label="${title}">${markup(drawn.renderToSVGString())}</div></figure>`
+    return html`<figure class="chart" aria-label="${title}" data-unit="${unit}" data-option="${JSON.stringify(option)}">${shape !== 'waterfall' && legend}<div role="img" aria-label="${title}">${new Html(drawn.renderToSVGString())}</div></figure>`
   } finally {
     drawn.dispose()
   }

@@ -89,7 +89,7 @@ ${
 <h2 id="models">How the tables are built</h2>
 <p class="muted small">From left to right. A dashed frame is a table that is given (raw, seed) or not released (work). Point at a table to see its neighbours; follow it to its entry.</p>
 ${renderModelGraph(dictionary)}
-${(await viewState('parts/dictionary', {stateDb: {db}, params}))?.body}
+${(await viewState('state/dictionary', {stateDb: {db}, params}))?.body}
 <h2 id="tables">Tables</h2>
 <p id="none" class="muted" hidden>Nothing matches.</p>
 ${tables.map((entry) => renderTable(entry, dictionary))}
@@ -198,7 +198,7 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
   return html`<section class="entry" id="${name}">
 <h3 class="mono">${name}</h3>
 <p>${prose(description)}</p>
-${renderTold({...entry, readBy: entry.read_by}, hrefOf, facts)}
+${renderTold(entry, hrefOf, facts)}
 ${renderColumns(entry.columns)}
 ${
   own.length + others.length > 0 &&

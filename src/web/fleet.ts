@@ -60,7 +60,7 @@ export async function renderFleet(rows: readonly SourceRow[], now: number): Prom
   using db = new DatabaseSync(':memory:')
   const sources = sortSources(rows).map((row) => ({...row, state: stateOf(row), tone: CLASSES[stateOf(row)]}))
   const params = {sources, now: new Date(now).toISOString(), now_ms: now}
-  const page = await viewState('parts/fleet', {stateDb: {db}, params})
+  const page = await viewState('state/fleet', {stateDb: {db}, params})
   return renderWorkbench({
     title: 'Fleet',
     path: '/',

@@ -34,11 +34,6 @@ export function showControls(text: string): string {
 
 const showText = (text: string) => escapeText(showControls(text))
 
-/** Treats text as markup. */
-export function markup(text: string): Html {
-  return new Html(text)
-}
-
 /** Text in which `code` stands between backticks. */
 export function prose(text: string): Html {
   return html`${text.split('`').map((part, index) => (index % 2 === 1 ? html`<code>${part}</code>` : part))}`

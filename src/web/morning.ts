@@ -50,21 +50,22 @@ const baseRow = z.looseObject({
  *
  * @returns for the SQL of pages: the `bases` to choose from, the `base` that is chosen and, if anything is known of it, the movements
  */
-async function compare({ask, release, filter, history}: MorningView, which: Which = {}) {
+async function compare({ask, release, filter, history}: MorningView, which: Which = {}): Promise<Params> {
   const tables = queriesOf(ask)
   const [wished = ''] = filter.values.get('against') ?? []
   const others = listOthers(release)
   const listed = JSON.stringify(others.map(({release: _, ...told}) => told))
   const bases = await tables.all(baseRow, readQuery('bases'), [wished, listed])
   const base = bases.find(({is_chosen}) => is_chosen)
-  if (!base?.is_known) return {bases, base}
-  if (base.day !== null) return {bases, base, ...(await readMovedSince(tables, base.day, which))}
+  const told = {...NOTHING_COMPARED, bases, base}
+  if (!base?.is_known) return told
+  if (base.day !== null) return {...told, ...(await readMovedSince(tables, base.day, which))}
   const before = others.find(({name}) => name === base.name)?.release ?? release
   const asked = {...which, condition: filter.condition}
   const moved = history
     ? await history.ask('moved', base.name, release.manifest.release_id, asked)
     : await readMovedBetween(before, release, asked)
-  return {bases, base, ...moved}
+  return {...told, ...moved}
 }
 
 /** What {@link compare} tells is not for an address to say. */
@@ -81,7 +82,6 @@ export async function viewMorning(view: MorningView): Promise<Page> {
   const {as_of, observed_until, known_at, checks} = release.manifest
   const {alarms = [], notRead, next = [], holder} = overview ?? {}
   const params = {
-    ...NOTHING_COMPARED,
     ...(await compare(view)),
     as_of,
     observed_until,
@@ -123,7 +123,7 @@ export const viewChecks = async (view: View): Promise<Page | undefined> =>
 
 /** `/portfolio` */
 export const viewPortfolio = async (view: MorningView): Promise<Page | undefined> =>
-  await viewPage('portfolio', view, {params: {...NOTHING_COMPARED, ...(await compare(view))}})
+  await viewPage('portfolio', view, {params: await compare(view)})
 
 const PER_PAGE = 50
 
@@ -133,6 +133,6 @@ export async function viewMoved(view: MorningView): Promise<Page | undefined> {
   const beyond = Math.max(0, Math.min(1_000_000, Number.parseInt(query.get('beyond') ?? '', 10) || 0))
   const which = {beyond, offset: (pageOf(query) - 1) * PER_PAGE, limit: PER_PAGE}
   const compared = await compare(view, which)
-  const params = {...NOTHING_COMPARED, ...compared, per_page: PER_PAGE}
-  return 'totals' in compared ? await viewPage('behind/moved', view, {params}) : undefined
+  const params = {...compared, per_page: PER_PAGE}
+  return compared.totals === undefined ? undefined : await viewPage('behind/moved', view, {params})
 }

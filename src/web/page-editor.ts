@@ -57,12 +57,11 @@ function savePage(
  */
 export async function viewEditor(
   view: AskingView,
-  stateDb: StateDb,
   {body: sent, ip}: Pick<FastifyRequest, 'body' | 'ip'>,
   now: number,
 ): Promise<Page | undefined> {
   if (!view.mayAct) return undefined
-  const {filter, query, pageDirs} = view
+  const {filter, query, pageDirs, stateDb} = view
   const form = sent instanceof URLSearchParams ? sent : new URLSearchParams()
   const name = form.get('name') ?? query.get('name') ?? ''
   const known = listPages(pageDirs).find((page) => page.name === name)
@@ -101,6 +100,6 @@ ${text}</textarea>
 <p><button name="do" value="preview">Preview</button> <button name="do" value="save">Save</button></p>
 </form>
 ${preview && html`<h2>Preview: ${preview.title}</h2>\n${preview.body}`}
-${(await viewState('parts/saved', {stateDb, params: {name}}))?.body}`
+${(await viewState('state/saved', {stateDb, params: {name}}))?.body}`
   return {title: `pages/${name}.md`, body, ...(problem !== undefined && {status: 409})}
 }

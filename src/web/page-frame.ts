@@ -2,9 +2,9 @@ import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {inTimeZone} from './figures.ts'
 import {type Filter, hiddenFields} from './filter.ts'
-import {type Html, html, markup} from './html.ts'
+import {Html, html} from './html.ts'
 
-const readAsset = (name: string) => markup(readFileSync(join(import.meta.dirname, 'assets', name), 'utf8'))
+const readAsset = (name: string) => new Html(readFileSync(join(import.meta.dirname, 'assets', name), 'utf8'))
 
 /**
  * One self-contained page: styles and script stand in it, nothing is loaded from anywhere.

@@ -11,9 +11,9 @@ import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {parseAsked, renderAction, renderBlock} from './blocks.ts'
 import {type Block, isDollars, objectsOf, renderMeant} from './cells.ts'
-import {capitalised, count, instant, linked, pageOf} from './figures.ts'
+import {capitalised, count, linked, pageOf} from './figures.ts'
 import {addressOf, addressOfPart, ofAllDeals, parseFilter} from './filter.ts'
-import {type Html, html, markup} from './html.ts'
+import {Html, html} from './html.ts'
 import type {AskingView, Page, View} from './view.ts'
 
 /** What people may call a page or a query: a plain name of a file. */
@@ -29,7 +29,7 @@ export const listNamed = (folder: string, ending: '.md' | '.sql' | '.filter'): s
     .filter((name) => NAME.test(name))
     .sort()
 
-/** The pages that come with loantape; those of `parts/` and `behind/` are shown at other addresses. */
+/** The pages that come with loantape; those in folders are shown at other addresses. */
 export const SHIPPED = join(import.meta.dirname, '../../pages')
 
 /** A page: Markdown in which blocks of SQL stand for their rows. */
@@ -42,15 +42,8 @@ interface PageFile {
 
 const FOLDERS = ['', 'parts/', 'behind/']
 
-/** Pages over the state database, which holds more than viewers may read, and is read in this process. */
-const OF_STATE = [
-  'parts/dictionary',
-  'parts/fleet',
-  'parts/found_runs',
-  'parts/run',
-  'parts/runs',
-  'parts/saved',
-]
+/** Pages over the state database, which holds more than viewers may read: none of people's own takes their place. */
+const OF_STATE = 'state/'
 
 /** The folders of people's own pages: beside their models, and in the data folder. A new page goes into the first. */
 export const listPageDirs = ({sqlDir, dataDir}: Pick<Config, 'sqlDir' | 'dataDir'>): string[] => [
@@ -60,15 +53,15 @@ export const listPageDirs = ({sqlDir, dataDir}: Pick<Config, 'sqlDir' | 'dataDir
 
 /** Every page, people's own first; of one name the first counts. */
 export function listPages(pageDirs: readonly string[]): PageFile[] {
-  const all = [...pageDirs, SHIPPED].flatMap((dir) =>
-    FOLDERS.flatMap((folder) =>
+  const pages = [...pageDirs, SHIPPED].flatMap((dir) => {
+    const isOwn = dir !== SHIPPED
+    return [...FOLDERS, ...(isOwn ? [] : [OF_STATE])].flatMap((folder) =>
       listNamed(join(dir, folder), '.md').map((file) => {
         const name = `${folder}${file}`
-        return {name, path: join(dir, `${name}.md`), isOwn: dir !== SHIPPED}
+        return {name, path: join(dir, `${name}.md`), isOwn}
       }),
-    ),
-  )
-  const pages = all.filter(({name, isOwn}) => !isOwn || !OF_STATE.includes(name))
+    )
+  })
   return [...new Map(pages.toReversed().map((page) => [page.name, page])).values()].reverse()
 }
 
@@ -167,7 +160,7 @@ export function viewPages(view: AskingView): Page {
   }
 ${view.mayAct && html`<form action="/edit"><label>Name <input name="name" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Begin a page</button></form>`}
 <h2>Pages that come with loantape</h2>
-<p class="muted small">A file of yours of the same name takes the place of one, except of ${OF_STATE.join(', ')}: they read the state database.</p>
+<p class="muted small">A file of yours of the same name takes the place of one, except in <code>${OF_STATE}</code>: those read the state database.</p>
 ${shipped.map((page) => html`<div class="ask">${!page.name.includes('/') && leadTo(page)}<details><summary>pages/${page.name}.md</summary><pre tabindex="0">${readSqlFile(page.path)}</pre></details></div>`)}`
   return {title: 'Pages', body}
 }
@@ -232,7 +225,7 @@ export async function viewState(
   const ask: View['ask'] = async ({sql}) => {
     const statement = db.prepare(sql)
     statement.setAllowUnknownNamedParameters(true)
-    const rows = statement.all(given).map((row) => Object.values(row).map(withInstant))
+    const rows = statement.all(given).map((row) => Object.values(row))
     // An expression has no type there.
     const typeOf = (index: number) =>
       rows.length > 0 && rows.every((row) => Number.isInteger(row[index])) ? 'BIGINT' : ''
@@ -241,10 +234,6 @@ export async function viewState(
   }
   return await viewPage(name, {filter: parseFilter(query), query, pageDirs: [], ask, mayAct})
 }
-
-/** Instants of the state database are text. */
-const withInstant = (value: unknown) =>
-  typeof value === 'string' && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(value) ? instant(value) : value
 
 /** Which of the tables that a page needs is not there, or not for who asks, in words; undefined of none. */
 export function findLacking(
@@ -316,7 +305,7 @@ async function renderPageText(
   return {
     title,
     problems,
-    body: html`<div class="written">${markup(marked.parser(tokens))}</div>`,
+    body: html`<div class="written">${new Html(marked.parser(tokens))}</div>`,
   }
 }
 

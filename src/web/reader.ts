@@ -15,25 +15,10 @@ import {type Block, objectsOf} from './cells.ts'
 import type {Filter} from './filter.ts'
 import type {Told} from './helper-process.ts'
 import type {questions as ofHistory} from './history-questions.ts'
-import type {Asked, questions, ReleaseReading, Rows} from './release-questions.ts'
+import type {Asked, questions, ReleaseLimits, ReleaseReading, Rows} from './release-questions.ts'
 
 /** The questions of helpers: functions of a module that their processes load. */
 type Questions = Record<string, (...about: never[]) => unknown>
-
-/** Processes that answer what pages ask; disposing it ends them. */
-interface Helpers<Asked extends Questions> extends Disposable {
-  /**
-   * Asks a process that is free, in turn. If the answer takes too long, or `signal` says that nobody waits for it, the process is
-   * killed; the next question starts another.
-   *
-   * @throws what the function threw; the error of `stopped` where there is no answer
-   */
-  ask<Name extends string & keyof Asked>(
-    name: Name,
-    about: Parameters<Asked[Name]>,
-    signal?: AbortSignal,
-  ): Promise<Awaited<ReturnType<Asked[Name]>>>
-}
 
 /** How long an answer may take, and after which time an idle process is ended, to free its memory. */
 interface Times {
@@ -85,7 +70,8 @@ function end(helper: Helper, process = helper.process): void {
 }
 
 /**
- * Creates helpers; each process starts when it is needed, the one that answered last is asked first.
+ * Creates processes that answer what pages ask; each starts when it is needed, the one that answered last is asked first. Disposing what
+ * is returned ends them.
  *
  * @param args of each
  * @param stopped the code of the error when no answer comes, and its words before the reason
@@ -94,7 +80,7 @@ function createHelpers<Asked extends Questions>(
   args: readonly Helper['args'][],
   [code, words]: readonly [ErrorCode, string],
   times: Times,
-): Helpers<Asked> {
+) {
   const stop = (reason: string) => newError(code, `${words}: ${reason}.`)
   const helpers = args.map((each): Helper => ({args: each}))
   const free = [...helpers]
@@ -135,12 +121,22 @@ function createHelpers<Asked extends Questions>(
   }
 
   return {
-    ask: (name, about, signal) =>
+    /**
+     * Asks a process that is free, in turn. If the answer takes too long, or `signal` says that nobody waits for it, the process is
+     * killed; the next question starts another.
+     *
+     * @throws what the function threw; the error of `stopped` where there is no answer
+     */
+    ask: <Name extends string & keyof Asked>(
+      name: Name,
+      about: Parameters<Asked[Name]>,
+      signal?: AbortSignal,
+    ) =>
       inTurn(async () => {
         const helper = free.pop()
         if (!helper) throw new Error('more turns than helpers')
         return await askOf(helper, {name, about}, signal).finally(() => free.push(helper))
-      }) as Promise<Awaited<ReturnType<Asked[typeof name]>>>,
+      }) as Promise<Awaited<ReturnType<Asked[Name]>>>,
     [Symbol.dispose]() {
       isClosed = true
       for (const helper of helpers) {
@@ -195,13 +191,9 @@ export function queriesOf(ask: (asked: Asked) => Promise<Block>): Queries {
 }
 
 /** The limits of answers. */
-interface Limits extends Times {
-  memoryMb: number
+interface Limits extends Times, ReleaseLimits {
   /** How many questions are answered at once; 1 by default. */
   processes?: number
-  /** Bytes of a file that is asked for, and of all in the folder of files. */
-  fileBytes?: number
-  folderBytes?: number
 }
 
 /**
@@ -212,10 +204,10 @@ interface Limits extends Times {
  */
 export function createReader(dir: string, limits: Limits): Reader {
   const filesDir = createFilesDir()
-  const {processes = 1, memoryMb, fileBytes, folderBytes} = limits
+  const {processes = 1} = limits
   const args = Array.from({length: processes}, (_, index) => {
     const spillDir = join(filesDir, `spill${index}`)
-    const reading: ReleaseReading = {dir, filesDir, spillDir, memoryMb, fileBytes, folderBytes}
+    const reading: ReleaseReading = {...limits, dir, filesDir, spillDir}
     return ['release', JSON.stringify(reading)] as const
   })
   const helpers = createHelpers<typeof questions>(args, ['QUERY_STOPPED', 'Query stopped'], limits)
@@ -252,36 +244,17 @@ function createFilesDir(): string {
 /** How many questions of people, and how many downloads, run at once. */
 export const RUNNING = 2
 
-/**
- * The limits of those who read a release: pages, people's own questions, which may take their time, and downloads, since a worksheet
- * of a million rows takes many minutes, and others download meanwhile.
- */
-const limitsOf = ({pageTimeoutSeconds, questionTimeoutSeconds}: Config) => ({
-  pages: {memoryMb: 1024, timeoutMs: pageTimeoutSeconds * 1000},
-  people: {memoryMb: 512, timeoutMs: questionTimeoutSeconds * 1000, processes: RUNNING},
-  downloads: {
-    memoryMb: 512,
-    timeoutMs: 3_600_000,
-    processes: RUNNING,
-    // More than a million rows of any table, and no more than a small disk has.
-    fileBytes: 2e9,
-    folderBytes: 4e9,
-  },
-})
 const IDLE_MS = 300_000
-
-/** The readers of a release. */
-type Readers = Record<keyof ReturnType<typeof limitsOf>, Reader> & {release: Release} & Disposable
 
 /** Most releases that are read at once: the current one and earlier ones. */
 const OPEN_RELEASES = 3
 
 /** Creates what finds the readers of a release, and opens and closes them; disposing it ends their processes. */
 export function createReaders(folder: DataFolder, config: Config) {
-  const opened = new Map<string, Readers>()
+  const opened = new Map<string, ReturnType<typeof openReaders>>()
   return {
     /** The readers of the release that an address asks for; the least recently used are closed. */
-    find(filter: Filter): Readers | undefined {
+    find(filter: Filter) {
       const release = findRelease(folder, filter)
       if (!release) return undefined
       const id = release.manifest.release_id
@@ -300,13 +273,29 @@ export function createReaders(folder: DataFolder, config: Config) {
   }
 }
 
-function openReaders(release: Release, config: Config): Readers {
+/** The readers of a release: of pages, of people's own questions, which may take their time, and of downloads. */
+function openReaders(release: Release, config: Config) {
   const create = (limits: Omit<Limits, 'idleMs'>) => {
     const memoryMb = Math.min(limits.memoryMb, config.memoryMb ?? limits.memoryMb)
     return createReader(release.dir, {...limits, memoryMb, idleMs: IDLE_MS})
   }
-  const {pages, people, downloads} = limitsOf(config)
-  const readers = {pages: create(pages), people: create(people), downloads: create(downloads)}
+  const readers = {
+    pages: create({memoryMb: 1024, timeoutMs: config.pageTimeoutSeconds * 1000}),
+    people: create({
+      memoryMb: 512,
+      timeoutMs: config.questionTimeoutSeconds * 1000,
+      processes: RUNNING,
+    }),
+    downloads: create({
+      memoryMb: 512,
+      // A worksheet of a million rows takes many minutes, and others download meanwhile.
+      timeoutMs: 3_600_000,
+      processes: RUNNING,
+      // More than a million rows of any table, and no more than a small disk has.
+      fileBytes: 2e9,
+      folderBytes: 4e9,
+    }),
+  }
   return {
     release,
     ...readers,

@@ -31,14 +31,19 @@ export interface Asked {
   file?: {name: string; format: string; isSafe?: boolean} | {name: string; sheet: string} | undefined
 }
 
-/** What a process is told that answers questions about a release. */
-export interface ReleaseReading {
+/** What a process may take to answer questions about a release. */
+export interface ReleaseLimits {
+  memoryMb: number
+  /** Bytes of a file that is asked for, and of all in the folder of files. */
+  fileBytes?: number
+  folderBytes?: number
+}
+
+/** What such a process is told. */
+export interface ReleaseReading extends ReleaseLimits {
   dir: string
   filesDir: string
   spillDir: string
-  memoryMb: number
-  fileBytes: number | undefined
-  folderBytes: number | undefined
 }
 
 /** How many sets keep their tables; the least recently used one is dropped. */

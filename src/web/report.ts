@@ -5,7 +5,7 @@ import {expectOneOf} from '../core/text.ts'
 import type {Release} from '../store/release.ts'
 import {count, dollarsAtAGlance, instant, inTimeZone} from './figures.ts'
 import {findFault, parseFilter, titleOf, wordValue} from './filter.ts'
-import {type Html, html, markup} from './html.ts'
+import {Html, html} from './html.ts'
 import {viewMorning} from './morning.ts'
 import {renderPage} from './page-frame.ts'
 import {findLacking, listPageDirs, listPages, needsOf, viewPage} from './pages.ts'
@@ -25,17 +25,12 @@ function requireWhole(release: Release): void {
 }
 
 /**
+ * The view of a release that nobody serves; disposing it ends its reader.
+ *
  * @param asked what its pages are asked for, as the end of an address
  * @throws ConfigError `USAGE` of an invalid filter
  */
-async function withView<T>(
-  release: Release,
-  config: Config,
-  work: (view: View & {people: Reader}) => Promise<T>,
-  asked = '',
-): Promise<T> {
-  // No page is waited for while it is written.
-  using reader = createReader(release.dir, {memoryMb: MEMORY_MB, timeoutMs: LONGEST_MS, idleMs: LONGEST_MS})
+function openView(release: Release, config: Config, asked = ''): View & {people: Reader} & Disposable {
   const query = new URLSearchParams(asked)
   const filter = parseFilter(query)
   const fault = findFault(filter)
@@ -43,10 +38,19 @@ async function withView<T>(
   const clock = ['as_of', 'known_at', 'against'].find((key) => filter.values.has(key))
   if (clock !== undefined)
     throw newError('USAGE', `Parameter '${clock}': expected none; --as-of names the release of the page.`)
-  const ask: View['ask'] = ({isWhole, ...question}) =>
-    reader.page({...question, condition: isWhole ? undefined : filter.condition})
-  const pageDirs = listPageDirs(config)
-  return await work({release, ask, people: reader, filter, mayRead: () => true, query, pageDirs})
+  // No page is waited for while it is written.
+  const reader = createReader(release.dir, {memoryMb: MEMORY_MB, timeoutMs: LONGEST_MS, idleMs: LONGEST_MS})
+  return {
+    release,
+    ask: ({isWhole, ...question}) =>
+      reader.page({...question, condition: isWhole ? undefined : filter.condition}),
+    people: reader,
+    filter,
+    mayRead: () => true,
+    query,
+    pageDirs: listPageDirs(config),
+    [Symbol.dispose]: () => reader[Symbol.dispose](),
+  }
 }
 
 /**
@@ -57,27 +61,27 @@ async function withView<T>(
  * @returns its text, and what of it could not be shown, which stands in its place
  * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only, `UNKNOWN_NAME`, `USAGE`
  */
-export function renderReport(release: Release, config: Config, page?: string) {
+export async function renderReport(release: Release, config: Config, page?: string) {
   if (page === undefined) requireWhole(release)
   const [name, asked] = page?.split(/\?(.*)/s) ?? []
-  const work = async (view: View & {people: Reader}) => {
-    const {manifest} = release
-    const {release_id, as_of, checks} = manifest
-    const known = listPages(view.pageDirs).map((one) => one.name)
-    if (name !== undefined && !known.includes(name))
-      throw newError('UNKNOWN_NAME', `Page '${name}': ${expectOneOf(name, known)}.`)
-    // Whoever gets the report may be no operator.
-    const readers = name === undefined ? {...view, mayAct: false} : view
-    const pages = name === undefined ? [await viewMorning(readers)] : []
-    for (const one of name === undefined ? REPORTED : [name]) {
-      const shown = await viewPage(one, readers, {isAmongOwn: name !== undefined})
-      if (shown) pages.push(shown)
-    }
-    const title = name === undefined ? 'Portfolio report' : (pages[0]?.title ?? name)
-    const chosen = [...view.filter.values].flatMap(([key, values]) =>
-      values.map((value) => html`<li>${titleOf(key)} <b>${wordValue(key, value)}</b></li>\n`),
-    )
-    const body = html`<main class="sheet wide">
+  const {manifest} = release
+  const {release_id, as_of, checks} = manifest
+  using view = openView(release, config, asked)
+  const known = listPages(view.pageDirs).map((one) => one.name)
+  if (name !== undefined && !known.includes(name))
+    throw newError('UNKNOWN_NAME', `Page '${name}': ${expectOneOf(name, known)}.`)
+  // Whoever gets the report may be no operator.
+  const readers = name === undefined ? {...view, mayAct: false} : view
+  const pages = name === undefined ? [await viewMorning(readers)] : []
+  for (const one of name === undefined ? REPORTED : [name]) {
+    const shown = await viewPage(one, readers, {isAmongOwn: name !== undefined})
+    if (shown) pages.push(shown)
+  }
+  const title = name === undefined ? 'Portfolio report' : (pages[0]?.title ?? name)
+  const chosen = [...view.filter.values].flatMap(([key, values]) =>
+    values.map((value) => html`<li>${titleOf(key)} <b>${wordValue(key, value)}</b></li>\n`),
+  )
+  const body = html`<main class="sheet wide">
 <h1>${title}</h1>
 <ul class="facts">
 <li>as of <b>${as_of}</b></li>
@@ -88,15 +92,13 @@ ${chosen}<li>Release <b class="mono">${release_id}</b></li>
 ${pages.map((one) => html`${name === undefined && html`<h2 class="part">${one.title}</h2>`}${linkless(one.body)}`)}
 <footer>Written by <code>loantape report</code>, ${manifest.generator}, from release <span class="mono">${release_id}</span>, which holds everything known at ${instant(manifest.known_at)}.</footer>
 </main>`
-    const text = renderPage({
-      title: `${title} as of ${as_of}`,
-      body,
-      styles: 'workbench.css',
-      timeZone: manifest.time_zone,
-    })
-    return {text, problems: pages.flatMap(({problems = []}) => problems)}
-  }
-  return withView(release, config, work, asked)
+  const text = renderPage({
+    title: `${title} as of ${as_of}`,
+    body,
+    styles: 'workbench.css',
+    timeZone: manifest.time_zone,
+  })
+  return {text, problems: pages.flatMap(({problems = []}) => problems)}
 }
 
 const summaryRow = z.object({open_amount: z.string(), funded_amount: z.string()})
@@ -106,17 +108,16 @@ const summaryRow = z.object({open_amount: z.string(), funded_amount: z.string()}
  *
  * @throws ConfigError `RELEASE_PARTIAL`
  */
-export function describeMorning(release: Release, config: Config): Promise<{title: string; words: string}> {
+export async function describeMorning(release: Release, config: Config) {
   requireWhole(release)
-  return withView(release, config, async (view) => {
-    const {as_of, time_zone} = release.manifest
-    const sums = await queriesOf(view.ask).one(summaryRow, 'from mart.portfolio_summary')
-    const {body} = await viewMorning({...view, mayAct: false})
-    return {
-      title: `Portfolio as of ${as_of}: ${dollarsAtAGlance(sums.open_amount)} open, ${dollarsAtAGlance(sums.funded_amount)} funded`,
-      words: textOf(inTimeZone(linkless(body).html, time_zone)),
-    }
-  })
+  const {as_of, time_zone} = release.manifest
+  using view = openView(release, config)
+  const sums = await queriesOf(view.ask).one(summaryRow, 'from mart.portfolio_summary')
+  const {body} = await viewMorning({...view, mayAct: false})
+  return {
+    title: `Portfolio as of ${as_of}: ${dollarsAtAGlance(sums.open_amount)} open, ${dollarsAtAGlance(sums.funded_amount)} funded`,
+    words: textOf(inTimeZone(linkless(body).html, time_zone)),
+  }
 }
 
 /** Makes a text of the source safe for a line of text: no line breaks, no control characters. */
@@ -145,7 +146,7 @@ const textOf = (text: string) =>
 
 /** Markup without links: a file has no server behind it. */
 const linkless = ({html: text}: Html): Html =>
-  markup(
+  new Html(
     text
       .replaceAll(/<p class="choices">[\s\S]*?<\/p>|<form[\s\S]*?<\/form>/g, '')
       .replaceAll(/<a href="\/[^"]*"[^>]*>([\s\S]*?)<\/a>/g, '$1'),

@@ -1,17 +1,25 @@
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
-import {isCalendarDate, parseInstant} from '../core/clock.ts'
 import {codeOf, explainError} from '../core/errors.ts'
-import type {DataFolder} from '../store/data-folder.ts'
-import {renderAction} from './blocks.ts'
 import {pageOf} from './figures.ts'
-import type {Filter} from './filter.ts'
-import {type Html, html} from './html.ts'
+import {addressOfDeal, type Filter} from './filter.ts'
+import {html} from './html.ts'
+import {PLACES} from './http-server.ts'
 import {NOTHING_COMPARED, viewChecks, viewMorning, viewMoved, viewPortfolio} from './morning.ts'
-import {NAME, type Params, viewPage, viewPages} from './pages.ts'
+import {
+  linkOf,
+  listOwn,
+  listShipped,
+  NAME,
+  nameOf,
+  type Params,
+  viewPage,
+  viewPages,
+  viewState,
+} from './pages.ts'
 import {listReleases} from './reader.ts'
 import {viewSql} from './sql.ts'
-import {viewTable, viewTables} from './tables.ts'
-import type {AskingView, Page} from './view.ts'
+import {listTables, viewTable, viewTables} from './tables.ts'
+import type {AskingView, Page, WebTools} from './view.ts'
 
 const idOfDeal = (id: string) => id.replace(/^~/, '')
 
@@ -33,6 +41,7 @@ export const ROUTES: Record<string, Route> = {
   '/': viewMorning,
   '/portfolio': viewPortfolio,
   '/pipeline': (view) => viewPage('pipeline', view),
+  '/find': viewFind,
   '/deals': (view) => viewPage('parts/deals', view),
   '/deals/:id': (view, id) => viewPage('parts/deal', view, {params: {deal_id: idOfDeal(id)}}),
   // Every version of a deal with the record that told it.
@@ -88,8 +97,8 @@ async function viewCompare(view: AskingView): Promise<Page | undefined> {
   const {as_of} = then
   const now =
     listReleases(view.folder.releases).find(({manifest}) => manifest.as_of === as_of)?.manifest ?? then
-  const isNewest = then.release_id === now.release_id
-  const moved = isNewest ? [] : await view.history.ask('diff', then.release_id, now.release_id)
+  const moved =
+    then.release_id === now.release_id ? [] : await view.history.ask('diff', then.release_id, now.release_id)
   const whole = moved.filter(({status}) => status === null)
   const params = {
     as_of,
@@ -99,46 +108,56 @@ async function viewCompare(view: AskingView): Promise<Page | undefined> {
     totals: whole.map(({parts, ...total}) => ({...total, deals: parts.length})),
     parts: whole.flatMap(({parts, total}) => parts.slice(0, NAMED).map((part) => ({...part, total}))),
   }
-  const page = await viewPage('parts/compare', view, {params})
-  const offer = isNewest && view.mayAct && offerBuild(as_of, '')
-  return page && {...page, body: html`${page.body}${offer}`}
+  return await viewPage('parts/compare', view, {params})
 }
 
 /** Why there is nothing to show, and what to do about it. */
-export function describeNone(folder: DataFolder, {values}: Filter, mayAct: boolean): Page {
+export function viewNone(
+  {stateDb, folder}: WebTools,
+  {values}: Filter,
+  mayAct: boolean,
+): Promise<Page | undefined> {
   const kept = [...new Set(listReleases(folder.releases).map(({manifest}) => manifest.as_of))]
-  if (kept.length === 0)
-    return {
-      title: 'No release yet',
-      body: html`<p>The first <code>loantape sync</code> makes one; until then there is nothing to show. <a href="/runs">Runs</a> shows what is under way.</p>`,
-    }
-  const [asOf = kept[0] ?? ''] = values.get('as_of') ?? []
-  const [knownAt = ''] = values.get('known_at') ?? []
-  return {
-    title: 'No such release',
-    body: html`<p>None of this day and moment is kept. Any past one can be built again: <code>loantape build --as-of</code>.</p>
-${mayAct && offerBuild(asOf, knownAt)}
-<p>There are, by day:</p>
-<ul>${kept.map((day) => html`<li><a href="/?as_of=${day}">${day}</a></li>`)}</ul>`,
-  }
+  const [as_of = kept[0]] = values.get('as_of') ?? []
+  const [known_at] = values.get('known_at') ?? []
+  const page = kept.length === 0 ? 'state/no_release' : 'state/no_such_release'
+  return viewState(page, {stateDb, params: {kept, as_of, known_at}, mayAct})
 }
 
-/** A form that builds the release of a day, as it was known at the end of a day, or at an instant in UTC. */
-function offerBuild(asOf: string, knownAt: string): Html | false {
-  const instant = isCalendarDate(knownAt)
-    ? `${knownAt}T23:59:59.999999Z`
-    : knownAt === ''
-      ? ''
-      : `${knownAt}Z`
-  if (!isCalendarDate(asOf) || (instant !== '' && parseInstant(instant) === null)) return false
-  const known = instant === '' ? 'all that is known today' : `what was known by ${instant}`
-  const words = instant === '' ? '' : ` --known-at ${instant}`
-  return renderAction({
-    title: `Build the release of ${asOf}`,
-    do: 'build',
-    as_of: asOf,
-    known_at: instant,
-    says: `It holds ${known}, and lies beside the current one, which stays (\`loantape build --as-of ${asOf}${words}\`).`,
-    button: 'Build it',
-  })
+/** Pages beside those of the navigation that an address without more leads to. */
+const BESIDE = [
+  ['Checks', '/checks'],
+  ['Compare', '/compare'],
+  ['Quarantine', '/quarantine'],
+] as const
+
+/** The pages that a viewer can open. */
+function listOpen(view: AskingView): (readonly [title: string, address: string])[] {
+  const {mayOpen = () => true} = view
+  const places = [...PLACES, ...BESIDE].filter(([, address]) => mayOpen(address))
+  const written = [...listOwn(view), ...listShipped(view.pageDirs)].filter(
+    ({name}) => !name.includes('/') && places.every(([, address]) => address !== `/${name}`),
+  )
+  return [...places, ...written.map((page) => [nameOf(page), `/pages/${page.name}`] as const)]
+}
+
+/** `/find`: what holds the text `q`, by kind, as far as the viewer may see it; the deal whose id it is, at once. */
+async function viewFind(view: AskingView): Promise<Page | undefined> {
+  const {query, filter, ask, stateDb, mayOpen = () => true} = view
+  const q = (query.get('q') ?? '').trim()
+  if (q === '')
+    return {
+      title: 'Find',
+      body: html`<p>Deals by id and address, borrowers by id, pages by title, tables by name, meaning and columns, runs by number and job: as far as you may see them. An id leads to its deal.</p>`,
+    }
+  const address = linkOf(view)(addressOfDeal(q))
+  const sql = 'select 1 from core.deal_history where deal_id = $q limit 1'
+  if (address !== undefined && (await ask({sql, params: {q}, isWhole: true})).rows.length > 0)
+    return {title: q, body: html``, leadsTo: address}
+  const tables = listTables(view).map(({name, description, columns}) => ({name, description, columns}))
+  const found = await viewPage('parts/find', view, {params: {q, pages: listOpen(view), tables}})
+  const runs = mayOpen('/runs') && (await viewState('state/found_runs', {stateDb, params: {q}}))?.body
+  const only =
+    filter.condition !== undefined && html`<p class="muted">Of deals and borrowers, those of the filter.</p>`
+  return found && {...found, body: html`${only}${found.body}${runs}`}
 }

@@ -62,10 +62,10 @@ export async function viewTable(view: View, name: string): Promise<Page | undefi
   const sample = await view.ask({sql: `from ${name}`, most: SAMPLE})
   const hrefOf = (other: string) =>
     models.some((one) => one.name === other && one.is_published) ? `/tables/${other}` : undefined
-  const readBy = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
+  const read_by = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
   const checks = release.manifest.checks.results.filter((check) => check.name.startsWith(`${name} `))
   const body = html`<p class="lead">${prose(model.description)}</p>
-${renderTold({...model, readBy}, hrefOf)}
+${renderTold({...model, read_by}, hrefOf)}
 <p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}">${format.toUpperCase()}</a> `)}</p>
 ${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: not so for ${quantity(failures, 'row')}.</p>`)}
 <h2>Columns</h2>
@@ -88,16 +88,11 @@ export const renderColumns = (columns: ReleaseModel['columns']): Html =>
     ]),
   })
 
+type Told = Record<'grain' | 'reads' | 'read_by', readonly string[]> & {adds_up?: readonly string[]}
+
 /** What is told of a table beside its columns: `facts`, its rows, and which others it is built from and read by. */
 export function renderTold(
-  {
-    grain,
-    reads,
-    readBy,
-    adds_up = [],
-  }: Record<'grain' | 'reads' | 'readBy', readonly string[]> & {
-    adds_up?: readonly string[]
-  },
+  {grain, reads, read_by, adds_up = []}: Told,
   hrefOf: (name: string) => string | undefined,
   facts: readonly (Html | string | false | undefined)[] = [],
 ): Html {
@@ -108,7 +103,7 @@ export function renderTold(
     grain.length > 0 && html`one row per <b>${grain.join(', ')}</b>`,
     reads.length > 0 && html`built from ${nameAll(reads)}`,
     adds_up.length > 0 && html`adds up over parts of a portfolio: <b>${adds_up.join(', ')}</b>`,
-    readBy.length > 0 && html`read by ${nameAll(readBy)}`,
+    read_by.length > 0 && html`read by ${nameAll(read_by)}`,
   ]
   return html`<ul class="facts">
 ${all.map((fact) => fact && html`<li>${fact}</li>\n`)}</ul>`

@@ -67,7 +67,7 @@ export interface View {
 }
 
 /** The input of a page of the workbench. */
-export interface AskingView extends View {
+export interface AskingView extends View, Pick<WebTools, 'config' | 'folder' | 'stateDb'> {
   /** Answers people's own questions in turn. */
   people: Reader
   history: History
@@ -76,8 +76,6 @@ export interface AskingView extends View {
   mayAct: boolean
   /** Whether a query of the address is run: one that another site or a message led to is only shown. */
   mayRun: boolean
-  config: Config
-  folder: DataFolder
 }
 
 /** A page without its frame. */

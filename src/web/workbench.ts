@@ -28,7 +28,6 @@ import {
   titleOf,
   wordValue,
 } from './filter.ts'
-import {viewFind} from './find.ts'
 import {type Html, html} from './html.ts'
 import {
   askerOf,
@@ -50,7 +49,7 @@ import {viewEditor} from './page-editor.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {listPageDirs, listPlaces, viewPage} from './pages.ts'
 import {createReaders, queriesOf, READING, type Reader, RUNNING, readHistory} from './reader.ts'
-import {describeNone, ROUTES} from './routes.ts'
+import {ROUTES, viewNone} from './routes.ts'
 import {addSaved, listSavedFilters} from './sql.ts'
 import {type AskingView, type Page, readOverview, type WebTools} from './view.ts'
 
@@ -214,8 +213,7 @@ ${choice}`
       overview,
       mayAct,
       mayRun: ['ours', 'tool'].includes(askerOf(request)),
-      config,
-      folder: tools.folder,
+      ...tools,
     }
     return {caller, filter, overview, mayAct, view, readers}
   }
@@ -256,12 +254,11 @@ ${choice}`
     }
     server.route({method, url: path, handler})
   }
-  const routes: typeof ROUTES = {...ROUTES, '/find': (view) => viewFind(view, tools.stateDb)}
-  for (const [path, make] of Object.entries(routes))
-    addAnyPage(path, ({view, filter, overview, mayAct}, id) => {
-      if (view) return make(view, id)
-      const none = describeNone(tools.folder, filter, mayAct)
-      return overview.release ? {...none, status: 404} : none
+  for (const [path, make] of Object.entries(ROUTES))
+    addAnyPage(path, async ({view, filter, overview, mayAct}, id) => {
+      if (view) return await make(view, id)
+      const none = await viewNone(tools, filter, mayAct)
+      return none && overview.release ? {...none, status: 404} : none
     })
   addAnyPage('/runs', async ({view, overview, mayAct}) => {
     const page = await viewRuns(overview, tools, mayAct)
@@ -270,7 +267,7 @@ ${choice}`
   })
   addAnyPage('/runs/:id', (_opened, id) => viewRun(tools.stateDb, id))
   const edit = ({view, caller}: ReturnType<typeof open>) =>
-    view && viewEditor(view, tools.stateDb, caller.request, world.realClock.now())
+    view && viewEditor(view, caller.request, world.realClock.now())
   addAnyPage('/edit', edit, ['GET', 'POST'])
   addSaved(server, tools.folder)
   server.get('/data/:id', async (request, reply) => {

@@ -6,7 +6,6 @@ import {z} from 'zod'
 import {readJobs} from '../../src/schedule/job.ts'
 import {claimRun, endRun} from '../../src/schedule/job-runs.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {beginAction} from '../../src/web/actions.ts'
 import {setAccounts} from '../support/books.ts'
 import {listJobRuns} from '../support/jobs.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
@@ -264,7 +263,8 @@ test('a walk refused by a guard is accepted, and can then not be accepted again'
 })
 
 test('the next server reports what a killed one left unfinished', async () => {
-  beginAction(stateDb, {who: 'web 127.0.0.1', command: 'loantape quarantine replay'}, Date.now())
+  const began_at = new Date().toISOString()
+  stateDb.insert('page_action', {who: 'web 127.0.0.1', command: 'loantape quarantine replay', began_at})
   await using _next = await serve({})
   expect(listActions()[0]).toMatchObject({
     exit_code: null,

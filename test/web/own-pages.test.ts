@@ -47,7 +47,7 @@ order by is_total, state`,
 )}${block('notice empty=""', 'select 1 where false')}${block('table heading="Nothing" empty="None at all."', 'select 1 where false')}${block(
   'line title="Two months" values="Exactly"',
   `select * from (values ('2026-01', 'a', 0.1::decimal(38, 2), false), ('2026-01', 'All', 0.3, true), ('2026-02', 'a', 12345678901234567890123456789012.34, false)) as t(month, series, amount, is_total)`,
-)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}`
+)}${block('line values="Numbers"', `select * from (values ('2026-01', 1, 2), ('2026-02', 3, 4)) as t(month, a, b)`)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}`
 
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
@@ -63,7 +63,7 @@ const own = lab.beside.use(
     'pages/more.md': PAGE,
     'pages/shown.md': shown,
     'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
-    'pages/parts/runs.md': '## Ours\n',
+    'pages/state/runs.md': '## Ours\n',
   }),
 )
 const side = await serveLab(lab, {sqlDir: own.path})
@@ -129,6 +129,8 @@ test('a chart leaves totals out, and its values are listed with it, newest first
   expect(JSON.parse(option.replaceAll('&quot;', '"'))).toMatchObject({series: [{name: 'a'}]})
   const [, values = ''] = /<summary>Exactly<\/summary>(.*?)<\/details>/s.exec(more) ?? []
   expect(textOf(values)).toMatch(/^ Month a All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30 $/)
+  const [, numbers = ''] = /<summary>Numbers<\/summary>(.*?)<\/details>/s.exec(more) ?? []
+  expect(textOf(numbers)).toMatch(/^ Month A B 2026-02 3 4 2026-01 1 2 $/)
 })
 
 test('a failing block says where and why, an empty one shows its own text, and the rest is unaffected', async () => {
@@ -163,7 +165,7 @@ test("a page named like one of loantape's replaces it, even in the report", asyn
   expect(pages).toContain('<summary>pages/portfolio.md</summary>')
   expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
   // It reads the state database, which is for no page of people's own.
-  expect(pages).toContain('<summary>pages/parts/runs.md</summary>')
+  expect(pages).toContain('<summary>pages/state/runs.md</summary>')
   expect(await read('/runs')).not.toContain('>Ours<')
 })
 
