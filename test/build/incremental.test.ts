@@ -32,21 +32,6 @@ async function live(lab: Lab, nights: number, from = 0): Promise<void> {
 
 const worldAfter = (lab: Lab, nights: number) => lab.createWorld(`${addDays(DAY, nights)}T03:30:00Z`)
 
-test('a night builds only the deals that changed, and its files equal those of a whole build', async () => {
-  await using lab = await createLab({tables: 'all'})
-  const config = {...lab.config, build: 'incremental'} as const
-  await live(lab, 1)
-  expect(readLastBuild(lab.folder)).toMatchObject({rebuilt: 0, release_id: lab.currentReleaseId()})
-  await live(lab, 1, 1)
-  const last = readLastBuild(lab.folder)
-  expect(last).toMatchObject({release_id: lab.currentReleaseId()})
-  expect(last?.rebuilt).toBeGreaterThan(0)
-  expect(last?.rebuilt).toBeLessThanOrEqual(0.2)
-
-  const {release_id} = await compareBuilds(config, {}, worldAfter(lab, 2))
-  expect(release_id).toBe(last?.release_id)
-})
-
 const lab = await useLab({tables: `${FEW_TABLES} +core.field_change`})
 await live(lab, 1)
 
@@ -54,6 +39,14 @@ beforeEach(lab.remember())
 beforeEach(() => {
   const last = readLastBuild(lab.folder)
   if (last) noteLastBuild(lab.folder, last, requireRelease(lab.folder))
+})
+
+test('a night builds only the deals that changed', async () => {
+  await live(lab, 1, 1)
+  const {release_id, rebuilt} = readLastBuild(lab.folder) ?? {}
+  expect(release_id).toBe(lab.currentReleaseId())
+  expect(rebuilt).toBeGreaterThan(0)
+  expect(rebuilt).toBeLessThanOrEqual(0.2)
 })
 
 test('a wrong base of an incremental build is found, and named by table and row', async () => {

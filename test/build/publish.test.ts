@@ -82,17 +82,6 @@ test('current is a relative link that follows the release it is pointed to, what
   expect(readdirSync(folder.root).sort()).toEqual(['current', 'releases'])
 })
 
-test('a release that is not there is refused, and the message says what to do', async () => {
-  const refusal = await failureOf((async () => requireRelease(folder))())
-  expect(refusal).toMatchObject({code: 'RELEASE_NONE', exitCode: 2})
-  expect(refusal.message).toContain('loantape sync')
-  await publishTables(folder)
-  for (const id of ['2026-01-01-000000000000', '../releases', '']) {
-    const unknown = {code: 'UNKNOWN_NAME', exitCode: 2}
-    expect(await failureOf((async () => requireRelease(folder, id))()), id).toMatchObject(unknown)
-  }
-})
-
 /** Release folders, each an hour older than the one before. */
 function someReleases(names: readonly string[]): void {
   names.forEach((name, index) => {
