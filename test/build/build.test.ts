@@ -251,9 +251,14 @@ test('a build asked to stop ends at once, also while writing a file, and says ho
   })
 })
 
-test('a selection gets only its own checks, and a build of a past moment leaves the last findings', async () => {
+test('a selection is built without its inputs, with only its own checks; a past moment leaves the last findings', async () => {
   const own = withSql('failing', findDrafts('error'))
-  expect(await build(own, {select: 'core.deal_history'})).toMatchObject({outcome: 'released'})
+  const out = join(own.folder.root, '../some.duckdb')
+  const selected = await build(own, {select: 'mart.portfolio_summary', out})
+  expect(selected).toMatchObject({is_scratch: true, is_current: false, dir: own.folder.scratch})
+  expect(selected.models).toMatchObject([{name: 'mart.portfolio_summary'}])
+  await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
+  await expect(copy.run('from copy.core.deal')).rejects.toThrow(/does not exist/)
   for (const request of [{select: 'core.deal'}, {}])
     expect(await failureOf(build(own, request))).toMatchObject({code: 'CHECK_FAILED'})
   const unchecked = {...own, config: {...own.config, sqlDir: undefined}}
