@@ -220,8 +220,7 @@ export function listMonths(first: string, last: string): string[] {
 
 /** The period after `YYYY-MM`. */
 export function nextPeriod(period: string): string {
-  const [year = 0, month = 0] = period.split('-').map(Number)
-  return month === 12 ? `${year + 1}-01` : `${year}-${String(month + 1).padStart(2, '0')}`
+  return addDays(`${period}-28`, 4).slice(0, 7)
 }
 
 function readMapping({period, mapping}: {period: string; mapping: string}): AccountMapping {

@@ -3,7 +3,7 @@ import {createPerformer} from '../accounting/acts.ts'
 import {listBatches, listIssuedLines, listIssuedProfiles} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
 import {findFirstOpen, listMonths, readPeriodRange, spanOf} from '../accounting/periods.ts'
-import {findJournalProfile, type IssuedLine} from '../accounting/profiles.ts'
+import {findJournalProfile} from '../accounting/profiles.ts'
 import {readJournal} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
@@ -18,22 +18,6 @@ import {handOver} from './issue.ts'
 import {describeStale, planTrueUp, prepareTrueUp, readIssueState} from './journal-batch.ts'
 import {describeLost, readStanding} from './standing.ts'
 
-/** By how much the books of a profile and the history differ. */
-interface ProfileTrueUp {
-  profile: string
-  /** Deals with issued entries that no longer hold. */
-  deals: number
-  /** Debits of what is handed out. */
-  amount: string
-  /** By deal, account and day from which on they differ; one of debit and credit is null. */
-  differences: Pick<
-    IssuedLine,
-    'deal_id' | 'entry_date' | 'account_code' | 'account_name' | 'debit' | 'credit'
-  >[]
-  /** What was handed out; null if nothing was. */
-  batch: BatchResult | null
-}
-
 /** The result of a true-up. */
 export interface TrueUpResult {
   /** `unchanged`: books and history agree. */
@@ -42,7 +26,7 @@ export interface TrueUpResult {
   period: string
   /** What was issued or closed from a history that this one lacks. */
   lost: string[]
-  profiles: ProfileTrueUp[]
+  profiles: ReturnType<typeof describePlan>[]
 }
 
 /**
@@ -111,13 +95,22 @@ export async function trueUp(
   return {outcome: 'issued', period, lost, profiles: handedOut}
 }
 
+/** By how much the books of a profile and the history differ. */
 function describePlan(
   {profile, plan: {deals, net}}: {profile: string; plan: ReturnType<typeof planTrueUp>},
   batch: BatchResult | null,
-): ProfileTrueUp {
-  const differences = net.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => {
-    return {deal_id, entry_date, account_code, account_name, debit, credit}
-  })
-  const amount = addAmounts(net.map(({debit}) => debit))
-  return {profile, deals: deals.length, amount, differences, batch}
+) {
+  return {
+    profile,
+    /** How many deals have issued entries that no longer hold. */
+    deals: deals.length,
+    /** Debits of what is handed out. */
+    amount: addAmounts(net.map(({debit}) => debit)),
+    /** By deal, account and day from which on they differ; one of debit and credit is null. */
+    differences: net.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => {
+      return {deal_id, entry_date, account_code, account_name, debit, credit}
+    }),
+    /** What was handed out; null if nothing was. */
+    batch,
+  }
 }

@@ -103,13 +103,11 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
     !model.isPerDeal && models.some((other) => other.isPerDeal && readBy(other).includes(model))
   const changedPath = changedPathOf(models, WORK_SCHEMAS)
   const unbuilt = new Set(models)
-  const paths = new Map<Database, string>()
   const shared: Record<string, string> = {}
   const build = async (model: Model, lane: Database) => {
     const table = tableOf(model, isKept(model))
     const path = options.before && model.isPerDeal ? changedPath : WHOLE_PATH
-    if (paths.get(lane) !== path) await lane.run(`set search_path = ${quoteLiteral(path)}`)
-    paths.set(lane, path)
+    await lane.run(`set search_path = ${quoteLiteral(path)}`)
     const built = await buildModel(lane, {model, table, columns: columns.get(model.name)}, options)
     unbuilt.delete(model)
     if (isShared(model) && !options.isDry) {

@@ -337,7 +337,6 @@ async function build(folder: DataFolder, source: PlannedBuild, world: World) {
   world.onStep('models built')
   const outcomes = await runChecks(db, checks, {
     around: counted('checks', checks.length),
-    aroundAll: limited,
     changed: before && {
       path: changedPathOf(plan.models),
       wholePath: RELEASE_PATH,

@@ -76,10 +76,7 @@ function buildChangedSql(
  *
  * @returns null when the arguments do not fit the rule
  */
-function demandOf(
-  model: CheckedModel,
-  {rule, args}: CheckTag,
-): Pick<Check, 'description' | 'sql' | 'doubt'> | null {
+function demandOf(model: CheckedModel, {rule, args}: CheckTag): Pick<Check, 'description' | 'sql'> | null {
   const {name: table, grain} = model
   const columns = args.map(quoteName)
   const [name = ''] = columns
@@ -116,8 +113,7 @@ function demandOf(
     rule === 'unique'
       ? [`${columns.join(', ')}, count(*) as copies`, ' group by all having count(*) > 1']
       : [[...named].join(', '), '']
-  const sql = `select ${shown} from ${table} where ${condition}${group}`
-  return {description, sql, doubt: {table, condition}}
+  return {description, sql: `select ${shown} from ${table} where ${condition}${group}`}
 }
 
 /**
@@ -167,15 +163,12 @@ const KEPT_IDS = 100
 
 const wrongRow = z.record(z.string(), z.unknown())
 
-/** Runs the work of a check within limits; our own errors pass through. */
-type Around = <T>(check: Check, work: () => Promise<T>, lane: Database) => Promise<T>
-
 /**
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
  *
- * @param how `around` wraps each check, `aroundAll` the statement that runs those of headers together; `changed` is of a build in
- * which only changed deals have new rows: `path` leads to tables with only those, `wholePath` to whole ones, and `failed` names
- * the checks that failed in the previous build: all others held for every other row
+ * @param how `around` wraps each check, to keep limits; our own errors pass through. `changed` is of a build in which only changed
+ * deals have new rows: `path` leads to tables with only those, `wholePath` to whole ones, and `failed` names the checks that failed
+ * in the previous build: all others held for every other row
  * @returns one result per check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
  * @throws CheckError `CHECK_SQL` when the engine refuses a check
  */
@@ -183,38 +176,17 @@ export async function runChecks(
   db: Database,
   checks: readonly Check[],
   how: {
-    around?: Around
-    aroundAll?: Around
+    around?: <T>(check: Check, work: () => Promise<T>, lane: Database) => Promise<T>
     changed?: {path: string; wholePath: string; failed: readonly string[]} | undefined
   } = {},
 ): Promise<CheckOutcome[]> {
-  const {around = alone, aroundAll = alone, changed} = how
-  const given = checks.map((check) => {
+  const {around = (_check, work) => work(), changed} = how
+  return inLanes(db, checks, async (check, lane) => {
     const ofChanged = changed?.failed.includes(check.name) ? undefined : changed && check.changedSql
     const path = ofChanged === undefined ? changed?.wholePath : changed?.path
-    return {
-      ...check,
-      sql: ofChanged ?? check.sql,
-      path,
-      doubt: ofChanged === undefined || ofChanged === check.sql ? check.doubt : undefined,
-    }
-  })
-  const setPath = async (lane: Database, path: string | undefined) => {
-    if (path !== undefined) await lane.run(`set search_path = ${quoteLiteral(path)}`)
-  }
-  const held = new Set<string>()
-  for (const together of Object.values(Object.groupBy(given, ({path = ''}) => path))) {
-    const [first, ...others] = (together ?? []).filter(({doubt}) => doubt)
-    if (!first) continue
-    await setPath(db, first.path)
-    // A failure does not say which check is at fault: then each is run by itself.
-    const names = await aroundAll(first, () => listHeld(db, [first, ...others]), db).catch(() => [])
-    for (const name of names) held.add(name)
-  }
-  return inLanes(db, given, async (check, lane) => {
     try {
-      await setPath(lane, check.path)
-      return await around(check, () => findWrongRows(lane, check, held.has(check.name)), lane)
+      if (path !== undefined) await lane.run(`set search_path = ${quoteLiteral(path)}`)
+      return await around(check, () => findWrongRows(lane, {...check, sql: ofChanged ?? check.sql}), lane)
     } catch (error) {
       if (error instanceof LoantapeError) throw error
       throw newError(
@@ -226,29 +198,8 @@ export async function runChecks(
   })
 }
 
-const alone: Around = (_check, work) => work()
-
-const countsRow = z.object({table: z.string(), counts: z.array(z.coerce.number())})
-
-/** The names of the checks that no row puts in doubt, by reading each table once. */
-async function listHeld(db: Database, checks: readonly Check[]): Promise<string[]> {
-  const ofTable = Object.groupBy(checks, ({doubt}) => doubt?.table ?? '')
-  const selects = Object.entries(ofTable).map(([table, own = []]) => {
-    const counts = own.map(({doubt}) => `count(*) filter (where ${doubt?.condition})`)
-    return `select ${quoteLiteral(table)} as "table", [${counts.join(', ')}] as counts from ${table}`
-  })
-  const found = await db.all(countsRow, selects.join('\nunion all '))
-  return found.flatMap(({table, counts}) =>
-    (ofTable[table] ?? []).filter((_, index) => counts[index] === 0).map(({name}) => name),
-  )
-}
-
-async function findWrongRows(
-  db: Database,
-  {name, severity, next, sql}: Check,
-  isHeld: boolean,
-): Promise<CheckOutcome> {
-  const rows = isHeld ? [] : await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
+async function findWrongRows(db: Database, {name, severity, next, sql}: Check): Promise<CheckOutcome> {
+  const rows = await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
   const failures = rows.length < KEPT_IDS ? rows.length : await countRows(db, `(${sql}\n)`)
   return {
     name,

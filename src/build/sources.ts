@@ -27,20 +27,12 @@ export function readSources(config: Config, fields: readonly KnownField[], asOf?
       `Folder '${sqlDir}' in LOANTAPE_SQL_DIR does not exist or is not a folder.`,
     )
   }
-  const isShipped = sqlDir === undefined && fields.length === 0
-  if (isShipped) shipped ??= readFolders(sqlFoldersOf(config), [])
-  const {models, seeds, checks} = (isShipped && shipped) || readFolders(sqlFoldersOf(config), fields)
-  const accounts = createAccountSeed(readMappingVersions(config, asOf))
-  return {models, seeds: [...seeds.filter(({name}) => name !== accounts.name), accounts], checks}
-}
-
-/** What loantape ships, read once: a process builds more than one release, and its files do not change. */
-let shipped: ModelSource | undefined
-
-function readFolders(folders: readonly string[], fields: readonly KnownField[]): ModelSource {
+  const folders = sqlFoldersOf(config)
   const mapped = createMappedModels(fields)
   const models = [...readModels(folders), ...mapped.models]
-  return {models, seeds: readSeeds(folders), checks: [...readChecks(models, folders), ...mapped.checks]}
+  const accounts = createAccountSeed(readMappingVersions(config, asOf))
+  const seeds = [...readSeeds(folders).filter(({name}) => name !== accounts.name), accounts]
+  return {models, seeds, checks: [...readChecks(models, folders), ...mapped.checks]}
 }
 
 /** The folders of SQL, the built-in one first. */

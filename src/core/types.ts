@@ -208,8 +208,6 @@ export interface Check {
   /** Line of a comment tag; null if the whole file is the check. */
   line: number | null
   sql: string
-  /** Of a header check: if no row of the table fulfils this condition, there are no wrong rows. */
-  doubt?: {table: string; condition: string} | undefined
   /**
    * The variant for builds where only changed deals have new rows and the check passed before: a table name means only those
    * rows, with `release.` before it all rows. Undefined if that would miss wrong rows.

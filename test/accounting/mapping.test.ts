@@ -20,7 +20,6 @@ const parse = (mapping: unknown) =>
   parseMapping(typeof mapping === 'string' ? mapping : JSON.stringify(mapping), 'books/accounting.json')
 
 const refused: [string, unknown, string][] = [
-  ['is not JSON', '{', 'expected JSON at line 1'],
   [
     'names a program twice',
     JSON.stringify(smallest).replace('{"*"', `{"*":${JSON.stringify(smallest.clearing)},"*"`),
@@ -31,9 +30,7 @@ const refused: [string, unknown, string][] = [
     JSON.stringify(smallest).replace('"*"', '"__proto__"'),
     '__proto__: expected another name',
   ],
-  ['lacks an account', {receivable: smallest.receivable}, 'clearing: '],
   ['has an empty code', {...smallest, clearing: {code: '', name: 'C'}}, 'clearing.code: expected a value'],
-  ['has an unknown field', {...smallest, clearance: 1}, 'clearance'],
   ['has spaces around a name', {...smallest, class: ' A'}, 'class: expected no spaces around'],
   ['has a line end in a name', {...smallest, location: 'A\nB'}, 'location: expected no line ends'],
   [

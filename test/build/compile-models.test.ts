@@ -9,7 +9,6 @@ import {loadSeed, parseSeed, readSeeds, replaceSeeds} from '../../src/build/seed
 import type {Check} from '../../src/core/types.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {anyRow} from '../support/data.ts'
-import {failureOf} from '../support/lab.ts'
 import {writeSqlFolder} from './folder.ts'
 
 const HEADER = '-- Deals.\n-- grain: deal_id\n-- deal_id: the id\n'
@@ -21,6 +20,14 @@ async function compile(files: Record<string, string>, checks: Check[] = []): Pro
   const plan = await compileModels(source)
   return plan.models.map(({name}) => name)
 }
+
+/** Expects that the files do not compile, with this error. */
+const expectRefused = (files: Record<string, string>, code: string, words: RegExp, checks: Check[] = []) =>
+  expect(compile(files, checks)).rejects.toMatchObject({
+    code,
+    exitCode: 3,
+    message: expect.stringMatching(words),
+  })
 
 /** A check as read from its file, `checks/typo.sql`. */
 const aCheck = (sql: string): Check => ({
@@ -41,11 +48,7 @@ test.each([
   ['-- Deals.\n-- grain: x\n-- per: deal_id\n-- x: y\n', /per column 'deal_id' is not described/],
   [`${HEADER}-- check: perfect(deal_id)\n`, /'perfect\(deal_id\)'.*unique\(…\).*:4\./],
 ])('refuses the header %j, at its line', async (header, words) => {
-  await expect(compile({'core/deal.sql': `${header}select 1 as deal_id`})).rejects.toMatchObject({
-    code: 'MODEL_HEADER',
-    exitCode: 3,
-    message: expect.stringMatching(words),
-  })
+  await expectRefused({'core/deal.sql': `${header}select 1 as deal_id`}, 'MODEL_HEADER', words)
 })
 
 test.each([
@@ -61,11 +64,7 @@ test.each([
   ['MODEL_SQL', 'drop table raw.deal_version', /Only SELECT/],
   ['MODEL_SQL', "select 'a' as deal_id; select 2", /2 statements/],
 ])('refuses a model with %s, naming file and line: %s', async (code, sql, words) => {
-  await expect(compile({'core/deal.sql': `${HEADER}${sql}\n`})).rejects.toMatchObject({
-    code,
-    exitCode: 3,
-    message: expect.stringMatching(words),
-  })
+  await expectRefused({'core/deal.sql': `${HEADER}${sql}\n`}, code, words)
 })
 
 test.each([
@@ -80,29 +79,26 @@ test.each([
   ['read_text', "select content as deal_id from read_text('/etc/hostname')", ':4\\.'],
   ['read_csv', "with a as (from read_csv('/etc/hostname'))\nselect 'a' as deal_id from a"],
 ])('refuses a model that depends on %s(), naming file and line', async (name, sql, line = '') => {
-  await expect(compile({'core/deal.sql': `${HEADER}${sql}\n`})).rejects.toMatchObject({
-    code: 'MODEL_UNREPEATABLE',
-    exitCode: 3,
-    message: expect.stringMatching(new RegExp(`^${name}\\(\\) can give .*deal\\.sql${line}`)),
-  })
+  const words = new RegExp(`^${name}\\(\\) can give .*deal\\.sql${line}`)
+  await expectRefused({'core/deal.sql': `${HEADER}${sql}\n`}, 'MODEL_UNREPEATABLE', words)
 })
 
 test.each([
-  ['select deal_id, sum(ltv) as ltv\nfrom core.ratio group by all', /^sum\(\) of .*:5\./],
+  [
+    'select deal_id, sum(ltv) as ltv\nfrom core.ratio group by all',
+    /^sum\(\) of model 'mart\.x' adds up DOUBLE.*:5\./,
+  ],
   ['select deal_id,\n  mean(ltv::float) as ltv\nfrom core.ratio group by all', /^mean\(\) of .*:6\./],
   [
     'with w as (\n  select deal_id,\n  sum(ltv * 2) over (order by deal_id) as ltv from core.ratio)\nselect * from w',
-    /^sum\(.*\) of .*:7\./,
+    /^sum\(\) of model 'mart\.x' adds up DOUBLE.*:7\./,
   ],
 ])('refuses the sum of a DOUBLE, naming file and line: %s', async (sql, place) => {
   const files = {
     'core/ratio.sql': `${HEADER}-- ltv: a ratio\nselect deal_id, 0.5::double as ltv from raw.deal_version`,
     'mart/x.sql': `${HEADER}-- ltv: a ratio\n${sql}`,
   }
-  const failure = await failureOf(compile(files))
-  expect(failure).toMatchObject({code: 'MODEL_INEXACT_SUM', exitCode: 3})
-  expect(failure.message).toMatch(place)
-  expect(failure.message).toContain("of model 'mart.x' adds up DOUBLE")
+  await expectRefused(files, 'MODEL_INEXACT_SUM', place)
 })
 
 test('compiling runs no model: even an endless one compiles', async () => {
@@ -124,27 +120,27 @@ test('names the cycle and where it closes', async () => {
     'core/a.sql': `${HEADER}select deal_id from core.b`,
     'core/b.sql': `${HEADER}select deal_id\nfrom core.a`,
   }
-  await expect(compile(files)).rejects.toMatchObject({
-    code: 'MODEL_CYCLE',
-    message: expect.stringMatching(/core\.a → core\.b → core\.a.*b\.sql:5\./),
-  })
+  await expectRefused(files, 'MODEL_CYCLE', /core\.a → core\.b → core\.a.*b\.sql:5\./)
 })
 
-test.each(['raw', 'seed', 'release', 'history'])(
-  'refuses the schema %s, which belongs to the pipeline',
-  async (schema) => {
-    await expect(compile({[`${schema}/deal.sql`]: DEAL})).rejects.toMatchObject({code: 'MODEL_NAME'})
-  },
-)
+test.each<[file: string, code: string, words: RegExp]>([
+  ['raw/deal.sql', 'MODEL_NAME', /'raw\.deal'/],
+  ['seed/deal.sql', 'MODEL_NAME', /'seed\.deal'/],
+  ['release/deal.sql', 'MODEL_NAME', /'release\.deal'/],
+  ['history/deal.sql', 'MODEL_NAME', /'history\.deal'/],
+  ['deal.sql', 'MODEL_NAME', /'deal\.sql' has no schema: expected <schema>\/<name>\.sql/],
+  ['core/old/deal.sql', 'MODEL_NAME', /'core\/old\/deal\.sql' lies below its schema: expected <schema>/],
+  ['core/a.sql/readme', 'SQL_FILE', /core\/a\.sql' cannot be read \(EISDIR\)/],
+])('a model in the place of %s is refused, not ignored', async (file, code, words) => {
+  await expectRefused({'core/deal.sql': DEAL, [file]: DEAL}, code, words)
+})
 
 test('binds checks, at the line of the file or of the tag', async () => {
   const check = aCheck('-- x\n-- severity: error\nselect nothing\nfrom core.deal')
-  await expect(compile({'core/deal.sql': DEAL}, [check])).rejects.toMatchObject({
-    code: 'CHECK_SQL',
-    message: expect.stringMatching(/"nothing" not found.*checks\/typo\.sql:3\./),
-  })
+  const files = {'core/deal.sql': DEAL}
+  await expectRefused(files, 'CHECK_SQL', /"nothing" not found.*checks\/typo\.sql:3\./, [check])
   const tag = {...check, line: 7, sql: 'select nothing from core.deal'}
-  await expect(compile({'core/deal.sql': DEAL}, [tag])).rejects.toThrow(/checks\/typo\.sql:7\./)
+  await expectRefused(files, 'CHECK_SQL', /checks\/typo\.sql:7\./, [tag])
 })
 
 /** The rows of `seed.kind` once the files of these folders are read, and a case's own text replaces it. */
@@ -236,11 +232,10 @@ test('refuses a check that reads a file or the state of the engine, before any o
     ['query', "from query('select content from read_text(''/etc/hostname'')')"],
     ['read_csv', "from read_csv('/nowhere.csv')"],
     ['duckdb_settings', 'from duckdb_settings()'],
-  ] as const)
-    await expect(compile({'core/deal.sql': DEAL}, [aCheck(`\n\n${sql}`)])).rejects.toMatchObject({
-      code: 'MODEL_UNREPEATABLE',
-      message: expect.stringMatching(new RegExp(`^${name}\\(\\) can give .*checks/typo\\.sql:3\\.`)),
-    })
+  ] as const) {
+    const words = new RegExp(`^${name}\\(\\) can give .*checks/typo\\.sql:3\\.`)
+    await expectRefused({'core/deal.sql': DEAL}, 'MODEL_UNREPEATABLE', words, [aCheck(`\n\n${sql}`)])
+  }
 })
 
 test("a model may generate rows, ask for the build's variables, and measure the time between two instants", async () => {
@@ -273,33 +268,13 @@ test('refuses a seed that is not UTF-8, naming the first bad byte', async () => 
   expect(() => readSeeds([folder.path])).toThrow(/^Byte 0xE2 in .*kind\.csv:2:9: expected UTF-8/)
 })
 
-test.each([
-  ['in no schema', {'deal.sql': DEAL}, /'deal\.sql' has no schema: expected <schema>\/<name>\.sql/],
-  [
-    'below its schema',
-    {'core/deal.sql': DEAL, 'core/old/deal.sql': DEAL},
-    /'core\/old\/deal\.sql' lies below its schema: expected <schema>\/<name>\.sql/,
-  ],
-])('a model that lies %s is refused, not ignored', async (_, files: Record<string, string>, words) => {
-  const message = expect.stringMatching(words)
-  await expect(compile(files)).rejects.toMatchObject({code: 'MODEL_NAME', message})
-})
-
-test('a folder in the place of a model is named', async () => {
-  await expect(compile({'core/deal.sql/readme': ''})).rejects.toMatchObject({
-    code: 'SQL_FILE',
-    exitCode: 3,
-    message: expect.stringMatching(/core\/deal\.sql' cannot be read \(EISDIR\)/),
-  })
-})
-
 test('neither a model nor a check reads a file, whatever else has that name', async () => {
   using folder = writeSqlFolder({'secret.csv': 'deal_id\nstolen\n'})
   const file = `"${join(folder.path, 'secret.csv')}"`
   const shadowed = `select s.deal_id from (with ${file} as (select '1' as deal_id) from ${file}) as x, ${file} as s`
   for (const sql of [`from ${file}`, shadowed, `select (select count(*) from ${file}) as deal_id`]) {
-    const refused = {code: 'MODEL_UNKNOWN_TABLE', message: expect.stringContaining('files are not read')}
-    expect(await failureOf(compile({'core/deal.sql': `${HEADER}${sql}`})), sql).toMatchObject(refused)
-    expect(await failureOf(compile({'core/deal.sql': DEAL}, [aCheck(sql)])), sql).toMatchObject(refused)
+    const [code, words] = ['MODEL_UNKNOWN_TABLE', /files are not read/]
+    await expectRefused({'core/deal.sql': `${HEADER}${sql}`}, code, words)
+    await expectRefused({'core/deal.sql': DEAL}, code, words, [aCheck(sql)])
   }
 })

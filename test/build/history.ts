@@ -1,12 +1,12 @@
+import {tmpdir} from 'node:os'
 import {buildModels, type Counted} from '../../src/build/build-models.ts'
 import {type History, insertHistory} from '../../src/build/case-rows.ts'
-import {readChecks} from '../../src/build/checks.ts'
 import {compileModels} from '../../src/build/compile.ts'
-import {readModels, withAncestors} from '../../src/build/read-models.ts'
-import {readSeeds} from '../../src/build/seeds.ts'
-import type {BuildPlan, Check} from '../../src/core/types.ts'
+import {withAncestors} from '../../src/build/read-models.ts'
+import {readSources} from '../../src/build/sources.ts'
+import {parseConfig} from '../../src/core/config.ts'
+import type {BuildPlan} from '../../src/core/types.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
-import {SQL_DIR} from '../../src/store/sql.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 
@@ -16,16 +16,12 @@ export const ZONE = {timeZone: 'America/New_York', dayCutoff: '06:00'}
 /** What a release counts: by default everything until the end of March 2026, by {@link ZONE}. */
 const ALL: Counted = {asOf: '2026-03-31', knownAt: '2026-12-31 00:00:00', ...ZONE}
 
-let builtIn: Promise<{plan: BuildPlan; checks: Check[]}> | undefined
+/** The built-in models, checks and seeds. */
+export const shipped = readSources(parseConfig({LOANTAPE_DATA_DIR: tmpdir()}, {readFile: () => ''}), [])
 
-/** The built-in models and checks, compiled once for each test file. */
-export function builtInPlan(): Promise<{plan: BuildPlan; checks: Check[]}> {
-  builtIn ??= (async () => {
-    const models = readModels([SQL_DIR])
-    const checks = readChecks(models, [SQL_DIR])
-    return {plan: await compileModels({models, seeds: readSeeds([SQL_DIR]), checks}), checks}
-  })()
-  return builtIn
+/** The built-in models and checks, compiled. */
+export async function builtInPlan() {
+  return {plan: await compileModels(shipped), checks: shipped.checks}
 }
 
 /** Builds a release in memory from a history with these rows. */

@@ -1,18 +1,13 @@
 import {readFile} from 'node:fs/promises'
-import {tmpdir} from 'node:os'
 import {expect, test} from 'vitest'
 import {buildModels} from '../../src/build/build-models.ts'
 import {compileAnew, compileModels, formatPlan, keyOfPlan, SHIPPED_PLAN} from '../../src/build/compile.ts'
-import {readSources} from '../../src/build/sources.ts'
-import {parseConfig} from '../../src/core/config.ts'
 import type {ModelSource} from '../../src/core/types.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import {canonicalSql} from '../../src/store/sql.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
-import {builtInPlan, ZONE} from './history.ts'
-
-const shipped = readSources(parseConfig({LOANTAPE_DATA_DIR: tmpdir()}, {readFile: () => ''}), [])
+import {builtInPlan, shipped, ZONE} from './history.ts'
 
 /** Two of the shipped models, with something added. */
 function readSource(added = ''): ModelSource {
