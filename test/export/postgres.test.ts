@@ -133,7 +133,13 @@ test('a release published already is unchanged, an older one must be forced, and
   await publish(one)
   expect(await publish(one)).toMatchObject({outcome: 'unchanged', release_id: 'release_1'})
   const older = await publishTables(data.folder, {release_id: 'older', as_of: '2026-02-01'})
-  expect(await failureOf(publish(older))).toMatchObject({code: 'PUBLISH_OLDER', exitCode: 2})
+  const known_at = '2026-02-02T23:29:59.999999Z'
+  for (const refused of [older, await publishTables(data.folder, {release_id: 'less known', known_at})])
+    expect(await failureOf(publish(refused))).toMatchObject({
+      code: 'PUBLISH_OLDER',
+      exitCode: 2,
+      message: expect.stringContaining('--force'),
+    })
   expect(await shown()).toEqual([1])
   expect(await publish(older, {isForced: true})).toMatchObject({outcome: 'published'})
   expect(await publish(two)).toMatchObject({outcome: 'published', rows: 2001})
