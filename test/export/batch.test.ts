@@ -120,12 +120,14 @@ test('an export folder that cannot be written is refused by name', async () => {
   expect(await write()).toMatchObject({outcome: 'written'})
 })
 
+const final = join(folder.exports, 'own/batch')
+
+function place(dir: string, text: string): void {
+  mkdirSync(dir, {recursive: true})
+  writeFileSync(join(dir, 'a.csv'), text)
+}
+
 test('a batch that another process finishes at that very moment stays', () => {
-  const final = join(folder.exports, 'own/batch')
-  const place = (dir: string, text: string) => {
-    mkdirSync(dir, {recursive: true})
-    writeFileSync(join(dir, 'a.csv'), text)
-  }
   {
     using batch = beginBatch(final)
     place(batch.dir, 'ours')
@@ -139,4 +141,13 @@ test('a batch that another process finishes at that very moment stays', () => {
     })
   }
   expect(readFileSync(join(final, 'a.csv'), 'utf8')).toBe('theirs')
+})
+
+test('leftovers of dead exports are removed, work in progress of others is not', () => {
+  const other = (suffix: string | number) => join(folder.exports, `own/.writing-other-${suffix}`)
+  place(other('999999999'), 'dead')
+  place(other(process.pid), 'dead, in a container of the same numbers')
+  place(other(process.ppid), 'alive')
+  beginBatch(final)[Symbol.dispose]()
+  expect(readdirSync(join(folder.exports, 'own'))).toEqual([`.writing-other-${process.ppid}`])
 })
