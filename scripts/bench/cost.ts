@@ -1,13 +1,8 @@
 /** What a process has used so far. */
-export interface Cost {
-  wall_ms: number
-  /** User and system, all threads. */
-  cpu_ms: number
-  peak_rss_mb: number
-}
+export type Cost = ReturnType<typeof measureCost>
 
-/** What this process has used since it started. */
-export function measureCost(): Cost {
+/** What this process has used since it started; CPU is user and system, of all threads. */
+export function measureCost() {
   const {userCPUTime, systemCPUTime, maxRSS} = process.resourceUsage()
   return {
     wall_ms: Math.round(performance.now()),

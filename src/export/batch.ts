@@ -1,4 +1,4 @@
-import {existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
+import {existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename, dirname, join, relative} from 'node:path'
 import {setImmediate} from 'node:timers/promises'
 import {z} from 'zod'
@@ -6,7 +6,7 @@ import {findJournalProfile, type TiedTerm} from '../accounting/profiles.ts'
 import {codeOf, type Fault} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
-import type {DataFolder} from '../store/data-folder.ts'
+import {type DataFolder, listNames} from '../store/data-folder.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import {findFileFault, isFile, moveIntoPlace} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
@@ -265,28 +265,21 @@ function listBatchFolders({exports}: DataFolder): string[] {
 }
 
 function listFolders(dir: string): string[] {
-  if (!existsSync(dir)) return []
-  return readdirSync(dir, {withFileTypes: true})
-    .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.'))
-    .map(({name}) => join(dir, name))
-    .sort()
+  const paths = listNames(dir).flatMap((name) => (name.startsWith('.') ? [] : join(dir, name)))
+  return paths.filter((path) => statSync(path, {throwIfNoEntry: false})?.isDirectory())
 }
 
 /** Compares the files of every batch with its manifest. */
 export async function verifyBatches(
   folder: DataFolder,
 ): Promise<{batches: number; files: number; faults: Fault[]}> {
-  const batches = []
-  for (const dir of listBatchFolders(folder)) {
-    batches.push(examineBatch(dir))
+  const batches = await Array.fromAsync(listBatchFolders(folder), async (dir) => {
     // Signals are heard between two batches.
     await setImmediate()
-  }
-  return {
-    batches: batches.length,
-    files: batches.reduce((sum, {files}) => sum + files.length, 0),
-    faults: batches.flatMap(({faults}) => faults),
-  }
+    return examineBatch(dir)
+  })
+  const [files, faults] = [batches.flatMap((batch) => batch.files), batches.flatMap((batch) => batch.faults)]
+  return {batches: batches.length, files: files.length, faults}
 }
 
 /**

@@ -240,29 +240,23 @@ export async function compareTotals(
   for (const {name, grain, addsUp} of models) {
     const shown = shownName(name)
     if (addsUp.length === 0 || !there.some((table) => table.name === shown)) continue
-    const sumWhere = (isOf: '=' | '<>') => {
-      const sums = addsUp.map(
-        (column) => `sumIf(toDecimal128(${quote(column)}, 2), source ${isOf} ${literal(ALL)})`,
-      )
-      return `[${sums.map((sum) => `toString(coalesce(${sum}, 0))`).join(', ')}]`
-    }
+    const sumOf = (column: string, isOf: '=' | '<>') =>
+      `toString(coalesce(sumIf(toDecimal128(${quote(column)}, 2), source ${isOf} ${literal(ALL)}), 0))`
+    const sums = addsUp.map((column) => `(${literal(column)}, ${sumOf(column, '=')}, ${sumOf(column, '<>')})`)
     const calendar = CALENDAR.filter(([columns]) => columns.every((column) => grain.includes(column)))
-    const [found] = await session.rows(
-      z.object({together: z.array(z.string()), sum: z.array(z.string())}),
+    const rows = await session.rows(
+      z.object({column: z.string(), together: z.string(), sum: z.string()}),
       `with
          (select toString(min(as_of)) from ${STATE}.release) as last_day,
          substring(last_day, 1, 7) as last_month
-       select ${sumWhere('=')} as together, ${sumWhere('<>')} as sum from ${SHOWN}.${quote(shown)}
-       where ${['true', ...calendar.map(([, isWhole]) => isWhole)].join(' and ')}`,
+       select of.1 as column, of.2 as together, of.3 as sum
+       from (
+         select arrayJoin([${sums.join(', ')}]) as of
+         from ${SHOWN}.${quote(shown)}
+         where ${['true', ...calendar.map(([, isWhole]) => isWhole)].join(' and ')}
+       )`,
     )
-    const at = (sums: readonly string[] | undefined, index: number) => sums?.[index] ?? ''
-    for (const [index, column] of addsUp.entries())
-      totals.push({
-        table: `${SHOWN}.${shown}`,
-        column,
-        together: at(found?.together, index),
-        sum: at(found?.sum, index),
-      })
+    totals.push(...rows.map((row) => ({table: `${SHOWN}.${shown}`, ...row})))
   }
   return totals
 }

@@ -6,8 +6,8 @@ import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {groupThousands} from '../core/money.ts'
 import {type Database, quoteName} from '../store/database.ts'
-import type {ReleaseManifest} from '../store/release.ts'
-import {countRows, readColumns, readTableComment} from '../store/sql.ts'
+import {type ReleaseManifest, readReleaseModels} from '../store/release.ts'
+import {countRows, readColumns} from '../store/sql.ts'
 import {type ControlTotals, inOrder, readControlTotals, type WriteRequest, type Written} from './batch.ts'
 
 /** Rows of one worksheet (Excel specifications and limits). */
@@ -28,11 +28,11 @@ export async function writeXlsx(
   sheetRows: number = SHEET_ROWS,
 ): Promise<Written> {
   const {manifest} = source
-  const notes: SheetNote[] = []
-  for (const table of tables) {
-    const [about = ''] = (await readTableComment(db, table)).split(/[.:;](?:\s|$)/)
-    notes.push({table, about, ...(await readControlTotals(db, table))})
-  }
+  const models = readReleaseModels(source.dir)
+  const notes = await Array.fromAsync(tables, async (table): Promise<SheetNote> => {
+    const [about = ''] = models.find(({name}) => name === table)?.description.split(/[.:;](?:\s|$)/) ?? []
+    return {table, about, ...(await readControlTotals(db, table))}
+  })
   const name = `loantape-${manifest.as_of}.xlsx`
   const names = nameSheets(notes, sheetRows)
   await writeBook(join(dir, name), manifest, async (book) => {

@@ -94,21 +94,6 @@ export function digestRows(db: Database, from: string): Promise<string> {
   )
 }
 
-/**
- * The comment of a table in the database attached as `release`; empty if it has none.
- *
- * @param table `core.deal`
- */
-export async function readTableComment(db: Database, table: string): Promise<string> {
-  const comment = await db.value(
-    z.string().nullable(),
-    `select comment from duckdb_tables()
-     where database_name = 'release' and concat(schema_name, '.', table_name) = $1`,
-    [table],
-  )
-  return comment ?? ''
-}
-
 const tableRow = z.object({table: z.string(), columns: z.array(columnRow)})
 
 /** The columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */

@@ -1,9 +1,9 @@
-import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
+import {mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, expect, test} from 'vitest'
 import {beginBatch} from '../../src/export/batch.ts'
 import {dialectSchema} from '../../src/export/dialect.ts'
-import {type BatchRequest, requireProfile, writeBatch} from '../../src/export/table-files.ts'
+import {type BatchRequest, writeBatch} from '../../src/export/table-files.ts'
 import {createFolder, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
@@ -120,21 +120,7 @@ test('an export folder that cannot be written is refused by name', async () => {
   expect(await write()).toMatchObject({outcome: 'written'})
 })
 
-test('an unknown profile or table is refused with the known ones, and nothing is written', async () => {
-  const {message} = await failureOf((async () => requireProfile('pdf'))())
-  expect(message).toContain(`Profile 'pdf' on the command line: expected one of csv, parquet, xlsx`)
-  const refusal = await failureOf(write('csv', ['core.deal', 'seed.status']))
-  expect(refusal).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
-  expect(refusal.message).toContain(
-    `Table 'seed.status' on the command line: expected one of core.deal, mart.portfolio_summary`,
-  )
-  expect(existsSync(folder.exports)).toBe(false)
-})
-
-/** A folder for one batch, and what it holds. */
-const parent = () => join(folder.exports, 'own')
-const final = () => join(parent(), 'batch')
-const read = () => readFileSync(join(final(), 'a.csv'), 'utf8')
+const final = join(folder.exports, 'own/batch')
 
 function place(dir: string, text: string): void {
   mkdirSync(dir, {recursive: true})
@@ -143,24 +129,25 @@ function place(dir: string, text: string): void {
 
 test('a batch that another process finishes at that very moment stays', () => {
   {
-    using batch = beginBatch(final())
+    using batch = beginBatch(final)
     place(batch.dir, 'ours')
-    place(final(), 'torn')
+    place(final, 'torn')
     let asked = 0
     batch.finish(() => {
       // Between the first look and the move, the other one sets the torn batch aside, too, and puts its own in place.
       if (asked++ === 0) rmSync(batch.dir, {recursive: true})
-      else place(final(), 'theirs')
+      else place(final, 'theirs')
       return asked > 1
     })
   }
-  expect(read()).toBe('theirs')
+  expect(readFileSync(join(final, 'a.csv'), 'utf8')).toBe('theirs')
 })
 
 test('leftovers of dead exports are removed, work in progress of others is not', () => {
-  place(join(parent(), '.writing-other-999999999'), 'dead')
-  place(join(parent(), `.writing-other-${process.pid}`), 'dead, in a container of the same numbers')
-  place(join(parent(), `.writing-other-${process.ppid}`), 'alive')
-  beginBatch(final())[Symbol.dispose]()
-  expect(readdirSync(parent())).toEqual([`.writing-other-${process.ppid}`])
+  const other = (suffix: string | number) => join(folder.exports, `own/.writing-other-${suffix}`)
+  place(other('999999999'), 'dead')
+  place(other(process.pid), 'dead, in a container of the same numbers')
+  place(other(process.ppid), 'alive')
+  beginBatch(final)[Symbol.dispose]()
+  expect(readdirSync(join(folder.exports, 'own'))).toEqual([`.writing-other-${process.ppid}`])
 })

@@ -2,7 +2,6 @@ import {hash} from 'node:crypto'
 import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {z} from 'zod'
 import {type Dialect, USUAL_DIALECT} from '../../src/export/dialect.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
 import type {Release} from '../../src/store/release.ts'
@@ -69,31 +68,26 @@ test('a table may have more cells to escape than a call takes arguments', async 
   expect(readManifest(dir).neutralised).toHaveLength(150_000)
 })
 
-test("without it every byte is the data's; CRLF line ends are optional and never change a text", async () => {
-  const release = await publish(`select '=1' as a, E'x\\ny' as b`)
-  const [lf, crlf] = [await write(release), await write(release, {lineEnding: 'crlf'})]
-  expect(textOf(crlf.dir)).toBe('a,b\r\n=1,"x\ny"\r\n')
-  expect(readManifest(lf.dir)).not.toHaveProperty('neutralised')
-  expect(crlf.batch_id).not.toBe(lf.batch_id)
-})
-
 /** A row whose cells contain every sign of a dialect. */
-const SIGNS = `select '00123' as deal_id, 'a;b,c|d' || chr(9) || 'e' as note, -1.50::decimal(18,2) as amount,
+const SIGNS = `select '00123' as deal_id, E'a;b,c|d\\te\\nf' as note, '=1' as formula, -1.50::decimal(18,2) as amount,
   1.5e-7::double as ratio, 7::bigint as days, null::varchar as nothing, '' as empty`
 
 const dialects: [changes: Partial<Dialect>, text: string][] = [
-  [{delimiter: ';', decimal: ','}, '00123;"a;b,c|d\te";-1,50;1,5e-07;7;;""\n'],
-  [{delimiter: '\t'}, '00123\t"a;b,c|d\te"\t-1.50\t1.5e-07\t7\t\t""\n'],
-  [{delimiter: '|', quoteTexts: true}, '"00123"|"a;b,c|d\te"|-1.50|1.5e-07|7||""\n'],
+  [{lineEnding: 'crlf'}, '00123,"a;b,c|d\te\nf",=1,-1.50,1.5e-07,7,,""\r\n'],
+  [{delimiter: ';', decimal: ','}, '00123;"a;b,c|d\te\nf";=1;-1,50;1,5e-07;7;;""\n'],
+  [{delimiter: '\t'}, '00123\t"a;b,c|d\te\nf"\t=1\t-1.50\t1.5e-07\t7\t\t""\n'],
+  [{delimiter: '|', quoteTexts: true}, '"00123"|"a;b,c|d\te\nf"|"=1"|-1.50|1.5e-07|7||""\n'],
 ]
 
-test('a dialect says how cells are written; it is part of what a batch is, and its manifest names it', async () => {
+test('a dialect says how cells are written and changes no text; it is part of what a batch is, and its manifest names it', async () => {
   const release = await publish(SIGNS)
   const ids = new Set([(await write(release)).batch_id])
   for (const [changes, text] of dialects) {
     const {dir, batch_id} = await write(release, changes)
     expect(textOf(dir).split('\n').slice(1).join('\n'), JSON.stringify(changes)).toBe(text)
-    expect(readManifest(dir).dialect).toEqual({...USUAL_DIALECT, ...changes})
+    const manifest = readManifest(dir)
+    expect(manifest.dialect).toEqual({...USUAL_DIALECT, ...changes})
+    expect(manifest).not.toHaveProperty('neutralised')
     expect((await write(release, {...changes, bom: false})).batch_id).toBe(batch_id)
     ids.add(batch_id)
   }
@@ -135,65 +129,13 @@ test('a byte order mark and windows-1252 are written a part at a time; what it l
   expect(await failureOf(asked)).toMatchObject({code: 'EXPORT_CELL', exitCode: 3})
 })
 
-test('a byte order mark stands before the header, once', async () => {
-  const release = await publish(SIGNS)
-  const {dir: marked} = await write(release, {bom: true, quoteTexts: true})
-  const {dir} = await write(release, {quoteTexts: true})
-  expect(bytesOf(marked)).toEqual(Buffer.concat([Buffer.from([0xef, 0xbb, 0xbf]), bytesOf(dir)]))
-})
-
-/** The rules of the published JSON schemas of Data Package 2.0 and Table Schema for what is written here. */
-const field = z.strictObject({
-  name: z.string().min(1),
-  type: z.enum(['string', 'number', 'integer', 'boolean', 'date', 'datetime']),
-  format: z.string().optional(),
-  decimalChar: z.string().length(1).optional(),
-  description: z.string().optional(),
-})
-const resource = z.looseObject({
-  name: z.string().regex(/^([-a-z0-9._/])+$/),
-  path: z.string().regex(/^(?!\/|\.\.)[^\\]+$/),
-  type: z.literal('table'),
-  encoding: z.string(),
-  bytes: z.int(),
-  hash: z.string().regex(/^([^:]+:)?[a-fA-F0-9]+$/),
-  dialect: z.strictObject({
-    delimiter: z.string().length(1),
-    lineTerminator: z.enum(['\n', '\r\n']),
-  }),
-  schema: z.strictObject({
-    fields: z.array(field).min(1),
-    primaryKey: z.array(z.string()).min(1).optional(),
-    missingValues: z.array(z.string()),
-  }),
-})
-const dataPackage = z.looseObject({
-  $schema: z.literal('https://datapackage.org/profiles/2.0/datapackage.json'),
-  name: z.string(),
-  resources: z.array(resource).min(1),
-})
-
 test('datapackage.json says what each file holds, and the manifest lists it', async () => {
   const release = await publishTypes(data.folder)
   const changes = {delimiter: ';', decimal: ',', lineEnding: 'crlf', encoding: 'windows-1252'} as const
-  const options = {dialect: {...USUAL_DIALECT, ...changes}}
-  const {dir} = await writeBatch(data.folder, release, {profile: 'csv', options})
+  const {dir} = await write(release, changes)
   const text = readFileSync(join(dir, 'datapackage.json'))
-  const {resources} = dataPackage.parse(JSON.parse(text.toString()))
-  const [table] = resources
   const bytes = readFileSync(join(dir, 'kinds.row.csv'))
-  expect(resources).toHaveLength(1)
-  expect(table).toMatchObject({
-    path: 'kinds.row.csv',
-    encoding: 'windows-1252',
-    bytes: bytes.length,
-    hash: `sha256:${hash('sha256', bytes)}`,
-    contract: 1,
-    dialect: {delimiter: ';', lineTerminator: '\r\n'},
-  })
-  const header = bytes.toString().split('\r\n')[0]?.split(';')
-  expect(table?.schema.fields.map(({name}) => name)).toEqual(header)
-  expect(table?.schema.fields).toEqual([
+  const fields = [
     {name: 'text', type: 'string'},
     {name: 'money', type: 'number', decimalChar: ',', description: "USD, 'exact'"},
     {name: 'widest', type: 'number', decimalChar: ','},
@@ -203,7 +145,29 @@ test('datapackage.json says what each file holds, and the manifest lists it', as
     {name: 'instant', type: 'datetime', format: '%Y-%m-%dT%H:%M:%S.%fZ'},
     {name: 'truth', type: 'boolean'},
     {name: 'null_word', type: 'string'},
-  ])
+  ]
+  expect(bytes.toString().split('\r\n')[0]).toBe(fields.map(({name}) => name).join(';'))
+  // As the published JSON schemas of Data Package 2.0 and Table Schema have it.
+  const table = {
+    name: 'kinds.row',
+    type: 'table',
+    path: 'kinds.row.csv',
+    description: "What\\s's there.",
+    format: 'csv',
+    mediatype: 'text/csv',
+    encoding: 'windows-1252',
+    bytes: bytes.length,
+    hash: `sha256:${hash('sha256', bytes)}`,
+    contract: 1,
+    dialect: {delimiter: ';', lineTerminator: '\r\n'},
+    schema: {fields, missingValues: ['']},
+  }
+  expect(JSON.parse(text.toString())).toEqual({
+    $schema: 'https://datapackage.org/profiles/2.0/datapackage.json',
+    name: 'loantape',
+    id: 'types',
+    resources: [table],
+  })
   expect(readManifest(dir).files).toMatchObject([
     {name: 'kinds.row.csv'},
     {name: 'datapackage.json', bytes: text.length, sha256: hash('sha256', text)},

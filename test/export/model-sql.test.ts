@@ -12,24 +12,9 @@ async function rewrite(sql: string): Promise<string> {
 }
 
 test.each([
-  [
-    'names of columns and tables',
-    'select d.a, b as c from core.deal as d',
-    'SELECT d.a AS a, b AS c FROM total."core.deal" AS d',
-  ],
-  [
-    'a division, which yields a DOUBLE',
-    'select a / nullif(b, 0) as r',
-    'SELECT divide(toFloat64(a), toFloat64("nullif"(b, 0))) AS r',
-  ],
   ['a decimal constant', 'select a * 0.05 as r', "SELECT (a * toDecimal64('0.05', 2)) AS r"],
   ['a negative one', 'select a * -1.5 as r', "SELECT (a * toDecimal64('-1.5', 1)) AS r"],
   ['a negative one below 1', 'select a * -0.05 as r', "SELECT (a * toDecimal64('-0.05', 2)) AS r"],
-  [
-    'a count, which is signed',
-    'select count(*) filter (where a) as n',
-    'SELECT toInt64(count() FILTER (WHERE a)) AS n',
-  ],
   [
     'grouping',
     'select a, count(distinct b) as n from t group by all',
@@ -46,16 +31,6 @@ test.each([
     'SELECT toDecimal128(round(a, 2), 2) AS d, toInt64(round(a)) AS i, toDate32(a) AS t',
   ],
   ['an anti-slash and a quote', "select 'a''\\b' as t", "SELECT 'a''\\\\b' AS t"],
-  [
-    'the days between two dates',
-    'select unnest(generate_series(a, b, interval 1 day)) as day',
-    `SELECT arrayJoin(arrayMap((step -> addDays(a, step)), "range"(toUInt64(greatest(0, plus(dateDiff('day', assumeNotNull(a), assumeNotNull(b)), 1)))))) AS "day"`,
-  ],
-  [
-    'parallel lists',
-    'select unnest([1, 2]) as a, unnest([3, 4]) as b',
-    'SELECT tupleElement(arrayJoin(arrayZip("array"(1, 2), "array"(3, 4))), 1) AS a, tupleElement(arrayJoin(arrayZip("array"(1, 2), "array"(3, 4))), 2) AS b',
-  ],
   [
     'a window',
     'select sum(a) over (partition by b order by c desc nulls first) as s',

@@ -13,15 +13,12 @@ import {useShared} from '../support/set-up.ts'
 let database: string
 let number = 0
 
-const made = new Map<string, Promise<Release>>()
-/** The nth release, made once. */
-function release(nth: number, deals = 2000): Promise<Release> {
-  const key = `${nth} ${deals}`
-  if (!made.has(key)) made.set(key, publishNth(data.folder, nth, {deals}))
-  return made.get(key)!
-}
-
 const data = await useShared(createFolder())
+const releases = await Array.fromAsync([2000, 2000, 2000, 500], (deals, index) =>
+  publishNth(data.folder, index + 1, {deals}),
+)
+/** The nth release; the fourth is smaller. */
+const release = (nth: number) => releases[nth - 1]!
 const server = await useShared(createPostgres())
 await server.query('postgres', `create role reader login password 'secret of the tests'`)
 
@@ -55,6 +52,12 @@ const schemas = async () =>
       `select nspname from pg_namespace where nspname !~ '^pg_' and nspname not in ('public', 'information_schema') order by 1`,
     )
   ).map(({nspname}) => nspname)
+
+/** Readers see the nth release, and nothing is left of others. */
+async function expectOnly(nth: number): Promise<void> {
+  expect(await shown()).toEqual([nth])
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+}
 
 /** A reader that keeps the release it has read. */
 async function holdRelease() {
@@ -129,27 +132,31 @@ test('a rejected value, and a cent lost on the way, however large the sum, are r
 })
 
 test('a release published already is unchanged, an older one must be forced, and nothing is left over, not even a schema', async () => {
-  const [one, two] = [await release(1), await release(2)]
+  const [one, two] = [release(1), release(2)]
   await publish(one)
   expect(await publish(one)).toMatchObject({outcome: 'unchanged', release_id: 'release_1'})
   const older = await publishTables(data.folder, {release_id: 'older', as_of: '2026-02-01'})
-  expect(await failureOf(publish(older))).toMatchObject({code: 'PUBLISH_OLDER', exitCode: 2})
+  const known_at = '2026-02-02T23:29:59.999999Z'
+  for (const refused of [older, await publishTables(data.folder, {release_id: 'less known', known_at})])
+    expect(await failureOf(publish(refused))).toMatchObject({
+      code: 'PUBLISH_OLDER',
+      exitCode: 2,
+      message: expect.stringContaining('--force'),
+    })
   expect(await shown()).toEqual([1])
   expect(await publish(older, {isForced: true})).toMatchObject({outcome: 'published'})
   expect(await publish(two)).toMatchObject({outcome: 'published', rows: 2001})
   expect(await server.query(database, 'select release_id, as_of::text from loantape.release')).toEqual([
     {release_id: 'release_2', as_of: '2026-02-02'},
   ])
-  expect(await shown()).toEqual([2])
-  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+  await expectOnly(2)
   const sql = 'create schema release.core; create table release.core.deal as select 1 as a'
   await publish(await publishTables(data.folder, {release_id: 'bare', sql}))
   expect(await schemas()).toEqual(['core', 'loantape'])
 })
 
 test('readers who query all the while never see a gap, an empty table or half a release', async () => {
-  const releases = [await release(1), await release(2, 500), await release(3)]
-  await publish(releases[0]!)
+  await publish(release(1))
   let isOver = false
   const faults: unknown[] = []
   const seen = new Set<unknown>()
@@ -187,7 +194,7 @@ test('readers who query all the while never see a gap, an empty table or half a 
       if (new Set(parts).size !== 1 || deals.length !== 1) faults.push(parts)
     }),
   ]
-  for (let round = 0; round < 6; round++) await publish(releases[(round + 1) % 3]!)
+  for (const nth of [4, 3, 1, 4, 3, 1]) await publish(release(nth))
   isOver = true
   await Promise.all(readers)
   expect(faults).toEqual([])
@@ -195,13 +202,13 @@ test('readers who query all the while never see a gap, an empty table or half a 
 })
 
 test('a reader in a transaction finds the new rows, or keeps the release it has read, which the next publication drops', async () => {
-  await publish(await release(1))
+  await publish(release(1))
   const [fresh, busy] = [await server.connect(database), await server.connect(database)]
   await fresh.query('begin isolation level repeatable read')
   await fresh.query('select 1')
   await busy.query('begin')
   await busy.query('select count(*) from core.deal')
-  await publish(await release(2), {lockMs: 20})
+  await publish(release(2), {lockMs: 20})
   const {rows} = await fresh.query('select count(*)::int as rows, min(nth)::int as nth from core.deal')
   expect(rows).toEqual([{rows: 2000, nth: 2}])
   expect((await schemas()).filter((name) => String(name).startsWith('loantape_old'))).toHaveLength(1)
@@ -209,24 +216,23 @@ test('a reader in a transaction finds the new rows, or keeps the release it has 
     await client.query('commit')
     await client.end()
   }
-  await publish(await release(3))
-  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+  await publish(release(3))
+  await expectOnly(3)
 })
 
 test('a reader that holds its release too long defers the publication, and nothing changes', async () => {
-  await publish(await release(1))
+  await publish(release(1))
   const client = await holdRelease()
-  const refusal = await failureOf(publish(await release(2), {lockMs: 20, attempts: 3}))
+  const refusal = await failureOf(publish(release(2), {lockMs: 20, attempts: 3}))
   await client.query('commit')
   await client.end()
   expect(refusal).toMatchObject({code: 'POSTGRES_BUSY', exitCode: 6})
-  expect(await shown()).toEqual([1])
-  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
-  expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+  await expectOnly(1)
+  expect(await publish(release(2))).toMatchObject({outcome: 'published'})
 })
 
 test('the reader role, also when named later, may read everything and change nothing', async () => {
-  const [one, two] = [await release(1), await release(2)]
+  const [one, two] = [release(1), release(2)]
   await publish(one)
   await publish(two)
   expect(await publish(two, {reader: 'reader'})).toMatchObject({outcome: 'unchanged'})
@@ -246,53 +252,53 @@ test('the reader role, also when named later, may read everything and change not
 
 test('foreign objects are never touched, and views and functions on published tables are named', async () => {
   await server.query(database, 'create schema core; create table core.deal as select 7 as a')
-  const foreign = await failureOf(publish(await release(1)))
+  const foreign = await failureOf(publish(release(1)))
   expect(foreign).toMatchObject({code: 'PUBLISH_FOREIGN', exitCode: 2})
   expect(foreign.message).toContain("Schema 'core'")
   expect(await server.query(database, 'select a from core.deal')).toEqual([{a: 7}])
   await server.query(database, 'drop schema core cascade')
-  await publish(await release(1))
+  await publish(release(1))
   await server.query(
     database,
     `create schema own; create view own.big as select * from core.deal;
      create function mart.many() returns bigint language sql begin atomic select count(*) from core.deal; end`,
   )
-  const refusal = await failureOf(publish(await release(2)))
+  const refusal = await failureOf(publish(release(2)))
   expect(refusal).toMatchObject({code: 'POSTGRES_DEPENDENT', exitCode: 2})
   expect(refusal.message).toContain('function mart.many(), view own.big')
   expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
 })
 
 test('a view created during a publication is not dropped with the old release', async () => {
-  await publish(await release(1))
+  await publish(release(1))
   const reader = await holdRelease()
   const sleep = async () => {
     await server.query(database, 'create schema own; create view own.big as select * from core.deal')
     await reader.query('commit')
   }
   const realClock = {...world.realClock, sleep}
-  expect(await publish(await release(2), {lockMs: 20}, {realClock})).toMatchObject({outcome: 'published'})
+  expect(await publish(release(2), {lockMs: 20}, {realClock})).toMatchObject({outcome: 'published'})
   await reader.end()
   expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
-  const refusal = await failureOf(publish(await release(3)))
+  const refusal = await failureOf(publish(release(3)))
   expect(refusal.message).toContain('view own.big')
   await server.query(database, 'drop schema own cascade')
-  await publish(await release(3))
-  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+  await publish(release(3))
+  await expectOnly(3)
 })
 
 test('a publication asked to stop leaves the old release and nothing else', async () => {
-  await publish(await release(1))
+  await publish(release(1))
   const reader = await holdRelease()
   const stopping = new AbortController()
   const sleep = async () => stopping.abort(new Error('stopped by SIGTERM'))
   const changes = {signal: stopping.signal, realClock: {...world.realClock, sleep}}
-  const failure = await failureOf(publish(await release(2), {lockMs: 20}, changes))
+  const failure = await failureOf(publish(release(2), {lockMs: 20}, changes))
   await reader.end()
   expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
   expect(await shown()).toEqual([1])
-  expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
-  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+  expect(await publish(release(2))).toMatchObject({outcome: 'published'})
+  await expectOnly(2)
 })
 
 const refusals: [string, () => Partial<PostgresRequest>, string, number][] = [
@@ -313,10 +319,10 @@ const refusals: [string, () => Partial<PostgresRequest>, string, number][] = [
 test('a refusing, busy or unreachable server is reported without the secret, and nothing is left behind', async () => {
   const other = await server.connect(database)
   await other.query(`select pg_advisory_lock(hashtext('loantape publish'))`)
-  expect(await failureOf(publish(await release(1)))).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
+  expect(await failureOf(publish(release(1)))).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
   await other.end()
   for (const [what, request, code, exitCode] of refusals) {
-    const refusal = await failureOf(publish(await release(1), request()))
+    const refusal = await failureOf(publish(release(1), request()))
     expect(refusal, what).toMatchObject({code, exitCode})
     expect(refusal.message).not.toMatch(/secret|wrong/)
     expect(refusal.message).toContain('Readers still see the previously published release')
@@ -325,7 +331,7 @@ test('a refusing, busy or unreachable server is reported without the secret, and
 })
 
 test('a connection killed while the last table is copied, or in the middle of the swap, leaves the old release and nothing else', async () => {
-  await publish(await release(1))
+  await publish(release(1))
   for (const [command, what] of [
     ['CREATE TABLE', 'portfolio_summary'],
     ['ALTER SCHEMA', ''],
@@ -338,10 +344,9 @@ test('a connection killed while the last table is copied, or in the middle of th
        end $$;
        create event trigger die on ddl_command_end when tag in ('${command}') execute function public.die()`,
     )
-    expect(await failureOf(publish(await release(2)))).toMatchObject({code: 'PUBLISH_LOST', exitCode: 6})
+    expect(await failureOf(publish(release(2)))).toMatchObject({code: 'PUBLISH_LOST', exitCode: 6})
     await server.query(database, 'drop event trigger die; drop function public.die')
-    expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
-    expect(await shown()).toEqual([1])
+    await expectOnly(1)
   }
-  expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+  expect(await publish(release(2))).toMatchObject({outcome: 'published'})
 })

@@ -20,11 +20,11 @@ const TABLES = `
     ('deal_2', ' & <b> ' || chr(10) || 'x', -0.01, null, null, null, null, false, 7),
     ('deal_3', null, 9999999999999999.99, 1.0, 100.0, date '0100-01-01', timestamp '2026-07-05 15:00:00', null, null)
   ) as t(deal_id, property_address, loan_amount, ltv, share_pct, created_on, created_at, is_missing, deals);
-  comment on table release.core.deal is 'The deals: each once. More is said elsewhere.';
   create table release.mart.long as select i::bigint as i from range(25) as t(i)`
 
 const data = await useShared(createFolder())
-const release = await publishTables(data.folder, {sql: TABLES})
+const about = {'core.deal': {description: 'The deals: each once. More is said elsewhere.', columns: {}}}
+const release = await publishTables(data.folder, {sql: TABLES, about})
 
 const write = (from = release) => writeBatch(data.folder, from, {profile: 'xlsx'})
 

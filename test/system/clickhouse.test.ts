@@ -5,8 +5,8 @@ import {publishTo} from '../../src/export/publish.ts'
 import type {ReleaseTarget} from '../../src/export/target.ts'
 import type {Release, ReleaseManifest} from '../../src/store/release.ts'
 import {createClickhouse, seenSql, wholeOf} from '../support/clickhouse.ts'
-import {createFolder, createWorldAt, FEW_TABLES} from '../support/data.ts'
-import {createLab, failureOf, someDeals, startProcess} from '../support/lab.ts'
+import {createFolder, createWorldAt} from '../support/data.ts'
+import {failureOf, startProcess} from '../support/lab.ts'
 import {publishNth, publishTypes, TYPES} from '../support/releases.ts'
 import {useShared} from '../support/set-up.ts'
 
@@ -103,6 +103,8 @@ test('a new release replaces the last; equal tables are not sent again, and old 
   expect(await publish(await release(1))).toMatchObject({outcome: 'unchanged', loaded: 0})
   expect(await publish(await release(2))).toMatchObject({outcome: 'published', loaded: 2})
   expect(await seen()).toEqual(wholeOf(2))
+  const lessKnown = await release(4, {known_at: '2026-02-02T23:29:59.999999Z'})
+  expect(await refusalOf(publish(lessKnown), 2)).toMatchObject({code: 'PUBLISH_OLDER'})
   expect(await publish(await release(3))).toMatchObject({loaded: 2})
   expect(
     await server.query(`select release_id from loantape.published where source = '${source}'`),
@@ -134,20 +136,6 @@ test("two lenders coexist, and neither sees nor moves the other; a column that o
     {source, amount: 200_200, amounts: 2000, notes: 0},
     {source: other, amount: null, amounts: 0, notes: 0},
   ])
-})
-
-test('an older release is refused unless forced', async () => {
-  await publish(await release(2, {as_of: '2026-02-02'}))
-  const older = await release(1, {as_of: '2026-02-01'})
-  const lessKnown = await release(4, {as_of: '2026-02-02', known_at: '2026-02-02T23:29:59.999999Z'})
-  for (const refused of [older, lessKnown])
-    expect(await refusalOf(publish(refused), 2)).toMatchObject({
-      code: 'PUBLISH_OLDER',
-      exitCode: 2,
-      message: expect.stringContaining('--force'),
-    })
-  expect(await publish(older, {isForced: true})).toMatchObject({outcome: 'published'})
-  expect(await seen()).toEqual(wholeOf(1))
 })
 
 test('a column of another type is refused by name, and readers keep what they have', async () => {
@@ -316,31 +304,4 @@ test('a foreign database is never touched', async () => {
   const refusal = await failureOf(publish(await release(1, {sql})))
   expect(refusal).toMatchObject({code: 'PUBLISH_FOREIGN', exitCode: 2})
   expect(await server.query(`select name from system.tables where database = 'own'`)).toEqual([])
-})
-
-test("a job publishes a night's release, and the command reports the outcome", async () => {
-  // The releases published by earlier tests are not whole.
-  await server.run('truncate table if exists loantape.published')
-  await using lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(30))
-  await lab.sync('2026-02-02T23:30:00-05:00')
-  const env = {
-    LOANTAPE_CLICKHOUSE_URL: server.request.url,
-    LOANTAPE_CLICKHOUSE_USER: 'loantape',
-    LOANTAPE_CLICKHOUSE_PASSWORD: 'secret of the tests',
-    LOANTAPE_CLICKHOUSE_SOURCE: source,
-  }
-  const published = await lab.run(['publish', 'clickhouse', '--json'], env)
-  expect(published.code, published.stderr).toBe(0)
-  expect(JSON.parse(published.stdout)).toMatchObject({outcome: 'published'})
-  expect((await lab.run(['publish', 'clickhouse'], env)).stdout).toContain(
-    'is already published at 127.0.0.1',
-  )
-  const verified = await lab.run(['fleet', 'verify', '--json'], env)
-  expect(JSON.parse(verified.stdout), verified.stderr).toMatchObject({differing: 0})
-  expect(
-    await server.query(
-      `select toString(amount) as amount from mart.portfolio_summary where source = '${source}'`,
-    ),
-  ).toEqual(await lab.query('select cast(amount as bigint)::varchar as amount from mart.portfolio_summary'))
 })

@@ -40,6 +40,7 @@ test("two lenders' demos in one ClickHouse, command by command, add up to both t
     await start(source, 'demo', ...at, '--seed', String(index), '--deals', `${index + 3}0`, '--days', '2')
     // Tables that only totals need are sent, too, but do not count as the release's.
     expect(await start(source, 'publish', 'clickhouse', ...at)).toMatch(/: \d+ tables, [\d,]+ rows\.\n$/)
+    expect(await start(source, 'publish', 'clickhouse', ...at)).toContain('is already published at 127.0.0.1')
     if (source === 'east') expect(await requireSame(server, source)).toBeGreaterThan(1000)
     const sql = `select ${figures.join(', ')} from mart.portfolio_summary`
     const [, line = ''] = (await start(source, 'query', ...at, '--format', 'csv', sql)).split('\n')
