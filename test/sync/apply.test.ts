@@ -37,9 +37,9 @@ const SECOND_RECORDS: [string, object, object, 'changed' | 'same', object?][] = 
   ['no address any more', {}, {property_address: null}, 'changed'],
   ['an empty address instead of none', {property_address: null}, {property_address: ''}, 'changed'],
   [
-    'the end of its address as the begin of its program',
-    {property_address: 'ab', loan_program: 'c'},
-    {property_address: 'a', loan_program: 'bc'},
+    'the last digit of its address as the first of its amount',
+    {property_address: 'Suite 12', loan_amount: 350_000},
+    {property_address: 'Suite 1', loan_amount: 2_350_000},
     'changed',
   ],
   ['a cent more', {}, {loan_amount: 350_000.01}, 'changed'],
