@@ -166,7 +166,7 @@ async function describeWalk(
 }
 
 /** The ids of all records a walk has read, quarantined ones included. */
-export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
+async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
   if (walk.pages === 0) return
   const rows = db.stream(
     `select ${stream.idColumn} from ${tablesOf(stream).staged}

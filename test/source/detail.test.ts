@@ -69,25 +69,6 @@ async function find(path: string) {
   return {status: 200, body: {data: {id: idOf(path)}}, received}
 }
 
-test('fetches every id, in order, out of the data envelope', async () => {
-  const {answers, summary} = await fetchFrom(dealsExcept(), 'abcdefg')
-  expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual(
-    [...'abcdefg'].map((id) => `${id} found`),
-  )
-  expect(answers[0]).toEqual({
-    id: 'a',
-    outcome: 'found',
-    record: {id: 'a', loan_program: 'bridge_30yr'},
-    received: expect.objectContaining({
-      requestedAt: BigInt(Date.parse('2026-01-31T23:00:00Z')) * 1000n,
-      path: '/deals/a',
-      status: 200,
-      body: Buffer.from('{"data":{"id":"a","loan_program":"bridge_30yr"}}'),
-    }),
-  })
-  expect(summary).toEqual({proven: true, fetched: 7, gone: 0, failed: 0, ended: 'done'})
-})
-
 test('asks nothing without ids or budget', async () => {
   const spent = await fetchFrom(dealsExcept(), ['a'], {request: {budgetMs: 0}})
   expect(spent).toMatchObject({summary: {fetched: 0, ended: 'budget'}, paths: []})

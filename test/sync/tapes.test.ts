@@ -12,18 +12,15 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
-import {dealStream} from '../../src/contract/deal.ts'
 import {NONE, tellForeign} from '../../src/core/text.ts'
-import {applyEvents, replayQuarantine} from '../../src/pipeline.ts'
+import {applyEvents} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import {ingestRates} from '../../src/sync/rates.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {failureOf, someDeals} from '../support/lab.ts'
-import {readFieldAs} from '../support/schema.ts'
-import {changeLists, dyingAt, useLab} from '../support/set-up.ts'
+import {dyingAt, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -291,31 +288,4 @@ test('a key inside the data folder, or an invalid one, is refused', async () => 
   expect(await failureOf(lab.walk(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject(refusal)
   writeFileSync(file, 'not a key')
   expect(await failureOf(lab.walk(DAY_1))).toMatchObject(refusal)
-})
-
-test('webhooks, feeds and replays share one tape per day', async () => {
-  beginAnew()
-  changeLists(lab, '/deals?', ([deal]) => Object.assign(deal!, {loan_amount: 'much'}))
-  await lab.walk(DAY_1)
-  lab.service.faults.clear()
-  change('deal_000002')
-  const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
-  expect(await applyEvents(lab.config, noon)).toMatchObject({appended: 1})
-  const [feed, ratesFile] = ['rates.csv', 'rates.json'].map((name) => join(lab.folder.root, '..', name))
-  writeFileSync(feed!, 'date,value\n2026-02-02,0.05\n')
-  writeFileSync(ratesFile!, JSON.stringify({feeds: [{name: 'fed', rate: 'sofr', csv: feed}]}))
-  expect(await ingestRates({...lab.config, ratesFile}, noon)).toMatchObject({outcome: 'appended'})
-  using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 5)
-  expect(await replayQuarantine(lab.config, noon)).toMatchObject({replayed: 1})
-
-  const lines = await readTape('2026-02-03')
-  const bodies = {look: '"status":"funded"', rates: '2026-02-02,0.05\n', replay: '"loan_amount":"much"'}
-  expect(lines).toMatchObject(
-    Object.entries(bodies).flatMap(([kind, body]) => [
-      {frame: 'begin', kind},
-      {frame: kind, body: expect.stringContaining(body)},
-      {frame: 'outcome', kind, outcome: 'settled'},
-    ]),
-  )
-  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2})
 })
