@@ -7,17 +7,7 @@ import {anyRow} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
 import {useWarehouse} from '../support/set-up.ts'
-import {
-  beginWalk,
-  micros,
-  pagesOf,
-  readWalk,
-  stageLines,
-  stageWalk,
-  stream,
-  type WalkSpec,
-  walk,
-} from '../support/walks.ts'
+import {micros, readWalk, stageWalk, stream, type WalkSpec, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -36,14 +26,6 @@ const countRows = () =>
        (select count(*) from temp.staged_quarantine) as rejected,
        (select count(*) from warehouse.raw.quarantine) as quarantined`,
   )
-
-/** The first two pages of a longer walk. */
-async function stageTwoPages() {
-  const begun = await beginWalk(db, {at: DAY_1})
-  const pages = pagesOf({at: DAY_1, pages: [[a()], [b(), b({id: 'c', status: ''})]]}, 1, false)
-  await stageLines(begun, pages)
-  return begun
-}
 
 test('bad records are counted and located on the tape, and nothing they hold is kept', async () => {
   const bad = a({loan_amount: 'much'})
@@ -70,7 +52,7 @@ test('an abandoned walk leaves the stage, a refused one its bad records, too; on
     ['abandoned', '0'],
     ['refused', '1'],
   ] as const) {
-    const {walk: walked} = await stageTwoPages()
+    const {walk: walked} = await stageWalk(db, {at: DAY_1, pages: [[a()], [b(), b({id: 'c', status: ''})]]})
     await storeWalk(db, stream, walked, {state, how: 'cursor too old', tapeHead: 'a'})
     expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined})
     const stored = {state, ended_how: 'cursor too old', records: '3'}
