@@ -10,14 +10,6 @@ import type {WireRecord} from '../../src/core/types.ts'
 import {createNormaliser, createSealer} from '../../src/source/record.ts'
 import {aRecord, observe, reject} from '../support/record.ts'
 
-test('a list row becomes an observation with exact cents and microseconds', () => {
-  const observation = observe(aRecord({loan_amount: 350_000.1}), 42n)
-  expect(observation).toMatchObject({id: 'deal_000001', unknownFields: null, observedAt: 42n})
-  expect(observation.fields.loan_amount).toBe(35_000_010n)
-  expect(observation.fields.created_at).toBe(parseInstant('2026-01-05T15:00:00Z'))
-  expect(observation.fields.created_at_precision).toBe('instant')
-})
-
 test('only the names of unknown fields are kept, one level deep, whatever they are', () => {
   const {unknownFields} = observe(aRecord({borrower: {name: 'A', ssn: {last: 1}}, tags: ['x'], none: {}}))
   expect(unknownFields).toBe('borrower.name\nborrower.ssn\ntags\nnone')
