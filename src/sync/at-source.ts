@@ -1,7 +1,6 @@
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
-import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
@@ -13,9 +12,7 @@ import type {CurrentRun} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {readSettings} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
-import type {Acceptance} from './guard.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
-import type {OpenWalk} from './plan-changes.ts'
 import {dropWalks} from './settle.ts'
 import {tablesOf} from './stream-tables.ts'
 import {findPast} from './walk.ts'
@@ -70,7 +67,8 @@ export async function atSource<T>(
   outside.onProgress({step: 'opening'})
   await using opened = await openToSettle(config, {folder, stateDb}, outside)
   const {db, tapes, walks, streams} = opened
-  await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
+  if (!accepted.has('source')) requirePin((await readSettings(db)).source_base_url, config.baseUrl)
+  await dropWalks(opened, 'another source', ({baseUrl}) => baseUrl !== config.baseUrl)
   const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
   const learntRate = findLearntRate(stateDb, config.baseUrl, world)
   const {createClient} = await import('../source/client.ts')
@@ -81,7 +79,7 @@ export async function atSource<T>(
     return await work({...at, accepted, why}, world)
   } catch (error) {
     // The clock went back, so the request times may be wrong.
-    if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks({db, tapes, walks}, 'clock stepped')
+    if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks(opened, 'clock stepped')
     throw error
   } finally {
     storeLearntRate(stateDb, config.baseUrl, client.ratePerSecond, world)
@@ -107,20 +105,6 @@ function findLastObserved(db: Database): Promise<bigint | null> {
 }
 
 /**
- * Makes sure that a data folder reads the source it belongs to; drops walks begun at another.
- *
- * @throws ConfigError `SOURCE_PINNED`
- */
-async function requireOwnSource(
-  tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
-  baseUrl: string,
-  accepted: ReadonlySet<Acceptance>,
-): Promise<void> {
-  if (!accepted.has('source')) requirePin((await readSettings(tools.db)).source_base_url, baseUrl)
-  await dropWalks(tools, 'another source', (walk) => walk.baseUrl !== baseUrl)
-}
-
-/**
  * Makes sure that a data folder is pinned to this source, or to none yet.
  *
  * @throws ConfigError `SOURCE_PINNED`
@@ -128,16 +112,6 @@ async function requireOwnSource(
 export function requirePin(pinned: string | undefined, baseUrl: string): void {
   if (pinned === undefined || pinned === baseUrl) return
   throw newError('SOURCE_PINNED', `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`)
-}
-
-/** The latest request time of what a walk has staged, microseconds since the epoch. */
-function findLastAsked(db: Database, stream: Stream, walk: OpenWalk): Promise<bigint> {
-  const asked = [walk.startedAt, walk.endedAt ?? walk.startedAt]
-  return db.value(
-    z.coerce.bigint(),
-    `select epoch_us(greatest($1, $2, (select max(observed_at) from ${tablesOf(stream).staged})))`,
-    asked.map((micros) => new DuckDBTimestampValue(micros)),
-  )
 }
 
 /** How many ids an error names in its text, and how many in its details. */
@@ -160,9 +134,12 @@ async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Pr
     )
   const observed = await findLastObserved(db)
   if (observed !== null && isBehind(now, observed)) throw await createAhead(db, now, observed)
-  const floors = [now, ...(observed === null ? [] : [toMs(observed)])]
-  for (const {stream, walk} of walks.values()) floors.push(toMs(await findLastAsked(db, stream, walk)))
-  return createSteadyClock(clock, Math.max(...floors))
+  const asked = [observed]
+  for (const {stream, walk} of walks.values()) {
+    const staged = `select epoch_us(max(observed_at)) from ${tablesOf(stream).staged}`
+    asked.push(walk.startedAt, walk.endedAt, await db.value(z.coerce.bigint().nullable(), staged))
+  }
+  return createSteadyClock(clock, Math.max(now, ...asked.map((micros) => toMs(micros ?? 0n))))
 }
 
 function isBehind(now: number, micros: bigint): boolean {

@@ -9,15 +9,7 @@ import type {RateObservation} from '../core/types.ts'
 import type {Database} from '../store/database.ts'
 import {appendRows} from '../store/row-buffer.ts'
 
-/** A reading of a feed with staged values. */
-export interface RateReading {
-  feed: string
-  /** When reading began, business clock, microseconds since the epoch. */
-  observedAt: bigint
-  businessDate: string
-}
-
-/** Stages the values of a feed; the latest value of a day counts. */
+/** Stages the values of a feed. */
 export async function stageRates(db: Database, observations: readonly RateObservation[]): Promise<void> {
   await db.run(
     'create or replace table memory.main.read_rate (rate varchar, rate_date date, instant bigint, value decimal(18,8))',
@@ -25,27 +17,26 @@ export async function stageRates(db: Database, observations: readonly RateObserv
   const rows = observations.map(({rate, rateDate, instant, units}) => [rate, rateDate, instant, units])
   const target = {catalog: 'memory', schema: 'main', table: 'read_rate'}
   await appendRows(db, {...target, types: [VARCHAR, DATE, BIGINT, DECIMAL(18, 8)]}, rows)
-  await db.run(
-    `create or replace table memory.main.read_rate as
-     from memory.main.read_rate
-     qualify row_number() over (partition by rate, rate_date order by instant desc, rowid desc) = 1`,
-  )
 }
 
 /**
- * Appends the staged values that are new or differ from the last known value of their day. A value that the feed no longer shows
- * stays.
+ * Appends the latest staged value of each day if it is new or differs from the last known one. A value that the feed no longer
+ * shows stays.
  *
- * @returns how many were staged, and how many of those were appended
+ * @returns how many days have a staged value, and how many values were appended
  */
 export async function appendRates(
   db: Database,
-  {feed, observedAt, businessDate}: RateReading,
+  {feed, observedAt, businessDate}: {feed: string; observedAt: bigint; businessDate: string},
   recorded: DuckDBTimestampValue,
 ): Promise<{read: number; appended: number}> {
   await db.run(
     `insert into warehouse.raw.rate by name
-     with known as (
+     with latest as (
+       from memory.main.read_rate
+       qualify row_number() over (partition by rate, rate_date order by instant desc, rowid desc) = 1
+     ),
+     known as (
        select rate, rate_date, arg_max(value, seq) as value
        from warehouse.raw.rate
        where feed = $1
@@ -53,23 +44,23 @@ export async function appendRates(
      )
      select
        (select coalesce(max(seq), 0) from warehouse.raw.rate)
-         + row_number() over (order by read_rate.rate, read_rate.rate_date) as seq,
+         + row_number() over (order by rate, rate_date) as seq,
        $1 as feed,
-       read_rate.rate,
-       read_rate.rate_date,
-       read_rate.value,
+       rate,
+       rate_date,
+       latest.value,
        $2 as observed_at,
        cast($3 as date) as business_date,
        $4 as recorded_at
-     from memory.main.read_rate as read_rate
-     left join known on known.rate = read_rate.rate and known.rate_date = read_rate.rate_date
-     where known.value is distinct from read_rate.value`,
+     from latest
+     left join known using (rate, rate_date)
+     where known.value is distinct from latest.value`,
     [feed, new DuckDBTimestampValue(observedAt), businessDate, recorded],
   )
   return db.one(
     z.object({read: z.coerce.number(), appended: z.coerce.number()}),
     `select
-       (select count(*) from memory.main.read_rate) as read,
+       (select count(distinct (rate, rate_date)) from memory.main.read_rate) as read,
        (select count(*) from warehouse.raw.rate where recorded_at = $1) as appended`,
     [recorded],
   )

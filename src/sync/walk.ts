@@ -14,7 +14,6 @@ import {openIntake, takeDown, type WalkIntake, type WalkTools} from './intake.ts
 import type {OpenWalk} from './plan-changes.ts'
 import {endWalk, settleWalk} from './settle.ts'
 import {tablesOf} from './stream-tables.ts'
-import {noteWalkBegun} from './webhook-events.ts'
 
 /**
  * Reads the list to its end, from the start or from where an interrupted walk stopped, storing pages as they come.
@@ -85,11 +84,10 @@ function requestOf({parent}: Stream, {baseUrl, pageSize, stage}: SourceConfig) {
 }
 
 async function startAnew(tools: WalkTools, world: World): Promise<WalkIntake> {
-  const {db, stateDb, stream, config} = tools
+  const {db, stream, config} = tools
   const now = world.clock.now()
   const businessDate = await findBusinessDate(db, stream, config, now)
   const unit = await startWalk(tools, {businessDate, startedAt: BigInt(now) * 1000n}, world)
-  if (config.webhookSecret !== undefined) noteWalkBegun(stateDb, unit.walk.walkId, world.realClock.now())
   world.onStep('walk begun')
   return unit
 }
@@ -168,7 +166,7 @@ async function describeWalk(
 }
 
 /** The ids of all records a walk has read, quarantined ones included. */
-export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
+async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
   if (walk.pages === 0) return
   const rows = db.stream(
     `select ${stream.idColumn} from ${tablesOf(stream).staged}

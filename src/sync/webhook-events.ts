@@ -13,27 +13,18 @@ const coverageRow = z.object({
   missed: z.number(),
 })
 
-const isoOf = (now: number) => new Date(now).toISOString()
-
-/** Records that a walk begins: later events may be about deals it has already read. */
-export function noteWalkBegun(stateDb: StateDb, walkId: string, now: number): void {
-  stateDb.insert('webhook_coverage', {walk_id: walkId, began_at: isoOf(now)})
-}
-
 /** The deals named by events since a walk began; undefined if its coverage was not recorded. */
 export function findDealsToldSince(stateDb: StateDb, walkId: string): Set<string> | undefined {
-  const [beganAt] = stateDb.column(
-    z.string(),
-    'select began_at from webhook_coverage where walk_id = ? and settled_at is not null',
-    [walkId],
-  )
+  const [beganAt] = stateDb.column(z.string(), 'select began_at from webhook_coverage where walk_id = ?', [
+    walkId,
+  ])
   if (beganAt === undefined) return undefined
   const sql = 'select distinct deal_id from webhook_event where received_at >= ?'
   return new Set(stateDb.column(z.string(), sql, [beganAt]))
 }
 
 /**
- * Stores the coverage of a walk that was recorded when it began, and deletes walks that were never settled.
+ * Stores the coverage of a walk. Events received since its tape was begun may be about deals it had already read.
  *
  * @param found null if there is nothing to compare with
  */
@@ -43,9 +34,11 @@ export function settleWalkCoverage(
   found: {changes: number; missed: number} | null,
   now: number,
 ): void {
-  const {changes, missed} = found ?? {changes: null, missed: null}
-  stateDb.update('webhook_coverage', {walk_id: walkId}, {settled_at: isoOf(now), changes, missed})
-  stateDb.run('delete from webhook_coverage where settled_at is null')
+  stateDb.run(
+    `insert or replace into webhook_coverage (walk_id, began_at, settled_at, changes, missed)
+     select unit, begun_at, ?, ?, ? from tape where unit = ?`,
+    [new Date(now).toISOString(), found?.changes ?? null, found?.missed ?? null, walkId],
+  )
 }
 
 /** The webhook coverage of the last walk; undefined if it could not be compared. */
@@ -53,7 +46,7 @@ export function findLastCoverage(stateDb: StateDb): WebhookCoverage | undefined 
   return stateDb.first(
     coverageRow,
     `select walk_id, settled_at, changes, missed
-     from (select * from webhook_coverage where settled_at is not null order by settled_at desc, rowid desc limit 1)
+     from (select * from webhook_coverage order by settled_at desc, rowid desc limit 1)
      where missed is not null`,
   )
 }
@@ -123,7 +116,7 @@ export function settleEvents(
     stateDb.run(
       `delete from webhook_event
        where settled_at is not null and received_at < min(
-         ?1, coalesce((select max(began_at) from webhook_coverage where settled_at is not null), ?1)
+         ?1, coalesce((select max(began_at) from webhook_coverage), ?1)
        )`,
       [new Date(now - KEPT_DAYS * 86_400_000).toISOString()],
     )

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {createSeenIds, findEnvelope, readPage} from '../../src/contract/list.ts'
+import {createListProgress, createSeenIds, findEnvelope, readPage} from '../../src/contract/list.ts'
 
 const RECORDS = [{id: 'deal_1'}, {id: 'deal_2'}]
 const MORE = {has_more: true, next_cursor: 'c2'}
@@ -93,20 +93,45 @@ test('reads any JSON or refuses it with one of our errors', () => {
   )
 })
 
-test('distinguishes new ids from known ones, whatever they are', () => {
-  fc.assert(
-    fc.property(fc.array(fc.string({unit: 'binary', maxLength: 4}), {maxLength: 100}), (ids) => {
-      const seen = createSeenIds()
-      const areNew = ids.map((id) => seen.add(id))
-      expect(areNew).toEqual(ids.map((id, index) => ids.indexOf(id) === index))
-    }),
-    {seed: 2026},
-  )
-})
-
 test('takes hardly any of 200,000 new ids for known ones, and no known one for new', () => {
   const seen = createSeenIds()
   const ids = Array.from({length: 200_000}, (_, index) => `deal_${String(index).padStart(8, '0')}`)
   expect(ids.filter((id) => !seen.add(id)).length).toBeLessThan(20)
   expect(ids.filter((id) => seen.add(id))).toEqual([])
+})
+
+const LIST = {name: 'GET /deals', idField: 'id'}
+
+/** Reads a list whose pages have records with these ids; each but the last names a fresh cursor. */
+function readList(pages: unknown[][]): void {
+  const progress = createListProgress(LIST)
+  for (const [index, ids] of pages.entries()) {
+    const nextCursor = index < pages.length - 1 ? `c${index}` : null
+    progress.take({records: ids.map((id) => ({id, amount: 1})), nextCursor})
+  }
+}
+
+test.each([
+  ['the first page', [['a', 'b'], ['a', 'b'], ['a', 'b'], ['a', 'b'], ['c']]],
+  ['pages it has shown', [['a'], ['b'], ['a'], ['b'], ['a'], ['c']]],
+  ['records without ids', [[undefined], [undefined], [undefined], [undefined], []]],
+  ['no record', [[], [], [], ['c']]],
+])('refuses a list that gives fresh cursors and shows only %s on three more pages', (_, pages) => {
+  expect(() => readList(pages)).toThrow(/3 pages in a row of GET \/deals hold no new record/)
+})
+
+test.each([
+  ['empty pages, and past an empty last one', [[], [], ['a'], [], [], []]],
+  [
+    'pages of records it has shown, as when a list moves',
+    [['a', 'b'], ['b'], ['a'], ['c'], ['b'], ['a'], ['b']],
+  ],
+])('goes past two %s', (_, pages) => readList(pages))
+
+test.each([1, 3])('refuses a loop of %d cursors', (length) => {
+  const progress = createListProgress(LIST)
+  const take = (turn: number) => progress.take({records: [{id: `${turn}`}], nextCursor: `c${turn % length}`})
+  for (let turn = 0; turn < length; turn += 1) take(turn)
+  const loop = expect.objectContaining({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
+  expect(() => take(length)).toThrow(loop)
 })

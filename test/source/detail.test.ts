@@ -69,25 +69,6 @@ async function find(path: string) {
   return {status: 200, body: {data: {id: idOf(path)}}, received}
 }
 
-test('fetches every id, in order, out of the data envelope', async () => {
-  const {answers, summary} = await fetchFrom(dealsExcept(), 'abcdefg')
-  expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual(
-    [...'abcdefg'].map((id) => `${id} found`),
-  )
-  expect(answers[0]).toEqual({
-    id: 'a',
-    outcome: 'found',
-    record: {id: 'a', loan_program: 'bridge_30yr'},
-    received: expect.objectContaining({
-      requestedAt: BigInt(Date.parse('2026-01-31T23:00:00Z')) * 1000n,
-      path: '/deals/a',
-      status: 200,
-      body: Buffer.from('{"data":{"id":"a","loan_program":"bridge_30yr"}}'),
-    }),
-  })
-  expect(summary).toEqual({proven: true, fetched: 7, gone: 0, failed: 0, ended: 'done'})
-})
-
 test('asks nothing without ids or budget', async () => {
   const spent = await fetchFrom(dealsExcept(), ['a'], {request: {budgetMs: 0}})
   expect(spent).toMatchObject({summary: {fetched: 0, ended: 'budget'}, paths: []})
@@ -122,26 +103,18 @@ test('an id that no path can contain fails, and the others continue', async () =
 })
 
 test('auto asks for one deal alone before it asks for more', async () => {
-  const firstAsked = createGate()
-  const release = createGate()
-  const paths: string[] = []
-  const fetching = fetchFrom(
-    async (request, response, turn) => {
-      paths.push(request.path)
-      if (turn === 0) {
-        firstAsked.open()
-        await release.opened
-      }
-      await dealsExcept()(request, response, turn)
+  let [asked, answered] = [0, 0]
+  const client = {
+    async getJson(path: string) {
+      asked += 1
+      await passTurns()
+      if (answered === 0) expect(asked).toBe(1)
+      answered += 1
+      return find(path)
     },
-    ['a', 'b', 'c'],
-    {request: {mode: 'auto'}},
-  )
-  await firstAsked.opened
-  await passTurns()
-  expect(paths).toEqual(['/v1/deals/a'])
-  release.open()
-  expect((await fetching).summary).toMatchObject({proven: true, fetched: 3})
+  }
+  const {summary} = await fetchDetails('abc', client, {mode: 'auto'})
+  expect(summary).toMatchObject({proven: true, fetched: 3})
 })
 
 test.each<[string, Handler]>([

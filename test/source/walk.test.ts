@@ -121,50 +121,10 @@ test('a failed read-ahead waits until the consumer comes for it', async () => {
   )
 })
 
-test.each([1, 3])(
-  'ends on a loop of %d cursor(s), even one that an earlier run of the walk has met',
-  async (length) => {
-    const seen: (string | null)[] = []
-    await withWalk(
-      (request, response) => {
-        const number = Number((request.query.get('cursor') ?? 'c0').slice(1))
-        sendJson(response, {data: [{}], has_more: true, next_cursor: `c${(number % length) + 1}`})
-      },
-      async (walk, {requests}) => {
-        const consume = async (): Promise<void> => {
-          for await (const page of walk) seen.push(page.cursor)
-        }
-        expect(await failureOf(consume())).toMatchObject({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
-        expect(requests).toHaveLength(length + 1)
-      },
-    )
-    expect(seen).toHaveLength(length)
-    const request = {cursor: 'c3', seenCursors: ['c4']}
-    const met = await withWalk(pagesUpTo(9), (walk) => failureOf(collect(walk)), {request})
-    expect(met).toMatchObject({code: 'SOURCE_CURSOR_LOOP'})
-  },
-)
-
-test.each([
-  ['the first page', () => ['a', 'b']],
-  ['pages it has shown', (turn: number) => (turn % 2 === 0 ? ['a', 'b'] : ['c', 'd'])],
-  ['records without ids', () => [undefined, undefined]],
-  ['no record', () => []],
-])('ends on a list that gives fresh cursors and only ever shows %s', async (_, idsOf) => {
-  await withWalk(
-    (_request, response, turn) =>
-      sendJson(response, {
-        data: idsOf(turn).map((id) => ({id, amount: 1})),
-        has_more: true,
-        next_cursor: `c${turn}`,
-      }),
-    async (walk, {requests}) => {
-      const error = await failureOf(collect(walk))
-      expect(error).toMatchObject({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
-      expect(error.message).toMatch(/3 pages in a row of GET \/deals/)
-      expect(requests.length).toBeLessThanOrEqual(5)
-    },
-  )
+test('ends at a cursor that an earlier run of the walk has met', async () => {
+  const request = {cursor: 'c3', seenCursors: ['c4']}
+  const error = await withWalk(pagesUpTo(9), (walk) => failureOf(collect(walk)), {request})
+  expect(error).toMatchObject({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
 })
 
 test('a page of more than ten times the records asked for is refused', async () => {
@@ -181,20 +141,6 @@ test('a page of more than ten times the records asked for is refused', async () 
       /Page of 21 records at GET \/deals.*the 2 asked for.*nothing is concluded/,
     ),
   })
-})
-
-test.each([
-  ['empty pages, and past an empty last one', [[], [], ['a'], [], [], []]],
-  [
-    'pages of records it has shown, as when a list moves',
-    [['a', 'b'], ['b'], ['a'], ['c'], ['b'], ['a'], ['b']],
-  ],
-])('goes past two %s', async (_, pages) => {
-  const seen = await withWalk((_request, response, turn) => {
-    const data = pages[turn]?.map((id) => ({id}))
-    sendJson(response, {data, has_more: turn < pages.length - 1, next_cursor: `c${turn}`})
-  }, collect)
-  expect(seen.map(({records}) => records.length)).toEqual(pages.map((page) => page.length))
 })
 
 /** The error of a walk whose request gets this answer. */

@@ -69,7 +69,7 @@ export async function forgetAll(db: Database): Promise<void> {
 }
 
 /** Begins a walk; nothing of it is stored yet. */
-export async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<WalkIntake> {
+async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<WalkIntake> {
   if (!withStage.has(db)) await createStage(db)
   withStage.add(db)
   walks += 1
@@ -95,29 +95,22 @@ export async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Pr
 }
 
 /** Lines as on a tape, each with its body. */
-export type Lines = readonly {frame: Frame; body?: unknown}[]
+type Lines = readonly {frame: Frame; body?: unknown}[]
 
 const received = (observedAt: bigint) => ({
   requested_at: formatInstant(observedAt),
   received_at: new Date(Number(observedAt / 1000n)).toISOString(),
 })
 
-/** Pages as they come from the source, cursors `c1`, `c2`, …; `isLast` ends the walk. */
-export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast = true): Lines {
-  return spec.pages.map((records, index) => {
-    const number = first + index
-    const isEnd = isLast && index === spec.pages.length - 1
-    const observedAt = micros(spec.at) + BigInt(number - 1) * 1_000_000n
-    const json = {data: records, has_more: !isEnd, next_cursor: isEnd ? null : `c${number}`}
+/** Pages as they come from the source, cursors `c1`, `c2`, … */
+function pagesOf({at, pages}: WalkSpec): Lines {
+  return pages.map((records, index) => {
+    const isEnd = index === pages.length - 1
+    const observedAt = micros(at) + BigInt(index) * 1_000_000n
+    const json = {data: records, has_more: !isEnd, next_cursor: isEnd ? null : `c${index + 1}`}
     const frame = {frame: 'list' as const, envelope: 'data | top level', waited_ms: 250}
     return {frame: {...frame, ...received(observedAt)}, body: json}
   })
-}
-
-/** Stages further lines of a walk. */
-export async function stageLines(unit: WalkIntake, lines: Lines): Promise<void> {
-  for (const {frame, body} of lines) unit.take(frame, body)
-  await unit.stage()
 }
 
 /** The staged walk, and what applying it would do. */
@@ -127,8 +120,8 @@ export type StagedWalk = Awaited<ReturnType<typeof stageWalk>>
 export async function stageWalk(db: Database, spec: WalkSpec) {
   const unit = await beginWalk(db, spec)
   const {walk} = unit
-  await stageLines(unit, pagesOf(spec))
-  if (spec.details) await stageLines(unit, spec.details.map(toLine))
+  for (const {frame, body} of [...pagesOf(spec), ...(spec.details ?? []).map(toLine)]) unit.take(frame, body)
+  await unit.stage()
   const plan = await planChanges(db, stream, walk)
   return {unit, walk, certificate: certificateOf(walk), plan}
 }

@@ -32,13 +32,22 @@ const nothing = {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, u
 const SECOND_RECORDS: [string, object, object, 'changed' | 'same', object?][] = [
   ['nothing new', {}, {}, 'same'],
   ['a field the contract does not know', {}, {borrower: 'someone'}, 'same'],
+  ['the amount in another notation', {}, {loan_amount: '350000.00'}, 'same'],
   ['another address', {}, {property_address: '2 Main St'}, 'changed'],
   ['no address any more', {}, {property_address: null}, 'changed'],
+  ['an empty address instead of none', {property_address: null}, {property_address: ''}, 'changed'],
+  [
+    'the last digit of its address as the first of its amount',
+    {property_address: 'Suite 12', loan_amount: 350_000},
+    {property_address: 'Suite 1', loan_amount: 2_350_000},
+    'changed',
+  ],
   ['a cent more', {}, {loan_amount: 350_000.01}, 'changed'],
   ['a value', {}, {property_value: 1}, 'changed'],
   ['a program', {}, {loan_program: 'bridge'}, 'changed'],
+  ['that it has no program', {}, {loan_program: null}, 'same'],
   ['another status', {}, {status: 'underwriting'}, 'changed'],
-  ['another instant', {}, {created_at: '2026-01-05T15:00:01Z'}, 'changed'],
+  ['another instant', {}, {created_at: '2026-01-05T15:00:00.000001Z'}, 'changed'],
   [
     'less than before',
     {property_value: 500_000, loan_program: 'bridge'},
@@ -66,11 +75,16 @@ const SECOND_RECORDS: [string, object, object, 'changed' | 'same', object?][] = 
 test('a deal is updated by each changed field and no other; a field a record omits is carried over', async () => {
   const say = (which: 1 | 2) => SECOND_RECORDS.map((one) => aRecord({id: one[0], ...one[which]}))
   expect(await countsOf(DAY_1, say(1))).toEqual({...nothing, created: SECOND_RECORDS.length})
+  const before = await readHeads(db)
   const changed = SECOND_RECORDS.filter(([, , , is]) => is === 'changed').map(([id]) => id)
   const unchanged = SECOND_RECORDS.length - changed.length
   expect(await countsOf(DAY_2, say(2))).toEqual({...nothing, updated: changed.length, unchanged})
   const ids = (await readVersions(db, 'deal_id')).map(({deal_id}) => deal_id)
   expect(ids.slice(SECOND_RECORDS.length).sort()).toEqual(changed.sort())
+  // The digest of the list row, which decides about its own page, changes with anything it says or leaves out.
+  const after = await readHeads(db)
+  const unmoved = SECOND_RECORDS.filter(([id]) => after[id]?.list_hash === before[id]?.list_hash)
+  expect(unmoved.map(([id]) => id)).toEqual(SECOND_RECORDS.slice(0, 3).map(([id]) => id))
   const without = say(2).map(({property_value, loan_program, ...record}) => record)
   expect(await countsOf(DAY_3, without)).toEqual({...nothing, unchanged: SECOND_RECORDS.length})
   const heads = await readHeads(db)

@@ -4,16 +4,7 @@ import {listDetailCandidates, listLastKnown} from '../../src/sync/details.ts'
 import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
 import {useWarehouse} from '../support/set-up.ts'
-import {
-  applyStaged,
-  type DetailSpec,
-  forgetAll,
-  micros,
-  readHeads,
-  stageWalk,
-  stream,
-  walk,
-} from '../support/walks.ts'
+import {applyStaged, type DetailSpec, forgetAll, micros, stageWalk, stream, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -119,43 +110,4 @@ test('an answer that holds the value but changes nothing is kept; one that omits
     {seq: '1', deal_id: 'a', observed_at: '2026-02-03 23:31:00', business_date: '2026-02-03'},
   ])
   expect(await db.all(anyRow, 'select kind from warehouse.raw.settle')).toHaveLength(2)
-})
-
-const both = aRecord({property_value: 1, loan_program: 'bridge'})
-
-/** List rows, each under an id that names it; the digest ignores the id. */
-const rows: Record<string, WireRecord> = {
-  plain: aRecord(),
-  'another amount notation': aRecord({loan_amount: '350000.00'}),
-  'an unknown field': aRecord({extra: 1}),
-  both,
-  'both, fields in another order': Object.fromEntries(Object.entries(both).reverse()),
-  'another property_address': aRecord({property_address: '2 Main St'}),
-  'a null property_address': aRecord({property_address: null}),
-  'an empty property_address': aRecord({property_address: ''}),
-  'another loan_amount': aRecord({loan_amount: 350_000.01}),
-  'a property_value': aRecord({property_value: 500_000}),
-  'a null property_value': aRecord({property_value: null}),
-  'a loan_program': aRecord({loan_program: 'bridge'}),
-  'a null loan_program': aRecord({loan_program: null}),
-  'another status': aRecord({status: 'funded'}),
-  'another created_at': aRecord({created_at: '2026-01-05T15:00:00.000001Z'}),
-  'another precision of created_at': aRecord({created_at: '2026-01-05'}),
-  'ab, c': aRecord({property_address: 'ab', loan_program: 'c'}),
-  'a, bc': aRecord({property_address: 'a', loan_program: 'bc'}),
-}
-
-test('the digest of a list row changes with every field, null, absence and field boundary, and with nothing else', async () => {
-  const page = Object.entries(rows).map(([id, row]) => ({...row, id}))
-  await walk(db, {at: '2026-02-02T23:30:00Z', pages: [page]})
-  const heads = await readHeads(db)
-  const digestOf = (row: string) => heads[row]?.list_hash
-  const same = {
-    'another amount notation': 'plain',
-    'an unknown field': 'plain',
-    'both, fields in another order': 'both',
-  }
-  for (const [row, other] of Object.entries(same)) expect(digestOf(row), row).toBe(digestOf(other))
-  const different = Object.keys(rows).filter((row) => !(row in same))
-  expect(new Set(different.map(digestOf)).size).toBe(different.length)
 })

@@ -14,11 +14,11 @@ const lab = await useLab()
 lab.service.store.insert(someDeals(20))
 beforeEach(lab.remember())
 
-/** Every page shows the first page's records with the true page's cursor. */
+/** Every page shows the first page's records, of which one cannot be read, with the true page's cursor. */
 function createStuckList(): Fault {
-  let first: unknown
+  let first: object[] | undefined
   const change = (page: WireRecord) => {
-    first ??= page.data
+    first ??= (page.data as object[]).with(0, {...(page.data as object[])[0], loan_amount: 'much'})
     return {...page, data: first}
   }
   return {kind: 'mutate', change}

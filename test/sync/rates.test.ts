@@ -87,27 +87,39 @@ const endWith =
     response.writeHead(status).end(body)
   }
 
-const hangUp: Handler = (_request, response) => {
-  response.destroy()
-}
+const FAILING: [Handler, string][] = [
+  [endWith(200, '<html>'), '[RATES_FEED]'],
+  [endWith(404), 'status 404'],
+  [endWith(401), '[SOURCE_UNAUTHORIZED]'],
+  [endWith(503), '[SOURCE_FAILING]'],
+  [(_request, response) => void response.destroy(), '[SOURCE_UNREACHABLE]'],
+]
 
-test('a failing feed and an unreadable row harm nothing else; run rates prints them, and an alarm reports them', async () => {
+test('failing feeds and an unreadable row harm nothing else; run rates prints them, and an alarm reports them', async () => {
   writeCsv('2026-03-02,4.31', '2026-03-03,oops')
-  await using server = await startTestServer(endWith(200, '<html>'))
+  await using server = await startTestServer((request, response, turn) =>
+    FAILING[Number(request.query.get('case'))]?.[0](request, response, turn),
+  )
+  const far = FAILING.map((_, index) => ({
+    ...urlFeed(`${server.url}/x?api_key=hush&case=${index}`),
+    name: `far_${index}`,
+  }))
   const gone = {...csvFeed(), name: 'gone', csv: '/nowhere/x.csv'}
-  expect(await ingest(EVENING, urlFeed(server.url), gone, csvFeed())).toMatchObject({
+  const read = await ingest(EVENING, ...far, gone, csvFeed())
+  expect(read).toMatchObject({
     outcome: 'appended',
-    faulty: 3,
+    faulty: 7,
     feeds: [
-      {feed: 'far', outcome: 'failed', problems: [expect.stringContaining('[RATES_FEED]')]},
+      ...FAILING.map(([, words]) => ({outcome: 'failed', problems: [expect.stringContaining(words)]})),
       {feed: 'gone', outcome: 'failed', problems: [expect.stringContaining('ENOENT')]},
       {feed: 'sofr', outcome: 'read', rows: 2, appended: 1, rejected: 1},
     ],
   })
+  expect(JSON.stringify(read)).not.toContain('hush')
   using stateDb = openStateDb(lab.folder.stateDb)
   const look = {config: lab.config, release: undefined, jobs: []}
   const alarmOf = () => readConditions(stateDb, look, Date.now()).find(({name}) => name === 'rates')
-  expect(alarmOf()).toMatchObject({state: 'faulty', title: '3 of 3 rate feeds could not be read whole'})
+  expect(alarmOf()).toMatchObject({state: 'faulty', title: '7 of 7 rate feeds could not be read whole'})
   withFeeds(csvFeed())
   const {stdout} = await lab.run(['run', 'rates'], {LOANTAPE_RATES_FILE: fileOf('rates.json')})
   expect(stdout).toContain('Rates of sofr: 2 rows, 0 new, 1 known')
@@ -115,21 +127,6 @@ test('a failing feed and an unreadable row harm nothing else; run rates prints t
   writeCsv('2026-03-02,4.31')
   await ingest(EVENING, csvFeed())
   expect(alarmOf()).toMatchObject({state: 'ok'})
-})
-
-test('a feed that does not exist, refuses, fails or hangs up is reported without the query of its URL', async () => {
-  const failing: [Handler, RegExp][] = [
-    [endWith(404), /RATES_FEED.*status 404/],
-    [endWith(401), /SOURCE_UNAUTHORIZED/],
-    [endWith(503), /SOURCE_FAILING/],
-    [hangUp, /SOURCE_UNREACHABLE/],
-  ]
-  for (const [handler, words] of failing) {
-    await using server = await startTestServer(handler)
-    const {feeds} = await ingest(EVENING, urlFeed(`${server.url}/x?api_key=hush`))
-    expect(feeds).toMatchObject([{outcome: 'failed', problems: [expect.stringMatching(words)]}])
-    expect(JSON.stringify(feeds)).not.toContain('hush')
-  }
 })
 
 test("the service's rates are read to the last page with the source's key", async () => {
@@ -206,35 +203,28 @@ test('a feed that hangs keeps nobody from the warehouse', async () => {
 
 const read = (csv: string) => parseRates(feedParser.parse(SOFR), csv, 'America/New_York')
 
-test('values are exact, however many digits they have; a text that means no value is neither a value nor a fault', () => {
-  const rows = ['2026-03-02,1234567890.12345678', '2026-03-03,-0.1', '2026-03-04,5.3300000000']
-  const csv = ['date,value', ...rows, '2026-03-05,.', '2026-03-06,', ''].join('\n')
-  expect(read(csv)).toMatchObject([
-    {units: 123_456_789_012_345_678n},
-    {units: -10_000_000n},
-    {units: 533_000_000n},
-    null,
-    null,
-  ])
-})
+const aRate = (units: bigint, rateDate = '2026-03-02') => expect.objectContaining({rateDate, units})
+const rejection = (words: RegExp) => expect.stringMatching(words)
 
-test('a row that cannot be read is rejected alone without repeating its value', () => {
-  const unreadable: [string, RegExp][] = [
-    ['2026-03-02,abc', /^row 2: value: expected a decimal number/],
-    ['2026-03-02,4.123456789', /^row 2: value/],
-    ['2026-03-02,1e3', /^row 2: value/],
-    ['2026-03-02,12345678901', /^row 2: value/],
-    ['2026-02-30,4.31', /^row 2: date: expected a day/],
-    ['0026-03-02,4.31', /^row 2: date/],
-    ['2026-03-02', /CSV_RECORD_INCONSISTENT/],
-  ]
-  for (const [row, words] of unreadable) {
-    const rows = read(`date,value\n2026-03-01,4.30\n${row}\n2026-03-03,4.32\n`)
-    const [values, faults] = ['object', 'string'].map((type) => rows.filter((one) => typeof one === type))
-    expect(values, row).toMatchObject([{rateDate: '2026-03-01'}, {rateDate: '2026-03-03'}])
-    expect(faults).toEqual([expect.stringMatching(words)])
-    expect(rows.join()).not.toMatch(/abc|4\.123|1e3/)
-  }
+test.each([
+  ['2026-03-02,1234567890.12345678', aRate(123_456_789_012_345_678n)],
+  ['2026-03-02,-0.1', aRate(-10_000_000n)],
+  ['2026-03-02,5.3300000000', aRate(533_000_000n)],
+  ['2026-03-02,.', null],
+  ['2026-03-02,', null],
+  ['2026-03-02,abc', rejection(/^row 2: value: expected a decimal number/)],
+  ['2026-03-02,4.123456789', rejection(/^row 2: value/)],
+  ['2026-03-02,1e3', rejection(/^row 2: value/)],
+  ['2026-03-02,12345678901', rejection(/^row 2: value/)],
+  ['2026-02-30,4.31', rejection(/^row 2: date: expected a day/)],
+  ['0026-03-02,4.31', rejection(/^row 2: date/)],
+  ['2026-03-02', rejection(/CSV_RECORD_INCONSISTENT/)],
+])('the row %s is read to the last digit, means no value, or is rejected alone', (row, expected) => {
+  const rows = read(`date,value\n2026-03-01,4.30\n${row}\n2026-03-03,4.32\n`)
+  expect(rows).toHaveLength(3)
+  const others = [aRate(430_000_000n, '2026-03-01'), aRate(432_000_000n, '2026-03-03')]
+  expect(rows).toEqual(expect.arrayContaining([expected, ...others]))
+  expect(rows.filter((one) => typeof one === 'string').join()).not.toMatch(/abc|4\.123|1e3/)
 })
 
 test('rates of the service are dated by their instant, and an unreadable one is reported alone', () => {

@@ -1,5 +1,4 @@
-import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
-import {join} from 'node:path'
+import {readFileSync, writeFileSync} from 'node:fs'
 import {beforeEach, expect, test, vi} from 'vitest'
 import {borrowerStream} from '../../src/contract/borrower.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
@@ -59,7 +58,8 @@ const listRequests = (what: string) =>
 
 test('only deals are synced by default; borrowers and documents of every deal are read with their first walk', async () => {
   lab.service.store.insert(someDeals(4, {status: 'underwriting'}))
-  for (const number of [1, 2]) link(number, ` Pat@Example.com${number === 1 ? ' ' : ''}`)
+  link(1, ' Pat@Example.com ')
+  link(2, 'pat@example.com')
   link(3)
   link(3)
   attach(3)
@@ -210,34 +210,6 @@ test('a record that names another deal, or cannot be read, is quarantined sealed
     await rebuildHead(db, borrowerStream)
   }
   expect(await readHeads()).toEqual(before)
-})
-
-test('no name, address or digit of a person reaches the data folder, whatever the source sends', async () => {
-  lab.service.store.insert(someDeals(20))
-  for (let number = 1; number <= 20; number++) link(number, `Needle.${number}@Haystack.example`)
-  attach(1)
-  spoilLists(1, '(borrowers|documents)', (data) => {
-    const odd = {phone: 'needle-phone', spouse: {name: 'needle-spouse'}}
-    for (const [index, record] of data.entries())
-      Object.assign(record, {...odd, ssn_last_four: index % 2 === 0 ? '987-65-4329' : 'needle'})
-    data.push({...data[0], id: 7, email: 'needle.other@haystack.example'})
-    data.push({...data[0], id: 'x', email: {address: 'needle.third@haystack.example'}})
-  })
-  await lab.sync(DAY_1, {...ALL, world: {select: '+core.borrower +core.document +mart.data_quality'}})
-  const drift = `select path from raw.drift where stream = 'borrower' order by path`
-  expect(await lab.queryHistory(drift)).toEqual([{path: 'phone'}, {path: 'spouse'}])
-  const {stdout} = await lab.run(['status'])
-  expect(stdout).toContain('Drift: new_field borrowers: phone in 2 records.')
-  expect(stdout).not.toMatch(/needle|haystack/i)
-  const [walk] = await lab.queryHistory(`select walk_id from walk where stream = 'borrower'`)
-  const tape = await lab.run(['tape', 'cat', String(walk?.walk_id)])
-  expect(tape.stdout).toContain('bor_')
-  expect(tape.stdout).not.toMatch(/needle|haystack|querfeldein|adalbert/i)
-  const people = /needle|haystack|querfeldein|adalbert|987-?65-?4329/i
-  const leaks = readdirSync(lab.folder.root, {recursive: true, withFileTypes: true})
-    .filter((entry) => entry.isFile())
-    .filter(({parentPath, name}) => people.test(readFileSync(join(parentPath, name), 'latin1')))
-  expect(leaks).toEqual([])
 })
 
 test('under another key nothing is synced, for it would make one person two', async () => {

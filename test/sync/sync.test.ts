@@ -44,6 +44,8 @@ test('a dry run says what would change or be refused, and changes nothing', asyn
   lab.service.store.update('deal_000001', {status: 'underwriting'})
   const dry = await lab.sync(DAY_2, {isDryRun: true})
   expect(dry).toMatchObject({outcome: 'dry_run', release_id: null, changes: {updated: 1, unchanged: 39}})
+  const tape = await lab.run(['tape', 'cat', dry.walk.walk_id])
+  expect(tape.stdout).toContain('"outcome":"dry run"')
   expect(lab.currentReleaseId()).toBe(first.release_id)
   expect(await countVersions()).toEqual([{versions: '40'}])
   for (let number = 2; number <= 9; number++) lab.service.store.remove(aDeal(number).id)

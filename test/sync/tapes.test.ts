@@ -12,18 +12,14 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
-import {dealStream} from '../../src/contract/deal.ts'
-import {NONE, tellForeign} from '../../src/core/text.ts'
-import {applyEvents, replayQuarantine} from '../../src/pipeline.ts'
+import {applyEvents} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import {ingestRates} from '../../src/sync/rates.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {failureOf, someDeals} from '../support/lab.ts'
-import {readFieldAs} from '../support/schema.ts'
-import {changeLists, dyingAt, useLab} from '../support/set-up.ts'
+import {dyingAt, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -131,12 +127,6 @@ test('a killed walk whose tape is cut resumes after its last whole page', async 
   const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
   expect(certificate).toMatchObject({resumed: 1, records: 60, distinct: 60})
   expect(path).toContain(certificate.walk_id)
-  const lists = (await readTape(certificate.walk_id)).filter(({frame}) => frame === 'list')
-  const named = lists.map(({body = ''}) => (JSON.parse(body) as {next_cursor: string | null}).next_cursor)
-  expect(named.at(-1)).toBeNull()
-  expect(named.slice(0, -1).map((cursor) => tellForeign(cursor ?? '', NONE))).toEqual(
-    lists.slice(1).map(({request}) => request?.cursor),
-  )
   expect(await verify()).toMatchObject({outcome: 'whole', problems: []})
 })
 
@@ -190,17 +180,6 @@ test('a damaged tape of an applied walk is left untouched and named', async () =
   expect((await verify()).problems).toEqual([
     {path, problem: expect.stringContaining('its bytes are not those that were written')},
   ])
-})
-
-test('refused walks and dry runs say so on their tapes', async () => {
-  for (const {id} of someDeals(60).slice(0, 20)) lab.service.store.remove(id)
-  await failureOf(lab.walk(DAY_2))
-  await lab.walk(DAY_2, {isDryRun: true, accept: ['shrink']})
-  using stateDb = openStateDb(lab.folder.stateDb)
-  const [, refused, dry] = listTapes(stateDb)
-  const why = expect.stringContaining('20 of 60 known deals are absent')
-  expect((await readTape(refused?.unit ?? '')).at(-1)).toMatchObject({outcome: 'refused', why})
-  expect((await readTape(dry?.unit ?? '')).at(-1)).toMatchObject({outcome: 'dry run'})
 })
 
 test('prune removes expired tapes, even those a killed prune left, and verify reports them as removed', async () => {
@@ -291,31 +270,4 @@ test('a key inside the data folder, or an invalid one, is refused', async () => 
   expect(await failureOf(lab.walk(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject(refusal)
   writeFileSync(file, 'not a key')
   expect(await failureOf(lab.walk(DAY_1))).toMatchObject(refusal)
-})
-
-test('webhooks, feeds and replays share one tape per day', async () => {
-  beginAnew()
-  changeLists(lab, '/deals?', ([deal]) => Object.assign(deal!, {loan_amount: 'much'}))
-  await lab.walk(DAY_1)
-  lab.service.faults.clear()
-  change('deal_000002')
-  const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
-  expect(await applyEvents(lab.config, noon)).toMatchObject({appended: 1})
-  const [feed, ratesFile] = ['rates.csv', 'rates.json'].map((name) => join(lab.folder.root, '..', name))
-  writeFileSync(feed!, 'date,value\n2026-02-02,0.05\n')
-  writeFileSync(ratesFile!, JSON.stringify({feeds: [{name: 'fed', rate: 'sofr', csv: feed}]}))
-  expect(await ingestRates({...lab.config, ratesFile}, noon)).toMatchObject({outcome: 'appended'})
-  using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 5)
-  expect(await replayQuarantine(lab.config, noon)).toMatchObject({replayed: 1})
-
-  const lines = await readTape('2026-02-03')
-  const bodies = {look: '"status":"funded"', rates: '2026-02-02,0.05\n', replay: '"loan_amount":"much"'}
-  expect(lines).toMatchObject(
-    Object.entries(bodies).flatMap(([kind, body]) => [
-      {frame: 'begin', kind},
-      {frame: kind, body: expect.stringContaining(body)},
-      {frame: 'outcome', kind, outcome: 'settled'},
-    ]),
-  )
-  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2})
 })

@@ -5,6 +5,7 @@ import {findLastCoverage, settleEvents, storeEvent} from '../../src/sync/webhook
 import {readJson} from '../cli/outcome.ts'
 import {aDeal, type Lab, someDeals} from '../support/lab.ts'
 import {changeLists, useLab} from '../support/set-up.ts'
+import {receiveEvents} from '../support/webhooks.ts'
 
 const LOANTAPE_WEBHOOK_SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const config = {webhookSecret: LOANTAPE_WEBHOOK_SECRET}
@@ -26,12 +27,7 @@ function walk(changes: Partial<Lab['config']> = config) {
   return lab.walk(now, {config: changes})
 }
 
-function receive(dealId: string, type = 'deal.updated', receivedAt = Date.now()): string {
-  using stateDb = openStateDb(lab.folder.stateDb)
-  const eventId = `evt_${type}_${dealId}_${receivedAt}`
-  storeEvent(stateDb, {eventId, type, dealId}, receivedAt)
-  return eventId
-}
+const receive = (dealId: string) => receiveEvents(lab.folder, dealId)
 
 function lastCoverage() {
   using stateDb = openStateDb(lab.folder.stateDb)
@@ -102,7 +98,8 @@ test('an event that arrives after a walk has read its deal already counts for th
 test("an event older than senders' retries is kept until a walk was compared with it", async () => {
   using stateDb = openStateDb(lab.folder.stateDb)
   stateDb.db.exec(`update webhook_coverage set began_at = '2020-01-01T00:00:00.000Z'`)
-  const eventId = receive('deal_000001', 'deal.updated', Date.now() - 10 * 86_400_000)
+  const eventId = 'evt_old'
+  storeEvent(stateDb, {eventId, type: 'deal.updated', dealId: 'deal_000001'}, Date.now() - 10 * 86_400_000)
   settleEvents(stateDb, {eventIds: [eventId], outcome: 'applied'}, Date.now())
   fund('deal_000001')
   await walk()

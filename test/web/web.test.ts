@@ -2,11 +2,11 @@ import {hash} from 'node:crypto'
 import {chmodSync, mkdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {beforeEach, expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
+import {listTapes} from '../../src/store/recorded.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {
   listNamedDeals,
   listWaitingEvents,
-  noteWalkBegun,
   settleEvents,
   settleWalkCoverage,
 } from '../../src/sync/webhook-events.ts'
@@ -200,8 +200,8 @@ test('what webhooks missed is shown once a walk was compared; if webhooks are of
   await using deaf = await serveLab(lab)
   const VALUE = /^loantape_webhook_missed_changes \d+$/m
   expect(await open.read('/metrics')).not.toMatch(VALUE)
-  noteWalkBegun(stateDb, 'w_1', Date.now())
-  settleWalkCoverage(stateDb, 'w_1', {changes: 5, missed: 2}, Date.now())
+  const walkId = listTapes(stateDb).at(-1)?.unit ?? ''
+  settleWalkCoverage(stateDb, walkId, {changes: 5, missed: 2}, Date.now())
   expect(await open.read('/metrics')).toContain('\nloantape_webhook_missed_changes 2\n')
   expect(await open.read('/runs')).toContain('no webhook told of 2')
   expect(await deaf.read('/metrics')).not.toMatch(VALUE)

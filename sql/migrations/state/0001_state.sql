@@ -196,11 +196,11 @@ create table job_attempt (
   primary key (job_run_id, attempt)
 ) strict;
 
--- Instants of the real clock; settled_at is null while the walk runs, changes and missed if nothing was compared.
+-- Of walks settled while webhooks were on. Instants of the real clock; changes and missed are null if nothing was compared.
 create table webhook_coverage (
   walk_id text primary key,
   began_at text not null,
-  settled_at text,
+  settled_at text not null,
   changes integer,
   missed integer
 ) strict;
