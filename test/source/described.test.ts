@@ -84,7 +84,7 @@ test.each([
     {by: 'cursor', parameter: 'c', next: 'c', more: 'more'},
     {more: true},
     {},
-    /expected a cursor/,
+    /without a cursor/,
   ],
   [
     'a cursor that is a list',
