@@ -13,38 +13,47 @@ import {compileModels} from '../build/compile.ts'
 import {readSources} from '../build/sources.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../build/verify-release.ts'
 import {dealStream} from '../contract/deal.ts'
+import type {SourceDescription} from '../contract/description.ts'
 import {findEnvelope, readPage} from '../contract/list.ts'
 import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
 import {parseChildStreams} from '../contract/streams.ts'
-import {burstOf, type Config, requireSource} from '../core/config.ts'
+import {formatInstant} from '../core/clock.ts'
+import {burstOf, type Config, requireSource, type SourceConfig} from '../core/config.ts'
 import {explainError, type Fault, newError} from '../core/errors.ts'
-import {findValue} from '../core/json.ts'
-import {groupThousands, quantity} from '../core/money.ts'
-import type {World} from '../core/types.ts'
+import {findValue, parseJson} from '../core/json.ts'
+import {formatCents, groupThousands, quantity} from '../core/money.ts'
+import type {ColumnValue, World} from '../core/types.ts'
 import {readTargets} from '../export/delivery-target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
 import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
-import {createClient} from '../source/client.ts'
+import {createClient, type JsonAnswer} from '../source/client.ts'
+import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findTapeKey} from '../store/recorded.ts'
 import {findCurrentRelease} from '../store/release.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {keyFileOf, requireTapeKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory, readSettings} from '../store/warehouse.ts'
-import {requirePin} from '../sync/at-source.ts'
+import {readDescription, requirePin} from '../sync/at-source.ts'
 import {findKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
 import {readRateFeeds} from '../sync/rates.ts'
 import {renderNotIssued} from './books.ts'
-import {does} from './command.ts'
+import {does, type Invocation} from './command.ts'
+import {renderTable} from './table.ts'
 
 export const commands = {
   doctor: does(
-    async ({config, world}) => {
+    async ({config, world, options}: Invocation<{try?: true}>) => {
       const findings = await examine(config, world)
-      return {healthy: findings.every(({ok}) => ok), findings}
+      const healthy = findings.every(({ok}) => ok)
+      return {healthy, findings, ...(options.try && healthy && {tried: await readFirstDeal(config, world)})}
     },
-    ({findings}) => findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
+    ({findings, tried}) =>
+      [
+        ...findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`),
+        ...(tried ? [renderTried(tried)] : []),
+      ].join('\n'),
     ({healthy}) => (healthy ? 0 : 1),
   ),
 }
@@ -138,10 +147,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const source = requireSource(config)
     const pin = await readPin(folder)
     requirePin(pin, source.baseUrl)
-    await using client = createClient({...source, retries: 0}, world)
-    const {status, body} = await client.getJson(dealStream.listPath, {limit: source.pageSize})
-    if (status !== 200)
-      throw newError('DOCTOR_SOURCE', `Status ${status} from GET ${dealStream.listPath}: expected 200.`)
+    const {body} = await askForDeals(source, readDescription(folder), world)
     const words = `${source.baseUrl} answers and accepts the key`
     if (pin !== undefined) return words
     const {records} = readPage(body, findEnvelope(body))
@@ -166,6 +172,63 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
       ? faults
       : `${release_id}: ${quantity(tables.length, 'file')} ${tables.length === 1 ? 'matches' : 'match'} the manifest`
   },
+}
+
+async function askForDeals(
+  source: SourceConfig,
+  description: SourceDescription | undefined,
+  world: World,
+): Promise<JsonAnswer> {
+  await using client = createClient({...source, description, retries: 0}, world)
+  const answer = await client.getJson(dealStream.listPath, {limit: source.pageSize})
+  if (answer.status === 200) return answer
+  const path = description?.deals.list ?? dealStream.listPath
+  throw newError('DOCTOR_SOURCE', `Status ${answer.status} from GET ${path}: expected 200.`)
+}
+
+/** How each field of the first deal of the list was sent, and what was read; null for a list without deals. */
+async function readFirstDeal(config: Config, world: World) {
+  const description = readDescription(dataFolderAt(config.dataDir))
+  const {body, received} = await askForDeals(requireSource(config), description, world)
+  const {records} = readPage(body, findEnvelope(body))
+  const sentRecords = received.original
+    ? findValue(parseJson(String(received.original.body)), description?.deals.records?.split('.') ?? [])
+    : records
+  if (records.length === 0) return null
+  const {observations, quarantined} = createNormaliser(dealStream)(records.slice(0, 1), 0n)
+  const [problem] = quarantined
+  const fields = dealStream.wireFields.map((name) => {
+    const from = description?.deals.fields[name]?.path ?? name
+    const sent = findValue(sentRecords, ['0', ...from.split('.')])
+    const column = name === dealStream.idField ? dealStream.idColumn : name
+    const read = observations[0]?.fields[column]
+    return {
+      name,
+      from,
+      sent: sent === undefined ? null : JSON.stringify(sent),
+      read: describeValue(name, read),
+    }
+  })
+  return {fields, problem: problem ? `${problem.path}: ${problem.reason}` : null}
+}
+
+function describeValue(name: string, value: ColumnValue | undefined): string | null {
+  if (value === undefined || value === null) return null
+  if (typeof value !== 'bigint') return String(value)
+  return dealStream.columns.some((column) => column.name === name && column.type === 'TIMESTAMP')
+    ? formatInstant(value)
+    : formatCents(value)
+}
+
+function renderTried(tried: Awaited<ReturnType<typeof readFirstDeal>>): string {
+  if (!tried) return 'The list has no deals.'
+  const rows = tried.fields.map(({name, from, sent, read}) => ({
+    field: name,
+    'sent as': from,
+    value: sent ?? '(nothing)',
+    'read as': read ?? '(nothing)',
+  }))
+  return `\nThe first deal of the list:\n${renderTable(rows)}${tried.problem === null ? '' : `\nIt cannot be read: ${tried.problem}.`}`
 }
 
 async function readPin(folder: DataFolder): Promise<string | undefined> {

@@ -57,6 +57,7 @@ export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 export const SETTINGS = {
   baseUrl: webUrl(),
   apiKey: secret(1).meta({isSecret: true}),
+  nextApiKey: secret(1).meta({isSecret: true}),
   clientCertFile: path(),
   dataDir: z
     .string()

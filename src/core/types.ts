@@ -106,6 +106,8 @@ export interface Received {
   receivedAt: number
   /** Decompressed. */
   body: Buffer
+  /** What a described source answered; `body` is what the Deal Financing Service would have. */
+  original?: Received
 }
 
 /** A typed column value; a bigint is cents or microseconds. */

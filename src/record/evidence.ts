@@ -194,8 +194,8 @@ async function writeTapes(
       if (line.frame.frame === 'begin') isOpen = isShown(line.frame) && !isClosed(line.frame)
       if (isOpen && written.shown.at(-1) !== name) written.shown.push(name)
       if (line.chain === proving.last) break
-      // A replayed record was shown before.
-      if (!isOpen || !line.body || line.frame.frame === 'replay') continue
+      // A replayed record was shown before; the answer of a described source is shown as it was read.
+      if (!isOpen || !line.body || ['replay', 'received'].includes(line.frame.frame)) continue
       await archive.writeFile(format(line, `${name}:${number}`))
       written.answers += 1
     }

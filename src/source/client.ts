@@ -2,6 +2,7 @@ import {isUtf8} from 'node:buffer'
 import {readFileSync} from 'node:fs'
 import {createSecureContext} from 'node:tls'
 import type {Dispatcher} from 'undici'
+import type {SourceDescription} from '../contract/description.ts'
 import {burstOf, type SourceConfig} from '../core/config.ts'
 import {LoantapeError, messageOf, newError, RetryableError, sayKept} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
@@ -9,6 +10,8 @@ import {openAgent} from '../core/outgoing.ts'
 import {VERSION} from '../core/process.ts'
 import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
+import {type Credential, createCredentials} from './credentials.ts'
+import {createTranslator} from './described.ts'
 import {createRateLimiter, type LimitedAnswer, type ResponseHeaders} from './rate-limit.ts'
 import {classifyFault, createTooLarge, type Target, withRetries} from './retry.ts'
 
@@ -24,8 +27,11 @@ export type ClientConfig = Pick<
   | 'maxAnswerMb'
   | 'clientCertFile'
 > & {
-  /** Sent as Bearer token. */
   apiKey?: string | undefined
+  /** Used once the source refuses the other. */
+  nextApiKey?: string | undefined
+  /** What differs from the Deal Financing Service. */
+  description?: SourceDescription | undefined
   /** The rate that an earlier run ended with, requests per second. */
   learntRate?: number | undefined
 }
@@ -52,8 +58,11 @@ export function createClient(config: ClientConfig, world: World) {
   })
   const maxWaitMs = config.maxWaitMinutes * 60_000
   const limiter = createRateLimiter({...config, burst: burstOf(config), maxWaitMs, host: base.host}, world)
+  const {description, apiKey, nextApiKey} = config
+  const keys = [apiKey, nextApiKey].filter((key) => key !== undefined)
+  const credentials = createCredentials(description?.auth ?? {by: 'bearer'}, {keys, timeoutMs}, world)
+  const translator = description && createTranslator(description, base)
   const headers = {
-    ...(config.apiKey !== undefined && {authorization: `Bearer ${config.apiKey}`}),
     // Without this header a server may send any coding. We decode none, so a small answer cannot unpack into a huge one.
     'accept-encoding': 'identity',
     'user-agent': `loantape/${VERSION}`,
@@ -66,11 +75,12 @@ export function createClient(config: ClientConfig, world: World) {
     {query, accept}: {query: Query; accept: string},
     signal: AbortSignal,
   ): Promise<Exchange> {
+    const credential = await credentials.get()
     const requestedAt = BigInt(Math.floor(world.clock.now())) * 1000n
     const startedAt = world.realClock.now()
     try {
-      const path = buildPath(base, target.path, query)
-      const request = {origin: base.origin, path, headers: {...headers, accept}}
+      const path = buildPath(base, target.path, {...query, ...credential.query})
+      const request = {origin: base.origin, path, headers: {...headers, ...credential.headers, accept}}
       const answer = await receive(agent, request, {signal, timeoutMs: timeoutMs * TIMEOUTS_PER_ANSWER})
       const {status, body} = answer
       answers.set(status, (answers.get(status) ?? 0) + 1)
@@ -78,6 +88,7 @@ export function createClient(config: ClientConfig, world: World) {
         status,
         headers: answer.headers,
         startedAt,
+        credential,
         received: {
           path: target.path,
           query,
@@ -104,7 +115,9 @@ export function createClient(config: ClientConfig, world: World) {
     try {
       const answer = await withRetries(
         async () => {
-          const answer = await limiter.send(() => exchange(target, request, signal), signal)
+          const send = () => limiter.send(() => exchange(target, request, signal), signal)
+          let answer = await send()
+          if (answer.status === 401 && credentials.renew(answer.credential)) answer = await send()
           requireServed(answer, target, base)
           return read(answer, target)
         },
@@ -134,10 +147,21 @@ export function createClient(config: ClientConfig, world: World) {
      * @param cancelled cancels this request alone, which then throws the signal's reason
      * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_JSON`,
      * `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`,
-     * `SOURCE_RATE_LIMITED`, `INTERRUPTED`
+     * `SOURCE_RATE_LIMITED`, `INTERRUPTED`; of a described source, ContractError `SOURCE_ENVELOPE`, `SOURCE_NOT_FOUND`
      */
-    getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
-      return ask({path, query, accept: 'application/json', cancelled}, parseAnswer)
+    async getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
+      const asked = translator?.ask(path, query)
+      const request = {accept: 'application/json', cancelled}
+      if (!asked) return ask({path, query, ...request}, parseAnswer)
+      const read = (answer: Exchange, target: Target) => ({
+        ...parseAnswer(answer, target),
+        headers: answer.headers,
+      })
+      const answer = await ask({path: asked.path, query: asked.query, ...request}, read)
+      if (answer.status >= 300) return answer
+      const body = asked.read(answer.body, answer.headers)
+      const received = {...answer.received, path, query, body: Buffer.from(JSON.stringify(body))}
+      return {status: answer.status, body, received: {...received, original: answer.received}}
     },
     /** Asks for one resource that need not be JSON; throws as `getJson` does. */
     getText(path: string): Promise<Received> {
@@ -206,6 +230,7 @@ export interface JsonAnswer {
 }
 
 interface Exchange extends LimitedAnswer {
+  credential: Credential
   received: Received
 }
 

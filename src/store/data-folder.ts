@@ -39,6 +39,8 @@ export function dataFolderAt(dataDir: string) {
     hashKey: join(root, 'hash.key'),
     /** The mapping of further fields of deals to columns. */
     fields: join(root, 'fields.json'),
+    /** What differs between the source and the Deal Financing Service. */
+    source: join(root, 'source.json'),
     /** Queries that people saved. */
     queries: join(root, 'queries'),
     /** Pages that people made in the workbench. */

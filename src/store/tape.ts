@@ -24,6 +24,7 @@ import type {TapeKey} from './tape-key.ts'
 /** What a line of a tape says: how a unit began, what was received or done, how it ended. */
 const FRAME_KINDS = [
   'begin',
+  'received',
   'list',
   'detail',
   'children',

@@ -1,6 +1,8 @@
+import {existsSync} from 'node:fs'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
+import {createSourceFileError, parseDescription, type SourceDescription} from '../contract/description.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
@@ -8,6 +10,7 @@ import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
+import {readWrittenText} from '../store/files.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {readSettings} from '../store/warehouse.ts'
@@ -56,14 +59,15 @@ function addSourceAnswers(stateDb: StateDb, answers: ReadonlyMap<number, number>
  * Opens the warehouse, takes up what dead runs had read, and runs `work` at the source, under a clock that never goes back. The
  * rate learnt from the source is kept for the next run.
  *
- * @throws what opening throws: ConfigError `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key; LockedError
+ * @throws what opening throws: ConfigError `SOURCE_FILE`, `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key; LockedError
  */
 export async function atSource<T>(
-  config: SourceConfig,
+  settings: SourceConfig,
   {folder, run, accepted, why}: {folder: DataFolder; run: CurrentRun} & Pick<WalkTools, 'accepted' | 'why'>,
   work: (tools: WalkTools, world: World) => Promise<T>,
 ): Promise<T> {
   const {runId, stateDb, world: outside} = run
+  const config = {...settings, description: readDescription(folder)}
   outside.onProgress({step: 'opening'})
   await using opened = await openToSettle(config, {folder, stateDb}, outside)
   const {db, tapes, walks, streams} = opened
@@ -85,6 +89,17 @@ export async function atSource<T>(
     storeLearntRate(stateDb, config.baseUrl, client.ratePerSecond, world)
     addSourceAnswers(stateDb, client.answers)
   }
+}
+
+/**
+ * What `source.json` of the data folder says; undefined if there is no such file.
+ *
+ * @throws ConfigError `SOURCE_FILE`
+ */
+export function readDescription({source: file}: DataFolder): SourceDescription | undefined {
+  if (!existsSync(file)) return undefined
+  const text = readWrittenText(file, (problem, cause) => createSourceFileError(file, problem, cause))
+  return parseDescription(text, file)
 }
 
 /** SQL of the records of all streams, each with the time of the last request that showed it. */

@@ -207,8 +207,9 @@ function describeList(
     const frame: Frame = {frame: 'children', parent, outcome: 'listed', page: index + 1, pages, envelope}
     if (!seal) return {frame, body, received}
     const shown = {data: records.map(seal), has_more: false}
-    const received_sha256 = createHash('sha256').update(received.body).digest('hex')
-    const sealed = {...received, body: Buffer.from(JSON.stringify(shown))}
+    const {original = received, ...told} = received
+    const received_sha256 = createHash('sha256').update(original.body).digest('hex')
+    const sealed = {...told, body: Buffer.from(JSON.stringify(shown))}
     return {frame: {...frame, envelope: findEnvelope(shown), received_sha256}, body: shown, received: sealed}
   })
 }

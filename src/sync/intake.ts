@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import type {SourceDescription} from '../contract/description.ts'
 import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {parseInstant} from '../core/clock.ts'
@@ -66,6 +67,7 @@ const walkBegin = z.object({
   baseUrl: z.string(),
   pageSize: z.number(),
   filter: z.string(),
+  described: z.string().optional(),
   businessDate: z.string(),
   startedAt: instant,
   resumed: z.number(),
@@ -327,7 +329,7 @@ export interface WalkTools {
   /** The stream being read: first the deals, with their mapped fields. */
   stream: Stream
   client: SourceClient
-  config: SourceConfig
+  config: SourceConfig & {description?: SourceDescription | undefined}
   accepted: ReadonlySet<Acceptance>
   /** Why the operator accepts it. */
   why?: string | undefined

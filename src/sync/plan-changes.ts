@@ -22,6 +22,8 @@ export interface OpenWalk {
   pageSize: number
   /** `status=underwriting`, or empty for every record. */
   filter: string
+  /** What `source.json` said, as JSON; undefined without one. */
+  described?: string | undefined
   businessDate: string
   startedAt: bigint
   /** Start of the last request for a list. */

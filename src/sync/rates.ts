@@ -116,8 +116,11 @@ async function readCsvSource(feed: RateFeed, csv: string, config: Config, world:
   const {origin, pathname, search} = new URL(csv)
   const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
   // The key, the certificate and the query of the source never go to another server.
-  const foreign = {baseUrl: origin, baseUrlQuery: search, apiKey: undefined, clientCertFile: undefined}
-  await using client = createClient({...config, ...foreign, maxWaitMinutes}, world)
+  const mine = {apiKey: undefined, nextApiKey: undefined, clientCertFile: undefined}
+  await using client = createClient(
+    {...config, ...mine, baseUrl: origin, baseUrlQuery: search, maxWaitMinutes},
+    world,
+  )
   const received = await client.getText(pathname)
   if (received.status >= 400) throw createFeedError(feed, `status ${received.status}: expected CSV`)
   return received

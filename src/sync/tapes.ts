@@ -191,6 +191,11 @@ export function openTapes(
       const line = received && 'path' in received ? {...frame, ...describeReceived(received)} : frame
       const tape = tapeOf(unit)
       if (frame.frame === 'begin') tape.kind = String(frame.kind)
+      if (received && 'original' in received && received.original) {
+        // The next URL of a described source is its cursor, whatever its parameters are called.
+        const original = {...received.original, path: received.original.path.replace(/\?.*/s, ''), query: {}}
+        tape.writer.add({frame: 'received', ...describeReceived(original)}, original.body)
+      }
       tape.writer.add(line, received?.body)
       return line
     },

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {createSeenIds} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {businessDateOf, formatInstant} from '../core/clock.ts'
-import type {Config, SourceConfig} from '../core/config.ts'
+import type {Config} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
@@ -47,8 +47,7 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   if (!open) return startAnew(tools, world)
   const {walk} = open
   const request = requestOf(stream, config)
-  const isSame =
-    walk.baseUrl === request.baseUrl && walk.pageSize === request.pageSize && walk.filter === request.filter
+  const isSame = Object.entries(request).every(([name, value]) => Reflect.get(walk, name) === value)
   if (walk.isComplete && isDryRun)
     throw newError(
       'WALK_WAITING',
@@ -64,7 +63,7 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
     await continueWalk(tools, open)
     return open
   }
-  const how = isSame ? 'cursor too old' : 'another page size or filter'
+  const how = isSame ? 'cursor too old' : 'another page size, filter or source.json'
   await endWalk(tools, open, {state: 'abandoned', how})
   return startAnew(tools, world)
 }
@@ -79,8 +78,10 @@ function isYoung({walk}: WalkIntake, world: World): boolean {
 }
 
 /** What a walk asks for; if any of it changes, a new walk begins. */
-function requestOf({parent}: Stream, {baseUrl, pageSize, stage}: SourceConfig) {
-  return {baseUrl, pageSize, filter: parent || stage === undefined ? '' : `status=${stage}`}
+function requestOf({parent}: Stream, {baseUrl, pageSize, stage, description}: WalkTools['config']) {
+  const filter = parent || stage === undefined ? '' : `status=${stage}`
+  const described = description && JSON.stringify(description)
+  return {baseUrl, pageSize, filter, described}
 }
 
 async function startAnew(tools: WalkTools, world: World): Promise<WalkIntake> {
@@ -115,7 +116,7 @@ export async function findBusinessDate(
   return last !== null && last > today ? last : today
 }
 
-type Asked = Pick<OpenWalk, 'baseUrl' | 'pageSize' | 'filter' | 'businessDate' | 'startedAt'>
+type Asked = Pick<OpenWalk, 'baseUrl' | 'pageSize' | 'filter' | 'described' | 'businessDate' | 'startedAt'>
 
 /** Begins a walk: its first line holds what it asks for and the limits it will be judged by. */
 export async function startWalk(
@@ -142,13 +143,13 @@ export async function continueWalk(tools: WalkTools, {walk, take}: WalkIntake): 
 
 async function describeWalk(
   {db, stream, config, accepted, why}: WalkTools,
-  {baseUrl, pageSize, filter, businessDate, startedAt}: Asked,
+  {baseUrl, pageSize, filter, described, businessDate, startedAt}: Asked,
   resumed: number,
 ): Promise<Record<string, unknown>> {
   return {
     kind: 'walk',
     stream: stream.name,
-    ...{baseUrl, pageSize, filter, businessDate},
+    ...{baseUrl, pageSize, filter, described, businessDate},
     startedAt: formatInstant(startedAt),
     resumed,
     timeZone: config.timeZone,

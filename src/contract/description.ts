@@ -1,0 +1,143 @@
+import {z} from 'zod'
+import {isTimeZone} from '../core/clock.ts'
+import {type LoantapeError, newError} from '../core/errors.ts'
+import {describeIssues, parseWritten} from '../core/json.ts'
+import type {Stream} from './stream.ts'
+import {STREAMS} from './streams.ts'
+
+/** Names joined by dots that lead to a value: `property.address.line`. */
+const path = z
+  .string()
+  .regex(/^[^\s.]+(\.[^\s.]+)*$/, 'expected names joined by dots')
+  .refine((text) => !text.split('.').includes('__proto__'), 'expected another name')
+  .meta({description: 'Names joined by dots that lead to a value.'})
+
+const parameter = z.string().min(1).meta({description: 'The name of a query parameter.'})
+
+const address = z
+  .string()
+  .regex(/^\/[^?#\s]*$/, 'expected a path that begins with / and has no query')
+  .meta({description: 'A path below the base URL; {id} stands for the id of the deal.'})
+
+const ofDeal = address.refine((text) => text.includes('{id}'), 'expected {id} for the id of the deal')
+
+/** Where a field stands in a record of the source, and how its value is read. */
+export type FieldDescription = z.output<typeof fieldShape>
+const fieldShape = z.strictObject({
+  path,
+  unit: z
+    .enum(['dollars', 'cents'])
+    .optional()
+    .meta({description: 'Of an amount: whole cents, or dollars with decimals (the default).'}),
+  values: z
+    .record(z.string(), z.string())
+    .optional()
+    .meta({description: "What the source's values are called here; others stay as they are."}),
+  timeZone: z
+    .string()
+    .refine(isTimeZone, 'expected a time zone such as America/New_York')
+    .optional()
+    .meta({description: 'The zone of times without an offset; UTC by default.'}),
+  epoch: z
+    .enum(['seconds', 'milliseconds'])
+    .optional()
+    .meta({description: 'The time is a number since 1970.'}),
+})
+const field = z.union([path.transform((text): FieldDescription => ({path: text})), fieldShape])
+
+/** The fields that may be described: those that are kept. */
+const fieldsOf = ({wireFields, privacy}: Stream) =>
+  z
+    .partialRecord(z.enum(wireFields.filter((name) => !privacy?.dropped.includes(name))), field)
+    .default({})
+    .meta({description: 'Where the fields stand; one that is left out stands under its own name.'})
+
+/** Names repeated in an answer are found down to this depth. */
+const DEEPEST_RECORDS = 3
+
+const records = path
+  .refine((text) => text.split('.').length <= DEEPEST_RECORDS, `expected at most ${DEEPEST_RECORDS} names`)
+  .optional()
+  .meta({description: 'Where the records stand; without it the answer is the list.'})
+
+const [deals, ...children] = STREAMS as [Stream, ...Stream[]]
+
+const dealsShape = z.strictObject({
+  list: address,
+  records,
+  page: ofDeal.optional().meta({description: "A deal's own page; without it, only lists are read."}),
+  record: path
+    .optional()
+    .meta({description: 'Where the record stands on its own page; without it the answer is the record.'}),
+  filter: parameter.optional().meta({description: 'The parameter that filters by status.'}),
+  fields: fieldsOf(deals),
+})
+
+const childShape = (stream: Stream) =>
+  z.strictObject({list: ofDeal, records, fields: fieldsOf(stream)}).optional()
+
+const more = path.optional().meta({description: 'A boolean that says whether more follow.'})
+
+/** How the next page of a list is asked for. */
+const pagingShape = z.discriminatedUnion('by', [
+  z.strictObject({
+    by: z.literal('cursor'),
+    parameter,
+    next: path.optional().meta({description: 'Where the next cursor stands in the answer.'}),
+    header: z.string().optional().meta({description: 'The header that holds it instead.'}),
+    more,
+  }),
+  z.strictObject({by: z.literal('link')}).meta({description: 'The header Link, with rel="next".'}),
+  z.strictObject({by: z.literal('url'), next: path}).meta({description: 'The answer has the next URL.'}),
+  z.strictObject({by: z.literal('page'), parameter, first: z.int().min(0).default(1), more}),
+  z.strictObject({by: z.literal('offset'), parameter, more}),
+  z.strictObject({by: z.literal('nothing')}).meta({description: 'A list has one page.'}),
+])
+
+const tokenUrl = z
+  .url({protocol: /^https?$/})
+  .refine((url) => /^https:|^http:\/\/(localhost|127\.0\.0\.1)[:/]/.test(url), 'expected https')
+
+/** How the source is told who asks. */
+const authShape = z.discriminatedUnion('by', [
+  z.strictObject({by: z.literal('bearer')}),
+  z.strictObject({by: z.literal('header'), name: z.string().regex(/^[\w-]+$/)}),
+  z.strictObject({by: z.literal('query'), name: parameter}),
+  z
+    .strictObject({by: z.literal('basic'), user: z.string()})
+    .meta({description: 'The API key is the password.'}),
+  z
+    .strictObject({by: z.literal('oauth2'), tokenUrl, clientId: z.string(), scope: z.string().optional()})
+    .meta({description: 'Client credentials; the API key is the secret of the client.'}),
+])
+
+/** What differs from the Deal Financing Service. */
+export type SourceDescription = z.output<typeof descriptionShape>
+export const descriptionShape = z.strictObject({
+  $schema: z.string().optional(),
+  auth: authShape.default({by: 'bearer'}),
+  paging: pagingShape,
+  pageSize: parameter.optional().meta({description: 'The parameter for the number of records of a page.'}),
+  deals: dealsShape,
+  ...(Object.fromEntries(children.map((stream) => [stream.plural, childShape(stream)])) as Record<
+    'borrowers' | 'documents',
+    ReturnType<typeof childShape>
+  >),
+})
+
+/**
+ * Reads `source.json`.
+ *
+ * @throws ConfigError `SOURCE_FILE` naming the file and every wrong place
+ */
+export function parseDescription(json: string, file: string): SourceDescription {
+  const content = parseWritten(json, (problem, cause) => createSourceFileError(file, problem, cause))
+  const parsed = descriptionShape.safeParse(content)
+  if (parsed.success) return parsed.data
+  throw createSourceFileError(file, describeIssues(parsed.error).join('; '))
+}
+
+/** The error of a `source.json` that cannot be used. */
+export function createSourceFileError(file: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('SOURCE_FILE', `Source in '${file}': ${problem}.`, {cause})
+}

@@ -1,0 +1,126 @@
+import {createServer, type IncomingMessage, type ServerResponse} from 'node:http'
+import type {AddressInfo} from 'node:net'
+
+/** A record of the Deal Financing Service, as JSON. */
+export type Wire = Record<string, unknown>
+
+/** A request that a foreign service got. */
+interface Got {
+  url: URL
+  headers: IncomingMessage['headers']
+  body: string
+}
+
+/** How a foreign service speaks. */
+export interface Dialect {
+  /** The path of the list of deals. */
+  deals: string
+  /** The child lists: their last segment here and in the Deal Financing Service. */
+  children: Record<string, string>
+  /** The parameters for the size of a page and the filter by status. */
+  size: string
+  filter: string
+  /** Answers a request for a token; undefined for other requests. */
+  token?: (got: Got) => Wire | undefined
+  isAllowed: (got: Got) => boolean
+  /** Where a page begins, and how the answer tells of the next. */
+  startOf: (url: URL) => number
+  page: (
+    records: Wire[],
+    at: {url: URL; next: number | null},
+  ) => {body: unknown; headers?: Record<string, string>}
+  own: (record: Wire) => unknown
+  deal: (deal: Wire) => Wire
+  child: (kind: string, record: Wire) => Wire
+  status: (theirs: string) => string
+}
+
+const MOST_ROWS = 1000
+
+/** Reads a whole list of the Deal Financing Service. */
+async function readList(
+  base: string,
+  path: string,
+  key: string,
+  query: Record<string, string> = {},
+): Promise<Wire[]> {
+  const records: Wire[] = []
+  let cursor: string | undefined
+  do {
+    const params = new URLSearchParams({...query, limit: '100', ...(cursor !== undefined && {cursor})})
+    const answer = await fetch(`${base}${path}?${params}`, {headers: {authorization: `Bearer ${key}`}})
+    if (!answer.ok) return []
+    const body = (await answer.json()) as {data: Wire[]; next_cursor: string | null}
+    records.push(...body.data)
+    cursor = body.next_cursor ?? undefined
+  } while (cursor !== undefined)
+  return records
+}
+
+async function readOwn(base: string, id: string, key: string): Promise<Wire | undefined> {
+  const answer = await fetch(`${base}/deals/${id}`, {headers: {authorization: `Bearer ${key}`}})
+  return answer.ok ? ((await answer.json()) as {data: Wire}).data : undefined
+}
+
+/** Serves what a Deal Financing Service holds in another dialect; disposing it stops it. */
+export async function serveForeign(dialect: Dialect, {base, key}: {base: string; key: string}) {
+  const asked: string[] = []
+  let [refused, served] = [0, Number.POSITIVE_INFINITY]
+
+  async function answer(
+    got: Got,
+  ): Promise<{status?: number; body: unknown; headers?: Record<string, string>}> {
+    const {url} = got
+    const token = dialect.token?.(got)
+    if (token) return {body: token}
+    served -= 1
+    if (served < 0) return {status: 503, body: {}}
+    asked.push(`${url.pathname}${url.search}`)
+    if (!dialect.isAllowed(got)) {
+      refused += 1
+      return {status: 401, body: {}}
+    }
+    if (!url.pathname.startsWith(dialect.deals)) return {status: 404, body: {}}
+    const [id, child] = url.pathname.slice(dialect.deals.length + 1).split('/')
+    if (id && child === undefined) {
+      const own = await readOwn(base, id, key)
+      return own ? {body: dialect.own(dialect.deal(own))} : {status: 404, body: {}}
+    }
+    const ours = child === undefined ? '' : dialect.children[child]
+    if (ours === undefined) return {status: 404, body: {}}
+    const status = url.searchParams.get(dialect.filter)
+    const filter = status === null ? {} : {status: dialect.status(status)}
+    const all = id
+      ? (await readList(base, `/deals/${id}/${ours}`, key)).map((one) => dialect.child(ours, one))
+      : (await readList(base, '/deals', key, filter)).map(dialect.deal)
+    const from = dialect.startOf(url)
+    const to = from + Math.min(MOST_ROWS, Number(url.searchParams.get(dialect.size) ?? 7))
+    return dialect.page(all.slice(from, to), {url, next: to < all.length ? to : null})
+  }
+
+  async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    let body = ''
+    for await (const part of request) body += part
+    const url = new URL(request.url ?? '/', 'http://here')
+    const {status = 200, body: said, headers} = await answer({url, headers: request.headers, body})
+    response.writeHead(status, {'content-type': 'application/json', ...headers}).end(JSON.stringify(said))
+  }
+
+  const server = createServer((request, response) => void serve(request, response))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const {port} = server.address() as AddressInfo
+  return {
+    origin: `http://127.0.0.1:${port}`,
+    /** The paths asked for, with their queries. */
+    asked,
+    refusals: () => refused,
+    /** Serves so many more requests; the rest fail. */
+    serveOnly(count: number): void {
+      served = count
+    },
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}

@@ -1,0 +1,295 @@
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {expect, test} from 'vitest'
+import {type Dialect, serveForeign} from '../support/foreign-service.ts'
+import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {linkBorrower, useShared} from '../support/set-up.ts'
+
+const EXAMPLES = join(import.meta.dirname, '../../docs/sources')
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+const KEY = 'sk_test_lab'
+
+const centsOf = (dollars: unknown) =>
+  dollars === undefined || dollars === null ? dollars : Math.round(Number(dollars) * 100)
+
+/** A time of January 2026 on New York's clocks. */
+const inNewYork = (instant: unknown) =>
+  new Date(Date.parse(String(instant)) - 5 * 3_600_000).toISOString().replace('T', ' ').replace('Z', '')
+
+const STAGES: Record<string, string> = {
+  draft: 'NEW',
+  underwriting: 'REVIEW',
+  approved: 'CLEARED',
+  funded: 'LIVE',
+  paid_off: 'CLOSED',
+}
+const STATES: Record<string, string> = {
+  draft: 'Draft',
+  underwriting: 'In review',
+  approved: 'Approved',
+  funded: 'Funded',
+  paid_off: 'Repaid',
+}
+const backwards = (words: Record<string, string>, theirs: string) =>
+  Object.keys(words).find((ours) => words[ours] === theirs) ?? theirs
+
+/** Tokens that end after a few requests, links, nested names, cents, local times. */
+function createHarbor(requestsPerToken = Number.POSITIVE_INFINITY): Dialect & {tokens: string[]} {
+  const tokens: string[] = []
+  let left = 0
+  return {
+    tokens,
+    deals: '/v2/loans',
+    children: {parties: 'borrowers'},
+    size: 'per_page',
+    filter: 'stage',
+    token({url, headers, body}) {
+      if (url.pathname !== '/token') return undefined
+      const form = new URLSearchParams(body)
+      const isKnown = headers.authorization === `Basic ${Buffer.from(`loantape:${KEY}`).toString('base64')}`
+      if (!isKnown || form.get('grant_type') !== 'client_credentials' || form.get('scope') !== 'loans.read')
+        return {}
+      left = requestsPerToken
+      tokens.push(`t${tokens.length}`)
+      return {access_token: tokens.at(-1), token_type: 'Bearer', expires_in: 3600}
+    },
+    isAllowed({headers}) {
+      left -= 1
+      return headers.authorization === `Bearer ${tokens.at(-1)}` && left >= 0
+    },
+    startOf: (url) => Number(url.searchParams.get('from') ?? 0),
+    page(records, {url, next}) {
+      const link = new URL(url)
+      link.searchParams.set('from', String(next))
+      const first = `<${url.pathname}>; rel="first"`
+      const said =
+        next === null ? first : `${first}, <${link.pathname}${link.search}>; title="a, b"; rel="next"`
+      return {body: {result: {items: records, total: 'unknown'}}, headers: {link: said}}
+    },
+    own: (result) => ({result}),
+    deal: ({id, property_address, loan_amount, property_value, loan_program, status, created_at}) => ({
+      loanId: id,
+      property: {
+        line: property_address,
+        ...(property_value !== undefined && {worth: centsOf(property_value)}),
+      },
+      principal: {minor: String(centsOf(loan_amount))},
+      ...(loan_program !== undefined && {product: loan_program}),
+      stage: STAGES[String(status)],
+      openedAt: inNewYork(created_at),
+    }),
+    child: (_kind, {id, deal_id, email, first_name, created_at}) => ({
+      partyId: id,
+      loan: deal_id,
+      contact: {mail: email, given: first_name},
+      linkedAt: inNewYork(created_at),
+    }),
+    status: (theirs) => backwards(STAGES, theirs),
+  }
+}
+
+/** A key in a header, page numbers, the list as the whole answer, amounts as text, milliseconds. */
+const plaza: Dialect = {
+  deals: '/facilities',
+  children: {files: 'documents'},
+  size: 'rows',
+  filter: 'state',
+  isAllowed: ({headers}) => headers['x-plaza-key'] === KEY,
+  startOf: ({searchParams}) => Number(searchParams.get('pageNumber')) * Number(searchParams.get('rows')),
+  page: (records) => ({body: records}),
+  own: (record) => record,
+  deal: ({id, property_address, loan_amount, property_value, loan_program, status, created_at}) => ({
+    facilityNo: id,
+    siteAddress: property_address,
+    commitment: String(loan_amount),
+    ...(property_value !== undefined && {
+      appraisedValue: property_value === null ? null : String(property_value),
+    }),
+    ...(loan_program !== undefined && {programCode: loan_program}),
+    state: STATES[String(status)],
+    createdMs: Date.parse(String(created_at)),
+  }),
+  child: (_kind, {id, deal_id, category, created_at}) => ({
+    fileNo: id,
+    facility: deal_id,
+    kind: category,
+    storedAt: created_at,
+  }),
+  status: (theirs) => backwards(STATES, theirs),
+}
+
+const DEALS = [
+  ...someDeals(23, {loanAmountCents: 350_000_01n}),
+  aDeal(24, {status: 'funded', propertyValueCents: null, loanProgram: null}),
+  aDeal(25, {loanAmountCents: 0n, propertyAddress: 'Straße 1, “Köln”'}),
+]
+
+/** Describes a source to a lab by an example, changed as given. */
+function describe(
+  {folder}: Lab,
+  example: string,
+  origin: string,
+  change: (text: string) => string = (text) => text,
+) {
+  const text = readFileSync(join(EXAMPLES, `${example}.json`), 'utf8')
+  mkdirSync(folder.root, {recursive: true})
+  writeFileSync(folder.source, change(text.replace('https://login.harbor.example', origin)))
+}
+
+/** Two nights of a lab read in a dialect, and its tables. */
+async function readTables(lab: Lab, baseUrl: string) {
+  const config = {baseUrl, pageSize: 10, streams: 'deals,borrowers,documents'}
+  const first = await lab.sync(DAY_1, {config})
+  lab.service.store.update('deal_000003', {status: 'underwriting', loanAmountCents: 400_000_99n})
+  lab.service.store.remove('deal_000007')
+  const second = await lab.sync(DAY_2, {config})
+  const tables: Record<string, unknown> = {}
+  for (const [name, omitted] of Object.entries({
+    'core.deal': 'first_seen_at, last_changed_at, value_confirmed_on',
+    'core.deal_history': 'valid_from, valid_to',
+    'core.borrower': 'first_seen_at, borrower_id, email_hash, person',
+    'core.document': 'first_seen_at',
+  }))
+    tables[name] = await lab.query(`select * exclude (${omitted}) from ${name} order by all`)
+  return {
+    tables,
+    walks: [first.walk, second.walk].map(({pages, records, quarantined}) => ({records, quarantined, pages})),
+  }
+}
+
+const createFilled = async () => {
+  const lab = await createLab({
+    tables: '+core.deal +core.deal_history +core.borrower +core.document',
+    deals: DEALS,
+  })
+  linkBorrower(lab, 'deal_000001', 'ann@example.com')
+  linkBorrower(lab, 'deal_000024', 'bob@example.com')
+  lab.service.database.run('update borrower set created_at = ?', [Date.parse('2026-01-10T12:00:00.123Z')])
+  return lab
+}
+
+const plain = await useShared(createFilled())
+const expected = await readTables(plain, plain.config.baseUrl ?? '')
+const without = (table: string) =>
+  Object.fromEntries(Object.entries(expected.tables).filter(([name]) => name !== table))
+
+test('the service as it is, described, gives the same tables', async () => {
+  await using lab = await createFilled()
+  describe(lab, 'service', '')
+  expect(await readTables(lab, lab.config.baseUrl ?? '')).toEqual(expected)
+})
+
+test('a source that differs in everything gives the same tables, and its tokens are renewed when they end', async () => {
+  await using lab = await createFilled()
+  const harbor = createHarbor(9)
+  await using foreign = await serveForeign(harbor, {base: lab.config.baseUrl ?? '', key: KEY})
+  describe(lab, 'harbor', foreign.origin)
+  const {tables, walks} = await readTables(lab, foreign.origin)
+  expect(tables).toMatchObject(without('core.document'))
+  expect(walks).toEqual(expected.walks)
+  expect(harbor.tokens.length).toBeGreaterThan(3)
+  expect(foreign.asked.some((path) => path.startsWith('/v2/loans?') && path.includes('from=20'))).toBe(true)
+})
+
+test('so does another one; page numbers end at an empty page', async () => {
+  await using lab = await createFilled()
+  await using foreign = await serveForeign(plaza, {base: lab.config.baseUrl ?? '', key: KEY})
+  describe(lab, 'plaza', foreign.origin)
+  const {tables, walks} = await readTables(lab, foreign.origin)
+  expect(tables).toMatchObject(without('core.borrower'))
+  expect(walks.map(({records}) => records)).toEqual(expected.walks.map(({records}) => records))
+  expect(foreign.asked).toContain('/facilities?rows=10&pageNumber=3')
+})
+
+test('a rebuild reads the same from the tapes, which hold what the source answered, but nothing about people', async () => {
+  await using lab = await createFilled()
+  await using foreign = await serveForeign(createHarbor(), {base: lab.config.baseUrl ?? '', key: KEY})
+  describe(lab, 'harbor', foreign.origin)
+  await readTables(lab, foreign.origin)
+  writeFileSync(lab.folder.source, 'no longer read')
+  expect(await lab.run(['verify', '--rebuild'])).toMatchObject({code: 0})
+  const walks = await lab.queryHistory('select walk_id from walk')
+  const tapes = await Promise.all(walks.map(({walk_id}) => lab.run(['tape', 'cat', String(walk_id)])))
+  const said = tapes.flatMap(({stdout}) => stdout.split('\n'))
+  expect(
+    said.some((line) => line.includes('"frame":"received"') && /minor\\?":\\?"40000099/.test(line)),
+  ).toBe(true)
+  expect(said.filter((line) => /Adalbert|ann@example/.test(line))).toEqual([])
+  expect(await lab.query('select length(email_hash) as length from core.borrower')).toEqual([
+    {length: '64'},
+    {length: '64'},
+  ])
+})
+
+test('a walk cut off goes on at its link, and begins anew once source.json says something else', async () => {
+  await using lab = await createFilled()
+  await using foreign = await serveForeign(createHarbor(), {base: lab.config.baseUrl ?? '', key: KEY})
+  describe(lab, 'harbor', foreign.origin)
+  const config = {baseUrl: foreign.origin, pageSize: 10, detail: 'off' as const}
+  foreign.serveOnly(2)
+  expect(await failureOf(lab.walk(DAY_1, {config}))).toMatchObject({code: 'SOURCE_FAILING'})
+  foreign.serveOnly(Number.POSITIVE_INFINITY)
+  expect(await lab.walk(DAY_1, {config})).toMatchObject({certificate: {resumed: 1, records: 25}})
+  expect(foreign.asked).toHaveLength(3)
+  foreign.serveOnly(2)
+  await failureOf(lab.walk(DAY_2, {config}))
+  foreign.serveOnly(Number.POSITIVE_INFINITY)
+  describe(lab, 'harbor', foreign.origin, (text) => text.replace('"NEW": "draft"', '"NEW": "submitted"'))
+  const anew = await lab.walk(DAY_2, {config: {...config, changeLimitPct: 100}})
+  expect(anew).toMatchObject({certificate: {resumed: 0, records: 25}, changes: {updated: 24}})
+})
+
+test('doctor shows how the first deal is read', async () => {
+  await using lab = await createFilled()
+  await using foreign = await serveForeign(plaza, {base: lab.config.baseUrl ?? '', key: KEY})
+  const tryIt = async () => (await lab.run(['doctor', '--try'], {LOANTAPE_BASE_URL: foreign.origin})).stdout
+  describe(lab, 'plaza', foreign.origin)
+  const shown = await tryIt()
+  expect(shown).toMatch(/created_at +createdMs +1767625201000 +2026-01-05T15:00:01/)
+  expect(shown).toMatch(/loan_amount +commitment +"350000.01" +350000.01\n/)
+  expect(shown).toMatch(/status +state +"Draft" +draft\n/)
+  describe(lab, 'plaza', foreign.origin, (text) => text.replace('"commitment"', '"commitmint"'))
+  expect(await tryIt()).toContain('It cannot be read: loan_amount: ')
+})
+
+test('the second key is used once the first is refused, and goes to nobody else', async () => {
+  await using lab = await createFilled()
+  await using foreign = await serveForeign(plaza, {base: lab.config.baseUrl ?? '', key: KEY})
+  describe(lab, 'plaza', foreign.origin)
+  const config = {baseUrl: foreign.origin, apiKey: 'an_old_key', nextApiKey: KEY}
+  expect(await lab.sync(DAY_1, {config})).toMatchObject({walk: {records: 25}})
+  expect(foreign.refusals()).toBe(1)
+  const refused = await failureOf(lab.sync(DAY_2, {config: {...config, nextApiKey: 'neither'}}))
+  expect(refused).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
+  expect(refused.message).not.toMatch(/an_old_key|neither/)
+})
+
+test.each([
+  ['no JSON', '{', /expected JSON/],
+  ['nothing of use', '{}', /paging: .*; deals: /s],
+  [
+    'a page without an id',
+    '{"paging": {"by": "link"}, "deals": {"list": "/a", "page": "/b"}}',
+    /deals\.page: expected \{id\}/,
+  ],
+  [
+    'a field of nobody',
+    '{"paging": {"by": "link"}, "deals": {"list": "/a", "fields": {"rate": "x"}}}',
+    /deals\.fields/,
+  ],
+  [
+    'a token asked for openly',
+    '{"auth": {"by": "oauth2", "tokenUrl": "http://a.example/t", "clientId": "x"}, "paging": {"by": "link"}, "deals": {"list": "/a"}}',
+    /auth\.tokenUrl: expected https/,
+  ],
+])('a source.json with %s is refused before anything is asked', async (_what, text, problem) => {
+  await using lab = await createLab()
+  mkdirSync(lab.folder.root, {recursive: true})
+  writeFileSync(lab.folder.source, text)
+  expect(await failureOf(lab.sync(DAY_1))).toMatchObject({
+    code: 'SOURCE_FILE',
+    exitCode: 2,
+    message: expect.stringMatching(problem),
+  })
+})
