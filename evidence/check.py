@@ -99,7 +99,8 @@ def check_answers(evidence, certificates):
         page = records = listed = 0
         amounts = {}
         for number, frame, _ in read_tape(name):
-            if "sha256" not in frame:
+            # What a described source answered is shown with all fields only; else, as the next line reads it.
+            if "sha256" not in frame or (frame["frame"] == "received" and evidence["reduced"]):
                 continue
             place, body, received = next(answers, (None, b"", None))
             if place != "%s:%d" % (name, number) or received != frame["sha256"]:

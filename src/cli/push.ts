@@ -5,6 +5,7 @@ import pLimit from 'p-limit'
 import {z} from 'zod'
 import {ApiError, createDealClient, type DealClient} from '../client/client.ts'
 import {type NewDeal, newDealSchema} from '../contract/deal.ts'
+import {createSourceFileError} from '../contract/description.ts'
 import {IDEMPOTENCY_KEY} from '../contract/endpoint.ts'
 import {PROBLEMS} from '../contract/problem.ts'
 import {requireSource} from '../core/config.ts'
@@ -12,6 +13,7 @@ import {codeOf, exitCodeOf, isOfKind, type LoantapeError, messageOf, newError} f
 import {describeIssues} from '../core/json.ts'
 import {parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
 import {shareWithFolder} from '../store/files.ts'
 import {does, type Invocation} from './command.ts'
 
@@ -35,6 +37,9 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
     for (const words of problems) cli.complain(words)
     return {created: 0, known: 0, invalid: problems.length, refused: 0, result_file}
   }
+  const {source} = dataFolderAt(call.config.dataDir)
+  if (existsSync(source))
+    throw createSourceFileError(source, 'deals are pushed to a Deal Financing Service only')
   const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(call.config)
   const {signal, realClock, random} = call.world
   const client = createDealClient({

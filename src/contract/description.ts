@@ -5,12 +5,11 @@ import {describeIssues, parseWritten} from '../core/json.ts'
 import type {Stream} from './stream.ts'
 import {STREAMS} from './streams.ts'
 
-/** Names joined by dots that lead to a value: `property.address.line`. */
 const path = z
   .string()
   .regex(/^[^\s.]+(\.[^\s.]+)*$/, 'expected names joined by dots')
   .refine((text) => !text.split('.').includes('__proto__'), 'expected another name')
-  .meta({description: 'Names joined by dots that lead to a value.'})
+  .meta({description: 'Names joined by dots that lead to a value: property.address.line'})
 
 const parameter = z.string().min(1).meta({description: 'The name of a query parameter.'})
 
@@ -22,35 +21,60 @@ const address = z
 const ofDeal = address.refine((text) => text.includes('{id}'), 'expected {id} for the id of the deal')
 
 /** Where a field stands in a record of the source, and how its value is read. */
-export type FieldDescription = z.output<typeof fieldShape>
-const fieldShape = z.strictObject({
-  path,
-  unit: z
-    .enum(['dollars', 'cents'])
-    .optional()
-    .meta({description: 'Of an amount: whole cents, or dollars with decimals (the default).'}),
-  values: z
-    .record(z.string(), z.string())
-    .optional()
-    .meta({description: "What the source's values are called here; others stay as they are."}),
-  timeZone: z
-    .string()
-    .refine(isTimeZone, 'expected a time zone such as America/New_York')
-    .optional()
-    .meta({description: 'The zone of times without an offset; UTC by default.'}),
-  epoch: z
-    .enum(['seconds', 'milliseconds'])
-    .optional()
-    .meta({description: 'The time is a number since 1970.'}),
-})
-const field = z.union([path.transform((text): FieldDescription => ({path: text})), fieldShape])
+export interface FieldDescription {
+  path: string
+  unit?: 'dollars' | 'cents' | undefined
+  values?: Record<string, string> | undefined
+  timeZone?: string | undefined
+  epoch?: 'seconds' | 'milliseconds' | undefined
+}
+
+const unit = z
+  .enum(['dollars', 'cents'])
+  .optional()
+  .meta({description: 'Whole cents, or dollars with decimals (the default).'})
+const values = z
+  .record(z.string(), z.string())
+  .optional()
+  .meta({description: "What the source's values are called here, case-sensitive; others stay as they are."})
+const timeZone = z
+  .string()
+  .refine(isTimeZone, 'expected a time zone such as America/New_York')
+  .optional()
+  .meta({description: 'The zone of times without an offset; UTC by default.'})
+const epoch = z
+  .enum(['seconds', 'milliseconds'])
+  .optional()
+  .meta({description: 'The time is a number since 1970.'})
+
+const byName = path.transform((text) => ({path: text}))
+const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {
+  'DECIMAL(18,2)': z.union([byName, z.strictObject({path, unit})]),
+  TIMESTAMP: z.union([
+    byName,
+    z
+      .strictObject({path, timeZone, epoch})
+      .refine((field) => !field.timeZone || !field.epoch, 'expected one of timeZone and epoch'),
+  ]),
+  VARCHAR: z.union([byName, z.strictObject({path, values})]),
+}
 
 /** The fields that may be described: those that are kept. */
-const fieldsOf = ({wireFields, privacy}: Stream) =>
-  z
-    .partialRecord(z.enum(wireFields.filter((name) => !privacy?.dropped.includes(name))), field)
+function fieldsOf({wireFields, columns, privacy}: Stream) {
+  const kept = wireFields.filter((name) => !privacy?.dropped.includes(name))
+  const shapes = kept.map((name) => {
+    const type = columns.find((column) => column.name === name)?.type ?? 'VARCHAR'
+    return [name, FIELD_OF_TYPE[type]?.optional() ?? z.never()] as const
+  })
+  return z
+    .strictObject(Object.fromEntries(shapes))
     .default({})
+    .refine((fields) => {
+      const paths = Object.values(fields).map((field) => field?.path)
+      return new Set(paths).size === paths.length
+    }, 'expected a path of its own for each field')
     .meta({description: 'Where the fields stand; one that is left out stands under its own name.'})
+}
 
 /** Names repeated in an answer are found down to this depth. */
 const DEEPEST_RECORDS = 3
@@ -60,11 +84,48 @@ const records = path
   .optional()
   .meta({description: 'Where the records stand; without it the answer is the list.'})
 
+const more = path.optional().meta({description: 'A boolean that says whether more records follow.'})
+
+/** How the next page of a list is asked for. */
+export type Paging = z.output<typeof pagingShape>
+const pagingShape = z.discriminatedUnion('by', [
+  z.strictObject({
+    by: z.literal('cursor'),
+    parameter,
+    next: path.optional().meta({description: 'Where the next cursor stands; next_cursor by default.'}),
+    header: z.string().optional().meta({description: 'The header that holds it instead.'}),
+    more,
+  }),
+  z.strictObject({by: z.literal('link')}).meta({description: 'The header Link, with rel="next".'}),
+  z.strictObject({by: z.literal('url'), next: path}).meta({description: 'The answer has the next URL.'}),
+  z
+    .strictObject({
+      by: z.literal('page'),
+      parameter,
+      first: z.int().min(0).meta({description: 'The number of the first page.'}),
+      pages: path.optional().meta({description: 'Where the number of pages stands.'}),
+      more,
+    })
+    .meta({description: 'Page numbers, up to an empty page unless the answer says how many there are.'}),
+  z
+    .strictObject({
+      by: z.literal('offset'),
+      parameter,
+      total: path.optional().meta({description: 'Where the number of records of the list stands.'}),
+      more,
+    })
+    .meta({description: 'Offsets, up to an empty page unless the answer says how many records there are.'}),
+  z.strictObject({by: z.literal('nothing')}).meta({description: 'A list has one page.'}),
+])
+
+const paging = pagingShape.optional().meta({description: 'Of this list; that of all lists by default.'})
+
 const [deals, ...children] = STREAMS as [Stream, ...Stream[]]
 
 const dealsShape = z.strictObject({
   list: address,
   records,
+  paging,
   page: ofDeal.optional().meta({description: "A deal's own page; without it, only lists are read."}),
   record: path
     .optional()
@@ -74,29 +135,14 @@ const dealsShape = z.strictObject({
 })
 
 const childShape = (stream: Stream) =>
-  z.strictObject({list: ofDeal, records, fields: fieldsOf(stream)}).optional()
+  z.strictObject({list: ofDeal, records, paging, fields: fieldsOf(stream)}).optional()
 
-const more = path.optional().meta({description: 'A boolean that says whether more follow.'})
+const HERE = ['localhost', '127.0.0.1', '[::1]']
 
-/** How the next page of a list is asked for. */
-const pagingShape = z.discriminatedUnion('by', [
-  z.strictObject({
-    by: z.literal('cursor'),
-    parameter,
-    next: path.optional().meta({description: 'Where the next cursor stands in the answer.'}),
-    header: z.string().optional().meta({description: 'The header that holds it instead.'}),
-    more,
-  }),
-  z.strictObject({by: z.literal('link')}).meta({description: 'The header Link, with rel="next".'}),
-  z.strictObject({by: z.literal('url'), next: path}).meta({description: 'The answer has the next URL.'}),
-  z.strictObject({by: z.literal('page'), parameter, first: z.int().min(0).default(1), more}),
-  z.strictObject({by: z.literal('offset'), parameter, more}),
-  z.strictObject({by: z.literal('nothing')}).meta({description: 'A list has one page.'}),
-])
-
-const tokenUrl = z
-  .url({protocol: /^https?$/})
-  .refine((url) => /^https:|^http:\/\/(localhost|127\.0\.0\.1)[:/]/.test(url), 'expected https')
+const tokenUrl = z.url({protocol: /^https?$/}).refine((text) => {
+  const {protocol, hostname, username, password} = new URL(text)
+  return username + password === '' && (protocol === 'https:' || HERE.includes(hostname))
+}, 'expected https, without a user')
 
 /** How the source is told who asks. */
 const authShape = z.discriminatedUnion('by', [

@@ -71,9 +71,11 @@ export async function writeEvidence(config: Config, {of, to, from, allFields = f
     from === undefined ? unit === subject.source.walk_id : String(businessDate ?? unit) >= from
   const written = await writeNewFolder(dir, '.writing-evidence-', async (temporary) => {
     const reduce = createReducer(deals)
-    const found = await writeTapes(temporary, {tapes, subject, isShown}, (line, place) => {
+    const found = await writeTapes(temporary, {tapes, subject, isShown}, (line, place, isTranslated) => {
+      if (line.frame.frame === 'received' && !allFields) return undefined
       // A feed of rates names no people.
-      const reduced = allFields || line.frame.frame === 'rates' ? undefined : reduce(line)
+      const isWhole = allFields || line.frame.frame === 'rates'
+      const reduced = isTranslated && isWhole ? textOf(line) : isWhole ? undefined : reduce(line)
       return formatAnswer(line, {place, baseUrl, reduced})
     })
     const {batch, ...proved} = subject
@@ -174,7 +176,7 @@ const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
 async function writeTapes(
   dir: string,
   {tapes, subject, isShown}: {tapes: ProvingTape[]; subject: Subject; isShown: (begin: Frame) => boolean},
-  format: (line: TapeLine, place: string) => Buffer,
+  format: (line: TapeLine, place: string, isTranslated: boolean) => Buffer | undefined,
 ) {
   const written = {lines: 0, answers: 0, shown: [] as string[]}
   mkdirSync(join(dir, 'tapes'), {mode: 0o700})
@@ -187,17 +189,20 @@ async function writeTapes(
   for (const proving of tapes) {
     const name = nameOf(proving)
     await using file = await open(join(dir, 'tapes', name), 'wx')
-    let [number, isOpen] = [0, false]
+    let [number, isOpen, isTranslated] = [0, false, false]
     for (const line of proving.tape.lines()) {
       number += 1
       await file.writeFile(`${formatBare(line)}\n`)
       if (line.frame.frame === 'begin') isOpen = isShown(line.frame) && !isClosed(line.frame)
       if (isOpen && written.shown.at(-1) !== name) written.shown.push(name)
       if (line.chain === proving.last) break
-      // A replayed record was shown before; the answer of a described source is shown as it was read.
-      if (!isOpen || !line.body || ['replay', 'received'].includes(line.frame.frame)) continue
-      await archive.writeFile(format(line, `${name}:${number}`))
-      written.answers += 1
+      // A replayed record was shown before.
+      if (isOpen && line.body && line.frame.frame !== 'replay') {
+        const answer = format(line, `${name}:${number}`, isTranslated)
+        if (answer) await archive.writeFile(answer)
+        if (answer) written.answers += 1
+      }
+      isTranslated = line.frame.frame === 'received'
     }
     written.lines += number
   }

@@ -150,18 +150,25 @@ export function createClient(config: ClientConfig, world: World) {
      * `SOURCE_RATE_LIMITED`, `INTERRUPTED`; of a described source, ContractError `SOURCE_ENVELOPE`, `SOURCE_NOT_FOUND`
      */
     async getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
-      const asked = translator?.ask(path, query)
-      const request = {accept: 'application/json', cancelled}
-      if (!asked) return ask({path, query, ...request}, parseAnswer)
-      const read = (answer: Exchange, target: Target) => ({
-        ...parseAnswer(answer, target),
-        headers: answer.headers,
-      })
-      const answer = await ask({path: asked.path, query: asked.query, ...request}, read)
+      const request = translator?.rewrite(path, query)
+      const how = {accept: 'application/json', cancelled}
+      if (!request) return ask({path, query, ...how}, parseAnswer)
+      const {answer, headers} = await ask(
+        {path: request.path, query: request.query, ...how},
+        (exchange, target) => ({
+          answer: parseAnswer(exchange, target),
+          headers: exchange.headers,
+        }),
+      )
       if (answer.status >= 300) return answer
-      const body = asked.read(answer.body, answer.headers)
-      const received = {...answer.received, path, query, body: Buffer.from(JSON.stringify(body))}
-      return {status: answer.status, body, received: {...received, original: answer.received}}
+      const {received: original, status} = answer
+      // Read from the text that goes to the tape, so that the tape is read the same.
+      const text = request.translate(answer.body, headers)
+      return {
+        status,
+        body: parseJson(text),
+        received: {...original, path, query, body: Buffer.from(text), original},
+      }
     },
     /** Asks for one resource that need not be JSON; throws as `getJson` does. */
     getText(path: string): Promise<Received> {

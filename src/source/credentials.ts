@@ -1,7 +1,8 @@
 import type {SourceDescription} from '../contract/description.ts'
 import {codeOf, newError, RetryableError} from '../core/errors.ts'
-import {isObject, parseJson} from '../core/json.ts'
+import {parseJson} from '../core/json.ts'
 import {openAgent} from '../core/outgoing.ts'
+import {parseRetryAfter} from '../core/retry-after.ts'
 import type {World} from '../core/types.ts'
 
 /** What a request carries so that the source knows who asks. */
@@ -37,7 +38,7 @@ export function createCredentials(
     if (key !== undefined && auth.by !== 'oauth2') credential = present(auth, key)
     else if (key !== undefined && auth.by === 'oauth2') {
       try {
-        const {token, seconds} = await fetchToken(auth, {secret: key, timeoutMs, signal: world.signal})
+        const {token, seconds} = await fetchToken(auth, {secret: key, timeoutMs}, world)
         credential = present({by: 'bearer'}, token)
         until = world.realClock.now() + seconds * 1000 - Math.min(RENEWED_MS, seconds * 500)
       } catch (error) {
@@ -88,13 +89,19 @@ const LONGEST_ANSWER = 1_000_000
 
 /** A token that states no end is renewed this often. */
 const UNSAID_SECONDS = 300
+/** The longest wait that a token server can ask for. */
+const LONGEST_WAIT_MS = 60_000
+/** A dripping answer never times out between two parts, so the whole may take this many timeouts. */
+const TIMEOUTS_PER_ANSWER = 10
 
 /** Exchanges a secret for a token (RFC 6749, 4.4). @throws AuthError `SOURCE_UNAUTHORIZED`; RetryableError */
 async function fetchToken(
   {tokenUrl, clientId, scope}: Extract<Auth, {by: 'oauth2'}>,
-  {secret, timeoutMs, signal}: {secret: string; timeoutMs: number; signal: AbortSignal},
+  {secret, timeoutMs}: {secret: string; timeoutMs: number},
+  {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
 ): Promise<{token: string; seconds: number}> {
   const {origin, host, pathname, search} = new URL(tokenUrl)
+  const server = `the token server '${host}'`
   await using agent = openAgent(tokenUrl, {timeoutMs, maxResponseSize: LONGEST_ANSWER})
   const form = new URLSearchParams({grant_type: 'client_credentials', ...(scope !== undefined && {scope})})
   const headers = {
@@ -102,24 +109,31 @@ async function fetchToken(
     'content-type': 'application/x-www-form-urlencoded',
     accept: 'application/json',
   }
-  const path = `${pathname}${search}`
-  const request = {origin, path, method: 'POST' as const, headers, body: `${form}`, signal}
-  const {statusCode, text} = await agent.request(request).then(
-    async ({statusCode, body}) => ({statusCode, text: await body.text()}),
-    (cause: unknown) => {
-      if (signal.aborted) throw cause
-      throw new RetryableError({code: 'SOURCE_UNREACHABLE', problem: codeOf(cause), cause})
-    },
-  )
-  const answer = parseJson(text)
-  const token = isObject(answer) ? answer.access_token : undefined
-  const seconds = isObject(answer) ? Number(answer.expires_in ?? UNSAID_SECONDS) : Number.NaN
-  if (statusCode === 200 && typeof token === 'string' && /^[\x21-\x7e]+$/.test(token) && seconds >= 0)
-    return {token, seconds}
-  if (statusCode === 429 || statusCode >= 500)
-    throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${statusCode} of the token's server`})
-  throw newError(
-    'SOURCE_UNAUTHORIZED',
-    `No token from '${host}', status ${statusCode}: expected one for client '${clientId}' of source.json.`,
-  )
+  const within = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs * TIMEOUTS_PER_ANSWER)])
+  const request = {path: `${pathname}${search}`, method: 'POST' as const, headers, body: `${form}`}
+  const ask = async () => {
+    const {statusCode, headers, body} = await agent.request({origin, ...request, signal: within})
+    return {status: statusCode, headers, text: await body.text()}
+  }
+  const {
+    status,
+    headers: said,
+    text,
+  } = await ask().catch((cause: unknown) => {
+    if (signal.aborted) throw cause
+    throw new RetryableError({code: 'SOURCE_UNREACHABLE', problem: `${codeOf(cause)} of ${server}`, cause})
+  })
+  const answer = Object(parseJson(text))
+  const token: unknown = answer.access_token
+  const seconds = Number(answer.expires_in)
+  if (status === 200 && typeof token === 'string' && /^[\x21-\x7e]+$/.test(token))
+    return {token, seconds: seconds > 0 && Number.isFinite(seconds) ? seconds : UNSAID_SECONDS}
+  if ([400, 401, 403].includes(status))
+    throw newError(
+      'SOURCE_UNAUTHORIZED',
+      `Status ${status} from ${server}: expected a token for client '${clientId}' of source.json.`,
+    )
+  const waitMs = parseRetryAfter(String(said['retry-after'] ?? ''), realClock.now()) ?? 0
+  await realClock.sleep(Math.min(waitMs, LONGEST_WAIT_MS), signal)
+  throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status} of ${server}`})
 }

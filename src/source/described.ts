@@ -1,7 +1,7 @@
-import type {FieldDescription, SourceDescription} from '../contract/description.ts'
+import type {FieldDescription, Paging, SourceDescription} from '../contract/description.ts'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {parseInstant, wallTimeOf} from '../core/clock.ts'
+import {DAY_MS, isCalendarDate, parseInstant, wallTimeOf} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {findValue, isObject, listRepeated} from '../core/json.ts'
 import {formatCents} from '../core/money.ts'
@@ -16,78 +16,108 @@ import type {ResponseHeaders} from './rate-limit.ts'
 type Query = Record<string, string | number>
 
 /** A request as the source wants it. */
-interface Asked {
-  /** Relative to the base URL. */
+interface Request {
+  /** Below the base URL. */
   path: string
   query: Query
-  /** Makes the answer of the service from that of the source. */
-  read: (body: unknown, headers: ResponseHeaders) => WireRecord
+  /** The text of the answer that the Deal Financing Service would have given. */
+  translate: (body: unknown, headers: ResponseHeaders) => string
 }
 
-/** Rewrites requests and answers. */
+const PLURALS = ['deals', 'borrowers', 'documents'] as const
+
 /** Creates the translator of a source below `base`. */
 export function createTranslator(source: SourceDescription, base: URL) {
-  const plurals = ['deals', 'borrowers', 'documents'] as const
   const readers = new Map(STREAMS.map((stream) => [stream.plural, createRecordReader(stream, source)]))
+  const stepsOf = (path: string | undefined) => path?.split('.') ?? []
 
-  function askForList(
-    plural: (typeof plurals)[number],
+  function listOf(
+    plural: (typeof PLURALS)[number],
     id: string | undefined,
-    query: Query,
-  ): Asked | undefined {
+    given: Query,
+  ): Request | undefined {
     const described = source[plural]
     const read = readers.get(plural)
     if (!described || !read) return undefined
-    const cursor = query.cursor === undefined ? null : String(query.cursor)
-    const {status} = query
-    const filter = plural === 'deals' && status !== undefined ? filterBy(source, String(status)) : {}
-    const size =
-      source.pageSize === undefined || query.limit === undefined ? {} : {[source.pageSize]: query.limit}
-    const {path, more} = askFor(source.paging, fillIn(described.list, id), cursor)
+    const {paging = source.paging} = described
+    const {limit, status} = given
+    const cursor = given.cursor === undefined ? null : String(given.cursor)
+    const filter = status === undefined ? {} : filterBy(source, String(status))
+    const size = source.pageSize === undefined || limit === undefined ? {} : {[source.pageSize]: limit}
+    const first = fillIn(described.list, id)
+    const isUrl = cursor !== null && (paging.by === 'link' || paging.by === 'url')
+    const path = isUrl ? cursor : first
     return {
       path,
-      query: {...size, ...filter, ...more},
-      read(body, headers) {
-        const steps = described.records?.split('.') ?? []
-        const records = steps.length === 0 ? body : findValue(body, steps)
-        if (!Array.isArray(records))
-          throw createBroken(`expected records at '${described.records ?? '(answer)'}', found none`)
+      query: isUrl ? {} : {...size, ...filter, ...pageQuery(paging, cursor)},
+      translate(body, headers) {
+        const steps = stepsOf(described.records)
         requireOnce(body, steps)
-        const next = findNext(source, {body, headers, base, path, cursor, count: records.length})
-        return {data: records.map(read), has_more: next !== null, next_cursor: next}
+        // Some write an empty list as null.
+        const records = findValue(body, steps) ?? (findValue(body, steps) === null ? [] : undefined)
+        if (!Array.isArray(records))
+          throw createBroken(`expected a list at '${described.records ?? '(answer)'}', found none`)
+        const next = findNext(paging, {body, headers, cursor, count: records.length})
+        const isUntold = next === undefined && cursor === null
+        if (isUntold && source.pageSize !== undefined && records.length >= Number(limit))
+          throw newError(
+            'SOURCE_CURSOR_MISSING',
+            `First page of the source: ${records.length} records, as many as asked for, and nothing where source.json says the next page is told.`,
+            {
+              next: 'Correct `paging` in source.json. If the list really ends there, change LOANTAPE_PAGE_SIZE.',
+            },
+          )
+        const cursorOfNext =
+          paging.by === 'link' || paging.by === 'url'
+            ? belowBase(next ?? '', {source, base, path})
+            : (next ?? null)
+        return formatAnswer({
+          data: records.map(read),
+          has_more: cursorOfNext !== null,
+          next_cursor: cursorOfNext,
+        })
+      },
+    }
+  }
+
+  function pageOf(id: string): Request | undefined {
+    const {page, record} = source.deals
+    if (page === undefined) return undefined
+    return {
+      path: fillIn(page, id),
+      query: {},
+      translate(body) {
+        requireOnce(body, stepsOf(record))
+        return formatAnswer({data: readers.get('deals')?.(findValue(body, stepsOf(record)))})
       },
     }
   }
 
   return {
     /**
-     * Rewrites a request; undefined for paths that no description names.
+     * Rewrites a request; undefined for paths that are the same everywhere.
      *
      * @throws ContractError `SOURCE_NOT_FOUND` for what this source does not offer
      */
-    ask(path: string, query: Query): Asked | undefined {
+    rewrite(path: string, query: Query): Request | undefined {
       const [, id, child] = /^\/deals(?:\/([^/]+)(?:\/(\w+))?)?$/.exec(path) ?? []
       if (!path.startsWith('/deals')) return undefined
-      if (id === undefined || child !== undefined) {
-        const plural = plurals.find((one) => one === (child ?? 'deals'))
-        const asked = plural && askForList(plural, id, query)
-        if (asked) return asked
-      } else if (source.deals.page !== undefined) {
-        const steps = source.deals.record?.split('.') ?? []
-        const read = readers.get('deals')
-        return {
-          path: fillIn(source.deals.page, id),
-          query: {},
-          read(body) {
-            requireOnce(body, steps)
-            return {data: read?.(findValue(body, steps))}
-          },
-        }
-      }
-      throw newError('SOURCE_NOT_FOUND', `GET ${path} is not described in source.json.`)
+      const plural = PLURALS.find((one) => one === (child ?? 'deals'))
+      const request =
+        id !== undefined && child === undefined ? pageOf(id) : plural && listOf(plural, id, query)
+      if (request) return request
+      throw newError('SOURCE_NOT_FOUND', `GET ${path}: source.json describes nothing of the kind.`)
     },
   }
 }
+
+const fillIn = (template: string, id = '') => template.replaceAll('{id}', () => id)
+
+/** JSON has no infinite numbers: they become objects, which the contract rejects with their record. */
+const formatAnswer = (answer: WireRecord) =>
+  JSON.stringify(answer, (_name, value) =>
+    typeof value === 'number' && !Number.isFinite(value) ? {number: String(value)} : value,
+  )
 
 /** Fails if an object on the way to the records repeats a name: nobody knows which value is meant. */
 function requireOnce(body: unknown, steps: readonly string[]): void {
@@ -96,91 +126,102 @@ function requireOnce(body: unknown, steps: readonly string[]): void {
   if (!listRepeated(body).every(isWithin)) throw createBroken('expected each name once in an object')
 }
 
-const fillIn = (template: string, id = '') => template.replaceAll('{id}', () => id)
-
 function filterBy({deals}: SourceDescription, status: string): Query {
-  if (deals.filter === undefined)
-    throw newError(
-      'SOURCE_REQUEST_REFUSED',
-      'LOANTAPE_STAGE is set: expected a `filter` of deals in source.json.',
-    )
-  const [theirs = status] =
-    Object.entries(deals.fields.status?.values ?? {}).find(([, ours]) => ours === status) ?? []
-  return {[deals.filter]: theirs}
+  const theirs = Object.entries(deals.fields.status?.values ?? {}).filter(([, ours]) => ours === status)
+  if (deals.filter !== undefined && theirs.length < 2) return {[deals.filter]: theirs[0]?.[0] ?? status}
+  throw newError(
+    'SOURCE_REQUEST_REFUSED',
+    `LOANTAPE_STAGE '${status}': source.json has ${deals.filter === undefined ? 'no `filter` of deals' : 'several values for it'}.`,
+  )
 }
 
-type Paging = SourceDescription['paging']
-
-/** The path and the parameters that ask for a page; `cursor` is null for the first. */
-function askFor(paging: Paging, path: string, cursor: string | null): {path: string; more: Query} {
-  if (paging.by === 'page') return {path, more: {[paging.parameter]: cursor ?? paging.first}}
-  if (cursor === null || paging.by === 'nothing') return {path, more: {}}
-  if (paging.by === 'cursor' || paging.by === 'offset') return {path, more: {[paging.parameter]: cursor}}
-  return {path: cursor, more: {}}
+/** The parameter that asks for a page; `cursor` is null for the first. */
+function pageQuery(paging: Paging, cursor: string | null): Query {
+  if (paging.by === 'page') return {[paging.parameter]: cursor ?? paging.first}
+  if (cursor === null || (paging.by !== 'cursor' && paging.by !== 'offset')) return {}
+  return {[paging.parameter]: cursor}
 }
 
-/** What the next page is asked for with; null after the last. */
-function findNext(source: SourceDescription, page: PageRead): string | null {
-  const {paging} = source
-  const {body, headers, cursor, count} = page
-  if (paging.by === 'nothing') return null
-  if (paging.by === 'link') return belowBase(findLink(headers.link), source, page)
-  if (paging.by === 'url') return belowBase(textAt(body, paging.next), source, page)
-  const said = paging.more === undefined ? undefined : findValue(body, paging.more.split('.'))
-  if (paging.more !== undefined && typeof said !== 'boolean')
-    throw createBroken(`expected a boolean at '${paging.more}', found none`)
-  if (said === false) return null
-  if (paging.by === 'cursor') {
-    const {header, next: place = 'next_cursor'} = paging
-    const next = header === undefined ? textAt(body, place) : String(headers[header.toLowerCase()] ?? '')
-    if (next !== '') return next
-    if (said === undefined) return null
-    throw newError('SOURCE_CURSOR_MISSING', 'Page of the source: it says that more follow, without a cursor.')
-  }
-  // A source may cap a page below the size asked for, so a short page is not the end.
-  if (count === 0 && said === undefined) return null
-  return paging.by === 'page'
-    ? String(Number(cursor ?? paging.first) + 1)
-    : String(Number(cursor ?? 0) + count)
-}
-
-/** A page, and the request that it answers. */
-interface PageRead {
+/** A page that was read: `cursor` asked for it, `count` are its records. */
+interface ReadPage {
   body: unknown
   headers: ResponseHeaders
-  base: URL
-  /** Below the base URL. */
-  path: string
   cursor: string | null
-  /** Its records. */
   count: number
 }
 
-/** The text or number at a path; empty if there is none. */
-function textAt(body: unknown, path: string): string {
-  const value = findValue(body, path.split('.'))
-  if (value === undefined || value === null) return ''
-  if (typeof value === 'string' || typeof value === 'number') return String(value)
-  throw createBroken(`expected a text at '${path}', found something else`)
+/** What tells of the next page; null after the last; undefined where the answer holds nothing that could tell. */
+function findNext(paging: Paging, {body, headers, cursor, count}: ReadPage): string | null | undefined {
+  const at = (path: string) => findValue(body, path.split('.'))
+  const told = (path: string) => (at(path) === undefined ? undefined : textAt(body, path))
+  if (paging.by === 'nothing') return null
+  if (paging.by === 'link') return findLink(headers.link)
+  if (paging.by === 'url') return told(paging.next)
+  const isMore = paging.more === undefined ? undefined : at(paging.more)
+  if (paging.more !== undefined && typeof isMore !== 'boolean')
+    throw createBroken(`expected a boolean at '${paging.more}', found none`)
+  if (isMore === false) return null
+  if (paging.by === 'cursor') {
+    const {header, next: place = 'next_cursor'} = paging
+    const next = header === undefined ? told(place) : headers[header.toLowerCase()]?.toString()
+    if (isMore && !next)
+      throw newError(
+        'SOURCE_CURSOR_MISSING',
+        'Page of the source: it says that more follow, without a cursor.',
+      )
+    return next === '' ? null : next
+  }
+  if (paging.by === 'page') {
+    const next = Number(cursor ?? paging.first) + 1
+    const isEnd =
+      paging.pages === undefined
+        ? isMore === undefined && count === 0
+        : next >= paging.first + countAt(body, paging.pages)
+    return isEnd ? null : String(next)
+  }
+  const next = Number(cursor ?? 0) + count
+  // A source may cap a page below the size asked for, so a short page is not the end.
+  const isEnd =
+    paging.total === undefined ? isMore === undefined && count === 0 : next >= countAt(body, paging.total)
+  return isEnd ? null : String(next)
 }
 
-/** The target of `rel=next` in a Link header (RFC 8288); empty if there is none. */
-function findLink(header: unknown): string {
+/** The text at a path, or the number as text; null if there is none. */
+function textAt(body: unknown, path: string): string | null {
+  const value = findValue(body, path.split('.'))
+  if (value === null || value === '') return null
+  if (typeof value === 'string' || Number.isSafeInteger(value)) return String(value)
+  throw createBroken(`expected a text or a whole number that is exact at '${path}', found something else`)
+}
+
+function countAt(body: unknown, path: string): number {
+  const value = findValue(body, path.split('.'))
+  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value
+  throw createBroken(`expected a whole number at '${path}', found none`)
+}
+
+/** The target of `rel=next` in a Link header (RFC 8288); null if it has another, undefined without the header. */
+function findLink(header: string | string[] | undefined): string | null | undefined {
   const links = String(header ?? '').matchAll(/<([^>]*)>((?:\s*;\s*[^,;="]+(?:=(?:"[^"]*"|[^,;"]*))?)*)/g)
   for (const [, url = '', attributes = ''] of links)
     if (/;\s*rel\s*=\s*(?:"(?:[^"]*\s)?next(?:\s[^"]*)?"|next)\s*(?:;|$)/i.test(attributes)) return url
-  return ''
+  return header === undefined ? undefined : null
 }
 
-/** A URL, which may be relative to the page's, as a path below the base URL; null for an empty one. */
-function belowBase(url: string, {auth}: SourceDescription, {base, path}: PageRead): string | null {
+/** A URL, which may be relative to that of its page, as a path below the base URL; null for an empty one. */
+function belowBase(
+  url: string,
+  {source: {auth}, base, path}: {source: SourceDescription; base: URL; path: string},
+): string | null {
   if (url === '') return null
   const prefix = `${base.origin}${base.pathname.replace(/\/+$/, '')}`
   const next = URL.canParse(url, `${prefix}${path}`) ? new URL(url, `${prefix}${path}`) : undefined
   // Any other place would get the key.
   if (!next?.href.startsWith(`${prefix}/`))
     throw createBroken(`expected the next URL below '${prefix}', found another place`)
-  if (auth.by === 'query') next.searchParams.delete(auth.name)
+  // These are sent with each request, and one may be a secret.
+  const sent = [...base.searchParams.keys(), ...(auth.by === 'query' ? [auth.name] : [])]
+  for (const name of sent) if (next.searchParams.has(name)) next.searchParams.delete(name)
   next.hash = ''
   return next.href.slice(prefix.length)
 }
@@ -188,19 +229,27 @@ function belowBase(url: string, {auth}: SourceDescription, {base, path}: PageRea
 const createBroken = (expectation: string) =>
   newError('SOURCE_ENVELOPE', `Page of the source: ${expectation}.`)
 
-/** Creates the function that gives the fields of a record our names and forms; what is not described stays as it is. */
+/**
+ * Creates the function that gives the fields of a record our names and forms; what is not described stays as it is. A record that
+ * repeats a name becomes one that nobody can read.
+ */
 export function createRecordReader(
-  {plural, columns}: Stream,
+  {plural, columns, idField, parent}: Stream,
   source: SourceDescription,
 ): (record: unknown) => unknown {
-  const described = source[plural as 'deals']?.fields ?? {}
-  const typeOf = (name: string) => columns.find((column) => column.name === name)?.type
-  const fields = Object.entries<FieldDescription | undefined>(described).flatMap(([name, field]) =>
-    field ? [{name, steps: field.path.split('.'), read: readerOf(field, typeOf(name))}] : [],
-  )
-  if (fields.length === 0) return (record) => record
+  // Ids may be numbers, described or not.
+  const ids = [idField, ...(parent ? [parent.column] : [])]
+  const described: Record<string, FieldDescription | undefined> = {
+    ...Object.fromEntries(ids.map((name) => [name, {path: name}])),
+    ...source[plural as 'deals']?.fields,
+  }
+  const fields = Object.entries(described).flatMap(([name, field]) => {
+    const type = columns.find((column) => column.name === name)?.type ?? 'VARCHAR'
+    return field ? [{name, steps: field.path.split('.'), read: readerOf(field, type)}] : []
+  })
   return (record) => {
     if (!isObject(record)) return record
+    if (listRepeated(record).length > 0) return {repeated_names: true}
     const read: WireRecord = {...record}
     const values = fields.map(({steps}) => takeOut(read, steps))
     fields.forEach((field, index) => {
@@ -212,10 +261,10 @@ export function createRecordReader(
   }
 }
 
-/** Takes the value at a path out of a record; objects on the way are copied. */
+/** Takes the value at a path out of a record; objects on the way are copied. Within null everything is null. */
 function takeOut(record: WireRecord, [name = '', ...rest]: readonly string[]): unknown {
   const value = Object.hasOwn(record, name) ? record[name] : undefined
-  if (rest.length > 0 && !isObject(value)) return undefined
+  if (rest.length > 0 && !isObject(value)) return value === null ? null : undefined
   const inner = rest.length > 0 ? {...Object(value)} : {}
   const found = rest.length > 0 ? takeOut(inner, rest) : value
   if (Object.keys(inner).length > 0) record[name] = inner
@@ -224,22 +273,22 @@ function takeOut(record: WireRecord, [name = '', ...rest]: readonly string[]): u
 }
 
 /** Reads a value that is not null. One that cannot be read becomes an object, which the contract rejects with its record. */
-function readerOf(field: FieldDescription, type: string | undefined): (value: unknown) => unknown {
-  const {unit, values, timeZone, epoch} = field
+function readerOf(field: FieldDescription, type: string): (value: unknown) => unknown {
+  const {unit, values = {}, timeZone, epoch} = field
   if (unit === 'cents') return readCents
   if (epoch !== undefined) return (value) => readEpoch(value, epoch === 'seconds' ? 1000 : 1)
-  if (timeZone !== undefined)
-    return (value) => (typeof value === 'string' ? readLocal(value, timeZone) : value)
-  if (values !== undefined)
-    return (value) => (typeof value === 'string' && Object.hasOwn(values, value) ? values[value] : value)
-  // An id may be a number.
-  return type === undefined
-    ? (value) => (Number.isSafeInteger(value) ? String(value) : value)
-    : (value) => value
+  if (timeZone !== undefined) return (value) => readLocal(value, timeZone)
+  if (type !== 'VARCHAR') return (value) => value
+  return (value) => {
+    const isNumber = Number.isSafeInteger(value)
+    const named = isNumber || typeof value === 'boolean' ? String(value) : value
+    if (typeof named === 'string' && Object.hasOwn(values, named)) return values[named]
+    return isNumber ? named : value
+  }
 }
 
 function readCents(value: unknown): unknown {
-  const text = typeof value === 'number' && Number.isSafeInteger(value) ? String(value) : value
+  const text = Number.isSafeInteger(value) ? String(value) : value
   return typeof text === 'string' && /^-?\d{1,18}$/.test(text) ? formatCents(BigInt(text)) : {cents: value}
 }
 
@@ -248,14 +297,24 @@ function readEpoch(value: unknown, unitMs: number): unknown {
   return Number.isNaN(instant.getTime()) ? {epoch: value} : instant.toISOString()
 }
 
-const LOCAL = /^(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}(?::\d{2})?)(\.\d{1,9})?$/
+const LOCAL = /^(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}(?::\d{2})?)(\.\d{1,9})?$/
 
-/** A time without an offset as an instant; any other text stays as it is. */
-function readLocal(text: string, timeZone: string): string {
+/** A time without an offset as an instant; dates and instants stay as they are. */
+function readLocal(value: unknown, timeZone: string): unknown {
+  const text = typeof value === 'string' ? value.trim() : ''
+  if (isCalendarDate(text) || parseInstant(text) !== null) return text
   const [, date, time, fraction = ''] = LOCAL.exec(text) ?? []
-  const wall = Number((parseInstant(`${date}T${time}Z`) ?? 0n) / 1000n)
-  if (time === undefined || wall === 0) return text
-  const guess = wall - (wallTimeOf(wall, timeZone) - wall)
-  const instant = wall - (wallTimeOf(guess, timeZone) - guess)
+  const wall = parseInstant(`${date}T${time}Z`)
+  if (wall === null) return {time: value}
+  const instant = instantOfWallTime(Number(wall / 1000n), timeZone)
   return `${new Date(instant).toISOString().slice(0, 19)}${fraction}Z`
+}
+
+/** The first instant at which clocks show a wall time; one that clocks leave out is as much later. */
+function instantOfWallTime(wall: number, timeZone: string): number {
+  const [before = 0, after = 0] = [wall - DAY_MS, wall + DAY_MS].map(
+    (day) => wall - (wallTimeOf(day, timeZone) - day),
+  )
+  const shown = [before, after].filter((instant) => wallTimeOf(instant, timeZone) === wall)
+  return shown.length > 0 ? Math.min(...shown) : before
 }

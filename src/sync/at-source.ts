@@ -71,7 +71,13 @@ export async function atSource<T>(
   outside.onProgress({step: 'opening'})
   await using opened = await openToSettle(config, {folder, stateDb}, outside)
   const {db, tapes, walks, streams} = opened
-  if (!accepted.has('source')) requirePin((await readSettings(db)).source_base_url, config.baseUrl)
+  if (!accepted.has('source')) {
+    const pinned = await readSettings(db)
+    requirePin(pinned.source_base_url, config.baseUrl)
+    // The key could be one that the source itself must not see.
+    if (pinned.source_described && !config.description)
+      throw createSourceFileError(folder.source, 'it is missing, although this folder was filled with it')
+  }
   await dropWalks(opened, 'another source', ({baseUrl}) => baseUrl !== config.baseUrl)
   const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
   const learntRate = findLearntRate(stateDb, config.baseUrl, world)

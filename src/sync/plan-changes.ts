@@ -22,7 +22,7 @@ export interface OpenWalk {
   pageSize: number
   /** `status=underwriting`, or empty for every record. */
   filter: string
-  /** What `source.json` said, as JSON; undefined without one. */
+  /** The sha256 of what `source.json` said; undefined without one. */
   described?: string | undefined
   businessDate: string
   startedAt: bigint

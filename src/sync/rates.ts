@@ -9,6 +9,7 @@ import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-fold
 import type {Database} from '../store/database.ts'
 import {readWritten, readWrittenText} from '../store/files.ts'
 import {withRun} from '../store/runs.ts'
+import {readDescription} from './at-source.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed, type RateRow} from './rate-feed.ts'
@@ -100,7 +101,8 @@ const LONGEST_WAIT_MINUTES = 2
 
 async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {
   const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
-  await using client = createClient({...requireSource(config), maxWaitMinutes}, world)
+  const description = readDescription(dataFolderAt(config.dataDir))
+  await using client = createClient({...requireSource(config), description, maxWaitMinutes}, world)
   const answers: Received[] = []
   const request = {path: '/rates', idField: 'id', pageSize: PAGE_SIZE}
   for await (const {received} of walkPages(request, client, world)) {

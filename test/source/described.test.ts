@@ -6,6 +6,7 @@ import {descriptionShape, parseDescription} from '../../src/contract/description
 import {STREAMS} from '../../src/contract/streams.ts'
 import {parseJson} from '../../src/core/json.ts'
 import {createRecordReader, createTranslator} from '../../src/source/described.ts'
+import {createNormaliser} from '../../src/source/record.ts'
 
 const BASE = new URL('https://api.example.com/v1/')
 
@@ -21,8 +22,9 @@ function nextOf(
   body: object,
   {headers = {}, cursor}: {headers?: Record<string, string>; cursor?: string} = {},
 ) {
-  const asked = createTranslator(describe({paging}), BASE).ask('/deals', cursor === undefined ? {} : {cursor})
-  return asked?.read({data: [{}], ...body}, headers).next_cursor
+  const given = {limit: 2, ...(cursor !== undefined && {cursor})}
+  const request = createTranslator(describe({paging}), BASE).rewrite('/deals', given)
+  return JSON.parse(request?.translate({data: [{}], ...body}, headers) ?? '').next_cursor
 }
 
 const link = (text: string) => ({headers: {link: text}})
@@ -62,8 +64,25 @@ test.each([
     null,
   ],
   ['the first page number', {by: 'page', parameter: 'p', first: 0}, {}, {}, '1'],
-  ['a later page number', {by: 'page', parameter: 'p'}, {}, {cursor: '9'}, '10'],
+  ['a later page number', {by: 'page', parameter: 'p', first: 1}, {}, {cursor: '9'}, '10'],
   ['an offset', {by: 'offset', parameter: 'o'}, {}, {cursor: '40'}, '41'],
+  ['a page of so many', {by: 'page', parameter: 'p', first: 1, pages: 'of'}, {of: 2}, {}, '2'],
+  [
+    'the last page of so many',
+    {by: 'page', parameter: 'p', first: 1, pages: 'of'},
+    {of: 2},
+    {cursor: '2'},
+    null,
+  ],
+  ['an offset below the total', {by: 'offset', parameter: 'o', total: 'n'}, {n: 42}, {cursor: '40'}, '41'],
+  ['an offset at the total', {by: 'offset', parameter: 'o', total: 'n'}, {n: 41}, {cursor: '40'}, null],
+  [
+    'an empty page in the middle',
+    {by: 'offset', parameter: 'o', total: 'n'},
+    {n: 42, data: null},
+    {cursor: '40'},
+    '40',
+  ],
   ['an empty page', {by: 'offset', parameter: 'o'}, {data: []}, {cursor: '40'}, null],
   ['a list of one page', {by: 'nothing'}, {next_cursor: 'x'}, {}, null],
 ])('the next page by %s', (_by, paging, body, given, next) => {
@@ -86,36 +105,71 @@ test.each([
     {},
     /without a cursor/,
   ],
-  [
-    'a cursor that is a list',
-    {by: 'cursor', parameter: 'c', next: 'c'},
-    {c: []},
-    {},
-    /expected a text at 'c'/,
-  ],
+  ['a cursor that is a list', {by: 'cursor', parameter: 'c', next: 'c'}, {c: []}, {}, /expected a text or/],
   [
     'nothing said whether more follow',
-    {by: 'page', parameter: 'p', more: 'more'},
+    {by: 'page', parameter: 'p', first: 1, more: 'more'},
     {},
     {},
     /expected a boolean at 'more'/,
   ],
-  ['no records', {by: 'nothing'}, {data: null}, {}, /expected records at 'data'/],
+  ['a number that is not exact', {by: 'cursor', parameter: 'c', next: 'c'}, {c: 2 ** 60}, {}, /exact at 'c'/],
+  ['no records', {by: 'nothing'}, {data: undefined}, {}, /expected a list at 'data'/],
 ])('%s is refused', (_what, paging, body, given, problem) => {
   expect(() => nextOf(paging, body, given)).toThrow(problem)
 })
 
 test('a next URL is read from the address of its page, and carries no key', () => {
   const source = describe({auth: {by: 'query', name: 'key'}, paging: {by: 'url', next: 'next'}})
-  const asked = createTranslator(source, BASE).ask('/deals', {cursor: '/deals?p=2'})
-  expect(asked).toMatchObject({path: '/deals?p=2', query: {}})
-  expect(asked?.read({data: [], next: '?p=3&key=secret#top'}, {}).next_cursor).toBe('/deals?p=3')
+  const request = createTranslator(source, new URL('https://api.example.com/v1?sig=s1')).rewrite('/deals', {
+    cursor: '/deals?p=2',
+    limit: 9,
+  })
+  expect(request).toMatchObject({path: '/deals?p=2', query: {}})
+  const read = request?.translate({data: [], next: '?p=3&key=secret&sig=s1#top'}, {})
+  expect(JSON.parse(read ?? '').next_cursor).toBe('/deals?p=3')
 })
 
-test('a name repeated outside the records is refused, and one within a record is left to it', () => {
-  const asked = createTranslator(describe({paging: {by: 'nothing'}}), BASE).ask('/deals', {})
-  expect(() => asked?.read(parseJson('{"data": [], "data": [{}]}'), {})).toThrow(/each name once/)
-  expect(asked?.read(parseJson('{"data": [{"a": 1, "a": 2}]}'), {})).toMatchObject({data: [{a: 2}]})
+test('a name repeated outside the records is refused; a record that repeats one, or has an infinite number, nobody can read', () => {
+  const request = createTranslator(describe({paging: {by: 'nothing'}}), BASE).rewrite('/deals', {})
+  expect(() => request?.translate(parseJson('{"data": [], "data": [{}]}'), {})).toThrow(/each name once/)
+  const text =
+    request?.translate(
+      parseJson('{"data": [{"id": "a", "id": "b"}, {"id": "c", "loan_amount": 1e999}]}'),
+      {},
+    ) ?? ''
+  const [deals] = STREAMS
+  expect(deals && createNormaliser(deals)(JSON.parse(text).data, 0n)).toMatchObject({
+    observations: [],
+    quarantined: [{id: null}, {id: 'c'}],
+  })
+})
+
+test('a first page that is full, without a place that tells of the next, is no whole list', () => {
+  const full = {data: [{}, {}]}
+  const paging = {by: 'url', next: 'paging.nxt'}
+  const source = (more: object) => createTranslator(describe({pageSize: 'n', paging, ...more}), BASE)
+  const read = (more: object, given: object, body: object) =>
+    source(more)
+      .rewrite('/deals', {limit: 2, ...given})
+      ?.translate(body, {})
+  expect(() => read({}, {}, full)).toThrow(/nothing where source.json says the next page is told/)
+  expect(() => read({paging: {by: 'link'}}, {}, full)).toThrow(/nothing where/)
+  expect(read({}, {}, {data: [{}]})).toContain('"has_more":false')
+  expect(read({}, {}, {...full, paging: {nxt: null}})).toContain('"has_more":false')
+  expect(read({}, {cursor: '/deals?p=2'}, full)).toContain('"has_more":false')
+})
+
+test('a list of a deal may have a paging of its own', () => {
+  const borrowers = {list: '/deals/{id}/borrowers', paging: {by: 'nothing'}}
+  const request = createTranslator(
+    describe({paging: {by: 'page', parameter: 'p', first: 1}, borrowers}),
+    BASE,
+  ).rewrite('/deals/7/borrowers', {})
+  expect(request).toMatchObject({path: '/deals/7/borrowers', query: {}})
+  expect(request?.translate([{id: 1, deal_id: 7}], {})).toBe(
+    '{"data":[{"id":"1","deal_id":"7"}],"has_more":false,"next_cursor":null}',
+  )
 })
 
 const FIELDS = {
@@ -160,7 +214,7 @@ test.each([
     'nulls',
     FIELDS,
     {no: null, place: null, money: {minor: null}},
-    {id: null, place: null, loan_amount: null},
+    {id: null, place: null, property_address: null, loan_amount: null},
   ],
   ['cents that are none', FIELDS, {money: {minor: 12.5}}, {loan_amount: {cents: 12.5}}],
   ['cents beyond a double', FIELDS, {money: {minor: 2 ** 60}}, {loan_amount: {cents: 2 ** 60}}],
@@ -181,12 +235,38 @@ test.each([
   expect(deals && createRecordReader(deals, source)(record)).toEqual(read)
 })
 
+test.each([
+  ['in the gap of spring, as much later', 'America/New_York', '2026-03-08 02:30:00', '2026-03-08T07:30:00Z'],
+  [
+    'in the hour that comes twice, the first',
+    'America/New_York',
+    '2026-11-01 01:30:00',
+    '2026-11-01T05:30:00Z',
+  ],
+  ['the same east of Greenwich', 'Europe/Berlin', '2026-10-25 02:30:00', '2026-10-25T00:30:00Z'],
+  ['padded, and in lower case', 'America/New_York', ' 2026-01-05t10:00:00 ', '2026-01-05T15:00:00Z'],
+  ['when the epoch began', 'America/New_York', '1970-01-01 00:00:00', '1970-01-01T05:00:00Z'],
+  ['that is none', 'America/New_York', 'yesterday', {time: 'yesterday'}],
+])('a local time %s', (_what, timeZone, text, instant) => {
+  const [deals] = STREAMS
+  const source = describe({deals: {list: '/deals', fields: {created_at: {path: 'at', timeZone}}}})
+  expect(deals && createRecordReader(deals, source)({at: text})).toEqual({created_at: instant})
+})
+
+test.each([
+  ['a unit of a status', {status: {path: 's', unit: 'cents'}}],
+  ['two ways to read a time', {created_at: {path: 't', epoch: 'seconds', timeZone: 'UTC'}}],
+  ['one path for two fields', {loan_amount: 'a', property_value: 'a'}],
+])('%s is refused', (_what, fields) => {
+  expect(() => describe({deals: {list: '/deals', fields}})).toThrow(/source.json/)
+})
+
 test('what a source does not offer is not asked for', () => {
   const translator = createTranslator(describe({}), BASE)
-  expect(() => translator.ask('/deals/x', {})).toThrow(/not described/)
-  expect(() => translator.ask('/deals/x/borrowers', {})).toThrow(/not described/)
-  expect(() => translator.ask('/deals', {status: 'funded'})).toThrow(/filter/)
-  expect(translator.ask('/rates', {})).toBeUndefined()
+  expect(() => translator.rewrite('/deals/x', {})).toThrow(/describes nothing of the kind/)
+  expect(() => translator.rewrite('/deals/x/borrowers', {})).toThrow(/describes nothing of the kind/)
+  expect(() => translator.rewrite('/deals', {status: 'funded'})).toThrow(/filter/)
+  expect(translator.rewrite('/rates', {})).toBeUndefined()
 })
 
 test('the schema for editors is that of the program: npm run docs', () => {

@@ -11,6 +11,12 @@ interface Got {
   body: string
 }
 
+interface Answer {
+  status?: number
+  body: unknown
+  headers?: Record<string, string>
+}
+
 /** How a foreign service speaks. */
 export interface Dialect {
   /** The path of the list of deals. */
@@ -21,14 +27,11 @@ export interface Dialect {
   size: string
   filter: string
   /** Answers a request for a token; undefined for other requests. */
-  token?: (got: Got) => Wire | undefined
+  token?: (got: Got) => Answer | undefined
   isAllowed: (got: Got) => boolean
   /** Where a page begins, and how the answer tells of the next. */
   startOf: (url: URL) => number
-  page: (
-    records: Wire[],
-    at: {url: URL; next: number | null},
-  ) => {body: unknown; headers?: Record<string, string>}
+  page: (records: Wire[], at: {url: URL; next: number | null}) => Answer
   own: (record: Wire) => unknown
   deal: (deal: Wire) => Wire
   child: (kind: string, record: Wire) => Wire
@@ -72,7 +75,7 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
   ): Promise<{status?: number; body: unknown; headers?: Record<string, string>}> {
     const {url} = got
     const token = dialect.token?.(got)
-    if (token) return {body: token}
+    if (token) return token
     served -= 1
     if (served < 0) return {status: 503, body: {}}
     asked.push(`${url.pathname}${url.search}`)

@@ -1,4 +1,4 @@
-import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {type Dialect, serveForeign} from '../support/foreign-service.ts'
@@ -49,10 +49,10 @@ function createHarbor(requestsPerToken = Number.POSITIVE_INFINITY): Dialect & {t
       const form = new URLSearchParams(body)
       const isKnown = headers.authorization === `Basic ${Buffer.from(`loantape:${KEY}`).toString('base64')}`
       if (!isKnown || form.get('grant_type') !== 'client_credentials' || form.get('scope') !== 'loans.read')
-        return {}
+        return {status: 401, body: {error: 'invalid_client'}}
       left = requestsPerToken
       tokens.push(`t${tokens.length}`)
-      return {access_token: tokens.at(-1), token_type: 'Bearer', expires_in: 3600}
+      return {body: {access_token: tokens.at(-1), token_type: 'Bearer', expires_in: 3600}}
     },
     isAllowed({headers}) {
       left -= 1
@@ -238,6 +238,52 @@ test('a walk cut off goes on at its link, and begins anew once source.json says 
   describe(lab, 'harbor', foreign.origin, (text) => text.replace('"NEW": "draft"', '"NEW": "submitted"'))
   const anew = await lab.walk(DAY_2, {config: {...config, changeLimitPct: 100}})
   expect(anew).toMatchObject({certificate: {resumed: 0, records: 25}, changes: {updated: 24}})
+})
+
+test('a token server that is busy is asked again, and the second secret once it refuses the first', async () => {
+  await using lab = await createFilled()
+  const harbor = createHarbor()
+  const faults = [
+    {status: 503, body: 'busy', headers: {'retry-after': '7'}},
+    {status: 200, body: '<html>'},
+  ]
+  const token: Dialect['token'] = (got) =>
+    got.url.pathname === '/token' && faults.length > 0 ? faults.shift() : harbor.token?.(got)
+  await using foreign = await serveForeign({...harbor, token}, {base: lab.config.baseUrl ?? '', key: KEY})
+  describe(lab, 'harbor', foreign.origin)
+  const config = {baseUrl: foreign.origin, detail: 'off' as const}
+  const keys = {apiKey: 'an_old_secret', nextApiKey: KEY}
+  const waits: number[] = []
+  const realClock = {
+    ...lab.createWorld(DAY_1).realClock,
+    sleep: async (ms: number) => {
+      waits.push(ms)
+    },
+  }
+  expect(await lab.walk(DAY_1, {config: {...config, ...keys}, world: {realClock}})).toMatchObject({
+    certificate: {records: 25},
+  })
+  expect(waits).toContain(7000)
+  const refused = await failureOf(
+    lab.walk(DAY_2, {config: {...config, apiKey: 'neither', nextApiKey: 'nor'}}),
+  )
+  expect(refused).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
+  expect(refused.message).not.toMatch(/neither|nor_/)
+})
+
+test('without its source.json a folder asks for nothing, and pushes nothing with one', async () => {
+  await using lab = await createFilled()
+  await using foreign = await serveForeign(plaza, {base: lab.config.baseUrl ?? '', key: KEY})
+  describe(lab, 'plaza', foreign.origin)
+  const config = {baseUrl: foreign.origin}
+  await lab.walk(DAY_1, {config})
+  const rows = join(lab.folder.root, '../rows.csv')
+  writeFileSync(rows, 'external_reference,property_address,loan_amount\n1,A,1\n')
+  expect((await lab.run(['push', 'deals', rows])).stderr).toContain('SOURCE_FILE')
+  rmSync(lab.folder.source)
+  foreign.asked.splice(0)
+  expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_FILE'})
+  expect(foreign.asked).toEqual([])
 })
 
 test('doctor shows how the first deal is read', async () => {

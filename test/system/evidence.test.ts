@@ -1,5 +1,5 @@
 import {execFile} from 'node:child_process'
-import {cpSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {expect, test} from 'vitest'
@@ -125,5 +125,21 @@ test('whatever is changed, left out or added, nothing is proved any more', async
     expect(code, `${what}: ${told}`).toBe(1)
     expect(told, what).not.toMatch(/^PROVEN/m)
     rmSync(copy, {recursive: true})
+  }
+})
+
+test('the script proves what a described source answered, with and without the answers as they came', async () => {
+  const described = await useLab({tables: FEW_TABLES, deals: someDeals(120)})
+  mkdirSync(described.folder.root, {recursive: true})
+  cpSync(join(import.meta.dirname, '../../docs/sources/service.json'), described.folder.source)
+  await described.sync(day(2))
+  for (const options of [[], ['--all-fields']]) {
+    const dir = join(dirname(described.folder.root), `evidence${options.length}`)
+    expect((await described.run(['evidence', 'current', dir, ...options])).code).toBe(0)
+    const {told} = await check(dir)
+    expect(told).toMatch(options.length > 0 ? /^PROVEN$/m : /^PROVEN, BUT FOR THE ANSWERS/m)
+    expect(told).toMatch(/120 deals of .* in 2 answers/)
+    const archive = gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString()
+    expect(archive.includes('WARC-Type: response')).toBe(options.length > 0)
   }
 })
