@@ -47,6 +47,11 @@ export const renderSteps = (steps: readonly StepResult[]) => steps.map(renderSte
 function renderStep(step: StepResult): string {
   if (step.do === 'sync') return renderSync(step.result)
   if (step.do === 'backup') return renderBackup(step.result)
+  if (step.do === 'restore_drill') {
+    const {backup, files, release_id, compared} = step.result
+    const like = compared === 'equal' ? ', as it is kept' : ''
+    return `Backup ${backup} brings back ${quantity(files, 'file')} and release ${release_id ?? 'none'}${like}.`
+  }
   if (step.do === 'close_period') {
     const {period, outcome, terms} = step.result
     return outcome === 'not_due'

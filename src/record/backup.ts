@@ -132,13 +132,18 @@ function requireWholeTapes(stateDb: StateDb, dir: string, files: Manifest['files
 /** The name of a dated backup. */
 const DATED = /^loantape-\d{8}T\d{6}Z$/
 
+/** The names of the whole dated backups in a folder, oldest first. */
+export const listDated = (dir: string): string[] =>
+  readdirSync(dir)
+    .filter((name) => DATED.test(name) && existsSync(join(dir, name, MANIFEST)))
+    .sort()
+
 /** Makes a backup in a folder, named after the time, and removes the oldest beyond `kept`. */
 export async function backUpDated(config: Config, {to, kept}: {to: string; kept: number}, world: World) {
   requireOwnPlace(config, to)
   const stamp = new Date(world.realClock.now()).toISOString().replace(/[-:]|\.\d+/g, '')
   const result = await backUp(config, join(to, `loantape-${stamp}`), world)
-  const dated = readdirSync(to).filter((name) => DATED.test(name) && existsSync(join(to, name, MANIFEST)))
-  const removed = dated.sort().slice(0, -kept)
+  const removed = listDated(to).slice(0, -kept)
   for (const name of removed) rmSync(join(to, name), {recursive: true})
   return {...result, removed}
 }

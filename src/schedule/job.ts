@@ -17,6 +17,8 @@ import {findCronProblem} from './slots.ts'
 /** The name under which webhook events are applied. */
 export const WEBHOOK_JOB = 'webhooks'
 
+const folderShape = z.string().regex(/^[^\0]+$/, 'expected a folder')
+
 /** One step of a job: plain data. */
 export type Step = z.output<typeof stepSchema>
 const stepSchema = z.discriminatedUnion('do', [
@@ -61,11 +63,9 @@ const stepSchema = z.discriminatedUnion('do', [
   /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
   /** Back up into a subfolder of `to`, named after the instant; the latest `kept` backups stay. */
-  z.strictObject({
-    do: z.literal('backup'),
-    to: z.string().regex(/^[^\0]+$/, 'expected a folder'),
-    kept: z.number().int().min(1),
-  }),
+  z.strictObject({do: z.literal('backup'), to: folderShape, kept: z.number().int().min(1)}),
+  /** Restore the latest backup of `from` beside the data folder, examine and compare it, and remove it again. */
+  z.strictObject({do: z.literal('restore_drill'), from: folderShape}),
   /** Send new alarms and recoveries, also when another step failed; with `digest`, the day's figures once a day. */
   z.strictObject({do: z.literal('notify'), digest: z.boolean().optional()}),
 ])

@@ -13,6 +13,7 @@ import {publishRelease} from '../export/publish.ts'
 import {deliverBatches, exportRelease} from '../outputs.ts'
 import {applyEvents, type EventsResult, syncDeals} from '../pipeline.ts'
 import {backUpDated} from '../record/backup.ts'
+import {rehearseRestore} from '../record/drill.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
@@ -155,6 +156,8 @@ async function runStep(
       return {do: step.do, result: await closePreviousMonth(config, {job, step, instant}, world)}
     case 'backup':
       return {do: step.do, result: await backUpDated(config, step, world)}
+    case 'restore_drill':
+      return {do: step.do, result: await rehearseRestore(config, step, world)}
     case 'publish':
       return {do: step.do, result: await publishRelease(config, {to: step.to}, world)}
     case 'deliver':

@@ -259,6 +259,39 @@ test('a job backs up, keeps the given number, and touches nothing else there', a
   expect(readdirSync(to)).toContain('loantape-20200101T000000Z')
 })
 
+test('a job rehearses a restore: what a backup brings back is examined and compared, and a backup that lies fails', async () => {
+  const to = join(dir, '..')
+  const drill = async () => {
+    const job = aJob({steps: [{do: 'restore_drill', from: to}]})
+    const {steps} = await runJob(lab.config, {job}, lab.createWorld(DAY_1))
+    return steps[0]?.result
+  }
+  expect(await failureOf(drill())).toMatchObject({code: 'BACKUP_NONE'})
+  const {release_id} = await lab.sync(DAY_1)
+  await backUpDated(lab.config, {to, kept: 2}, worldAfter(0))
+  expect(await drill()).toMatchObject({outcome: 'restored', release_id, compared: 'equal', walks: 2})
+  expect(readdirSync(lab.folder.cache)).not.toContain('drill')
+  await lab.sync(DAY_2)
+  rmSync(join(lab.folder.releases, String(release_id)), {recursive: true})
+  expect(await drill()).toMatchObject({release_id, compared: 'not kept'})
+  const later = await lab.sync(DAY_2)
+  await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
+  const manifest = join(
+    lab.folder.releases,
+    String(later.release_id ?? lab.currentReleaseId()),
+    'manifest.json',
+  )
+  const said = readFileSync(manifest, 'utf8')
+  writeFileSync(manifest, said.replace(/"sha256": "[0-9a-f]/, '"sha256": "x'))
+  expect(await failureOf(drill())).toMatchObject({code: 'DRILL_FAILED', exitCode: 1})
+  writeFileSync(manifest, said)
+  const [newest = ''] = readdirSync(to).sort().reverse()
+  truncateSync(join(to, newest, 'warehouse.duckdb'), 5000)
+  expect(await failureOf(drill())).toMatchObject({code: 'BACKUP_DAMAGED'})
+  expect(readdirSync(lab.folder.cache)).not.toContain('drill')
+  expect(await verifyAll(lab.config, lab.createWorld(DAY_2))).toMatchObject({outcome: 'whole'})
+})
+
 test('a damaged tape ends a backup by name, and older backups with the whole tape stay', async () => {
   const to = join(dir, '..')
   await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))

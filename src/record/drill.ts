@@ -1,0 +1,66 @@
+import {existsSync, rmSync} from 'node:fs'
+import {join} from 'node:path'
+import {buildRelease} from '../build/build.ts'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
+import type {World} from '../core/types.ts'
+import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
+import {readRelease, requireRelease} from '../store/release.ts'
+import {hasWarehouse} from '../store/warehouse.ts'
+import {listDated, restoreBackup} from './backup.ts'
+import {verifyAll} from './verify.ts'
+
+/**
+ * Restores the latest dated backup of a folder beside the data folder, examines everything it brought back, builds its release
+ * and compares that with the one that was built at the time. What was restored is removed again.
+ *
+ * @returns `compared`: `equal`, or `not kept` where that release is no longer there
+ * @throws ConfigError `BACKUP_NONE`; UnexpectedError `DRILL_FAILED`; what restoring and building throw
+ */
+export async function rehearseRestore(config: Config, {from}: {from: string}, world: World) {
+  requireOwnPlace(config, from)
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const latest = existsSync(from) ? listDated(from).at(-1) : undefined
+  if (latest === undefined)
+    throw newError('BACKUP_NONE', `Folder '${from}': expected a backup that a job made, found none.`)
+  const backup = join(from, latest)
+  const dataDir = join(folder.cache, 'drill')
+  const restored = {...config, dataDir}
+  rmSync(dataDir, {recursive: true, force: true})
+  try {
+    world.onProgress({step: 'restore'})
+    const {files, authenticated} = await restoreBackup(restored, backup)
+    const {problems, walks, batch_files} = await verifyAll(restored, world)
+    const [fault] = problems
+    if (fault)
+      throw createFailed(
+        backup,
+        `${quantity(problems.length, 'problem')}, such as ${fault.path}: ${fault.problem}`,
+      )
+    const result = {outcome: 'restored' as const, backup, files, authenticated, walks, batch_files}
+    if (!hasWarehouse(dataFolderAt(dataDir)))
+      return {...result, release_id: null, compared: 'not kept' as const}
+    await buildRelease(restored, {}, world)
+    const {manifest} = requireRelease(dataFolderAt(dataDir))
+    const kept = readRelease(join(folder.releases, manifest.release_id))?.manifest
+    const digests = (tables: typeof manifest.tables) =>
+      tables.map(({file, sha256}) => `${file} ${sha256}`).join('\n')
+    if (kept && digests(kept.tables) !== digests(manifest.tables))
+      throw createFailed(
+        backup,
+        `release ${manifest.release_id}, built from it, differs from the one that is kept`,
+      )
+    const compared = kept ? ('equal' as const) : ('not kept' as const)
+    return {...result, release_id: manifest.release_id, compared}
+  } finally {
+    rmSync(dataDir, {recursive: true, force: true})
+  }
+}
+
+const createFailed = (backup: string, problem: string) =>
+  newError(
+    'DRILL_FAILED',
+    `Backup '${backup}' does not bring everything back: ${problem}`.replace(/\.?$/, '.'),
+  )
