@@ -147,11 +147,14 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const source = requireSource(config)
     const pin = await readPin(folder)
     requirePin(pin, source.baseUrl)
-    const {body} = await askForDeals(source, readDescription(folder), world)
+    const description = readDescription(folder)
+    const {body} = await askForDeals(source, description, world)
     const words = `${source.baseUrl} answers and accepts the key`
     if (pin !== undefined) return words
     const {records} = readPage(body, findEnvelope(body))
-    const isWhole = source.detail === 'auto' && isWholeList(records, readMappedFields(folder))
+    const isWhole =
+      (description && description.deals.page === undefined) ||
+      (source.detail === 'auto' && isWholeList(records, readMappedFields(folder)))
     return `${words}; ${describeFirstSync(isWhole ? {...source, detail: 'off'} : source)}`
   },
   history: async (_config, folder) => {

@@ -15,6 +15,7 @@ import {parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {shareWithFolder} from '../store/files.ts'
+import {readDescription} from '../sync/at-source.ts'
 import {does, type Invocation} from './command.ts'
 
 export const commands = {
@@ -37,9 +38,9 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
     for (const words of problems) cli.complain(words)
     return {created: 0, known: 0, invalid: problems.length, refused: 0, result_file}
   }
-  const {source} = dataFolderAt(call.config.dataDir)
-  if (existsSync(source))
-    throw createSourceFileError(source, 'deals are pushed to a Deal Financing Service only')
+  const folder = dataFolderAt(call.config.dataDir)
+  if (readDescription(folder))
+    throw createSourceFileError(folder.source, 'deals are pushed to a Deal Financing Service only')
   const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(call.config)
   const {signal, realClock, random} = call.world
   const client = createDealClient({

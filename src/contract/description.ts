@@ -60,7 +60,7 @@ const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {
 }
 
 /** The fields that may be described: those that are kept. */
-function fieldsOf({wireFields, columns, privacy}: Stream) {
+function fieldsOf({wireFields, columns, privacy, idField, parent}: Stream) {
   const kept = wireFields.filter((name) => !privacy?.dropped.includes(name))
   const shapes = kept.map((name) => {
     const type = columns.find((column) => column.name === name)?.type ?? 'VARCHAR'
@@ -70,9 +70,12 @@ function fieldsOf({wireFields, columns, privacy}: Stream) {
     .strictObject(Object.fromEntries(shapes))
     .default({})
     .refine((fields) => {
-      const paths = Object.values(fields).map((field) => field?.path)
-      return new Set(paths).size === paths.length
-    }, 'expected a path of its own for each field')
+      const ids = [idField, ...(parent ? [parent.column] : [])].filter((name) => !fields[name])
+      const paths = [...ids, ...Object.values(fields).map((field) => field?.path ?? '')]
+      return paths.every((one, index) =>
+        paths.every((other, at) => at === index || !`${other}.`.startsWith(`${one}.`)),
+      )
+    }, 'expected a path of its own for each field, not within that of another')
     .meta({description: 'Where the fields stand; one that is left out stands under its own name.'})
 }
 
@@ -84,6 +87,11 @@ const records = path
   .optional()
   .meta({description: 'Where the records stand; without it the answer is the list.'})
 
+const absentEnds = z
+  .literal(true)
+  .optional()
+  .meta({description: 'After the last page it is left out, instead of null or empty.'})
+
 const more = path.optional().meta({description: 'A boolean that says whether more records follow.'})
 
 /** How the next page of a list is asked for. */
@@ -94,10 +102,13 @@ const pagingShape = z.discriminatedUnion('by', [
     parameter,
     next: path.optional().meta({description: 'Where the next cursor stands; next_cursor by default.'}),
     header: z.string().optional().meta({description: 'The header that holds it instead.'}),
+    absentEnds,
     more,
   }),
   z.strictObject({by: z.literal('link')}).meta({description: 'The header Link, with rel="next".'}),
-  z.strictObject({by: z.literal('url'), next: path}).meta({description: 'The answer has the next URL.'}),
+  z
+    .strictObject({by: z.literal('url'), next: path, absentEnds})
+    .meta({description: 'The answer has the next URL.'}),
   z
     .strictObject({
       by: z.literal('page'),

@@ -1,4 +1,4 @@
-import {existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
+import {existsSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename, dirname, join, relative} from 'node:path'
 import {setImmediate} from 'node:timers/promises'
 import {z} from 'zod'
@@ -266,7 +266,8 @@ function listBatchFolders({exports}: DataFolder): string[] {
 
 function listFolders(dir: string): string[] {
   const paths = listNames(dir).flatMap((name) => (name.startsWith('.') ? [] : join(dir, name)))
-  return paths.filter((path) => statSync(path, {throwIfNoEntry: false})?.isDirectory())
+  // A link may lead anywhere, and surplus batches are removed.
+  return paths.filter((path) => lstatSync(path, {throwIfNoEntry: false})?.isDirectory())
 }
 
 /** Compares the files of every batch with its manifest. */

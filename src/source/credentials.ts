@@ -37,15 +37,13 @@ export function createCredentials(
     let credential: Credential = {headers: {}, query: {}}
     if (key !== undefined && auth.by !== 'oauth2') credential = present(auth, key)
     else if (key !== undefined && auth.by === 'oauth2') {
-      try {
-        const {token, seconds} = await fetchToken(auth, {secret: key, timeoutMs}, world)
-        credential = present({by: 'bearer'}, token)
-        until = world.realClock.now() + seconds * 1000 - Math.min(RENEWED_MS, seconds * 500)
-      } catch (error) {
-        if (codeOf(error) !== 'SOURCE_UNAUTHORIZED' || turn + 1 >= keys.length) throw error
+      const given = await fetchToken(auth, {secret: key, timeoutMs, isLast: turn + 1 >= keys.length}, world)
+      if (given === null) {
         turn += 1
         return make()
       }
+      credential = present({by: 'bearer'}, given.token)
+      until = world.realClock.now() + given.seconds * 1000 - Math.min(RENEWED_MS, given.seconds * 500)
     }
     current = {credential, until}
     return credential
@@ -94,12 +92,20 @@ const LONGEST_WAIT_MS = 60_000
 /** A dripping answer never times out between two parts, so the whole may take this many timeouts. */
 const TIMEOUTS_PER_ANSWER = 10
 
-/** Exchanges a secret for a token (RFC 6749, 4.4). @throws AuthError `SOURCE_UNAUTHORIZED`; RetryableError */
+/** Statuses after which a token server may answer later. */
+const NOT_NOW = [408, 425, 429]
+
+/**
+ * Exchanges a secret for a token (RFC 6749, 4.4).
+ *
+ * @returns null if the server does not know the secret and it is not the last
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; RetryableError
+ */
 async function fetchToken(
   {tokenUrl, clientId, scope}: Extract<Auth, {by: 'oauth2'}>,
-  {secret, timeoutMs}: {secret: string; timeoutMs: number},
+  {secret, timeoutMs, isLast}: {secret: string; timeoutMs: number; isLast: boolean},
   {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
-): Promise<{token: string; seconds: number}> {
+): Promise<{token: string; seconds: number} | null> {
   const {origin, host, pathname, search} = new URL(tokenUrl)
   const server = `the token server '${host}'`
   await using agent = openAgent(tokenUrl, {timeoutMs, maxResponseSize: LONGEST_ANSWER})
@@ -128,11 +134,13 @@ async function fetchToken(
   const seconds = Number(answer.expires_in)
   if (status === 200 && typeof token === 'string' && /^[\x21-\x7e]+$/.test(token))
     return {token, seconds: seconds > 0 && Number.isFinite(seconds) ? seconds : UNSAID_SECONDS}
-  if ([400, 401, 403].includes(status))
+  if (status < 500 && !NOT_NOW.includes(status)) {
+    if (!isLast && (status === 401 || answer.error === 'invalid_client')) return null
     throw newError(
       'SOURCE_UNAUTHORIZED',
       `Status ${status} from ${server}: expected a token for client '${clientId}' of source.json.`,
     )
+  }
   const waitMs = parseRetryAfter(String(said['retry-after'] ?? ''), realClock.now()) ?? 0
   await realClock.sleep(Math.min(waitMs, LONGEST_WAIT_MS), signal)
   throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status} of ${server}`})

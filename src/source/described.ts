@@ -20,6 +20,8 @@ interface Request {
   /** Below the base URL. */
   path: string
   query: Query
+  /** What is asked for, whatever the page: its path as described. */
+  place: string
   /** The text of the answer that the Deal Financing Service would have given. */
   translate: (body: unknown, headers: ResponseHeaders) => string
 }
@@ -49,6 +51,7 @@ export function createTranslator(source: SourceDescription, base: URL) {
     const path = isUrl ? cursor : first
     return {
       path,
+      place: first,
       query: isUrl ? {} : {...size, ...filter, ...pageQuery(paging, cursor)},
       translate(body, headers) {
         const steps = stepsOf(described.records)
@@ -58,15 +61,12 @@ export function createTranslator(source: SourceDescription, base: URL) {
         if (!Array.isArray(records))
           throw createBroken(`expected a list at '${described.records ?? '(answer)'}', found none`)
         const next = findNext(paging, {body, headers, cursor, count: records.length})
-        const isUntold = next === undefined && cursor === null
-        if (isUntold && source.pageSize !== undefined && records.length >= Number(limit))
-          throw newError(
-            'SOURCE_CURSOR_MISSING',
-            `First page of the source: ${records.length} records, as many as asked for, and nothing where source.json says the next page is told.`,
-            {
-              next: 'Correct `paging` in source.json. If the list really ends there, change LOANTAPE_PAGE_SIZE.',
-            },
-          )
+        if (next === undefined)
+          requireTold(paging, {
+            isFirst: cursor === null,
+            count: records.length,
+            limit: source.pageSize && limit,
+          })
         const cursorOfNext =
           paging.by === 'link' || paging.by === 'url'
             ? belowBase(next ?? '', {source, base, path})
@@ -85,6 +85,7 @@ export function createTranslator(source: SourceDescription, base: URL) {
     if (page === undefined) return undefined
     return {
       path: fillIn(page, id),
+      place: fillIn(page, id),
       query: {},
       translate(body) {
         requireOnce(body, stepsOf(record))
@@ -109,6 +110,28 @@ export function createTranslator(source: SourceDescription, base: URL) {
       throw newError('SOURCE_NOT_FOUND', `GET ${path}: source.json describes nothing of the kind.`)
     },
   }
+}
+
+/** Judges a page that holds nothing where the next would be told: the end of the list, or a wrong word in source.json. */
+function requireTold(
+  paging: Paging,
+  {isFirst, count, limit}: {isFirst: boolean; count: number; limit: string | number | undefined},
+): void {
+  const isEnd =
+    paging.by === 'link' ||
+    (paging.by === 'cursor' && paging.header !== undefined) ||
+    ((paging.by === 'cursor' || paging.by === 'url') && paging.absentEnds === true)
+  const isFull = isFirst && limit !== undefined && count >= Number(limit)
+  if (count === 0 || (isEnd && !isFull)) return
+  throw newError(
+    'SOURCE_CURSOR_MISSING',
+    `Page of the source: ${count} records, and nothing where source.json says the next page is told.`,
+    {
+      next: isEnd
+        ? 'Correct `paging` in source.json. If the list really ends with this full page, change LOANTAPE_PAGE_SIZE.'
+        : 'Correct `paging` in source.json. If the source leaves it out after the last page, say `"absentEnds": true` there.',
+    },
+  )
 }
 
 const fillIn = (template: string, id = '') => template.replaceAll('{id}', () => id)
@@ -171,18 +194,13 @@ function findNext(paging: Paging, {body, headers, cursor, count}: ReadPage): str
       )
     return next === '' ? null : next
   }
-  if (paging.by === 'page') {
-    const next = Number(cursor ?? paging.first) + 1
-    const isEnd =
-      paging.pages === undefined
-        ? isMore === undefined && count === 0
-        : next >= paging.first + countAt(body, paging.pages)
-    return isEnd ? null : String(next)
-  }
-  const next = Number(cursor ?? 0) + count
+  const isPage = paging.by === 'page'
+  const next = isPage ? Number(cursor ?? paging.first) + 1 : Number(cursor ?? 0) + count
+  const place = isPage ? paging.pages : paging.total
+  const end = place === undefined ? undefined : countAt(body, place) + (isPage ? paging.first : 0)
   // A source may cap a page below the size asked for, so a short page is not the end.
-  const isEnd =
-    paging.total === undefined ? isMore === undefined && count === 0 : next >= countAt(body, paging.total)
+  const isEnd = end === undefined ? isMore === undefined && count === 0 : next >= end
+  if (isEnd && isMore) throw createBroken(`expected '${place}' to count more records, since more follow`)
   return isEnd ? null : String(next)
 }
 
@@ -221,7 +239,8 @@ function belowBase(
     throw createBroken(`expected the next URL below '${prefix}', found another place`)
   // These are sent with each request, and one may be a secret.
   const sent = [...base.searchParams.keys(), ...(auth.by === 'query' ? [auth.name] : [])]
-  for (const name of sent) if (next.searchParams.has(name)) next.searchParams.delete(name)
+  for (const name of [...next.searchParams.keys()])
+    if (sent.some((one) => one.toLowerCase() === name.toLowerCase())) next.searchParams.delete(name)
   next.hash = ''
   return next.href.slice(prefix.length)
 }

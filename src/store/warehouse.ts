@@ -273,7 +273,7 @@ async function listPendingMigrations(db: Database, catalog: string, dir: string 
 }
 
 /**
- * A single fact about this warehouse: the source it belongs to, what `source.json` said of it, the envelope it answers in, the fingerprint of
+ * A single fact about this warehouse: the source it belongs to, the envelope that source answers in, the fingerprint of
  * the key of its hashes, the data folder it belongs to, and the last unit of the tapes that it contains.
  */
 type SettingName =

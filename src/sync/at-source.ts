@@ -11,8 +11,9 @@ import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {readWrittenText} from '../store/files.ts'
+import {readFact, writeFact} from '../store/recorded.ts'
 import type {CurrentRun} from '../store/runs.ts'
-import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import {hasStateDb, inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {readSettings} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
@@ -67,17 +68,12 @@ export async function atSource<T>(
   work: (tools: WalkTools, world: World) => Promise<T>,
 ): Promise<T> {
   const {runId, stateDb, world: outside} = run
-  const config = {...settings, description: readDescription(folder)}
+  const config = {...settings, description: readDescription(folder, accepted.has('source'))}
   outside.onProgress({step: 'opening'})
   await using opened = await openToSettle(config, {folder, stateDb}, outside)
   const {db, tapes, walks, streams} = opened
-  if (!accepted.has('source')) {
-    const pinned = await readSettings(db)
-    requirePin(pinned.source_base_url, config.baseUrl)
-    // The key could be one that the source itself must not see.
-    if (pinned.source_described && !config.description)
-      throw createSourceFileError(folder.source, 'it is missing, although this folder was filled with it')
-  }
+  if (!accepted.has('source')) requirePin((await readSettings(db)).source_base_url, config.baseUrl)
+  noteDescribed(stateDb, config.description !== undefined)
   await dropWalks(opened, 'another source', ({baseUrl}) => baseUrl !== config.baseUrl)
   const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
   const learntRate = findLearntRate(stateDb, config.baseUrl, world)
@@ -97,15 +93,29 @@ export async function atSource<T>(
   }
 }
 
+/** Remembers whether this folder's source is described. */
+function noteDescribed(stateDb: StateDb, isDescribed: boolean): void {
+  const value = isDescribed ? 'yes' : 'no'
+  if ((readFact(stateDb, 'source_described') ?? 'no') !== value) writeFact(stateDb, 'source_described', value)
+}
+
 /**
  * What `source.json` of the data folder says; undefined if there is no such file.
  *
- * @throws ConfigError `SOURCE_FILE`
+ * @param isAccepted the file may be gone
+ * @throws ConfigError `SOURCE_FILE`, also for a missing file that the folder was filled with: the key could be one that the source
+ * itself must not see
  */
-export function readDescription({source: file}: DataFolder): SourceDescription | undefined {
-  if (!existsSync(file)) return undefined
-  const text = readWrittenText(file, (problem, cause) => createSourceFileError(file, problem, cause))
-  return parseDescription(text, file)
+export function readDescription(folder: DataFolder, isAccepted = false): SourceDescription | undefined {
+  const {source: file} = folder
+  if (existsSync(file)) {
+    const text = readWrittenText(file, (problem, cause) => createSourceFileError(file, problem, cause))
+    return parseDescription(text, file)
+  }
+  if (isAccepted || !hasStateDb(folder)) return undefined
+  using stateDb = openStateDb(folder.stateDb)
+  if (readFact(stateDb, 'source_described') !== 'yes') return undefined
+  throw createSourceFileError(file, 'it is missing, although this folder was filled with it')
 }
 
 /** SQL of the records of all streams, each with the time of the last request that showed it. */

@@ -10,9 +10,9 @@ import {createSealer} from '../source/record.ts'
 import {quoteLiteral} from '../store/database.ts'
 import type {Frame} from '../store/tape.ts'
 import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
-import {dropWalks, settleWalk} from './settle.ts'
+import {dropWalks, endWalk, settleWalk} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
-import {continueWalk, startWalk} from './walk.ts'
+import {continueWalk, requestOf, startWalk} from './walk.ts'
 import {listNamedDeals} from './webhook-events.ts'
 
 /** Each parent's list is read again within about this many days. */
@@ -132,8 +132,11 @@ export async function syncChildren(tools: WalkTools, run: ChildRun, world: World
   }
   try {
     const left = walks.get(stream.name)
+    const isRead = left?.walk.described === requestOf(stream, tools.config).described
+    if (left && !isRead) await endWalk(tools, left, {state: 'abandoned', how: 'another source.json'})
     // Its run died on an earlier day: what it read still belongs to that day.
-    if (left && left.walk.businessDate !== run.businessDate) await settleChildren(tools, left, nothing, world)
+    else if (left && left.walk.businessDate !== run.businessDate)
+      await settleChildren(tools, left, nothing, world)
     return await readAndSettle(tools, run, nothing, world)
   } catch (error) {
     if (!isOfKind(error, 'deferred') || error.code !== 'CLOCK_STEPPED') throw error

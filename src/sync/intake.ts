@@ -343,6 +343,11 @@ export interface Answer {
   received?: Received | {body: Buffer} | undefined
 }
 
+/** Bytes that an answer takes on the tape. */
+const sizeOf = (received: Answer['received']): number =>
+  (received?.body.length ?? 0) +
+  (received && 'original' in received ? (received.original?.body.length ?? 0) : 0)
+
 /** A step of a run that stores answers. */
 type StoredStep = 'pages stored' | 'details stored' | 'lists stored'
 
@@ -386,7 +391,7 @@ export async function takeDown<T>(
         for (const {frame, body, received} of answers) {
           unit.take(tapes.take(walkId, frame, received), body)
           lines += 1
-          bytes += received?.body.length ?? 0
+          bytes += sizeOf(received)
         }
         const isDue = lines >= GROUP_LINES || bytes >= GROUP_BYTES || realClock.now() - since >= GROUP_MS
         if (isDue) await beginStoring()

@@ -140,7 +140,7 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
   if (unit.kind === 'walk')
     await writeSettings(db, {
       source_base_url: unit.walk.baseUrl,
-      ...(!stream.parent && {envelope: unit.walk.envelope, source_described: unit.walk.described ?? ''}),
+      ...(!stream.parent && {envelope: unit.walk.envelope}),
     })
   await settle(db, {kind, walkId: batch.walkId, now}, async (recorded) => {
     await applyObservations(db, stream, batch, {plan, details, recorded})

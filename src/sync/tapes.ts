@@ -192,8 +192,7 @@ export function openTapes(
       const tape = tapeOf(unit)
       if (frame.frame === 'begin') tape.kind = String(frame.kind)
       if (received && 'original' in received && received.original) {
-        // The next URL of a described source is its cursor, whatever its parameters are called.
-        const original = {...received.original, path: received.original.path.replace(/\?.*/s, ''), query: {}}
+        const {original} = received
         tape.writer.add({frame: 'received', ...describeReceived(original)}, original.body)
       }
       tape.writer.add(line, received?.body)

@@ -79,7 +79,7 @@ function isYoung({walk}: WalkIntake, world: World): boolean {
 }
 
 /** What a walk asks for; if any of it changes, a new walk begins. */
-function requestOf({parent}: Stream, {baseUrl, pageSize, stage, description}: WalkTools['config']) {
+export function requestOf({parent}: Stream, {baseUrl, pageSize, stage, description}: WalkTools['config']) {
   const filter = parent || stage === undefined ? '' : `status=${stage}`
   const described = description && hash('sha256', JSON.stringify({...description, auth: null, $schema: null}))
   return {baseUrl, pageSize, filter, described}

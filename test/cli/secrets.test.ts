@@ -69,7 +69,9 @@ test('credentials in a base URL are sent, but neither printed nor stored', async
   for (const args of [['config'], ['config', '--json'], ['status', '--json'], ['export', 'csv', 'xlsx']]) {
     await run(args)
   }
-  expect(ended.map(({stdout, stderr}) => stdout + stderr).join('')).not.toContain('SECRET')
+  const printed = ended.map(({stdout, stderr}) => stdout + stderr).join('')
+  expect(printed).not.toContain('SECRET')
+  expect(printed).not.toContain(lab.env.LOANTAPE_API_KEY)
   expect(listHolding(lab.folder.root, 'SECRET')).toEqual([])
 })
 

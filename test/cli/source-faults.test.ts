@@ -1,3 +1,4 @@
+import {randomUUID} from 'node:crypto'
 import {beforeEach, expect, test} from 'vitest'
 import {realClock} from '../../src/core/clock.ts'
 import type {Fault} from '../support/faults.ts'
@@ -94,6 +95,15 @@ test('a walk that lost more deals than a day can explain is refused until accept
   await expectNothingNew(sync(), 'GUARD_SHRINK', 8, words)
   const accept = ['--accept', 'growth,shrink', '--accept', 'change']
   expect(readJson(await sync({}, ...accept))).toMatchObject({outcome: 'released'})
+})
+
+test('a night on which every deal appears nine times, under other ids, is refused until accepted', async () => {
+  const others = (deal: object) =>
+    Array.from({length: 9}, (_, n) => ({...deal, ...(n > 0 && {id: randomUUID()})}))
+  spoilPages(spoilDeals(others))
+  const words = /540 deals where there were 60, more than 100 % more; an amount of 189000000\.00/
+  await expectNothingNew(sync(), 'GUARD_GROWTH', 8, words)
+  expect(readJson(await sync({}, '--accept', 'growth'))).toMatchObject({outcome: 'released'})
 })
 
 test('texts no workbook or database accepts are quarantined, and the night is exported without them', async () => {

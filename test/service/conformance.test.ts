@@ -38,7 +38,12 @@ const pathsOf = (): [string, Endpoint][] =>
   Object.values(ENDPOINTS).map((endpoint: Endpoint) => [endpoint.path.replace(/\{\w+\}/g, 'none'), endpoint])
 
 test('Conventions', async () => {
-  // "Responses are JSON."
+  // "All endpoints require Bearer authentication. Responses are JSON."
+  for (const [path, {method}] of pathsOf()) {
+    const response = await fetch(service.url + path, {method})
+    expect([method, path, response.status]).toEqual([method, path, 401])
+    expect(response.headers.get('www-authenticate')).toMatch(/^Bearer /)
+  }
   expect((await call(service, 'GET', DEAL)).headers.get('content-type')).toMatch(/^application\/json/)
 
   // "Request bodies are JSON. POST, PUT and PATCH requests carry the header `Content-Type: application/json`."

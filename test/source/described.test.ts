@@ -114,6 +114,13 @@ test.each([
     /expected a boolean at 'more'/,
   ],
   ['a number that is not exact', {by: 'cursor', parameter: 'c', next: 'c'}, {c: 2 ** 60}, {}, /exact at 'c'/],
+  [
+    'more after the last page',
+    {by: 'page', parameter: 'p', first: 1, pages: 'of', more: 'more'},
+    {of: 1, more: true},
+    {},
+    /expected 'of' to count more/,
+  ],
   ['no records', {by: 'nothing'}, {data: undefined}, {}, /expected a list at 'data'/],
 ])('%s is refused', (_what, paging, body, given, problem) => {
   expect(() => nextOf(paging, body, given)).toThrow(problem)
@@ -145,19 +152,23 @@ test('a name repeated outside the records is refused; a record that repeats one,
   })
 })
 
-test('a first page that is full, without a place that tells of the next, is no whole list', () => {
+test('a page with nothing where the next would be told is no end, unless that is how lists end there', () => {
   const full = {data: [{}, {}]}
-  const paging = {by: 'url', next: 'paging.nxt'}
-  const source = (more: object) => createTranslator(describe({pageSize: 'n', paging, ...more}), BASE)
-  const read = (more: object, given: object, body: object) =>
-    source(more)
+  const translated = (paging: object, given: object, body: object) =>
+    createTranslator(describe({pageSize: 'n', paging}), BASE)
       .rewrite('/deals', {limit: 2, ...given})
       ?.translate(body, {})
-  expect(() => read({}, {}, full)).toThrow(/nothing where source.json says the next page is told/)
-  expect(() => read({paging: {by: 'link'}}, {}, full)).toThrow(/nothing where/)
-  expect(read({}, {}, {data: [{}]})).toContain('"has_more":false')
-  expect(read({}, {}, {...full, paging: {nxt: null}})).toContain('"has_more":false')
-  expect(read({}, {cursor: '/deals?p=2'}, full)).toContain('"has_more":false')
+  const url = {by: 'url', next: 'paging.nxt'}
+  const second = {cursor: '/deals?p=2'}
+  const isEnd = expect.stringContaining('"has_more":false')
+  expect(() => translated(url, {}, {data: [{}]})).toThrow(/nothing where source.json says.*"absentEnds"/)
+  expect(() => translated(url, second, full)).toThrow(/nothing where/)
+  expect(translated(url, {}, {data: []})).toEqual(isEnd)
+  expect(translated(url, {}, {...full, paging: {nxt: null}})).toEqual(isEnd)
+  for (const paging of [{...url, absentEnds: true}, {by: 'link'}]) {
+    expect(() => translated(paging, {}, full)).toThrow(/nothing where.*LOANTAPE_PAGE_SIZE/)
+    expect(translated(paging, second, full)).toEqual(isEnd)
+  }
 })
 
 test('a list of a deal may have a paging of its own', () => {
@@ -256,6 +267,8 @@ test.each([
 test.each([
   ['a unit of a status', {status: {path: 's', unit: 'cents'}}],
   ['two ways to read a time', {created_at: {path: 't', epoch: 'seconds', timeZone: 'UTC'}}],
+  ['a field within another', {id: 'loan', status: 'loan.state'}],
+  ['the path of an id for another field', {property_address: 'id'}],
   ['one path for two fields', {loan_amount: 'a', property_value: 'a'}],
 ])('%s is refused', (_what, fields) => {
   expect(() => describe({deals: {list: '/deals', fields}})).toThrow(/source.json/)

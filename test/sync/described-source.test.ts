@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {type Dialect, serveForeign} from '../support/foreign-service.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
-import {linkBorrower, useShared} from '../support/set-up.ts'
+import {dyingAt, linkBorrower, useShared} from '../support/set-up.ts'
 
 const EXAMPLES = join(import.meta.dirname, '../../docs/sources')
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -245,7 +245,7 @@ test('a token server that is busy is asked again, and the second secret once it 
   const harbor = createHarbor()
   const faults = [
     {status: 503, body: 'busy', headers: {'retry-after': '7'}},
-    {status: 200, body: '<html>'},
+    {status: 429, body: {}},
   ]
   const token: Dialect['token'] = (got) =>
     got.url.pathname === '/token' && faults.length > 0 ? faults.shift() : harbor.token?.(got)
@@ -283,6 +283,11 @@ test('without its source.json a folder asks for nothing, and pushes nothing with
   rmSync(lab.folder.source)
   foreign.asked.splice(0)
   expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_FILE'})
+  for (const command of [['doctor'], ['push', 'deals', rows]])
+    expect(
+      (await lab.run(command, {LOANTAPE_BASE_URL: foreign.origin})).stdout +
+        (await lab.run(command, {LOANTAPE_BASE_URL: foreign.origin})).stderr,
+    ).toContain('it is missing')
   expect(foreign.asked).toEqual([])
 })
 
@@ -297,6 +302,36 @@ test('doctor shows how the first deal is read', async () => {
   expect(shown).toMatch(/status +state +"Draft" +draft\n/)
   describe(lab, 'plaza', foreign.origin, (text) => text.replace('"commitment"', '"commitmint"'))
   expect(await tryIt()).toContain('It cannot be read: loan_amount: ')
+})
+
+test('lists of deals read half under another source.json are dropped', async () => {
+  await using lab = await createFilled()
+  await using foreign = await serveForeign(createHarbor(), {base: lab.config.baseUrl ?? '', key: KEY})
+  describe(lab, 'harbor', foreign.origin, (text) => text.replace('"contact.mail"', '"contact.given"'))
+  const config = {baseUrl: foreign.origin, detail: 'off' as const, streams: 'deals,borrowers'}
+  await failureOf(lab.walk(DAY_1, {config, world: dyingAt('lists stored')}))
+  describe(lab, 'harbor', foreign.origin)
+  expect(await lab.walk(DAY_1, {config})).toMatchObject({streams: [{outcome: 'applied', listed: 25}]})
+})
+
+test('an answer that repeats the key is not kept as it came', async () => {
+  await using lab = await createFilled()
+  const echo: Dialect = {
+    ...plaza,
+    isAllowed: ({url}) => url.searchParams.get('key') === KEY,
+    page: (records, {url}) => ({body: {asked: url.search, records}}),
+  }
+  await using foreign = await serveForeign(echo, {base: lab.config.baseUrl ?? '', key: KEY})
+  const byQuery = (text: string) =>
+    text
+      .replace('{"by": "header", "name": "X-Plaza-Key"}', '{"by": "query", "name": "key"}')
+      .replaceAll('"list": ', '"records": "records", "list": ')
+  describe(lab, 'plaza', foreign.origin, byQuery)
+  await lab.walk(DAY_1, {config: {baseUrl: foreign.origin}})
+  const [walk] = await lab.queryHistory('select walk_id from walk')
+  const tape = await lab.run(['tape', 'cat', String(walk?.walk_id)])
+  expect(tape.stdout).not.toContain(KEY)
+  expect(tape.stdout.match(/"frame":"received"/g)).toHaveLength(25)
 })
 
 test('the second key is used once the first is refused, and goes to nobody else', async () => {

@@ -70,6 +70,10 @@ test('nothing is done for another site, an anonymous caller or a viewer', async 
   for (const dir of [lab.folder.queries, lab.folder.pages]) expect(existsSync(dir)).toBe(false)
   const saved = await guarded.post('/sql/queries', {name: 'ours', q: 'select 1'}, own)
   expect([saved.status, existsSync(join(lab.folder.queries, 'ours.sql'))]).toEqual([303, true])
+  for (const name of ['', '.', '../state', 'a/b', 'a.sql', 'x'.repeat(101)]) {
+    expect((await guarded.post('/sql/queries', {name, q: 'select 1'}, own)).status, name).toBe(400)
+    expect((await guarded.post('/filters', {save_as: name, state: 'TX'}, own)).status, name).toBe(400)
+  }
   expect(await guarded.read('/quarantine/q_1', VIEWER)).toContain('for operators')
   for (const path of ['/runs', '/books', '/quarantine']) {
     expect(await guarded.read(path, VIEWER), path).not.toContain('method="post"')

@@ -17,8 +17,24 @@ const limits = {memoryMb: 200, timeoutMs: NO_LIMIT_MS, idleMs: NO_LIMIT_MS}
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-06-01T16:00:00Z'})
 const reader = lab.beside.use(createReader(requireRelease(lab.folder).dir, limits))
 
-const ask = (sql: string) => reader.ask({sql, most: 10})
+const ask = (sql: string, signal?: AbortSignal) => reader.ask({sql, most: 10}, signal)
 const countDeals = async () => (await ask('select count(*) as deals from core.deal')).rows
+
+test('a query whose caller hangs up is stopped, running or waiting, and the next one is answered', async () => {
+  const first = new AbortController()
+  const second = new AbortController()
+  const endless = ask('select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b', first.signal)
+  const behind = ask('select 2', second.signal)
+  const last = countDeals()
+  second.abort()
+  first.abort()
+  for (const gone of [endless, behind])
+    expect(await failureOf(gone)).toMatchObject({
+      code: 'QUERY_STOPPED',
+      message: expect.stringContaining('nobody waits for it'),
+    })
+  expect(await last).toEqual([['20']])
+})
 
 test('a query that needs more memory than allowed is refused, and the next one is answered', async () => {
   const failure = await failureOf(ask('select list(md5(range::varchar)) from range(5000000)'))
