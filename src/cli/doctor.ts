@@ -18,12 +18,11 @@ import {findEnvelope, readPage} from '../contract/list.ts'
 import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
 import {parseChildStreams} from '../contract/streams.ts'
-import {formatInstant} from '../core/clock.ts'
 import {burstOf, type Config, requireSource, type SourceConfig} from '../core/config.ts'
 import {explainError, type Fault, newError} from '../core/errors.ts'
 import {findValue, parseJson} from '../core/json.ts'
-import {formatCents, groupThousands, quantity} from '../core/money.ts'
-import type {ColumnValue, World} from '../core/types.ts'
+import {groupThousands, quantity} from '../core/money.ts'
+import type {World} from '../core/types.ts'
 import {readTargets} from '../export/delivery-target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
 import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
@@ -52,7 +51,8 @@ export const commands = {
     ({findings, tried}) =>
       [
         ...findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`),
-        ...(tried ? [renderTried(tried)] : []),
+        ...(tried ? ['', 'The first deal of the list:', renderTable(tried.fields)] : []),
+        ...(tried?.problem ? [`It cannot be read: ${tried.problem}.`] : []),
       ].join('\n'),
     ({healthy}) => (healthy ? 0 : 1),
   ),
@@ -189,49 +189,21 @@ async function askForDeals(
   throw newError('DOCTOR_SOURCE', `Status ${answer.status} from GET ${path}: expected 200.`)
 }
 
-/** How each field of the first deal of the list was sent, and what was read; null for a list without deals. */
+/** How each field of the first deal of the list was sent and translated, and why it cannot be read. */
 async function readFirstDeal(config: Config, world: World) {
   const description = readDescription(dataFolderAt(config.dataDir))
   const {body, received} = await askForDeals(requireSource(config), description, world)
   const {records} = readPage(body, findEnvelope(body))
-  const sentRecords = received.original
-    ? findValue(parseJson(String(received.original.body)), description?.deals.records?.split('.') ?? [])
-    : records
-  if (records.length === 0) return null
-  const {observations, quarantined} = createNormaliser(dealStream)(records.slice(0, 1), 0n)
-  const [problem] = quarantined
-  const fields = dealStream.wireFields.map((name) => {
-    const from = description?.deals.fields[name]?.path ?? name
-    const sent = findValue(sentRecords, ['0', ...from.split('.')])
-    const column = name === dealStream.idField ? dealStream.idColumn : name
-    const read = observations[0]?.fields[column]
-    return {
-      name,
-      from,
-      sent: sent === undefined ? null : JSON.stringify(sent),
-      read: describeValue(name, read),
-    }
+  const steps = description?.deals.records?.split('.') ?? []
+  const sent = received.original ? findValue(parseJson(String(received.original.body)), steps) : records
+  const show = (value: unknown) => (value === undefined ? '(nothing)' : JSON.stringify(value))
+  const fields = dealStream.wireFields.map((field) => {
+    const place = description?.deals.fields[field]?.path ?? field
+    const value = show(findValue(sent, ['0', ...place.split('.')]))
+    return {field, 'sent as': place, value, 'read as': show(findValue(records, ['0', field]))}
   })
+  const [problem] = createNormaliser(dealStream)(records.slice(0, 1), 0n).quarantined
   return {fields, problem: problem ? `${problem.path}: ${problem.reason}` : null}
-}
-
-function describeValue(name: string, value: ColumnValue | undefined): string | null {
-  if (value === undefined || value === null) return null
-  if (typeof value !== 'bigint') return String(value)
-  return dealStream.columns.some((column) => column.name === name && column.type === 'TIMESTAMP')
-    ? formatInstant(value)
-    : formatCents(value)
-}
-
-function renderTried(tried: Awaited<ReturnType<typeof readFirstDeal>>): string {
-  if (!tried) return 'The list has no deals.'
-  const rows = tried.fields.map(({name, from, sent, read}) => ({
-    field: name,
-    'sent as': from,
-    value: sent ?? '(nothing)',
-    'read as': read ?? '(nothing)',
-  }))
-  return `\nThe first deal of the list:\n${renderTable(rows)}${tried.problem === null ? '' : `\nIt cannot be read: ${tried.problem}.`}`
 }
 
 async function readPin(folder: DataFolder): Promise<string | undefined> {

@@ -297,9 +297,9 @@ test('doctor shows how the first deal is read', async () => {
   const tryIt = async () => (await lab.run(['doctor', '--try'], {LOANTAPE_BASE_URL: foreign.origin})).stdout
   describe(lab, 'plaza', foreign.origin)
   const shown = await tryIt()
-  expect(shown).toMatch(/created_at +createdMs +1767625201000 +2026-01-05T15:00:01/)
-  expect(shown).toMatch(/loan_amount +commitment +"350000.01" +350000.01\n/)
-  expect(shown).toMatch(/status +state +"Draft" +draft\n/)
+  expect(shown).toMatch(/created_at +createdMs +1767625201000 +"2026-01-05T15:00:01/)
+  expect(shown).toMatch(/loan_amount +commitment +"350000.01" +"350000.01"\n/)
+  expect(shown).toMatch(/status +state +"Draft" +"draft"\n/)
   describe(lab, 'plaza', foreign.origin, (text) => text.replace('"commitment"', '"commitmint"'))
   expect(await tryIt()).toContain('It cannot be read: loan_amount: ')
 })
