@@ -18,32 +18,38 @@ const ODD = '<img src=x onerror="document.title=`stolen`">'
 const CELLS_OVER_THE_NEXT =
   '[...document.querySelectorAll("td, th")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)'
 
-/** A healthy source, and one that could not be read. */
+const NOTHING = {
+  healthy: false,
+  is_classified: true,
+  error: null,
+  last_success: null,
+  release: null,
+  running: null,
+  alarms: [],
+  next_slot: null,
+}
+const alarm = {name: 'limits', state: 'exceeded', words: '', since: '2026-02-04T04:35:00Z'}
+
+/** A healthy source with an alarm, one that was never synced, and one that could not be read. */
 const FLEET: SourceRow[] = [
   {
+    ...NOTHING,
     source: 'acme_capital',
     healthy: true,
-    is_classified: true,
-    error: null,
     last_success: {ended_at: '2026-02-04T04:35:12Z', age_hours: 7.41},
     release: {as_of: '2026-02-03', known_at: '2026-02-04T04:35:00Z', deals: 10_432, amount: '3651200000.50'},
     running: 'nightly: walking: 1,260 of 3,000 deals',
-    alarms: [],
+    alarms: [{...alarm, title: `2 limits of ${ODD}`}],
     next_slot: {job: 'nightly', slot: '2026-02-05T04:30:00Z'},
   },
+  {...NOTHING, source: 'coastal'},
   {
+    ...NOTHING,
     source: 'a_lender_whose_name_is_as_long_as_can_be',
-    healthy: false,
-    is_classified: true,
     error: {
       code: 'CONFIG_INVALID',
       message: `LOANTAPE_PAGE_SIZE '${ODD}': expected a whole number from 1 to 100`,
     },
-    last_success: null,
-    release: null,
-    running: null,
-    alarms: [],
-    next_slot: null,
   },
 ]
 
