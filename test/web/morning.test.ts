@@ -19,6 +19,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   for (const {id} of someDeals(10)) store.remove(id)
   store.update('deal_000031', {loanAmountCents: 400_000_00n})
   store.update('deal_000032', {status: 'funded'})
+  store.insert([33, 34].map((number) => aDeal(number, {loanAmountCents: 100_00n})))
   await lab.sync('2026-03-02T21:00:00-05:00', {accept: ['shrink']})
   // A release of a past moment is not one that readers saw.
   expect((await lab.run(['build', '--as-of', '2026-03-02', '--known-at', '2026-03-03T01:30:00Z'])).code).toBe(
@@ -27,18 +28,19 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   const page = await side.readText('/')
   const before = 'the release before, as of 2026-03-02, known at 2026-03-02 20:00:00 EST'
   expect(page).toContain(`What moved it Since ${before}`)
-  // Ten of 350,000 left, 50,000 were added, and 350,000 moved from the pipeline to funded.
-  expect(page).toContain('−$3,450,000.00 (−30.8 %) since the release before')
+  // Ten of 350,000 left, two of 100 came, 50,000 were added, and 350,000 moved from the pipeline to funded.
+  expect(page).toContain('−$3,449,800.00 (−30.8 %) since the release before')
   expect(page).toContain('−$3,150,000.00 (−30.0 %) since the release before')
-  expect(page).toContain('−$300,000.00 (−42.9 %) since the release before')
+  expect(page).toContain('−$299,800.00 (−42.8 %) since the release before')
   expect(page).toContain('deal_000032 – +$350,000.00 −$350,000.00 draft → funded')
   expect(page).toContain('deal_000031 +$50,000.00 – +$50,000.00 $350,000.00 → $400,000.00')
-  expect(page).toMatch(/All −\$3,450,000\.00 −\$3,150,000\.00 −\$300,000\.00/)
+  expect(page).toMatch(/2 others \+\$200\.00 – \+\$200\.00/)
+  expect(page).toMatch(/All −\$3,449,800\.00 −\$3,150,000\.00 −\$299,800\.00/)
 
   const then = '?as_of=2026-03-02&known_at=2026-03-03T01:00'
   expect(await side.readText(`/${then}`)).toContain('What is known of this day now')
   const compared = await side.readText(`/compare${then}`)
-  expect(compared).toContain('Amount $11,200,000.00 $7,750,000.00 −$3,450,000.00 1')
+  expect(compared).toContain('Amount $11,200,000.00 $7,750,200.00 −$3,449,800.00 1')
   expect(compared).toContain('deal_000031 +$50,000.00 $350,000.00 → $400,000.00')
   expect(await side.readText('/compare?as_of=2026-03-02')).not.toContain('Every total is the same')
   expect(await side.readText('/compare?as_of=2026-03-02')).toContain(
@@ -48,15 +50,15 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   // A filter is applied to each of the two.
   const ofPipeline = await side.readText('/?part=pipeline')
   expect(ofPipeline).toContain('deal_000032 −$350,000.00 – −$350,000.00 is gone, was draft')
-  expect(ofPipeline).toMatch(/All −\$300,000\.00 – −\$300,000\.00/)
+  expect(ofPipeline).toMatch(/All −\$299,800\.00 – −\$299,800\.00/)
 
   // Each row leads to its deals, and the total to all of them.
   const [, all = ''] = /<a href="(\/behind\/moved[^"]*)">All</.exec(await side.read()) ?? []
   const behind = await side.readText(all.replaceAll('&amp;', '&'))
   expect(behind).toContain(`Since ${before}`)
-  expect(behind).toContain('12 deals, open −$3,450,000.00, funded −$3,150,000.00, pipeline −$300,000.00')
+  expect(behind).toContain('14 deals, open −$3,449,800.00, funded −$3,150,000.00, pipeline −$299,800.00')
   expect(await side.readText(`${all.replaceAll('&amp;', '&')}&beyond=11`)).toContain(
-    '1 deal, open +$50,000.00, funded –, pipeline +$50,000.00',
+    '3 deals, open +$50,200.00, funded –, pipeline +$50,200.00',
   )
   expect((await side.get('/behind/moved?against=2026-03-02-000000000000')).status).toBe(404)
 
