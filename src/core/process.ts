@@ -186,11 +186,7 @@ function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
   }
   if (signal.aborted) stop()
   signal.addEventListener('abort', stop)
-  return {
-    [Symbol.dispose]() {
-      signal.removeEventListener('abort', stop)
-    },
-  }
+  return {[Symbol.dispose]: () => signal.removeEventListener('abort', stop)}
 }
 
 /** A temporary name beside a file; removes what dead writers left under such names. */
