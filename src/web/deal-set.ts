@@ -5,12 +5,7 @@ import type {ReleaseModel} from '../store/release.ts'
 const seedRow = z.object({name: z.string()})
 
 /** The tables of a release as they would be with only some of its deals. */
-export interface DealSet {
-  /** The database that holds them, in the release's schemas. */
-  catalog: string
-  /** Makes tables, and those they are computed from, unless they exist. @param names `mart.portfolio_summary` */
-  require(names: readonly string[]): Promise<void>
-}
+export type DealSet = Awaited<ReturnType<typeof createDealSet>>
 
 /**
  * Selects deals of a release, with all their history. Tables of which each row belongs to one deal are the release's, of these
@@ -23,7 +18,7 @@ export async function createDealSet(
   db: Database,
   models: readonly ReleaseModel[],
   {catalog, condition}: {catalog: string; condition: string},
-): Promise<DealSet> {
+) {
   const byName = new Map(models.map((model) => [model.name, model]))
   const schemas = models.flatMap(({name, reads}) => [name, ...reads]).map((name) => name.split('.')[0] ?? '')
   const seeds = await db.all(
@@ -69,8 +64,10 @@ export async function createDealSet(
   }
 
   return {
+    /** The database that holds them, in the release's schemas. */
     catalog,
-    async require(names) {
+    /** Makes tables, and those they are computed from, unless they exist. @param names `mart.portfolio_summary` */
+    async require(names: readonly string[]) {
       for (const name of names) await make(name)
     },
   }
