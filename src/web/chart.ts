@@ -6,12 +6,6 @@ import {Html, html, showControls} from './html.ts'
 
 use([LineChart, BarChart, GridComponent, TooltipComponent, AriaComponent, SVGRenderer])
 
-/** A series of a chart: a value for each place on its axis. */
-interface Series {
-  name: string
-  values: readonly (number | null)[]
-}
-
 /** What a chart shows. */
 export interface Chart {
   /** A description for people who cannot see it. */
@@ -20,8 +14,10 @@ export interface Chart {
   shape: 'area' | 'line' | 'bar' | 'waterfall'
   unit: keyof typeof UNITS
   places: readonly string[]
-  series: readonly Series[]
+  /** Each with a value for each place on the axis. */
+  series: readonly {name: string; values: readonly (number | null)[]}[]
 }
+type Series = Chart['series'][number]
 
 const FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 const WIDTH = 1100

@@ -14,9 +14,7 @@ import type {Reader} from './reader.ts'
 import {FORMATS} from './tables.ts'
 import type {View} from './view.ts'
 
-type Format = (typeof FORMATS)[number]
-
-const COPIES: Record<Exclude<Format, 'xlsx'>, string> = {
+const COPIES: Record<Exclude<(typeof FORMATS)[number], 'xlsx'>, string> = {
   csv: 'format csv, header',
   json: 'format json, array true',
   parquet: 'format parquet, compression zstd',

@@ -23,18 +23,9 @@ interface Dictionary {
   plan: BuildPlan
   /** Models, then seeds, each group in the order of the page. */
   tables: readonly Table[]
-  checks: readonly (Check & Found)[]
+  checks: readonly (Check & ReturnType<typeof findResult>)[]
   /** The release whose rows and times are shown. */
   manifest: ReleaseManifest | undefined
-}
-
-/** What a check last found. */
-interface Found {
-  result: 'unknown' | 'passed' | 'failed' | 'warned'
-  failures: number
-  ids: readonly string[]
-  /** A check of a header is called by what it demands; one of a file has a name. */
-  is_tag: boolean
 }
 
 /** A table of a model; a work table is built for others and not released; a seed is reference data. */
@@ -70,7 +61,7 @@ export async function describeTables(folder: DataFolder, config: Config, world: 
   const tables = [...models.sort(bySchema), ...seeds]
   const manifest = findCurrentRelease(folder)?.manifest
   const checking = readLastChecking(folder)
-  const checks = sources.checks.map((check): Check & Found => ({...check, ...findResult(check, checking)}))
+  const checks = sources.checks.map((check) => ({...check, ...findResult(check, checking)}))
   const dictionary = {plan, tables, checks, manifest}
   using db = new DatabaseSync(':memory:')
   const params = {checks, checked_at: checking?.checked_at, release_id: checking?.release_id}
@@ -105,9 +96,11 @@ function readLastChecking(folder: DataFolder): Checking | undefined {
   return findLastChecking(stateDb)
 }
 
-function findResult({name, severity}: Check, checking: Checking | undefined): Found {
+/** What a check last found. */
+function findResult({name, severity}: Check, checking: Checking | undefined) {
   const {failures, ids} = checking?.failed.find((entry) => entry.name === name) ?? {failures: 0, ids: []}
   const found = failures === 0 ? 'passed' : severity === 'error' ? 'failed' : 'warned'
+  // A check of a header is called by what it demands; one of a file has a name.
   return {failures, ids, result: checking ? found : 'unknown', is_tag: name.includes('(')}
 }
 

@@ -83,13 +83,12 @@ export function startFleetWeb(
 ): Promise<WebSide> {
   const {realClock} = world
   return startServer(config, world, (server) => {
-    const added = new AsyncDisposableStack()
-    const db = added.use(new DatabaseSync(':memory:'))
+    const db = new DatabaseSync(':memory:')
     const read = () => ({sources: readRows(), now_ms: realClock.now()})
     addMetrics(server, createRegistry('fleet-metrics', db, read))
     server.get('/', async (_request, reply) =>
       sendPage(reply, await renderFleet(readRows(), realClock.now())),
     )
-    return added
+    return db
   })
 }
