@@ -2,8 +2,6 @@ import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import type {ReleaseModel} from '../store/release.ts'
 
-const seedRow = z.object({name: z.string()})
-
 /** The tables of a release as they would be with only some of its deals. */
 export type DealSet = Awaited<ReturnType<typeof createDealSet>>
 
@@ -21,17 +19,17 @@ export async function createDealSet(
 ) {
   const byName = new Map(models.map((model) => [model.name, model]))
   const schemas = models.flatMap(({name, reads}) => [name, ...reads]).map((name) => name.split('.')[0] ?? '')
-  const seeds = await db.all(
-    seedRow,
-    `select table_name as name from duckdb_tables() where database_name = 'release' and schema_name = 'seed'`,
+  const seeds = await db.column(
+    z.string(),
+    `select table_name from duckdb_tables() where database_name = 'release' and schema_name = 'seed'`,
   )
-  const made = new Set(seeds.map(({name}) => `seed.${name}`))
+  const made = new Set(seeds.map((name) => `seed.${name}`))
   await db.run(
     [
       `attach ':memory:' as ${catalog}`,
       ...[...new Set([...schemas, 'seed'])].map((schema) => `create schema ${catalog}.${quoteName(schema)}`),
       ...seeds.map(
-        ({name}) => `create view ${catalog}.seed.${quoteName(name)} as from release.seed.${quoteName(name)}`,
+        (name) => `create view ${catalog}.seed.${quoteName(name)} as from release.seed.${quoteName(name)}`,
       ),
       `create table ${catalog}.main.deals as select deal_id from release.core.deal as deal where ${condition}`,
     ].join(';\n'),
