@@ -69,14 +69,12 @@ function readStatement(sql: string | undefined, file: string | undefined): strin
   }
 }
 
-type Connection = Database['connection']
-
 /**
  * Columns and rows of a query; decimals are exact text.
  *
  * @throws ConfigError `QUERY_FAILED`, `QUERY_MEMORY`
  */
-async function runQuery(connection: Connection, sql: string) {
+async function runQuery(connection: Database['connection'], sql: string) {
   try {
     await requireOneStatement(connection, sql)
     const reader = await connection.runAndReadAll(sql)

@@ -20,8 +20,6 @@ export interface Chart {
 type Series = Chart['series'][number]
 
 const FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
-const WIDTH = 1100
-const HEIGHT = 320
 const COLOURS = Array.from({length: 7}, (_, index) => `var(--series-${index + 1})`)
 
 /** How values are written beside the axis. */
@@ -73,7 +71,7 @@ export function renderChart(chart: Chart): Html {
     },
     series: shape === 'waterfall' ? series.flatMap(fallOf) : series.map(seriesOf),
   }
-  const drawn = init(null, null, {renderer: 'svg', ssr: true, width: WIDTH, height: HEIGHT})
+  const drawn = init(null, null, {renderer: 'svg', ssr: true, width: 1100, height: 320})
   try {
     // All digits that a label has: it is a round number, and so differs from the next.
     const format = new Intl.NumberFormat('en-US', {...UNITS[unit], maximumSignificantDigits: 15})

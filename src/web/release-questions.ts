@@ -63,7 +63,6 @@ const found = readRelease(dir)
 if (!found) throw new Error(`no release in '${dir}'`)
 const release = found
 const models = readReleaseModels(dir)
-const ALL_DEALS = 'release.main,kept.work'
 
 type Instance = Awaited<ReturnType<typeof open>>
 
@@ -96,7 +95,7 @@ async function narrow(
 ): Promise<void> {
   const set = condition === undefined ? undefined : await findSet(instance, condition)
   await set?.require(models.map(({name}) => name).filter((name) => names.includes(name)))
-  const path = set === undefined ? ALL_DEALS : `${set.catalog}.main`
+  const path = set === undefined ? 'release.main,kept.work' : `${set.catalog}.main`
   await instance.db.run(`set search_path = ${quoteLiteral(path)}`)
 }
 

@@ -84,9 +84,6 @@ ${hiddenFields(filter)}
 <script src="/assets/sql-editor.js" type="module"></script>`
 }
 
-/** What people save for everybody, as files of `queries/` in the data folder: a query, or a filter as the end of an address. */
-type Kind = '.sql' | '.filter'
-
 /** The text of a saved query; undefined of none. */
 function readSavedQuery(folder: DataFolder, name: string): string | undefined {
   if (!listNamed(folder.queries, '.sql').includes(name)) return undefined
@@ -126,11 +123,12 @@ function readFilterForm(form: URLSearchParams, filter: Filter): Given {
 }
 
 /**
- * Adds `POST /sql/queries`, which saves the query `q` of a form as `name`, and `POST /filters`, which saves the filter of a form. One
- * of this name stays as it is: the form is refused.
+ * Adds `POST /sql/queries`, which saves the query `q` of a form as `name`, and `POST /filters`, which saves the filter of a form: for
+ * everybody, as a file of `queries/` in the data folder, a filter as the end of an address. One of this name stays as it is: the form is
+ * refused.
  */
 export function addSaved(server: FastifyInstance, folder: DataFolder): void {
-  const add = (path: string, kind: Kind, read: typeof readQueryForm) =>
+  const add = (path: string, kind: '.sql' | '.filter', read: typeof readQueryForm) =>
     server.post(path, async (request, reply) => {
       const form = request.body instanceof URLSearchParams ? request.body : new URLSearchParams()
       const given = read(form, parseFilter(form))
