@@ -60,7 +60,8 @@ export async function describeTables(folder: DataFolder, config: Config, world: 
   const seeds = plan.seeds.map((seed) => describeTable(plan, aboutSeed(seed), 'seed'))
   const tables = [...models.sort(bySchema), ...seeds]
   const manifest = findCurrentRelease(folder)?.manifest
-  const checking = readLastChecking(folder)
+  using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
+  const checking = stateDb && findLastChecking(stateDb)
   const checks = sources.checks.map((check) => ({...check, ...findResult(check, checking)}))
   const dictionary = {plan, tables, checks, manifest}
   using db = new DatabaseSync(':memory:')
@@ -88,12 +89,6 @@ ${tables.map((entry) => renderTable(entry, dictionary))}
 </main>
 </div>`
   return {tables, page: renderPage({title: 'loantape: data dictionary', body, script: 'dictionary.js'})}
-}
-
-function readLastChecking(folder: DataFolder): Checking | undefined {
-  if (!hasStateDb(folder)) return undefined
-  using stateDb = openStateDb(folder.stateDb)
-  return findLastChecking(stateDb)
 }
 
 /** What a check last found. */
@@ -169,8 +164,6 @@ ${groups.map(([schema, entries]) => {
 })}</nav>`
 }
 
-const hrefOf = (name: string) => (name.startsWith('raw.') ? undefined : `#${name}`)
-
 function renderTable(entry: Table, dictionary: Dictionary): Html {
   const {name, kind, description} = entry
   const {plan, checks} = dictionary
@@ -191,7 +184,7 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
   return html`<section class="entry" id="${name}">
 <h3 class="mono">${name}</h3>
 <p>${prose(description)}</p>
-${renderTold(entry, hrefOf, facts)}
+${renderTold(entry, (other) => (other.startsWith('raw.') ? undefined : `#${other}`), facts)}
 ${renderColumns(entry.columns)}
 ${
   own.length + others.length > 0 &&

@@ -33,17 +33,11 @@ const CLASSES = {
 }
 
 /** The state of a source in a word or two. */
-export function stateOf({
-  healthy,
-  is_classified,
-  error,
-  last_success,
-  alarms,
-}: SourceRow): keyof typeof CLASSES {
-  if (error) return 'broken'
-  if (!is_classified) return 'unclassified'
-  if (!healthy) return last_success ? 'too old' : 'no success'
-  return alarms.length > 0 ? 'alarm' : 'healthy'
+export function stateOf(row: SourceRow): keyof typeof CLASSES {
+  if (row.error) return 'broken'
+  if (!row.is_classified) return 'unclassified'
+  if (!row.healthy) return row.last_success ? 'too old' : 'no success'
+  return row.alarms.length > 0 ? 'alarm' : 'healthy'
 }
 
 const ORDER = Object.keys(CLASSES)
