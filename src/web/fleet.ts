@@ -3,7 +3,7 @@ import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import type {Alarm} from '../schedule/alarms.ts'
 import {html} from './html.ts'
-import {FLEET_PLACES, sendPage, startServer, type WebSide} from './http-server.ts'
+import {FLEET_PLACES, sendPage, startServer} from './http-server.ts'
 import {addMetrics, createRegistry} from './metrics.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewState} from './pages.ts'
@@ -70,11 +70,7 @@ export async function renderFleet(rows: readonly SourceRow[], now: number): Prom
  * @param readRows returns the state of each source
  * @throws ConfigError `WEB_TOKEN_MISSING`, `WEB_ADDRESS`
  */
-export function startFleetWeb(
-  config: Config,
-  readRows: () => readonly SourceRow[],
-  world: World,
-): Promise<WebSide> {
+export function startFleetWeb(config: Config, readRows: () => readonly SourceRow[], world: World) {
   const {realClock} = world
   return startServer(config, world, (server) => {
     const db = new DatabaseSync(':memory:')

@@ -333,10 +333,7 @@ function limitConnections(server: Server, most: number, answered: ReadonlySet<So
 }
 
 /** A web side that listens; disposing it closes it. */
-export interface WebSide extends AsyncDisposable {
-  /** `http://127.0.0.1:8321` */
-  url: string
-}
+export type WebSide = Awaited<ReturnType<typeof startServer>>
 
 /** Headers and body of a request come within this time. */
 const REQUEST_MS = 10_000
@@ -421,7 +418,7 @@ export async function startServer(
   config: Config,
   world: World,
   add: (server: FastifyInstance) => AsyncDisposable | Disposable,
-): Promise<WebSide> {
+) {
   const {webHost, webPort} = config
   const server = createHttpServer(config, world)
   await using added = new AsyncDisposableStack()
@@ -436,6 +433,7 @@ export async function startServer(
   const {port} = server.server.address() as AddressInfo
   const listening = added.move()
   return {
+    /** `http://127.0.0.1:8321` */
     url: `http://${webHost.includes(':') ? `[${webHost}]` : webHost}:${port}`,
     async [Symbol.asyncDispose]() {
       await listening.disposeAsync()
