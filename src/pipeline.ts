@@ -3,7 +3,7 @@ import {parseChildStreams} from './contract/streams.ts'
 import {type Config, requireSource, type SourceConfig} from './core/config.ts'
 import type {World} from './core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './store/data-folder.ts'
-import {findCurrentRelease, type ReleaseManifest} from './store/release.ts'
+import {findCurrentRelease} from './store/release.ts'
 import {type CurrentRun, withRun} from './store/runs.ts'
 import {openStateDb} from './store/state-db.ts'
 import {requireHashKey} from './store/warehouse.ts'
@@ -28,8 +28,6 @@ export interface SyncRequest {
 /** The result of a sync; `sync --json` prints it. */
 export type SyncResult = Awaited<ReturnType<typeof syncDeals>>
 
-const NO_CHECKS: ReleaseManifest['checks'] = {passed: 0, warned: 0, results: []}
-
 /**
  * One run, from the source to a release: walks every page, proves the walk complete, guards it, appends what changed, and builds
  * the portfolio tables. Whatever stops it, what it stored is kept and the next run continues from there.
@@ -51,15 +49,12 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
       changes: walked.changes,
       streams: walked.streams,
       release_id: build?.release_id ?? null,
-      checks: build?.checks ?? NO_CHECKS,
+      checks: build?.checks ?? {passed: 0, warned: 0, results: []},
       duration_ms: world.realClock.now() - startedAt,
       waited_ms: walked.waitedMs,
     }
   })
 }
-
-/** The result of a run up to its release. */
-export type Walked = Awaited<ReturnType<typeof walkAndApply>>
 
 /** The part of a run at the source; the warehouse is closed again before the release is built. */
 export function walkAndApply(

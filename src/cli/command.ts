@@ -27,20 +27,18 @@ export function refuseValue(text: string, flags: string, expected: string) {
   return newError('USAGE', `Value '${text}' in ${flags.split(' ')[0]}: expected ${expected}.`)
 }
 
-/** What a command does; `isChecked` says whether the stores of the data folder are checked first. */
-type Deed = (cli: Cli, command: Command, isChecked: boolean) => Promise<void>
-
 /**
  * The work of a command. Its result is printed by `render`, or as JSON; nothing is printed without `render`.
  *
  * @param exitCodeOf the exit code of a result; 0 by default
+ * @returns what carries it out; `isChecked` says whether the stores of the data folder are checked first
  */
 export function does<Options extends object, Args extends unknown[], T>(
   work: (call: Invocation<Options>, ...args: Args) => T | Promise<T>,
   render?: (value: T, options: Options, width: number | undefined) => string,
   exitCodeOf: (value: T) => number = () => 0,
-): Deed {
-  return async (cli, command, isChecked) => {
+) {
+  return async (cli: Cli, command: Command, isChecked: boolean) => {
     // Loaded late, because help needs no settings.
     const {readConfig} = await import('./read-config.ts')
     const options = command.optsWithGlobals<CommonOptions & Options>()

@@ -58,8 +58,6 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
   return {...(await pushDeals(rows, {client, resultFile: result_file, signal})), result_file}
 }
 
-const AT_ONCE = 4
-
 /**
  * Creates the deal of every row once: its external reference is the Idempotency-Key, and rows of earlier pushes are not sent.
  *
@@ -73,7 +71,7 @@ export async function pushDeals(
 ) {
   const known = readCreated(resultFile)
   const counts = {created: 0, known: 0, invalid: 0, refused: 0}
-  const limit = pLimit(AT_ONCE)
+  const limit = pLimit(4)
   let failure: unknown
   const pushOne = async (row: DealRow): Promise<void> => {
     if (failure !== undefined || signal.aborted) return
@@ -97,17 +95,11 @@ export async function pushDeals(
 }
 
 /** `created` and `known` rows have a deal; `invalid` ones were not sent, `refused` ones were. */
-interface RowResult {
-  outcome: 'created' | 'known' | 'invalid' | 'refused'
-  deal_id?: string
-  message?: string
-}
-
 async function pushRow(
   row: DealRow,
   known: ReadonlyMap<string, string>,
   client: Pick<DealClient, 'deals'>,
-): Promise<RowResult> {
+): Promise<{outcome: 'created' | 'known' | 'invalid' | 'refused'; deal_id?: string; message?: string}> {
   if ('problem' in row) return {outcome: 'invalid', message: row.problem}
   const deal_id = known.get(row.reference)
   if (deal_id !== undefined) return {outcome: 'known', deal_id}

@@ -69,14 +69,12 @@ function readStatement(sql: string | undefined, file: string | undefined): strin
   }
 }
 
-type Connection = Database['connection']
-
 /**
  * Columns and rows of a query; decimals are exact text.
  *
  * @throws ConfigError `QUERY_FAILED`, `QUERY_MEMORY`
  */
-async function runQuery(connection: Connection, sql: string) {
+async function runQuery(connection: Database['connection'], sql: string) {
   try {
     await requireOneStatement(connection, sql)
     const reader = await connection.runAndReadAll(sql)
@@ -142,10 +140,6 @@ const HELP = `A statement ends with ; and may take several lines.
 .quit    ends, as Ctrl-D does
 Tab completes names of tables and columns; Ctrl-C clears what was typed, or stops a query.`
 
-const FIRST_PROMPT = 'sql> '
-const NEXT_PROMPT = '  -> '
-const HISTORY_LINES = 1000
-
 /** Reads statements and prints their rows until the end of input. */
 async function runShell(db: Database, historyFile: string, cli: Cli): Promise<void> {
   const {connection} = db
@@ -158,11 +152,11 @@ async function runShell(db: Database, historyFile: string, cli: Cli): Promise<vo
     output: process.stdout,
     completer: (line: string) => completeName(typed + line, tables),
     history,
-    historySize: HISTORY_LINES,
+    historySize: 1000,
     removeHistoryDuplicates: true,
   })
   const prompt = () => {
-    lines.setPrompt(typed === '' ? FIRST_PROMPT : NEXT_PROMPT)
+    lines.setPrompt(typed === '' ? 'sql> ' : '  -> ')
     lines.prompt()
   }
   lines.on('history', (now) => {

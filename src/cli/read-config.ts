@@ -12,13 +12,6 @@ import type {Cli, CommonOptions} from './context.ts'
 
 const SOURCES = 'sources'
 
-/** The working folder of one lender of a fleet: `<fleet>/sources/<name>`. */
-interface SourceFolder {
-  name: string
-  dir: string
-  fleetDir: string
-}
-
 /** Reads the effective settings: `--data` overrides the environment, which overrides the file. */
 export function readConfig(
   {env: own, envFile, fixed}: Pick<Cli, 'env' | 'envFile'> & {fixed?: Partial<Fixed> | undefined},
@@ -99,7 +92,7 @@ function listLinks(folder: string, {recursive = false}: {recursive?: boolean} = 
 const NOT_COMMON = /^LOANTAPE_(WEB_|FLEET_|DATA_DIR$|POSTGRES_URL)/
 
 /** The defaults of a source: the settings of its fleet, its name, and its folder of jobs. */
-function readCommonEnv({name, dir, fleetDir}: SourceFolder): Record<string, string | undefined> {
+function readCommonEnv({name, dir, fleetDir}: NonNullable<ReturnType<typeof findSource>>) {
   const common = Object.entries(readEnvFile(join(fleetDir, ENV_FILE)))
   return {
     ...Object.fromEntries(common.filter(([setting]) => !NOT_COMMON.test(setting))),
@@ -134,8 +127,11 @@ function readEnvFile(path: string): Record<string, string | undefined> {
   }
 }
 
-/** The source of a working folder; undefined outside a fleet, whose folder has a settings file, even if empty. */
-function findSource(dir: string): SourceFolder | undefined {
+/**
+ * The source of a working folder `<fleet>/sources/<name>`, one lender of a fleet; undefined outside a fleet, whose folder has a settings
+ * file, even if empty.
+ */
+function findSource(dir: string) {
   const [sources, name] = [dirname(dir), basename(dir)]
   const fleetDir = dirname(sources)
   if (basename(sources) !== SOURCES || !SOURCE_NAME.test(name)) return undefined

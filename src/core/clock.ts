@@ -101,9 +101,7 @@ export function businessDateOf(instant: number, zone: {timeZone: string; dayCuto
 
 /** `YYYY-MM-DD` moved by whole calendar days. */
 export function addDays(date: string, days: number): string {
-  const moved = new Date(`${date}T00:00:00Z`)
-  moved.setUTCDate(moved.getUTCDate() + days)
-  return moved.toISOString().slice(0, 10)
+  return dateOfWallTime(Date.parse(`${date}T00:00:00Z`) + days * DAY_MS)
 }
 
 /** Whether this machine knows the time zone `name`; the engine does not accept offsets such as `+05:30`. */

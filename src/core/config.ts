@@ -36,19 +36,16 @@ const SECRETS = listKeys('isSecret')
 export const listPaths = (config: Config): string[] =>
   listKeys('isPath').flatMap((key) => z.string().safeParse(Reflect.get(config, key)).data ?? [])
 
-/** What settings may refer to. */
-interface Outside {
-  readFile: (path: string) => string
-  /** What the command of a setting prints, if commands may be run. */
-  run?: (name: string, command: string) => string
-}
-
 /**
  * Reads the settings from environment variables.
  *
+ * @param outside `run` returns what the command of a setting prints; without it commands may not be run
  * @throws ConfigError `CONFIG_INVALID` listing every problem at once
  */
-export function parseConfig(env: Record<string, string | undefined>, {readFile, run}: Outside): Config {
+export function parseConfig(
+  env: Record<string, string | undefined>,
+  outside: {readFile: (path: string) => string; run?: (name: string, command: string) => string},
+): Config {
   const problems: string[] = []
   const given: Record<string, string> = {}
   for (const key of Object.keys(configSchema.shape)) {
@@ -58,16 +55,16 @@ export function parseConfig(env: Record<string, string | undefined>, {readFile, 
   for (const key of SECRETS) {
     const [ofFile, ofCommand] = [`${envNameOf(key)}_FILE`, `${envNameOf(key)}_COMMAND`]
     const [file, command] = [env[ofFile], env[ofCommand]]
-    if (given[key] !== undefined || (!file && !command)) continue
+    if (given[key] !== undefined) continue
+    if (file)
+      try {
+        given[key] = outside.readFile(file).trim()
+      } catch (error) {
+        problems.push(`${ofFile} '${file}': cannot be read (${codeOf(error)})`)
+      }
+    else if (command && outside.run) given[key] = outside.run(ofCommand, command).trim()
     // Whoever writes the settings of a lender would run programs as the user of all lenders.
-    if (!file && !run) problems.push(`${ofCommand}: expected no command in a fleet; name a file`)
-    else if (!file && command) given[key] = run?.(ofCommand, command).trim() ?? ''
-    if (!file) continue
-    try {
-      given[key] = readFile(file).trim()
-    } catch (error) {
-      problems.push(`${ofFile} '${file}': cannot be read (${codeOf(error)})`)
-    }
+    else if (command) problems.push(`${ofCommand}: expected no command in a fleet; name a file`)
   }
   const parsed = configSchema.safeParse(given)
   for (const issue of parsed.error?.issues ?? []) {

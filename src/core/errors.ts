@@ -112,9 +112,7 @@ export function retellError({code, problem, ...said}: Failure): LoantapeError {
   return isErrorCode(code) ? newError(code, problem, said) : new LoantapeError({code, problem, ...said})
 }
 
-function isErrorCode(code: string): code is ErrorCode {
-  return code in CATALOGUE
-}
+const isErrorCode = (code: string): code is ErrorCode => code in CATALOGUE
 
 const isKind = (text: string): text is Kind => text in KINDS
 

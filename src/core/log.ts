@@ -21,7 +21,6 @@ const ALLOWED_FIELDS = [
   'profile',
   'rate_per_second',
   'reason',
-  'records',
   'release_id',
   'retry_in_ms',
   'slot',

@@ -3,23 +3,19 @@ import {messageOf, newError} from './errors.ts'
 
 const HERE = /^(localhost\.?|127(\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f.*\])$/
 
-/** The limits of what goes out. */
-interface Limits {
-  /** For a connection, for the head of an answer, and between two parts of its body. */
-  timeoutMs: number
-  /** Of the body of an answer, bytes. */
-  maxResponseSize?: number
-  /** A certificate that shows who asks, and its key, in PEM. */
-  certificate?: {cert?: string; key?: string}
-}
-
 /**
  * Opens what requests to an address go out by: the proxy that `HTTPS_PROXY` or `HTTP_PROXY` of the environment names, unless `NO_PROXY`
  * leaves the host out, or it is this machine. Disposing it ends its connections.
  *
+ * @param given `timeoutMs` is for a connection, for the head of an answer, and between two parts of its body; `maxResponseSize` for that
+ * body, in bytes; `certificate` shows who asks, in PEM
  * @throws ConfigError `CONFIG_INVALID` for a proxy that is no URL
  */
-export function openAgent(url: string | URL, {timeoutMs, certificate, ...more}: Limits) {
+export function openAgent(
+  url: string | URL,
+  given: {timeoutMs: number; maxResponseSize?: number; certificate?: {cert?: string; key?: string}},
+) {
+  const {timeoutMs, certificate, ...more} = given
   const limits = {headersTimeout: timeoutMs, bodyTimeout: timeoutMs, ...more}
   const connect = {timeout: timeoutMs, ...certificate}
   const isHere = HERE.test(new URL(url).hostname)

@@ -57,16 +57,16 @@ export const WRITER_MARK = `@${hostname()}-${process.pid}~${readProcessStart(pro
 /** Prefix of files and folders that are not yet whole; the next writer removes those of dead processes. */
 export const WRITING = '.writing-'
 
-/** A file of another machine or container that is unchanged for this long is abandoned. */
-const FOREIGN_MS = DAY_MS
-
-/** Whether the writer of a file or folder is gone, by the {@link WRITER_MARK} at the end of its name. */
+/**
+ * Whether the writer of a file or folder is gone, by the {@link WRITER_MARK} at the end of its name; one of another machine or container is
+ * if nothing changed for a day.
+ */
 export function isAbandoned(path: string): boolean {
   const [, host = hostname(), pid, start] = /(?:@([^@]+))?-(\d+)(?:~(\d*))?$/.exec(basename(path)) ?? []
   if (pid === undefined) return false
   if (host === hostname()) return !isOtherProcess(Number(pid), start)
   const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}
-  return mtimeMs !== undefined && Date.now() - mtimeMs > FOREIGN_MS
+  return mtimeMs !== undefined && Date.now() - mtimeMs > DAY_MS
 }
 
 /** Removes what dead processes left in a folder under names with this prefix. */
@@ -186,11 +186,7 @@ function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
   }
   if (signal.aborted) stop()
   signal.addEventListener('abort', stop)
-  return {
-    [Symbol.dispose]() {
-      signal.removeEventListener('abort', stop)
-    },
-  }
+  return {[Symbol.dispose]: () => signal.removeEventListener('abort', stop)}
 }
 
 /** A temporary name beside a file; removes what dead writers left under such names. */

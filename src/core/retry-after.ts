@@ -1,13 +1,10 @@
 import {DAY_MS} from './clock.ts'
 
-/** A wait longer than a day is a fault: milliseconds or an epoch instead of seconds. */
-const LONGEST_WAIT_MS = DAY_MS
-const ABSURD_WAIT_MS = 60_000
-
 /** A requested wait in whole ms, never negative; a minute if it is absurd. */
 export function capWait(ms: number): number {
   if (ms <= 0) return 0
-  return ms > LONGEST_WAIT_MS ? ABSURD_WAIT_MS : Math.ceil(ms)
+  // A wait longer than a day is a fault: milliseconds or an epoch instead of seconds.
+  return ms > DAY_MS ? 60_000 : Math.ceil(ms)
 }
 
 /** A decimal number; null if the text is not one. */

@@ -1,9 +1,4 @@
-import {
-  DatabaseSync,
-  type SQLInputValue,
-  type StatementResultingChanges,
-  type StatementSync,
-} from 'node:sqlite'
+import {DatabaseSync, type SQLInputValue, type StatementSync} from 'node:sqlite'
 import {z} from 'zod'
 
 /** A SQLite file, or a database in memory with `:memory:`. */
@@ -39,7 +34,7 @@ export class Sqlite implements Disposable {
   }
 
   /** Runs a statement that returns no rows. */
-  run(sql: string, values: readonly SQLInputValue[] = []): StatementResultingChanges {
+  run(sql: string, values: readonly SQLInputValue[] = []) {
     return this.#prepare(sql).run(...values)
   }
 
@@ -48,7 +43,7 @@ export class Sqlite implements Disposable {
     table: string,
     row: Record<string, SQLInputValue>,
     orElse: 'or abort' | 'or ignore' | 'or replace' = 'or abort',
-  ): StatementResultingChanges {
+  ) {
     const columns = Object.keys(row)
     const marks = columns.map(() => '?')
     const sql = `insert ${orElse} into ${table} (${columns.join(', ')}) values (${marks.join(', ')})`
@@ -56,11 +51,7 @@ export class Sqlite implements Disposable {
   }
 
   /** Changes the rows that have these values. */
-  update(
-    table: string,
-    where: Record<string, SQLInputValue>,
-    changes: Record<string, SQLInputValue>,
-  ): StatementResultingChanges {
+  update(table: string, where: Record<string, SQLInputValue>, changes: Record<string, SQLInputValue>) {
     const [set, has] = [changes, where].map((row) => Object.keys(row).map((column) => `${column} = ?`))
     const sql = `update ${table} set ${set?.join(', ')} where ${has?.join(' and ')}`
     return this.run(sql, [...Object.values(changes), ...Object.values(where)])

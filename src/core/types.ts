@@ -155,18 +155,6 @@ export interface NormalisedPage {
   quarantined: Quarantined[]
 }
 
-/** The stored proof that one walk was complete; `sync --json` prints it. */
-export interface Certificate {
-  walk_id: string
-  business_date: string
-  pages: number
-  records: number
-  distinct: number
-  duplicates: number
-  quarantined: number
-  resumed: number
-}
-
 /** The counts of a walk without changes. */
 export const NO_CHANGES = {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 0}
 
@@ -242,9 +230,7 @@ export interface ModelSource {
 }
 
 /** The models of a release, in the order of their dependencies, and its seeds. */
-export interface BuildPlan {
-  models: readonly Model[]
-  seeds: readonly Seed[]
+export interface BuildPlan extends Pick<ModelSource, 'models' | 'seeds'> {
   /** What each model reads: models, seeds and raw tables. */
   reads: ReadonlyMap<string, readonly string[]>
   checkReads: ReadonlyMap<string, readonly string[]>

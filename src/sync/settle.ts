@@ -4,7 +4,7 @@ import {dealStream} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
-import {type Certificate, type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
+import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {type Database, inTransaction} from '../store/database.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {writeSettings} from '../store/warehouse.ts'
@@ -266,7 +266,7 @@ export async function endWalk(
 export async function previewWalk(
   tools: WalkTools,
   unit: WalkIntake,
-): Promise<{certificate: Certificate; changes: ChangeCounts}> {
+): Promise<{certificate: ReturnType<typeof certificateOf>; changes: ChangeCounts}> {
   const {walk, stream} = unit
   try {
     const plan = await planChanges(tools.db, stream, walk)
@@ -328,8 +328,8 @@ async function settleCoverage(
   )
 }
 
-/** The certificate of a walk whose changes were planned. */
-export function certificateOf(walk: OpenWalk): Certificate {
+/** The certificate of a walk whose changes were planned; `sync --json` prints it. */
+export function certificateOf(walk: OpenWalk) {
   return {
     walk_id: walk.walkId,
     business_date: walk.businessDate,

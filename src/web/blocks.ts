@@ -57,14 +57,8 @@ const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
 
 const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'day', 'empty', 'deals', 'needs']
 
-/** What stands behind `sql` where a block begins. */
-interface Asked {
-  shape: Shape | (typeof OF_PAGES)[number]
-  options: Options
-}
-
-/** Reads it: `table heading="By state" empty="None."`; a string says what is wrong. */
-export function parseAsked(text: string): Asked | string {
+/** Reads what stands behind `sql` where a block begins: `table heading="By state" empty="None."`; a string says what is wrong. */
+export function parseAsked(text: string) {
   const words = [...text.matchAll(/([^\s=]+)(?:=("[^"]*"|\S*))?/g)]
   const [, name = 'table'] = words.find(([, , value]) => value === undefined) ?? []
   const shapes = [...SHAPES, ...OF_PAGES]

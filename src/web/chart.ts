@@ -6,12 +6,6 @@ import {Html, html, showControls} from './html.ts'
 
 use([LineChart, BarChart, GridComponent, TooltipComponent, AriaComponent, SVGRenderer])
 
-/** A series of a chart: a value for each place on its axis. */
-interface Series {
-  name: string
-  values: readonly (number | null)[]
-}
-
 /** What a chart shows. */
 export interface Chart {
   /** A description for people who cannot see it. */
@@ -20,12 +14,12 @@ export interface Chart {
   shape: 'area' | 'line' | 'bar' | 'waterfall'
   unit: keyof typeof UNITS
   places: readonly string[]
-  series: readonly Series[]
+  /** Each with a value for each place on the axis. */
+  series: readonly {name: string; values: readonly (number | null)[]}[]
 }
+type Series = Chart['series'][number]
 
 const FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
-const WIDTH = 1100
-const HEIGHT = 320
 const COLOURS = Array.from({length: 7}, (_, index) => `var(--series-${index + 1})`)
 
 /** How values are written beside the axis. */
@@ -77,7 +71,7 @@ export function renderChart(chart: Chart): Html {
     },
     series: shape === 'waterfall' ? series.flatMap(fallOf) : series.map(seriesOf),
   }
-  const drawn = init(null, null, {renderer: 'svg', ssr: true, width: WIDTH, height: HEIGHT})
+  const drawn = init(null, null, {renderer: 'svg', ssr: true, width: 1100, height: 320})
   try {
     // All digits that a label has: it is a round number, and so differs from the next.
     const format = new Intl.NumberFormat('en-US', {...UNITS[unit], maximumSignificantDigits: 15})

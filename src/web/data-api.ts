@@ -14,9 +14,7 @@ import type {Reader} from './reader.ts'
 import {FORMATS} from './tables.ts'
 import type {View} from './view.ts'
 
-type Format = (typeof FORMATS)[number]
-
-const COPIES: Record<Exclude<Format, 'xlsx'>, string> = {
+const COPIES: Record<Exclude<(typeof FORMATS)[number], 'xlsx'>, string> = {
   csv: 'format csv, header',
   json: 'format json, array true',
   parquet: 'format parquet, compression zstd',
@@ -26,8 +24,6 @@ let files = 0
 
 /** Bytes written before an answer begins, so that most failures still get an error page. */
 const FIRST_BYTES = 64 * 1024
-
-const CHUNK_BYTES = 256 * 1024
 
 /** The pause between two looks at the file. */
 const LOOK_MS = 50
@@ -108,7 +104,7 @@ export async function sendData(
     await using opened = await open(path)
     for (;;) {
       const wasWritten = isWritten
-      const {buffer, bytesRead} = await opened.read(Buffer.allocUnsafe(CHUNK_BYTES))
+      const {buffer, bytesRead} = await opened.read(Buffer.allocUnsafe(256 * 1024))
       if (bytesRead > 0) yield buffer.subarray(0, bytesRead)
       else if (wasWritten) break
       else await Promise.race([ended, setTimeout(LOOK_MS)])

@@ -2,15 +2,8 @@ import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import type {ReleaseModel} from '../store/release.ts'
 
-const seedRow = z.object({name: z.string()})
-
 /** The tables of a release as they would be with only some of its deals. */
-export interface DealSet {
-  /** The database that holds them, in the release's schemas. */
-  catalog: string
-  /** Makes tables, and those they are computed from, unless they exist. @param names `mart.portfolio_summary` */
-  require(names: readonly string[]): Promise<void>
-}
+export type DealSet = Awaited<ReturnType<typeof createDealSet>>
 
 /**
  * Selects deals of a release, with all their history. Tables of which each row belongs to one deal are the release's, of these
@@ -23,20 +16,20 @@ export async function createDealSet(
   db: Database,
   models: readonly ReleaseModel[],
   {catalog, condition}: {catalog: string; condition: string},
-): Promise<DealSet> {
+) {
   const byName = new Map(models.map((model) => [model.name, model]))
   const schemas = models.flatMap(({name, reads}) => [name, ...reads]).map((name) => name.split('.')[0] ?? '')
-  const seeds = await db.all(
-    seedRow,
-    `select table_name as name from duckdb_tables() where database_name = 'release' and schema_name = 'seed'`,
+  const seeds = await db.column(
+    z.string(),
+    `select table_name from duckdb_tables() where database_name = 'release' and schema_name = 'seed'`,
   )
-  const made = new Set(seeds.map(({name}) => `seed.${name}`))
+  const made = new Set(seeds.map((name) => `seed.${name}`))
   await db.run(
     [
       `attach ':memory:' as ${catalog}`,
       ...[...new Set([...schemas, 'seed'])].map((schema) => `create schema ${catalog}.${quoteName(schema)}`),
       ...seeds.map(
-        ({name}) => `create view ${catalog}.seed.${quoteName(name)} as from release.seed.${quoteName(name)}`,
+        (name) => `create view ${catalog}.seed.${quoteName(name)} as from release.seed.${quoteName(name)}`,
       ),
       `create table ${catalog}.main.deals as select deal_id from release.core.deal as deal where ${condition}`,
     ].join(';\n'),
@@ -69,8 +62,10 @@ export async function createDealSet(
   }
 
   return {
+    /** The database that holds them, in the release's schemas. */
     catalog,
-    async require(names) {
+    /** Makes tables, and those they are computed from, unless they exist. @param names `mart.portfolio_summary` */
+    async require(names: readonly string[]) {
       for (const name of names) await make(name)
     },
   }

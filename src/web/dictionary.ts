@@ -23,18 +23,9 @@ interface Dictionary {
   plan: BuildPlan
   /** Models, then seeds, each group in the order of the page. */
   tables: readonly Table[]
-  checks: readonly (Check & Found)[]
+  checks: readonly (Check & ReturnType<typeof findResult>)[]
   /** The release whose rows and times are shown. */
   manifest: ReleaseManifest | undefined
-}
-
-/** What a check last found. */
-interface Found {
-  result: 'unknown' | 'passed' | 'failed' | 'warned'
-  failures: number
-  ids: readonly string[]
-  /** A check of a header is called by what it demands; one of a file has a name. */
-  is_tag: boolean
 }
 
 /** A table of a model; a work table is built for others and not released; a seed is reference data. */
@@ -69,8 +60,9 @@ export async function describeTables(folder: DataFolder, config: Config, world: 
   const seeds = plan.seeds.map((seed) => describeTable(plan, aboutSeed(seed), 'seed'))
   const tables = [...models.sort(bySchema), ...seeds]
   const manifest = findCurrentRelease(folder)?.manifest
-  const checking = readLastChecking(folder)
-  const checks = sources.checks.map((check): Check & Found => ({...check, ...findResult(check, checking)}))
+  using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
+  const checking = stateDb && findLastChecking(stateDb)
+  const checks = sources.checks.map((check) => ({...check, ...findResult(check, checking)}))
   const dictionary = {plan, tables, checks, manifest}
   using db = new DatabaseSync(':memory:')
   const params = {checks, checked_at: checking?.checked_at, release_id: checking?.release_id}
@@ -99,15 +91,11 @@ ${tables.map((entry) => renderTable(entry, dictionary))}
   return {tables, page: renderPage({title: 'loantape: data dictionary', body, script: 'dictionary.js'})}
 }
 
-function readLastChecking(folder: DataFolder): Checking | undefined {
-  if (!hasStateDb(folder)) return undefined
-  using stateDb = openStateDb(folder.stateDb)
-  return findLastChecking(stateDb)
-}
-
-function findResult({name, severity}: Check, checking: Checking | undefined): Found {
+/** What a check last found. */
+function findResult({name, severity}: Check, checking: Checking | undefined) {
   const {failures, ids} = checking?.failed.find((entry) => entry.name === name) ?? {failures: 0, ids: []}
   const found = failures === 0 ? 'passed' : severity === 'error' ? 'failed' : 'warned'
+  // A check of a header is called by what it demands; one of a file has a name.
   return {failures, ids, result: checking ? found : 'unknown', is_tag: name.includes('(')}
 }
 
@@ -176,8 +164,6 @@ ${groups.map(([schema, entries]) => {
 })}</nav>`
 }
 
-const hrefOf = (name: string) => (name.startsWith('raw.') ? undefined : `#${name}`)
-
 function renderTable(entry: Table, dictionary: Dictionary): Html {
   const {name, kind, description} = entry
   const {plan, checks} = dictionary
@@ -198,7 +184,7 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
   return html`<section class="entry" id="${name}">
 <h3 class="mono">${name}</h3>
 <p>${prose(description)}</p>
-${renderTold(entry, hrefOf, facts)}
+${renderTold(entry, (other) => (other.startsWith('raw.') ? undefined : `#${other}`), facts)}
 ${renderColumns(entry.columns)}
 ${
   own.length + others.length > 0 &&

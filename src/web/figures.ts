@@ -3,9 +3,8 @@ import {groupThousands, quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import {type Html, html} from './html.ts'
 
-/** Exact decimal text as `$1,234.56`; a dash for null. */
-export function dollars(amount: string | null): string {
-  if (amount === null) return '–'
+/** Exact decimal text as `$1,234.56`. */
+export function dollars(amount: string): string {
   return amount.startsWith('-') ? `−$${groupThousands(amount.slice(1))}` : `$${groupThousands(amount)}`
 }
 
@@ -17,8 +16,7 @@ const AT_A_GLANCE = new Intl.NumberFormat('en-US', {
 })
 
 /** An amount at a glance, in three digits, as the axes of charts have it: `$1.62B`. */
-export function dollarsAtAGlance(amount: string | null): string {
-  if (amount === null) return '–'
+export function dollarsAtAGlance(amount: string): string {
   return Math.abs(Number(amount)) < 1000 ? dollars(amount) : AT_A_GLANCE.format(Number(amount))
 }
 
@@ -29,11 +27,8 @@ export const count = groupThousands
 export const wordChecks = ({passed, warned}: {passed: number; warned: number}) =>
   `${quantity(passed, 'check')} passed${warned > 0 ? `, ${count(warned)} warned` : ''}`
 
-/** A name of the data in words, shortened; a dash for null. */
-export function words(text: string | null | undefined): string {
-  if (text === '') return '(blank)'
-  return shorten((text ?? '–').replaceAll('_', ' '))
-}
+/** A name of the data in words, shortened. */
+export const words = (text: string) => (text === '' ? '(blank)' : shorten(text.replaceAll('_', ' ')))
 
 /** A name with a capital letter. */
 export const capitalised = (name: string) => name.replace(/^./u, (letter) => letter.toUpperCase())
@@ -49,11 +44,9 @@ export const percent = (value: number | null): string => (value === null ? '–'
 export const ratio = (value: number | string | null): string =>
   percent(value === null ? null : Number(value) * 100)
 
-/** An instant to the second, from ISO 8601, a TIMESTAMP as text, or ms since the epoch; {@link inTimeZone} writes it in that of a page. */
-export function instant(at: string | number): Html {
-  const date = new Date(
-    typeof at === 'string' && /^[\d-]+ [\d:.]+$/.test(at) ? `${at.replace(' ', 'T')}Z` : at,
-  )
+/** An instant to the second, from ISO 8601 or a TIMESTAMP as text; {@link inTimeZone} writes it in that of a page. */
+export function instant(at: string): Html {
+  const date = new Date(/^[\d-]+ [\d:.]+$/.test(at) ? `${at.replace(' ', 'T')}Z` : at)
   if (Number.isNaN(date.getTime())) return html`${at}`
   return html`<time datetime="${date.toISOString()}">${secondOf(date)} UTC</time>`
 }

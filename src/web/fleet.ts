@@ -3,7 +3,7 @@ import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import type {Alarm} from '../schedule/alarms.ts'
 import {html} from './html.ts'
-import {FLEET_PLACES, sendPage, startServer, type WebSide} from './http-server.ts'
+import {FLEET_PLACES, sendPage, startServer} from './http-server.ts'
 import {addMetrics, createRegistry} from './metrics.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewState} from './pages.ts'
@@ -33,17 +33,11 @@ const CLASSES = {
 }
 
 /** The state of a source in a word or two. */
-export function stateOf({
-  healthy,
-  is_classified,
-  error,
-  last_success,
-  alarms,
-}: SourceRow): keyof typeof CLASSES {
-  if (error) return 'broken'
-  if (!is_classified) return 'unclassified'
-  if (!healthy) return last_success ? 'too old' : 'no success'
-  return alarms.length > 0 ? 'alarm' : 'healthy'
+export function stateOf(row: SourceRow): keyof typeof CLASSES {
+  if (row.error) return 'broken'
+  if (!row.is_classified) return 'unclassified'
+  if (!row.healthy) return row.last_success ? 'too old' : 'no success'
+  return row.alarms.length > 0 ? 'alarm' : 'healthy'
 }
 
 const ORDER = Object.keys(CLASSES)
@@ -76,20 +70,15 @@ export async function renderFleet(rows: readonly SourceRow[], now: number): Prom
  * @param readRows returns the state of each source
  * @throws ConfigError `WEB_TOKEN_MISSING`, `WEB_ADDRESS`
  */
-export function startFleetWeb(
-  config: Config,
-  readRows: () => readonly SourceRow[],
-  world: World,
-): Promise<WebSide> {
+export function startFleetWeb(config: Config, readRows: () => readonly SourceRow[], world: World) {
   const {realClock} = world
   return startServer(config, world, (server) => {
-    const added = new AsyncDisposableStack()
-    const db = added.use(new DatabaseSync(':memory:'))
+    const db = new DatabaseSync(':memory:')
     const read = () => ({sources: readRows(), now_ms: realClock.now()})
     addMetrics(server, createRegistry('fleet-metrics', db, read))
     server.get('/', async (_request, reply) =>
       sendPage(reply, await renderFleet(readRows(), realClock.now())),
     )
-    return added
+    return db
   })
 }

@@ -66,9 +66,6 @@ export function refuse(
 export const sendPage = (reply: FastifyReply, page: string) =>
   reply.type('text/html; charset=utf-8').send(page)
 
-/** Seconds until a busy server should be asked again. */
-const RETRY_SECONDS = '10'
-
 /** Answers 503 with `Retry-After`. */
 export const refuseBusy = (
   request: FastifyRequest,
@@ -76,8 +73,8 @@ export const refuseBusy = (
   problem = 'Too much is asked for at this moment.',
 ): FastifyReply => refuse(request, markBusy(reply), 503, problem, 'Load the page again in a moment.')
 
-/** Sets 503 and `Retry-After`. */
-export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', RETRY_SECONDS)
+/** Sets 503 and `Retry-After`, in seconds. */
+export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', '10')
 
 /** Our page that led here, or the first one. */
 function findWayBack({headers: {referer = '', host}}: FastifyRequest): string {
@@ -189,14 +186,12 @@ function guardAccess(server: FastifyInstance, config: Config): void {
   })
 }
 
-/** Who asks: a page of ours, a person who typed or was sent an address, a page of another site, or a tool. */
-type Asker = 'ours' | 'person' | 'elsewhere' | 'tool'
-
 /**
- * Who sent a request, by headers that browsers set and no page can: `Sec-Fetch-Site`, which is not sent to a server without TLS on
- * another machine; there by `Origin` and `Referer`, which a page can leave out, but not fill with our address.
+ * Who asks: a page of ours, a person who typed or was sent an address, a page of another site, or a tool. It is told by headers that
+ * browsers set and no page can: `Sec-Fetch-Site`, which is not sent to a server without TLS on another machine; there by `Origin` and
+ * `Referer`, which a page can leave out, but not fill with our address.
  */
-export function askerOf({headers}: FastifyRequest): Asker {
+export function askerOf({headers}: FastifyRequest): 'ours' | 'person' | 'elsewhere' | 'tool' {
   const site = headers['sec-fetch-site']
   if (site !== undefined) return site === 'same-origin' ? 'ours' : site === 'none' ? 'person' : 'elsewhere'
   const from = headers.origin ?? headers.referer
@@ -268,7 +263,7 @@ export function createPlaces({all, each}: {all: number; each: number}) {
 }
 
 /** Runs a caller's work when it is its turn. */
-export type TakeTurn = <T>(caller: string, signal: AbortSignal, work: () => Promise<T>) => Promise<T>
+export type TakeTurn = ReturnType<typeof createTurns>
 
 /**
  * Lets so much run at once; the rest waits, and addresses take turns, however much one of them asks. One address never has all places
@@ -276,13 +271,12 @@ export type TakeTurn = <T>(caller: string, signal: AbortSignal, work: () => Prom
  *
  * @throws DeferredError `WEB_BUSY` where too many wait, in all or of one address
  */
-export function createTurns(most: {running: number; waiting: number; each: number}): TakeTurn {
-  const {running, waiting, each} = most
+export function createTurns({running, waiting, each}: {running: number; waiting: number; each: number}) {
   const all = pLimit(running)
   let asked = 0
   /** By caller: the next of its work waits among that of all only when one before it has ended. */
   const callers = new Map<string, {asked: number; limit: LimitFunction}>()
-  return async (caller, signal, work) => {
+  return async <T>(caller: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> => {
     const own = callers.get(caller) ?? {asked: 0, limit: pLimit(Math.max(1, running - 1))}
     if (asked >= running + waiting || own.asked >= each)
       throw newError('WEB_BUSY', 'Too much is asked for at this moment: expected fewer questions at once.')
@@ -339,12 +333,8 @@ function limitConnections(server: Server, most: number, answered: ReadonlySet<So
 }
 
 /** A web side that listens; disposing it closes it. */
-export interface WebSide extends AsyncDisposable {
-  /** `http://127.0.0.1:8321` */
-  url: string
-}
+export type WebSide = Awaited<ReturnType<typeof startServer>>
 
-const BODY_LIMIT = 64 * 1024
 /** Headers and body of a request come within this time. */
 const REQUEST_MS = 10_000
 /** Most connections; beyond them a new one replaces an idle one. */
@@ -357,7 +347,7 @@ export const LONGEST_ANSWER_MS = 3_600_000
 function createHttpServer(config: Config, world: World): FastifyInstance {
   requireSafeAddress(config)
   const server: FastifyInstance = fastify({
-    bodyLimit: BODY_LIMIT,
+    bodyLimit: 64 * 1024,
     // As long as the headers of a request may be.
     routerOptions: {maxParamLength: 16_384},
     requestTimeout: REQUEST_MS,
@@ -427,8 +417,8 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
 export async function startServer(
   config: Config,
   world: World,
-  add: (server: FastifyInstance) => AsyncDisposable,
-): Promise<WebSide> {
+  add: (server: FastifyInstance) => AsyncDisposable | Disposable,
+) {
   const {webHost, webPort} = config
   const server = createHttpServer(config, world)
   await using added = new AsyncDisposableStack()
@@ -443,6 +433,7 @@ export async function startServer(
   const {port} = server.server.address() as AddressInfo
   const listening = added.move()
   return {
+    /** `http://127.0.0.1:8321` */
     url: `http://${webHost.includes(':') ? `[${webHost}]` : webHost}:${port}`,
     async [Symbol.asyncDispose]() {
       await listening.disposeAsync()

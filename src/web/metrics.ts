@@ -7,13 +7,6 @@ import type {World} from '../core/types.ts'
 import {type Params, SHIPPED, textsOf} from './pages.ts'
 import {readOverview, type WebTools} from './view.ts'
 
-/** `prom-client` names gauges `…_total`, a counter's name: their sums by type stand beside them. */
-function removeFalseCounters(registry: Registry): void {
-  for (const {name, type} of registry.getMetricsAsArray()) {
-    if (name.endsWith('_total') && String(type) !== 'counter') registry.removeSingleMetric(name)
-  }
-}
-
 /** `-- name: what it is`, then a SELECT of its labels and its `value`. */
 const METRIC = /^-- (\w+): (.+)\n([^;]+);/gm
 
@@ -26,7 +19,9 @@ const METRIC = /^-- (\w+): (.+)\n([^;]+);/gm
 export function createRegistry(file: 'metrics' | 'fleet-metrics', db: DatabaseSync, read: () => Params) {
   const registry = new Registry()
   collectDefaultMetrics({register: registry, prefix: 'loantape_'})
-  removeFalseCounters(registry)
+  // It names gauges `…_total`, a counter's name: their sums by type stand beside them.
+  for (const {name, type} of registry.getMetricsAsArray())
+    if (name.endsWith('_total') && String(type) !== 'counter') registry.removeSingleMetric(name)
   const registers = [registry]
   const answers = new Counter({
     name: 'loantape_web_answers_total',

@@ -112,15 +112,6 @@ ${(await show('fresh'))?.body}`
   return {title: figures?.title ?? '', body, problems}
 }
 
-/** `/checks`: every check of the release, those that found rows first, with the rows. */
-export const viewChecks = async (view: View): Promise<Page | undefined> =>
-  await viewPage('parts/checks', view, {
-    params: {
-      summary: wordChecks(view.release.manifest.checks),
-      checks: readReleaseChecks(view.release.dir),
-    },
-  })
-
 /** `/portfolio` */
 export const viewPortfolio = async (view: MorningView): Promise<Page | undefined> =>
   await viewPage('portfolio', view, {params: await compare(view)})

@@ -21,12 +21,10 @@ function writePage(sql: string, form: URLSearchParams): string {
   return `${title && `---\n${stringify({title})}---\n\n`}${fence}sql ${shape}\n${sql}\n${fence}\n`
 }
 
-const noted = z.object({words: z.string()})
-
 /** A text of a page that was saved, by its number among what people did; the last by default. */
 const findSaved = (stateDb: StateDb, name: string, id?: string | null) =>
   stateDb.first(
-    noted,
+    z.object({words: z.string()}),
     'select words from page_action where command = ? and action_id = coalesce(?, action_id) order by action_id desc',
     [`page ${name}`, id ?? null],
   )?.words

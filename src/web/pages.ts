@@ -32,14 +32,6 @@ export const listNamed = (folder: string, ending: '.md' | '.sql' | '.filter'): s
 /** The pages that come with loantape; those in folders are shown at other addresses. */
 export const SHIPPED = join(import.meta.dirname, '../../pages')
 
-/** A page: Markdown in which blocks of SQL stand for their rows. */
-interface PageFile {
-  name: string
-  path: string
-  /** In `pages/` of the folder of own models; it takes the place of a shipped one. */
-  isOwn: boolean
-}
-
 const FOLDERS = ['', 'parts/', 'behind/']
 
 /** Pages over the state database, which holds more than viewers may read: none of people's own takes their place. */
@@ -51,8 +43,11 @@ export const listPageDirs = ({sqlDir, dataDir}: Pick<Config, 'sqlDir' | 'dataDir
   dataFolderAt(dataDir).pages,
 ]
 
-/** Every page, people's own first; of one name the first counts. */
-export function listPages(pageDirs: readonly string[]): PageFile[] {
+/**
+ * Every page, Markdown in which blocks of SQL stand for their rows: people's own first; of one name the first counts, so that an own one
+ * takes the place of a shipped one.
+ */
+export function listPages(pageDirs: readonly string[]) {
   const pages = [...pageDirs, SHIPPED].flatMap((dir) => {
     const isOwn = dir !== SHIPPED
     return [...FOLDERS, ...(isOwn ? [] : [OF_STATE])].flatMap((folder) =>
@@ -90,7 +85,7 @@ const wordProblem = (name: string, line: number, problem: string) =>
   `pages/${name}.md, line ${line}: ${problem}`
 
 /** Reads a page. @param given in place of the text of its file */
-function readPage({name, path}: Pick<PageFile, 'name' | 'path'>, given?: string): PageText {
+function readPage({name, path}: {name: string; path: string}, given?: string): PageText {
   const page: PageText = {name, about: {needs: []}, markdown: '', line: 1, problems: []}
   try {
     const text = (given ?? readSqlFile(path)).replaceAll(/\r\n?/g, '\n')

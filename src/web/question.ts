@@ -34,11 +34,7 @@ interface Question {
  */
 export async function parseQuestion(db: Database, sql: string): Promise<Question> {
   requireText(sql)
-  const {tree} = await db.one(
-    z.object({tree: z.string()}),
-    'select json_serialize_sql($1::varchar)::varchar as tree',
-    [sql],
-  )
+  const tree = await db.value(z.string(), 'select json_serialize_sql($1::varchar)::varchar', [sql])
   const parsed = parseJson(tree)
   if (parsed === undefined) throw new Error('a number in it is too large: expected one below 1e308.')
   const {error_type, statements = []} = serialised.parse(parsed)

@@ -15,10 +15,7 @@ import {type Block, objectsOf} from './cells.ts'
 import type {Filter} from './filter.ts'
 import type {Told} from './helper-process.ts'
 import type {questions as ofHistory} from './history-questions.ts'
-import type {Asked, questions, ReleaseLimits, ReleaseReading, Rows} from './release-questions.ts'
-
-/** The questions of helpers: functions of a module that their processes load. */
-type Questions = Record<string, (...about: never[]) => unknown>
+import type {Asked, questions, ReleaseLimits, ReleaseReading} from './release-questions.ts'
 
 /** How long an answer may take, and after which time an idle process is ended, to free its memory. */
 interface Times {
@@ -40,19 +37,15 @@ interface Helper {
 
 const NOBODY_WAITS = 'nobody waits for it'
 
-/** The compile cache, with which a process starts in half the time. */
-function shareCompiled(): {NODE_COMPILE_CACHE?: string} {
-  const dir = getCompileCacheDir()
-  return dir === undefined ? {} : {NODE_COMPILE_CACHE: dirname(dir)}
-}
-
 function start(helper: Helper): ChildProcess {
   const [module, ...args] = helper.args
   const path = join(import.meta.dirname, `${module}-questions${extname(import.meta.filename)}`)
+  // With it a process starts in half the time.
+  const cache = getCompileCacheDir()
   const process = fork(path, args, {
     serialization: 'advanced',
     // It needs no secrets.
-    env: {TMPDIR: tmpdir(), ...shareCompiled()},
+    env: {TMPDIR: tmpdir(), ...(cache !== undefined && {NODE_COMPILE_CACHE: dirname(cache)})},
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
   process.on('message', (told: Told) => helper.process === process && helper.take?.(told))
@@ -73,10 +66,11 @@ function end(helper: Helper, process = helper.process): void {
  * Creates processes that answer what pages ask; each starts when it is needed, the one that answered last is asked first. Disposing what
  * is returned ends them.
  *
+ * @typeParam Asked the functions of the module that their processes load
  * @param args of each
  * @param stopped the code of the error when no answer comes, and its words before the reason
  */
-function createHelpers<Asked extends Questions>(
+function createHelpers<Asked extends Record<string, (...about: never[]) => unknown>>(
   args: readonly Helper['args'][],
   [code, words]: readonly [ErrorCode, string],
   times: Times,
@@ -169,16 +163,6 @@ function findRelease(folder: DataFolder, {values}: Pick<Filter, 'values'>): Rele
   )
 }
 
-/** Reads one release in separate processes; disposing it ends them. */
-export interface Reader extends Disposable {
-  /** The folder of requested files. */
-  filesDir: string
-  /** Asks a person's question; `signal` ends it, or its waiting, once nobody wants the answer any more. */
-  ask(asked: Asked, signal?: AbortSignal): Promise<Rows>
-  /** Asks a question of our own. */
-  page(asked: Asked): Promise<Rows>
-}
-
 /** Queries whose rows are objects, from those that answer in columns and rows. */
 export function queriesOf(ask: (asked: Asked) => Promise<Block>): Queries {
   const all: Queries['all'] = async (row, sql, params) =>
@@ -196,13 +180,16 @@ interface Limits extends Times, ReleaseLimits {
   processes?: number
 }
 
+/** Reads one release in separate processes; disposing it ends them. */
+export type Reader = ReturnType<typeof createReader>
+
 /**
  * Starts to read a release. A question that is not answered in time, or kills its process, fails alone: the next one starts
  * another process.
  *
  * @param dir of the release
  */
-export function createReader(dir: string, limits: Limits): Reader {
+export function createReader(dir: string, limits: Limits) {
   const filesDir = createFilesDir()
   const {processes = 1} = limits
   const args = Array.from({length: processes}, (_, index) => {
@@ -212,9 +199,12 @@ export function createReader(dir: string, limits: Limits): Reader {
   })
   const helpers = createHelpers<typeof questions>(args, ['QUERY_STOPPED', 'Query stopped'], limits)
   return {
+    /** The folder of requested files. */
     filesDir,
-    page: (asked) => helpers.ask('page', [asked]),
-    ask: (asked, signal) => helpers.ask('person', [asked], signal),
+    /** Asks a question of our own. */
+    page: (asked: Asked) => helpers.ask('page', [asked]),
+    /** Asks a person's question; `signal` ends it, or its waiting, once nobody wants the answer any more. */
+    ask: (asked: Asked, signal?: AbortSignal) => helpers.ask('person', [asked], signal),
     [Symbol.dispose]() {
       helpers[Symbol.dispose]()
       rmSync(filesDir, {recursive: true, force: true})

@@ -63,17 +63,13 @@ const found = readRelease(dir)
 if (!found) throw new Error(`no release in '${dir}'`)
 const release = found
 const models = readReleaseModels(dir)
-const ALL_DEALS = 'release.main,kept.work'
 
-/** The release in an engine instance; questions can only read what is attached. */
-interface Instance extends AsyncDisposable {
-  db: Database
-  sets: Map<string, DealSet>
-}
+type Instance = Awaited<ReturnType<typeof open>>
 
-async function open(file?: string): Promise<Instance> {
+/** Opens the release in an engine instance; questions can only read what is attached. */
+async function open(file?: string) {
   const db = await openForQuestions(release, {memoryMb, withWork: true, spillDir, file})
-  return {db, sets: new Map(), [Symbol.asyncDispose]: () => db[Symbol.asyncDispose]()}
+  return {db, sets: new Map<string, DealSet>(), [Symbol.asyncDispose]: () => db[Symbol.asyncDispose]()}
 }
 
 let made = 0
@@ -99,7 +95,7 @@ async function narrow(
 ): Promise<void> {
   const set = condition === undefined ? undefined : await findSet(instance, condition)
   await set?.require(models.map(({name}) => name).filter((name) => names.includes(name)))
-  const path = set === undefined ? ALL_DEALS : `${set.catalog}.main`
+  const path = set === undefined ? 'release.main,kept.work' : `${set.catalog}.main`
   await instance.db.run(`set search_path = ${quoteLiteral(path)}`)
 }
 
@@ -170,20 +166,16 @@ async function answerPerson(asked: Asked): Promise<Rows> {
   return {columns: [], rows: []}
 }
 
-/** Columns and rows, in order; values are exact text where a number could not hold them. */
-export interface Rows {
-  columns: {name: string; type: string}[]
-  rows: Json[][]
-}
+type Rows = Awaited<ReturnType<typeof readRows>>
 
 /** A longer page is of no use to a browser. */
 const MOST_CHARACTERS = 20_000_000
 
-/** Rows of a statement, no more than asked for: it ends where nobody reads on. */
-async function readRows(
-  {connection}: Database,
-  {sql, params, most = Number.POSITIVE_INFINITY}: Asked,
-): Promise<Rows> {
+/**
+ * Columns and rows of a statement, in order, no more than asked for: it ends where nobody reads on. Values are exact text where a number
+ * could not hold them.
+ */
+async function readRows({connection}: Database, {sql, params, most = Number.POSITIVE_INFINITY}: Asked) {
   const prepared = await connection.prepare(sql)
   if (params) prepared.bind(Array.isArray(params) ? params : namedOf(prepared, params))
   const result = await prepared.stream().finally(() => prepared.destroySync())

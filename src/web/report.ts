@@ -4,7 +4,7 @@ import {newError} from '../core/errors.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {Release} from '../store/release.ts'
 import {count, dollarsAtAGlance, instant, inTimeZone} from './figures.ts'
-import {findFault, parseFilter, titleOf, wordValue} from './filter.ts'
+import {CLOCKS, findFault, parseFilter, titleOf, wordValue} from './filter.ts'
 import {Html, html} from './html.ts'
 import {viewMorning} from './morning.ts'
 import {renderPage} from './page-frame.ts'
@@ -35,7 +35,7 @@ function openView(release: Release, config: Config, asked = ''): View & {people:
   const filter = parseFilter(query)
   const fault = findFault(filter)
   if (fault !== undefined) throw newError('USAGE', fault)
-  const clock = ['as_of', 'known_at', 'against'].find((key) => filter.values.has(key))
+  const clock = CLOCKS.find((key) => filter.values.has(key))
   if (clock !== undefined)
     throw newError('USAGE', `Parameter '${clock}': expected none; --as-of names the release of the page.`)
   // No page is waited for while it is written.

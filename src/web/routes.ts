@@ -1,10 +1,11 @@
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {codeOf, explainError} from '../core/errors.ts'
-import {pageOf} from './figures.ts'
+import {readReleaseChecks} from '../store/release.ts'
+import {pageOf, wordChecks} from './figures.ts'
 import {addressOfDeal, type Filter} from './filter.ts'
 import {html} from './html.ts'
 import {PLACES} from './http-server.ts'
-import {NOTHING_COMPARED, viewChecks, viewMorning, viewMoved, viewPortfolio} from './morning.ts'
+import {NOTHING_COMPARED, viewMorning, viewMoved, viewPortfolio} from './morning.ts'
 import {
   linkOf,
   listOwn,
@@ -51,7 +52,12 @@ export const ROUTES: Record<string, Route> = {
   }),
   '/behind/moved': viewMoved,
   '/behind/:id': (view, id) => viewPage(`behind/${id}`, view),
-  '/checks': viewChecks,
+  // Every check of the release, those that found rows first, with the rows.
+  '/checks': (view) => {
+    const {manifest, dir} = view.release
+    const params = {summary: wordChecks(manifest.checks), checks: readReleaseChecks(dir)}
+    return viewPage('parts/checks', view, {params})
+  },
   // The months, what was issued, what the journal holds, and whether it ties out.
   '/books': ofHistory('parts/books', ({history}) => history.ask('periods')),
   '/books/:id': viewPreview,

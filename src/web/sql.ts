@@ -30,7 +30,7 @@ export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const given = query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved))
   if (given === undefined) return undefined
   const shape = SHAPES.find((one) => one === query.get('as')) ?? 'table'
-  const names = listSaved(folder, '.sql')
+  const names = listNamed(folder.queries, '.sql')
   const sql = given.trim()
   const isOnlyShown = !mayRun && query.has('q')
   const answer =
@@ -84,21 +84,15 @@ ${hiddenFields(filter)}
 <script src="/assets/sql-editor.js" type="module"></script>`
 }
 
-/** What people save for everybody, as files of `queries/` in the data folder: a query, or a filter as the end of an address. */
-type Kind = '.sql' | '.filter'
-
-/** The names of what was saved. */
-const listSaved = ({queries}: DataFolder, kind: Kind) => listNamed(queries, kind)
-
 /** The text of a saved query; undefined of none. */
 function readSavedQuery(folder: DataFolder, name: string): string | undefined {
-  if (!listSaved(folder, '.sql').includes(name)) return undefined
+  if (!listNamed(folder.queries, '.sql').includes(name)) return undefined
   return readWritten(join(folder.queries, `${name}.sql`)).toString()
 }
 
 /** The filters that were saved, by name; a file that holds none is left out. */
 export const listSavedFilters = (folder: DataFolder): {name: string; filter: Filter}[] =>
-  listSaved(folder, '.filter').flatMap((name) => {
+  listNamed(folder.queries, '.filter').flatMap((name) => {
     const file = join(folder.queries, `${name}.filter`)
     if (!isFile(file) || statSync(file).size > LONGEST_ADDRESS) return []
     const query = new URLSearchParams(readWritten(file).toString().trim())
@@ -129,11 +123,12 @@ function readFilterForm(form: URLSearchParams, filter: Filter): Given {
 }
 
 /**
- * Adds `POST /sql/queries`, which saves the query `q` of a form as `name`, and `POST /filters`, which saves the filter of a form. One
- * of this name stays as it is: the form is refused.
+ * Adds `POST /sql/queries`, which saves the query `q` of a form as `name`, and `POST /filters`, which saves the filter of a form: for
+ * everybody, as a file of `queries/` in the data folder, a filter as the end of an address. One of this name stays as it is: the form is
+ * refused.
  */
 export function addSaved(server: FastifyInstance, folder: DataFolder): void {
-  const add = (path: string, kind: Kind, read: typeof readQueryForm) =>
+  const add = (path: string, kind: '.sql' | '.filter', read: typeof readQueryForm) =>
     server.post(path, async (request, reply) => {
       const form = request.body instanceof URLSearchParams ? request.body : new URLSearchParams()
       const given = read(form, parseFilter(form))

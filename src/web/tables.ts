@@ -6,9 +6,6 @@ import {addressOf} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
 import type {AskingView, Page, View} from './view.ts'
 
-/** Rows that a table's page shows. */
-const SAMPLE = 20
-
 /** Formats that a table can be had in. */
 export const FORMATS = ['csv', 'xlsx', 'json', 'parquet'] as const
 
@@ -59,7 +56,7 @@ export async function viewTable(view: View, name: string): Promise<Page | undefi
   const models = readReleaseModels(release.dir)
   const model = models.find((one) => one.name === name && one.is_published && view.mayRead(name))
   if (!model) return undefined
-  const sample = await view.ask({sql: `from ${name}`, most: SAMPLE})
+  const sample = await view.ask({sql: `from ${name}`, most: 20})
   const hrefOf = (other: string) =>
     models.some((one) => one.name === other && one.is_published) ? `/tables/${other}` : undefined
   const read_by = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)

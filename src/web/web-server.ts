@@ -11,7 +11,7 @@ import {openRelease, requireRelease} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {storeEvent} from '../sync/webhook-events.ts'
 import {addActions} from './actions.ts'
-import {startServer, type WebSide} from './http-server.ts'
+import {startServer} from './http-server.ts'
 import {addMetrics, createMetrics} from './metrics.ts'
 import type {WebTools} from './view.ts'
 import {addWorkbench} from './workbench.ts'
@@ -101,7 +101,7 @@ function isSigned(verifier: Webhook, body: string, headers: Record<string, strin
  *
  * @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS`
  */
-export function startWeb(config: Config, given: Omit<WebTools, 'config'>, world: World): Promise<WebSide> {
+export function startWeb(config: Config, given: Omit<WebTools, 'config'>, world: World) {
   const tools: WebTools = {...given, config}
   return startServer(config, world, (server) => {
     const findProblem = createReadiness(tools, world)

@@ -382,9 +382,5 @@ function addLive(server: FastifyInstance, tools: WebTools, world: World): Dispos
     reply.raw.once('close', leave)
     return reply.type('text/event-stream').send(Readable.from(tell(hangUpOf(reply))))
   })
-  return {
-    [Symbol.dispose]() {
-      closing.abort()
-    },
-  }
+  return {[Symbol.dispose]: () => closing.abort()}
 }

@@ -7,7 +7,7 @@ import {type Config, parseConfig, requireSource} from '../../src/core/config.ts'
 import type {Failure} from '../../src/core/errors.ts'
 import type {Fixed} from '../../src/core/settings.ts'
 import type {World} from '../../src/core/types.ts'
-import {type SyncRequest, type SyncResult, syncDeals, type Walked, walkAndApply} from '../../src/pipeline.ts'
+import {type SyncRequest, type SyncResult, syncDeals, walkAndApply} from '../../src/pipeline.ts'
 import {bringUpToDate} from '../../src/record/record.ts'
 import type {StoredDeal} from '../../src/service/deals.ts'
 import type {ServiceOptions} from '../../src/service/server.ts'
@@ -124,7 +124,7 @@ export async function createLab({
       return syncDeals(own, request, world)
     },
     /** A sync that ends before its release: the night is in history, and the next sync or build releases it. */
-    async walk(now: string, given?: NightRequest): Promise<Walked> {
+    async walk(now: string, given?: NightRequest): ReturnType<typeof walkAndApply> {
       const {config: own, request, world} = await prepare(now, given)
       const source = requireSource(own)
       requireWritable(folder)
