@@ -175,14 +175,12 @@ function readJob(file: string): Job {
   throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
 }
 
-/** At the top it would slow down the start of every command. */
-const loadYaml = (): typeof Yaml => createRequire(import.meta.url)('yaml')
-
 /** The server reads jobs while others wait: a long one is none. */
 const LONGEST = 16_384
 
 function parseYaml(file: string): unknown {
-  const {parseDocument} = loadYaml()
+  // Loaded here: at the top it would slow down the start of every command.
+  const {parseDocument}: typeof Yaml = createRequire(import.meta.url)('yaml')
   try {
     const bytes = readFileSync(file)
     if (bytes.length > LONGEST) throw new Error(`expected at most ${LONGEST} bytes, received ${bytes.length}`)
