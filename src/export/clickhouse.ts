@@ -56,7 +56,7 @@ export async function openClickhouse(
   const session = openSession(request, world.signal)
   const source = literal(request.source)
   const kept = `where source = ${source} order by number desc limit ${request.releasesKept ?? 3}`
-  let lease: Lease | undefined
+  let lease: Awaited<ReturnType<typeof takeLease>> | undefined
   let release: Release | undefined
   let tables: readonly TargetTable[] = []
   let combined: Combined | undefined
@@ -303,20 +303,12 @@ async function createTable(
 /** A lease that was not renewed for this long has expired. */
 const LEASE_MS = 30_000
 
-/** The right to publish for one source; disposing returns it. */
-interface Lease extends AsyncDisposable {
-  /** Higher than those of all earlier publications of the source. */
-  number: number
-  /** SQL of the number of the source's last lease, to see whether this one still holds. */
-  lastSql: string
-}
-
 const leaseRow = z.object({number: z.coerce.number(), comment: z.string()})
 
 /**
- * Takes the right to publish for a source. ClickHouse has no locks, but creates a table name only once: a lease is the table
- * `lease_<source>_<number>`. Its comment, how long it holds in ms and a random text, is new after each renewal and empty in the end;
- * one that stays the same for that long has expired. The next lease has the next number.
+ * Takes the right to publish for a source; disposing returns it. ClickHouse has no locks, but creates a table name only once: a
+ * lease is the table `lease_<source>_<number>`. Its comment, how long it holds in ms and a random text, is new after each renewal
+ * and empty in the end; one that stays the same for that long has expired. The next lease has the next number.
  *
  * @throws LockedError `PUBLISH_LOCKED`
  */
@@ -324,7 +316,7 @@ async function takeLease(
   session: Session,
   {source, leaseMs = LEASE_MS}: {source: string; leaseMs?: number | undefined},
   {realClock, log}: Pick<World, 'realClock' | 'log'>,
-): Promise<Lease> {
+) {
   const named = literal(`^lease_${source}_[0-9]+$`)
   const number = `toUInt64(extract(name, '[0-9]+$'))`
   const from = `from system.tables where database = '${STATE}' and match(name, ${named})`
@@ -380,7 +372,9 @@ async function takeLease(
     })
   }, leaseMs / 3)
   return {
+    /** Higher than those of all earlier publications of the source. */
     number: own,
+    /** SQL of the number of the source's last lease, to see whether this one still holds. */
     lastSql: `select max(${number}) ${from}`,
     async [Symbol.asyncDispose]() {
       clearInterval(timer)

@@ -106,7 +106,7 @@ export async function writeBatch(
   }
 }
 
-const WRITERS = {csv: writeCsv, parquet: writeParquet, xlsx: (request: WriteRequest) => writeXlsx(request)}
+const WRITERS = {csv: writeCsv, parquet: writeParquet, xlsx: writeXlsx}
 
 /** The profile of this name that writes tables. @throws ConfigError `UNKNOWN_NAME` */
 export function requireProfile(name: string): TableProfileName {
