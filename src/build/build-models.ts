@@ -1,6 +1,7 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import {DEAL_ID} from '../contract/deal.ts'
+import type {Config} from '../core/config.ts'
 import {LoantapeError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, ModelSource, Moment} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
@@ -10,12 +11,7 @@ import {createSqlError, WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
 
 /** The moment to build for, and how instants become days. */
-export interface Counted extends Moment {
-  /** IANA name of the zone of business dates. */
-  timeZone: string
-  /** `HH:MM`, when a business day begins. */
-  dayCutoff: string
-}
+export type Counted = Moment & Pick<Config, 'timeZone' | 'dayCutoff'>
 
 /** How models are built. */
 export interface BuildOptions {

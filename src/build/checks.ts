@@ -161,8 +161,6 @@ const SAMPLES = 5
 /** How many ids of wrong rows are kept. */
 const KEPT_IDS = 100
 
-const wrongRow = z.record(z.string(), z.unknown())
-
 /**
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
  *
@@ -199,7 +197,8 @@ export async function runChecks(
 }
 
 async function findWrongRows(db: Database, {name, severity, next, sql}: Check): Promise<CheckOutcome> {
-  const rows = await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
+  const first = `select * from (${sql}\n) order by all limit ${KEPT_IDS}`
+  const rows = await db.all(z.record(z.string(), z.unknown()), first)
   const failures = rows.length < KEPT_IDS ? rows.length : await countRows(db, `(${sql}\n)`)
   return {
     name,
