@@ -6,13 +6,13 @@ import {z} from 'zod'
 import {parseSelects} from '../build/compile.ts'
 import {withAncestors} from '../build/read-models.ts'
 import type {World} from '../core/types.ts'
-import {openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
+import {openDatabase, quoteLiteral, quoteName, quoteTable} from '../store/database.ts'
 import {digestFile} from '../store/files.ts'
 import {type Release, type ReleaseModel, readReleaseModels} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import {createDatabases, describeFields, fieldsOf, type Session, sourceField} from './clickhouse-layout.ts'
 import {literal, MADE, NotRewritten, quote, STATE, toClickhouseSql} from './clickhouse-sql.ts'
-import {describeTable, quoteTable, readTotals, type TargetTable} from './target.ts'
+import {describeTable, readTotals, type TargetTable} from './target.ts'
 
 /** Reference data that models over all lenders read. */
 const SHARED_SEEDS = ['seed.status']

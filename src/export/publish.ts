@@ -4,14 +4,13 @@ import type {Config} from '../core/config.ts'
 import {codeOf, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {openDatabase} from '../store/database.ts'
+import {openDatabase, quoteTable} from '../store/database.ts'
 import {type Release, readReleaseModels, requireRelease} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import type {ClickhouseRequest} from './clickhouse.ts'
 import {
   describeTable,
   type PUBLISH_TARGETS,
-  quoteTable,
   type ReleaseTarget,
   readTotals,
   type TargetTable,
