@@ -1,7 +1,7 @@
 import {rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {businessDateOf} from '../core/clock.ts'
+import {businessDateOf, DAY_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import type {Model, Moment, World} from '../core/types.ts'
@@ -17,14 +17,10 @@ import {type Base, noteWhole, readLastBuild} from './last-build.ts'
 /** The result of a comparison. */
 export type Compared = Awaited<ReturnType<typeof compareBuilds>>
 
-/** After this time (a week, ms) without a whole build, one is made to compare. */
-const WHOLE_AFTER_MS = 7 * 86_400_000
-
 /** Runs {@link compareBuilds} for the current release if no build has been whole for a week. */
 export async function compareBuildsWhereDue(config: Config, world: World): Promise<void> {
   const last = readLastBuild(dataFolderAt(config.dataDir))
-  if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < WHOLE_AFTER_MS)
-    return
+  if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < 7 * DAY_MS) return
   await compareBuilds(config, {}, world)
   world.log.info({release_id: last.release_id}, 'release compared with a whole build: identical')
 }

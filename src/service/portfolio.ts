@@ -11,13 +11,12 @@ import type {ServiceDatabase} from './service-database.ts'
  * Fills the store with the portfolio of a bridge and commercial lender: deals created over the 18 months before `today`,
  * older ones mostly funded. The same seed and date give the same rows.
  *
- * @param options.today `YYYY-MM-DD`; all deals are older
+ * @param portfolio `today`: `YYYY-MM-DD`; all deals are older
  */
 export function seedPortfolio(
   store: DealStore,
-  options: {deals: number; seed: string | number; today: string},
+  {deals, seed, today}: {deals: number; seed: string | number; today: string},
 ): void {
-  const {deals, seed, today} = options
   const random = createRandom('portfolio', seed, today)
   const endOfToday = Date.parse(today) + DAY_MS
   const times = drawCreationTimes(random, deals, today)
