@@ -263,11 +263,8 @@ const failed = z.object({
   ids: z.array(z.string()),
 })
 
-/** How many check runs the state database keeps. */
-const KEPT = 100
-
 /**
- * Stores what the checks of a release found, even if nothing is released, and deletes the oldest.
+ * Stores what the checks of a release found, even if nothing is released. The state database keeps the last 100 runs.
  *
  * @param isPlain whether the release was to become the current one
  */
@@ -287,7 +284,7 @@ export function storeChecking(
     is_plain: Number(isPlain),
     failed: JSON.stringify(found),
   })
-  stateDb.run('delete from checking where checking_id <= ?', [Number(lastInsertRowid) - KEPT])
+  stateDb.run('delete from checking where checking_id <= ?', [Number(lastInsertRowid) - 100])
 }
 
 /** The last check run of a release that was to become current. */

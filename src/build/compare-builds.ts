@@ -73,10 +73,7 @@ async function buildAside(
   return {dir, last: next, manifest, models: plan.models}
 }
 
-/** How many walks back the earlier build is: a week of changes. */
-const WALKS_BEFORE = 7
-
-/** The moment {@link WALKS_BEFORE} walks earlier, or of the first walk; undefined if there is no earlier one. */
+/** The moment seven walks earlier, a week of changes, or of the first walk; undefined if there is no earlier one. */
 async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment | undefined> {
   await using db = await openHistory(folder)
   const walks = await db.all(
@@ -84,7 +81,7 @@ async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise
     `select business_date as "asOf", strftime(recorded_at, '%Y-%m-%d %H:%M:%S.%f') as "knownAt"
      from history.raw.walk
      where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at < cast($2 as timestamp)
-     order by recorded_at desc limit ${WALKS_BEFORE}`,
+     order by recorded_at desc limit 7`,
     [asOf, knownAt],
   )
   return walks.at(-1)
@@ -119,17 +116,14 @@ async function requireSame(
     )
 }
 
-/** Rows of each side that a message shows. */
-const ROWS_SHOWN = 3
-
-/** The first rows that only one of two files has, in words. */
+/** The first three rows that only one of two files has, of each, in words. */
 async function describeDifference(built: string, whole: string): Promise<string> {
   await using db = await openDatabase()
   const rowsOnlyIn = async (one: string, other: string) => {
     const [these, those] = [one, other].map((path) => `from read_parquet(${quoteLiteral(path)})`)
     const rows = await db.column(
       z.string(),
-      `select cast(to_json(t) as varchar) as row from ((${these}) except all (${those})) as t order by row limit ${ROWS_SHOWN}`,
+      `select cast(to_json(t) as varchar) as row from ((${these}) except all (${those})) as t order by row limit 3`,
     )
     return rows.join(', ')
   }

@@ -310,8 +310,6 @@ async function openHttp(
 /** Node's codes for a certificate it does not trust: `CERT_HAS_EXPIRED`, `DEPTH_ZERO_SELF_SIGNED_CERT`, … */
 const UNTRUSTED = /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL|EPROTO/
 
-const CONNECT_MS = 20_000
-
 /**
  * Connects to an SFTP server with the pinned host key; files are uploaded as `.part`, then renamed.
  *
@@ -346,7 +344,7 @@ async function openSftp(
     await client.connect({
       sock: socket,
       username: target.user,
-      readyTimeout: CONNECT_MS,
+      readyTimeout: 20_000,
       keepaliveInterval: 10_000,
       ...(key !== undefined && {privateKey: key}),
       ...(passphrase !== undefined && {passphrase}),

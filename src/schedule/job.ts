@@ -139,15 +139,14 @@ export function listExportedProfiles(jobs: readonly Job[]): string[] {
   return [...new Set(steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])))]
 }
 
-const BUILT_IN_JOBS = join(import.meta.dirname, '../../jobs')
-
 /**
  * Reads every job file: the built-in ones, and the user's own, which replace those of the same name.
  *
  * @throws ConfigError `JOB_INVALID` naming file and field
  */
 export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
-  const folders = [BUILT_IN_JOBS, ...(jobsDir === undefined ? [] : [resolve(jobsDir)])]
+  const builtIn = join(import.meta.dirname, '../../jobs')
+  const folders = [builtIn, ...(jobsDir === undefined ? [] : [resolve(jobsDir)])]
   const jobs = new Map<string, Job>()
   for (const folder of folders) {
     if (!existsSync(folder)) throw jobError(folder, 'no such folder')

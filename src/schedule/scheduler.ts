@@ -316,14 +316,11 @@ function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): vo
   )
 }
 
-/** Attempts are kept for this many runs. */
-const KEPT_RUNS = 1000
-
-/** Stores the last log lines of an attempt; deletes the oldest attempts. */
+/** Stores the last log lines of an attempt; the attempts of the last 1000 runs are kept. */
 function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: string): void {
   inStateTransaction(stateDb, () => {
     stateDb.update('job_attempt', {job_run_id, attempt}, {log})
-    stateDb.run('delete from job_attempt where job_run_id <= ?', [job_run_id - KEPT_RUNS])
+    stateDb.run('delete from job_attempt where job_run_id <= ?', [job_run_id - 1000])
   })
 }
 
