@@ -50,13 +50,11 @@ const booking = z
   .unknown()
   .transform((value, context) => (value === ELSEWHERE ? value : parseAs(account, value, context)))
 
-const byEnding = z.partialRecord(z.enum(ENDINGS), booking)
-
 /** One booking stands for every ending. */
 const endings = z.unknown().transform((value, context) => {
   const isOne =
     value === ELSEWHERE || (isObject(value) && (Object.hasOwn(value, 'code') || Object.hasOwn(value, 'name')))
-  if (!isOne) return parseAs(byEnding, value, context)
+  if (!isOne) return parseAs(z.partialRecord(z.enum(ENDINGS), booking), value, context)
   const one = parseAs(booking, value, context)
   return Object.fromEntries(ENDINGS.map((ending) => [ending, one])) as Record<
     (typeof ENDINGS)[number],

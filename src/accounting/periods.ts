@@ -24,11 +24,8 @@ export function lastDayOf(period: string): string {
   return addDays(`${nextPeriod(period)}-01`, -1)
 }
 
-/** The months of the history, and how far they are known. */
-type PeriodRange = Awaited<ReturnType<typeof readPeriodRange>>
-
 /**
- * Reads the range of months.
+ * Reads the months of the history, and how far they are known.
  *
  * @throws UnexpectedError `HISTORY_MISSING`
  */
@@ -71,7 +68,7 @@ export async function readPeriodSpan(config: Config, period: string, world: Worl
  * How far a month is known: until its last day, or the last business date observed if that is earlier. It is complete if it is over
  * and a walk has seen its last day or a later one.
  */
-export function spanOf({today, observedUntil}: PeriodRange, period: string) {
+export function spanOf({today, observedUntil}: {today: string; observedUntil: string}, period: string) {
   const end = lastDayOf(period)
   const isSeen = observedUntil >= end
   return {asOf: isSeen ? end : observedUntil, isComplete: today > end && isSeen}

@@ -1,7 +1,6 @@
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
-import type {Release} from '../store/release.ts'
-import {openRelease} from '../store/release.ts'
+import {openRelease, type Release} from '../store/release.ts'
 import {quotePrograms} from './mapping.ts'
 import {registeredLoanSchema} from './periods.ts'
 import {type JournalLine, journalLineSchema, type TiedTerm, tiedTermSchema} from './profiles.ts'

@@ -55,24 +55,18 @@ export async function exportJournal(
   return await issueMonth(config, request, {folder, stateDb, perform}, world)
 }
 
-/** Where batches are issued, how, and where their files go. */
-interface Issuing {
-  folder: DataFolder
-  stateDb: StateDb
-  perform: ReturnType<typeof createPerformer>
-}
-
 /**
  * Issues what is new in a month. Nobody waits for the state database while batches are made: each is stored in a transaction, with
  * lines and files, if nothing was issued meanwhile; otherwise all of it is done again. Once stored it is issued, whatever happens
  * to the process.
  *
+ * @param issuing where batches are issued, how, and where their files go
  * @param earlier what was handed out before it is done again
  */
 async function issueMonth(
   config: Config,
   request: JournalRequest,
-  issuing: Issuing,
+  issuing: {folder: DataFolder; stateDb: StateDb; perform: (act: Act) => void},
   world: World,
   earlier: readonly BatchResult[] = [],
 ): Promise<BatchResult[]> {
@@ -280,8 +274,6 @@ export const isHandedOver = (folder: DataFolder, batch: IssuedBatch) => isWholeB
 /** A batch that an export would issue, what it would book, and the first lines of its files. */
 export type JournalPreview = Awaited<ReturnType<typeof previewJournal>>[number]
 
-const HEAD_LINES = 5
-
 /**
  * What {@link exportJournal} would issue; issues nothing: batches go into a temporary copy of the state database, their files into a
  * temporary folder. A release that is needed for it and missing is built, and kept.
@@ -304,7 +296,7 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
     accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
     files: readBatchFiles(stateDb, batch)
       .slice(0, -1)
-      .map(({name, text}) => ({name, head: text.split('\n', HEAD_LINES).join('\n')})),
+      .map(({name, text}) => ({name, head: text.split('\n', 5).join('\n')})),
   }))
 }
 

@@ -37,20 +37,18 @@ export interface JournalTarget {
   firstOpenDay: string
 }
 
-/** Reads the present journal of other months for some deals, with opening balances. */
-type ReadOther = (periods: readonly string[], deals: ReadonlySet<string>) => Promise<JournalLine[]>
-
 /**
  * The batch that is the difference between a journal and what was already issued, its files proved. Entries issued in other months
  * for the same deals, which no longer hold, may be what this month books now: they are taken back with it.
  *
+ * @param readOther reads the present journal of other months for some deals, with opening balances
  * @returns undefined if there is nothing to issue
  * @throws CheckError `JOURNAL_FILE`; ConfigError `ACCOUNTING_MAPPING`
  */
 export async function prepareBatch(
   stateDb: StateDb,
   target: JournalTarget,
-  readOther: ReadOther,
+  readOther: (periods: readonly string[], deals: Iterable<string>) => Promise<JournalLine[]>,
 ): Promise<BatchAct | undefined> {
   const {profile, period} = target
   requireOwnNames(target)

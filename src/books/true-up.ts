@@ -19,27 +19,21 @@ import {describeStale, planTrueUp, prepareTrueUp, readIssueState} from './journa
 import {describeLost, readStanding} from './standing.ts'
 
 /** The result of a true-up. */
-export interface TrueUpResult {
-  /** `unchanged`: books and history agree. */
-  outcome: 'dry_run' | 'issued' | 'unchanged'
-  /** `YYYY-MM`, the first open month: nothing handed out is dated before it. */
-  period: string
-  /** What was issued or closed from a history that this one lacks. */
-  lost: string[]
-  profiles: ReturnType<typeof describePlan>[]
-}
+export type TrueUpResult = Awaited<ReturnType<typeof trueUp>>
 
 /**
  * Brings books and history together after a recovery: hands out, for each profile and deal, the journal of all months minus
  * everything ever issued, dated in open months. From then on the books depend on this history.
  *
+ * @returns `unchanged` if books and history agree; the first open month, `YYYY-MM`, before which nothing handed out is dated; what
+ *   was issued or closed from a history that this one lacks
  * @throws ConfigError `JOURNAL_HISTORY` if the history is another one, `ACCOUNTING_UNMAPPED`
  */
 export async function trueUp(
   config: Config,
   {isIssued, why}: {isIssued: boolean; why: string | null},
   world: World,
-): Promise<TrueUpResult> {
+) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
@@ -54,7 +48,7 @@ export async function trueUp(
   const state = readIssueState(stateDb)
   const range = await readPeriodRange(config, world)
   const period = findFirstOpen(stateDb) ?? range.first
-  if (standing === 'whole') return {outcome: 'unchanged', period, lost, profiles: []}
+  if (standing === 'whole') return {outcome: 'unchanged' as const, period, lost, profiles: []}
   const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
   const months = listMonths(range.first, range.last)
   const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(stateDb, profile)}))
@@ -66,7 +60,8 @@ export async function trueUp(
     plan: planTrueUp(journal, lines, {profile, firstOpenDay: `${period}-01`}),
   }))
   if (!mapping) {
-    return {outcome: 'dry_run', period, lost, profiles: plans.map((plan) => describePlan(plan, null))}
+    const profiles = plans.map((plan) => describePlan(plan, null))
+    return {outcome: 'dry_run' as const, period, lost, profiles}
   }
   const target = {mapping, source: tellWentOn(stateDb, release.manifest)}
   const prepared = plans.map(({profile, lines, plan}) => {
@@ -92,7 +87,7 @@ export async function trueUp(
   const handedOut = prepared.map(({batch, ...plan}) =>
     describePlan(plan, batch && batch.files.length > 0 ? handOver(stateDb, folder, batch, world) : null),
   )
-  return {outcome: 'issued', period, lost, profiles: handedOut}
+  return {outcome: 'issued' as const, period, lost, profiles: handedOut}
 }
 
 /** By how much the books of a profile and the history differ. */

@@ -1,21 +1,17 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import {DEAL_ID} from '../contract/deal.ts'
+import type {Config} from '../core/config.ts'
 import {LoantapeError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, ModelSource, Moment} from '../core/types.ts'
-import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
+import {type Database, inLanes, quoteLiteral, quoteName, quoteTable} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {countRows, digestRows, type TableColumn} from '../store/sql.ts'
 import {createSqlError, WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
 
 /** The moment to build for, and how instants become days. */
-export interface Counted extends Moment {
-  /** IANA name of the zone of business dates. */
-  timeZone: string
-  /** `HH:MM`, when a business day begins. */
-  dayCutoff: string
-}
+export type Counted = Moment & Pick<Config, 'timeZone' | 'dayCutoff'>
 
 /** How models are built. */
 export interface BuildOptions {
@@ -141,11 +137,7 @@ function createKeptTest({models, reads}: Pick<BuildPlan, 'models' | 'reads'>): (
 /** The fully qualified table that a model becomes during a build. */
 function tableOf(model: Model, isKept: boolean): string {
   const catalog = isKept ? 'kept' : 'scratch'
-  return qualify(model.isPublished ? 'release' : catalog, model)
-}
-
-function qualify(catalog: string, {name}: Model): string {
-  return [catalog, ...name.split('.').map(quoteName)].join('.')
+  return quoteTable(model.isPublished ? 'release' : catalog, model.name)
 }
 
 /** The search path once all tables are built. */
@@ -175,7 +167,7 @@ async function buildModel(
   let rows = 0
   const build = async () => {
     if (isChanged) {
-      const changed = qualify('changed', model)
+      const changed = quoteTable('changed', model.name)
       await db.run(`create table ${changed} as ${select}`)
       if (!table.startsWith('scratch.')) rows = await replaceChanged(db, changed, table)
     } else {
@@ -195,7 +187,7 @@ async function buildModel(
 }
 
 async function commentOn(db: Database, model: Model): Promise<void> {
-  const table = qualify('release', model)
+  const table = quoteTable('release', model.name)
   const comments = [
     `comment on table ${table} is ${quoteLiteral(model.description)}`,
     ...model.columns.map(

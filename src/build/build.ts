@@ -265,9 +265,6 @@ export async function prepareBuild(
   }
 }
 
-/** A build whose models are compiled. */
-type PlannedBuild = Build & ReturnType<typeof planSelection>
-
 /** Below this size, a whole build is faster than starting from the last one. */
 const GO_ON_BYTES = 8_000_000
 
@@ -306,7 +303,7 @@ function isBase({request, config, dir}: Build): boolean {
   return mayBecomeCurrent(request) && (isLarge || config.build === 'incremental')
 }
 
-async function build(folder: DataFolder, source: PlannedBuild, world: World) {
+async function build(folder: DataFolder, source: Build & ReturnType<typeof planSelection>, world: World) {
   const {config, request, identity, inputs, moment, plan, checks, dir, dropped, base: before} = source
   const {timeZone, dayCutoff} = config
   const files = filesOf(dir)

@@ -32,7 +32,6 @@ const FATES = ['missing', 'vanished', 'quarantined', 'confirmed'] as const
 const shown = z.union([z.enum(FATES), row], `expected columns with values, or ${FATES.join(', ')}`)
 
 /** By deal, then by the child's own id. */
-type Lists = z.output<typeof lists>
 const lists = z
   .record(
     z.string(),
@@ -210,7 +209,7 @@ type AddRow = (table: keyof History, draft: Row & {day?: string}) => void
 function addLists(
   add: AddRow,
   stream: 'borrower' | 'document',
-  read: Lists,
+  read: z.output<typeof lists>,
   {day, startedAt}: {day: string; startedAt: number},
 ): void {
   if (Object.keys(read).length === 0) return
@@ -234,9 +233,6 @@ function addLists(
   }
   add('walk', {day, walk_id, stream, records: inAll, started_at: observed_at, recorded_at})
 }
-
-/** A row as text by column; null where the table has a null. */
-const textRow = z.record(z.string(), z.string().nullable())
 
 /** The result of a case. */
 export type CaseResult = Awaited<ReturnType<typeof runCase>>
@@ -345,7 +341,7 @@ async function compareRows(db: Database, {table, where, rows}: ModelCase, {model
   const compare = async (select: string) => {
     const onlyIn = (these: string, those: string) =>
       db.all(
-        textRow,
+        z.record(z.string(), z.string().nullable()),
         `select columns(*)::varchar
          from ((${select} from (${these})) except all (${select} from (${those}))) order by all`,
       )

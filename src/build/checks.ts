@@ -161,8 +161,6 @@ const SAMPLES = 5
 /** How many ids of wrong rows are kept. */
 const KEPT_IDS = 100
 
-const wrongRow = z.record(z.string(), z.unknown())
-
 /**
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
  *
@@ -199,7 +197,8 @@ export async function runChecks(
 }
 
 async function findWrongRows(db: Database, {name, severity, next, sql}: Check): Promise<CheckOutcome> {
-  const rows = await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
+  const first = `select * from (${sql}\n) order by all limit ${KEPT_IDS}`
+  const rows = await db.all(z.record(z.string(), z.unknown()), first)
   const failures = rows.length < KEPT_IDS ? rows.length : await countRows(db, `(${sql}\n)`)
   return {
     name,
@@ -264,11 +263,8 @@ const failed = z.object({
   ids: z.array(z.string()),
 })
 
-/** How many check runs the state database keeps. */
-const KEPT = 100
-
 /**
- * Stores what the checks of a release found, even if nothing is released, and deletes the oldest.
+ * Stores what the checks of a release found, even if nothing is released. The state database keeps the last 100 runs.
  *
  * @param isPlain whether the release was to become the current one
  */
@@ -288,7 +284,7 @@ export function storeChecking(
     is_plain: Number(isPlain),
     failed: JSON.stringify(found),
   })
-  stateDb.run('delete from checking where checking_id <= ?', [Number(lastInsertRowid) - KEPT])
+  stateDb.run('delete from checking where checking_id <= ?', [Number(lastInsertRowid) - 100])
 }
 
 /** The last check run of a release that was to become current. */

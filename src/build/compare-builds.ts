@@ -1,7 +1,7 @@
 import {rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {businessDateOf} from '../core/clock.ts'
+import {businessDateOf, DAY_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import type {Model, Moment, World} from '../core/types.ts'
@@ -17,14 +17,10 @@ import {type Base, noteWhole, readLastBuild} from './last-build.ts'
 /** The result of a comparison. */
 export type Compared = Awaited<ReturnType<typeof compareBuilds>>
 
-/** After this time (a week, ms) without a whole build, one is made to compare. */
-const WHOLE_AFTER_MS = 7 * 86_400_000
-
 /** Runs {@link compareBuilds} for the current release if no build has been whole for a week. */
 export async function compareBuildsWhereDue(config: Config, world: World): Promise<void> {
   const last = readLastBuild(dataFolderAt(config.dataDir))
-  if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < WHOLE_AFTER_MS)
-    return
+  if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < 7 * DAY_MS) return
   await compareBuilds(config, {}, world)
   world.log.info({release_id: last.release_id}, 'release compared with a whole build: identical')
 }
@@ -77,10 +73,7 @@ async function buildAside(
   return {dir, last: next, manifest, models: plan.models}
 }
 
-/** How many walks back the earlier build is: a week of changes. */
-const WALKS_BEFORE = 7
-
-/** The moment {@link WALKS_BEFORE} walks earlier, or of the first walk; undefined if there is no earlier one. */
+/** The moment seven walks earlier, a week of changes, or of the first walk; undefined if there is no earlier one. */
 async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment | undefined> {
   await using db = await openHistory(folder)
   const walks = await db.all(
@@ -88,7 +81,7 @@ async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise
     `select business_date as "asOf", strftime(recorded_at, '%Y-%m-%d %H:%M:%S.%f') as "knownAt"
      from history.raw.walk
      where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at < cast($2 as timestamp)
-     order by recorded_at desc limit ${WALKS_BEFORE}`,
+     order by recorded_at desc limit 7`,
     [asOf, knownAt],
   )
   return walks.at(-1)
@@ -123,17 +116,14 @@ async function requireSame(
     )
 }
 
-/** Rows of each side that a message shows. */
-const ROWS_SHOWN = 3
-
-/** The first rows that only one of two files has, in words. */
+/** The first three rows that only one of two files has, of each, in words. */
 async function describeDifference(built: string, whole: string): Promise<string> {
   await using db = await openDatabase()
   const rowsOnlyIn = async (one: string, other: string) => {
     const [these, those] = [one, other].map((path) => `from read_parquet(${quoteLiteral(path)})`)
     const rows = await db.column(
       z.string(),
-      `select cast(to_json(t) as varchar) as row from ((${these}) except all (${those})) as t order by row limit ${ROWS_SHOWN}`,
+      `select cast(to_json(t) as varchar) as row from ((${these}) except all (${those})) as t order by row limit 3`,
     )
     return rows.join(', ')
   }

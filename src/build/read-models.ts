@@ -193,8 +193,10 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
     if (key === 'grain') model.grain.push(...splitList(value))
     // Columns may have these names, too, but come later.
     else if (key === 'order' && model.columns.length === 0) model.order.push(...splitList(value))
-    else if (key === 'per' && model.columns.length === 0) model.isPerDeal = parsePer(value, place)
-    else if (key === 'adds_up' && model.columns.length === 0) model.addsUp.push(...splitList(value))
+    else if (key === 'per' && model.columns.length === 0) {
+      if (value !== DEAL_ID) throw headerError(place, `per '${value}': expected \`-- per: ${DEAL_ID}\``)
+      model.isPerDeal = true
+    } else if (key === 'adds_up' && model.columns.length === 0) model.addsUp.push(...splitList(value))
     else if (key === 'contract' && /^[1-9]\d{0,5}$/.test(value)) model.contract = Number(value)
     else if (key === 'check') model.checks.push({...parseCheck(value, place), line: lineNo})
     else if (model.columns.some(({name}) => name === key)) {
@@ -214,11 +216,6 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
       `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- contract: 2\`, \`-- adds_up:\` or \`-- check:\``,
     )
   }
-}
-
-function parsePer(value: string, place: Place): true {
-  if (value === DEAL_ID) return true
-  throw headerError(place, `per '${value}': expected \`-- per: ${DEAL_ID}\``)
 }
 
 function parseCheck(text: string, place: Place): {rule: string; args: string[]} {

@@ -275,14 +275,12 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
   }
 }
 
-/** Query parameters by name; an absent one is not sent. */
-type Query = Readonly<Record<string, unknown>>
-
 /** The parts of one call. */
 interface CallParts extends WriteOptions {
   /** For the placeholders of the path, in order. */
   ids?: readonly string[]
-  query?: Query
+  /** Parameters by name; an absent one is not sent. */
+  query?: Readonly<Record<string, unknown>>
   body?: unknown
 }
 

@@ -208,19 +208,11 @@ export function isWholeBatch(dir: string, text?: string): boolean {
   return text === undefined || readFileSync(join(dir, 'manifest.json'), 'utf8') === text
 }
 
-/** A batch that is being written; disposing it removes an unfinished one. */
-interface BatchFolder extends Disposable {
-  /** The temporary folder for its files. */
-  readonly dir: string
-  /**
-   * Renames the folder to its final name and replaces what has that name. A complete batch of that name stays: another process
-   * has written it, and somebody may be reading it.
-   */
-  finish(isWhole: () => boolean): void
-}
-
-/** Begins a batch under a temporary name beside its final one, and removes what crashed exports left there. */
-export function beginBatch(final: string): BatchFolder {
+/**
+ * Begins a batch under a temporary name beside its final one, and removes what crashed exports left there. Disposing it removes an
+ * unfinished batch.
+ */
+export function beginBatch(final: string) {
   const parent = dirname(final)
   removeAbandoned(parent, WRITING)
   const dir = join(parent, `${WRITING}${basename(final)}${WRITER_MARK}`)
@@ -231,8 +223,13 @@ export function beginBatch(final: string): BatchFolder {
   remove()
   mkdirSync(dir, {recursive: true})
   return {
+    /** The temporary folder for its files. */
     dir,
-    finish(isWhole) {
+    /**
+     * Renames the folder to its final name and replaces what has that name. A complete batch of that name stays: another process
+     * has written it, and somebody may be reading it.
+     */
+    finish(isWhole: () => boolean): void {
       if (isWhole()) return
       try {
         if (existsSync(final)) renameSync(final, aside)

@@ -6,32 +6,27 @@ import {z} from 'zod'
 import {parseSelects} from '../build/compile.ts'
 import {withAncestors} from '../build/read-models.ts'
 import type {World} from '../core/types.ts'
-import {openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
+import {openDatabase, quoteLiteral, quoteName, quoteTable} from '../store/database.ts'
 import {digestFile} from '../store/files.ts'
 import {type Release, type ReleaseModel, readReleaseModels} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import {createDatabases, describeFields, fieldsOf, type Session, sourceField} from './clickhouse-layout.ts'
 import {literal, MADE, NotRewritten, quote, STATE, toClickhouseSql} from './clickhouse-sql.ts'
-import {describeTable, quoteTable, readTotals, type TargetTable} from './target.ts'
+import {describeTable, readTotals, type TargetTable} from './target.ts'
 
 /** Reference data that models over all lenders read. */
 const SHARED_SEEDS = ['seed.status']
 
-/** Models over all lenders, and the unpublished tables they need; disposing removes the files of these. */
-export interface Combined extends AsyncDisposable {
-  /**
-   * In the order of their dependencies. Their `sql` is ClickHouse's, and its types may differ from `columns`. Unpublished ones are only
-   * read by others.
-   */
-  models: readonly ReleaseModel[]
-  inputs: readonly TargetTable[]
-}
+/** What a release can tell of all lenders. */
+export type Combined = Awaited<ReturnType<typeof readCombined>>
 
-/** Reads what a release can tell of all lenders. */
-export async function readCombined(
-  {dir, database, work}: Release,
-  world: Pick<World, 'log'>,
-): Promise<Combined> {
+/**
+ * Reads what a release can tell of all lenders.
+ *
+ * @returns `models` over all lenders, in the order of their dependencies: their `sql` is ClickHouse's, and its types may differ from
+ *   `columns`; unpublished ones are only read by others. `inputs`: the unpublished tables they need; disposing removes their files
+ */
+export async function readCombined({dir, database, work}: Release, world: Pick<World, 'log'>) {
   const models = readReleaseModels(dir)
   await using db = await openDatabase({
     attach: [
@@ -200,16 +195,6 @@ function showModel({name, columns}: ReleaseModel): string {
     select ${literal(ALL)} as source, ${names} from ${overAll(name)}`
 }
 
-/** A column that adds up: its total over all lenders, and the sum of each lender's total. */
-export interface CombinedTotal {
-  /** `fleet.portfolio_summary` */
-  table: string
-  column: string
-  /** Exact, as text. */
-  together: string
-  sum: string
-}
-
 /** For each set of date columns: the condition that every lender has the whole day or month of a row. */
 const CALENDAR: [columns: string[], isWhole: string][] = [
   [['day'], 'toString(day) <= last_day'],
@@ -225,18 +210,23 @@ const CALENDAR: [columns: string[], isWhole: string][] = [
   ],
 ]
 
+/** A column that adds up: its total over all lenders, and the sum of each lender's total; both exact, as text. */
+const totalRow = z.object({column: z.string(), together: z.string(), sum: z.string()})
+
 /**
- * Computes the {@link CombinedTotal} of every column that adds up. Only days and months that the releases of all lenders cover count.
+ * Computes the totals of every column that adds up. Only days and months that the releases of all lenders cover count.
+ *
+ * @returns one for each column; its `table` is `fleet.portfolio_summary`
  */
 export async function compareTotals(
   session: Session,
   models: readonly {name: string; grain: readonly string[]; addsUp: readonly string[]}[],
-): Promise<CombinedTotal[]> {
+) {
   const there = await session.rows(
     z.object({name: z.string()}),
     `select name from system.tables where database = ${literal(SHOWN)}`,
   )
-  const totals: CombinedTotal[] = []
+  const totals: (z.output<typeof totalRow> & {table: string})[] = []
   for (const {name, grain, addsUp} of models) {
     const shown = shownName(name)
     if (addsUp.length === 0 || !there.some((table) => table.name === shown)) continue
@@ -245,7 +235,7 @@ export async function compareTotals(
     const sums = addsUp.map((column) => `(${literal(column)}, ${sumOf(column, '=')}, ${sumOf(column, '<>')})`)
     const calendar = CALENDAR.filter(([columns]) => columns.every((column) => grain.includes(column)))
     const rows = await session.rows(
-      z.object({column: z.string(), together: z.string(), sum: z.string()}),
+      totalRow,
       `with
          (select toString(min(as_of)) from ${STATE}.release) as last_day,
          substring(last_day, 1, 7) as last_month

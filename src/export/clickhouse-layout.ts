@@ -18,9 +18,6 @@ export interface ClickhouseServer {
 /** A connection to ClickHouse; disposing it closes it. */
 export type Session = ReturnType<typeof openSession>
 
-/** Tables of millions of rows are checked and sent in one request. */
-const REQUEST_MS = 3_600_000
-
 /** Opens a client over HTTP or HTTPS; sends nothing yet. */
 export function openSession({url, user, password, cluster}: ClickhouseServer, signal: AbortSignal) {
   const {host, pathname} = new URL(url)
@@ -30,7 +27,8 @@ export function openSession({url, user, password, cluster}: ClickhouseServer, si
     ...(user !== undefined && {username: user}),
     ...(password !== undefined && {password}),
     application: 'loantape',
-    request_timeout: REQUEST_MS,
+    // Tables of millions of rows are checked and sent in one request.
+    request_timeout: 3_600_000,
     keep_alive: {enabled: false},
     log: {level: 127},
     clickhouse_settings: {

@@ -38,8 +38,6 @@ export interface ClickhouseRequest extends ClickhouseServer {
 
 const numberRow = z.object({number: z.coerce.number()})
 
-const keptRow = visibleRow.extend({contents: z.array(z.string())})
-
 /**
  * ClickHouse as a target that several lenders share. Each table of a publication is one partition, named after the source, the
  * digest of the table's file and the publication. Views show the partitions named in the source's last row of
@@ -56,7 +54,7 @@ export async function openClickhouse(
   const session = openSession(request, world.signal)
   const source = literal(request.source)
   const kept = `where source = ${source} order by number desc limit ${request.releasesKept ?? 3}`
-  let lease: Lease | undefined
+  let lease: Awaited<ReturnType<typeof takeLease>> | undefined
   let release: Release | undefined
   let tables: readonly TargetTable[] = []
   let combined: Combined | undefined
@@ -73,7 +71,7 @@ export async function openClickhouse(
       await createState(session)
       lease = await takeLease(session, request, world)
       const releases = await session.rows(
-        keptRow,
+        visibleRow.extend({contents: z.array(z.string())}),
         `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at, contents
          from ${STATE}.published ${kept}`,
       )
@@ -220,8 +218,6 @@ async function createState(session: Session): Promise<void> {
     select * from ${STATE}.published order by number desc limit 1 by source`)
 }
 
-const fieldRow = z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()})
-
 /**
  * Creates missing tables and columns, and the views that show them. Releases of other sources have nulls in columns they lack.
  *
@@ -230,7 +226,7 @@ const fieldRow = z.object({table: z.string(), name: z.string(), type: z.string()
 async function createTables(session: Session, tables: readonly TargetTable[]): Promise<void> {
   const databases = [...new Set(tables.map(({schema}) => literal(schema)))].join(', ')
   const fields = await session.rows(
-    fieldRow,
+    z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()}),
     `select table, name, type, comment from (
        select concat(database, '.', table) as table, name, type, comment, position
        from system.columns where database in (${databases})
@@ -300,31 +296,20 @@ async function createTable(
     engine = Distributed(${[session.cluster, schema, `${name}_local`].map(literal).join(', ')}, ${spread})`)
 }
 
-/** A lease that was not renewed for this long has expired. */
-const LEASE_MS = 30_000
-
-/** The right to publish for one source; disposing returns it. */
-interface Lease extends AsyncDisposable {
-  /** Higher than those of all earlier publications of the source. */
-  number: number
-  /** SQL of the number of the source's last lease, to see whether this one still holds. */
-  lastSql: string
-}
-
 const leaseRow = z.object({number: z.coerce.number(), comment: z.string()})
 
 /**
- * Takes the right to publish for a source. ClickHouse has no locks, but creates a table name only once: a lease is the table
- * `lease_<source>_<number>`. Its comment, how long it holds in ms and a random text, is new after each renewal and empty in the end;
- * one that stays the same for that long has expired. The next lease has the next number.
+ * Takes the right to publish for a source; disposing returns it. ClickHouse has no locks, but creates a table name only once: a
+ * lease is the table `lease_<source>_<number>`. Its comment, how long it holds in ms and a random text, is new after each renewal
+ * and empty in the end; one that stays the same for that long has expired. The next lease has the next number.
  *
  * @throws LockedError `PUBLISH_LOCKED`
  */
 async function takeLease(
   session: Session,
-  {source, leaseMs = LEASE_MS}: {source: string; leaseMs?: number | undefined},
+  {source, leaseMs = 30_000}: ClickhouseRequest,
   {realClock, log}: Pick<World, 'realClock' | 'log'>,
-): Promise<Lease> {
+) {
   const named = literal(`^lease_${source}_[0-9]+$`)
   const number = `toUInt64(extract(name, '[0-9]+$'))`
   const from = `from system.tables where database = '${STATE}' and match(name, ${named})`
@@ -380,7 +365,9 @@ async function takeLease(
     })
   }, leaseMs / 3)
   return {
+    /** Higher than those of all earlier publications of the source. */
     number: own,
+    /** SQL of the number of the source's last lease, to see whether this one still holds. */
     lastSql: `select max(${number}) ${from}`,
     async [Symbol.asyncDispose]() {
       clearInterval(timer)

@@ -24,13 +24,7 @@ export interface DeliveryRequest extends NamedTarget {
 }
 
 /** The result of a delivery. */
-export interface DeliveryResult extends Delivery {
-  profile: string
-  batch_id: string
-  outcome: 'delivered' | 'unchanged'
-  /** Files that were sent; the target had the others. */
-  sent: number
-}
+export type DeliveryResult = Awaited<ReturnType<typeof deliverBatch>>
 
 const ATTEMPTS = 4
 const PAUSE_MS = 1000
@@ -44,6 +38,7 @@ const WHERE = 'place = ? and profile = ? and batch_id = ?'
  * Sends a batch to a target, the manifest last, so that a consumer who waits for it finds everything it names. Transient failures
  * are retried. Files that the target has are recorded in the state database and not sent twice.
  *
+ * @returns `sent`: how many files were sent; the target had the others
  * @throws what {@link openCarrier} throws; CheckError `BATCH_DAMAGED` before anything is sent; LockedError `RUN_IN_PROGRESS`
  *   while another process makes the same delivery; DeferredError `INTERRUPTED`
  */
@@ -52,7 +47,7 @@ export async function deliverBatch(
   {profile, batch_id, dir}: NamedBatch,
   {name: target, isAgain = false, ...how}: DeliveryRequest,
   world: World,
-): Promise<DeliveryResult> {
+) {
   const place = placeOf(how.target)
   const delivery = {target, place, profile, batch_id}
   const files = listWholeFiles(dir)
@@ -67,7 +62,7 @@ export async function deliverBatch(
     return files.filter(({name, sha256}) => !there.includes(`${name} ${sha256}`))
   }
   const sent = listMissing().length
-  if (sent === 0) return {...delivery, outcome: 'unchanged', sent}
+  if (sent === 0) return {...delivery, outcome: 'unchanged' as const, sent}
   for (let attempt = 1; ; attempt++) {
     try {
       await using carrier = await openCarrier(how, `${profile}/${batch_id}`, world)
@@ -76,7 +71,7 @@ export async function deliverBatch(
         await carrier.put({...file, path: join(dir, file.name)})
         stateDb.insert('delivered_file', {...delivery, name: file.name, sha256: file.sha256}, 'or replace')
       }
-      return {...delivery, outcome: 'delivered', sent}
+      return {...delivery, outcome: 'delivered' as const, sent}
     } catch (error) {
       if (world.signal.aborted) throw stopped(world.signal)
       const failure = explainError(error)
@@ -110,7 +105,6 @@ function stopped({reason}: AbortSignal): LoantapeError {
   return newError('INTERRUPTED', `The delivery was ${messageOf(reason)}.`, {...UNFINISHED, cause: reason})
 }
 
-type Delivery = z.output<typeof deliveryRow>
 const deliveryRow = z.object({
   /** The target's name. */
   target: z.string(),
@@ -119,7 +113,7 @@ const deliveryRow = z.object({
 })
 
 /** The targets that files of a batch have reached, under their last names. */
-export function listDeliveries(stateDb: StateDb, batchId: string): Delivery[] {
+export function listDeliveries(stateDb: StateDb, batchId: string) {
   const sql = `select target, place from delivered_file where batch_id = ? group by place order by target, place`
   return stateDb.all(deliveryRow, sql, [batchId])
 }
@@ -316,8 +310,6 @@ async function openHttp(
 /** Node's codes for a certificate it does not trust: `CERT_HAS_EXPIRED`, `DEPTH_ZERO_SELF_SIGNED_CERT`, … */
 const UNTRUSTED = /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL|EPROTO/
 
-const CONNECT_MS = 20_000
-
 /**
  * Connects to an SFTP server with the pinned host key; files are uploaded as `.part`, then renamed.
  *
@@ -352,7 +344,7 @@ async function openSftp(
     await client.connect({
       sock: socket,
       username: target.user,
-      readyTimeout: CONNECT_MS,
+      readyTimeout: 20_000,
       keepaliveInterval: 10_000,
       ...(key !== undefined && {privateKey: key}),
       ...(passphrase !== undefined && {passphrase}),

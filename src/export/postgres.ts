@@ -236,8 +236,6 @@ async function swapSchemas(
   for (const [schema, name] of names) await rename(name, schema)
 }
 
-const PAUSE_MS = 1000
-
 /** Attempts that wait for the readers of every table; later ones wait only for those that hold `loantape.release`. */
 const STRICT_ATTEMPTS = 5
 
@@ -271,7 +269,7 @@ async function lockOldTables(
           `A reader at ${session.server} holds its release: ${STATE}.release stayed locked.`,
           {cause: error},
         )
-      await realClock.sleep(PAUSE_MS)
+      await realClock.sleep(1000)
     }
   }
 }
@@ -296,8 +294,6 @@ const ERRORS: TargetErrors = [
 /** A connection to PostgreSQL; disposing it ends it, and a running statement fails. */
 type Session = Awaited<ReturnType<typeof openSession>>
 
-const CONNECT_MS = 15_000
-
 /**
  * Connects to a server.
  *
@@ -308,7 +304,7 @@ async function openSession(url: string) {
   const client = new Client({
     connectionString: url,
     application_name: 'loantape',
-    connectionTimeoutMillis: CONNECT_MS,
+    connectionTimeoutMillis: 15_000,
     keepAlive: true,
   })
   // A broken connection fails the running statement; without a listener it would also end the process.

@@ -4,15 +4,13 @@ import type {Config} from '../core/config.ts'
 import {codeOf, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {openDatabase} from '../store/database.ts'
+import {openDatabase, quoteTable} from '../store/database.ts'
 import {type Release, readReleaseModels, requireRelease} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import type {ClickhouseRequest} from './clickhouse.ts'
-import type {CombinedTotal} from './clickhouse-combined.ts'
 import {
   describeTable,
   type PUBLISH_TARGETS,
-  quoteTable,
   type ReleaseTarget,
   readTotals,
   type TargetTable,
@@ -22,15 +20,7 @@ import {
 type PublishTarget = (typeof PUBLISH_TARGETS)[number]
 
 /** The result of a publication; `publish --json` prints it. */
-export interface PublishResult {
-  outcome: 'published' | 'unchanged'
-  release_id: string
-  server: string
-  tables: number
-  rows: number
-  /** Tables that were sent; the target had the others from earlier releases. */
-  loaded: number
-}
+export type PublishResult = Awaited<ReturnType<typeof publishTo>>
 
 /**
  * Publishes a release, the current one by default, to a configured target.
@@ -71,6 +61,7 @@ function clickhouseOf(config: Config): ClickhouseRequest {
 /**
  * Publishes a release: every table is at the target, with the same rows and sums, before readers see any of it.
  *
+ * @returns `loaded`: how many tables were sent; the target had the others from earlier releases
  * @throws UnexpectedError `PUBLISH_INCOMPLETE`; ConfigError `PUBLISH_OLDER`; DeferredError `INTERRUPTED`, `PUBLISH_UNSURE`; what
  *   the target throws
  */
@@ -79,7 +70,7 @@ export async function publishTo(
   release: Release,
   {isForced = false, command}: {isForced?: boolean; command: string},
   world: Pick<World, 'log' | 'signal'>,
-): Promise<PublishResult> {
+) {
   const {manifest} = release
   const result = {
     release_id: manifest.release_id,
@@ -89,7 +80,8 @@ export async function publishTo(
   }
   try {
     const visible = await target.prepare()
-    if (visible?.release_id === manifest.release_id) return {outcome: 'unchanged', ...result, loaded: 0}
+    if (visible?.release_id === manifest.release_id)
+      return {outcome: 'unchanged' as const, ...result, loaded: 0}
     if (visible && isOlder(manifest, visible) && !isForced) {
       throw newError(
         'PUBLISH_OLDER',
@@ -114,7 +106,7 @@ export async function publishTo(
     await target.prune().catch((error: unknown) => {
       world.log.warn({err: error}, 'old releases at the target could not be removed')
     })
-    return {outcome: 'published', ...result, loaded}
+    return {outcome: 'published' as const, ...result, loaded}
   } catch (error) {
     if (!world.signal.aborted || codeOf(error) === 'PUBLISH_UNSURE') throw error
     throw newError('INTERRUPTED', `The publication was ${messageOf(world.signal.reason)}.`, {
@@ -152,27 +144,19 @@ async function describeTables({dir, database, manifest}: Release): Promise<Targe
 }
 
 /** Totals over all lenders, compared with the sum over each. */
-export interface CombinedVerification {
-  server: string
-  /** One for each column that adds up. */
-  totals: CombinedTotal[]
-  differing: number
-}
+export type CombinedVerification = Awaited<ReturnType<typeof verifyCombined>>
 
 /**
  * Compares every column that adds up over all lenders with the sum of what each has published.
  *
  * @throws ConfigError `CONFIG_MISSING`; what the connection throws
  */
-export async function verifyCombined(config: Config, {signal}: World): Promise<CombinedVerification> {
+export async function verifyCombined(config: Config, {signal}: World) {
   const request = clickhouseOf(config)
   const {openSession} = await import('./clickhouse-layout.ts')
   const {compareTotals} = await import('./clickhouse-combined.ts')
   await using session = openSession(request, signal)
   const totals = await compareTotals(session, readSources(config, []).models)
-  return {
-    server: session.server,
-    totals,
-    differing: totals.filter(({together, sum}) => together !== sum).length,
-  }
+  const differing = totals.filter(({together, sum}) => together !== sum).length
+  return {server: session.server, totals, differing}
 }

@@ -8,8 +8,8 @@ import {expectOneOf} from '../core/text.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile, syncToDisk} from '../store/files.ts'
-import type {Release, ReleaseManifest} from '../store/release.ts'
-import {readColumns, type TableColumn} from '../store/sql.ts'
+import {type Release, type ReleaseManifest, readReleaseModels} from '../store/release.ts'
+import {readColumns, readTables, type TableColumn} from '../store/sql.ts'
 import {
   type BatchFile,
   type BatchResult,
@@ -26,8 +26,8 @@ import {
   type WrittenFile,
 } from './batch.ts'
 import {writeCsv} from './csv.ts'
-import {describePackage} from './data-package.ts'
-import {listWords, USUAL_DIALECT} from './dialect.ts'
+import {type Dialect, listWords, USUAL_DIALECT} from './dialect.ts'
+import {describeTable} from './target.ts'
 import {writeXlsx} from './xlsx.ts'
 
 /** The profiles that write tables. */
@@ -106,7 +106,7 @@ export async function writeBatch(
   }
 }
 
-const WRITERS = {csv: writeCsv, parquet: writeParquet, xlsx: (request: WriteRequest) => writeXlsx(request)}
+const WRITERS = {csv: writeCsv, parquet: writeParquet, xlsx: writeXlsx}
 
 /** The profile of this name that writes tables. @throws ConfigError `UNKNOWN_NAME` */
 export function requireProfile(name: string): TableProfileName {
@@ -139,6 +139,62 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   syncToDisk(path)
   syncToDisk(dirname(path))
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
+}
+
+/**
+ * Describes files of CSV as a Data Package (datapackage.org, version 2), so that types, keys and meanings survive them.
+ *
+ * @param files each named after its table
+ * @returns the text of `datapackage.json`
+ */
+async function describePackage(
+  db: Database,
+  {dir, manifest}: Release,
+  {files, dialect}: {files: readonly BatchFile[]; dialect: Dialect},
+): Promise<string> {
+  const models = readReleaseModels(dir)
+  const tables = await readTables(db)
+  const resources = files.map(({name: path, bytes, sha256}) => {
+    const name = path.replace(/\.csv$/, '')
+    const {description, grain, columns} = describeTable(models, name, tables.get(name) ?? [])
+    const fields = columns.map(({name, type, meaning}) => {
+      const of = FIELD_TYPES[type] ?? {type: 'number', decimalChar: dialect.decimal}
+      return {name, ...of, ...(meaning && {description: meaning})}
+    })
+    return {
+      name,
+      type: 'table',
+      path,
+      ...(description && {description}),
+      format: 'csv',
+      mediatype: 'text/csv',
+      encoding: dialect.encoding,
+      bytes,
+      hash: `sha256:${sha256}`,
+      contract: manifest.tables.find((table) => table.name === name)?.contract,
+      dialect: {
+        delimiter: dialect.delimiter,
+        lineTerminator: dialect.lineEnding === 'crlf' ? '\r\n' : '\n',
+      },
+      schema: {fields, missingValues: [''], ...(grain.length > 0 && {primaryKey: grain})},
+    }
+  })
+  const content = {
+    $schema: 'https://datapackage.org/profiles/2.0/datapackage.json',
+    name: 'loantape',
+    id: manifest.release_id,
+    resources,
+  }
+  return `${JSON.stringify(content, null, 2)}\n`
+}
+
+/** How Table Schema names DuckDB's types; others are numbers. */
+const FIELD_TYPES: Readonly<Record<string, object>> = {
+  VARCHAR: {type: 'string'},
+  DATE: {type: 'date'},
+  BOOLEAN: {type: 'boolean'},
+  BIGINT: {type: 'integer'},
+  TIMESTAMP: {type: 'datetime', format: '%Y-%m-%dT%H:%M:%S.%fZ'},
 }
 
 /**

@@ -141,10 +141,6 @@ export const totalsRow = z.record(z.string(), z.string()).transform((row) => Obj
 export const readTotals = (db: Database, columns: readonly TableColumn[], from: string): Promise<string[]> =>
   db.one(totalsRow, `select ${selectTotals(columns, quoteName)} from ${from}`)
 
-/** A table as DuckDB names it. */
-export const quoteTable = (catalog: string, table: string) =>
-  [catalog, ...table.split('.').map(quoteName)].join('.')
-
 /** What the release says about a table with these columns. */
 export function describeTable(
   models: readonly ReleaseModel[],

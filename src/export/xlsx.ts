@@ -192,9 +192,7 @@ function openSheet(book: WorkbookWriter, name: string, columns: readonly SheetCo
 }
 
 function closeSheet(sheet: Worksheet, columns: readonly SheetColumn[], rows: number): void {
-  if (columns.length > 0) {
-    sheet.autoFilter = {from: {row: 1, col: 1}, to: {row: rows, col: columns.length}}
-  }
+  sheet.autoFilter = {from: {row: 1, col: 1}, to: {row: rows, col: columns.length}}
   sheet.commit()
 }
 

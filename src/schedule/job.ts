@@ -139,15 +139,14 @@ export function listExportedProfiles(jobs: readonly Job[]): string[] {
   return [...new Set(steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])))]
 }
 
-const BUILT_IN_JOBS = join(import.meta.dirname, '../../jobs')
-
 /**
  * Reads every job file: the built-in ones, and the user's own, which replace those of the same name.
  *
  * @throws ConfigError `JOB_INVALID` naming file and field
  */
 export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
-  const folders = [BUILT_IN_JOBS, ...(jobsDir === undefined ? [] : [resolve(jobsDir)])]
+  const builtIn = join(import.meta.dirname, '../../jobs')
+  const folders = [builtIn, ...(jobsDir === undefined ? [] : [resolve(jobsDir)])]
   const jobs = new Map<string, Job>()
   for (const folder of folders) {
     if (!existsSync(folder)) throw jobError(folder, 'no such folder')
@@ -175,14 +174,12 @@ function readJob(file: string): Job {
   throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
 }
 
-/** At the top it would slow down the start of every command. */
-const loadYaml = (): typeof Yaml => createRequire(import.meta.url)('yaml')
-
 /** The server reads jobs while others wait: a long one is none. */
 const LONGEST = 16_384
 
 function parseYaml(file: string): unknown {
-  const {parseDocument} = loadYaml()
+  // Loaded here: at the top it would slow down the start of every command.
+  const {parseDocument}: typeof Yaml = createRequire(import.meta.url)('yaml')
   try {
     const bytes = readFileSync(file)
     if (bytes.length > LONGEST) throw new Error(`expected at most ${LONGEST} bytes, received ${bytes.length}`)

@@ -123,7 +123,9 @@ export function createScheduler(
     tick({mayStart = true}: {mayStart?: boolean} = {}): void {
       recordEnd?.()
       const now = world.realClock.now()
-      planSlots(stateDb, jobs, now, world)
+      undoFutureSlots(stateDb, now, world)
+      for (const job of jobs) planSlots(stateDb, job, now)
+      dropOutdated(stateDb, jobs, now)
       planEvents(stateDb, now)
       endLost(now)
       if (current) {
@@ -183,22 +185,16 @@ const ON_TIME_MS = 60_000
 const STORED_MS = 60_000
 
 /**
- * Records every slot that has become due since the last look, queued or skipped. A job that is new, or whose schedule has
- * changed, has slots from now on.
+ * Records every slot of a job that has become due since the last look, queued or skipped. A job that is new, or whose schedule
+ * has changed, has slots from now on.
  */
-function planSlots(stateDb: StateDb, jobs: readonly Job[], now: number, world: Pick<World, 'log'>): void {
-  undoFutureSlots(stateDb, now, world)
-  for (const job of jobs) planJob(stateDb, job, now)
-  dropOutdated(stateDb, jobs, now)
-}
-
-function planJob(stateDb: StateDb, job: Job, now: number): void {
+function planSlots(stateDb: StateDb, job: Job, now: number): void {
   const {name, schedule, timeZone: time_zone} = job
   const sameWatch = 'select * from job_watch where job = ? and schedule = ? and time_zone = ?'
   const watch = stateDb.first(watchRow, sameWatch, [name, schedule, time_zone])
   if (!watch) {
     const seen = {watched_from: isoOf(now), seen_until: isoOf(now), seen_before: null}
-    storeWatch(stateDb, {job: name, schedule, time_zone, ...seen})
+    stateDb.insert('job_watch', {job: name, schedule, time_zone, ...seen}, 'or replace')
     return
   }
   const seenUntil = Date.parse(watch.seen_until)
@@ -211,7 +207,7 @@ function planJob(stateDb: StateDb, job: Job, now: number): void {
       const reason = whySkipped(job, now - instant)
       recordSlot(stateDb, {job: name, instant, state: reason === null ? 'queued' : 'skipped', reason}, now)
     }
-    storeWatch(stateDb, {...watch, seen_until: isoOf(now), seen_before})
+    stateDb.insert('job_watch', {...watch, seen_until: isoOf(now), seen_before}, 'or replace')
     pruneRuns(stateDb, name, now)
   })
 }
@@ -243,7 +239,6 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
 const JUMP_MS = 120_000
 
 /** Until when the slots of a job have been planned; instants are ISO 8601, real clock. */
-type JobWatch = z.output<typeof watchRow>
 const watchRow = z.object({
   job: z.string(),
   schedule: z.string(),
@@ -254,11 +249,6 @@ const watchRow = z.object({
   /** `seen_until` before the last jump of more than {@link JUMP_MS}; null if there was none. */
   seen_before: z.string().nullable(),
 })
-
-/** Stores the watch of a job. */
-export function storeWatch(stateDb: StateDb, watch: JobWatch): void {
-  stateDb.insert('job_watch', watch, 'or replace')
-}
 
 /**
  * Undoes slots recorded while the clock ran ahead: they are planned again from where they were before, those that did not
@@ -326,14 +316,11 @@ function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): vo
   )
 }
 
-/** Attempts are kept for this many runs. */
-const KEPT_RUNS = 1000
-
-/** Stores the last log lines of an attempt; deletes the oldest attempts. */
+/** Stores the last log lines of an attempt; the attempts of the last 1000 runs are kept. */
 function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: string): void {
   inStateTransaction(stateDb, () => {
     stateDb.update('job_attempt', {job_run_id, attempt}, {log})
-    stateDb.run('delete from job_attempt where job_run_id <= ?', [job_run_id - KEPT_RUNS])
+    stateDb.run('delete from job_attempt where job_run_id <= ?', [job_run_id - 1000])
   })
 }
 

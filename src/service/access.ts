@@ -81,7 +81,6 @@ const scopesOfText = z
   .pipe(z.array(z.enum(SCOPES)))
 
 /** A key without its secret. */
-type ApiKey = z.output<typeof keyRow>
 const keyRow = z.object({
   id: z.string(),
   name: z.string(),
@@ -124,7 +123,7 @@ export function createApiKey(
 }
 
 /** All keys, including revoked ones, oldest first. */
-export function listApiKeys(database: ServiceDatabase): ApiKey[] {
+export function listApiKeys(database: ServiceDatabase): z.output<typeof keyRow>[] {
   return database.all(keyRow, 'select * from api_key order by created_at, id')
 }
 

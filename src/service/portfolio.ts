@@ -11,13 +11,12 @@ import type {ServiceDatabase} from './service-database.ts'
  * Fills the store with the portfolio of a bridge and commercial lender: deals created over the 18 months before `today`,
  * older ones mostly funded. The same seed and date give the same rows.
  *
- * @param options.today `YYYY-MM-DD`; all deals are older
+ * @param portfolio `today`: `YYYY-MM-DD`; all deals are older
  */
 export function seedPortfolio(
   store: DealStore,
-  options: {deals: number; seed: string | number; today: string},
+  {deals, seed, today}: {deals: number; seed: string | number; today: string},
 ): void {
-  const {deals, seed, today} = options
   const random = createRandom('portfolio', seed, today)
   const endOfToday = Date.parse(today) + DAY_MS
   const times = drawCreationTimes(random, deals, today)
@@ -117,12 +116,7 @@ function buildAddress(random: Random): string {
   return buildUsualAddress(random)
 }
 
-const SMALLEST_AMOUNT = 60_000
-const LARGEST_AMOUNT = 25_000_000
 const HISTORY_DAYS = 548
-/** Desks are open from 13:00 to 22:00 UTC. */
-const OPENS_MS = 13 * HOUR_MS
-const OPEN_MS = 9 * HOUR_MS
 
 function pickProgram(random: Random) {
   let left = random.next()
@@ -139,7 +133,7 @@ function clamp(value: number, least: number, most: number): number {
 
 /** A loan amount in cents: log-normal around `median` dollars, mostly round, one in four with cents. */
 function drawAmountCents(random: Random, median: number): number {
-  const dollars = clamp(median * Math.exp(0.65 * random.normal()), SMALLEST_AMOUNT, LARGEST_AMOUNT)
+  const dollars = clamp(median * Math.exp(0.65 * random.normal()), 60_000, 25_000_000)
   const shape = random.next()
   if (shape < 0.55) return Math.round(dollars / 500) * 500 * 100
   if (shape < 0.75) return Math.round(dollars) * 100
@@ -160,9 +154,9 @@ function drawAmountAndValue(random: Random, median: number): {amount: number; va
   return {amount, value: Math.round(amount / ltv / 100_000) * 100_000}
 }
 
-/** An instant in the business hours of the day that begins at this one; both ms since the epoch. */
+/** An instant from 13:00 to 22:00 UTC on the day that begins at this one; both ms since the epoch. */
 function drawInstant(random: Random, day: number): number {
-  return day + OPENS_MS + random.integer(0, OPEN_MS - 1)
+  return day + random.integer(13 * HOUR_MS, 22 * HOUR_MS - 1)
 }
 
 /** Draws one deal with a new id. */

@@ -63,9 +63,6 @@ export interface ServiceOptions {
 /** A running service. */
 export type RunningService = Awaited<ReturnType<typeof startService>>
 
-const MAX_FILE_BYTES = 25 * 1024 * 1024
-const DOCUMENTS_PER_DEAL = 200
-
 /**
  * Starts a local Deal Financing Service over HTTP.
  *
@@ -94,7 +91,7 @@ export async function startService(options: ServiceOptions) {
     })
     options.extend?.(app)
     addAccessHooks(app, {...options, database})
-    addBodyParsers(app, options.maxFileBytes ?? MAX_FILE_BYTES)
+    addBodyParsers(app, options.maxFileBytes ?? 25 * 1024 * 1024)
     addDescription(app)
     app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
     const address = await app.listen({host, port}).catch((cause: unknown) => {
@@ -116,7 +113,7 @@ export async function startService(options: ServiceOptions) {
 
 /** Joins the handlers of all operations, and the background work. */
 function buildApi(options: ServiceOptions, database: ServiceDatabase, log: Log) {
-  const {clock, documentsPerDeal = DOCUMENTS_PER_DEAL, webhooks = {}} = options
+  const {clock, documentsPerDeal = 200, webhooks = {}} = options
   const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
   const guard = createAddressGuard(webhooks)
   const outbox = createOutbox(guard, webhooks, {database, clock, onError})
@@ -335,8 +332,6 @@ function write(
   return database.transaction(() => answerOnce(keyed, work, {database, now: realClock.now()}))
 }
 
-const KEPT_MS = DAY_MS
-
 /** An answer kept for an Idempotency-Key. */
 type KeptAnswer = Omit<z.output<typeof answerRow>, 'fingerprint'>
 const answerRow = z.object({
@@ -358,7 +353,7 @@ export function answerOnce(
   {database, now}: {database: ServiceDatabase; now: number},
 ): KeptAnswer {
   const {owner, key, fingerprint} = keyed
-  database.run('delete from idempotent_answer where created_at < ?', [now - KEPT_MS])
+  database.run('delete from idempotent_answer where created_at < ?', [now - DAY_MS])
   const known = database.first(answerRow, 'select * from idempotent_answer where owner = ? and key = ?', [
     owner,
     key,
@@ -368,15 +363,7 @@ export function answerOnce(
     return {...known, headers: {...known.headers, 'Idempotency-Replayed': 'true'}}
   }
   const answer = work()
-  const {status, headers, body} = answer
-  database.insert('idempotent_answer', {
-    owner,
-    key,
-    fingerprint,
-    status,
-    headers: JSON.stringify(headers),
-    body,
-    created_at: now,
-  })
+  const headers = JSON.stringify(answer.headers)
+  database.insert('idempotent_answer', {...keyed, ...answer, headers, created_at: now})
   return answer
 }

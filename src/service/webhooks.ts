@@ -101,7 +101,6 @@ const RETRY_DELAYS_MS: readonly number[] = [
   ...[2, 5, 10, 14, 20, 24].map((hours) => hours * HOUR_MS),
 ]
 
-const TIMEOUT_MS = 15_000
 /** Deliveries at once per endpoint, so that one that hangs does not delay the others. */
 const MOST_PER_ENDPOINT = 4
 /** How often deliveries that are tried again are looked for. */
@@ -132,12 +131,11 @@ const SELECT_DUE = `
   cross join event on event.id = d.event_id
   where e.status = 'enabled'`
 
-const KEPT_MS = 30 * DAY_MS
-
 /** Deletes ended deliveries older than 30 days. */
 export function pruneDeliveries(database: ServiceDatabase, now: number): void {
   database.transaction(() => {
-    database.run("delete from webhook_delivery where status <> 'pending' and created_at < ?", [now - KEPT_MS])
+    const ended = "delete from webhook_delivery where status <> 'pending' and created_at < ?"
+    database.run(ended, [now - 30 * DAY_MS])
     database.run('delete from event where id not in (select event_id from webhook_delivery)')
   })
 }
@@ -183,7 +181,7 @@ async function send(
     const {statusCode, body} = await request(url, {
       method: 'POST',
       dispatcher: world.agent,
-      signal: AbortSignal.any([world.signal, AbortSignal.timeout(TIMEOUT_MS)]),
+      signal: AbortSignal.any([world.signal, AbortSignal.timeout(15_000)]),
       headers: {
         'content-type': 'application/json',
         'user-agent': 'loantape-service',

@@ -72,6 +72,11 @@ export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
 }
 
+/** A table of an attached database, such as `core.deal` of `release`. */
+export function quoteTable(catalog: string, table: string): string {
+  return [catalog, ...table.split('.').map(quoteName)].join('.')
+}
+
 /** Stored bytes per thread; with fewer, threads only get in each other's way. */
 const THREAD_BYTES = 4_000_000
 

@@ -2,7 +2,6 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {type Config, parseConfig} from '../../src/core/config.ts'
 import {listAlarms, pingDeadMan, tellPeople} from '../../src/schedule/alarms.ts'
 import {beginRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
-import {storeWatch} from '../../src/schedule/scheduler.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {createWorldAt} from '../support/data.ts'
 import {startInbox} from '../support/inbox.ts'
@@ -128,7 +127,7 @@ test('a skipped slot, a run that waited, was stopped or found it was not due, an
 test('too long without a successful sync is told, even if there never was one', async () => {
   const at = new Date(now).toISOString()
   const seen = {watched_from: at, seen_until: at, seen_before: null}
-  storeWatch(stateDb, {job: 'nightly', schedule: '0 0 * * *', time_zone: 'UTC', ...seen})
+  stateDb.insert('job_watch', {job: 'nightly', schedule: '0 0 * * *', time_zone: 'UTC', ...seen})
   now += 26 * HOUR
   await tell()
   expect(posts).toEqual([])

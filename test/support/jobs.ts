@@ -3,7 +3,6 @@ import {dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import type {Job} from '../../src/schedule/job.ts'
 import {type JobRun, jobRunRow} from '../../src/schedule/job-runs.ts'
-import {storeWatch} from '../../src/schedule/scheduler.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {createGate, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
 import {aRecord} from './record.ts'
@@ -83,5 +82,5 @@ export function makeOnceDue(statePath: string, write: (schedule: string) => void
   using stateDb = openStateDb(statePath)
   const anHourAgo = new Date(Date.now() - 3_600_000).toISOString()
   const seen = {watched_from: anHourAgo, seen_until: anHourAgo, seen_before: null}
-  storeWatch(stateDb, {job: 'once', schedule, time_zone: 'UTC', ...seen})
+  stateDb.insert('job_watch', {job: 'once', schedule, time_zone: 'UTC', ...seen}, 'or replace')
 }
