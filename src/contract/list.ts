@@ -4,17 +4,14 @@ import {isObject, listRepeated} from '../core/json.ts'
 import {FIELD_NAME, tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 
-/** Records one list request may ask for. */
-const PAGE_LIMIT = {min: 1, max: 100, default: 25}
-
 /** The paging parameters of every list, for queries that add filters. */
 export const pageFields = {
   limit: z
     .string()
     .regex(/^\d{1,4}$/, 'expected a whole number')
     .transform(Number)
-    .pipe(z.number().int().min(PAGE_LIMIT.min).max(PAGE_LIMIT.max))
-    .default(PAGE_LIMIT.default)
+    .pipe(z.number().int().min(1).max(100))
+    .default(25)
     .meta({description: 'Maximum records to return.'}),
   cursor: z.string().optional().meta({description: 'next_cursor of a page before.'}),
 }
@@ -158,7 +155,8 @@ function kindOf(value: unknown): string {
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }
 
-function createBroken(expectation: string): LoantapeError {
+/** The error of a page that is not what it should be. */
+export function createBroken(expectation: string): LoantapeError {
   return newError('SOURCE_ENVELOPE', `Page of the source: ${expectation}.`)
 }
 
