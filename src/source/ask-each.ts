@@ -164,8 +164,7 @@ export async function askOwnPage(id: string, path: string, client: Client): Prom
 }
 
 /** The list of one record: all of its pages, or nothing. */
-export type ListingAnswer = EachAnswer<FoundList>
-type FoundList = {pages: Page[]}
+export type ListingAnswer = EachAnswer<{pages: Page[]}>
 
 /** The list of one record is held in memory, so a longer one is refused. */
 const MOST_PAGES = 100

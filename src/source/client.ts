@@ -10,7 +10,7 @@ import {openAgent} from '../core/outgoing.ts'
 import {VERSION} from '../core/process.ts'
 import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
-import {type Credential, createCredentials} from './credentials.ts'
+import {type Credential, createCredentials, TIMEOUTS_PER_ANSWER} from './credentials.ts'
 import {createTranslator} from './described.ts'
 import {createRateLimiter, type LimitedAnswer, type ResponseHeaders} from './rate-limit.ts'
 import {classifyFault, createTooLarge, type Target, withRetries} from './retry.ts'
@@ -41,10 +41,6 @@ type Query = Record<string, string | number>
 /** Speaks HTTP to the source: one key, one rate, one retry policy. */
 export type SourceClient = ReturnType<typeof createClient>
 
-const MEBIBYTE = 1024 * 1024
-/** A dripping body never times out between two parts, so the whole body may take this many timeouts. */
-const TIMEOUTS_PER_ANSWER = 10
-
 /** A shorter value of the base URL's query is a word that any answer may hold. */
 const SHORTEST_SECRET = 8
 
@@ -57,7 +53,7 @@ export function createClient(config: ClientConfig, world: World) {
   const agent = openAgent(base, {
     timeoutMs,
     certificate: readCertificate(config),
-    maxResponseSize: Math.floor(config.maxAnswerMb * MEBIBYTE),
+    maxResponseSize: Math.floor(config.maxAnswerMb * 1024 * 1024),
   })
   const maxWaitMs = config.maxWaitMinutes * 60_000
   const limiter = createRateLimiter({...config, burst: burstOf(config), maxWaitMs, host: base.host}, world)
@@ -157,7 +153,7 @@ export function createClient(config: ClientConfig, world: World) {
      * `SOURCE_RATE_LIMITED`, `INTERRUPTED`; of a described source, ContractError `SOURCE_ENVELOPE`, `SOURCE_NOT_FOUND`
      */
     async getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
-      const request = translator?.rewrite(path, query)
+      const request = translator?.(path, query)
       const how = {accept: 'application/json', cancelled}
       if (!request) return ask({path, query, ...how}, parseAnswer)
       const {answer, headers} = await ask(
