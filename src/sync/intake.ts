@@ -129,24 +129,24 @@ export function openIntake(db: Database, known: Known, begin: Frame): Intake | u
 
 const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
 
-/** The progress of a walk that has asked for nothing. */
-const NOT_ASKED = {
-  endedAt: null,
-  nextCursor: null,
-  cursorReceivedAt: null,
-  envelope: null,
-  isComplete: false,
-  ...NOTHING_READ,
-  waitedMs: 0,
-  certified: null,
-}
-
 function openWalk(
   db: Database,
   stream: Stream,
   {unit, kind, stream: _, ...asked}: z.output<typeof walkBegin>,
 ) {
-  const walk: OpenWalk = {...NOT_ASKED, ...asked, walkId: unit, cursors: []}
+  const walk: OpenWalk = {
+    ...asked,
+    walkId: unit,
+    endedAt: null,
+    cursors: [],
+    nextCursor: null,
+    cursorReceivedAt: null,
+    envelope: null,
+    isComplete: false,
+    ...NOTHING_READ,
+    waitedMs: 0,
+    certified: null,
+  }
   const normalise = createNormaliser(stream)
   let rows = createStagedRows(stream)
   let rejected: RejectedRecord[] = []
@@ -193,7 +193,8 @@ function openWalk(
   function takeDetail(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, id, outcome, listed} = detailFrame.parse(frame)
     if (outcome === 'gone') {
-      rows.pushGone({id, observedAt})
+      const gone = {id, fields: {}, unknownFields: null, observedAt}
+      rows.push(gone, {source: 'gone', pageNo: 0, position: 0})
       return
     }
     const {observations, quarantined} = normalise([{...listed, ...recordOf(body)}], observedAt)

@@ -14,7 +14,6 @@ import {openStateDb} from '../store/state-db.ts'
 import {type TapeLine, textOf} from '../store/tape.ts'
 import {findReadKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
-import {STAGE} from './stream-tables.ts'
 import {listReadableTapes, type ReadableTape} from './tapes.ts'
 
 /**
@@ -56,7 +55,7 @@ export async function stageQuarantined(
     null,
     record.place,
   ])
-  await appendRows(db, {...STAGE, table: 'staged_quarantine', types: stagedTypes}, rows)
+  await appendRows(db, {table: 'staged_quarantine', types: stagedTypes}, rows)
 }
 
 /** A record in quarantine. */
