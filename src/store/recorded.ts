@@ -100,13 +100,12 @@ const tapeRow = z.object({
   removed_at: z.string().nullable(),
 })
 
-type NewTape = Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'>
-
 /** Records a tape that is begun or continued, and whatever else is known about it. */
 export function noteTape(
   stateDb: StateDb,
-  {unit, path, fingerprint, begun_at, ...more}: NewTape & Partial<TapeRow>,
+  tape: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
 ): void {
+  const {unit, path, fingerprint, begun_at, ...more} = tape
   stateDb.insert('tape', {unit, path, fingerprint, begun_at}, 'or ignore')
   changeTape(stateDb, unit, {ended_at: null, ...more})
 }

@@ -276,13 +276,7 @@ async function listPendingMigrations(db: Database, catalog: string, dir: string 
  * A single fact about this warehouse: the source it belongs to, the envelope that source answers in, the fingerprint of
  * the key of its hashes, the data folder it belongs to, and the last unit of the tapes that it contains.
  */
-type SettingName =
-  | 'source_base_url'
-  | 'source_described'
-  | 'envelope'
-  | 'hash_key'
-  | 'folder_id'
-  | 'tape_head'
+type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | 'tape_head'
 
 const settingRow = z.object({name: z.string(), value: z.string()})
 
