@@ -251,12 +251,17 @@ const [COMMA, BRACKET, BRACE] = [0x2c, 0x5b, 0x7b]
 /** Request Timeout and Too Early (RFC 9110, RFC 8470): about the connection, not about the request. */
 const NOT_NOW = new Set([408, 425])
 
-/** Parses an answer. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError if it is not JSON */
+const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
+
+/** Parses an answer. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError if it is not JSON or is truncated */
 function parseAnswer({status, headers, received}: Exchange, target: Target): JsonAnswer {
   const text = new TextDecoder().decode(received.body)
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
   const body = parseJson(text)
-  if (body === undefined && status < 300) throw createNotJson(headers)
+  if (body === undefined && status < 300) {
+    const [said = ''] = String(headers['content-type'] ?? 'unknown').split(';', 1)
+    throw new RetryableError({code: 'SOURCE_NOT_JSON', problem: tellForeign(said, CONTENT_TYPES)})
+  }
   return {status, body: body ?? null, received}
 }
 
@@ -275,7 +280,15 @@ function requireServed({status, headers, received}: Exchange, target: Target, ba
     )
   if (status >= 500 || NOT_NOW.has(status))
     throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
-  if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
+  if (status >= 300 && status < 400) {
+    const location = String(headers.location ?? '')
+    const origin = location && URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
+    // One could send the key to another origin.
+    throw newError(
+      'SOURCE_REDIRECTED',
+      `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key goes nowhere else.`,
+    )
+  }
   if (status >= 300 || isUtf8(received.body)) return
   const answer = `Answer of source '${target.host}' to GET ${target.path}`
   const coding = findCoding(headers, received.body)
@@ -311,29 +324,6 @@ function holdsMoreValues(text: string, most: number): boolean {
     if (unit === COMMA || unit === BRACKET || unit === BRACE) signs += 1
   }
   return signs > most
-}
-
-const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
-
-/** A successful answer that is not JSON or is truncated: worth trying again. */
-function createNotJson(headers: ResponseHeaders): RetryableError {
-  const given = String(headers['content-type'] ?? 'unknown')
-  const contentType = tellForeign(given.split(';', 1)[0] ?? '', CONTENT_TYPES)
-  return new RetryableError({code: 'SOURCE_NOT_JSON', problem: contentType})
-}
-
-/** Redirects are not followed: one could send the key to another origin. */
-function createRedirected(
-  status: number,
-  headers: ResponseHeaders,
-  {target, base}: {target: Target; base: URL},
-): LoantapeError {
-  const location = String(headers.location ?? '')
-  const origin = location && URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
-  return newError(
-    'SOURCE_REDIRECTED',
-    `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key goes nowhere else.`,
-  )
 }
 
 /**
