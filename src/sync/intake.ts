@@ -341,13 +341,8 @@ export interface Answer {
   frame: Frame
   body?: unknown
   /** The answer as received; undefined if there was none. */
-  received?: Received | {body: Buffer} | undefined
+  received?: Received | {body: Buffer; original?: undefined} | undefined
 }
-
-/** Bytes that an answer takes on the tape. */
-const sizeOf = (received: Answer['received']): number =>
-  (received?.body.length ?? 0) +
-  (received && 'original' in received ? (received.original?.body.length ?? 0) : 0)
 
 /** A step of a run that stores answers. */
 type StoredStep = 'pages stored' | 'details stored' | 'lists stored'
@@ -392,7 +387,7 @@ export async function takeDown<T>(
         for (const {frame, body, received} of answers) {
           unit.take(tapes.take(walkId, frame, received), body)
           lines += 1
-          bytes += sizeOf(received)
+          bytes += (received?.body.length ?? 0) + (received?.original?.body.length ?? 0)
         }
         const isDue = lines >= GROUP_LINES || bytes >= GROUP_BYTES || realClock.now() - since >= GROUP_MS
         if (isDue) await beginStoring()

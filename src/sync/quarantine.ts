@@ -94,30 +94,16 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
   )
 }
 
-const reasonRow = z.object({
-  path: z.string(),
-  reason: z.string(),
-  /** Different records. */
-  records: z.coerce.number(),
-  /** How often they were seen. */
-  times: z.coerce.number(),
-  /** When they were first and last seen. */
-  since: z.string(),
-  until: z.string(),
-})
+/** How often records were seen, and when first and last. */
+const seen = {times: z.coerce.number(), since: z.string(), until: z.string()}
 
-const waitingRow = z.object({
-  /** As last seen. */
-  quarantine_id: z.string(),
-  walk_id: z.string(),
-  stream: z.string(),
-  record_id: z.string().nullable(),
-  path: z.string(),
-  reason: z.string(),
-  times: z.coerce.number(),
-  since: z.string(),
-  until: z.string(),
-})
+/** `records` counts different ones. */
+const reasonRow = z.object({path: z.string(), reason: z.string(), records: z.coerce.number(), ...seen})
+
+/** The id and the walk are those of when it was last seen. */
+const waitingRow = entryRow
+  .pick({quarantine_id: true, walk_id: true, stream: true, record_id: true, path: true, reason: true})
+  .extend(seen)
 
 const MOST_REASONS = 100
 
