@@ -147,8 +147,7 @@ function filterBy({deals}: SourceDescription, status: string): Query {
 /** The parameter that asks for a page; `cursor` is null for the first. */
 function pageQuery(paging: Paging, cursor: string | null): Query {
   if (paging.by === 'page') return {[paging.parameter]: cursor ?? paging.first}
-  if (cursor === null || (paging.by !== 'cursor' && paging.by !== 'offset')) return {}
-  return {[paging.parameter]: cursor}
+  return cursor !== null && 'parameter' in paging ? {[paging.parameter]: cursor} : {}
 }
 
 /** A page that was read: `cursor` asked for it, `count` are its records. */

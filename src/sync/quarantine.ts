@@ -22,15 +22,6 @@ import {listReadableTapes, type ReadableTape} from './tapes.ts'
  */
 export type RejectedRecord = Quarantined & {source: 'list' | 'detail'; place: string}
 
-const stagedTypes: DuckDBType[] = [
-  ...Array<DuckDBType>(7).fill(VARCHAR),
-  TIMESTAMP,
-  DATE,
-  TIMESTAMP,
-  TIMESTAMP,
-  VARCHAR,
-]
-
 /**
  * Stages the places of rejected records on their tape, never their content; they count in releases once their walk is
  * applied.
@@ -55,7 +46,8 @@ export async function stageQuarantined(
     null,
     record.place,
   ])
-  await appendRows(db, {table: 'staged_quarantine', types: stagedTypes}, rows)
+  const types = [...Array<DuckDBType>(7).fill(VARCHAR), TIMESTAMP, DATE, TIMESTAMP, TIMESTAMP, VARCHAR]
+  await appendRows(db, {table: 'staged_quarantine', types}, rows)
 }
 
 /** A record in quarantine. */

@@ -217,13 +217,8 @@ export async function clearStage(db: Database, stream: Stream, walkId: string): 
   )
 }
 
-const listingTypes: DuckDBType[] = [
-  ...Array<DuckDBType>(4).fill(VARCHAR),
-  TIMESTAMP,
-  ...Array<DuckDBType>(4).fill(BIGINT),
-]
-
 /** Stages the outcomes of single parents' lists, a row for each, in the columns of `raw.listing`. */
 export function stageLists(db: Database, lists: readonly ColumnValue[][]): Promise<void> {
-  return appendRows(db, {table: 'staged_listing', types: listingTypes}, lists)
+  const types = [...Array<DuckDBType>(4).fill(VARCHAR), TIMESTAMP, ...Array<DuckDBType>(4).fill(BIGINT)]
+  return appendRows(db, {table: 'staged_listing', types}, lists)
 }
