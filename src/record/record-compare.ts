@@ -208,7 +208,7 @@ interface FoundUnit extends RecordedUnit {
 
 interface FoundTape {
   /** What the state database is to hold of it. */
-  row: Omit<TapeRow, 'tape_no' | 'removed_at' | 'ended_at'> & {ended_at?: string}
+  row: Omit<TapeRow, 'removed_at' | 'ended_at'> & {ended_at?: string}
   units: FoundUnit[]
 }
 

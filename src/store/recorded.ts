@@ -81,7 +81,6 @@ export function tellWentOn<Manifest extends object>(
 /** A tape, as the state database holds it; instants are ISO 8601 of the real clock. */
 export type TapeRow = z.output<typeof tapeRow>
 const tapeRow = z.object({
-  tape_no: z.number(),
   /** The walk or the day it belongs to: `2026-11-22`. */
   unit: z.string(),
   /** Below the data folder. */
