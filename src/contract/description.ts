@@ -57,7 +57,7 @@ const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {
 }
 
 /** The fields that may be described: those that are kept. */
-function fieldsOf({wireFields, columns, privacy, idField, parent}: Stream) {
+function fieldsOf({wireFields, columns, privacy, parent}: Stream) {
   const kept = wireFields.filter((name) => !privacy?.dropped.includes(name))
   const shapes = kept.map((name) => {
     const type = columns.find((column) => column.name === name)?.type ?? 'VARCHAR'
@@ -67,7 +67,7 @@ function fieldsOf({wireFields, columns, privacy, idField, parent}: Stream) {
     .strictObject(Object.fromEntries(shapes))
     .default({})
     .refine((fields) => {
-      const ids = [idField, ...(parent ? [parent.column] : [])].filter((name) => !fields[name])
+      const ids = ['id', ...(parent ? [parent.column] : [])].filter((name) => !fields[name])
       const paths = [...ids, ...Object.values(fields).map((field) => field?.path ?? '')]
       return paths.every((one, index) =>
         paths.every((other, at) => at === index || !`${other}.`.startsWith(`${one}.`)),

@@ -167,7 +167,6 @@ const MOST_STALE_PAGES = 3
 interface ListRead {
   /** For errors: `GET /deals`. */
   name: string
-  idField: string
   /** The cursors read so far; null is the first page. */
   cursors?: Iterable<string | null>
   /** The ids read so far; those of each page are added. */
@@ -179,7 +178,6 @@ interface ListRead {
 /** Creates the check that a list makes progress from page to page. */
 export function createListProgress({
   name,
-  idField,
   cursors = [],
   seenIds = createSeenIds(),
   mostIds = Number.POSITIVE_INFINITY,
@@ -194,7 +192,7 @@ export function createListProgress({
      * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`
      */
     take({records, nextCursor}: PageBody): void {
-      const fresh = records.filter((record) => seenIds.add(idOf(record, idField)))
+      const fresh = records.filter((record) => seenIds.add(idOf(record)))
       stalePages = fresh.length > 0 ? 0 : stalePages + 1
       if (nextCursor === null) return
       if (seen.has(nextCursor))
@@ -219,8 +217,8 @@ export function createListProgress({
   }
 }
 
-function idOf(record: unknown, idField: string): string {
-  const id = isObject(record) && record[idField]
+function idOf(record: unknown): string {
+  const id = isObject(record) && record.id
   return typeof id === 'string' ? id : JSON.stringify(record)
 }
 

@@ -120,7 +120,6 @@ export interface Stream {
    */
   parent?: {stream: Stream; column: string}
   idColumn: string
-  idField: string
   /** Path of the list endpoint, relative to the base URL; `{id}` stands for the parent's id. */
   listPath: string
   /** Typed columns without the id, in table order. */

@@ -234,11 +234,11 @@ function belowBase(
  * repeats a name becomes one that nobody can read.
  */
 export function createRecordReader(
-  {plural, columns, idField, parent}: Stream,
+  {plural, columns, parent}: Stream,
   source: SourceDescription,
 ): (record: unknown) => unknown {
   // Ids may be numbers, described or not.
-  const ids = [idField, ...(parent ? [parent.column] : [])]
+  const ids = ['id', ...(parent ? [parent.column] : [])]
   const described: Record<string, FieldDescription | undefined> = {
     ...Object.fromEntries(ids.map((name) => [name, {path: name}])),
     ...source[plural as 'deals']?.fields,

@@ -104,8 +104,7 @@ async function askService(feed: RateFeed, config: Config, world: World): Promise
   const description = readDescription(dataFolderAt(config.dataDir))
   await using client = createClient({...requireSource(config), description}, world)
   const answers: Received[] = []
-  const request = {path: '/rates', idField: 'id', pageSize: PAGE_SIZE}
-  for await (const {received} of walkPages(request, client, world)) {
+  for await (const {received} of walkPages({path: '/rates', pageSize: PAGE_SIZE}, client, world)) {
     if (answers.length === MOST_PAGES) throw createFeedError(feed, `more than ${MOST_PAGES} pages`)
     answers.push(received)
   }

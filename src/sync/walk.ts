@@ -193,7 +193,6 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
     cursor: walk.nextCursor,
     seenCursors: walk.cursors,
     seenIds: createSeenIds(),
-    idField: stream.idField,
     mostIds: mostListed(present, config, accepted),
     pageSize: config.pageSize,
     filter: config.stage === undefined ? undefined : {status: config.stage},
