@@ -5,7 +5,7 @@ import pLimit from 'p-limit'
 import {z} from 'zod'
 import {ApiError, createDealClient, type DealClient} from '../client/client.ts'
 import {type NewDeal, newDealSchema} from '../contract/deal.ts'
-import {createSourceFileError} from '../contract/description.ts'
+import {refuseSourceFile} from '../contract/description.ts'
 import {IDEMPOTENCY_KEY} from '../contract/endpoint.ts'
 import {PROBLEMS} from '../contract/problem.ts'
 import {requireSource} from '../core/config.ts'
@@ -40,7 +40,7 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
   }
   const folder = dataFolderAt(call.config.dataDir)
   if (readDescription(folder))
-    throw createSourceFileError(folder.source, 'deals are pushed to a Deal Financing Service only')
+    throw refuseSourceFile(folder.source)('deals are pushed to a Deal Financing Service only')
   const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(call.config)
   const {signal, realClock, random} = call.world
   const client = createDealClient({

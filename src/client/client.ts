@@ -342,7 +342,7 @@ function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
       {limit = 100, cursor: start, signal, timeoutMs, ...filter}: Paging = {},
     ): List<ItemOf<Id>> {
       async function* pages(): AsyncGenerator<ListPage<ItemOf<Id>>, void, undefined> {
-        const progress = createListProgress({name: 'the list', idField: 'id', cursors: [start ?? null]})
+        const progress = createListProgress({name: 'the list', cursors: [start ?? null]})
         let envelope: string | undefined
         let cursor = start
         do {

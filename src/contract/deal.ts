@@ -47,7 +47,6 @@ export const dealStream: Stream = {
   name: 'deal',
   plural: 'deals',
   idColumn: DEAL_ID,
-  idField: 'id',
   listPath: '/deals',
   columns: [
     {name: 'property_address', type: 'VARCHAR'},
@@ -108,7 +107,6 @@ export function createChildStream(
     ...named,
     plural: `${name}s`,
     parent: {stream: dealStream, column: DEAL_ID},
-    idField: 'id',
     listPath: `/deals/{id}/${name}s`,
     columns: [
       {name: DEAL_ID, type: 'VARCHAR'},

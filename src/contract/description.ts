@@ -1,9 +1,11 @@
 import {z} from 'zod'
 import {isTimeZone} from '../core/clock.ts'
-import {type LoantapeError, newError} from '../core/errors.ts'
-import {describeIssues, parseWritten} from '../core/json.ts'
+import {newError} from '../core/errors.ts'
+import {describeIssues, parseWritten, type Refuse} from '../core/json.ts'
+import {borrowerStream} from './borrower.ts'
+import {dealStream} from './deal.ts'
+import {documentStream} from './document.ts'
 import type {Stream} from './stream.ts'
-import {STREAMS} from './streams.ts'
 
 const path = z
   .string()
@@ -21,46 +23,41 @@ const address = z
 const ofDeal = address.refine((text) => text.includes('{id}'), 'expected {id} for the id of the deal')
 
 /** Where a field stands in a record of the source, and how its value is read. */
-export interface FieldDescription {
-  path: string
-  unit?: 'dollars' | 'cents' | undefined
-  values?: Record<string, string> | undefined
-  timeZone?: string | undefined
-  epoch?: 'seconds' | 'milliseconds' | undefined
-}
-
-const unit = z
-  .enum(['dollars', 'cents'])
-  .optional()
-  .meta({description: 'Whole cents, or dollars with decimals (the default).'})
-const values = z
-  .record(z.string(), z.string())
-  .optional()
-  .meta({description: "What the source's values are called here, case-sensitive; others stay as they are."})
-const timeZone = z
-  .string()
-  .refine(isTimeZone, 'expected a time zone such as America/New_York')
-  .optional()
-  .meta({description: 'The zone of times without an offset; UTC by default.'})
-const epoch = z
-  .enum(['seconds', 'milliseconds'])
-  .optional()
-  .meta({description: 'The time is a number since 1970.'})
+export type FieldDescription = z.output<typeof fieldShape>
+const fieldShape = z.strictObject({
+  path,
+  unit: z
+    .enum(['dollars', 'cents'])
+    .optional()
+    .meta({description: 'Whole cents, or dollars with decimals (the default).'}),
+  values: z.record(z.string(), z.string()).optional().meta({
+    description: "What the source's values are called here, case-sensitive; others stay as they are.",
+  }),
+  timeZone: z
+    .string()
+    .refine(isTimeZone, 'expected a time zone such as America/New_York')
+    .optional()
+    .meta({description: 'The zone of times without an offset; UTC by default.'}),
+  epoch: z
+    .enum(['seconds', 'milliseconds'])
+    .optional()
+    .meta({description: 'The time is a number since 1970.'}),
+})
 
 const byName = path.transform((text) => ({path: text}))
 const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {
-  'DECIMAL(18,2)': z.union([byName, z.strictObject({path, unit})]),
+  'DECIMAL(18,2)': z.union([byName, fieldShape.pick({path: true, unit: true})]),
   TIMESTAMP: z.union([
     byName,
-    z
-      .strictObject({path, timeZone, epoch})
+    fieldShape
+      .pick({path: true, timeZone: true, epoch: true})
       .refine((field) => !field.timeZone || !field.epoch, 'expected one of timeZone and epoch'),
   ]),
-  VARCHAR: z.union([byName, z.strictObject({path, values})]),
+  VARCHAR: z.union([byName, fieldShape.pick({path: true, values: true})]),
 }
 
 /** The fields that may be described: those that are kept. */
-function fieldsOf({wireFields, columns, privacy, idField, parent}: Stream) {
+function fieldsOf({wireFields, columns, privacy, parent}: Stream) {
   const kept = wireFields.filter((name) => !privacy?.dropped.includes(name))
   const shapes = kept.map((name) => {
     const type = columns.find((column) => column.name === name)?.type ?? 'VARCHAR'
@@ -70,7 +67,7 @@ function fieldsOf({wireFields, columns, privacy, idField, parent}: Stream) {
     .strictObject(Object.fromEntries(shapes))
     .default({})
     .refine((fields) => {
-      const ids = [idField, ...(parent ? [parent.column] : [])].filter((name) => !fields[name])
+      const ids = ['id', ...(parent ? [parent.column] : [])].filter((name) => !fields[name])
       const paths = [...ids, ...Object.values(fields).map((field) => field?.path ?? '')]
       return paths.every((one, index) =>
         paths.every((other, at) => at === index || !`${other}.`.startsWith(`${one}.`)),
@@ -131,8 +128,6 @@ const pagingShape = z.discriminatedUnion('by', [
 
 const paging = pagingShape.optional().meta({description: 'Of this list; that of all lists by default.'})
 
-const [deals, ...children] = STREAMS as [Stream, ...Stream[]]
-
 const dealsShape = z.strictObject({
   list: address,
   records,
@@ -142,7 +137,7 @@ const dealsShape = z.strictObject({
     .optional()
     .meta({description: 'Where the record stands on its own page; without it the answer is the record.'}),
   filter: parameter.optional().meta({description: 'The parameter that filters by status.'}),
-  fields: fieldsOf(deals),
+  fields: fieldsOf(dealStream),
 })
 
 const childShape = (stream: Stream) =>
@@ -176,10 +171,8 @@ export const descriptionShape = z.strictObject({
   paging: pagingShape,
   pageSize: parameter.optional().meta({description: 'The parameter for the number of records of a page.'}),
   deals: dealsShape,
-  ...(Object.fromEntries(children.map((stream) => [stream.plural, childShape(stream)])) as Record<
-    'borrowers' | 'documents',
-    ReturnType<typeof childShape>
-  >),
+  borrowers: childShape(borrowerStream),
+  documents: childShape(documentStream),
 })
 
 /**
@@ -188,13 +181,13 @@ export const descriptionShape = z.strictObject({
  * @throws ConfigError `SOURCE_FILE` naming the file and every wrong place
  */
 export function parseDescription(json: string, file: string): SourceDescription {
-  const content = parseWritten(json, (problem, cause) => createSourceFileError(file, problem, cause))
-  const parsed = descriptionShape.safeParse(content)
+  const refuse = refuseSourceFile(file)
+  const parsed = descriptionShape.safeParse(parseWritten(json, refuse))
   if (parsed.success) return parsed.data
-  throw createSourceFileError(file, describeIssues(parsed.error).join('; '))
+  throw refuse(describeIssues(parsed.error).join('; '))
 }
 
-/** The error of a `source.json` that cannot be used. */
-export function createSourceFileError(file: string, problem: string, cause?: unknown): LoantapeError {
-  return newError('SOURCE_FILE', `Source in '${file}': ${problem}.`, {cause})
+/** The function that makes the errors of a `source.json` that cannot be used. */
+export function refuseSourceFile(file: string): Refuse {
+  return (problem, cause) => newError('SOURCE_FILE', `Source in '${file}': ${problem}.`, {cause})
 }

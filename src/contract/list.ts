@@ -4,17 +4,14 @@ import {isObject, listRepeated} from '../core/json.ts'
 import {FIELD_NAME, tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 
-/** Records one list request may ask for. */
-const PAGE_LIMIT = {min: 1, max: 100, default: 25}
-
 /** The paging parameters of every list, for queries that add filters. */
 export const pageFields = {
   limit: z
     .string()
     .regex(/^\d{1,4}$/, 'expected a whole number')
     .transform(Number)
-    .pipe(z.number().int().min(PAGE_LIMIT.min).max(PAGE_LIMIT.max))
-    .default(PAGE_LIMIT.default)
+    .pipe(z.number().int().min(1).max(100))
+    .default(25)
     .meta({description: 'Maximum records to return.'}),
   cursor: z.string().optional().meta({description: 'next_cursor of a page before.'}),
 }
@@ -158,7 +155,8 @@ function kindOf(value: unknown): string {
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }
 
-function createBroken(expectation: string): LoantapeError {
+/** The error of a page that is not what it should be. */
+export function createBroken(expectation: string): LoantapeError {
   return newError('SOURCE_ENVELOPE', `Page of the source: ${expectation}.`)
 }
 
@@ -169,7 +167,6 @@ const MOST_STALE_PAGES = 3
 interface ListRead {
   /** For errors: `GET /deals`. */
   name: string
-  idField: string
   /** The cursors read so far; null is the first page. */
   cursors?: Iterable<string | null>
   /** The ids read so far; those of each page are added. */
@@ -181,7 +178,6 @@ interface ListRead {
 /** Creates the check that a list makes progress from page to page. */
 export function createListProgress({
   name,
-  idField,
   cursors = [],
   seenIds = createSeenIds(),
   mostIds = Number.POSITIVE_INFINITY,
@@ -196,7 +192,7 @@ export function createListProgress({
      * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`
      */
     take({records, nextCursor}: PageBody): void {
-      const fresh = records.filter((record) => seenIds.add(idOf(record, idField)))
+      const fresh = records.filter((record) => seenIds.add(idOf(record)))
       stalePages = fresh.length > 0 ? 0 : stalePages + 1
       if (nextCursor === null) return
       if (seen.has(nextCursor))
@@ -221,8 +217,8 @@ export function createListProgress({
   }
 }
 
-function idOf(record: unknown, idField: string): string {
-  const id = isObject(record) && record[idField]
+function idOf(record: unknown): string {
+  const id = isObject(record) && record.id
   return typeof id === 'string' ? id : JSON.stringify(record)
 }
 

@@ -1,6 +1,6 @@
 import {z} from 'zod'
-import {type LoantapeError, newError} from '../core/errors.ts'
-import {describeIssues, parseWritten} from '../core/json.ts'
+import {newError} from '../core/errors.ts'
+import {describeIssues, parseWritten, type Refuse} from '../core/json.ts'
 
 /** A field of a deal that the contract does not know, and the column it becomes. */
 export interface MappedField {
@@ -81,11 +81,9 @@ const fieldsShape = z
  * @throws ConfigError `FIELDS_FILE` naming the file and every wrong field
  */
 export function parseMappedFields(json: string, file: string, known: readonly string[]): MappedField[] {
-  const content = parseWritten(json, (problem, cause) => createFieldsError(file, problem, cause))
-  const parsed = fieldsShape.safeParse(content)
-  if (!parsed.success) {
-    throw createFieldsError(file, describeIssues(parsed.error).join('; '))
-  }
+  const refuse = refuseFields(file)
+  const parsed = fieldsShape.safeParse(parseWritten(json, refuse))
+  if (!parsed.success) throw refuse(describeIssues(parsed.error).join('; '))
   const fields = Object.entries(parsed.data).map(([name, field]) => ({
     name,
     type: field.type,
@@ -95,10 +93,10 @@ export function parseMappedFields(json: string, file: string, known: readonly st
   const twice = fields.filter(({path: [first = ''], path}) => path.length === 1 && known.includes(first))
   if (twice.length === 0) return fields.toSorted((a, b) => (a.name < b.name ? -1 : 1))
   const named = twice.map(({name, path}) => `${name}: '${path.join('.')}' is a column of core.deal already`)
-  throw createFieldsError(file, named.join('; '))
+  throw refuse(named.join('; '))
 }
 
-/** The error of a `fields.json` that cannot be used. */
-export function createFieldsError(file: string, problem: string, cause?: unknown): LoantapeError {
-  return newError('FIELDS_FILE', `Fields in '${file}': ${problem}.`, {cause})
+/** The function that makes the errors of a `fields.json` that cannot be used. */
+export function refuseFields(file: string): Refuse {
+  return (problem, cause) => newError('FIELDS_FILE', `Fields in '${file}': ${problem}.`, {cause})
 }

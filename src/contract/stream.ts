@@ -108,14 +108,6 @@ export interface Vocabulary {
   known: readonly string[] | null
 }
 
-/** How the fields of a record with personal data are kept; unknown fields keep only their names. */
-interface Privacy {
-  /** Wire fields kept as a keyed hash. */
-  hashed: readonly string[]
-  /** Wire fields of the contract that are not kept. */
-  dropped: readonly string[]
-}
-
 /** A kind of record that is synced. Source, sync and store are written for any stream. */
 export interface Stream {
   /** Used in table names: `raw.<name>_version`, `raw.<name>_head`. */
@@ -128,7 +120,6 @@ export interface Stream {
    */
   parent?: {stream: Stream; column: string}
   idColumn: string
-  idField: string
   /** Path of the list endpoint, relative to the base URL; `{id}` stands for the parent's id. */
   listPath: string
   /** Typed columns without the id, in table order. */
@@ -137,8 +128,11 @@ export interface Stream {
   wireFields: readonly string[]
   /** Other fields whose values are kept in `raw.<name>_extra`; streams of people have none. */
   mapped?: readonly MappedField[]
-  /** For records of or about people. */
-  privacy?: Privacy
+  /**
+   * For records of or about people: wire fields kept as a keyed hash, and those of the contract that are not kept; unknown fields
+   * keep only their names.
+   */
+  privacy?: {hashed: readonly string[]; dropped: readonly string[]}
   /** The column whose sum is the stream's control total. */
   amountColumn?: string
   /** The columns whose new values are reported as drift. */

@@ -46,14 +46,10 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
       removeTapes({folder, stateDb, config}, old, world)
     }
     const tapes = old.map(({path}) => path)
-    const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
-    const outcome: 'dry_run' | 'unchanged' | 'pruned' = isDryRun
-      ? 'dry_run'
-      : isUnchanged
-        ? 'unchanged'
-        : 'pruned'
+    const removed = releases.length + batches.length + quarantined + tapes.length
+    const done = removed === 0 ? ('unchanged' as const) : ('pruned' as const)
     return {
-      outcome,
+      outcome: isDryRun ? ('dry_run' as const) : done,
       /** Ids of releases. */
       releases,
       /** `profile/batch` */

@@ -39,7 +39,7 @@ import {openTape, readTapeHeader, textOf} from '../store/tape.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {planCatchUp, readStand} from '../sync/catch-up.ts'
 import {compareWarehouse} from '../sync/rebuild.ts'
-import {isHistory, listTapeFiles, parseOutcome, readEndOf} from '../sync/tapes.ts'
+import {isBeingWritten, isHistory, listTapeFiles, parseOutcome, readEndOf} from '../sync/tapes.ts'
 
 /**
  * Compares every store with the tapes; see `bringUpToDate` (record.ts).
@@ -168,10 +168,6 @@ function tryRelease(folder: DataFolder): Release | undefined {
 const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
   ended_at !== null && removed_at === null && outcome !== 'lost'
 
-/** Whether a tape was never finished, and can be read. */
-const isOpen = ({ended_at, removed_at, fingerprint}: TapeRow, key: TapeKey) =>
-  ended_at === null && removed_at === null && fingerprint === key.fingerprint
-
 /** Whether the file of a kept tape is missing or cut off. */
 const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
   isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
@@ -212,7 +208,7 @@ interface FoundUnit extends RecordedUnit {
 
 interface FoundTape {
   /** What the state database is to hold of it. */
-  row: Omit<TapeRow, 'tape_no' | 'removed_at' | 'ended_at'> & {ended_at?: string}
+  row: Omit<TapeRow, 'removed_at' | 'ended_at'> & {ended_at?: string}
   units: FoundUnit[]
 }
 
@@ -284,11 +280,11 @@ function readBacklog(
     )
   }
   backlog.gone.push(...missing)
-  const open = key && backlog.problems.length === 0 ? rows.filter((row) => isOpen(row, key)) : []
-  for (const row of open) {
+  for (const row of backlog.problems.length === 0 ? rows.filter(isBeingWritten) : []) {
     const last = recorded.findLast(({tape}) => tape === row.unit)
     // The tape of a walk ends with an outcome; that of a day may continue after one.
-    if (!key || last?.kind !== 'walk' || readEndOf(folder, row, key).last?.chain === last.chain) continue
+    if (last?.kind !== 'walk' || key?.fingerprint !== row.fingerprint) continue
+    if (readEndOf(folder, row, key).last?.chain === last.chain) continue
     complain(`${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
     backlog.gone.push(row)
   }

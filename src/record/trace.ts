@@ -176,9 +176,6 @@ function mayHold({unit}: ReadableTape, walkId: string | null, recordedAt: string
   return Math.abs(daysApart) < 3
 }
 
-/** The frame on a tape for each kind of answer. */
-const FRAMES = {list: 'list', detail: 'detail', webhook: 'look'}
-
 /** The record that a line holds for a version; for an absence, the line that ends the walk. */
 function findRecord(
   line: TapeLine,
@@ -191,7 +188,7 @@ function findRecord(
   if (frame.requested_at !== observed_at) return undefined
   const isOwnPage = (frame.frame === 'detail' || frame.frame === 'look') && frame.id === dealId
   if (kind === 'vanished') return isOwnPage ? {request: targetOf(frame), record: null} : undefined
-  if (kind !== 'seen' || frame.frame !== FRAMES[told_by]) return undefined
+  if (kind !== 'seen' || frame.frame !== (told_by === 'webhook' ? 'look' : told_by)) return undefined
   const record = isOwnPage ? sliceJson(textOf(line), ['data']) : findListed(line, dealId)
   return record === undefined ? undefined : {request: targetOf(frame), record}
 }

@@ -164,20 +164,19 @@ export async function askOwnPage(id: string, path: string, client: Client): Prom
 }
 
 /** The list of one record: all of its pages, or nothing. */
-export type ListingAnswer = EachAnswer<FoundList>
-type FoundList = {pages: Page[]}
+export type ListingAnswer = EachAnswer<{pages: Page[]}>
 
 /** The list of one record is held in memory, so a longer one is refused. */
 const MOST_PAGES = 100
 const MOST_LENGTH = 32_000_000
 
 /** Creates the function that asks for the list of one record; a list that is not read to its end fails as a whole. */
-export function createListAsker(list: {pageSize: number; idField: string}, world: Pick<World, 'log'>) {
+export function createListAsker(pageSize: number, world: Pick<World, 'log'>) {
   return async (id: string, path: string, client: Client): Promise<ListingAnswer> => {
     const pages: Page[] = []
     let length = 0
     try {
-      for await (const page of walkPages({path, ...list}, client, world)) {
+      for await (const page of walkPages({path, pageSize}, client, world)) {
         length += page.received.body.length
         if (pages.length === MOST_PAGES || length > MOST_LENGTH) return failedAs(id, 'TOO_MANY_PAGES')
         pages.push(page)

@@ -10,7 +10,7 @@ import {openAgent} from '../core/outgoing.ts'
 import {VERSION} from '../core/process.ts'
 import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
-import {type Credential, createCredentials} from './credentials.ts'
+import {type Credential, createCredentials, TIMEOUTS_PER_ANSWER} from './credentials.ts'
 import {createTranslator} from './described.ts'
 import {createRateLimiter, type LimitedAnswer, type ResponseHeaders} from './rate-limit.ts'
 import {classifyFault, createTooLarge, type Target, withRetries} from './retry.ts'
@@ -41,10 +41,6 @@ type Query = Record<string, string | number>
 /** Speaks HTTP to the source: one key, one rate, one retry policy. */
 export type SourceClient = ReturnType<typeof createClient>
 
-const MEBIBYTE = 1024 * 1024
-/** A dripping body never times out between two parts, so the whole body may take this many timeouts. */
-const TIMEOUTS_PER_ANSWER = 10
-
 /** A shorter value of the base URL's query is a word that any answer may hold. */
 const SHORTEST_SECRET = 8
 
@@ -57,7 +53,7 @@ export function createClient(config: ClientConfig, world: World) {
   const agent = openAgent(base, {
     timeoutMs,
     certificate: readCertificate(config),
-    maxResponseSize: Math.floor(config.maxAnswerMb * MEBIBYTE),
+    maxResponseSize: Math.floor(config.maxAnswerMb * 1024 * 1024),
   })
   const maxWaitMs = config.maxWaitMinutes * 60_000
   const limiter = createRateLimiter({...config, burst: burstOf(config), maxWaitMs, host: base.host}, world)
@@ -157,7 +153,7 @@ export function createClient(config: ClientConfig, world: World) {
      * `SOURCE_RATE_LIMITED`, `INTERRUPTED`; of a described source, ContractError `SOURCE_ENVELOPE`, `SOURCE_NOT_FOUND`
      */
     async getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
-      const request = translator?.rewrite(path, query)
+      const request = translator?.(path, query)
       const how = {accept: 'application/json', cancelled}
       if (!request) return ask({path, query, ...how}, parseAnswer)
       const {answer, headers} = await ask(
@@ -255,12 +251,17 @@ const [COMMA, BRACKET, BRACE] = [0x2c, 0x5b, 0x7b]
 /** Request Timeout and Too Early (RFC 9110, RFC 8470): about the connection, not about the request. */
 const NOT_NOW = new Set([408, 425])
 
-/** Parses an answer. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError if it is not JSON */
+const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
+
+/** Parses an answer. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError if it is not JSON or is truncated */
 function parseAnswer({status, headers, received}: Exchange, target: Target): JsonAnswer {
   const text = new TextDecoder().decode(received.body)
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
   const body = parseJson(text)
-  if (body === undefined && status < 300) throw createNotJson(headers)
+  if (body === undefined && status < 300) {
+    const [said = ''] = String(headers['content-type'] ?? 'unknown').split(';', 1)
+    throw new RetryableError({code: 'SOURCE_NOT_JSON', problem: tellForeign(said, CONTENT_TYPES)})
+  }
   return {status, body: body ?? null, received}
 }
 
@@ -279,7 +280,15 @@ function requireServed({status, headers, received}: Exchange, target: Target, ba
     )
   if (status >= 500 || NOT_NOW.has(status))
     throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
-  if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
+  if (status >= 300 && status < 400) {
+    const location = String(headers.location ?? '')
+    const origin = location && URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
+    // One could send the key to another origin.
+    throw newError(
+      'SOURCE_REDIRECTED',
+      `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key goes nowhere else.`,
+    )
+  }
   if (status >= 300 || isUtf8(received.body)) return
   const answer = `Answer of source '${target.host}' to GET ${target.path}`
   const coding = findCoding(headers, received.body)
@@ -315,29 +324,6 @@ function holdsMoreValues(text: string, most: number): boolean {
     if (unit === COMMA || unit === BRACKET || unit === BRACE) signs += 1
   }
   return signs > most
-}
-
-const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
-
-/** A successful answer that is not JSON or is truncated: worth trying again. */
-function createNotJson(headers: ResponseHeaders): RetryableError {
-  const given = String(headers['content-type'] ?? 'unknown')
-  const contentType = tellForeign(given.split(';', 1)[0] ?? '', CONTENT_TYPES)
-  return new RetryableError({code: 'SOURCE_NOT_JSON', problem: contentType})
-}
-
-/** Redirects are not followed: one could send the key to another origin. */
-function createRedirected(
-  status: number,
-  headers: ResponseHeaders,
-  {target, base}: {target: Target; base: URL},
-): LoantapeError {
-  const location = String(headers.location ?? '')
-  const origin = location && URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
-  return newError(
-    'SOURCE_REDIRECTED',
-    `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key goes nowhere else.`,
-  )
 }
 
 /**

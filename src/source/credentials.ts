@@ -83,14 +83,12 @@ function present(auth: Exclude<Auth, {by: 'oauth2'}>, key: string): Credential {
 const basic = (user: string, password: string) =>
   `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`
 
-const LONGEST_ANSWER = 1_000_000
-
 /** A token that states no end is renewed this often. */
 const UNSAID_SECONDS = 300
 /** The longest wait that a token server can ask for. */
 const LONGEST_WAIT_MS = 60_000
 /** A dripping answer never times out between two parts, so the whole may take this many timeouts. */
-const TIMEOUTS_PER_ANSWER = 10
+export const TIMEOUTS_PER_ANSWER = 10
 
 /** Statuses after which a token server may answer later. */
 const NOT_NOW = [408, 425, 429]
@@ -108,7 +106,7 @@ async function fetchToken(
 ): Promise<{token: string; seconds: number} | null> {
   const {origin, host, pathname, search} = new URL(tokenUrl)
   const server = `the token server '${host}'`
-  await using agent = openAgent(tokenUrl, {timeoutMs, maxResponseSize: LONGEST_ANSWER})
+  await using agent = openAgent(tokenUrl, {timeoutMs, maxResponseSize: 1_000_000})
   const form = new URLSearchParams({grant_type: 'client_credentials', ...(scope !== undefined && {scope})})
   const headers = {
     authorization: basic(encodeURIComponent(clientId), encodeURIComponent(secret)),
@@ -118,14 +116,10 @@ async function fetchToken(
   const within = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs * TIMEOUTS_PER_ANSWER)])
   const request = {path: `${pathname}${search}`, method: 'POST' as const, headers, body: `${form}`}
   const ask = async () => {
-    const {statusCode, headers, body} = await agent.request({origin, ...request, signal: within})
-    return {status: statusCode, headers, text: await body.text()}
+    const answer = await agent.request({origin, ...request, signal: within})
+    return {status: answer.statusCode, said: answer.headers, text: await answer.body.text()}
   }
-  const {
-    status,
-    headers: said,
-    text,
-  } = await ask().catch((cause: unknown) => {
+  const {status, said, text} = await ask().catch((cause: unknown) => {
     if (signal.aborted) throw cause
     throw new RetryableError({code: 'SOURCE_UNREACHABLE', problem: `${codeOf(cause)} of ${server}`, cause})
   })

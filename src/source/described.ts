@@ -1,4 +1,5 @@
 import type {FieldDescription, Paging, SourceDescription} from '../contract/description.ts'
+import {createBroken} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {DAY_MS, isCalendarDate, parseInstant, wallTimeOf} from '../core/clock.ts'
@@ -28,7 +29,10 @@ interface Request {
 
 const PLURALS = ['deals', 'borrowers', 'documents'] as const
 
-/** Creates the translator of a source below `base`. */
+/**
+ * Creates the function that rewrites requests to a source below `base`; for paths that are the same everywhere it returns undefined.
+ * It throws ContractError `SOURCE_NOT_FOUND` for what the source does not offer.
+ */
 export function createTranslator(source: SourceDescription, base: URL) {
   const readers = new Map(STREAMS.map((stream) => [stream.plural, createRecordReader(stream, source)]))
   const stepsOf = (path: string | undefined) => path?.split('.') ?? []
@@ -47,7 +51,8 @@ export function createTranslator(source: SourceDescription, base: URL) {
     const filter = status === undefined ? {} : filterBy(source, String(status))
     const size = source.pageSize === undefined || limit === undefined ? {} : {[source.pageSize]: limit}
     const first = fillIn(described.list, id)
-    const isUrl = cursor !== null && (paging.by === 'link' || paging.by === 'url')
+    const isByUrl = paging.by === 'link' || paging.by === 'url'
+    const isUrl = cursor !== null && isByUrl
     const path = isUrl ? cursor : first
     return {
       path,
@@ -61,16 +66,9 @@ export function createTranslator(source: SourceDescription, base: URL) {
         if (!Array.isArray(records))
           throw createBroken(`expected a list at '${described.records ?? '(answer)'}', found none`)
         const next = findNext(paging, {body, headers, cursor, count: records.length})
-        if (next === undefined)
-          requireTold(paging, {
-            isFirst: cursor === null,
-            count: records.length,
-            limit: source.pageSize && limit,
-          })
-        const cursorOfNext =
-          paging.by === 'link' || paging.by === 'url'
-            ? belowBase(next ?? '', {source, base, path})
-            : (next ?? null)
+        const isFull = cursor === null && source.pageSize !== undefined && records.length >= Number(limit)
+        if (next === undefined) requireTold(paging, records.length, isFull)
+        const cursorOfNext = next && isByUrl ? belowBase(next, {source, base, path}) : next || null
         return formatAnswer({
           data: records.map(read),
           has_more: cursorOfNext !== null,
@@ -94,34 +92,22 @@ export function createTranslator(source: SourceDescription, base: URL) {
     }
   }
 
-  return {
-    /**
-     * Rewrites a request; undefined for paths that are the same everywhere.
-     *
-     * @throws ContractError `SOURCE_NOT_FOUND` for what this source does not offer
-     */
-    rewrite(path: string, query: Query): Request | undefined {
-      const [, id, child] = /^\/deals(?:\/([^/]+)(?:\/(\w+))?)?$/.exec(path) ?? []
-      if (!path.startsWith('/deals')) return undefined
-      const plural = PLURALS.find((one) => one === (child ?? 'deals'))
-      const request =
-        id !== undefined && child === undefined ? pageOf(id) : plural && listOf(plural, id, query)
-      if (request) return request
-      throw newError('SOURCE_NOT_FOUND', `GET ${path}: source.json describes nothing of the kind.`)
-    },
+  return (path: string, query: Query): Request | undefined => {
+    const [, id, child] = /^\/deals(?:\/([^/]+)(?:\/(\w+))?)?$/.exec(path) ?? []
+    if (!path.startsWith('/deals')) return undefined
+    const plural = PLURALS.find((one) => one === (child ?? 'deals'))
+    const request = id !== undefined && child === undefined ? pageOf(id) : plural && listOf(plural, id, query)
+    if (request) return request
+    throw newError('SOURCE_NOT_FOUND', `GET ${path}: source.json describes nothing of the kind.`)
   }
 }
 
 /** Judges a page that holds nothing where the next would be told: the end of the list, or a wrong word in source.json. */
-function requireTold(
-  paging: Paging,
-  {isFirst, count, limit}: {isFirst: boolean; count: number; limit: string | number | undefined},
-): void {
+function requireTold(paging: Paging, count: number, isFull: boolean): void {
   const isEnd =
     paging.by === 'link' ||
     (paging.by === 'cursor' && paging.header !== undefined) ||
     ((paging.by === 'cursor' || paging.by === 'url') && paging.absentEnds === true)
-  const isFull = isFirst && limit !== undefined && count >= Number(limit)
   if (count === 0 || (isEnd && !isFull)) return
   throw newError(
     'SOURCE_CURSOR_MISSING',
@@ -161,8 +147,7 @@ function filterBy({deals}: SourceDescription, status: string): Query {
 /** The parameter that asks for a page; `cursor` is null for the first. */
 function pageQuery(paging: Paging, cursor: string | null): Query {
   if (paging.by === 'page') return {[paging.parameter]: cursor ?? paging.first}
-  if (cursor === null || (paging.by !== 'cursor' && paging.by !== 'offset')) return {}
-  return {[paging.parameter]: cursor}
+  return cursor !== null && 'parameter' in paging ? {[paging.parameter]: cursor} : {}
 }
 
 /** A page that was read: `cursor` asked for it, `count` are its records. */
@@ -226,12 +211,11 @@ function findLink(header: string | string[] | undefined): string | null | undefi
   return header === undefined ? undefined : null
 }
 
-/** A URL, which may be relative to that of its page, as a path below the base URL; null for an empty one. */
+/** A URL, which may be relative to that of its page, as a path below the base URL. */
 function belowBase(
   url: string,
   {source: {auth}, base, path}: {source: SourceDescription; base: URL; path: string},
-): string | null {
-  if (url === '') return null
+): string {
   const prefix = `${base.origin}${base.pathname.replace(/\/+$/, '')}`
   const next = URL.canParse(url, `${prefix}${path}`) ? new URL(url, `${prefix}${path}`) : undefined
   // Any other place would get the key.
@@ -245,19 +229,16 @@ function belowBase(
   return next.href.slice(prefix.length)
 }
 
-const createBroken = (expectation: string) =>
-  newError('SOURCE_ENVELOPE', `Page of the source: ${expectation}.`)
-
 /**
  * Creates the function that gives the fields of a record our names and forms; what is not described stays as it is. A record that
  * repeats a name becomes one that nobody can read.
  */
 export function createRecordReader(
-  {plural, columns, idField, parent}: Stream,
+  {plural, columns, parent}: Stream,
   source: SourceDescription,
 ): (record: unknown) => unknown {
   // Ids may be numbers, described or not.
-  const ids = [idField, ...(parent ? [parent.column] : [])]
+  const ids = ['id', ...(parent ? [parent.column] : [])]
   const described: Record<string, FieldDescription | undefined> = {
     ...Object.fromEntries(ids.map((name) => [name, {path: name}])),
     ...source[plural as 'deals']?.fields,

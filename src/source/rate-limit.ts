@@ -1,11 +1,17 @@
 import pLimit from 'p-limit'
-import {type LoantapeError, newError} from '../core/errors.ts'
+import {newError} from '../core/errors.ts'
 import {capWait, parseNumber, parseRetryAfter} from '../core/retry-after.ts'
 import type {World} from '../core/types.ts'
 import {backoffMs} from './retry.ts'
 
 /** The settings of the limiter. */
-export interface RateLimitSettings extends BucketSettings {
+export interface RateLimitSettings {
+  /** Upper bound, requests a second. */
+  ratePerSecond: number
+  /** Requests that may be sent at once after a pause. */
+  burst: number
+  /** The rate that an earlier run ended with; kept between the least rate and the upper bound. */
+  learntRate?: number | undefined
   /** Time one run may wait for the source's limits. */
   maxWaitMs: number
   /** Named in errors. */
@@ -47,7 +53,11 @@ export function createRateLimiter(
   }
 
   async function waitImposed(ms: number, signal: AbortSignal): Promise<void> {
-    if (waitedMs + ms > settings.maxWaitMs) throw createRateLimited(settings, ms)
+    if (waitedMs + ms > settings.maxWaitMs)
+      throw newError(
+        'SOURCE_RATE_LIMITED',
+        `Rate limit of source '${settings.host}': waiting another ${Math.ceil(ms / 1000)} s would take the waiting of this run past the ${settings.maxWaitMs / 60_000} min a run may wait.`,
+      )
     const startedAt = clock.now()
     waitingSince ??= startedAt
     try {
@@ -122,19 +132,8 @@ export function createRateLimiter(
   }
 }
 
-function createRateLimited(settings: RateLimitSettings, waitMs: number): LoantapeError {
-  const minutes = settings.maxWaitMs / 60_000
-  return newError(
-    'SOURCE_RATE_LIMITED',
-    `Rate limit of source '${settings.host}': waiting another ${Math.ceil(waitMs / 1000)} s would take the ` +
-      `waiting of this run past the ${minutes} min a run may wait.`,
-  )
-}
-
 /** Response headers by lower-case name, as undici hands them over. */
 export type ResponseHeaders = Record<string, string | string[] | undefined>
-
-const textOf = (value: string | string[] = '') => (Array.isArray(value) ? value.join(', ') : value)
 
 /** A reset is given as seconds from now, as an epoch in seconds or milliseconds, or as a date. */
 function parseReset(text: string, now: number): number {
@@ -178,22 +177,13 @@ function listRenewals(header: string, policy: string): number[] {
  * @returns the longest wait they ask for, ms, because none of a quota remains or at any rate; 0 if none
  */
 export function parseWait(headers: ResponseHeaders, now: number): number {
-  const said = (name: string) => textOf(headers[name])
+  const said = (name: string) => [headers[name] ?? ''].flat().join(', ')
   const resets = ['ratelimit', 'x-ratelimit'].map((prefix) => {
     const remaining = parseNumber(said(`${prefix}-remaining`)) ?? 1
     return remaining > 0 ? 0 : parseReset(said(`${prefix}-reset`), now)
   })
   const retryAfter = parseRetryAfter(said('retry-after'), now) ?? 0
   return Math.max(retryAfter, ...listRenewals(said('ratelimit'), said('ratelimit-policy')), ...resets)
-}
-
-interface BucketSettings {
-  /** Upper bound, requests a second. */
-  ratePerSecond: number
-  /** Requests that may be sent at once after a pause. */
-  burst: number
-  /** The rate that an earlier run ended with; kept between the least rate and the upper bound. */
-  learntRate?: number | undefined
 }
 
 const LEAST_RATE = 0.2
@@ -205,10 +195,12 @@ const LONGEST_RAISE_MS = 5_000
  * Creates a token bucket that is full at `now` and whose rate adapts: halved when the source refuses, then raised slowly.
  * All instants are ms.
  */
-export function createTokenBucket(settings: BucketSettings, now: number) {
-  const {ratePerSecond, burst} = settings
+export function createTokenBucket(
+  {ratePerSecond, burst, learntRate}: Omit<RateLimitSettings, 'maxWaitMs' | 'host'>,
+  now: number,
+) {
   const leastRate = Math.min(LEAST_RATE, ratePerSecond)
-  let rate = Math.min(ratePerSecond, Math.max(leastRate, settings.learntRate ?? ratePerSecond))
+  let rate = Math.min(ratePerSecond, Math.max(leastRate, learntRate ?? ratePerSecond))
   let tokens = burst
   let filledAt = now
   let changedAt = now

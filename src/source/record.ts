@@ -59,7 +59,7 @@ function rejectRepeated(
   stream: Stream,
   observedAt: bigint,
 ): Omit<Quarantined, 'position'> {
-  const isOfId = [twice, ...more].some((path) => path.length === 1 && path[0] === stream.idField)
+  const isOfId = [twice, ...more].some((path) => path.length === 1 && path[0] === 'id')
   return {
     id: isOfId ? null : readId(record, stream),
     path: twice.map((name) => (typeof name === 'string' ? tellForeign(name, FIELD_NAME) : name)).join('.'),
@@ -80,13 +80,11 @@ function isId(value: unknown): value is string {
   return idField.safeParse(value).success
 }
 
-function readId(record: unknown, {idField, parent}: Stream): string | null {
-  if (!isObject(record)) return null
-  const id = record[idField]
-  if (!isId(id)) return null
-  if (!parent) return id
+function readId(record: unknown, {parent}: Stream): string | null {
+  if (!isObject(record) || !isId(record.id)) return null
+  if (!parent) return record.id
   const parentId = record[parent.column]
-  return isId(parentId) ? childIdOf(parentId, id) : null
+  return isId(parentId) ? childIdOf(parentId, record.id) : null
 }
 
 /** The paths of the fields the contract does not know, one level deep, never their values; null if there are none. */

@@ -24,7 +24,6 @@ export interface WalkRequest {
   seenCursors?: Iterable<string>
   /** The ids of the records this walk has seen; the walk adds those of its pages. */
   seenIds?: SeenIds
-  idField: string
   /** The walk fails if the list has more records than this; no limit by default. */
   mostIds?: number
   pageSize: number

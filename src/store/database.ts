@@ -15,16 +15,9 @@ import pLimit from 'p-limit'
 import type {z} from 'zod'
 import {messageOf, newError} from '../core/errors.ts'
 
-/** One database file to attach. */
-interface Attachment {
-  path: string
-  alias: string
-  readOnly?: boolean
-}
-
 /** How a connection is opened. */
 export interface DatabaseOptions {
-  attach?: readonly Attachment[]
+  attach?: readonly {path: string; alias: string; readOnly?: boolean}[]
   /** Catalog-qualified schemas, so that models can name tables of two files: `release.main,history.raw`. */
   searchPath?: string
   /** By default as many as the size of the attached files warrants. */

@@ -6,8 +6,6 @@ import {type Database, quoteLiteral} from './database.ts'
 import {type ReleaseManifest, type SourceBridge, sourceBridgeSchema} from './release.ts'
 import {fillIn, readQuery} from './sql.ts'
 
-const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullable()})
-
 /**
  * Fills in what was not asked for. `asOf` is by default the latest business date. `knownAt` is by default the last apply that told
  * something about the days up to `asOf`: it appended anything, rates included, read a list of a deal, or was the first of its
@@ -22,7 +20,7 @@ export async function resolveMoment(
   today: string,
 ): Promise<Moment> {
   const {first, last} = await db.one(
-    rangeRow,
+    z.object({first: z.string().nullable(), last: z.string().nullable()}),
     `select
        min(business_date) as first,
        greatest(max(business_date), (select max(business_date) from history.raw.deal_version)) as last

@@ -81,7 +81,6 @@ export function tellWentOn<Manifest extends object>(
 /** A tape, as the state database holds it; instants are ISO 8601 of the real clock. */
 export type TapeRow = z.output<typeof tapeRow>
 const tapeRow = z.object({
-  tape_no: z.number(),
   /** The walk or the day it belongs to: `2026-11-22`. */
   unit: z.string(),
   /** Below the data folder. */
@@ -100,13 +99,12 @@ const tapeRow = z.object({
   removed_at: z.string().nullable(),
 })
 
-type NewTape = Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'>
-
 /** Records a tape that is begun or continued, and whatever else is known about it. */
 export function noteTape(
   stateDb: StateDb,
-  {unit, path, fingerprint, begun_at, ...more}: NewTape & Partial<TapeRow>,
+  tape: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
 ): void {
+  const {unit, path, fingerprint, begun_at, ...more} = tape
   stateDb.insert('tape', {unit, path, fingerprint, begun_at}, 'or ignore')
   changeTape(stateDb, unit, {ended_at: null, ...more})
 }

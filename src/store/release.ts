@@ -175,7 +175,6 @@ const releaseModel = z.object({
 const FILE = 'models.json'
 
 /** A check that ran on a release, with the first rows it found. */
-export type ReleaseCheck = z.output<typeof releaseCheck>
 const releaseCheck = z.object({
   name: z.string(),
   severity: z.enum(['error', 'warn']),
@@ -200,7 +199,7 @@ export async function writeChecks(
 }
 
 /** The checks of a release, those that found rows first. */
-export function readReleaseChecks(dir: string): ReleaseCheck[] {
+export function readReleaseChecks(dir: string) {
   const checks = z.array(releaseCheck).parse(parseJson(readFileSync(join(dir, CHECKS_FILE), 'utf8')))
   return checks.toSorted((a, b) => Number(b.failures > 0) - Number(a.failures > 0))
 }

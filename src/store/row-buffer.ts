@@ -15,13 +15,6 @@ import type {Database} from './database.ts'
 
 const CHUNK_ROWS = 2048
 
-/** A table to append to. */
-export interface AppendTarget {
-  catalog: string
-  schema: string
-  table: string
-}
-
 /**
  * Creates an empty buffer for rows of these column types, in order. It collects rows in the engine's own form; only texts stay on
  * the JavaScript heap.
@@ -63,12 +56,12 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
         misfit = {cause}
       }
     },
-    /** Appends all rows to a table with these columns, once; fails if a value did not fit its column. */
-    async append(db: Database, {table, schema, catalog}: AppendTarget): Promise<void> {
+    /** Appends all rows to a temporary table with these columns, once; fails if a value did not fit its column. */
+    async append(db: Database, table: string): Promise<void> {
       if (misfit) throw misfit.cause
       if (chunks.length === 0) return
       endChunk()
-      const appender = await db.connection.createAppender(table, schema, catalog)
+      const appender = await db.connection.createAppender(table, 'main', 'temp')
       try {
         for (const chunk of chunks) appender.appendDataChunk(chunk)
         appender.flushSync()
@@ -79,15 +72,15 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
   }
 }
 
-/** Appends rows, each with a value for every column of the target. */
+/** Appends rows to a temporary table, each with a value for every column. */
 export async function appendRows(
   db: Database,
-  {types, ...target}: AppendTarget & {types: readonly DuckDBType[]},
+  {table, types}: {table: string; types: readonly DuckDBType[]},
   rows: readonly (readonly ColumnValue[])[],
 ): Promise<void> {
   const buffer = createRowBuffer(types)
   for (const row of rows) buffer.push(row)
-  await buffer.append(db, target)
+  await buffer.append(db, table)
 }
 
 /** Converts a value: cents for a DECIMAL, microseconds for a TIMESTAMP, `YYYY-MM-DD` for a DATE, all else as it is. */

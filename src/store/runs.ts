@@ -34,7 +34,6 @@ export function isHolderAlive(holder: Holder, now: number): boolean {
 const HEARTBEAT_MS = 5_000
 
 /** Who holds the warehouse, or something else that one process at a time may hold. */
-type LockHolder = z.output<typeof lockRow>
 const lockRow = z.object({
   run_id: z.string(),
   command: z.string(),
@@ -44,16 +43,10 @@ const lockRow = z.object({
   progress: z.string(),
 })
 
-type Lock = ReturnType<typeof acquireLock>
-
 const WAREHOUSE = 'warehouse'
 
 /** The living holder of the warehouse, or of the lock named. */
-export function findLockHolder(
-  stateDb: StateDb,
-  world: World,
-  name: string = WAREHOUSE,
-): LockHolder | undefined {
+export function findLockHolder(stateDb: StateDb, world: World, name: string = WAREHOUSE) {
   const holder = stateDb.first(lockRow, 'select * from lock where name = ?', [name])
   return holder && isHolderAlive(holder, world.realClock.now()) ? holder : undefined
 }
@@ -141,7 +134,7 @@ export interface CurrentRun {
 
 const NOTED_MS = 1000
 
-function watch(lock: Lock, world: World): World {
+function watch(lock: ReturnType<typeof acquireLock>, world: World): World {
   let notedAt = 0
   const onProgress: World['onProgress'] = (progress) => {
     world.onProgress(progress)

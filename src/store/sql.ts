@@ -94,12 +94,10 @@ export function digestRows(db: Database, from: string): Promise<string> {
   )
 }
 
-const tableRow = z.object({table: z.string(), columns: z.array(columnRow)})
-
 /** The columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */
 export async function readTables(db: Queries): Promise<Map<string, TableColumn[]>> {
   const tables = await db.all(
-    tableRow,
+    z.object({table: z.string(), columns: z.array(columnRow)}),
     `select concat(schema_name, '.', table_name) as "table",
        list({'name': column_name, 'type': data_type} order by column_index) as columns
      from duckdb_columns() where database_name = 'release' and not internal group by all order by all`,

@@ -6,13 +6,6 @@ import type {DataFolder} from './data-folder.ts'
 import {fillIn, listFiles, readSqlFile, SQL_DIR, splitHeader} from './sql.ts'
 import {openHistory} from './warehouse.ts'
 
-/** A SELECT of the rows that are wrong; the first column names each. */
-interface Rule {
-  /** What the rows have in common, such as `Certificates whose records do not add up, table 'raw.walk'`; the rows follow it. */
-  problem: string
-  sql: string
-}
-
 const NAMED = 3
 
 const NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
@@ -29,8 +22,13 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
      where database_name = 'history' and schema_name = 'raw' order by table_name`,
   )
   const file = basename(folder.warehouse)
+  // Reading every value of a table verifies the checksum of every block.
+  const readings = tables.map((table) => ({
+    problem: `Rows of table 'raw.${table}'`,
+    sql: `select count(*) as records from ${table} as t having count(*) > 0 and bit_xor(hash(t)) is null`,
+  }))
   const faults: Fault[] = []
-  for (const {problem, sql} of [...tables.map(readRule), ...readRules()]) {
+  for (const {problem, sql} of [...readings, ...readRules()]) {
     const note = (words: string) => faults.push({problem: `${problem} in '${file}'${words}.`, next: NEXT})
     try {
       const rows = await db.all(z.record(z.string(), z.unknown()), sql)
@@ -53,16 +51,11 @@ function describeRow(row: Record<string, unknown>): string {
   return `${first?.[1]}${others.length > 0 ? ` (${others.join(', ')})` : ''}`
 }
 
-/** Reads every value of a table, which verifies the checksum of every block. */
-function readRule(table: string): Rule {
-  return {
-    problem: `Rows of table 'raw.${table}'`,
-    sql: `select count(*) as records from ${table} as t having count(*) > 0 and bit_xor(hash(t)) is null`,
-  }
-}
-
-/** The rules of `sql/checks/warehouse`; one that names a stream by `{name}`, `{plural}` or `{id}` is a rule for each stream. */
-function readRules(): Rule[] {
+/**
+ * The rules of `sql/checks/warehouse`: SELECTs of wrong rows, whose first column names each, and the problem that these have in
+ * common. One that names a stream by `{name}`, `{plural}` or `{id}` is a rule for each stream.
+ */
+function readRules() {
   const texts = listFiles(join(SQL_DIR, 'checks/warehouse'), '.sql').map(readSqlFile)
   const filled = texts.flatMap((text) =>
     STREAMS.map(({name, plural, idColumn}) => fillIn(text, {name, plural, id: idColumn})),

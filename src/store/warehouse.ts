@@ -4,6 +4,7 @@ import {copyFile} from 'node:fs/promises'
 import {basename, join} from 'node:path'
 import {setTimeout as delay} from 'node:timers/promises'
 import {z} from 'zod'
+import type {Config} from '../core/config.ts'
 import {findMachineFault, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
@@ -19,12 +20,6 @@ import {
 import {listFilesBelow, takeFileLock, writeNewKey} from './files.ts'
 import {isOfActs} from './recorded.ts'
 import {listFiles} from './sql.ts'
-
-interface WarehouseConfig {
-  /** The engine's memory; the rest spills into the data folder. */
-  memoryMb?: number | undefined
-  maxWaitMinutes?: number
-}
 
 /** The warehouse, attached for writing as `warehouse` to an engine in memory. */
 export interface Warehouse extends Database {
@@ -46,13 +41,14 @@ const MAX_WAIT_MINUTES = 10
  * Opens the warehouse for writing, and brings its tables up to date. Waits for those who read it, and keeps others out. A
  * write-ahead log that cannot be replayed is set aside, never deleted: what it held is on the tapes.
  *
+ * @param config `memoryMb` is the engine's memory; the rest spills into the data folder
  * @throws LockedError `WAREHOUSE_LOCKED` if others have it open after the longest wait
  * @throws UnexpectedError `WAREHOUSE_UNREADABLE` if the file does not open, `WAREHOUSE_MISSING` if it is lost
  */
 export async function openWarehouse(
   folder: DataFolder,
   world?: Pick<World, 'log' | 'realClock'>,
-  {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: WarehouseConfig = {},
+  {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: Partial<Pick<Config, 'memoryMb' | 'maxWaitMinutes'>> = {},
 ): Promise<Warehouse> {
   // A new folder has none yet; a lost one ends here.
   hasWarehouse(folder)
@@ -276,13 +272,7 @@ async function listPendingMigrations(db: Database, catalog: string, dir: string 
  * A single fact about this warehouse: the source it belongs to, the envelope that source answers in, the fingerprint of
  * the key of its hashes, the data folder it belongs to, and the last unit of the tapes that it contains.
  */
-type SettingName =
-  | 'source_base_url'
-  | 'source_described'
-  | 'envelope'
-  | 'hash_key'
-  | 'folder_id'
-  | 'tape_head'
+type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | 'tape_head'
 
 const settingRow = z.object({name: z.string(), value: z.string()})
 

@@ -2,7 +2,7 @@ import {existsSync} from 'node:fs'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
-import {createSourceFileError, parseDescription, type SourceDescription} from '../contract/description.ts'
+import {parseDescription, refuseSourceFile, type SourceDescription} from '../contract/description.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
@@ -73,7 +73,9 @@ export async function atSource<T>(
   await using opened = await openToSettle(config, {folder, stateDb}, outside)
   const {db, tapes, walks, streams} = opened
   if (!accepted.has('source')) requirePin((await readSettings(db)).source_base_url, config.baseUrl)
-  noteDescribed(stateDb, config.description !== undefined)
+  const isDescribed = config.description === undefined ? 'no' : 'yes'
+  if ((readFact(stateDb, 'source_described') ?? 'no') !== isDescribed)
+    writeFact(stateDb, 'source_described', isDescribed)
   await dropWalks(opened, 'another source', ({baseUrl}) => baseUrl !== config.baseUrl)
   const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
   const learntRate = findLearntRate(stateDb, config.baseUrl, world)
@@ -93,12 +95,6 @@ export async function atSource<T>(
   }
 }
 
-/** Remembers whether this folder's source is described. */
-function noteDescribed(stateDb: StateDb, isDescribed: boolean): void {
-  const value = isDescribed ? 'yes' : 'no'
-  if ((readFact(stateDb, 'source_described') ?? 'no') !== value) writeFact(stateDb, 'source_described', value)
-}
-
 /**
  * What `source.json` of the data folder says; undefined if there is no such file.
  *
@@ -108,14 +104,11 @@ function noteDescribed(stateDb: StateDb, isDescribed: boolean): void {
  */
 export function readDescription(folder: DataFolder, isAccepted = false): SourceDescription | undefined {
   const {source: file} = folder
-  if (existsSync(file)) {
-    const text = readWrittenText(file, (problem, cause) => createSourceFileError(file, problem, cause))
-    return parseDescription(text, file)
-  }
+  if (existsSync(file)) return parseDescription(readWrittenText(file, refuseSourceFile(file)), file)
   if (isAccepted || !hasStateDb(folder)) return undefined
   using stateDb = openStateDb(folder.stateDb)
   if (readFact(stateDb, 'source_described') !== 'yes') return undefined
-  throw createSourceFileError(file, 'it is missing, although this folder was filled with it')
+  throw refuseSourceFile(file)('it is missing, although this folder was filled with it')
 }
 
 /** SQL of the records of all streams, each with the time of the last request that showed it. */

@@ -175,7 +175,7 @@ async function readAndSettle(
     {
       ids,
       path: stream.listPath,
-      ask: createListAsker({pageSize: config.pageSize, idField: stream.idField}, world),
+      ask: createListAsker(config.pageSize, world),
       // Once the path has answered, one deal's failing list must not stop the others.
       mode: hasListed ? 'on' : 'auto',
       concurrency: config.detailConcurrency,

@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
+import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {formatCents} from '../core/money.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
@@ -12,11 +13,7 @@ export const ACCEPTABLE = ['shrink', 'change', 'growth', 'envelope', 'source'] a
 /** One of {@link ACCEPTABLE}. */
 export type Acceptance = (typeof ACCEPTABLE)[number]
 
-interface GuardLimits {
-  shrinkLimitPct: number
-  changeLimitPct: number
-  growthLimitPct: number
-}
+type GuardLimits = Pick<Config, 'shrinkLimitPct' | 'changeLimitPct' | 'growthLimitPct'>
 
 /** A plan and its movement since the last applied walk. */
 export type MeasuredPlan = ChangePlan & {moved: Movement}

@@ -129,24 +129,24 @@ export function openIntake(db: Database, known: Known, begin: Frame): Intake | u
 
 const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
 
-/** The progress of a walk that has asked for nothing. */
-const NOT_ASKED = {
-  endedAt: null,
-  nextCursor: null,
-  cursorReceivedAt: null,
-  envelope: null,
-  isComplete: false,
-  ...NOTHING_READ,
-  waitedMs: 0,
-  certified: null,
-}
-
 function openWalk(
   db: Database,
   stream: Stream,
   {unit, kind, stream: _, ...asked}: z.output<typeof walkBegin>,
 ) {
-  const walk: OpenWalk = {...NOT_ASKED, ...asked, walkId: unit, cursors: []}
+  const walk: OpenWalk = {
+    ...asked,
+    walkId: unit,
+    endedAt: null,
+    cursors: [],
+    nextCursor: null,
+    cursorReceivedAt: null,
+    envelope: null,
+    isComplete: false,
+    ...NOTHING_READ,
+    waitedMs: 0,
+    certified: null,
+  }
   const normalise = createNormaliser(stream)
   let rows = createStagedRows(stream)
   let rejected: RejectedRecord[] = []
@@ -193,7 +193,8 @@ function openWalk(
   function takeDetail(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, id, outcome, listed} = detailFrame.parse(frame)
     if (outcome === 'gone') {
-      rows.pushGone({id, observedAt})
+      const gone = {id, fields: {}, unknownFields: null, observedAt}
+      rows.push(gone, {source: 'gone', pageNo: 0, position: 0})
       return
     }
     const {observations, quarantined} = normalise([{...listed, ...recordOf(body)}], observedAt)
@@ -340,13 +341,8 @@ export interface Answer {
   frame: Frame
   body?: unknown
   /** The answer as received; undefined if there was none. */
-  received?: Received | {body: Buffer} | undefined
+  received?: Received | {body: Buffer; original?: undefined} | undefined
 }
-
-/** Bytes that an answer takes on the tape. */
-const sizeOf = (received: Answer['received']): number =>
-  (received?.body.length ?? 0) +
-  (received && 'original' in received ? (received.original?.body.length ?? 0) : 0)
 
 /** A step of a run that stores answers. */
 type StoredStep = 'pages stored' | 'details stored' | 'lists stored'
@@ -391,7 +387,7 @@ export async function takeDown<T>(
         for (const {frame, body, received} of answers) {
           unit.take(tapes.take(walkId, frame, received), body)
           lines += 1
-          bytes += sizeOf(received)
+          bytes += (received?.body.length ?? 0) + (received?.original?.body.length ?? 0)
         }
         const isDue = lines >= GROUP_LINES || bytes >= GROUP_BYTES || realClock.now() - since >= GROUP_MS
         if (isDue) await beginStoring()

@@ -3,11 +3,11 @@ import type {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
 import {
-  createFieldsError,
   isSameMapping,
   type KnownField,
   type MappedField,
   parseMappedFields,
+  refuseFields,
 } from '../contract/mapped-field.ts'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
@@ -35,11 +35,14 @@ export function listKnownFields(
   return db.all(fieldRow, `select * from ${catalog}.raw.mapped_field order by name`)
 }
 
-/** Replaces the mapped fields of the warehouse. */
-export function writeKnownFields(db: Database, fields: readonly KnownField[]): Promise<void> {
+/** Replaces the mapped fields of the warehouse; without `since`, values are stored for all rows. */
+export function writeKnownFields(
+  db: Database,
+  fields: readonly (MappedField & Partial<KnownField>)[],
+): Promise<void> {
   return inTransaction(db, async () => {
     await db.run('delete from warehouse.raw.mapped_field')
-    for (const {name, path, type, meaning, since} of fields) {
+    for (const {name, path, type, meaning, since = null} of fields) {
       const row = [name, JSON.stringify(path), type, meaning, since]
       await db.run('insert into warehouse.raw.mapped_field values ($1, $2, $3, $4, $5::timestamp)', row)
     }
@@ -108,8 +111,7 @@ export async function applyMapped(
  */
 export function readMappedFields({fields: file}: DataFolder): MappedField[] {
   if (!existsSync(file)) return []
-  const text = readWrittenText(file, (problem, cause) => createFieldsError(file, problem, cause))
-  return parseMappedFields(text, file, dealStream.wireFields)
+  return parseMappedFields(readWrittenText(file, refuseFields(file)), file, dealStream.wireFields)
 }
 
 /** `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
@@ -130,11 +132,7 @@ export async function adoptFields(
   {log}: Pick<World, 'log'>,
 ): Promise<void> {
   if ((await findLastSettle(db)) === null) {
-    const fields = readMappedFields(folder)
-    await writeKnownFields(
-      db,
-      fields.map((field) => ({...field, since: null})),
-    )
+    await writeKnownFields(db, readMappedFields(folder))
     return
   }
   try {

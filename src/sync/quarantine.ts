@@ -14,7 +14,6 @@ import {openStateDb} from '../store/state-db.ts'
 import {type TapeLine, textOf} from '../store/tape.ts'
 import {findReadKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
-import {STAGE} from './stream-tables.ts'
 import {listReadableTapes, type ReadableTape} from './tapes.ts'
 
 /**
@@ -22,15 +21,6 @@ import {listReadableTapes, type ReadableTape} from './tapes.ts'
  * children.
  */
 export type RejectedRecord = Quarantined & {source: 'list' | 'detail'; place: string}
-
-const stagedTypes: DuckDBType[] = [
-  ...Array<DuckDBType>(7).fill(VARCHAR),
-  TIMESTAMP,
-  DATE,
-  TIMESTAMP,
-  TIMESTAMP,
-  VARCHAR,
-]
 
 /**
  * Stages the places of rejected records on their tape, never their content; they count in releases once their walk is
@@ -56,7 +46,8 @@ export async function stageQuarantined(
     null,
     record.place,
   ])
-  await appendRows(db, {...STAGE, table: 'staged_quarantine', types: stagedTypes}, rows)
+  const types = [...Array<DuckDBType>(7).fill(VARCHAR), TIMESTAMP, DATE, TIMESTAMP, TIMESTAMP, VARCHAR]
+  await appendRows(db, {table: 'staged_quarantine', types}, rows)
 }
 
 /** A record in quarantine. */
@@ -95,30 +86,16 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
   )
 }
 
-const reasonRow = z.object({
-  path: z.string(),
-  reason: z.string(),
-  /** Different records. */
-  records: z.coerce.number(),
-  /** How often they were seen. */
-  times: z.coerce.number(),
-  /** When they were first and last seen. */
-  since: z.string(),
-  until: z.string(),
-})
+/** How often records were seen, and when first and last. */
+const seen = {times: z.coerce.number(), since: z.string(), until: z.string()}
 
-const waitingRow = z.object({
-  /** As last seen. */
-  quarantine_id: z.string(),
-  walk_id: z.string(),
-  stream: z.string(),
-  record_id: z.string().nullable(),
-  path: z.string(),
-  reason: z.string(),
-  times: z.coerce.number(),
-  since: z.string(),
-  until: z.string(),
-})
+/** `records` counts different ones. */
+const reasonRow = z.object({path: z.string(), reason: z.string(), records: z.coerce.number(), ...seen})
+
+/** The id and the walk are those of when it was last seen. */
+const waitingRow = entryRow
+  .pick({quarantine_id: true, walk_id: true, stream: true, record_id: true, path: true, reason: true})
+  .extend(seen)
 
 const MOST_REASONS = 100
 

@@ -12,11 +12,10 @@ import {appendRows} from '../store/row-buffer.ts'
 /** Stages the values of a feed. */
 export async function stageRates(db: Database, observations: readonly RateObservation[]): Promise<void> {
   await db.run(
-    'create or replace table memory.main.read_rate (rate varchar, rate_date date, instant bigint, value decimal(18,8))',
+    'create or replace temp table read_rate (rate varchar, rate_date date, instant bigint, value decimal(18,8))',
   )
   const rows = observations.map(({rate, rateDate, instant, units}) => [rate, rateDate, instant, units])
-  const target = {catalog: 'memory', schema: 'main', table: 'read_rate'}
-  await appendRows(db, {...target, types: [VARCHAR, DATE, BIGINT, DECIMAL(18, 8)]}, rows)
+  await appendRows(db, {table: 'read_rate', types: [VARCHAR, DATE, BIGINT, DECIMAL(18, 8)]}, rows)
 }
 
 /**
@@ -33,7 +32,7 @@ export async function appendRates(
   await db.run(
     `insert into warehouse.raw.rate by name
      with latest as (
-       from memory.main.read_rate
+       from temp.read_rate
        qualify row_number() over (partition by rate, rate_date order by instant desc, rowid desc) = 1
      ),
      known as (
@@ -60,7 +59,7 @@ export async function appendRates(
   return db.one(
     z.object({read: z.coerce.number(), appended: z.coerce.number()}),
     `select
-       (select count(distinct (rate, rate_date)) from memory.main.read_rate) as read,
+       (select count(distinct (rate, rate_date)) from temp.read_rate) as read,
        (select count(*) from warehouse.raw.rate where recorded_at = $1) as appended`,
     [recorded],
   )

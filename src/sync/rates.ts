@@ -54,7 +54,8 @@ export async function ingestRates(config: Config, world: World) {
   requireWritable(folder)
   // Read before the warehouse is locked, so a feed that hangs blocks nobody.
   const readings: Reading[] = []
-  for (const feed of feeds) readings.push(await readFeed(feed, config, world))
+  const hurried = {...config, maxWaitMinutes: Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)}
+  for (const feed of feeds) readings.push(await readFeed(feed, hurried, world))
   return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
     await using opened = await openToSettle(config, {folder, stateDb}, world)
     for (const reading of readings) results.push(await storeReading(opened, reading, config, world))
@@ -100,12 +101,10 @@ const MOST_PAGES = 1_000
 const LONGEST_WAIT_MINUTES = 2
 
 async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {
-  const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
   const description = readDescription(dataFolderAt(config.dataDir))
-  await using client = createClient({...requireSource(config), description, maxWaitMinutes}, world)
+  await using client = createClient({...requireSource(config), description}, world)
   const answers: Received[] = []
-  const request = {path: '/rates', idField: 'id', pageSize: PAGE_SIZE}
-  for await (const {received} of walkPages(request, client, world)) {
+  for await (const {received} of walkPages({path: '/rates', pageSize: PAGE_SIZE}, client, world)) {
     if (answers.length === MOST_PAGES) throw createFeedError(feed, `more than ${MOST_PAGES} pages`)
     answers.push(received)
   }
@@ -116,13 +115,9 @@ async function readCsvSource(feed: RateFeed, csv: string, config: Config, world:
   if (!isUrl(csv)) return readCsvFile(feed, csv, world)
   if (!URL.canParse(csv)) throw createFeedError(feed, 'expected a URL or a file in csv')
   const {origin, pathname, search} = new URL(csv)
-  const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
   // The key, the certificate and the query of the source never go to another server.
   const mine = {apiKey: undefined, nextApiKey: undefined, clientCertFile: undefined}
-  await using client = createClient(
-    {...config, ...mine, baseUrl: origin, baseUrlQuery: search, maxWaitMinutes},
-    world,
-  )
+  await using client = createClient({...config, ...mine, baseUrl: origin, baseUrlQuery: search}, world)
   const received = await client.getText(pathname)
   if (received.status >= 400) throw createFeedError(feed, `status ${received.status}: expected CSV`)
   return received

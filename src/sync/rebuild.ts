@@ -113,10 +113,7 @@ async function takeOver(
     await takeOverFields(db, fields, since)
     await takeOverRows(db, units, since)
   } else if (isWhole) {
-    await writeKnownFields(
-      db,
-      (fields ?? []).map((field) => ({...field, since: null})),
-    )
+    await writeKnownFields(db, fields ?? [])
   } else {
     throw newError(
       'REBUILD_BASE',

@@ -113,15 +113,12 @@ interface Settling {
   conclude: (recordedAt: bigint) => string
 }
 
-interface Settled {
-  /** Records or values that could be read. */
-  read: number
-  /** Versions or values appended. */
-  appended: number
-}
-
-/** Makes the staged rows of a unit history, in one transaction: for the first time, or again from its tape. */
-export async function settleUnit(db: Database, unit: Intake, settling: Settling): Promise<Settled> {
+/**
+ * Makes the staged rows of a unit history, in one transaction: for the first time, or again from its tape.
+ *
+ * @returns how many records or values could be read, and how many versions or values were appended
+ */
+export async function settleUnit(db: Database, unit: Intake, settling: Settling) {
   const {now, details, judge, conclude} = settling
   let counted = {read: 0, appended: 0}
   if (unit.kind === 'rates') {
@@ -169,7 +166,7 @@ export function settleBeside(
   date: string,
   unit: {said: Record<string, unknown>; lines: readonly Answer[]; judge?: Settling['judge']},
   {clock}: Pick<World, 'clock'>,
-): Promise<Settled> {
+) {
   const now = BigInt(Math.floor(clock.now())) * 1000n
   return tapes.settleOfDay(date, unit.said, async ({name, begin, conclude}) => {
     const intake = openIntake(db, await readKnown(db), begin)

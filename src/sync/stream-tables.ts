@@ -3,11 +3,8 @@ import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts
 import {STREAMS} from '../contract/streams.ts'
 import type {ColumnValue, Observation} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {type AppendTarget, appendRows, createRowBuffer} from '../store/row-buffer.ts'
+import {appendRows, createRowBuffer} from '../store/row-buffer.ts'
 import {canonicalSql} from '../store/sql.ts'
-
-/** The schema of the staged tables. */
-export const STAGE: Omit<AppendTarget, 'table'> = {catalog: 'temp', schema: 'main'}
 
 /** The staged table of looks and replays. */
 export const BESIDE = 'staged_beside'
@@ -107,29 +104,22 @@ export async function createStaged(
 export function createStagedRows(stream: Stream) {
   const rows = createRowBuffer(listStaged(stream).map(([, type]) => type))
 
-  function push(
-    observation: Observation,
-    place: {source: (typeof SOURCES)[number]; pageNo: number; position: number},
-  ): void {
-    const {observedAt, id, fields, unknownFields, mapped} = observation
-    const row: ColumnValue[] = [place.source, place.pageNo, place.position, observedAt, id]
-    for (const {name, mayBeAbsent} of stream.columns) {
-      row.push(fields[name] ?? null)
-      if (mayBeAbsent) row.push(fields[name] !== undefined)
-    }
-    row.push(unknownFields, mapped ?? null)
-    rows.push(row)
-  }
-
   return {
-    push,
-    /** Adds a record whose own page says that it is gone. */
-    pushGone({id, observedAt}: {id: string; observedAt: bigint}): void {
-      push({id, fields: {}, unknownFields: null, observedAt}, {source: 'gone', pageNo: 0, position: 0})
+    push(
+      {observedAt, id, fields, unknownFields, mapped}: Observation,
+      place: {source: (typeof SOURCES)[number]; pageNo: number; position: number},
+    ): void {
+      const row: ColumnValue[] = [place.source, place.pageNo, place.position, observedAt, id]
+      for (const {name, mayBeAbsent} of stream.columns) {
+        row.push(fields[name] ?? null)
+        if (mayBeAbsent) row.push(fields[name] !== undefined)
+      }
+      row.push(unknownFields, mapped ?? null)
+      rows.push(row)
     },
     /** Appends them to the staged table of the stream, or to another one like it. */
     append(db: Database, table = `staged_${stream.name}`): Promise<void> {
-      return rows.append(db, {...STAGE, table})
+      return rows.append(db, table)
     },
   }
 }
@@ -227,13 +217,8 @@ export async function clearStage(db: Database, stream: Stream, walkId: string): 
   )
 }
 
-const listingTypes: DuckDBType[] = [
-  ...Array<DuckDBType>(4).fill(VARCHAR),
-  TIMESTAMP,
-  ...Array<DuckDBType>(4).fill(BIGINT),
-]
-
 /** Stages the outcomes of single parents' lists, a row for each, in the columns of `raw.listing`. */
 export function stageLists(db: Database, lists: readonly ColumnValue[][]): Promise<void> {
-  return appendRows(db, {...STAGE, table: 'staged_listing', types: listingTypes}, lists)
+  const types = [...Array<DuckDBType>(4).fill(VARCHAR), TIMESTAMP, ...Array<DuckDBType>(4).fill(BIGINT)]
+  return appendRows(db, {table: 'staged_listing', types}, lists)
 }

@@ -187,14 +187,12 @@ export function openTapes(
       return false
     },
     /** Adds a line, which is on the disk after `store`; returns it without its body. */
-    take(unit: string, frame: Frame, received?: Received | {body: Buffer}): Frame {
+    take(unit: string, frame: Frame, received?: Received | {body: Buffer; original?: undefined}): Frame {
       const line = received && 'path' in received ? {...frame, ...describeReceived(received)} : frame
       const tape = tapeOf(unit)
       if (frame.frame === 'begin') tape.kind = String(frame.kind)
-      if (received && 'original' in received && received.original) {
-        const {original} = received
-        tape.writer.add({frame: 'received', ...describeReceived(original)}, original.body)
-      }
+      const original = received?.original
+      if (original) tape.writer.add({frame: 'received', ...describeReceived(original)}, original.body)
       tape.writer.add(line, received?.body)
       return line
     },
@@ -243,7 +241,8 @@ function describeReceived({path, query, status, headers, requestedAt, receivedAt
   }
 }
 
-const isBeingWritten = ({ended_at, removed_at}: TapeRow) => ended_at === null && removed_at === null
+/** Whether a tape was never finished. */
+export const isBeingWritten = ({ended_at, removed_at}: TapeRow) => ended_at === null && removed_at === null
 
 /** Whether the warehouse contains a unit; it contains refused walks too. */
 export function isHistory(kind: string, outcome: string): boolean {

@@ -54,18 +54,14 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
       'WALK_WAITING',
       `Walk '${walk.walkId}' of ${walk.businessDate} in the warehouse: it was read to its end, but its run died before it was applied. A dry run would lose it.`,
     )
-  if (walk.isComplete && isSame && isYoung(open, world)) return open
-  if (walk.isComplete) {
-    // Its run died long ago or asked for something else: what it read still belongs to its day.
-    await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
-    return startAnew(tools, world)
-  }
   if (isSame && isYoung(open, world)) {
-    await continueWalk(tools, open)
+    if (!walk.isComplete) await continueWalk(tools, open)
     return open
   }
   const how = isSame ? 'cursor too old' : 'another page size, filter or source.json'
-  await endWalk(tools, open, {state: 'abandoned', how})
+  // Its run died long ago or asked for something else: what it read still belongs to its day.
+  if (walk.isComplete) await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
+  else await endWalk(tools, open, {state: 'abandoned', how})
   return startAnew(tools, world)
 }
 
@@ -197,7 +193,6 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
     cursor: walk.nextCursor,
     seenCursors: walk.cursors,
     seenIds: createSeenIds(),
-    idField: stream.idField,
     mostIds: mostListed(present, config, accepted),
     pageSize: config.pageSize,
     filter: config.stage === undefined ? undefined : {status: config.stage},

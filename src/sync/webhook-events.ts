@@ -2,7 +2,6 @@ import {z} from 'zod'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 
 /** How many of the changes that a complete walk found were announced by webhooks. */
-type WebhookCoverage = z.output<typeof coverageRow>
 const coverageRow = z.object({
   walk_id: z.string(),
   /** ISO 8601, real clock. */
@@ -42,7 +41,7 @@ export function settleWalkCoverage(
 }
 
 /** The webhook coverage of the last walk; undefined if it could not be compared. */
-export function findLastCoverage(stateDb: StateDb): WebhookCoverage | undefined {
+export function findLastCoverage(stateDb: StateDb) {
   return stateDb.first(
     coverageRow,
     `select walk_id, settled_at, changes, missed

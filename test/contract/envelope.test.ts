@@ -100,7 +100,7 @@ test('takes hardly any of 200,000 new ids for known ones, and no known one for n
   expect(ids.filter((id) => seen.add(id))).toEqual([])
 })
 
-const LIST = {name: 'GET /deals', idField: 'id'}
+const LIST = {name: 'GET /deals'}
 
 /** Reads a list whose pages have records with these ids; each but the last names a fresh cursor. */
 function readList(pages: unknown[][]): void {

@@ -13,7 +13,7 @@ import {aRecord} from '../support/record.ts'
 const children = STREAMS.filter(({parent}) => parent)
 
 /** The minimal content of a record of a child stream. */
-const least = ({idField, parent}: Stream) => ({[idField]: 'x', [parent?.column ?? '']: 'deal_1'})
+const least = ({parent}: Stream) => ({id: 'x', [parent?.column ?? '']: 'deal_1'})
 
 test.each(STREAMS.map((stream) => [stream.plural, stream] as const))(
   'the tables of %s have the columns of its descriptor, in order',

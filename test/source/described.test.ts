@@ -23,7 +23,7 @@ function nextOf(
   {headers = {}, cursor}: {headers?: Record<string, string>; cursor?: string} = {},
 ) {
   const given = {limit: 2, ...(cursor !== undefined && {cursor})}
-  const request = createTranslator(describe({paging}), BASE).rewrite('/deals', given)
+  const request = createTranslator(describe({paging}), BASE)('/deals', given)
   return JSON.parse(request?.translate({data: [{}], ...body}, headers) ?? '').next_cursor
 }
 
@@ -128,7 +128,7 @@ test.each([
 
 test('a next URL is read from the address of its page, and carries no key', () => {
   const source = describe({auth: {by: 'query', name: 'key'}, paging: {by: 'url', next: 'next'}})
-  const request = createTranslator(source, new URL('https://api.example.com/v1?sig=s1')).rewrite('/deals', {
+  const request = createTranslator(source, new URL('https://api.example.com/v1?sig=s1'))('/deals', {
     cursor: '/deals?p=2',
     limit: 9,
   })
@@ -138,7 +138,7 @@ test('a next URL is read from the address of its page, and carries no key', () =
 })
 
 test('a name repeated outside the records is refused; a record that repeats one, or has an infinite number, nobody can read', () => {
-  const request = createTranslator(describe({paging: {by: 'nothing'}}), BASE).rewrite('/deals', {})
+  const request = createTranslator(describe({paging: {by: 'nothing'}}), BASE)('/deals', {})
   expect(() => request?.translate(parseJson('{"data": [], "data": [{}]}'), {})).toThrow(/each name once/)
   const text =
     request?.translate(
@@ -155,9 +155,10 @@ test('a name repeated outside the records is refused; a record that repeats one,
 test('a page with nothing where the next would be told is no end, unless that is how lists end there', () => {
   const full = {data: [{}, {}]}
   const translated = (paging: object, given: object, body: object) =>
-    createTranslator(describe({pageSize: 'n', paging}), BASE)
-      .rewrite('/deals', {limit: 2, ...given})
-      ?.translate(body, {})
+    createTranslator(describe({pageSize: 'n', paging}), BASE)('/deals', {limit: 2, ...given})?.translate(
+      body,
+      {},
+    )
   const url = {by: 'url', next: 'paging.nxt'}
   const second = {cursor: '/deals?p=2'}
   const isEnd = expect.stringContaining('"has_more":false')
@@ -176,7 +177,7 @@ test('a list of a deal may have a paging of its own', () => {
   const request = createTranslator(
     describe({paging: {by: 'page', parameter: 'p', first: 1}, borrowers}),
     BASE,
-  ).rewrite('/deals/7/borrowers', {})
+  )('/deals/7/borrowers', {})
   expect(request).toMatchObject({path: '/deals/7/borrowers', query: {}})
   expect(request?.translate([{id: 1, deal_id: 7}], {})).toBe(
     '{"data":[{"id":"1","deal_id":"7"}],"has_more":false,"next_cursor":null}',
@@ -276,10 +277,10 @@ test.each([
 
 test('what a source does not offer is not asked for', () => {
   const translator = createTranslator(describe({}), BASE)
-  expect(() => translator.rewrite('/deals/x', {})).toThrow(/describes nothing of the kind/)
-  expect(() => translator.rewrite('/deals/x/borrowers', {})).toThrow(/describes nothing of the kind/)
-  expect(() => translator.rewrite('/deals', {status: 'funded'})).toThrow(/filter/)
-  expect(translator.rewrite('/rates', {})).toBeUndefined()
+  expect(() => translator('/deals/x', {})).toThrow(/describes nothing of the kind/)
+  expect(() => translator('/deals/x/borrowers', {})).toThrow(/describes nothing of the kind/)
+  expect(() => translator('/deals', {status: 'funded'})).toThrow(/filter/)
+  expect(translator('/rates', {})).toBeUndefined()
 })
 
 test('the schema for editors is that of the program: npm run docs', () => {

@@ -7,7 +7,7 @@ import {createGate, type Handler, passTurns, sendJson, startTestServer} from './
 import {aClientConfig, createTestWorld, type TestWorld} from './test-world.ts'
 
 function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
-  return {path: '/deals', pageSize: 2, idField: 'id', ...changes}
+  return {path: '/deals', pageSize: 2, ...changes}
 }
 
 /** A walk over a new server. */

@@ -63,9 +63,9 @@ test('what was attached, created or set in a closed database is absent from the 
 
 test('rows are appended in order and read as exact text, nulls included; those of a failed transaction are gone', async () => {
   const types = [VARCHAR, BIGINT, DECIMAL(18, 2), TIMESTAMP, DATE, BOOLEAN, VARCHAR]
-  const target = {catalog: 'file', schema: 'main', table: 'typed', types}
+  const target = {table: 'typed', types}
   await db.run(
-    'create table file.typed (t varchar, i bigint, d decimal(18,2), ts timestamp, day date, b boolean, j json)',
+    'create temp table typed (t varchar, i bigint, d decimal(18,2), ts timestamp, day date, b boolean, j json)',
   )
   const [count, amount, instant] = [9_007_199_254_740_993n, 999_999_999_999_999_999n, 1_770_000_000_000_001n]
   const rows: ColumnValue[][] = [
@@ -79,7 +79,7 @@ test('rows are appended in order and read as exact text, nulls included; those o
   })
   await expect(failing).rejects.toThrow('nowhere')
   await inTransaction(db, () => appendRows(db, target, rows))
-  expect(await db.all(anyRow, 'from file.typed')).toEqual([
+  expect(await db.all(anyRow, 'from temp.typed')).toEqual([
     {
       t: 'é\n"',
       i: '9007199254740993',
@@ -93,9 +93,9 @@ test('rows are appended in order and read as exact text, nulls included; those o
     {t: null, i: null, d: null, ts: null, day: null, b: null, j: null},
   ])
 
-  const inOrder = `select count(*) as rows, bool_and(t = 'row ' || i and i = rowid) as is_in_order from file.typed`
+  const inOrder = `select count(*) as rows, bool_and(t = 'row ' || i and i = rowid) as is_in_order from temp.typed`
   for (const length of [0, 2048, 2049, 5000]) {
-    await db.run('create or replace table file.typed as from file.typed limit 0')
+    await db.run('create or replace temp table typed as from temp.typed limit 0')
     const many = Array.from({length}, (_, n) => [`row ${n}`, BigInt(n), null, null, null, null, null])
     await appendRows(db, target, many)
     expect(await db.one(anyRow, inOrder)).toEqual({rows: `${length}`, is_in_order: length ? true : null})
