@@ -246,7 +246,7 @@ interface Exchange extends LimitedAnswer {
 
 /** Far more than any page has: a thousand records of a thousand values each. */
 const MOST_VALUES = 1_000_000
-const [COMMA, BRACKET, BRACE] = [0x2c, 0x5b, 0x7b]
+const [QUOTE, COMMA, BRACKET, BRACE, BACKSLASH] = [0x22, 0x2c, 0x5b, 0x7b, 0x5c]
 
 /** Request Timeout and Too Early (RFC 9110, RFC 8470): about the connection, not about the request. */
 const NOT_NOW = new Set([408, 425])
@@ -313,17 +313,28 @@ function findCoding(headers: ResponseHeaders, body: Buffer): string | undefined 
   return found ?? (said === 'identity' ? undefined : tellForeign(said, KNOWN_CODINGS))
 }
 
-/**
- * Whether a JSON text has more values than `most`, by the signs that begin or follow one; those within texts count, too. A value takes
- * at least two bytes as text, and up to a hundred once parsed.
- */
+/** Whether a JSON text has more values than `most`. A value takes at least two bytes as text, and up to a hundred once parsed. */
 function holdsMoreValues(text: string, most: number): boolean {
-  let signs = 0
-  for (let index = text.length < most * 2 ? text.length : 0; index < text.length && signs <= most; index++) {
+  if (text.length < most * 2) return false
+  let separators = 0
+  for (let index = 0; index < text.length && separators <= most; index++) {
     const unit = text.charCodeAt(index)
-    if (unit === COMMA || unit === BRACKET || unit === BRACE) signs += 1
+    if (unit === QUOTE) index = findStringEnd(text, index)
+    else if (unit === COMMA || unit === BRACKET || unit === BRACE) separators += 1
   }
-  return signs > most
+  return separators > most
+}
+
+function findStringEnd(text: string, start: number): number {
+  let end = start
+  let backslashes: number
+  do {
+    end = text.indexOf('"', end + 1)
+    if (end === -1) return text.length
+    backslashes = 0
+    while (text.charCodeAt(end - 1 - backslashes) === BACKSLASH) backslashes += 1
+  } while (backslashes % 2 === 1)
+  return end
 }
 
 /**
