@@ -52,7 +52,7 @@ export const commands = {
       [
         ...findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`),
         ...(tried ? ['', 'The first deal of the list:', renderTable(tried.fields)] : []),
-        ...(tried?.problem ? [`It cannot be read: ${tried.problem}.`] : []),
+        ...(tried?.problem ? [tried.problem] : []),
       ].join('\n'),
     ({healthy}) => (healthy ? 0 : 1),
   ),
@@ -189,13 +189,14 @@ async function askForDeals(
   throw newError('DOCTOR_SOURCE', `Status ${answer.status} from GET ${path}: expected 200.`)
 }
 
-/** How each field of the first deal of the list was sent and translated, and why it cannot be read. */
+/** How each field of the first deal of the list was sent and translated, and what people should know of it. */
 async function readFirstDeal(config: Config, world: World) {
   const description = readDescription(dataFolderAt(config.dataDir))
   const {body, received} = await askForDeals(requireSource(config), description, world)
   const {records} = readPage(body, findEnvelope(body))
   const steps = description?.deals.records?.split('.') ?? []
-  const sent = received.original ? findValue(parseJson(String(received.original.body)), steps) : records
+  const original = received.original && findValue(parseJson(String(received.original.body)), steps)
+  const sent = description ? original : records
   const show = (value: unknown) => (value === undefined ? '(nothing)' : JSON.stringify(value))
   const fields = dealStream.wireFields.map((field) => {
     const place = description?.deals.fields[field]?.path ?? field
@@ -203,7 +204,9 @@ async function readFirstDeal(config: Config, world: World) {
     return {field, 'sent as': place, value, 'read as': show(findValue(records, ['0', field]))}
   })
   const [problem] = createNormaliser(dealStream)(records.slice(0, 1), 0n).quarantined
-  return {fields, problem: problem ? `${problem.path}: ${problem.reason}` : null}
+  const unreadable = problem ? `It cannot be read: ${problem.path}: ${problem.reason}.` : null
+  const withheld = description && !original ? 'What was sent is not shown: the answer holds the key.' : null
+  return {fields, problem: unreadable ?? withheld}
 }
 
 async function readPin(folder: DataFolder): Promise<string | undefined> {

@@ -7,6 +7,7 @@ import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
 import {readRelease, requireRelease} from '../store/release.ts'
+import {keyFileOf} from '../store/tape-key.ts'
 import {hasWarehouse} from '../store/warehouse.ts'
 import {listDated, restoreBackup} from './backup.ts'
 import {verifyAll} from './verify.ts'
@@ -27,7 +28,7 @@ export async function rehearseRestore(config: Config, {from}: {from: string}, wo
     throw newError('BACKUP_NONE', `Folder '${from}': expected a backup that a job made, found none.`)
   const backup = join(from, latest)
   const dataDir = join(folder.cache, 'drill')
-  const restored = {...config, dataDir}
+  const restored = {...config, dataDir, tapeKeyFile: keyFileOf(config, folder)}
   rmSync(dataDir, {recursive: true, force: true})
   try {
     world.onProgress({step: 'restore'})

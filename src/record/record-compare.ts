@@ -210,6 +210,8 @@ interface FoundTape {
   /** What the state database is to hold of it. */
   row: Omit<TapeRow, 'removed_at' | 'ended_at'> & {ended_at?: string}
   units: FoundUnit[]
+  /** Its source was described. */
+  isDescribed: boolean
 }
 
 /** What the tapes hold and the state database lacks, and how the two disagree. */
@@ -226,7 +228,7 @@ interface Backlog {
   problems: Disagreement[]
 }
 
-const beginSchema = z.object({unit: z.string(), begun_at: z.string()})
+const beginSchema = z.object({unit: z.string(), begun_at: z.string(), described: z.string().optional()})
 
 function readBacklog(
   folder: DataFolder,
@@ -296,7 +298,7 @@ function readBacklog(
 function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | string {
   const unit = basename(path, '.jsonl.zst')
   const units: FoundUnit[] = []
-  let [begunAt, outcome, isEnded] = ['', '', false]
+  let [begunAt, outcome, isEnded, isDescribed] = ['', '', false, false]
   let act: Act | undefined
   const {lines, end} = openTape(join(folder.root, path), key)
   for (const line of lines) {
@@ -306,6 +308,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
       const begin = beginSchema.parse(frame)
       if (begin.unit !== unit) return `it is the tape of '${begin.unit}', copied or renamed`
       begunAt ||= begin.begun_at
+      isDescribed ||= begin.described !== undefined
       act = undefined
     }
     if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
@@ -321,9 +324,9 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
   if (begunAt === '') return 'it holds nothing'
   const row = {unit, path, fingerprint: key.fingerprint, begun_at: begunAt, bytes}
   // The tape of a dead run stays open: the next run continues or ends it.
-  if (!isEnded) return {row: {...row, outcome: null, head: null, sha256: null}, units}
+  if (!isEnded) return {row: {...row, outcome: null, head: null, sha256: null}, units, isDescribed}
   const sha256 = digestFileNow(join(folder.root, path))
-  return {row: {...row, ended_at: begunAt, outcome, head: chain, sha256}, units}
+  return {row: {...row, ended_at: begunAt, outcome, head: chain, sha256}, units, isDescribed}
 }
 
 /**
@@ -390,6 +393,7 @@ const createGone = (unit: RecordedUnit): FoundUnit => ({...unit, previous: null,
 function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, tapes}: Backlog): void {
   if (folderId !== undefined) writeFact(stateDb, 'folder_id', folderId)
   requireFolderId(stateDb)
+  if (tapes.some(({isDescribed}) => isDescribed)) writeFact(stateDb, 'source_described', 'yes')
   const rows = tapes.map(({row}) => row)
   for (const row of rows) noteTape(stateDb, row)
   for (const {previous: _, isHistory: history, act, ...unit} of units) {

@@ -61,9 +61,14 @@ export function createClient(config: ClientConfig, world: World) {
   const keys = [apiKey, nextApiKey].filter((key) => key !== undefined)
   const credentials = createCredentials(description?.auth ?? {by: 'bearer'}, {keys, timeoutMs}, world)
   const translator = description && createTranslator(description, base)
-  const secrets = [...keys, ...base.searchParams.values()]
-    .flatMap((key) => [key, encodeURIComponent(key)])
-    .filter((key) => key.length >= SHORTEST_SECRET)
+  /** Whether an answer repeats what the source was told in confidence. */
+  function repeatsSecret(body: Buffer, {headers, query}: Credential): boolean {
+    const tokens = Object.values(headers).map((header) => header.replace(/^\w+ /, ''))
+    return [...keys, ...base.searchParams.values(), ...Object.values(query), ...tokens]
+      .flatMap((secret) => [secret, encodeURIComponent(secret)])
+      .some((secret) => secret.length >= SHORTEST_SECRET && body.includes(secret))
+  }
+
   const headers = {
     // Without this header a server may send any coding. We decode none, so a small answer cannot unpack into a huge one.
     'accept-encoding': 'identity',
@@ -156,20 +161,16 @@ export function createClient(config: ClientConfig, world: World) {
       const request = translator?.(path, query)
       const how = {accept: 'application/json', cancelled}
       if (!request) return ask({path, query, ...how}, parseAnswer)
-      const {answer, headers} = await ask(
+      const {answer, exchange} = await ask(
         {path: request.path, query: request.query, ...how},
-        (exchange, target) => ({
-          answer: parseAnswer(exchange, target),
-          headers: exchange.headers,
-        }),
+        (exchange, target) => ({answer: parseAnswer(exchange, target), exchange}),
       )
       if (answer.status >= 300) return answer
       const {received, status} = answer
       // Read from the text that goes to the tape, so that the tape is read the same.
-      const text = request.translate(answer.body, headers)
+      const text = request.translate(answer.body, exchange.headers)
       const original = {...received, path: request.place, query: {}}
-      // Some answers repeat the request with its key.
-      const isKept = !secrets.some((secret) => original.body.includes(secret))
+      const isKept = !repeatsSecret(original.body, exchange.credential)
       const translated = {...received, path, query, body: Buffer.from(text), ...(isKept && {original})}
       return {status, body: parseJson(text), received: translated}
     },

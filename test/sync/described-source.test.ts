@@ -288,6 +288,9 @@ test('without its source.json a folder asks for nothing, and pushes nothing with
       (await lab.run(command, {LOANTAPE_BASE_URL: foreign.origin})).stdout +
         (await lab.run(command, {LOANTAPE_BASE_URL: foreign.origin})).stderr,
     ).toContain('it is missing')
+  // Nor once the state database is made again from the tapes.
+  rmSync(lab.folder.stateDb)
+  expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_FILE'})
   expect(foreign.asked).toEqual([])
 })
 
