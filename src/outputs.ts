@@ -12,7 +12,7 @@ import {
 } from './books/issue.ts'
 import {requireBuilt} from './build/build.ts'
 import type {Config} from './core/config.ts'
-import {explainError, newError} from './core/errors.ts'
+import {explainError, isOfKind, newError} from './core/errors.ts'
 import type {World} from './core/types.ts'
 import type {BatchResult, NamedBatch, PeriodMark} from './export/batch.ts'
 import {type DeliveryResult, deliverBatch, listDeliveries} from './export/deliver-files.ts'
@@ -218,7 +218,10 @@ async function sendBatches(
   const results: DeliveryResult[] = []
   const failures: unknown[] = []
   for (const target of request.targets) {
+    const failed = new Set<string>()
     for (const batch of batches.values()) {
+      // The batches of a journal build on each other.
+      if (failed.has(batch.profile) && findJournalProfile(batch.profile)) continue
       world.onProgress({step: 'delivering'})
       try {
         results.push(await deliverBatch(stateDb, batch, {...target, isAgain: request.isAgain}, world))
@@ -227,6 +230,9 @@ async function sendBatches(
         failures.push(error)
         const [{profile, batch_id}, {code}] = [batch, explainError(error)]
         world.log.warn({code, profile, batch_id}, `delivery to '${target.name}' failed`)
+        // The next batch would meet the same dead target, and wait as long.
+        if (isOfKind(error, 'auth', 'deferred')) break
+        failed.add(profile)
       }
     }
   }

@@ -176,7 +176,9 @@ export async function openClickhouse(
            and endsWith(table, '_local')
            and startsWith(partition, ${literal(`${request.source}/`)})
            and database in (select name from system.databases where comment like 'loantape%')
-           and not has(kept, partition)`,
+           and not has(kept, partition)
+           -- A publication that has taken over from a stalled one may be loading.
+           and toUInt64OrZero(extract(partition, '[0-9]+$')) <= ${lease?.number ?? 0}`,
       )
       for (const {schema, name, content} of stale)
         await session.run(

@@ -37,6 +37,12 @@ export async function writeCsv({db, source, tables, options, dir}: WriteRequest)
       for (const cell of await listCells(db, rows, columns, [isFreeText, isFormula]))
         neutralised.push({file: name, ...cell})
     }
+    const lacked = columns.find((column) => encoding !== 'utf-8' && NOT_1252.test(column.name))
+    if (lacked)
+      throw newError(
+        'EXPORT_CELL',
+        `Column '${lacked.name}' of table '${table}' has a name that windows-1252 lacks.`,
+      )
     if (encoding !== 'utf-8')
       await refuse('a character that windows-1252 lacks', [replaceCharacters ? isId : isText, isLacked])
     const cells = columns.map((column) => `${writeCell(column, dialect)} as ${quoteName(column.name)}`)
@@ -120,6 +126,8 @@ const AT_80 = new TextDecoder('windows-1252').decode(
   Uint8Array.from({length: 32}, (_, index) => 0x80 + index),
 )
 const OWN = `[${AT_80.replace(/[\x80-\x9f]/g, '')}]`
+
+const NOT_1252 = new RegExp(OWN.replace('[', '[^\\x00-\\x7f\\xa0-\\xff'), 'u')
 
 /** Matches a character that windows-1252 lacks. */
 const LACKED = quoteLiteral(OWN.replace('[', '[^\\x00-\\x7f\\x{a0}-\\x{ff}'))

@@ -183,7 +183,9 @@ export async function openFolder(target: Kind<'folder'>, folder: string): Promis
         // On a read-only disk, mkdir would report a missing folder instead.
         accessSync(target.path, constants.W_OK)
         makeFolders(target.path, dirname(join(folder, name)))
-        await copyFile(path, part)
+        // Whoever may write there could have put a link to another file in its place.
+        await rm(part, {force: true})
+        await copyFile(path, part, constants.COPYFILE_EXCL)
         shareWithFolder(part)
         moveIntoPlace(part, final)
       } catch (error) {

@@ -1,4 +1,4 @@
-import {readFileSync} from 'node:fs'
+import {readFileSync, statSync} from 'node:fs'
 import {posix, resolve} from 'node:path'
 import {z} from 'zod'
 import {codeOf, newError} from '../core/errors.ts'
@@ -123,11 +123,16 @@ function parseTargets(path: string): Record<string, Target> {
   throw refuse(describeIssues(parsed.error, '').join('; '))
 }
 
+/** What pipes have said: each says it once. */
+const ofPipes = new Map<string, string>()
+
 /** The content of a secret file, or of a pipe, as secret managers give it. @throws ConfigError `TARGETS_INVALID` */
 export function readSecret(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {
-    return readFileSync(path, 'utf8').trim()
+    const secret = ofPipes.get(path) ?? readFileSync(path, 'utf8').trim()
+    if (!statSync(path).isFile()) ofPipes.set(path, secret)
+    return secret
   } catch (error) {
     throw newError('TARGETS_INVALID', `Secret file '${path}' cannot be read (${codeOf(error)}).`, {
       next: 'Correct the path in the targets file, or the permissions of the file.',

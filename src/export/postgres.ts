@@ -321,6 +321,8 @@ async function openSession(url: string) {
     await client.end()
     throw error
   })
+  // Dates are compared as text; a database or role may write them otherwise.
+  await explained(client.query("set datestyle = 'ISO, YMD'"))
   return {
     /** `host:port/database` */
     server,

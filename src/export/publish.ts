@@ -80,7 +80,7 @@ export async function publishTo(
   }
   try {
     const visible = await target.prepare()
-    if (visible?.release_id === manifest.release_id)
+    if (visible?.release_id === manifest.release_id && !isForced)
       return {outcome: 'unchanged' as const, ...result, loaded: 0}
     if (visible && isOlder(manifest, visible) && !isForced) {
       throw newError(

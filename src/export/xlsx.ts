@@ -270,7 +270,10 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
   const columns = await readColumns(db, from)
   const lengths = columns.map(({name}) => {
     const quoted = quoteName(name)
-    return `coalesce(max(length(cast(${quoted} as varchar))), 0) as ${quoted}`
+    const text = `cast(${quoted} as varchar)`
+    // A cell counts UTF-16 units: two for a character beyond the first 65,536.
+    const units = `length(${text}) + length(regexp_replace(${text}, '[^\\x{10000}-\\x{10ffff}]', '', 'g'))`
+    return `coalesce(max(case when strlen(${text}) > ${CELL_CHARACTERS} then ${units} else length(${text}) end), 0) as ${quoted}`
   })
   const longest = await db.one(
     z.record(z.string(), z.coerce.number()),
