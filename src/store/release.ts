@@ -1,4 +1,4 @@
-import {existsSync, readFileSync} from 'node:fs'
+import {existsSync, readFileSync, realpathSync} from 'node:fs'
 import {writeFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -122,9 +122,9 @@ export function readRelease(dir: string): Release | undefined {
   throw newError('RELEASE_MANIFEST', `Manifest '${path}': ${z.prettifyError(parsed.error)}.`)
 }
 
-/** The release `current` points to, if there is one. */
-export function findCurrentRelease(folder: DataFolder): Release | undefined {
-  return readRelease(folder.current)
+/** The release `current` points to, if there is one, by its own folder: the link may lead to another while it is read. */
+export function findCurrentRelease({current}: DataFolder): Release | undefined {
+  return existsSync(current) ? readRelease(realpathSync(current)) : undefined
 }
 
 /** The name of the release of the last `build --select`. */

@@ -37,7 +37,6 @@ export async function createDealSet(
 
   async function make(name: string): Promise<void> {
     if (made.has(name)) return
-    made.add(name)
     const table = `${catalog}.${qualify(name)}`
     const model = byName.get(name)
     const stored = `${model?.is_published === false ? 'kept' : 'release'}.${qualify(name)}`
@@ -59,6 +58,7 @@ export async function createDealSet(
       )
       await db.run(`create table ${table} as select ${columns.join(', ')} from (${model.sql}\n)`)
     }
+    made.add(name)
   }
 
   return {

@@ -147,8 +147,18 @@ export function listReleases(releases: string): Release[] {
   const order = ({manifest}: Release) => `${manifest.as_of} ${manifest.known_at}`
   return readdirSync(releases)
     .filter((name) => !name.startsWith('.'))
-    .flatMap((name) => readRelease(join(releases, name)) ?? [])
+    .flatMap((name) => tryRelease(join(releases, name)) ?? [])
     .sort((a, b) => (order(a) < order(b) ? 1 : -1))
+}
+
+/** One that cannot be read, or is removed meanwhile, must not take pages of the others with it; `verify` names it. */
+function tryRelease(dir: string): Release | undefined {
+  try {
+    return readRelease(dir)
+  } catch (error) {
+    if (['RELEASE_MANIFEST', 'ENOENT'].includes(codeOf(error))) return undefined
+    throw error
+  }
 }
 
 /** The release of a business date as known at an instant, or at the end of a day; the current one by default. */
@@ -198,13 +208,25 @@ export function createReader(dir: string, limits: Limits) {
     return ['release', JSON.stringify(reading)] as const
   })
   const helpers = createHelpers<typeof questions>(args, ['QUERY_STOPPED', 'Query stopped'], limits)
+  let [asking, endedAt] = [0, performance.now()]
+  const noted = async <T>(answer: Promise<T>): Promise<T> => {
+    asking += 1
+    try {
+      return await answer
+    } finally {
+      asking -= 1
+      endedAt = performance.now()
+    }
+  }
   return {
+    /** Nobody has asked for a while. */
+    isIdle: () => asking === 0 && performance.now() - endedAt > PAGE_GAP_MS,
     /** The folder of requested files. */
     filesDir,
     /** Asks a question of our own. */
-    page: (asked: Asked) => helpers.ask('page', [asked]),
+    page: (asked: Asked) => noted(helpers.ask('page', [asked])),
     /** Asks a person's question; `signal` ends it, or its waiting, once nobody wants the answer any more. */
-    ask: (asked: Asked, signal?: AbortSignal) => helpers.ask('person', [asked], signal),
+    ask: (asked: Asked, signal?: AbortSignal) => noted(helpers.ask('person', [asked], signal)),
     [Symbol.dispose]() {
       helpers[Symbol.dispose]()
       rmSync(filesDir, {recursive: true, force: true})
@@ -236,6 +258,9 @@ export const RUNNING = 2
 
 const IDLE_MS = 300_000
 
+/** A page asks its next question within this time. */
+const PAGE_GAP_MS = 2_000
+
 /** Most releases that are read at once: the current one and earlier ones. */
 const OPEN_RELEASES = 3
 
@@ -243,7 +268,7 @@ const OPEN_RELEASES = 3
 export function createReaders(folder: DataFolder, config: Config) {
   const opened = new Map<string, ReturnType<typeof openReaders>>()
   return {
-    /** The readers of the release that an address asks for; the least recently used are closed. */
+    /** The readers of the release that an address asks for; the least recently used of those that nobody asks are closed. */
     find(filter: Filter) {
       const release = findRelease(folder, filter)
       if (!release) return undefined
@@ -252,6 +277,7 @@ export function createReaders(folder: DataFolder, config: Config) {
       opened.delete(id)
       opened.set(id, readers)
       for (const [oldest, old] of [...opened].slice(0, -OPEN_RELEASES)) {
+        if (![old.pages, old.people, old.downloads].every((reader) => reader.isIdle())) continue
         old[Symbol.dispose]()
         opened.delete(oldest)
       }

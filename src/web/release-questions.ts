@@ -94,7 +94,8 @@ async function narrow(
   names: readonly string[],
 ): Promise<void> {
   const set = condition === undefined ? undefined : await findSet(instance, condition)
-  await set?.require(models.map(({name}) => name).filter((name) => names.includes(name)))
+  const asked = new Set(names.map((name) => name.toLowerCase()))
+  await set?.require(models.map(({name}) => name).filter((name) => asked.has(name.toLowerCase())))
   const path = set === undefined ? 'release.main,kept.work' : `${set.catalog}.main`
   await instance.db.run(`set search_path = ${quoteLiteral(path)}`)
 }

@@ -1,12 +1,13 @@
 import {type ChildProcess, spawn} from 'node:child_process'
 import {once} from 'node:events'
-import {existsSync, readdirSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
-import {createReader} from '../../src/web/reader.ts'
+import {parseFilter} from '../../src/web/filter.ts'
+import {createReader, createReaders} from '../../src/web/reader.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listProcesses} from './side.ts'
@@ -136,4 +137,30 @@ test('the next server removes what a server and its readers left when killed tog
   createReader(requireRelease(lab.folder).dir, limits)[Symbol.dispose]()
   expect(existsSync(filesDir)).toBe(false)
   expect(existsSync(reader.filesDir)).toBe(true)
+})
+
+test('a release is read as it was found: not as the one that has taken its place, and not cut off by looks at past days', async () => {
+  await using nights = await createLab({tables: FEW_TABLES})
+  using readers = createReaders(nights.folder, nights.config)
+  const find = (address: string) => readers.find(parseFilter(new URLSearchParams(address)))
+  const count = 'select count(*)::int as deals from core.deal'
+  const days = [2, 3, 4, 5, 6].map((day) => `2026-02-0${day}`)
+  const counted: unknown[] = []
+  for (const [index, day] of days.entries()) {
+    nights.service.store.insert([aDeal(index + 1)])
+    await nights.sync(`${day}T23:30:00-05:00`)
+    counted.push((await find('')?.people.ask({sql: count, most: 1}))?.rows)
+  }
+  expect(counted).toEqual([[[1]], [[2]], [[3]], [[4]], [[5]]])
+  const slow = find('')?.people.ask({sql: 'select count(*)::int from range(200000000)', most: 1})
+  const past = days.slice(0, -1).map((day) => find(`as_of=${day}`))
+  const told = await Promise.all(past.map((reader) => reader?.people.ask({sql: count, most: 1})))
+  expect(told.map((answer) => answer?.rows)).toEqual([[[1]], [[2]], [[3]], [[4]]])
+  expect((await slow)?.rows).toEqual([[200_000_000]])
+  mkdirSync(join(nights.folder.releases, '2026-01-01-000000000000'))
+  writeFileSync(
+    join(nights.folder.releases, '2026-01-01-000000000000/manifest.json'),
+    '{"schema_version": 9}',
+  )
+  expect(find('as_of=2026-02-03')?.release.manifest.as_of).toBe('2026-02-03')
 })
