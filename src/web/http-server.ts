@@ -94,6 +94,9 @@ const isOpenPath = ({url}: FastifyRequest) => OPEN_PATHS.has(url.split('?')[0] ?
 /** Routes that are for operators alone: records as they were received, and what may build a release. */
 const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received', '/quarantine/:id', '/books/:id'])
 
+/** Whether a path is for operators alone, so that viewers get no link to it. */
+export const isForOperators = (path: string) => FOR_OPERATORS.has(path.replace(/^(\/\w+\/)[^/]+/, '$1:id'))
+
 /** Routes that are left to viewers who can read some tables alone: every other reads whatever it needs. */
 const OF_TABLES = new Set<string | undefined>([
   '/find',

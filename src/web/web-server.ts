@@ -3,7 +3,7 @@ import {Webhook} from 'standardwebhooks'
 import {z} from 'zod'
 import {EVENT_TYPES} from '../contract/webhook.ts'
 import type {Config} from '../core/config.ts'
-import {messageOf} from '../core/errors.ts'
+import {codeOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {tellForeign} from '../core/text.ts'
 import type {World} from '../core/types.ts'
@@ -46,7 +46,7 @@ export function addWebhooks(
   function noteRefused(): void {
     refused += 1
     const now = world.realClock.now()
-    if (now - toldAt < TELL_MS) return
+    if (Math.abs(now - toldAt) < TELL_MS) return
     world.log.warn(
       {code: 'WEBHOOK_REFUSED', count: refused},
       'count webhooks without a valid signature were refused',
@@ -133,12 +133,13 @@ function createReadiness({stateDb, folder}: WebTools, {realClock}: World): () =>
       await db.one(z.object({deals: z.coerce.number()}), 'select deals from mart.portfolio_summary')
       return null
     } catch (error) {
-      return messageOf(error)
+      // Whoever asks needs no token: it gets no path and no address.
+      return codeOf(error)
     }
   }
   return () => {
     const now = realClock.now()
-    if (!asked || now - asked.at >= READY_MS) asked = {at: now, problem: findProblem()}
+    if (!asked || Math.abs(now - asked.at) >= READY_MS) asked = {at: now, problem: findProblem()}
     return asked.problem
   }
 }

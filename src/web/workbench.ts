@@ -34,6 +34,7 @@ import {
   createPlaces,
   createTurns,
   hangUpOf,
+  isForOperators,
   isOfTables,
   isOperator,
   LIVE_PATH,
@@ -205,7 +206,7 @@ ${choice}`
         return await readers.pages.page({...asked, condition: isWhole ? undefined : filter.condition})
       },
       mayRead,
-      mayOpen: (path) => only === undefined || isOfTables(path),
+      mayOpen: (path) => (isOfAll || !isForOperators(path)) && (only === undefined || isOfTables(path)),
       query,
       pageDirs,
       people: letInTurn(readers.people, takeQuestion, caller),

@@ -75,6 +75,9 @@ test('nothing is done for another site, an anonymous caller or a viewer', async 
     expect((await guarded.post('/filters', {save_as: name, state: 'TX'}, own)).status, name).toBe(400)
   }
   expect(await guarded.read('/quarantine/q_1', VIEWER)).toContain('for operators')
+  const received = 'href="/deals/deal_000001/received'
+  expect(await guarded.read('/deals/deal_000001', OPERATOR)).toContain(received)
+  expect(await guarded.read('/deals/deal_000001', VIEWER)).not.toContain(received)
   for (const path of ['/runs', '/books', '/quarantine']) {
     expect(await guarded.read(path, VIEWER), path).not.toContain('method="post"')
     expect(await guarded.read(path, OPERATOR), path).toContain('method="post"')
