@@ -14,6 +14,9 @@ import type {Proof} from '../test/proof/proof.ts'
 import {PORTFOLIO_TABLES} from '../test/proof/quick-world.ts'
 import {proveStores} from '../test/proof/stores.ts'
 import {proveWorld, replayStory} from '../test/proof/world.ts'
+import {keepTemporaryFilesInMemory} from '../test/support/temporary.ts'
+
+keepTemporaryFilesInMemory()
 
 /** As many as there are cases. */
 const ALL = Number.MAX_SAFE_INTEGER

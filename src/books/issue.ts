@@ -1,5 +1,4 @@
-import {mkdtempDisposableSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {backup} from 'node:sqlite'
 import {isDeepStrictEqual} from 'node:util'
@@ -15,6 +14,7 @@ import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
+import {makeTemporaryFolder} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type BatchResult, beginBatch, isWholeBatch} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
@@ -280,7 +280,7 @@ export type JournalPreview = Awaited<ReturnType<typeof previewJournal>>[number]
  */
 export async function previewJournal(config: Config, request: JournalRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
-  using dir = mkdtempDisposableSync(join(tmpdir(), 'loantape-preview-'))
+  using dir = makeTemporaryFolder('loantape-preview-')
   const copy = {...folder, stateDb: join(dir.path, 'state.sqlite'), exports: join(dir.path, 'exports')}
   {
     using issued = openStateDb(folder.stateDb)

@@ -1,6 +1,7 @@
 import {type ChildProcess, spawn} from 'node:child_process'
-import {existsSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
-import {hostname, userInfo} from 'node:os'
+import {randomBytes} from 'node:crypto'
+import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
+import {hostname, tmpdir, userInfo} from 'node:os'
 import {basename, dirname, extname, join} from 'node:path'
 import packageJson from '../../package.json' with {type: 'json'}
 import {DAY_MS} from './clock.ts'
@@ -76,6 +77,31 @@ export function removeAbandoned(dir: string, prefix: string): void {
     const path = join(dir, name)
     if (name.startsWith(prefix) && isAbandoned(path)) rmSync(path, {recursive: true, force: true})
   }
+}
+
+/** In the names of temporary folders of this process. */
+const OWN = randomBytes(6).toString('hex')
+
+/**
+ * Makes a folder for temporary files, which disposing it removes, and removes those of dead processes: what they hold would fill the
+ * disk.
+ *
+ * @param prefix of its name
+ */
+export function makeTemporaryFolder(prefix: string): {path: string} & Disposable {
+  for (const name of readdirSync(tmpdir())) {
+    const path = join(tmpdir(), name)
+    if (!name.startsWith(prefix) || name.startsWith(prefix + OWN) || !isAbandoned(path)) continue
+    try {
+      rmSync(path, {recursive: true, force: true})
+    } catch (error) {
+      // Another user's.
+      if (!['EACCES', 'EPERM'].includes(codeOf(error))) throw error
+    }
+  }
+  const path = join(tmpdir(), `${prefix}${OWN}-${randomBytes(6).toString('hex')}${WRITER_MARK}`)
+  mkdirSync(path, {mode: 0o700})
+  return {path, [Symbol.dispose]: () => rmSync(path, {recursive: true, force: true})}
 }
 
 /** The program, beside the sources, or beside `dist/src` in a package. */

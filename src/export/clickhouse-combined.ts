@@ -1,10 +1,9 @@
 import {hash} from 'node:crypto'
-import {mkdtempDisposable} from 'node:fs/promises'
-import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {parseSelects} from '../build/compile.ts'
 import {withAncestors} from '../build/read-models.ts'
+import {makeTemporaryFolder} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {openDatabase, quoteLiteral, quoteName, quoteTable} from '../store/database.ts'
 import {digestFile} from '../store/files.ts'
@@ -39,7 +38,7 @@ export async function readCombined({dir, database, work}: Release, world: Pick<W
     `select concat(schema_name, '.', table_name) from duckdb_tables() where database_name = 'kept'`,
   )
   const plan = await planCombined({models, kept}, world)
-  const folder = await mkdtempDisposable(join(tmpdir(), 'loantape-publish-'))
+  const folder = makeTemporaryFolder('loantape-publish-')
   const inputs: TargetTable[] = []
   for (const name of plan.inputs) {
     const path = quoteTable(kept.includes(name) ? 'kept' : 'release', name)
@@ -56,7 +55,7 @@ export async function readCombined({dir, database, work}: Release, world: Pick<W
     const totals = await readTotals(db, columns, `(${select})`)
     inputs.push({...about, order, file, sha256: await digestFile(file), totals})
   }
-  return {models: plan.models, inputs, [Symbol.asyncDispose]: () => folder.remove()}
+  return {models: plan.models, inputs, [Symbol.dispose]: () => folder[Symbol.dispose]()}
 }
 
 /** A type that every target knows; unpublished tables may have others. */

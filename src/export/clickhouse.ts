@@ -187,7 +187,7 @@ export async function openClickhouse(
     },
 
     async [Symbol.asyncDispose]() {
-      await combined?.[Symbol.asyncDispose]()
+      combined?.[Symbol.dispose]()
       await lease?.[Symbol.asyncDispose]()
       await session[Symbol.asyncDispose]()
     },

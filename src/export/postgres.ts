@@ -1,6 +1,4 @@
 import {createReadStream} from 'node:fs'
-import {mkdtempDisposable} from 'node:fs/promises'
-import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {Readable} from 'node:stream'
 import {pipeline} from 'node:stream/promises'
@@ -8,6 +6,7 @@ import {Client, escapeIdentifier, escapeLiteral} from 'pg'
 import {from as copyFrom} from 'pg-copy-streams'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
+import {makeTemporaryFolder} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
@@ -155,7 +154,7 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
     const quoted = quoteName(name)
     return type === 'TIMESTAMP' ? `strftime(${quoted}, '%Y-%m-%d %H:%M:%S.%f+00')` : quoted
   })
-  await using folder = await mkdtempDisposable(join(tmpdir(), 'loantape-publish-'))
+  using folder = makeTemporaryFolder('loantape-publish-')
   const file = join(folder.path, `${source}.csv`)
   await db.run(
     `copy (select ${cells.join(', ')} from release.${source})

@@ -1,13 +1,12 @@
 import {type ChildProcess, fork} from 'node:child_process'
-import {randomBytes} from 'node:crypto'
-import {existsSync, mkdirSync, readdirSync, rmSync} from 'node:fs'
+import {existsSync, readdirSync} from 'node:fs'
 import {getCompileCacheDir} from 'node:module'
 import {tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
 import pLimit from 'p-limit'
 import type {Config} from '../core/config.ts'
 import {codeOf, type ErrorCode, newError, retellError} from '../core/errors.ts'
-import {isAbandoned, WRITER_MARK} from '../core/process.ts'
+import {makeTemporaryFolder} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease} from '../store/release.ts'
@@ -200,7 +199,8 @@ export type Reader = ReturnType<typeof createReader>
  * @param dir of the release
  */
 export function createReader(dir: string, limits: Limits) {
-  const filesDir = createFilesDir()
+  const files = makeTemporaryFolder('loantape-reader-')
+  const filesDir = files.path
   const {processes = 1} = limits
   const args = Array.from({length: processes}, (_, index) => {
     const spillDir = join(filesDir, `spill${index}`)
@@ -229,28 +229,9 @@ export function createReader(dir: string, limits: Limits) {
     ask: (asked: Asked, signal?: AbortSignal) => noted(helpers.ask('person', [asked], signal)),
     [Symbol.dispose]() {
       helpers[Symbol.dispose]()
-      rmSync(filesDir, {recursive: true, force: true})
+      files[Symbol.dispose]()
     },
   }
-}
-
-const FILES_PREFIX = 'loantape-reader-'
-const OWN_FILES = `${FILES_PREFIX}${randomBytes(6).toString('hex')}-`
-
-/** Creates a folder for files, and removes those of servers that were killed together with their helpers. */
-function createFilesDir(): string {
-  const names = readdirSync(tmpdir()).filter((name) => name.startsWith(FILES_PREFIX))
-  for (const name of names.filter((one) => !one.startsWith(OWN_FILES) && isAbandoned(join(tmpdir(), one)))) {
-    try {
-      rmSync(join(tmpdir(), name), {recursive: true, force: true})
-    } catch (error) {
-      // Another user's.
-      if (!['EACCES', 'EPERM'].includes(codeOf(error))) throw error
-    }
-  }
-  const dir = join(tmpdir(), `${OWN_FILES}${randomBytes(6).toString('hex')}${WRITER_MARK}`)
-  mkdirSync(dir, {mode: 0o700})
-  return dir
 }
 
 /** How many questions of people, and how many downloads, run at once. */

@@ -1,8 +1,8 @@
-import {mkdirSync, rmSync, utimesSync} from 'node:fs'
-import {hostname} from 'node:os'
+import {existsSync, mkdirSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
+import {hostname, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {isAbandoned, readProcessStart, WRITER_MARK} from '../../src/core/process.ts'
+import {isAbandoned, makeTemporaryFolder, readProcessStart, WRITER_MARK} from '../../src/core/process.ts'
 import {useFolder} from '../support/set-up.ts'
 
 const DEAD = 999_999_999
@@ -35,4 +35,17 @@ test('a path is abandoned when its writer is dead, or on another machine and unt
   expect(isAbandoned(path)).toBe(true)
   rmSync(path, {recursive: true})
   expect(isAbandoned(path)).toBe(false)
+})
+
+test('a temporary folder takes away what dead processes left, and nothing of its own process', () => {
+  const left = join(tmpdir(), `loantape-test-0123456789ab-0123@${hostname()}-${DEAD}`)
+  mkdirSync(left)
+  writeFileSync(join(left, 'core.deal.csv'), 'a table')
+  using first = makeTemporaryFolder('loantape-test-')
+  {
+    using second = makeTemporaryFolder('loantape-test-')
+    expect([left, first.path, second.path].map((path) => existsSync(path))).toEqual([false, true, true])
+    rmSync(second.path, {recursive: true})
+  }
+  expect(existsSync(first.path)).toBe(true)
 })
