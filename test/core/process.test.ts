@@ -1,8 +1,14 @@
-import {mkdirSync, rmSync, utimesSync} from 'node:fs'
+import {mkdirSync, readFileSync, rmSync, utimesSync} from 'node:fs'
 import {hostname} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {isAbandoned, readProcessStart, WRITER_MARK} from '../../src/core/process.ts'
+import {
+  carryOutCommand,
+  isAbandoned,
+  isProcessAlive,
+  readProcessStart,
+  WRITER_MARK,
+} from '../../src/core/process.ts'
 import {useFolder} from '../support/set-up.ts'
 
 const DEAD = 999_999_999
@@ -35,4 +41,15 @@ test('a path is abandoned when its writer is dead, or on another machine and unt
   expect(isAbandoned(path)).toBe(true)
   rmSync(path, {recursive: true})
   expect(isAbandoned(path)).toBe(false)
+})
+
+test('a command has ended once its process has, even if the agent of a vault that it started holds its log open', async () => {
+  const agent = `sleep 3600 > agent & echo $! > pid; echo sk_test`
+  const env = {PATH: process.env.PATH, LOANTAPE_API_KEY_COMMAND: agent}
+  const signal = new AbortController().signal
+  const {exitCode} = await carryOutCommand(['config'], {env, cwd: root, signal})
+  expect(exitCode).toBe(0)
+  const pid = Number(readFileSync(join(root, 'pid'), 'utf8'))
+  expect(isProcessAlive(pid)).toBe(true)
+  process.kill(pid)
 })
