@@ -6,7 +6,7 @@ import {findComplaint, type ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
-import {findJob, type Job, WEBHOOK_JOB} from './job.ts'
+import {findJob, type Job, WEBHOOK_JOB, webhookJob} from './job.ts'
 import {
   type AttemptEnd,
   claimRun,
@@ -53,8 +53,8 @@ export function createScheduler(
     )
     recordEnd = () => {
       const now = world.realClock.now()
-      const job = findJob(jobs, run.job)
-      if (job && isOverdue(job, run, now)) endRun(stateDb, run, describeTimeout(job), now)
+      const job = findLimits(run)
+      if (isOverdue(job, run, now)) endRun(stateDb, run, describeTimeout(job), now)
       else endFailed(run, world.signal.aborted ? {...end, errorCode: 'INTERRUPTED'} : end, now)
       if (log !== undefined) storeAttemptLog(stateDb, run, log)
       current = undefined
@@ -78,6 +78,9 @@ export function createScheduler(
     endRun(stateDb, run, {...end, retryAt}, now)
   }
 
+  /** The job of a run, for its timeout: the usual one if the job has been disabled, removed or renamed meanwhile. */
+  const findLimits = (run: JobRun) => findJob(jobs, run.job) ?? webhookJob
+
   /**
    * Ends the other runs whose process is dead, and asks processes of overdue runs on this machine to stop, then kills them;
    * also those a killed server left behind.
@@ -87,14 +90,14 @@ export function createScheduler(
     stateDb.run(`update job_run set heartbeat_at = ?1 where state = 'running' and heartbeat_at > ?1`, [now])
     for (const {run, holder, isAlive} of listRunning(stateDb, now)) {
       const {pid} = holder
-      const job = findJob(jobs, run.job)
+      const job = findLimits(run)
       if (!isAlive) {
         if (run.job_run_id !== current?.job_run_id)
           endFailed(run, describeCrash('Its process is gone and recorded no result.'), now)
         continue
       }
       // Between the claim and the start of its process, a run belongs to the server itself.
-      if (pid === process.pid || holder.host !== hostname() || !job || !isOverdue(job, run, now)) continue
+      if (pid === process.pid || holder.host !== hostname() || !isOverdue(job, run, now)) continue
       const attempt = `${run.job_run_id}.${run.attempt}`
       const askedAt = asked.get(attempt)
       if (askedAt === undefined) {

@@ -422,24 +422,24 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
   expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z', 'nightly 2026-06-02T06:30:00.000Z'])
 })
 
-test.each([['the server that started it is gone', [aJob({timeoutMinutes: 30})], 30]])(
-  'a run that hangs is ended even if %s',
-  async (_, jobs, minutes) => {
-    const gone = aScheduler([aJob({timeoutMinutes: 30})])
-    gone.tick()
-    gone.tickAt('06-01T06:30')
-    const {pid, said, ended} = await startDeaf()
-    adoptRun(gone.stateDb, {jobRunId: 1, attempt: 1, pid}, now)
-    const next = aScheduler(jobs)
-    now += minutes * MINUTE
-    next.tick()
-    expect((await said.next()).value).toBe('asked')
-    now += 10_000
-    next.tick()
-    expect(await ended).toEqual({code: null, signal: 'SIGKILL'})
-    expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
-  },
-)
+test.each([
+  ['the server that started it is gone', [aJob({timeoutMinutes: 30})], 30],
+  ['its job is, too: after the usual time', [], 240],
+])('a run that hangs is ended even if %s', async (_, jobs, minutes) => {
+  const gone = aScheduler([aJob({timeoutMinutes: 30})])
+  gone.tick()
+  gone.tickAt('06-01T06:30')
+  const {pid, said, ended} = await startDeaf()
+  adoptRun(gone.stateDb, {jobRunId: 1, attempt: 1, pid}, now)
+  const next = aScheduler(jobs)
+  now += minutes * MINUTE
+  next.tick()
+  expect((await said.next()).value).toBe('asked')
+  now += 10_000
+  next.tick()
+  expect(await ended).toEqual({code: null, signal: 'SIGKILL'})
+  expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
+})
 
 test('a run is forgotten after 90 days, also one of webhooks or started by hand', () => {
   const scheduler = aScheduler([aJob()])
