@@ -1,7 +1,7 @@
 import {dirname, join, resolve} from 'node:path'
 import pLimit from 'p-limit'
 import {requireSource} from '../core/config.ts'
-import {explainError, newError} from '../core/errors.ts'
+import {EXIT_CODES, explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import {quantity} from '../core/money.ts'
 import {carryOutCommand} from '../core/process.ts'
@@ -102,7 +102,11 @@ export const commands = {
       return {runs: await Promise.all(names.map((name) => inTurn(() => runOne(name))))}
     },
     ({runs}) => runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
-    ({runs}) => BY_WEIGHT.find((code) => runs.some(({exit_code}) => exit_code === code)) ?? 0,
+    ({runs}) => {
+      // Any other code is a crash of Node: 13, 134.
+      const codes = runs.map(({exit_code: code}) => (code in EXIT_CODES ? code : 1))
+      return BY_WEIGHT.find((code) => codes.includes(code)) ?? 0
+    },
   ),
   'fleet verify': does(
     async ({config, world}: Invocation) => {

@@ -147,6 +147,14 @@ export async function runLoantape(
   const ended = new Promise<ProcessEnd>((resolve, reject) => {
     child.once('error', reject)
     child.once('close', (code, signal) => resolve({code, signal, log: readLog()}))
+    child.once('exit', () => {
+      // What it has started, such as the agent of a vault, may hold its pipes open for days.
+      const last = setTimeout(() => {
+        child.stdout?.destroy()
+        child.stderr?.destroy()
+      }, REST_MS)
+      child.once('close', () => clearTimeout(last))
+    })
   })
   using _stopping = stopWith(child, stop)
   try {
@@ -158,8 +166,10 @@ export async function runLoantape(
   }
 }
 
+/** How long the rest of a log and an output may take once their process has ended. */
+const REST_MS = 1_000
+
 const MOST_PRINTED = 64 * 1024 * 1024
-const COMPLAINT = 'loantape: '
 
 /**
  * Runs a command that a person asked for, without a time limit; `signal` asks it to stop.
@@ -178,10 +188,16 @@ export async function carryOutCommand(
   }
   const {code, log = ''} = await runLoantape(args, {...limits, onPrinted})
   if (code === 0) return {exitCode: code, words: Buffer.concat(chunks).toString().trim()}
+  return {exitCode: code, words: findComplaint(log) ?? 'It ended without a message; see the log.'}
+}
+
+const COMPLAINT = 'loantape: '
+
+/** The message with which a command of loantape ended, with its `[CODE]`, as the last in its log. */
+export function findComplaint(log: string): string | undefined {
   const lines = log.trim().split('\n')
   const last = lines.findLastIndex((line) => line.startsWith(COMPLAINT))
-  const complaint = lines.slice(last).join('\n').slice(COMPLAINT.length)
-  return {exitCode: code, words: last === -1 ? 'It ended without a message; see the log.' : complaint}
+  return last === -1 ? undefined : lines.slice(last).join('\n').slice(COMPLAINT.length)
 }
 
 /** How much of a process's log is kept. */

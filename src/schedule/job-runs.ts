@@ -104,7 +104,7 @@ export function claimRun(stateDb: StateDb, now: number): JobRun | undefined {
 }
 
 /** How an attempt ended; `retryAt`, ms since the epoch, queues it again. */
-interface AttemptEnd {
+export interface AttemptEnd {
   exitCode: number | null
   errorCode?: string | null
   error?: string | null
@@ -148,6 +148,13 @@ export function listAttempts(stateDb: StateDb, jobRunId: number): JobAttempt[] {
   return stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [
     jobRunId,
   ])
+}
+
+/** How many attempts of a run have crashed. */
+export function countCrashes(stateDb: StateDb, {job_run_id}: Pick<JobRun, 'job_run_id'>): number {
+  const sql = `select count(*) from job_attempt where job_run_id = ? and error_code = 'JOB_CRASHED'`
+  const [count = 0] = stateDb.column(z.number(), sql, [job_run_id])
+  return count
 }
 
 const runningRow = z.unknown().transform((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))

@@ -1,14 +1,16 @@
 import {hostname} from 'node:os'
 import {z} from 'zod'
 import {DAY_MS} from '../core/clock.ts'
-import {codeOf, messageOf} from '../core/errors.ts'
-import type {ProcessEnd} from '../core/process.ts'
+import {codeOf, EXIT_CODES, messageOf} from '../core/errors.ts'
+import {findComplaint, type ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
-import {findJob, type Job, WEBHOOK_JOB} from './job.ts'
+import {findJob, type Job, WEBHOOK_JOB, webhookJob} from './job.ts'
 import {
+  type AttemptEnd,
   claimRun,
+  countCrashes,
   describeTimeout,
   endRun,
   hasPendingRun,
@@ -42,25 +44,18 @@ export function createScheduler(
 
   async function carryOut(run: JobRun): Promise<void> {
     world.log.info({job: run.job, slot: run.slot, attempt: run.attempt}, 'run begins')
-    const {problem, log} = await startRun(run).then(
-      ({code, signal, log}) => ({
-        problem:
-          signal === null
-            ? `Its process ended with exit code ${code} and recorded no result.`
-            : `Its process was killed by ${signal}.`,
-        log,
-      }),
+    const {end, log} = await startRun(run).then(
+      (ended) => ({end: describeEnd(ended), log: ended.log}),
       (error: unknown) => ({
-        problem: `Its process did not start: ${messageOf(error)} (${codeOf(error)}).`,
+        end: describeCrash(`Its process did not start: ${messageOf(error)} (${codeOf(error)}).`),
         log: undefined,
       }),
     )
     recordEnd = () => {
       const now = world.realClock.now()
-      const job = findJob(jobs, run.job)
-      const end = world.signal.aborted ? {exitCode: 6, errorCode: 'INTERRUPTED'} : null
-      if (job && isOverdue(job, run, now)) endRun(stateDb, run, describeTimeout(job), now)
-      else endCrashed(run, problem, end, now)
+      const job = findLimits(run)
+      if (isOverdue(job, run, now)) endRun(stateDb, run, describeTimeout(job), now)
+      else endFailed(run, world.signal.aborted ? {...end, errorCode: 'INTERRUPTED'} : end, now)
       if (log !== undefined) storeAttemptLog(stateDb, run, log)
       current = undefined
       recordEnd = undefined
@@ -77,10 +72,14 @@ export function createScheduler(
   }
 
   /** Ends an attempt of which its process recorded no end; has no effect otherwise. */
-  function endCrashed(run: JobRun, error: string, end: Parameters<typeof decideRetry>[2], now: number): void {
-    const retryAt = decideRetry(findJob(jobs, run.job), run, end, now)
-    endRun(stateDb, run, {exitCode: null, errorCode: 'JOB_CRASHED', error, retryAt}, now)
+  function endFailed(run: JobRun, end: AttemptEnd, now: number): void {
+    const crashes = countCrashes(stateDb, run)
+    const retryAt = decideRetry(findJob(jobs, run.job), {...run, crashes}, end, now)
+    endRun(stateDb, run, {...end, retryAt}, now)
   }
+
+  /** The job of a run, for its timeout: the usual one if the job has been disabled, removed or renamed meanwhile. */
+  const findLimits = (run: JobRun) => findJob(jobs, run.job) ?? webhookJob
 
   /**
    * Ends the other runs whose process is dead, and asks processes of overdue runs on this machine to stop, then kills them;
@@ -91,14 +90,14 @@ export function createScheduler(
     stateDb.run(`update job_run set heartbeat_at = ?1 where state = 'running' and heartbeat_at > ?1`, [now])
     for (const {run, holder, isAlive} of listRunning(stateDb, now)) {
       const {pid} = holder
-      const job = findJob(jobs, run.job)
+      const job = findLimits(run)
       if (!isAlive) {
         if (run.job_run_id !== current?.job_run_id)
-          endCrashed(run, 'Its process is gone and recorded no result.', null, now)
+          endFailed(run, describeCrash('Its process is gone and recorded no result.'), now)
         continue
       }
       // Between the claim and the start of its process, a run belongs to the server itself.
-      if (pid === process.pid || holder.host !== hostname() || !job || !isOverdue(job, run, now)) continue
+      if (pid === process.pid || holder.host !== hostname() || !isOverdue(job, run, now)) continue
       const attempt = `${run.job_run_id}.${run.attempt}`
       const askedAt = asked.get(attempt)
       if (askedAt === undefined) {
@@ -141,6 +140,18 @@ export function createScheduler(
   }
 }
 
+const describeCrash = (error: string): AttemptEnd => ({exitCode: null, errorCode: 'JOB_CRASHED', error})
+
+/** How a process ended that recorded nothing: it may fail before it reaches its run, for instance if it gets no secret. */
+function describeEnd({code, signal, log = ''}: ProcessEnd): AttemptEnd {
+  if (signal !== null) return describeCrash(`Its process was killed by ${signal}.`)
+  const problem = `Its process ended with exit code ${code} and recorded no result.`
+  const [, error = problem, errorCode = null] = /^(.*?) \[(\w+)\]$/ms.exec(findComplaint(log) ?? '') ?? []
+  // Node ends with 1 for many reasons of its own.
+  const isKnown = code === 1 ? errorCode !== null : code !== 0 && code !== null && code in EXIT_CODES
+  return isKnown ? {exitCode: code, errorCode, error} : describeCrash(problem)
+}
+
 const MINUTE_MS = 60_000
 /** The longest pause after a failed attempt. */
 const LONGEST_PAUSE_MS = 30 * MINUTE_MS
@@ -160,16 +171,16 @@ const lastStartOf = (job: Job, slot: string) =>
  * When a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse (4),
  * the source was unavailable (6, within the grace), or the process was stopped or killed. Everything else needs a person.
  *
- * @param end null if the process recorded none
+ * @param run `crashes`: how many of its attempts have crashed before
  */
 export function decideRetry(
   job: Job | undefined,
-  {slot, attempt}: Pick<JobRun, 'slot' | 'attempt'>,
-  end: {exitCode: number; errorCode: string} | null,
+  {slot, attempt, crashes = 0}: Pick<JobRun, 'slot' | 'attempt'> & {crashes?: number},
+  end: Pick<AttemptEnd, 'exitCode' | 'errorCode'>,
   now: number,
 ): number | null {
   if (!job || slot === null) return null
-  if (end === null) return attempt < MOST_CRASHES ? now : null
+  if (end.errorCode === 'JOB_CRASHED') return crashes + 1 < MOST_CRASHES ? now : null
   if (end.errorCode === 'INTERRUPTED') return now
   if (end.exitCode !== 4 && end.exitCode !== 6) return null
   const [pauseMs, last] =

@@ -339,6 +339,19 @@ test('fleet run runs a job now for each source and exits with the worst code', a
   await expectRefused(unknown, 'UNKNOWN_NAME', `'good'`)
 })
 
+test('fleet run fails if the process of a source ends with a code that is none of ours', async () => {
+  addSource('good', NOBODY, {rates: READ_RATES})
+  const args = [...process.execArgv]
+  process.execArgv.push('--import', 'data:text/javascript,process.exit(13)')
+  try {
+    const ended = await runHere(['fleet', 'run', 'rates', '--json'])
+    expect(readJson(ended)).toMatchObject({runs: [{source: 'good', exit_code: 13}]})
+    expect(ended.code).toBe(1)
+  } finally {
+    process.execArgv.splice(0, Number.POSITIVE_INFINITY, ...args)
+  }
+})
+
 test('fleet commands refuse --data and a folder that is not a fleet', async () => {
   const run = (...args: string[]) => runHere(['fleet', ...args, '--json'])
   await expectRefused(run('status'), 'FLEET_NONE')

@@ -55,6 +55,21 @@ test('serve runs jobs when they are due, each in its own process, says why one f
   expect(readRuns(`select 1 from job_run where state = 'running'`)).toEqual([])
 })
 
+test('a run that gets no secret from its vault is tried again later, like one whose source does not answer', async () => {
+  writeOnceDue()
+  const once = join(lab.folder.root, '../once')
+  writeFileSync(once, '')
+  const vault = {LOANTAPE_API_KEY: '', LOANTAPE_API_KEY_COMMAND: `rm ${once} && echo sk_test`}
+  const serve = lab.start(['serve', '--no-web'], {...env, ...vault})
+  const [ended] = await until(() => {
+    const attempts = readRuns('select exit_code, error_code, error from job_attempt')
+    return attempts.length > 0 && attempts
+  })
+  const error = expect.stringContaining('The command of LOANTAPE_API_KEY_COMMAND ended with 1')
+  expect(ended).toEqual({exit_code: 6, error_code: 'SECRET_COMMAND', error})
+  expect(await stopProcess(serve)).toBe(0)
+})
+
 test('a server killed amid notifications has stored each one it acknowledged, and the next accepts each once', async () => {
   const secret = `whsec_${btoa('k'.repeat(32))}`
   const post = async (url: string, id: string): Promise<number> => {

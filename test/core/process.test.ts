@@ -1,8 +1,15 @@
-import {existsSync, mkdirSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
 import {hostname, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {isAbandoned, makeTemporaryFolder, readProcessStart, WRITER_MARK} from '../../src/core/process.ts'
+import {
+  carryOutCommand,
+  isAbandoned,
+  isProcessAlive,
+  makeTemporaryFolder,
+  readProcessStart,
+  WRITER_MARK,
+} from '../../src/core/process.ts'
 import {useFolder} from '../support/set-up.ts'
 
 const DEAD = 999_999_999
@@ -48,4 +55,15 @@ test('a temporary folder takes away what dead processes left, and nothing of its
     rmSync(second.path, {recursive: true})
   }
   expect(existsSync(first.path)).toBe(true)
+})
+
+test('a command has ended once its process has, even if the agent of a vault that it started holds its log open', async () => {
+  const agent = `sleep 3600 > agent & echo $! > pid; echo sk_test`
+  const env = {PATH: process.env.PATH, LOANTAPE_API_KEY_COMMAND: agent}
+  const signal = new AbortController().signal
+  const {exitCode} = await carryOutCommand(['config'], {env, cwd: root, signal})
+  expect(exitCode).toBe(0)
+  const pid = Number(readFileSync(join(root, 'pid'), 'utf8'))
+  expect(isProcessAlive(pid)).toBe(true)
+  process.kill(pid)
 })

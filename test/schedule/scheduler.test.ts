@@ -301,6 +301,68 @@ test('the end of each attempt is kept with its last log lines; after three crash
   expect(readAttempts()).toEqual([])
 })
 
+/** Ends the current run as a process does that fails before it reaches its run, and waits for the next attempt. */
+async function failEarly(scheduler: Bench, code: number, log = ''): Promise<void> {
+  await scheduler.crash({code, signal: null, log})
+  now += MINUTE
+  scheduler.tick()
+}
+
+test.each([
+  [6, 'SECRET_COMMAND', 2],
+  [4, 'STATE_BUSY', 2],
+  [2, 'STORES_DISAGREE', 1],
+  [1, 'DISK_FULL', 1],
+])(
+  'a process that fails with exit code %i before it reaches its run has said why in its log: %s',
+  async (exit_code, error_code, starts) => {
+    const scheduler = aScheduler([aJob()])
+    scheduler.tick()
+    scheduler.tickAt('06-01T06:30')
+    const log = `loantape: Another. [OTHER]\nloantape: One line\nand another. [${error_code}]\nan agent of a vault`
+    await failEarly(scheduler, exit_code, log)
+    expect(listAttempts(scheduler.stateDb, 1)).toMatchObject([
+      {exit_code, error_code, error: 'One line\nand another.', log},
+    ])
+    expect(scheduler.started).toHaveLength(starts)
+  },
+)
+
+test.each([
+  [1, 'JOB_CRASHED', null],
+  [13, 'JOB_CRASHED', null],
+  [0, 'JOB_CRASHED', null],
+  [6, null, 6],
+])('a process that ends with exit code %i and no message: %s', async (code, error_code, exit_code) => {
+  const scheduler = aScheduler([aJob()])
+  scheduler.tick()
+  scheduler.tickAt('06-01T06:30')
+  await failEarly(scheduler, code)
+  expect(listAttempts(scheduler.stateDb, 1)).toMatchObject([{error_code, exit_code}])
+  expect(scheduler.started).toHaveLength(2)
+})
+
+test('only crashes count towards the three: not a taken warehouse, nor a server that is stopped', async () => {
+  const jobs = [aJob()]
+  const stopping = new AbortController()
+  const stopped = aScheduler(jobs, undefined, {signal: stopping.signal})
+  stopped.tick()
+  stopped.tickAt('06-01T06:30')
+  for (let attempt = 1; attempt <= 3; attempt += 1)
+    await failEarly(stopped, 4, 'loantape: Taken. [RUN_IN_PROGRESS]')
+  stopping.abort()
+  await stopped.crash({code: null, signal: 'SIGKILL'})
+  const next = aScheduler(jobs)
+  for (let tick = 0; tick < 5; tick += 1) {
+    next.tick()
+    if (next.current()) await next.crash({code: null, signal: 'SIGKILL'})
+  }
+  expect(next.started).toHaveLength(3)
+  const ends = listAttempts(next.stateDb, 1).map(({error_code}) => error_code)
+  expect(ends.slice(3)).toEqual(['INTERRUPTED', 'JOB_CRASHED', 'JOB_CRASHED', 'JOB_CRASHED'])
+  expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', attempt: 7})
+})
+
 test('a run whose end cannot be stored ends on a later tick, and blocks nobody forever', async () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
@@ -360,17 +422,21 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
   expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z', 'nightly 2026-06-02T06:30:00.000Z'])
 })
 
-test('a run that hangs is ended even if the server that started it is gone', async () => {
-  const jobs = [aJob({timeoutMinutes: 30})]
-  const gone = aScheduler(jobs)
+test.each([
+  ['the server that started it is gone', [aJob({timeoutMinutes: 30})], 30],
+  ['its job is, too: after the usual time', [], 240],
+])('a run that hangs is ended even if %s', async (_, jobs, minutes) => {
+  const gone = aScheduler([aJob({timeoutMinutes: 30})])
   gone.tick()
   gone.tickAt('06-01T06:30')
   const {pid, said, ended} = await startDeaf()
   adoptRun(gone.stateDb, {jobRunId: 1, attempt: 1, pid}, now)
   const next = aScheduler(jobs)
-  next.tickAt('06-01T07:00')
+  now += minutes * MINUTE
+  next.tick()
   expect((await said.next()).value).toBe('asked')
-  next.tickAt('06-01T07:00:10')
+  now += 10_000
+  next.tick()
   expect(await ended).toEqual({code: null, signal: 'SIGKILL'})
   expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
