@@ -208,7 +208,7 @@ function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): 
   })
 }
 
-/** Sends each batch once to each target. */
+/** Sends each batch once to each target, until that fails in a way that the next batch would meet too. */
 async function sendBatches(
   stateDb: StateDb,
   request: {batches: readonly NamedBatch[]; targets: readonly NamedTarget[]; isAgain: boolean},

@@ -25,7 +25,7 @@ export type PublishResult = Awaited<ReturnType<typeof publishTo>>
 /**
  * Publishes a release, the current one by default, to a configured target.
  *
- * @param request.isForced publishes even if readers see a newer release
+ * @param request.isForced publishes even if readers see a newer release, or this one
  * @throws ConfigError `CONFIG_MISSING`; what {@link publishTo} throws
  */
 export async function publishRelease(

@@ -36,7 +36,7 @@ import {
   writeFileAtomically,
   writeNewFolder,
 } from '../store/files.ts'
-import {findTapeKey, listTapes} from '../store/recorded.ts'
+import {findTapeKey, listTapes, requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {RESTORING, type StateDb} from '../store/state-db.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
@@ -51,6 +51,8 @@ const manifestSchema = z.object({
   made_at: z.string(),
   /** The fingerprint of the key of tapes, which is not in the backup. */
   tape_key: z.string().nullable(),
+  /** Of the data folder; older backups do not say it. */
+  folder_id: z.string().optional(),
   files: z.array(z.object({path: z.string(), bytes: z.number(), sha256: z.string()})),
   /**
    * HMAC-SHA256 of the other fields, so that only the key's owner can make or change a backup; null if the key was not at hand.
@@ -76,6 +78,8 @@ export async function backUp(config: Config, to: string, world: World) {
   const dir = requireNewFolder(folder, to, 'backup')
   return withRun(folder.stateDb, 'backup', world, async ({runId, stateDb}) => {
     const tape_key = findTapeKey(stateDb) ?? null
+    // Made before the state database is copied, which brings it back.
+    const folder_id = requireFolderId(stateDb)
     const files: Manifest['files'] = []
     const authenticated = await writeNewFolder(dir, '.backing-up-', async (temporary) => {
       if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
@@ -89,7 +93,8 @@ export async function backUp(config: Config, to: string, world: World) {
       files.push({path: STATE_DB, bytes: size, sha256: await digestFile(stateCopy)})
       const made_at = new Date(world.realClock.now()).toISOString()
       const key = findReadKey(config, folder)
-      const manifest: Manifest = {format: FORMAT, generator: GENERATOR, made_at, tape_key, files, mac: null}
+      const said = {format: FORMAT, generator: GENERATOR, made_at, tape_key, folder_id, files} as const
+      const manifest: Manifest = {...said, mac: null}
       if (key && key.fingerprint === tape_key) manifest.mac = macOf(manifest, key)
       writeFileAtomically(join(temporary, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`)
       return manifest.mac !== null
@@ -132,18 +137,30 @@ function requireWholeTapes(stateDb: StateDb, dir: string, files: Manifest['files
 /** The name of a dated backup. */
 const DATED = /^loantape-\d{8}T\d{6}Z$/
 
-/** The names of the whole dated backups in a folder, oldest first. */
-export const listDated = (dir: string): string[] =>
+/** The name of a dated backup of this moment. */
+const nameDated = ({realClock}: Pick<World, 'realClock'>) =>
+  `loantape-${new Date(realClock.now()).toISOString().replace(/[-:]|\.\d+/g, '')}`
+
+/** The names of the whole dated backups in a folder, whoever's, oldest first; none that a clock ahead of this one gave. */
+export const listDated = (dir: string, world: Pick<World, 'realClock'>): string[] =>
   readdirSync(dir)
-    .filter((name) => DATED.test(name) && existsSync(join(dir, name, MANIFEST)))
+    .filter((name) => DATED.test(name) && name <= nameDated(world) && existsSync(join(dir, name, MANIFEST)))
     .sort()
 
-/** Makes a backup in a folder, named after the time, and removes the oldest beyond `kept`. */
+/** Makes a backup in a folder, named after the time, and removes the oldest of this data folder beyond `kept`. */
 export async function backUpDated(config: Config, {to, kept}: {to: string; kept: number}, world: World) {
   requireOwnPlace(config, to)
-  const stamp = new Date(world.realClock.now()).toISOString().replace(/[-:]|\.\d+/g, '')
-  const result = await backUp(config, join(to, `loantape-${stamp}`), world)
-  const removed = listDated(to).slice(0, -kept)
+  const result = await backUp(config, join(to, nameDated(world)), world)
+  const own = readManifest(result.dir).folder_id
+  const isOwn = (name: string) => {
+    try {
+      return readManifest(join(to, name)).folder_id === own
+    } catch {
+      // It may be another's.
+      return false
+    }
+  }
+  const removed = listDated(to, world).filter(isOwn).slice(0, -kept)
   for (const name of removed) rmSync(join(to, name), {recursive: true})
   return {...result, removed}
 }
@@ -310,7 +327,8 @@ export async function restoreBackup(config: Config, from: string, trust: {isTrus
 
 const LONGEST_MANIFEST = 256 * 1024 * 1024
 
-function readManifest(dir: string): Manifest {
+/** @throws ConfigError `BACKUP_UNREADABLE` */
+export function readManifest(dir: string): Manifest {
   try {
     const stat = statSync(join(dir, MANIFEST))
     if (!stat.isFile() || stat.size > LONGEST_MANIFEST) throw new Error('not the manifest of a backup')

@@ -5,16 +5,18 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
-import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
+import {type DataFolder, dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
+import {requireFolderId} from '../store/recorded.ts'
 import {readRelease, requireRelease} from '../store/release.ts'
+import {openStateDb} from '../store/state-db.ts'
 import {keyFileOf} from '../store/tape-key.ts'
 import {hasWarehouse} from '../store/warehouse.ts'
-import {listDated, restoreBackup} from './backup.ts'
+import {listDated, readManifest, restoreBackup} from './backup.ts'
 import {verifyAll} from './verify.ts'
 
 /**
- * Restores the latest dated backup of a folder beside the data folder, examines everything it brought back, builds its release
- * and compares that with the one that was built at the time. What was restored is removed again.
+ * Restores the data folder's latest dated backup beside it, examines everything it brought back, builds its release and compares
+ * that with the one that was built at the time. What was restored is removed again.
  *
  * @returns `compared`: `equal`, or `not kept` where that release is no longer there
  * @throws ConfigError `BACKUP_NONE`; UnexpectedError `DRILL_FAILED`; what restoring and building throw
@@ -23,9 +25,15 @@ export async function rehearseRestore(config: Config, {from}: {from: string}, wo
   requireOwnPlace(config, from)
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const latest = existsSync(from) ? listDated(from).at(-1) : undefined
+  const own = readFolderId(folder)
+  const latest = existsSync(from)
+    ? listDated(from, world).findLast((name) => readManifest(join(from, name)).folder_id === own)
+    : undefined
   if (latest === undefined)
-    throw newError('BACKUP_NONE', `Folder '${from}': expected a backup that a job made, found none.`)
+    throw newError(
+      'BACKUP_NONE',
+      `Folder '${from}': expected a job's backup of this data folder, found none.`,
+    )
   const backup = join(from, latest)
   const dataDir = join(folder.cache, 'drill')
   const restored = {...config, dataDir, tapeKeyFile: keyFileOf(config, folder)}
@@ -58,6 +66,11 @@ export async function rehearseRestore(config: Config, {from}: {from: string}, wo
   } finally {
     rmSync(dataDir, {recursive: true, force: true})
   }
+}
+
+function readFolderId({stateDb: path}: DataFolder): string {
+  using stateDb = openStateDb(path)
+  return requireFolderId(stateDb)
 }
 
 const createFailed = (backup: string, problem: string) =>

@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {startTestServer} from '../source/test-server.ts'
 import {FEW_TABLES, readFiles} from '../support/data.ts'
 import {writeJobFile} from '../support/jobs.ts'
 import {MAIN, someDeals, startProcess} from '../support/lab.ts'
@@ -53,6 +54,23 @@ test('a failing target keeps the batch from no other, and the batch on disk is u
   const sent = run(['export', 'csv', '--line-ending', 'crlf', '--deliver', 'gone', 'share'])
   await expectRefused(sent, 'TARGET_REFUSED')
   expect(readdirSync(join(inbox, 'csv'))).toContain(readdirSync(join(lab.folder.exports, 'csv')).sort()[0])
+})
+
+test('a secret that comes out of a pipe is read once for all batches', async () => {
+  const tokens = new Set<unknown>()
+  await using endpoint = await startTestServer(async ({headers, incoming}, response) => {
+    tokens.add(headers.authorization)
+    await incoming.toArray()
+    response.writeHead(201).end()
+  })
+  const file = join(lab.folder.root, '../piped.json')
+  writeFileSync(file, JSON.stringify({bank: {kind: 'http', url: endpoint.url, token_file: '/dev/fd/3'}}))
+  const command = `exec "$0" "$@" 3< <(printf token)`
+  const args = ['export', 'csv', 'parquet', '--deliver', 'bank', '--json']
+  const program = ['bash', '-c', command, process.execPath, MAIN, ...args]
+  const own = {...lab.env, LOANTAPE_TARGETS_FILE: file}
+  expect(readJson(await startProcess(program, own).ended).deliveries).toHaveLength(2)
+  expect([...tokens]).toEqual(['Bearer token'])
 })
 
 test('an unknown target, batch or release is refused', async () => {

@@ -1,5 +1,14 @@
 import {createHash, createHmac, hash} from 'node:crypto'
-import {chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import type {IncomingMessage} from 'node:http'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
@@ -94,6 +103,16 @@ test('a folder gets every file once; a target that now names another place gets 
   expect(readdirSync(join(other, PLACE)).sort()).toEqual(readdirSync(join(target, PLACE)).sort())
   expect(await deliver(folder(), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
   expect(listDeliveries(stateDb, batch.batch_id)).toMatchObject([{place: other}, {place: target}])
+})
+
+test('a file goes into the folder itself, not through a link that lies where it is written', async () => {
+  const other = join(root, 'other')
+  writeFileSync(other, 'mine')
+  mkdirSync(join(root, 'target', PLACE), {recursive: true})
+  symlinkSync(other, join(root, 'target', PLACE, 'a.csv.part'))
+  expect(await deliver(folder())).toMatchObject({outcome: 'delivered', sent: 3})
+  expect(readFileSync(other, 'utf8')).toBe('mine')
+  expect(readTarget()).toEqual(whole)
 })
 
 test('a batch that another process delivers to the same place is left to it', async () => {

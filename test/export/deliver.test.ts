@@ -1,7 +1,10 @@
 import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
+import {listBatches} from '../../src/accounting/issued.ts'
 import {deliverBatches, redeliverBatch} from '../../src/outputs.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {startTestServer} from '../source/test-server.ts'
 import {openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
@@ -71,4 +74,41 @@ test('a journal whose files are gone is restored before it is named, delivered o
   const moved = await failureOf(again({share: {kind: 'folder', path: books.folder.root}}))
   expect(moved).toMatchObject({code: 'UNKNOWN_NAME'})
   expect(moved.message).toContain(`was sent to 'partner' (${inbox}), where there is no target now`)
+})
+
+test('a target that fails gets no later batch of that journal, and one that cannot be reached nothing more', async () => {
+  let status = 404
+  const tried = new Set<string | undefined>()
+  await using endpoint = await startTestServer(async ({path, incoming}, response) => {
+    tried.add(/^\/v1\/(\w+\/[\w-]+)/.exec(path)?.[1])
+    await incoming.toArray()
+    response.writeHead(status).end()
+  })
+  const targetsFile = join(books.folder.root, 'endpoint.json')
+  writeFileSync(targetsFile, JSON.stringify({bank: {kind: 'http', url: endpoint.url}}))
+  const exported = [
+    await books.export('xero', '2026-01', '2026-01-26'),
+    await books.export('quickbooks', '2026-01', '2026-01-26'),
+  ]
+  using stateDb = openStateDb(books.folder.stateDb)
+  const issued = listBatches(stateDb, {period: '2026-01'})
+  const [first, second, third] = issued.map(({profile, batch_id}) => `${profile}/${batch_id}`)
+  const world = books.at('2026-01-26')
+  const realClock = {...world.realClock, sleep: () => Promise.resolve()}
+  const send = () =>
+    deliverBatches(
+      {...config, targetsFile},
+      {batches: exported.flat(), targets: ['bank']},
+      {...world, realClock},
+    )
+  expect(await failureOf(send())).toMatchObject({code: 'TARGET_REFUSED'})
+  expect([...tried]).toEqual([first, third])
+  tried.clear()
+  status = 500
+  expect(await failureOf(send())).toMatchObject({code: 'TARGET_FAILED'})
+  expect([...tried]).toEqual([first])
+  tried.clear()
+  status = 201
+  expect(await send()).toHaveLength(3)
+  expect([...tried]).toEqual([first, second, third])
 })

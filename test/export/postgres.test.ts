@@ -155,6 +155,22 @@ test('a release published already is unchanged, an older one must be forced, and
   expect(await schemas()).toEqual(['core', 'loantape'])
 })
 
+test('a database that writes dates in German is published to, and an older release refused', async () => {
+  await server.query('postgres', `alter database ${database} set datestyle = 'German'`)
+  await publish(await publishTypes(data.folder))
+  const older = await publishTables(data.folder, {release_id: 'older German', as_of: '2026-02-01'})
+  expect(await failureOf(publish(older))).toMatchObject({code: 'PUBLISH_OLDER'})
+  expect(await publish(release(2))).toMatchObject({outcome: 'published'})
+})
+
+test('a release whose schema was dropped at the target is published again by force', async () => {
+  await publish(release(1))
+  await server.query(database, 'drop schema mart cascade')
+  expect(await publish(release(1))).toMatchObject({outcome: 'unchanged'})
+  expect(await publish(release(1), {isForced: true})).toMatchObject({outcome: 'published', loaded: 2})
+  await expectOnly(1)
+})
+
 test('readers who query all the while never see a gap, an empty table or half a release', async () => {
   await publish(release(1))
   let isOver = false

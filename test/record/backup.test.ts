@@ -3,6 +3,7 @@ import {hash} from 'node:crypto'
 import {
   appendFileSync,
   chmodSync,
+  cpSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -11,14 +12,15 @@ import {
   truncateSync,
   writeFileSync,
 } from 'node:fs'
-import {dirname, join, relative} from 'node:path'
+import {basename, dirname, join, relative} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {beforeEach, expect, test} from 'vitest'
+import type {World} from '../../src/core/types.ts'
 import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {listFilesBelow} from '../../src/store/files.ts'
-import {FEW_TABLES, readFiles} from '../support/data.ts'
+import {FEW_TABLES, readFiles, readManifest} from '../support/data.ts'
 import {aJob} from '../support/jobs.ts'
 import {failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
@@ -246,6 +248,13 @@ function worldAfter(minutes: number) {
   return {...world, realClock: {...world.realClock, now: () => Date.now() + minutes * 60_000}}
 }
 
+/** The result of a job that rehearses a restore. */
+async function rehearse(from: string, world: World) {
+  const job = aJob({steps: [{do: 'restore_drill', from}]})
+  const {steps} = await runJob(lab.config, {job}, world)
+  return steps[0]?.result
+}
+
 test('a job backs up, keeps the given number, and touches nothing else there', async () => {
   const to = join(dir, '..')
   mkdirSync(join(to, 'loantape-20200101T000000Z'), {recursive: true})
@@ -259,13 +268,37 @@ test('a job backs up, keeps the given number, and touches nothing else there', a
   expect(readdirSync(to)).toContain('loantape-20200101T000000Z')
 })
 
+/** Copies a backup to the name of another time; `folderId` replaces that of the data folder. */
+function copyBackup(from: string, name: string, folderId?: string): void {
+  const copy = join(from, '..', name)
+  cpSync(from, copy, {recursive: true})
+  const manifest = {...readManifest(copy), folder_id: folderId}
+  writeFileSync(join(copy, 'manifest.json'), JSON.stringify(manifest))
+}
+
+test('a backup of a clock that was ahead, or of another data folder, is neither counted, removed nor rehearsed', async () => {
+  const to = join(dir, '..')
+  const {dir: first} = await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))
+  const {folder_id} = readManifest(first)
+  expect(folder_id).toMatch(/^[0-9a-f]{16}$/)
+  const others = ['loantape-20200101T000000Z', 'loantape-20200102T000000Z', 'loantape-20200103T000000Z']
+  copyBackup(first, others[0]!, 'of another')
+  copyBackup(first, others[1]!)
+  mkdirSync(join(to, others[2]!))
+  writeFileSync(join(to, others[2]!, 'manifest.json'), 'torn')
+  copyBackup(first, 'loantape-20990101T000000Z', folder_id)
+  expect(await rehearse(to, worldAfter(1))).toMatchObject({backup: first})
+  const second = await backUpDated(lab.config, {to, kept: 1}, worldAfter(1))
+  expect(second.removed).toEqual([basename(first)])
+  expect(readdirSync(to).sort()).toEqual([...others, basename(second.dir), 'loantape-20990101T000000Z'])
+  rmSync(second.dir, {recursive: true})
+  rmSync(join(to, others[2]!), {recursive: true})
+  expect(await failureOf(rehearse(to, worldAfter(1)))).toMatchObject({code: 'BACKUP_NONE'})
+})
+
 test('a job rehearses a restore: what a backup brings back is examined and compared, and a backup that lies fails', async () => {
   const to = join(dir, '..')
-  const drill = async () => {
-    const job = aJob({steps: [{do: 'restore_drill', from: to}]})
-    const {steps} = await runJob(lab.config, {job}, lab.createWorld(DAY_1))
-    return steps[0]?.result
-  }
+  const drill = () => rehearse(to, worldAfter(1))
   expect(await failureOf(drill())).toMatchObject({code: 'BACKUP_NONE'})
   const {release_id} = await lab.sync(DAY_1)
   await backUpDated(lab.config, {to, kept: 2}, worldAfter(0))
