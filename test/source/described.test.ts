@@ -29,61 +29,38 @@ function nextOf(
 
 const link = (text: string) => ({headers: {link: text}})
 
+const LINK = {by: 'link'}
+const URL_AT = {by: 'url', next: 'at.next'}
+const CURSOR = {by: 'cursor', parameter: 'c', next: 'c'}
+const HEADER = {by: 'cursor', parameter: 'c', header: 'X-Next'}
+const PAGE = {by: 'page', parameter: 'p', first: 1}
+const PAGES = {...PAGE, pages: 'of'}
+const OFFSET = {by: 'offset', parameter: 'o'}
+const TOTAL = {...OFFSET, total: 'n'}
+const SAID = {more: 'more'}
+const OTHERS = '<a>; rel=prev, <https://api.example.com/v1/d?x=1,2>; title="rel=next; a"; rel="last next"'
+const NO_NEXT = '<a>; rel="nextish"; title="next"'
+const at40 = {cursor: '40'}
+
 test.each([
-  ['a link', {by: 'link'}, {}, link('</v1/deals?after=7>; rel="next"'), '/deals?after=7'],
-  [
-    'a link among others',
-    {by: 'link'},
-    {},
-    link('<a>; rel=prev, <https://api.example.com/v1/d?x=1,2>; title="rel=next; a"; rel="last next"'),
-    '/d?x=1,2',
-  ],
-  ['no link', {by: 'link'}, {}, {}, null],
-  ['a link that is not the next', {by: 'link'}, {}, link('<a>; rel="nextish"; title="next"'), null],
-  [
-    'a URL in the body',
-    {by: 'url', next: 'paging.next'},
-    {paging: {next: 'https://api.example.com/v1/deals?p=2'}},
-    {},
-    '/deals?p=2',
-  ],
-  ['a URL that is null', {by: 'url', next: 'paging.next'}, {paging: {next: null}}, {}, null],
-  ['a cursor', {by: 'cursor', parameter: 'c', next: 'meta.c'}, {meta: {c: 17}}, {}, '17'],
-  [
-    'a cursor in a header',
-    {by: 'cursor', parameter: 'c', header: 'X-Next'},
-    {},
-    {headers: {'x-next': 'abc'}},
-    'abc',
-  ],
-  [
-    'a cursor after the last page',
-    {by: 'cursor', parameter: 'c', next: 'c', more: 'more'},
-    {c: 'x', more: false},
-    {},
-    null,
-  ],
-  ['the first page number', {by: 'page', parameter: 'p', first: 0}, {}, {}, '1'],
-  ['a later page number', {by: 'page', parameter: 'p', first: 1}, {}, {cursor: '9'}, '10'],
-  ['an offset', {by: 'offset', parameter: 'o'}, {}, {cursor: '40'}, '41'],
-  ['a page of so many', {by: 'page', parameter: 'p', first: 1, pages: 'of'}, {of: 2}, {}, '2'],
-  [
-    'the last page of so many',
-    {by: 'page', parameter: 'p', first: 1, pages: 'of'},
-    {of: 2},
-    {cursor: '2'},
-    null,
-  ],
-  ['an offset below the total', {by: 'offset', parameter: 'o', total: 'n'}, {n: 42}, {cursor: '40'}, '41'],
-  ['an offset at the total', {by: 'offset', parameter: 'o', total: 'n'}, {n: 41}, {cursor: '40'}, null],
-  [
-    'an empty page in the middle',
-    {by: 'offset', parameter: 'o', total: 'n'},
-    {n: 42, data: null},
-    {cursor: '40'},
-    '40',
-  ],
-  ['an empty page', {by: 'offset', parameter: 'o'}, {data: []}, {cursor: '40'}, null],
+  ['a link', LINK, {}, link('</v1/deals?after=7>; rel="next"'), '/deals?after=7'],
+  ['a link among others', LINK, {}, link(OTHERS), '/d?x=1,2'],
+  ['no link', LINK, {}, {}, null],
+  ['a link that is not the next', LINK, {}, link(NO_NEXT), null],
+  ['a URL in the body', URL_AT, {at: {next: 'https://api.example.com/v1/deals?p=2'}}, {}, '/deals?p=2'],
+  ['a URL that is null', URL_AT, {at: {next: null}}, {}, null],
+  ['a cursor', {...CURSOR, next: 'meta.c'}, {meta: {c: 17}}, {}, '17'],
+  ['a cursor in a header', HEADER, {}, {headers: {'x-next': 'abc'}}, 'abc'],
+  ['a cursor after the last page', {...CURSOR, ...SAID}, {c: 'x', more: false}, {}, null],
+  ['the first page number', {...PAGE, first: 0}, {}, {}, '1'],
+  ['a later page number', PAGE, {}, {cursor: '9'}, '10'],
+  ['a page of so many', PAGES, {of: 2}, {}, '2'],
+  ['the last page of so many', PAGES, {of: 2}, {cursor: '2'}, null],
+  ['an offset', OFFSET, {}, at40, '41'],
+  ['an offset below the total', TOTAL, {n: 42}, at40, '41'],
+  ['an offset at the total', TOTAL, {n: 41}, at40, null],
+  ['an empty page in the middle', TOTAL, {n: 42, data: null}, at40, '40'],
+  ['an empty page', OFFSET, {data: []}, at40, null],
   ['a list of one page', {by: 'nothing'}, {next_cursor: 'x'}, {}, null],
 ])('the next page by %s', (_by, paging, body, given, next) => {
   expect(nextOf(paging, body, given)).toBe(next)
@@ -92,35 +69,17 @@ test.each([
 test.each([
   [
     'a link to another origin',
-    {by: 'link'},
+    LINK,
     {},
-    link('<https://evil.example/v1/deals>; rel=next'),
-    /below 'https:\/\/api\.example\.com\/v1'/,
+    link('<https://evil.example/v1/d>; rel=next'),
+    /below 'https:\/\/api/,
   ],
-  ['a link out of the base URL', {by: 'link'}, {}, link('</v2/deals>; rel=next'), /below/],
-  [
-    'more announced, no cursor',
-    {by: 'cursor', parameter: 'c', next: 'c', more: 'more'},
-    {more: true},
-    {},
-    /without a cursor/,
-  ],
-  ['a cursor that is a list', {by: 'cursor', parameter: 'c', next: 'c'}, {c: []}, {}, /expected a text or/],
-  [
-    'nothing said whether more follow',
-    {by: 'page', parameter: 'p', first: 1, more: 'more'},
-    {},
-    {},
-    /expected a boolean at 'more'/,
-  ],
-  ['a number that is not exact', {by: 'cursor', parameter: 'c', next: 'c'}, {c: 2 ** 60}, {}, /exact at 'c'/],
-  [
-    'more after the last page',
-    {by: 'page', parameter: 'p', first: 1, pages: 'of', more: 'more'},
-    {of: 1, more: true},
-    {},
-    /expected 'of' to count more/,
-  ],
+  ['a link out of the base URL', LINK, {}, link('</v2/deals>; rel=next'), /below/],
+  ['more announced, no cursor', {...CURSOR, ...SAID}, {more: true}, {}, /without a cursor/],
+  ['a cursor that is a list', CURSOR, {c: []}, {}, /expected a text or/],
+  ['nothing said whether more follow', {...PAGE, ...SAID}, {}, {}, /expected a boolean at 'more'/],
+  ['a number that is not exact', CURSOR, {c: 2 ** 60}, {}, /exact at 'c'/],
+  ['more after the last page', {...PAGES, ...SAID}, {of: 1, more: true}, {}, /expected 'of' to count more/],
   ['no records', {by: 'nothing'}, {data: undefined}, {}, /expected a list at 'data'/],
 ])('%s is refused', (_what, paging, body, given, problem) => {
   expect(() => nextOf(paging, body, given)).toThrow(problem)
@@ -184,13 +143,15 @@ test('a list of a deal may have a paging of its own', () => {
   )
 })
 
+const NEW_YORK = 'America/New_York'
 const FIELDS = {
   id: 'no',
   property_address: 'place.line',
   loan_amount: {path: 'money.minor', unit: 'cents'},
   status: {path: 'stage', values: {LIVE: 'funded'}},
-  created_at: {path: 'opened', timeZone: 'America/New_York'},
+  created_at: {path: 'opened', timeZone: NEW_YORK},
 }
+const CODED = {status: {path: 'stage', values: {3: 'funded', true: 'draft'}}}
 const EPOCH = {...FIELDS, created_at: {path: 'opened', epoch: 'seconds'}}
 
 test.each([
@@ -228,6 +189,14 @@ test.each([
     {no: null, place: null, money: {minor: null}},
     {id: null, place: null, property_address: null, loan_amount: null},
   ],
+  [
+    'a number where text is expected',
+    {loan_program: 'code'},
+    {id: 7, code: 30},
+    {id: '7', loan_program: '30'},
+  ],
+  ['a status that is a number', CODED, {stage: 3}, {status: 'funded'}],
+  ['a status that is a boolean', CODED, {stage: true}, {status: 'draft'}],
   ['cents that are none', FIELDS, {money: {minor: 12.5}}, {loan_amount: {cents: 12.5}}],
   ['cents beyond a double', FIELDS, {money: {minor: 2 ** 60}}, {loan_amount: {cents: 2 ** 60}}],
   ['summer time', FIELDS, {opened: '2026-07-05T10:00'}, {created_at: '2026-07-05T14:00:00Z'}],
@@ -248,17 +217,12 @@ test.each([
 })
 
 test.each([
-  ['in the gap of spring, as much later', 'America/New_York', '2026-03-08 02:30:00', '2026-03-08T07:30:00Z'],
-  [
-    'in the hour that comes twice, the first',
-    'America/New_York',
-    '2026-11-01 01:30:00',
-    '2026-11-01T05:30:00Z',
-  ],
+  ['in the gap of spring, as much later', NEW_YORK, '2026-03-08 02:30:00', '2026-03-08T07:30:00Z'],
+  ['in the hour that comes twice, the first', NEW_YORK, '2026-11-01 01:30:00', '2026-11-01T05:30:00Z'],
   ['the same east of Greenwich', 'Europe/Berlin', '2026-10-25 02:30:00', '2026-10-25T00:30:00Z'],
-  ['padded, and in lower case', 'America/New_York', ' 2026-01-05t10:00:00 ', '2026-01-05T15:00:00Z'],
-  ['when the epoch began', 'America/New_York', '1970-01-01 00:00:00', '1970-01-01T05:00:00Z'],
-  ['that is none', 'America/New_York', 'yesterday', {time: 'yesterday'}],
+  ['padded, and in lower case', NEW_YORK, ' 2026-01-05t10:00:00 ', '2026-01-05T15:00:00Z'],
+  ['when the epoch began', NEW_YORK, '1970-01-01 00:00:00', '1970-01-01T05:00:00Z'],
+  ['that is none', NEW_YORK, 'yesterday', {time: 'yesterday'}],
 ])('a local time %s', (_what, timeZone, text, instant) => {
   const [deals] = STREAMS
   const source = describe({deals: {list: '/deals', fields: {created_at: {path: 'at', timeZone}}}})

@@ -17,22 +17,15 @@ const centsOf = (dollars: unknown) =>
 const inNewYork = (instant: unknown) =>
   new Date(Date.parse(String(instant)) - 5 * 3_600_000).toISOString().replace('T', ' ').replace('Z', '')
 
-const STAGES: Record<string, string> = {
-  draft: 'NEW',
-  underwriting: 'REVIEW',
-  approved: 'CLEARED',
-  funded: 'LIVE',
-  paid_off: 'CLOSED',
+/** What an example calls our statuses. */
+function wordsOf(example: string) {
+  const text = readFileSync(join(EXAMPLES, `${example}.json`), 'utf8')
+  const ours = JSON.parse(text).deals.fields.status.values as Record<string, string>
+  const theirs = new Map(Object.entries(ours).map(([word, status]) => [status, word]))
+  return {theirs: (status: unknown) => theirs.get(String(status)), ours: (word: string) => ours[word] ?? word}
 }
-const STATES: Record<string, string> = {
-  draft: 'Draft',
-  underwriting: 'In review',
-  approved: 'Approved',
-  funded: 'Funded',
-  paid_off: 'Repaid',
-}
-const backwards = (words: Record<string, string>, theirs: string) =>
-  Object.keys(words).find((ours) => words[ours] === theirs) ?? theirs
+const STAGES = wordsOf('harbor')
+const STATES = wordsOf('plaza')
 
 /** Tokens that end after a few requests, links, nested names, cents, local times. */
 function createHarbor(requestsPerToken = Number.POSITIVE_INFINITY): Dialect & {tokens: string[]} {
@@ -76,7 +69,7 @@ function createHarbor(requestsPerToken = Number.POSITIVE_INFINITY): Dialect & {t
       },
       principal: {minor: String(centsOf(loan_amount))},
       ...(loan_program !== undefined && {product: loan_program}),
-      stage: STAGES[String(status)],
+      stage: STAGES.theirs(status),
       openedAt: inNewYork(created_at),
     }),
     child: (_kind, {id, deal_id, email, first_name, created_at}) => ({
@@ -85,7 +78,7 @@ function createHarbor(requestsPerToken = Number.POSITIVE_INFINITY): Dialect & {t
       contact: {mail: email, given: first_name},
       linkedAt: inNewYork(created_at),
     }),
-    status: (theirs) => backwards(STAGES, theirs),
+    status: STAGES.ours,
   }
 }
 
@@ -107,7 +100,7 @@ const plaza: Dialect = {
       appraisedValue: property_value === null ? null : String(property_value),
     }),
     ...(loan_program !== undefined && {programCode: loan_program}),
-    state: STATES[String(status)],
+    state: STATES.theirs(status),
     createdMs: Date.parse(String(created_at)),
   }),
   child: (_kind, {id, deal_id, category, created_at}) => ({
@@ -116,7 +109,7 @@ const plaza: Dialect = {
     kind: category,
     storedAt: created_at,
   }),
-  status: (theirs) => backwards(STATES, theirs),
+  status: STATES.ours,
 }
 
 const DEALS = [
@@ -169,6 +162,14 @@ const createFilled = async () => {
   return lab
 }
 
+/** A filled lab whose deals are also served in a dialect, as an example describes it, changed as given. */
+async function openForeign(example: string, dialect: Dialect, change?: (text: string) => string) {
+  const lab = await createFilled()
+  const foreign = lab.beside.use(await serveForeign(dialect, {base: lab.config.baseUrl ?? '', key: KEY}))
+  describe(lab, example, foreign.origin, change)
+  return Object.assign(lab, {foreign})
+}
+
 const plain = await useShared(createFilled())
 const expected = await readTables(plain, plain.config.baseUrl ?? '')
 const without = (table: string) =>
@@ -181,32 +182,28 @@ test('the service as it is, described, gives the same tables', async () => {
 })
 
 test('a source that differs in everything gives the same tables, and its tokens are renewed when they end', async () => {
-  await using lab = await createFilled()
   const harbor = createHarbor(9)
-  await using foreign = await serveForeign(harbor, {base: lab.config.baseUrl ?? '', key: KEY})
-  describe(lab, 'harbor', foreign.origin)
-  const {tables, walks} = await readTables(lab, foreign.origin)
+  await using lab = await openForeign('harbor', harbor)
+  const {tables, walks} = await readTables(lab, lab.foreign.origin)
   expect(tables).toMatchObject(without('core.document'))
   expect(walks).toEqual(expected.walks)
   expect(harbor.tokens.length).toBeGreaterThan(3)
-  expect(foreign.asked.some((path) => path.startsWith('/v2/loans?') && path.includes('from=20'))).toBe(true)
+  expect(lab.foreign.asked.some((path) => path.startsWith('/v2/loans?') && path.includes('from=20'))).toBe(
+    true,
+  )
 })
 
 test('so does another one; page numbers end at an empty page', async () => {
-  await using lab = await createFilled()
-  await using foreign = await serveForeign(plaza, {base: lab.config.baseUrl ?? '', key: KEY})
-  describe(lab, 'plaza', foreign.origin)
-  const {tables, walks} = await readTables(lab, foreign.origin)
+  await using lab = await openForeign('plaza', plaza)
+  const {tables, walks} = await readTables(lab, lab.foreign.origin)
   expect(tables).toMatchObject(without('core.borrower'))
   expect(walks.map(({records}) => records)).toEqual(expected.walks.map(({records}) => records))
-  expect(foreign.asked).toContain('/facilities?rows=10&pageNumber=3')
+  expect(lab.foreign.asked).toContain('/facilities?rows=10&pageNumber=3')
 })
 
 test('a rebuild reads the same from the tapes, which hold what the source answered, but nothing about people', async () => {
-  await using lab = await createFilled()
-  await using foreign = await serveForeign(createHarbor(), {base: lab.config.baseUrl ?? '', key: KEY})
-  describe(lab, 'harbor', foreign.origin)
-  await readTables(lab, foreign.origin)
+  await using lab = await openForeign('harbor', createHarbor())
+  await readTables(lab, lab.foreign.origin)
   writeFileSync(lab.folder.source, 'no longer read')
   expect(await lab.run(['verify', '--rebuild'])).toMatchObject({code: 0})
   const walks = await lab.queryHistory('select walk_id from walk')
@@ -223,25 +220,22 @@ test('a rebuild reads the same from the tapes, which hold what the source answer
 })
 
 test('a walk cut off goes on at its link, and begins anew once source.json says something else', async () => {
-  await using lab = await createFilled()
-  await using foreign = await serveForeign(createHarbor(), {base: lab.config.baseUrl ?? '', key: KEY})
-  describe(lab, 'harbor', foreign.origin)
-  const config = {baseUrl: foreign.origin, pageSize: 10, detail: 'off' as const}
-  foreign.serveOnly(2)
+  await using lab = await openForeign('harbor', createHarbor())
+  const config = {baseUrl: lab.foreign.origin, pageSize: 10, detail: 'off' as const}
+  lab.foreign.serveOnly(2)
   expect(await failureOf(lab.walk(DAY_1, {config}))).toMatchObject({code: 'SOURCE_FAILING'})
-  foreign.serveOnly(Number.POSITIVE_INFINITY)
+  lab.foreign.serveOnly(Number.POSITIVE_INFINITY)
   expect(await lab.walk(DAY_1, {config})).toMatchObject({certificate: {resumed: 1, records: 25}})
-  expect(foreign.asked).toHaveLength(3)
-  foreign.serveOnly(2)
+  expect(lab.foreign.asked).toHaveLength(3)
+  lab.foreign.serveOnly(2)
   await failureOf(lab.walk(DAY_2, {config}))
-  foreign.serveOnly(Number.POSITIVE_INFINITY)
-  describe(lab, 'harbor', foreign.origin, (text) => text.replace('"NEW": "draft"', '"NEW": "submitted"'))
+  lab.foreign.serveOnly(Number.POSITIVE_INFINITY)
+  describe(lab, 'harbor', lab.foreign.origin, (text) => text.replace('"NEW": "draft"', '"NEW": "submitted"'))
   const anew = await lab.walk(DAY_2, {config: {...config, changeLimitPct: 100}})
   expect(anew).toMatchObject({certificate: {resumed: 0, records: 25}, changes: {updated: 24}})
 })
 
 test('a token server that is busy is asked again, and the second secret once it refuses the first', async () => {
-  await using lab = await createFilled()
   const harbor = createHarbor()
   const faults = [
     {status: 503, body: 'busy', headers: {'retry-after': '7'}},
@@ -249,9 +243,8 @@ test('a token server that is busy is asked again, and the second secret once it 
   ]
   const token: Dialect['token'] = (got) =>
     got.url.pathname === '/token' && faults.length > 0 ? faults.shift() : harbor.token?.(got)
-  await using foreign = await serveForeign({...harbor, token}, {base: lab.config.baseUrl ?? '', key: KEY})
-  describe(lab, 'harbor', foreign.origin)
-  const config = {baseUrl: foreign.origin, detail: 'off' as const}
+  await using lab = await openForeign('harbor', {...harbor, token})
+  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const}
   const keys = {apiKey: 'an_old_secret', nextApiKey: KEY}
   const waits: number[] = []
   const realClock = {
@@ -272,65 +265,59 @@ test('a token server that is busy is asked again, and the second secret once it 
 })
 
 test('without its source.json a folder asks for nothing, and pushes nothing with one', async () => {
-  await using lab = await createFilled()
-  await using foreign = await serveForeign(plaza, {base: lab.config.baseUrl ?? '', key: KEY})
-  describe(lab, 'plaza', foreign.origin)
-  const config = {baseUrl: foreign.origin}
+  await using lab = await openForeign('plaza', plaza)
+  const config = {baseUrl: lab.foreign.origin}
   await lab.walk(DAY_1, {config})
   const rows = join(lab.folder.root, '../rows.csv')
   writeFileSync(rows, 'external_reference,property_address,loan_amount\n1,A,1\n')
   expect((await lab.run(['push', 'deals', rows])).stderr).toContain('SOURCE_FILE')
   rmSync(lab.folder.source)
-  foreign.asked.splice(0)
+  lab.foreign.asked.splice(0)
   expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_FILE'})
-  for (const command of [['doctor'], ['push', 'deals', rows]])
-    expect(
-      (await lab.run(command, {LOANTAPE_BASE_URL: foreign.origin})).stdout +
-        (await lab.run(command, {LOANTAPE_BASE_URL: foreign.origin})).stderr,
-    ).toContain('it is missing')
+  for (const command of [['doctor'], ['push', 'deals', rows]]) {
+    const {stdout, stderr} = await lab.run(command, {LOANTAPE_BASE_URL: lab.foreign.origin})
+    expect(stdout + stderr).toContain('it is missing')
+  }
   // Nor once the state database is made again from the tapes.
   rmSync(lab.folder.stateDb)
   expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_FILE'})
-  expect(foreign.asked).toEqual([])
+  expect(lab.foreign.asked).toEqual([])
 })
 
 test('doctor shows how the first deal is read', async () => {
-  await using lab = await createFilled()
-  await using foreign = await serveForeign(plaza, {base: lab.config.baseUrl ?? '', key: KEY})
-  const tryIt = async () => (await lab.run(['doctor', '--try'], {LOANTAPE_BASE_URL: foreign.origin})).stdout
-  describe(lab, 'plaza', foreign.origin)
+  const tryIt = async () =>
+    (await lab.run(['doctor', '--try'], {LOANTAPE_BASE_URL: lab.foreign.origin})).stdout
+  await using lab = await openForeign('plaza', plaza)
   const shown = await tryIt()
   expect(shown).toMatch(/created_at +createdMs +1767625201000 +"2026-01-05T15:00:01/)
   expect(shown).toMatch(/loan_amount +commitment +"350000.01" +"350000.01"\n/)
   expect(shown).toMatch(/status +state +"Draft" +"draft"\n/)
-  describe(lab, 'plaza', foreign.origin, (text) => text.replace('"commitment"', '"commitmint"'))
+  describe(lab, 'plaza', lab.foreign.origin, (text) => text.replace('"commitment"', '"commitmint"'))
   expect(await tryIt()).toContain('It cannot be read: loan_amount: ')
 })
 
 test('lists of deals read half under another source.json are dropped', async () => {
-  await using lab = await createFilled()
-  await using foreign = await serveForeign(createHarbor(), {base: lab.config.baseUrl ?? '', key: KEY})
-  describe(lab, 'harbor', foreign.origin, (text) => text.replace('"contact.mail"', '"contact.given"'))
-  const config = {baseUrl: foreign.origin, detail: 'off' as const, streams: 'deals,borrowers'}
+  await using lab = await openForeign('harbor', createHarbor(), (text) =>
+    text.replace('"contact.mail"', '"contact.given"'),
+  )
+  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const, streams: 'deals,borrowers'}
   await failureOf(lab.walk(DAY_1, {config, world: dyingAt('lists stored')}))
-  describe(lab, 'harbor', foreign.origin)
+  describe(lab, 'harbor', lab.foreign.origin)
   expect(await lab.walk(DAY_1, {config})).toMatchObject({streams: [{outcome: 'applied', listed: 25}]})
 })
 
 test('an answer that repeats the key is not kept as it came', async () => {
-  await using lab = await createFilled()
   const echo: Dialect = {
     ...plaza,
     isAllowed: ({url}) => url.searchParams.get('key') === KEY,
     page: (records, {url}) => ({body: {asked: url.search, records}}),
   }
-  await using foreign = await serveForeign(echo, {base: lab.config.baseUrl ?? '', key: KEY})
   const byQuery = (text: string) =>
     text
       .replace('{"by": "header", "name": "X-Plaza-Key"}', '{"by": "query", "name": "key"}')
       .replaceAll('"list": ', '"records": "records", "list": ')
-  describe(lab, 'plaza', foreign.origin, byQuery)
-  await lab.walk(DAY_1, {config: {baseUrl: foreign.origin}})
+  await using lab = await openForeign('plaza', echo, byQuery)
+  await lab.walk(DAY_1, {config: {baseUrl: lab.foreign.origin}})
   const [walk] = await lab.queryHistory('select walk_id from walk')
   const tape = await lab.run(['tape', 'cat', String(walk?.walk_id)])
   expect(tape.stdout).not.toContain(KEY)
@@ -338,35 +325,25 @@ test('an answer that repeats the key is not kept as it came', async () => {
 })
 
 test('the second key is used once the first is refused, and goes to nobody else', async () => {
-  await using lab = await createFilled()
-  await using foreign = await serveForeign(plaza, {base: lab.config.baseUrl ?? '', key: KEY})
-  describe(lab, 'plaza', foreign.origin)
-  const config = {baseUrl: foreign.origin, apiKey: 'an_old_key', nextApiKey: KEY}
+  await using lab = await openForeign('plaza', plaza)
+  const config = {baseUrl: lab.foreign.origin, apiKey: 'an_old_key', nextApiKey: KEY}
   expect(await lab.sync(DAY_1, {config})).toMatchObject({walk: {records: 25}})
-  expect(foreign.refusals()).toBe(1)
+  expect(lab.foreign.refusals()).toBe(1)
   const refused = await failureOf(lab.sync(DAY_2, {config: {...config, nextApiKey: 'neither'}}))
   expect(refused).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
   expect(refused.message).not.toMatch(/an_old_key|neither/)
 })
 
+const OPENLY = {auth: {by: 'oauth2', tokenUrl: 'http://a.example/t', clientId: 'x'}}
+const withDeals = (deals: object, more: object = {}) =>
+  JSON.stringify({...more, paging: {by: 'link'}, deals: {list: '/a', ...deals}})
+
 test.each([
   ['no JSON', '{', /expected JSON/],
   ['nothing of use', '{}', /paging: .*; deals: /s],
-  [
-    'a page without an id',
-    '{"paging": {"by": "link"}, "deals": {"list": "/a", "page": "/b"}}',
-    /deals\.page: expected \{id\}/,
-  ],
-  [
-    'a field of nobody',
-    '{"paging": {"by": "link"}, "deals": {"list": "/a", "fields": {"rate": "x"}}}',
-    /deals\.fields/,
-  ],
-  [
-    'a token asked for openly',
-    '{"auth": {"by": "oauth2", "tokenUrl": "http://a.example/t", "clientId": "x"}, "paging": {"by": "link"}, "deals": {"list": "/a"}}',
-    /auth\.tokenUrl: expected https/,
-  ],
+  ['a page without an id', withDeals({page: '/b'}), /deals\.page: expected \{id\}/],
+  ['a field of nobody', withDeals({fields: {rate: 'x'}}), /deals\.fields/],
+  ['a token asked for openly', withDeals({}, OPENLY), /auth\.tokenUrl: expected https/],
 ])('a source.json with %s is refused before anything is asked', async (_what, text, problem) => {
   await using lab = await createLab()
   mkdirSync(lab.folder.root, {recursive: true})

@@ -1,4 +1,4 @@
-import {appendFileSync, mkdirSync, writeFileSync} from 'node:fs'
+import {appendFileSync, mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {createFolder} from '../support/data.ts'
@@ -37,26 +37,10 @@ test('a folder that was laid out reads a service of another kind, night after ni
   mkdirSync(join(project, 'data'), {mode: 0o700})
   writeFileSync(
     join(project, 'data/source.json'),
-    JSON.stringify({
-      auth: {by: 'oauth2', tokenUrl: `${origin}/token`, clientId: 'desk'},
-      paging: {by: 'url', next: 'page.next'},
-      pageSize: 'per',
-      deals: {
-        list: '/loanbook',
-        records: 'page.content',
-        page: '/loanbook/{id}',
-        record: 'loan',
-        fields: {
-          id: 'ref',
-          property_address: 'asset.addr',
-          loan_amount: {path: 'money.balance_minor', unit: 'cents'},
-          property_value: {path: 'asset.worth_minor', unit: 'cents'},
-          loan_program: 'scheme',
-          status: {path: 'state', values: {0: 'draft', 1: 'approved', 2: 'paid_off', 3: 'funded'}},
-          created_at: {path: 'booked', timeZone: 'America/Chicago'},
-        },
-      },
-    }),
+    readFileSync(join(import.meta.dirname, 'other-source.json'), 'utf8').replace(
+      'http://127.0.0.1:0',
+      origin,
+    ),
   )
   const job = (name: string, steps: string) =>
     writeFileSync(
