@@ -1,6 +1,6 @@
 import {availableParallelism} from 'node:os'
 import type {Case, Loads} from './measure-tool.ts'
-import {TOOLS, type Tool} from './tools.ts'
+import type {Tool} from './tools.ts'
 
 /** What became of a tool in one case. */
 export type Outcome = {tool: Tool; loads: Loads} | {tool: Tool; reason: string}
@@ -19,14 +19,9 @@ export function renderPeers(comparisons: readonly Comparison[]): string {
   return `## Beside other tools
 
 \`npm run bench peers -- --write\`, ${availableParallelism()} cores. The same server and deals for every tool, each load a process of its own${rounds > 1 ? `, the fastest of ${rounds} rounds` : ''}.
-After every load rows, sums and versions are checked against the server. CPU and memory are of the first load. \`loantape sync\` goes on to models, checks and a release; the others end
-with one table. It stores amounts as decimals, PyAirbyte too, the others as floating point. Times in seconds.
+After every load rows, sums and versions are checked against the server. CPU and memory are of the first load. \`loantape sync\` goes on to models, checks and a release; the others end with one table: dlt and the script keep a history, PyAirbyte and Meltano the latest state. It stores amounts as decimals, PyAirbyte too, the others as floating point. Times in seconds.
 
 ${comparisons.map(renderComparison).join('\n')}
-What each keeps:
-
-${renderKeeps()}
-
 *tuned* is dlt with Parquet files, larger buffers and a worker a core; *Arrow tables* a generator of 10,000 rows at a time. Meltano runs \`tap-rest-api-msdk\` into \`target-duckdb\`
 (\`scripts/bench/peers/meltano.yml\`). Versions are fixed in \`scripts/bench/peers/environments.ts\`.
 
@@ -56,10 +51,4 @@ function renderRow({name}: Tool, {first, again, changed}: Loads): string {
     first.peak_rss_mb,
   ]
   return `| ${cells.join(' | ')} |`
-}
-
-function renderKeeps(): string {
-  return [...Map.groupBy(TOOLS, ({keeps}) => keeps)]
-    .map(([keeps, tools]) => `- ${tools.map(({name}) => name).join(', ')}: ${keeps}`)
-    .join('\n')
 }

@@ -27,8 +27,6 @@ interface Result {
 /** One way to load the deals. */
 export interface Tool {
   name: string
-  /** In words: history or the latest state, and what else. */
-  keeps: string
   environment?: Environment
   command(place: Place): string[]
   settings?: (place: Place) => Record<string, string>
@@ -47,8 +45,6 @@ const python = (script: string, ...more: string[]) => ({
   ],
 })
 
-const DLT_KEEPS =
-  'history; ends what is missing; schema evolution; a failed load goes on, a failed walk begins again'
 const DLT_RESULT: Result = {current: 'peers.deals where _dlt_valid_to is null', versions: 'peers.deals'}
 
 /** As its page on performance has it: larger buffers, more than one file, a worker a core; Parquet to load. */
@@ -62,8 +58,6 @@ const ROOT = join(import.meta.dirname, '../../..')
 
 export const LOANTAPE: Tool = {
   name: '`loantape sync`',
-  keeps:
-    'history; certificate of the walk; a stopped walk goes on; guarded deletions; models, checks, release',
   command: () => [...NODE, join(ROOT, 'bin/loantape.js'), 'sync'],
   settings: ({url, folder}) => envOf(url, join(folder, 'data')),
   result: {
@@ -77,26 +71,22 @@ export const LOANTAPE: Tool = {
 export const TOOLS: readonly Tool[] = [
   {
     name: 'bare loop',
-    keeps: 'nothing',
     command: ({url}) => [...NODE, join(ROOT, 'scripts/bench/bare-loop.ts'), url],
   },
   {
     name: 'script by hand',
-    keeps: 'history; ends what is missing',
     environment: BY_HAND,
     ...python('by_hand.py'),
     result: {current: 'deals where valid_to is null', versions: 'deals'},
   },
   {
     name: 'dlt `rest_api`',
-    keeps: DLT_KEEPS,
     environment: DLT,
     ...python('dlt_rest.py', 'default'),
     result: DLT_RESULT,
   },
   {
     name: 'dlt `rest_api`, tuned',
-    keeps: DLT_KEEPS,
     environment: DLT,
     ...python('dlt_rest.py', 'tuned'),
     settings: () => DLT_TUNED,
@@ -104,14 +94,12 @@ export const TOOLS: readonly Tool[] = [
   },
   {
     name: 'dlt, Arrow tables',
-    keeps: DLT_KEEPS,
     environment: DLT,
     ...python('dlt_arrow.py'),
     result: DLT_RESULT,
   },
   {
     name: 'PyAirbyte',
-    keeps: 'latest; deals that are gone stay',
     environment: AIRBYTE,
     ...python('airbyte_cache.py'),
     settings: ({folder}) => ({AIRBYTE_LOGGING_ROOT: folder}),
@@ -119,7 +107,6 @@ export const TOOLS: readonly Tool[] = [
   },
   {
     name: 'Meltano',
-    keeps: 'latest; deals that are gone stay',
     environment: MELTANO,
     command: ({environment}) => [
       binaryOf(environment, 'meltano'),
