@@ -51,8 +51,8 @@ const manifestSchema = z.object({
   made_at: z.string(),
   /** The fingerprint of the key of tapes, which is not in the backup. */
   tape_key: z.string().nullable(),
-  /** Of the data folder; older backups do not say it. */
-  folder_id: z.string().optional(),
+  /** Of the data folder. */
+  folder_id: z.string(),
   files: z.array(z.object({path: z.string(), bytes: z.number(), sha256: z.string()})),
   /**
    * HMAC-SHA256 of the other fields, so that only the key's owner can make or change a backup; null if the key was not at hand.

@@ -268,12 +268,11 @@ test('a job backs up, keeps the given number, and touches nothing else there', a
   expect(readdirSync(to)).toContain('loantape-20200101T000000Z')
 })
 
-/** Copies a backup to the name of another time; `folderId` replaces that of the data folder. */
-function copyBackup(from: string, name: string, folderId?: string): void {
+/** Copies a backup to the name of another time, with this id of a data folder. */
+function copyBackup(from: string, name: string, folder_id: string): void {
   const copy = join(from, '..', name)
   cpSync(from, copy, {recursive: true})
-  const manifest = {...readManifest(copy), folder_id: folderId}
-  writeFileSync(join(copy, 'manifest.json'), JSON.stringify(manifest))
+  writeFileSync(join(copy, 'manifest.json'), JSON.stringify({...readManifest(copy), folder_id}))
 }
 
 test('a backup of a clock that was ahead, or of another data folder, is neither counted, removed nor rehearsed', async () => {
@@ -281,18 +280,17 @@ test('a backup of a clock that was ahead, or of another data folder, is neither 
   const {dir: first} = await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))
   const {folder_id} = readManifest(first)
   expect(folder_id).toMatch(/^[0-9a-f]{16}$/)
-  const others = ['loantape-20200101T000000Z', 'loantape-20200102T000000Z', 'loantape-20200103T000000Z']
-  copyBackup(first, others[0]!, 'of another')
-  copyBackup(first, others[1]!)
-  mkdirSync(join(to, others[2]!))
-  writeFileSync(join(to, others[2]!, 'manifest.json'), 'torn')
+  const [foreign, torn] = ['loantape-20200101T000000Z', 'loantape-20200102T000000Z']
+  copyBackup(first, foreign, 'of another')
+  mkdirSync(join(to, torn))
+  writeFileSync(join(to, torn, 'manifest.json'), 'torn')
   copyBackup(first, 'loantape-20990101T000000Z', folder_id)
   expect(await rehearse(to, worldAfter(1))).toMatchObject({backup: first})
   const second = await backUpDated(lab.config, {to, kept: 1}, worldAfter(1))
   expect(second.removed).toEqual([basename(first)])
-  expect(readdirSync(to).sort()).toEqual([...others, basename(second.dir), 'loantape-20990101T000000Z'])
+  expect(readdirSync(to).sort()).toEqual([foreign, torn, basename(second.dir), 'loantape-20990101T000000Z'])
   rmSync(second.dir, {recursive: true})
-  rmSync(join(to, others[2]!), {recursive: true})
+  rmSync(join(to, torn), {recursive: true})
   expect(await failureOf(rehearse(to, worldAfter(1)))).toMatchObject({code: 'BACKUP_NONE'})
 })
 
