@@ -148,6 +148,8 @@ interface Losing {
   loss: Loss
   /** The data folder as it was before. */
   whole: string
+  /** Takes what is known back to then. */
+  takeBack: () => void
   /** Whether something was given up. */
   wentOn: boolean
 }
@@ -162,7 +164,14 @@ export async function lose(stage: Stage, event: Lose): Promise<void> {
     ([store, how]) => (how !== "yesterday's" || copied) && !(isMended && store === 'warehouse'),
   )
   if (truth.walks.length === 0 || loss.length === 0) return
-  const losing: Losing = {stage, event, loss, whole: join(root, 'whole'), wentOn: false}
+  const losing: Losing = {
+    stage,
+    event,
+    loss,
+    whole: join(root, 'whole'),
+    takeBack: truth.mark(),
+    wentOn: false,
+  }
   replace(losing.whole, data)
   const isForeign = loss.some(([, how]) => how === "another lender's")
   const other = isForeign ? await makeOther(stage, event.at) : ''
@@ -236,6 +245,7 @@ function isComputed({stage, loss}: Losing): boolean {
 function bringBack(losing: Losing): void {
   const {stage, whole} = losing
   replace(stage.data, whole)
+  if (losing.wentOn) losing.takeBack()
   losing.wentOn = false
   losing.loss = []
   stage.note('brought back')
@@ -255,8 +265,12 @@ async function follow(losing: Losing, error: string): Promise<boolean> {
   const foreign = loss.filter(([, how]) => how === "another lender's").map(([store]) => store)
   if (foreign.length > 0) return !foreign.includes('tapes') && moveAway(foreign)
   if (error !== 'STORES_DISAGREE' || !canGoOn(loss)) return false
-  losing.wentOn = await run('tape', 'go-on', '--why', 'a proof')
-  return losing.wentOn
+  if (!(await run('tape', 'go-on', '--why', 'a proof'))) return false
+  // The next walk follows those of the copy.
+  const isBackThen = damageOf(loss, 'warehouse') !== undefined && !losing.wentOn
+  if (isBackThen && stage.copied) stage.truth.restore(stage.copied)
+  losing.wentOn = true
+  return true
 }
 
 const damageOf = (loss: Loss, store: Store): Damage | undefined => loss.find(([name]) => name === store)?.[1]
@@ -267,15 +281,13 @@ function canGoOn(loss: Loss): boolean {
   return isOfYesterday || !loss.some(([store]) => store === 'warehouse' || store === 'state')
 }
 
-/** Removes from truth and books what was given up. */
+/** Removes from the books what was given up. */
 async function giveUp({stage, loss}: Losing): Promise<void> {
-  const {truth, books, data, copied, note} = stage
+  const {books, data, note} = stage
   note('gone on without')
   stage.isOfTapes = false
   stage.areTapesWhole = false
   stage.copied = undefined
-  const isBackThen = damageOf(loss, 'warehouse') !== undefined && copied !== undefined
-  if (isBackThen) truth.restore(copied)
   if (damageOf(loss, 'state') === undefined) return
   using stateDb = new DatabaseSync(join(data, 'state.sqlite'), {readOnly: true})
   const rows = stateDb.prepare('select profile, batch_id from journal_batch').all()

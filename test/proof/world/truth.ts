@@ -175,6 +175,13 @@ export function createTruth() {
       quarantine = known.quarantine.map((entry) => ({...entry, isLost: true}))
       open = undefined
     },
+    /** Returns what takes everything back to now. */
+    mark() {
+      const now = {deals: new Map(deals), walks: [...walks], quarantine: [...quarantine], open}
+      return () => {
+        ;({deals, walks, quarantine, open} = now)
+      }
+    },
     /** @param now business clock, ms since the epoch */
     beginRun(now: number) {
       run += 1
