@@ -79,11 +79,16 @@ export const dealStream: Stream = {
     ],
   },
   confirmed: 'property_value',
-  schema: record.transform(({id, created_at, ...rest}) => ({
-    deal_id: id,
-    ...rest,
-    created_at: created_at.micros,
-    created_at_precision: created_at.precision,
+  // Each by its name: copying the rest of an object takes longer than all else here.
+  schema: record.transform((deal) => ({
+    deal_id: deal.id,
+    property_address: deal.property_address,
+    loan_amount: deal.loan_amount,
+    property_value: deal.property_value,
+    loan_program: deal.loan_program,
+    status: deal.status,
+    created_at: deal.created_at.micros,
+    created_at_precision: deal.created_at.precision,
   })),
 }
 

@@ -123,6 +123,10 @@ export function isCalendarDate(text: string): boolean {
   return !Number.isNaN(midnight) && (text.slice(8) <= '28' || dateOfWallTime(midnight) === text)
 }
 
+/** The usual form, which needs no further check: on days that every month has. */
+const plainInstant =
+  /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{3})?Z$/
+
 const isoInstant =
   /^(\d{4}-\d{2}-\d{2})[Tt ]((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?\s*(?:[Zz]|([+-](?:[01]\d|2[0-3])):?([0-5]\d))$/
 
@@ -132,6 +136,7 @@ const isoInstant =
  * @returns null if the text is not an existing instant
  */
 export function parseInstant(text: string): bigint | null {
+  if (plainInstant.test(text)) return BigInt(Date.parse(text)) * 1000n
   const [, date = '', time, seconds = '00', fraction = '', hours = '+00', minutes = '00'] =
     isoInstant.exec(text) ?? []
   if (!isCalendarDate(date)) return null

@@ -168,6 +168,8 @@ function listRenewals(header: string, policy: string): number[] {
   })
 }
 
+const LIMIT_HEADER = /ratelimit|retry-after/
+
 /**
  * Reads every header in use for limits: `Retry-After`, `RateLimit` and `RateLimit-Policy`
  * (draft-ietf-httpapi-ratelimit-headers, its newer and older forms), `RateLimit-*` and `X-RateLimit-*`.
@@ -177,6 +179,7 @@ function listRenewals(header: string, policy: string): number[] {
  * @returns the longest wait they ask for, ms, because none of a quota remains or at any rate; 0 if none
  */
 export function parseWait(headers: ResponseHeaders, now: number): number {
+  if (!Object.keys(headers).some((name) => LIMIT_HEADER.test(name))) return 0
   const said = (name: string) => [headers[name] ?? ''].flat().join(', ')
   const resets = ['ratelimit', 'x-ratelimit'].map((prefix) => {
     const remaining = parseNumber(said(`${prefix}-remaining`)) ?? 1

@@ -1,44 +1,44 @@
 import {
+  DuckDBBigIntType,
+  DuckDBBooleanType,
   DuckDBDataChunk,
   DuckDBDateType,
-  DuckDBDateValue,
   DuckDBDecimalType,
-  DuckDBDecimalValue,
+  DuckDBEnumType,
+  DuckDBIntegerType,
   DuckDBTimestampType,
-  DuckDBTimestampValue,
   type DuckDBType,
-  type DuckDBValue,
-  type DuckDBVector,
+  DuckDBVarCharType,
 } from '@duckdb/node-api'
+import duckdb, {type Vector} from '@duckdb/node-bindings'
+import {DAY_MS} from '../core/clock.ts'
 import type {ColumnValue} from '../core/types.ts'
 import type {Database} from './database.ts'
 
 const CHUNK_ROWS = 2048
 
 /**
- * Creates an empty buffer for rows of these column types, in order. It collects rows in the engine's own form; only texts stay on
- * the JavaScript heap.
+ * Creates an empty buffer for rows of these column types, in order. It writes into the engine's own vectors: those of
+ * `@duckdb/node-api` keep every text on the JavaScript heap until its chunk ends.
  */
 export function createRowBuffer(types: readonly DuckDBType[]) {
-  const converters = types.map(createConverter)
   const chunks: DuckDBDataChunk[] = []
-  let vectors: DuckDBVector[] = []
+  let columns: Column[] = []
   let rows = CHUNK_ROWS
   let misfit: {cause: unknown} | undefined
 
   function startChunk(): void {
     const chunk = DuckDBDataChunk.create(types, CHUNK_ROWS)
-    vectors = types.map((_, index) => chunk.getColumnVector(index))
+    columns = types.map((type, index) => openColumn(type, duckdb.data_chunk_get_vector(chunk.chunk, index)))
     chunks.push(chunk)
     rows = 0
   }
 
   function endChunk(): void {
-    for (const vector of vectors) vector.flush()
-    // Set last: changing the count resets the vectors.
+    for (const column of columns) column.end()
     const last = chunks.at(-1)
     if (last) last.rowCount = rows
-    vectors = []
+    columns = []
   }
 
   return {
@@ -48,9 +48,7 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
         startChunk()
       }
       try {
-        converters.forEach((convert, index) => {
-          vectors[index]?.setItem(rows, convert(row[index] ?? null))
-        })
+        for (let index = 0; index < columns.length; index += 1) columns[index]?.put(rows, row[index] ?? null)
         rows += 1
       } catch (cause) {
         misfit = {cause}
@@ -83,18 +81,68 @@ export async function appendRows(
   await buffer.append(db, table)
 }
 
-/** Converts a value: cents for a DECIMAL, microseconds for a TIMESTAMP, `YYYY-MM-DD` for a DATE, all else as it is. */
-function createConverter(type: DuckDBType): (value: ColumnValue) => DuckDBValue {
-  if (type instanceof DuckDBDecimalType) {
-    const {width, scale} = type
-    return (value) => (typeof value === 'bigint' ? new DuckDBDecimalValue(value, width, scale) : value)
+type Column = ReturnType<typeof openColumn>
+function openColumn(type: DuckDBType, vector: Vector) {
+  const {write, items} = openValues(type, vector)
+  /** A bit for each row; undefined as long as there is no null. */
+  let valid: Uint8Array<ArrayBuffer> | undefined
+  return {
+    put(row: number, value: ColumnValue): void {
+      if (value === null) {
+        valid ??= new Uint8Array(CHUNK_ROWS / 8).fill(0xff)
+        valid[row >> 3] = (valid[row >> 3] ?? 0) & ~(1 << (row & 7))
+      } else if (!write(row, value)) throw new Error(`a value does not fit ${type}`)
+    },
+    end(): void {
+      if (items) duckdb.copy_data_to_vector(vector, 0, items.buffer, 0, items.byteLength)
+      if (!valid) return
+      duckdb.vector_ensure_validity_writable(vector)
+      duckdb.copy_data_to_vector_validity(vector, 0, valid.buffer, 0, valid.byteLength)
+    },
   }
-  if (type instanceof DuckDBTimestampType) {
-    return (value) => (typeof value === 'bigint' ? new DuckDBTimestampValue(value) : value)
+}
+
+/** Writes a value; returns whether it fits. */
+type Write = (row: number, value: ColumnValue) => boolean
+
+/** Texts are written one by one, all else as an array of numbers: cents, microseconds, days, places of words. */
+function openValues(
+  type: DuckDBType,
+  vector: Vector,
+): {write: Write; items?: BigInt64Array<ArrayBuffer> | Int32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>} {
+  if (type instanceof DuckDBVarCharType) {
+    const write: Write = (row, value) => {
+      if (typeof value !== 'string') return false
+      duckdb.vector_assign_string_element(vector, row, value)
+      return true
+    }
+    return {write}
   }
-  if (type instanceof DuckDBDateType) {
-    return (value) =>
-      typeof value === 'string' ? new DuckDBDateValue(Date.parse(value) / 86_400_000) : value
+  if (LONG.some((long) => type instanceof long)) {
+    const items = new BigInt64Array(CHUNK_ROWS)
+    const write: Write = (row, value) => {
+      if (typeof value !== 'bigint' || BigInt.asIntN(64, value) !== value) return false
+      items[row] = value
+      return true
+    }
+    return {write, items}
   }
-  return (value) => value
+  const isByte = type instanceof DuckDBEnumType || type instanceof DuckDBBooleanType
+  const items = isByte ? new Uint8Array(CHUNK_ROWS) : new Int32Array(CHUNK_ROWS)
+  const numberOf = createCoder(type)
+  const write: Write = (row, value) => {
+    const number = numberOf(value)
+    items[row] = number
+    return items[row] === number
+  }
+  return {write, items}
+}
+
+const LONG = [DuckDBDecimalType, DuckDBTimestampType, DuckDBBigIntType]
+
+function createCoder(type: DuckDBType): (value: ColumnValue) => number {
+  if (type instanceof DuckDBEnumType) return (value) => type.values.indexOf(String(value))
+  if (type instanceof DuckDBDateType) return (value) => Date.parse(String(value)) / DAY_MS
+  if (type instanceof DuckDBBooleanType || type instanceof DuckDBIntegerType) return Number
+  throw new Error(`columns of type ${type} are not written`)
 }

@@ -78,7 +78,11 @@ const digest = (content: string | Buffer) => hash('sha256', content)
  * Writes a line: the frame with the sha256 of its body, the chain, the body. A body of one line of UTF-8 is written as received,
  * one of several lines as JSON text, any other as base64. The chain covers the body's digest, so the body may be dropped later.
  */
-function formatLine(frame: Frame, body: Buffer | undefined, previous: string): {text: string; chain: string} {
+function formatLine(
+  frame: Frame,
+  body: Buffer | undefined,
+  previous: string,
+): {parts: Buffer[]; chain: string} {
   const isText = body === undefined || isUtf8(body)
   const covered = JSON.stringify({
     ...frame,
@@ -86,13 +90,11 @@ function formatLine(frame: Frame, body: Buffer | undefined, previous: string): {
     ...(!isText && {encoding: 'base64'}),
   })
   const chain = digest(`${previous}\n${covered}`)
-  return {text: `${covered.slice(0, -1)}${MARK}${chain}"${formatBody(body, isText)}}`, chain}
-}
-
-function formatBody(body: Buffer | undefined, isText: boolean): string {
-  if (body === undefined) return ''
-  const text = body.toString(isText ? 'utf8' : 'base64')
-  return isText && !text.includes('\n') ? `${RAW}${text}` : `,"body":${JSON.stringify(text)}`
+  const said = `${covered.slice(0, -1)}${MARK}${chain}"`
+  if (body && isText && !body.includes('\n'))
+    return {parts: [Buffer.from(`${said}${RAW}`), body, Buffer.from('}\n')], chain}
+  const text = body && `,"body":${JSON.stringify(body.toString(isText ? 'utf8' : 'base64'))}`
+  return {parts: [Buffer.from(`${said}${text ?? ''}}\n`)], chain}
 }
 
 const requestSchema = z.looseObject({path: z.string()})
@@ -231,7 +233,7 @@ function writeTape(
 ) {
   const file = openSync(path, 'r+')
   let {groups, bytes, chain} = start
-  const added: string[] = []
+  const added: Buffer[] = []
   let failure: {cause: unknown} | undefined
 
   function store(): void {
@@ -239,7 +241,7 @@ function writeTape(
     if (failure) throw failure.cause
     if (added.length === 0) return
     try {
-      const packed = zstdCompressSync(added.splice(0).join(''), CHECKED)
+      const packed = zstdCompressSync(Buffer.concat(added.splice(0)), CHECKED)
       const sealed = seal(packed, {tapeId, number: groups}, key)
       // A disk that fills up takes a part and fails at the rest.
       for (let done = 0; done < sealed.length; )
@@ -262,7 +264,7 @@ function writeTape(
     add(frame: Frame, body?: Buffer): void {
       const line = formatLine(frame, body, chain)
       ;({chain} = line)
-      added.push(`${line.text}\n`)
+      added.push(...line.parts)
     },
     /** Writes the added lines to the disk as one group. After a failure it always fails. */
     store,

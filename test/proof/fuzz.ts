@@ -3,13 +3,15 @@ import {z} from 'zod'
 import {dealStream} from '../../src/contract/deal.ts'
 import {findEnvelope, readPage} from '../../src/contract/list.ts'
 import {LoantapeError} from '../../src/core/errors.ts'
+import {isObject} from '../../src/core/json.ts'
 import {formatCents} from '../../src/core/money.ts'
 import type {NormalisedPage} from '../../src/core/types.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {createNormaliser} from '../../src/source/record.ts'
+import type {Database} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {createFolder} from '../support/data.ts'
-import {walk} from '../support/walks.ts'
+import {applyStaged, stageWalk} from '../support/walks.ts'
 import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 import {requireSound} from './soundness.ts'
 
@@ -32,6 +34,48 @@ function readSpoilt(text: string, add: Run['add']): unknown[] | undefined {
   }
 }
 
+/** Whether `Z` or `+00:00` ends an instant makes no difference: only the one is read the short way. */
+function requireSameInstants(records: readonly unknown[]): void {
+  const spelt = records.map((record) => {
+    const createdAt = isObject(record) && record.created_at
+    return typeof createdAt === 'string'
+      ? {...Object(record), created_at: createdAt.replace(/Z$/, '+00:00')}
+      : record
+  })
+  assert.deepEqual(normalise(records, 0n), normalise(spelt, 0n))
+}
+
+const stagedRow = z.object({
+  ...{deal_id: z.string(), property_address: z.string().nullable(), status: z.string()},
+  ...{loan_amount: z.string(), property_value: z.string().nullable(), property_value_present: z.boolean()},
+  ...{loan_program: z.string().nullable(), loan_program_present: z.boolean()},
+  ...{created_at: z.coerce.bigint(), created_at_precision: z.string(), unknown_fields: z.string().nullable()},
+})
+
+/** Every staged row holds what its record said, in the order of the pages. */
+async function requireStaged(db: Database, pages: readonly NormalisedPage[]): Promise<void> {
+  const sql = `select * replace (epoch_us(created_at) as created_at) from temp.staged_deal order by page_no, position`
+  const staged = await db.all(stagedRow, sql)
+  const cents = (value: unknown) => (typeof value === 'bigint' ? formatCents(value) : null)
+  const text = (value: unknown) => (typeof value === 'string' ? value.toWellFormed() : null)
+  const expected = pages.flatMap(({observations}) =>
+    observations.map(({id, fields, unknownFields}) => ({
+      deal_id: text(id),
+      property_address: text(fields.property_address),
+      status: text(fields.status),
+      loan_amount: cents(fields.loan_amount),
+      property_value: cents(fields.property_value),
+      property_value_present: fields.property_value !== undefined,
+      loan_program: text(fields.loan_program),
+      loan_program_present: fields.loan_program !== undefined,
+      created_at: fields.created_at,
+      created_at_precision: fields.created_at_precision,
+      unknown_fields: text(unknownFields),
+    })),
+  )
+  assert.deepEqual(staged, expected)
+}
+
 /** The pages of one walk; if it is to prove absence, every id in them is readable. */
 function drawPages({random, add}: Run): unknown[][] {
   const keepsIds = random.chance(0.6)
@@ -39,6 +83,7 @@ function drawPages({random, add}: Run): unknown[][] {
   for (let drawn = 0; drawn < PAGES_PER_RUN / WALKS; drawn += 1) {
     const records = readSpoilt(spoilPage(random), add)
     if (!records) continue
+    requireSameInstants(records)
     const isProof = normalise(records, 0n).quarantined.every(({id}) => id !== null)
     if (isProof || !keepsIds) pages.push(records)
   }
@@ -99,8 +144,12 @@ export function proveFuzz(request: ProofRequest): Promise<Proved> {
     const known = new Map<string, Known>()
     for (let number = 1; number <= WALKS; number += 1) {
       const pages = drawPages(run)
-      const {certificate, walk: walked} = await walk(db, {at: `2026-02-0${number}T23:30:00Z`, pages})
+      const at = `2026-02-0${number}T23:30:00Z`
       const normalised = pages.map((records) => normalise(records, 0n))
+      const staged = await stageWalk(db, {at, pages})
+      await requireStaged(db, normalised)
+      await applyStaged(db, staged, at)
+      const {certificate, walk: walked} = staged
       const {records, distinct, duplicates, quarantined} = certificate
       const amountTotal = walked.certified?.amount_total
       const expected = applyByHand(known, normalised, number)
@@ -125,6 +174,16 @@ const RAW = /"\\u0001raw:([^"\\]*)\\u0001"/g
 
 const IDS = Array.from({length: 40}, (_, index) => `deal_${index}`)
 
+/** An instant at or beyond the limits of its parts. */
+function anInstant(random: Random): string {
+  const year = random.pick(['0000', '0001', '1900', '2000', '2026', '2028', '9999', '10000', '-0001'])
+  const month = random.pick(['00', '01', '02', '06', '12', '13', '2'])
+  const day = random.pick(['00', '01', '28', '29', '30', '31', '32'])
+  const time = random.pick(['00:00:00', '12:30:00', '23:59:59', '23:59:60', '12:60:00', '24:00:00'])
+  const rest = random.pick(['', '', '.999', '.999', '.5', '.123456789', '.1234567890'])
+  return `${year}-${month}-${day}${random.pick(['T', 'T', 't', ' '])}${time}${rest}${random.pick(['Z', 'Z', 'z', ''])}`
+}
+
 function aRecord(random: Random): Json {
   const cents = random.integer(0, 9_999_999_99)
   return {
@@ -132,7 +191,9 @@ function aRecord(random: Random): Json {
     property_address: `${random.integer(1, 999)} Main St, Austin, TX 78701`,
     loan_amount: random.chance(0.3) ? (cents / 100).toFixed(2) : cents / 100,
     status: random.pick(['draft', 'underwriting', 'approved', 'funded']),
-    created_at: new Date(Date.parse('2026-01-05T15:00:00Z') + random.integer(0, 1e9)).toISOString(),
+    created_at: random.chance(0.6)
+      ? new Date(Date.parse('2026-01-05T15:00:00Z') + random.integer(0, 1e9)).toISOString()
+      : anInstant(random),
     ...(random.chance(0.3) && {property_value: random.integer(1, 9_999_999), loan_program: 'bridge_30yr'}),
   }
 }

@@ -1,5 +1,5 @@
 import {join} from 'node:path'
-import {BIGINT, BOOLEAN, DATE, DECIMAL, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {BIGINT, BOOLEAN, DATE, DECIMAL, ENUM, INTEGER, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
 import type {ColumnValue} from '../../src/core/types.ts'
@@ -100,6 +100,24 @@ test('rows are appended in order and read as exact text, nulls included; those o
     await appendRows(db, target, many)
     expect(await db.one(anyRow, inOrder)).toEqual({rows: `${length}`, is_in_order: length ? true : null})
   }
+})
+
+test('a value that does not fit its column is refused, and so are all rows appended with it', async () => {
+  await db.run(
+    `create temp table narrow (i integer, w enum ('a', 'b'), d decimal(18,2), day date, t varchar)`,
+  )
+  const types = [INTEGER, ENUM(['a', 'b']), DECIMAL(18, 2), DATE, VARCHAR]
+  const good: ColumnValue[] = [1, 'b', 100n, '2026-02-03', 'text']
+  const wrong: ColumnValue[] = [2 ** 31, 'c', 2n ** 63n, '2026-13-01', 1]
+  for (const [index, value] of wrong.entries()) {
+    const append = appendRows(db, {table: 'narrow', types}, [good, good.with(index, value)])
+    await expect(append).rejects.toThrow('does not fit')
+  }
+  await appendRows(db, {table: 'narrow', types}, [good, good.map(() => null)])
+  expect(await db.all(anyRow, 'from temp.narrow')).toEqual([
+    {i: 1, w: 'b', d: '1.00', day: '2026-02-03', t: 'text'},
+    {i: null, w: null, d: null, day: null, t: null},
+  ])
 })
 
 test('texts and names are quoted whatever they contain', async () => {
