@@ -1,4 +1,4 @@
--- Exposure in each bucket that seed.limit limits, since when it has been above the limit, and what it would be if all approved
+-- Exposure in the buckets that each limit of seed.limit names, since when it has been above the limit, and what it would be if all approved
 -- deals funded. A limit that changes over time has a row in seed.limit for each date; every day is judged by the row in force on
 -- it.
 -- grain: name
@@ -12,15 +12,15 @@
 -- check: accepted(state_if_approved_fund, ok, warn, breach)
 --
 -- name: name of the limit; a limit that is not yet in force at as_of has no row
--- dimension: of the bucket, as in mart.portfolio_monthly
--- bucket: what is limited, such as `TX`
+-- dimension: of the buckets, as in mart.portfolio_monthly
+-- bucket: what is limited, such as `TX`, or several together, such as `75–80|80–85|85–90|>90`
 -- scope: open or funded: the deals that count
 -- kind: amount, or share of all deals that count
 -- limit_value: USD, or percent for a share
 -- warn_at_pct: above this share of the limit it is a warning, in percent; null when there is no warning
 -- valid_from: first day this limit is in force; null when it always was
 -- limit_amount: the limit L at today's total W of all deals that count, USD: L, or L × W for a share
--- exposure: E, the sum of loan_amount of the bucket's deals that count, USD
+-- exposure: E, the sum of loan_amount of the buckets' deals that count, USD
 -- share_pct: E / W, in percent; null when W is 0
 -- additional_room: what can still be lent in the bucket before it reaches its limit, USD: L − E, or (L × W − E) / (1 − L) for a
 --   share, since new lending enlarges W as well, in whole cents rounded down; 0 in a breach; null when the limit is a share of
@@ -118,7 +118,8 @@ steps as (
     unnest([placed.amount, -placed.amount]) as amount,
     0 as whole
   from dated as limited
-  inner join placed on placed.dimension = limited.dimension and placed.bucket = limited.bucket
+  inner join placed
+    on placed.dimension = limited.dimension and list_contains(string_split(limited.bucket, '|'), placed.bucket)
   where limited.scope = 'open' or placed.is_funded
   union all
   select

@@ -15,6 +15,7 @@ import {
   readPeriodRange,
   readPeriodSpan,
   requirePeriodName,
+  spanOf,
 } from '../accounting/periods.ts'
 import {readJournal, readRegister, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
@@ -186,13 +187,13 @@ export function signedBy({realClock}: World): {at: string; who: string} {
  */
 export async function listPeriods(config: Config, world: World, exported: readonly string[] = []) {
   const folder = dataFolderAt(config.dataDir)
-  const {first, last} = await readPeriodRange(config, world)
+  const range = await readPeriodRange(config, world)
   using stateDb = openStateDb(folder.stateDb)
   const events = listPeriodEvents(stateDb)
   const batches = listBatches(stateDb)
   const notIssued = await listNotIssued(folder, exported)
   await using db = await openHistory(folder)
-  const months = listMonths(first, last)
+  const months = listMonths(range.first, range.last)
   const periods = await Array.fromAsync(months, async (period) => {
     const closed = findClosedPeriod(stateDb, period)
     const closing = events.findLast((event) => event.period === period && event.action === 'close')
@@ -200,6 +201,8 @@ export async function listPeriods(config: Config, world: World, exported: readon
     return {
       period,
       state: closed ? ('closed' as const) : ('open' as const),
+      /** Whether it can be closed. */
+      is_complete: spanOf(range, period).isComplete,
       closed: closed && closing ? await describeClosing(db, closed, closing) : null,
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
       /** The part of its journal, as the current release has it, that has not been handed out. */

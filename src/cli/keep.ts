@@ -130,7 +130,7 @@ function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildR
   ])
 }
 
-function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneResult): string {
+export function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneResult): string {
   if (releases.length + batches.length + quarantined + tapes.length === 0) return 'Nothing to remove.'
   return joinLines([
     outcome === 'dry_run' ? 'Would be removed:' : 'Removed:',

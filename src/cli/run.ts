@@ -10,7 +10,7 @@ import type {RatesResult} from '../sync/rates.ts'
 import {renderWarnings} from './build.ts'
 import {does, type Invocation} from './command.ts'
 import {renderExported, renderPublished} from './export.ts'
-import {renderBackup} from './keep.ts'
+import {renderBackup, renderPruned} from './keep.ts'
 import {renderSync} from './sync.ts'
 import {renderTerms} from './table.ts'
 
@@ -47,6 +47,7 @@ export const renderSteps = (steps: readonly StepResult[]) => steps.map(renderSte
 function renderStep(step: StepResult): string {
   if (step.do === 'sync') return renderSync(step.result)
   if (step.do === 'backup') return renderBackup(step.result)
+  if (step.do === 'prune') return renderPruned(step.result)
   if (step.do === 'restore_drill') {
     const {backup, files, release_id, compared} = step.result
     const like = compared === 'equal' ? ', as it is kept' : ''

@@ -64,6 +64,8 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
   /** Back up into a subfolder of `to`, named after the instant; the latest `kept` backups stay. */
   z.strictObject({do: z.literal('backup'), to: folderShape, kept: z.number().int().min(1)}),
+  /** Remove what the settings no longer keep, as `loantape prune` does. */
+  z.strictObject({do: z.literal('prune')}),
   /** Restore the latest backup of `from` beside the data folder, examine and compare it, and remove it again. */
   z.strictObject({do: z.literal('restore_drill'), from: folderShape}),
   /** Send new alarms and recoveries, also when another step failed; with `digest`, the day's figures once a day. */

@@ -14,6 +14,7 @@ import {deliverBatches, exportRelease} from '../outputs.ts'
 import {applyEvents, type EventsResult, syncDeals} from '../pipeline.ts'
 import {backUpDated} from '../record/backup.ts'
 import {rehearseRestore} from '../record/drill.ts'
+import {pruneData} from '../record/prune.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
@@ -156,6 +157,8 @@ async function runStep(
       return {do: step.do, result: await closePreviousMonth(config, {job, step, instant}, world)}
     case 'backup':
       return {do: step.do, result: await backUpDated(config, step, world)}
+    case 'prune':
+      return {do: step.do, result: await pruneData(config, {isDryRun: false}, world)}
     case 'restore_drill':
       return {do: step.do, result: await rehearseRestore(config, step, world)}
     case 'publish':

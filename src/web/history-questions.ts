@@ -1,7 +1,7 @@
 import {listPeriods} from '../books/close-period.ts'
 import {listNotIssued} from '../books/standing.ts'
 import {diffReleases, readMovedBetween} from '../build/movement.ts'
-import {createBusinessClock, realClock} from '../core/clock.ts'
+import {businessDateOf, createBusinessClock, realClock} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {createLog} from '../core/log.ts'
 import type {World} from '../core/types.ts'
@@ -17,8 +17,12 @@ import {answerParent} from './helper-process.ts'
 export const questions = {
   periods: async (config: Config) =>
     listPeriods(config, createWorld(config), listExportedProfiles(readJobs(config))),
-  notIssued: async (config: Config) =>
-    listNotIssued(dataFolderAt(config.dataDir), listExportedProfiles(readJobs(config))),
+  /** Of months that are over. */
+  async notIssued(config: Config) {
+    const month = businessDateOf(createWorld(config).clock.now(), config).slice(0, 7)
+    const found = await listNotIssued(dataFolderAt(config.dataDir), listExportedProfiles(readJobs(config)))
+    return found.filter(({period}) => period < month)
+  },
   preview: (config: Config, profile: string, period: string) =>
     previewExport(config, {profiles: [profile], period}, createWorld(config)),
   trace: (config: Config, dealId: string) => traceDeal(config, dealId, {}),

@@ -16,10 +16,9 @@ import type {AskingView, Page, View} from './view.ts'
 type MorningView = View & Partial<Pick<AskingView, 'overview' | 'history' | 'mayAct'>>
 
 /** What of ended months is not issued, or why that is unknown. */
-async function readNotIssued({manifest}: Release, history: History): Promise<unknown> {
+async function readNotIssued(history: History): Promise<unknown> {
   try {
-    const found = await history.ask('notIssued')
-    return found.filter(({period}) => period < manifest.as_of.slice(0, 7))
+    return await history.ask('notIssued')
   } catch (error) {
     return {problem: explainError(error).message}
   }
@@ -90,7 +89,7 @@ export async function viewMorning(view: MorningView): Promise<Page> {
     checks: readReleaseChecks(release.dir),
     alarms,
     not_read: notRead,
-    not_issued: history && (await readNotIssued(release, history)),
+    not_issued: history && (await readNotIssued(history)),
     next: next[0] && {name: next[0].job.name, slot: new Date(next[0].slot).toISOString()},
     running: holder && `${holder.command}, ${holder.progress}`,
   }

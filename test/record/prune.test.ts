@@ -6,8 +6,10 @@ import {DAY_MS} from '../../src/core/clock.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
 import {exportRelease} from '../../src/outputs.ts'
 import {pruneData} from '../../src/record/prune.ts'
+import {runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
+import {aJob} from '../support/jobs.ts'
 import {failureOf, someDeals} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
 import {useLab} from '../support/set-up.ts'
@@ -33,12 +35,8 @@ await db.run(`
     case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null, '1/' || i
   from range(1, 6) as t(i)`)
 
-const prune = (isDryRun: boolean) =>
-  pruneData(
-    {...lab.config, releasesKept: 2, batchesKept: 1, quarantineDays: 365},
-    {isDryRun},
-    lab.createWorld('2026-02-03T12:00:00Z'),
-  )
+const config = {...lab.config, releasesKept: 2, batchesKept: 1, quarantineDays: 365}
+const prune = (isDryRun: boolean) => pruneData(config, {isDryRun}, lab.createWorld('2026-02-03T12:00:00Z'))
 
 test('releases and batches beyond the policy go, but not the current release or what a closed period needs', async () => {
   const before = [readdirSync(lab.folder.releases), readdirSync(join(lab.folder.exports, 'csv'))]
@@ -54,7 +52,9 @@ test('releases and batches beyond the policy go, but not the current release or 
   expect(lab.currentReleaseId()).toBe('r_4')
   expect(listed.batches.some((batch) => existsSync(join(lab.folder.exports, batch)))).toBe(false)
   expect(readdirSync(join(lab.folder.exports, 'csv'))).toHaveLength(2)
-  expect(await prune(false)).toMatchObject({outcome: 'unchanged', releases: [], batches: [], quarantined: 0})
+  const {steps} = await runJob(config, {job: aJob({steps: [{do: 'prune'}]})}, lab.createWorld())
+  const nothing = {outcome: 'unchanged', releases: [], batches: [], quarantined: 0}
+  expect(steps).toMatchObject([{do: 'prune', result: nothing}])
 
   const pruned = 'select quarantine_id, place is null as is_pruned from quarantine order by all'
   expect((await lab.queryHistory(pruned)).map(({is_pruned}) => is_pruned)).toEqual([

@@ -33,6 +33,13 @@ test('the configuration page and .env.example match the settings: npm run docs',
   expect(readPage('.env.example')).toBe(renderEnvExample())
 })
 
+test.each(PAGES)('every setting that %s names exists', (page) => {
+  const known = listSettings().flatMap(({env}) => [env, `${env}_FILE`, `${env}_COMMAND`])
+  const named = readPage(page).match(/\bLOANTAPE_[A-Z_]*[A-Z]\b/g) ?? []
+  // Kubernetes sets LOANTAPE_PORT.
+  expect(named.filter((name) => ![...known, 'LOANTAPE_PORT'].includes(name))).toEqual([])
+})
+
 /** The links of a page to others in the repository: the file, and the heading or nothing. */
 const linksOf = (page: string) =>
   [...readPage(page).matchAll(/\]\((?!https?:)([^)#]*)#?([^)]*)\)/g)].map(([, path = '', anchor = '']) => ({
