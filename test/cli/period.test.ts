@@ -128,6 +128,38 @@ test("a program without an account, or a batch beyond its importer's limits, sto
   expect(readJson(await run(['period', 'list'], env))).toMatchObject({periods: [{}, {batches: []}, {}]})
 })
 
+test('a loan under a status without a class is neither taken off the books nor closed until the status has one', async () => {
+  using copy = openBooks(books)
+  const sqlDir = join(copy.folder.root, 'sql')
+  const env = {
+    LOANTAPE_DATA_DIR: copy.folder.root,
+    LOANTAPE_NOW: '2026-04-02T17:00:00Z',
+    LOANTAPE_SQL_DIR: sqlDir,
+  }
+  const tell = (args: string) => run(args.split(' '), env)
+  mkdirSync(join(sqlDir, 'seeds'), {recursive: true})
+  await copy.walk('2026-03-05', deals(130, 'extended'))
+  await copy.walk('2026-03-31', deals(130, 'extended'))
+  expect((await tell('period close 2026-02')).code).toBe(0)
+  const words = ["Deal 'a' left the funded book in 2026-03 with the status 'extended'", '`extended,funded`']
+  for (const args of [
+    'export xero --period 2026-03',
+    'export xero --period 2026-03 --preview',
+    'period close 2026-03',
+  ])
+    await expectRefused(tell(args), 'ACCOUNTING_UNMAPPED', words)
+  writeFileSync(join(sqlDir, 'seeds/status.csv'), 'status,like\nextended,funded\n')
+  expect(readJson(await tell('period close 2026-03'))).toMatchObject({
+    entries: 0,
+    loans: 1,
+    amount: '130.00'
+  })
+  writeFileSync(join(sqlDir, 'seeds/status.csv'), 'status,like\nextended,approved\n')
+  expect(readJson(await tell('export xero --period 2026-03'))).toMatchObject({
+    batches: [{outcome: 'written', terms: [{term: 'reversed', booked: '130.00'}]}],
+  })
+})
+
 test('of two closings at once one closes the month, and the other is told so', async () => {
   using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}

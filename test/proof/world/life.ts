@@ -54,6 +54,7 @@ export interface Movement {
   term: 'opening' | Term
   amount: bigint
   program: string | null
+  version: Version
 }
 
 /** Everything that follows from the sightings of one deal. */
@@ -132,7 +133,7 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
     const isFunded = isInBook(version)
     const wasFunded = before !== undefined && isInBook(before)
     const add = (term: Movement['term'], moved: bigint) =>
-      movements.push({deal: id, month: on.slice(0, 7), on, term, amount: moved, program})
+      movements.push({deal: id, month: on.slice(0, 7), on, term, amount: moved, program, version})
     if (isFunded && !wasFunded) {
       if (!before && on === firstOn && truth.deals.get(id)?.[0]?.walk === 1) add('opening', amount)
       else if (!before && wasThere) add('found', amount)

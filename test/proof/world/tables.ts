@@ -347,8 +347,8 @@ function rollforwardRows(lives: readonly Life[], truth: Facts, asOf: string): Ro
   })
 }
 
-function movementRow({deal, month, on, term, amount}: Movement): Row {
-  return {month, deal_id: deal, term, amount, business_date: on}
+function movementRow({deal, month, on, term, amount, version}: Movement): Row {
+  return {month, deal_id: deal, term, amount, business_date: on, version: version.number}
 }
 
 /** How each term that moved anything is booked: openings are not, endings only if there is an account. */
