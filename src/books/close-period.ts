@@ -50,7 +50,7 @@ export async function closePeriod(
   if (!span.isComplete) {
     throw newError(
       'PERIOD_STATE',
-      `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last walk counts for ${span.observedUntil}.`,
+      `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last complete walk counts for ${span.walkedUntil ?? 'no day'}.`,
       {next: 'Close it when the month is over and a sync has seen its last day.'},
     )
   }
@@ -77,6 +77,8 @@ export async function closePeriod(
     loans: register.length,
     amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
     terms,
+    /** When the last complete walk of its last day began; null if there was none, and a later one saw the month's end. */
+    last_day_walked_at: span.lastDayWalks.get(period) ?? null,
   }
 }
 
@@ -186,7 +188,7 @@ export function signedBy({realClock}: World): {at: string; who: string} {
  */
 export async function listPeriods(config: Config, world: World, exported: readonly string[] = []) {
   const folder = dataFolderAt(config.dataDir)
-  const {first, last} = await readPeriodRange(config, world)
+  const {first, last, lastDayWalks} = await readPeriodRange(config, world)
   using stateDb = openStateDb(folder.stateDb)
   const events = listPeriodEvents(stateDb)
   const batches = listBatches(stateDb)
@@ -201,6 +203,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
       period,
       state: closed ? ('closed' as const) : ('open' as const),
       closed: closed && closing ? await describeClosing(db, closed, closing) : null,
+      last_day_walked_at: lastDayWalks.get(period) ?? null,
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
       /** The part of its journal, as the current release has it, that has not been handed out. */
       not_issued: notIssued

@@ -85,8 +85,14 @@ test('a month that has ended but is not observed to its end cannot be closed', a
   const env = {LOANTAPE_DATA_DIR: late.folder.root, LOANTAPE_NOW: '2026-04-03T17:00:00Z'}
   const closed = {outcome: 'closed', period: '2026-02', entries: 1, loans: 1, amount: '130.00'}
   expect(readJson(await run(['period', 'close', '2026-02'], env))).toMatchObject(closed)
-  const words = 'it ends on 2026-03-31, today is 2026-04-03, and the last walk counts for 2026-03-02'
+  const words = 'it ends on 2026-03-31, today is 2026-04-03, and the last complete walk counts for 2026-03-02'
   await expectRefused(run(['period', 'close', '2026-03'], env), 'PERIOD_STATE', words)
+  // What one deal is known to be is no walk.
+  await late.learnLate('2026-04-01', '2026-04-02', 'a', '130.00')
+  await expectRefused(run(['period', 'close', '2026-03'], env), 'PERIOD_STATE', words)
+  await late.walk('2026-04-02', deals(130, 'funded'))
+  const end = {outcome: 'closed', last_day_walked_at: null}
+  expect(readJson(await run(['period', 'close', '2026-03'], env))).toMatchObject(end)
 })
 
 test('a mapping that cannot be read is refused at once, by name and field', async () => {
@@ -152,7 +158,8 @@ test('a loan under a status without a class is neither taken off the books nor c
   expect(readJson(await tell('period close 2026-03'))).toMatchObject({
     entries: 0,
     loans: 1,
-    amount: '130.00'
+    amount: '130.00',
+    last_day_walked_at: '2026-03-31T23:30:00Z',
   })
   writeFileSync(join(sqlDir, 'seeds/status.csv'), 'status,like\nextended,approved\n')
   expect(readJson(await tell('export xero --period 2026-03'))).toMatchObject({
