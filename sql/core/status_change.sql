@@ -8,16 +8,19 @@
 -- to_status: the status after
 -- observed_at: start of the request that showed it, UTC
 -- observed_on: business date of that request
--- days_in_previous: calendar days from the business date on which from_status began to observed_on, weekends included; null
---   when that spell began unseen, as at the first walk
+-- days_in_previous: calendar days from the day on which from_status began to observed_on, weekends included: for the status a deal
+--   is created in from created_on; null when nobody knows that day: the deal was first seen in a later status, or the change to
+--   from_status was seen more than a day after the last look
 select
-  deal_id,
-  status_before as from_status,
-  status as to_status,
-  began_at as observed_at,
-  began_on as observed_on,
+  change.deal_id,
+  change.status_before as from_status,
+  change.status as to_status,
+  change.began_at as observed_at,
+  change.began_on as observed_on,
   case
-    when spell > 2 or previous_known_before is not null then cast(began_on - began_before as bigint)
+    when previous.spell = 1 or previous.status_since_is_exact
+      then cast(greatest(change.began_on, previous.started_on) - previous.started_on as bigint)
   end as days_in_previous
-from work.status_spell
-where spell > 1
+from work.status_spell as change
+inner join work.stage_spell as previous
+  on previous.deal_id = change.deal_id and previous.spell = change.spell - 1

@@ -12,8 +12,9 @@
 -- opening: closing of the month before; in the first month what was funded at the first walk, USD
 -- found: funded when first readable, and in quarantine since the first walk, so funded before, USD
 -- originated: funded for the first time, USD
--- refunded: funded again after it had left the book, for example after a loan was on hold, USD
--- restored: had vanished as funded and came back as funded, USD
+-- refunded: funded again after it had left the book, for example after a loan was on hold; or it left so and ended, which
+--   takes it in again first, USD
+-- restored: had vanished as funded and came back as funded, or came back ended, USD
 -- increased: added to the amounts of funded deals, USD
 -- decreased: taken from the amounts of funded deals, USD
 -- reversed: went from funded to a status that is neither of class funded nor ended_funded, USD

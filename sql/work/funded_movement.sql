@@ -9,20 +9,22 @@
 --   walk. originated: funded for the first time. refunded: funded again after it had left, or after it was seen in a
 --   status of class ended_funded. restored: vanished as funded and came back as funded. increased, decreased: another
 --   amount while funded. paid_off, sold, refinanced, foreclosed, charged_off: to a status of class ended_funded, by its
---   ending in seed.status; ended_other if that is none of these. reversed: to a status of any other class. vanished:
---   confirmed gone. reclass: another program while funded, which moves no total: it comes before an increase or decrease
---   of the same version
+--   ending in seed.status; ended_other if that is none of these. A loan that ends after it was reversed or had vanished
+--   is refunded or restored and ended by one version, both at what last left. reversed: to a status of any other class.
+--   vanished: confirmed gone. reclass: another program while funded, which moves no total: it comes before an increase or
+--   decrease of the same version
 -- event: what the journal calls it: opening, funding, increase, decrease, reversal, ended, reclass
 -- amount: what moved, never negative, USD; of a reclass the amount before
 -- previous_amount: what was in the book before, USD; null if the deal was not in it
--- loan_program: as of this version; the program an increase, decrease or entry is booked under
+-- loan_program: as of this version, of a loan that comes back only to end as of when it left; the program an increase,
+--   decrease or entry is booked under
 -- previous_loan_program: the program it was booked under before; null if there was none or the deal was not in the
 --   book
 -- observed_at: start of the request that showed it, UTC
 -- business_date: the day it counts for. A replayed version never counts later than what followed it; nothing counts before the
 --   first walk
 -- funded_on: as in core.deal, of the funded spell that the movement begins, changes or ends; null if the deal was
---   funded when first seen and no date is given
+--   funded when first seen and no date is given, and if the loan comes back only to end
 -- month: of business_date, YYYY-MM
 with
 -- A deal that vanishes keeps its status class: coming back does not begin another funded spell.
@@ -40,8 +42,15 @@ steps as (
     change <> 'vanished' and status_class = 'funded' as is_funded,
     coalesce(lag(change <> 'vanished' and status_class = 'funded') over earlier, false) as was_funded,
     lag(status_class) over earlier as class_before,
-    lag(loan_amount) over earlier as amount_before,
-    lag(loan_program) over earlier as program_before,
+    last_value(
+      case when change <> 'vanished' and status_class = 'funded' then {'amount': loan_amount, 'program': loan_program} end
+      ignore nulls
+    ) over before as held,
+    change <> 'vanished'
+    and status_class = 'ended_funded'
+    and last_value(
+      case when change <> 'vanished' and status_class in ('funded', 'ended_funded') then status_class end ignore nulls
+    ) over before = 'funded' as is_end,
     coalesce(bool_or(status_class in ('funded', 'ended_funded')) over before, false) as was_ever_funded,
     status_class = 'funded' and lag(status_class) over earlier is distinct from 'funded' as is_start
   from core.deal_history
@@ -59,7 +68,7 @@ spells as (
       partition by deal_id order by version rows between unbounded preceding and current row
     ) as spell
   from steps
-  where is_funded or was_funded or is_start
+  where is_funded or was_funded or is_start or is_end
 ),
 
 quarantined_from_first as (
@@ -86,21 +95,18 @@ moves as (
       when is_funded and not was_funded and was_ever_funded then 'refunded'
       when is_funded and not was_funded then 'originated'
       when was_funded and change = 'vanished' then 'vanished'
-      when
-        was_funded
-        and status_class = 'ended_funded'
-        and status.ending in ('paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off')
-        then status.ending
-      when was_funded and status_class = 'ended_funded' then 'ended_other'
+      when is_end and status.ending in ('paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off') then status.ending
+      when is_end then 'ended_other'
       when was_funded and not is_funded then 'reversed'
-      when was_funded and loan_amount > amount_before then 'increased'
-      when was_funded and loan_amount < amount_before then 'decreased'
+      when was_funded and loan_amount > held.amount then 'increased'
+      when was_funded and loan_amount < held.amount then 'decreased'
     end as term,
     case
+      when not is_funded then held.amount
       when not was_funded then loan_amount
-      when not is_funded then amount_before
-      else abs(loan_amount - amount_before)
+      else abs(loan_amount - held.amount)
     end as amount,
+    case when was_funded or is_end then held end as before,
     first_walk.first_on
   from spells
   cross join work.first_walk as first_walk
@@ -113,9 +119,18 @@ booked as (
   from moves
   where term is not null
   union all by name
-  select * replace ('reclass' as term, amount_before as amount)
+  select * replace ('reclass' as term, held.amount as amount)
   from moves
-  where is_funded and was_funded and loan_program is distinct from program_before
+  where is_funded and was_funded and loan_program is distinct from held.program
+  union all by name
+  -- Whatever took a loan off the book before it ended, its ending is booked from the receivable.
+  select * replace (
+    case when class_before = 'funded' then 'restored' else 'refunded' end as term,
+    held.program as loan_program,
+    null as before
+  )
+  from moves
+  where is_end and not was_funded
 )
 
 select
@@ -132,12 +147,12 @@ select
     else 'ended'
   end as event,
   cast(booked.amount as decimal(18, 2)) as amount,
-  case when booked.was_funded then booked.amount_before end as previous_amount,
+  booked.before.amount as previous_amount,
   booked.loan_program,
-  case when booked.was_funded then booked.program_before end as previous_loan_program,
+  booked.before.program as previous_loan_program,
   booked.observed_at,
   greatest(booked.business_date, booked.first_on) as business_date,
-  spell.funded_on,
+  case when booked.term in ('refunded', 'restored') and booked.is_end then null else spell.funded_on end as funded_on,
   strftime(greatest(booked.business_date, booked.first_on), '%Y-%m') as month
 from booked
 inner join work.funded_spell as spell on spell.deal_id = booked.deal_id and spell.spell = booked.spell

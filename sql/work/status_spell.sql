@@ -11,10 +11,8 @@
 -- class_before: its class
 -- began_at: start of the request that first showed it, UTC
 -- began_on: business date of that request
--- began_before: began_on of the spell before; null in the first
 -- known_before: last business date on which the deal was known not to be in this spell; null when nothing before it
 --   is known, as at the first walk
--- previous_known_before: known_before of the spell before
 -- is_current: no spell follows
 -- first_seen_at: start of the request that first showed the deal, UTC
 with
@@ -157,9 +155,7 @@ select
   class_before,
   observed_at as began_at,
   business_date as began_on,
-  lag(business_date) over spells as began_before,
   known_before,
-  lag(known_before) over spells as previous_known_before,
   lead(position) over spells is null as is_current,
   first_value(observed_at) over spells as first_seen_at
 from confirmed

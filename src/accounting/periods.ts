@@ -33,9 +33,16 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
   const today = businessDateOf(clock.now(), config)
   await using db = await openHistory(dataFolderAt(config.dataDir))
   const {asOf} = await resolveMoment(db, {}, today)
-  const {first} = await db.one(
-    z.object({first: z.string()}),
-    `select min(business_date) as first from history.raw.walk where state = 'applied' and stream = 'deal'`,
+  const walks = `history.raw.walk where state = 'applied' and stream = 'deal'`
+  const {first, walkedUntil} = await db.one(
+    z.object({first: z.string(), walkedUntil: z.string().nullable()}),
+    `select min(business_date) as first, max(business_date) filter (where is_complete) as "walkedUntil" from ${walks}`,
+  )
+  const ends = await db.all(
+    z.object({period: z.string(), at: z.string()}),
+    `select strftime(business_date, '%Y-%m') as period, strftime(max(started_at), '%Y-%m-%dT%H:%M:%SZ') as at
+     from ${walks} and is_complete and business_date = last_day(business_date)
+     group by business_date`,
   )
   return {
     /** The month of the first walk, and that of the last: `YYYY-MM`. */
@@ -45,6 +52,10 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
     today,
     /** The last business date observed. */
     observedUntil: asOf,
+    /** The business date of the last complete walk; webhooks may have told of later ones. */
+    walkedUntil,
+    /** By month, when the last complete walk of its last day began (ISO 8601); none for a month without one. */
+    lastDayWalks: new Map(ends.map(({period, at}) => [period, at])),
   }
 }
 
@@ -66,12 +77,15 @@ export async function readPeriodSpan(config: Config, period: string, world: Worl
 
 /**
  * How far a month is known: until its last day, or the last business date observed if that is earlier. It is complete if it is over
- * and a walk has seen its last day or a later one.
+ * and a complete walk has seen its last day or a later one: what a webhook tells says nothing of other deals.
  */
-export function spanOf({today, observedUntil}: {today: string; observedUntil: string}, period: string) {
+export function spanOf(
+  {today, observedUntil, walkedUntil}: {today: string; observedUntil: string; walkedUntil: string | null},
+  period: string,
+) {
   const end = lastDayOf(period)
-  const isSeen = observedUntil >= end
-  return {asOf: isSeen ? end : observedUntil, isComplete: today > end && isSeen}
+  const asOf = observedUntil >= end ? end : observedUntil
+  return {asOf, isComplete: today > end && walkedUntil !== null && walkedUntil >= end}
 }
 
 /**

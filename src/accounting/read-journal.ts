@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
 import {openRelease, type Release} from '../store/release.ts'
 import {quotePrograms} from './mapping.ts'
 import {registeredLoanSchema} from './periods.ts'
@@ -18,7 +19,8 @@ const lineRow = journalLineSchema.extend({
  * @param period `YYYY-MM`, or several of them
  * @param isClosed whether the period keeps the accounts it was closed with
  * @param deals only these
- * @throws ConfigError `ACCOUNTING_UNMAPPED` naming the programs and endings without an account
+ * @throws ConfigError `ACCOUNTING_UNMAPPED` naming the programs and endings without an account, or the status without a class in
+ *   which a loan left the funded book
  */
 export async function readJournal(
   release: Release,
@@ -30,6 +32,26 @@ export async function readJournal(
   const ids = deals === undefined ? null : JSON.stringify([...deals])
   const asked = `period in (select unnest(from_json($1, '["varchar"]')))
     and ($2 is null or deal_id in (select unnest(from_json($2, '["varchar"]'))))`
+  const [unclear, ...others] = await db.all(
+    z.object({deal_id: z.string(), status: z.string()}),
+    `select moved.deal_id, version.status
+     from (select *, month as period from mart.funded_rollforward_deal) as moved
+     inner join core.deal_history as version using (deal_id, version)
+     where ${asked} and moved.term = 'reversed' and moved.amount > 0 and version.status_class = 'unclassified'
+     order by moved.deal_id, version`,
+    [JSON.stringify(periods), ids],
+  )
+  if (unclear) {
+    const more = others.length > 0 ? `, and ${quantity(others.length, 'more loan')} like it` : ''
+    throw newError(
+      'ACCOUNTING_UNMAPPED',
+      `Deal '${unclear.deal_id}' left the funded book in ${periods.join(', ')} with the status '${unclear.status}', which has no class${more}: nobody knows whether the loan still stands.`,
+      {
+        ...(!isClosed && {kept: 'Nothing was issued or closed.'}),
+        next: `Give the status a line in seeds/status.csv of LOANTAPE_SQL_DIR, such as \`${unclear.status},funded\` under \`status,like\`, then run this again: docs/analyst-guide.md#statuses.`,
+      },
+    )
+  }
   const rows = await db.all(
     lineRow,
     `select * exclude (period) from accounting.journal_line where ${asked}

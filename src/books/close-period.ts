@@ -51,7 +51,7 @@ export async function closePeriod(
   if (!span.isComplete) {
     throw newError(
       'PERIOD_STATE',
-      `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last walk counts for ${span.observedUntil}.`,
+      `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last complete walk counts for ${span.walkedUntil ?? 'no day'}.`,
       {next: 'Close it when the month is over and a sync has seen its last day.'},
     )
   }
@@ -78,6 +78,8 @@ export async function closePeriod(
     loans: register.length,
     amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
     terms,
+    /** When the last complete walk of its last day began; null if there was none, and a later one saw the month's end. */
+    last_day_walked_at: span.lastDayWalks.get(period) ?? null,
   }
 }
 
@@ -204,6 +206,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
       /** Whether it can be closed. */
       is_complete: spanOf(range, period).isComplete,
       closed: closed && closing ? await describeClosing(db, closed, closing) : null,
+      last_day_walked_at: range.lastDayWalks.get(period) ?? null,
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
       /** The part of its journal, as the current release has it, that has not been handed out. */
       not_issued: notIssued

@@ -21,8 +21,9 @@ export const commands = {
     ({periods, events}) =>
       joinLines([
         renderTable(
-          periods.map(({period, state, closed}) => {
-            return {period, state, loans: closed?.loans, funded: closed?.amount, known_later: closed?.late}
+          periods.map(({period, state, closed, last_day_walked_at}) => {
+            const {loans, amount: funded, late: known_later} = closed ?? {}
+            return {period, state, last_day_walked_at, loans, funded, known_later}
           }),
         ),
         ...periods.flatMap(({period, batches, not_issued}) => [
@@ -38,8 +39,8 @@ export const commands = {
   'period close': does(
     ({config, options: {why = null}, world}: PeriodCall, month: string) =>
       closePeriod(config, {period: month, why}, world),
-    ({period: month, entries, loans, amount, release_id, terms}) =>
-      `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}).${renderTerms(terms)}`,
+    ({period: month, entries, loans, amount, release_id, terms, last_day_walked_at: at}) =>
+      `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}). ${at === null ? 'No complete walk saw its last day; a later one did.' : `The last walk of its last day began at ${at}.`}${renderTerms(terms)}`,
   ),
   'period reopen': does(
     ({config, options: {why}, world}: Invocation<{why: string}>, month: string) =>

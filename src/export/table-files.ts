@@ -8,7 +8,7 @@ import {expectOneOf} from '../core/text.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile, syncToDisk} from '../store/files.ts'
-import {type Release, type ReleaseManifest, readReleaseModels} from '../store/release.ts'
+import {type Release, type ReleaseManifest, readReleaseChecks, readReleaseModels} from '../store/release.ts'
 import {readColumns, readTables, type TableColumn} from '../store/sql.ts'
 import {
   type BatchFile,
@@ -153,6 +153,7 @@ async function describePackage(
   {files, dialect}: {files: readonly BatchFile[]; dialect: Dialect},
 ): Promise<string> {
   const models = readReleaseModels(dir)
+  const checks = readReleaseChecks(dir).map(({name}) => name)
   const tables = await readTables(db)
   const resources = files.map(({name: path, bytes, sha256}) => {
     const name = path.replace(/\.csv$/, '')
@@ -176,7 +177,7 @@ async function describePackage(
         delimiter: dialect.delimiter,
         lineTerminator: dialect.lineEnding === 'crlf' ? '\r\n' : '\n',
       },
-      schema: {fields, missingValues: [''], ...(grain.length > 0 && {primaryKey: grain})},
+      schema: {fields, missingValues: [''], ...(isKey(checks, name, grain) && {primaryKey: grain})},
     }
   })
   const content = {
@@ -186,6 +187,18 @@ async function describePackage(
     resources,
   }
   return `${JSON.stringify(content, null, 2)}\n`
+}
+
+/** Whether the checks of a release hold a table to columns that are unique together and never null. */
+function isKey(checks: readonly string[], table: string, columns: readonly string[]): boolean {
+  const demand = `${table} not_null(`
+  const known = checks.flatMap((name) =>
+    name.startsWith(demand) ? name.slice(demand.length, -1).split(', ') : [],
+  )
+  return (
+    checks.includes(`${table} unique(${columns.join(', ')})`) &&
+    columns.every((column) => known.includes(column))
+  )
 }
 
 /** How Table Schema names DuckDB's types; others are numbers. */

@@ -335,7 +335,7 @@ test.each<[name: string, history: History, how: Partial<Counted> & {spoil?: stri
       walk: [aRow('walk', {day: '2026-02-26'}), aRow('walk', {day: '2026-03-03'})],
     },
     soon,
-    ['deal_1 (funded_after=2026-02-26, funded_by=2026-03-03, loan_amount=100000.00)'],
+    ['deal_1 (funded_after=2026-02-26, funded_by=2026-03-03, booked_in=2026-03, loan_amount=100000.00)'],
   ],
   [
     'funded_on_applies',
@@ -360,4 +360,30 @@ test.each<[name: string, history: History, how: Partial<Counted> & {spoil?: stri
 ])('%s warns, case %#', async (name, history, how, samples) => {
   const warned = {name, severity: 'warn', failures: samples.length, samples}
   expect(await findingsOf(name, history, how)).toEqual([warned])
+})
+
+test('a funding seen on the first of a month is certain after a late walk the day before or a date of its month', async () => {
+  const find = async (started_at: string, given?: string) => {
+    const history = {
+      deal_version: [
+        aRow('deal_version', {day: '2026-02-28'}),
+        aRow('deal_version', {day: '2026-03-01', status: 'funded'}),
+      ],
+      walk: [aRow('walk', {day: '2026-02-28', started_at}), aRow('walk', {day: '2026-03-01'})],
+    }
+    const date = `date '${given}'`
+    const spoil = `insert into release.seed.funded_on values ('deal_1', ${date});
+      update release.core.deal set funded_on = ${date}, funded_before = ${date}`
+    const found = await findingsOf('funded_month_is_certain', history, {...soon, ...(given && {spoil})})
+    return found.flatMap(({samples}) => samples)
+  }
+  // 08:15 and 23:30 in New York.
+  const [morning, night] = ['2026-02-28 13:15:00', '2026-03-01 04:30:00']
+  const warned = (by: string) => [
+    `deal_1 (funded_after=2026-02-28, funded_by=${by}, booked_in=2026-03, loan_amount=100000.00)`,
+  ]
+  expect(await find(morning)).toEqual(warned('2026-03-01'))
+  expect(await find(night)).toEqual([])
+  expect(await find(morning, '2026-03-01')).toEqual([])
+  expect(await find(night, '2026-02-27')).toEqual(warned('2026-02-27'))
 })

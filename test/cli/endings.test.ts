@@ -69,12 +69,12 @@ function map(ended?: unknown): void {
   writeFileSync(join(books.folder.root, 'accounting.json'), JSON.stringify(mapping))
 }
 
-const run = (args: string, form: string[] = ['--json']): Promise<Ended> =>
+const run = (args: string, form: string[] = ['--json'], today = '2026-03-03'): Promise<Ended> =>
   runCommand(
     [...args.split(' '), ...form],
     {
       LOANTAPE_DATA_DIR: books.folder.root,
-      LOANTAPE_NOW: '2026-03-03T17:00:00Z',
+      LOANTAPE_NOW: `${today}T17:00:00Z`,
       LOANTAPE_SQL_DIR: join(books.folder.root, 'sql'),
     },
     {select: BOOK_TABLES},
@@ -183,4 +183,33 @@ test('amounts booked by another system are named, and booked once the accountant
   await run('period reopen 2026-02 --why servicing-moved')
   await closeAndExport('2026-02')
   expectBooked({1900: 224_451_390n})
+})
+
+test('a loan that was on hold or gone from the source before it was paid off leaves nothing in clearing', async () => {
+  map(account('1900', 'Ended loans'))
+  const now = {...deals(endedAt), deal_7: {loan_amount: 7.77, status: 'draft'}}
+  const {deal_8: _, ...gone} = now
+  for (const day of ['2026-03-10', '2026-03-11', '2026-03-12']) await books.walk(day, gone)
+  const ended = {deal_7: {loan_amount: 0, status: 'paid_off'}, deal_8: {loan_amount: 0.5, status: 'sold'}}
+  for (const day of ['2026-04-10', '2026-05-01']) await books.walk(day, {...now, ...ended})
+  const export_ = async (month: string) =>
+    (readJson(await run(`export xero --period ${month}`, ['--json'], '2026-05-02')) as object as Told)
+      .batches[0]?.terms
+  expect((await run('export xero --period 2026-01 --with-opening')).code).toBe(0)
+  await export_('2026-02')
+  expect(await export_('2026-03')).toMatchObject([
+    {term: 'reversed', booked: '7.77'},
+    {term: 'vanished', booked: '0.88'},
+  ])
+  expect(await export_('2026-04')).toMatchObject([
+    {term: 'paid_off', booked: '7.77'},
+    {term: 'refunded', booked: '7.77'},
+    {term: 'restored', booked: '0.88'},
+    {term: 'sold', booked: '0.88'},
+  ])
+  // The opening of deal_8 is booked against clearing.
+  expect(balancesOf(importBatches(books.folder.exports, 'xero'))).toEqual({
+    1090: -224_452_255n,
+    1900: 224_452_255n,
+  })
 })

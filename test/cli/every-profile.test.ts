@@ -22,7 +22,7 @@ const readBatches = (ended: Ended) =>
   readJson(ended).batches as {profile: string; dir: string; outcome: string}[]
 
 /** Ten deals and one whose address is a formula; all are funded within the month, which is over. */
-const lab = await useLab({tables: `${BOOK_TABLES} +mart.funded_rollforward`})
+const lab = await useLab({tables: `${BOOK_TABLES} +mart.funded_rollforward +mart.data_quality`})
 const {store} = lab.service
 store.insert([...someDeals(10), aDeal(11, {propertyAddress: FORMULA, loanAmountCents: 100_01n})])
 await lab.walk('2026-02-02T23:30:00-05:00')
@@ -112,6 +112,21 @@ test('every file of a batch is what its manifest says, read back by another read
     const deals = files.find(({name}: {name: string}) => name.startsWith('core.deal.'))
     expect(deals).toMatchObject({rows: 11, sum_amount: '3500100.01'})
   }
+})
+
+test('datapackage.json names a key where the release is checked for one', async () => {
+  const {resources} = JSON.parse(readFileSync(join(dirOf('csv'), 'datapackage.json'), 'utf8'))
+  const keys = new Map(
+    resources.map((one: {name: string; schema: {primaryKey?: string[]}}) => [
+      one.name,
+      one.schema.primaryKey,
+    ]),
+  )
+  expect(keys.get('core.deal')).toEqual(['deal_id'])
+  expect(keys.get('mart.funded_rollforward_deal')).toEqual(['month', 'deal_id', 'version', 'term'])
+  // The scope and metric of most rows have no field; runs are checked by their ids.
+  expect(keys.get('mart.data_quality')).toBeUndefined()
+  expect(keys.get('mart.run')).toBeUndefined()
 })
 
 test('an address that is a formula stays what it is, and no spreadsheet calculates it', async () => {

@@ -85,8 +85,14 @@ test('a month that has ended but is not observed to its end cannot be closed', a
   const env = {LOANTAPE_DATA_DIR: late.folder.root, LOANTAPE_NOW: '2026-04-03T17:00:00Z'}
   const closed = {outcome: 'closed', period: '2026-02', entries: 1, loans: 1, amount: '130.00'}
   expect(readJson(await run(['period', 'close', '2026-02'], env))).toMatchObject(closed)
-  const words = 'it ends on 2026-03-31, today is 2026-04-03, and the last walk counts for 2026-03-02'
+  const words = 'it ends on 2026-03-31, today is 2026-04-03, and the last complete walk counts for 2026-03-02'
   await expectRefused(run(['period', 'close', '2026-03'], env), 'PERIOD_STATE', words)
+  // What one deal is known to be is no walk.
+  await late.learnLate('2026-04-01', '2026-04-02', 'a', '130.00')
+  await expectRefused(run(['period', 'close', '2026-03'], env), 'PERIOD_STATE', words)
+  await late.walk('2026-04-02', deals(130, 'funded'))
+  const end = {outcome: 'closed', last_day_walked_at: null}
+  expect(readJson(await run(['period', 'close', '2026-03'], env))).toMatchObject(end)
 })
 
 test('a mapping that cannot be read is refused at once, by name and field', async () => {
@@ -126,6 +132,39 @@ test("a program without an account, or a batch beyond its importer's limits, sto
   const tooLong = '12 characters in *AccountCode: expected at most 10'
   await expectRefused(run(exporting, env), 'JOURNAL_FILE', tooLong, 3)
   expect(readJson(await run(['period', 'list'], env))).toMatchObject({periods: [{}, {batches: []}, {}]})
+})
+
+test('a loan under a status without a class is neither taken off the books nor closed until the status has one', async () => {
+  using copy = openBooks(books)
+  const sqlDir = join(copy.folder.root, 'sql')
+  const env = {
+    LOANTAPE_DATA_DIR: copy.folder.root,
+    LOANTAPE_NOW: '2026-04-02T17:00:00Z',
+    LOANTAPE_SQL_DIR: sqlDir,
+  }
+  const tell = (args: string) => run(args.split(' '), env)
+  mkdirSync(join(sqlDir, 'seeds'), {recursive: true})
+  await copy.walk('2026-03-05', deals(130, 'extended'))
+  await copy.walk('2026-03-31', deals(130, 'extended'))
+  expect((await tell('period close 2026-02')).code).toBe(0)
+  const words = ["Deal 'a' left the funded book in 2026-03 with the status 'extended'", '`extended,funded`']
+  for (const args of [
+    'export xero --period 2026-03',
+    'export xero --period 2026-03 --preview',
+    'period close 2026-03',
+  ])
+    await expectRefused(tell(args), 'ACCOUNTING_UNMAPPED', words)
+  writeFileSync(join(sqlDir, 'seeds/status.csv'), 'status,like\nextended,funded\n')
+  expect(readJson(await tell('period close 2026-03'))).toMatchObject({
+    entries: 0,
+    loans: 1,
+    amount: '130.00',
+    last_day_walked_at: '2026-03-31T23:30:00Z',
+  })
+  writeFileSync(join(sqlDir, 'seeds/status.csv'), 'status,like\nextended,approved\n')
+  expect(readJson(await tell('export xero --period 2026-03'))).toMatchObject({
+    batches: [{outcome: 'written', terms: [{term: 'reversed', booked: '130.00'}]}],
+  })
 })
 
 test('of two closings at once one closes the month, and the other is told so', async () => {

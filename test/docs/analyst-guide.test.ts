@@ -62,6 +62,20 @@ test('re-traded means changed while approved, until funded', async () => {
   ])
 })
 
+test('loans that are in no month of originations are found', async () => {
+  const [where] = /from core\.deal where status_class = 'funded' and \w+ is null/.exec(page) ?? []
+  const history = {
+    walk: [aRow('walk'), aRow('walk', {day: '2026-03-03'})],
+    deal_version: [
+      aRow('deal_version', {deal_id: 'from_the_start', status: 'funded'}),
+      aRow('deal_version', {deal_id: 'came_funded', status: 'funded', day: '2026-03-03'}),
+    ],
+  }
+  expect(await query(history, `select deal_id ${where}`)).toEqual([{deal_id: 'from_the_start'}])
+  const originated = 'select cast(sum(deals) as integer) as deals from mart.origination_monthly'
+  expect(await query(history, originated)).toEqual([{deals: 1}])
+})
+
 test('the paths the guide names exist in a release', async () => {
   const named = [...page.matchAll(/data\/(current\/[\w.]+)/g)].map(([, path = '']) => path)
   expect(named.length).toBeGreaterThan(2)

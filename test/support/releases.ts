@@ -8,7 +8,7 @@ import {
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import type {ReleaseManifest} from '../../src/store/release.ts'
-import {type Release, readRelease, writeModels} from '../../src/store/release.ts'
+import {type Release, readRelease, writeChecks, writeModels} from '../../src/store/release.ts'
 import {readTables} from '../../src/store/sql.ts'
 
 const nobody = {deals: 0, amount: '0.00'}
@@ -99,6 +99,7 @@ export async function publishTables(
     contract: 1,
   }))
   await writeModels(buildDir, {models, reads: new Map(), columns: new Map()})
+  await writeChecks(buildDir, [], [])
   const published = await readTables(db)
   const names = [...published.keys()].filter((name) => !/^(main|seed|work)\./.test(name))
   const stored = names.map((name) => ({name, order: [], isStored: true}))

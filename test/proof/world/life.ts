@@ -54,6 +54,7 @@ export interface Movement {
   term: 'opening' | Term
   amount: bigint
   program: string | null
+  version: Version
 }
 
 /** Everything that follows from the sightings of one deal. */
@@ -121,6 +122,8 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
   const movements: Movement[] = []
   let before: Version | undefined
   let wasEverFunded = false
+  /** As it was when it was reversed or vanished; undefined while it is in the book and once it has ended. */
+  let off: Version | undefined
   const firstOn = truth.walks[0]?.on ?? ''
   const wasThere = truth.quarantine.some(
     (record) => record.id === id && record.walk === 1 && !record.isOfRefused,
@@ -130,15 +133,20 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
     const isFunded = isInBook(version)
     const wasFunded = before !== undefined && isInBook(before)
     const add = (term: Movement['term'], moved: bigint) =>
-      movements.push({deal: id, month: on.slice(0, 7), on, term, amount: moved, program})
+      movements.push({deal: id, month: on.slice(0, 7), on, term, amount: moved, program, version})
     if (isFunded && !wasFunded) {
       if (!before && on === firstOn && truth.deals.get(id)?.[0]?.walk === 1) add('opening', amount)
       else if (!before && wasThere) add('found', amount)
       else if (before?.change === 'vanished' && before.statusClass === 'funded') add('restored', amount)
       else add(wasEverFunded ? 'refunded' : 'originated', amount)
+      off = undefined
+    } else if (version.change !== 'vanished' && version.statusClass === 'ended_funded') {
+      if (off) add(before?.statusClass === 'funded' ? 'restored' : 'refunded', off.amount)
+      if (off || wasFunded) add(endingOf(version, truth), (off ?? before!).amount)
+      off = undefined
     } else if (wasFunded && !isFunded) {
-      const left = version.statusClass === 'ended_funded' ? endingOf(version, truth) : 'reversed'
-      add(version.change === 'vanished' ? 'vanished' : left, before!.amount)
+      add(version.change === 'vanished' ? 'vanished' : 'reversed', before!.amount)
+      off = before
     } else if (wasFunded && amount > before!.amount) add('increased', amount - before!.amount)
     else if (wasFunded && amount < before!.amount) add('decreased', before!.amount - amount)
     before = version

@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import {formatCents} from '../../../src/core/money.ts'
 import {openDatabase} from '../../../src/store/database.ts'
 import {anyRow} from '../../support/data.ts'
+import {listLives} from './life.ts'
 import {command, type Stage} from './stage.ts'
 import {type Event, Finding, localTime} from './story.ts'
 import {listMonths, listTables, type Row} from './tables.ts'
@@ -45,9 +46,14 @@ async function exportMonth(stage: Stage, profile: string, month: string, at: str
   let {code, error, stderr} = await command(stage, args, at)
   if (code === 0 && lacks.certainly)
     throw new Finding('export: issued from a history that lacks what was issued before')
+  const unclear = listUnclear(truth)
+  if (code === 0 && unclear.includes(month))
+    throw new Finding('export: a loan under a status without a class was taken off the books')
+  if (error === 'ACCOUNTING_UNMAPPED' && unclear.length > 0) return false
   if (error === 'JOURNAL_HISTORY' && lacks.perhaps) {
     const trueUp = await command(stage, ['period', 'true-up', '--issue'], at)
     if (trueUp.error === 'JOURNAL_FILE' && hasHuge(truth)) return false
+    if (trueUp.error === 'ACCOUNTING_UNMAPPED' && unclear.length > 0) return false
     if (trueUp.code !== 0) throw new Finding(`true-up: expected success, seen ${trueUp.stderr}`)
     note('trued up')
     books.importNew(join(data, 'exports'), truth.walks)
@@ -58,6 +64,15 @@ async function exportMonth(stage: Stage, profile: string, month: string, at: str
   if (code !== 0) throw new Finding(`export: expected success, seen ${error}: ${stderr}`)
   return true
 }
+
+/** The months in which a loan left the book under a status without a class. */
+const listUnclear = (truth: Truth): string[] =>
+  listLives(truth, truth.lastDay())
+    .flatMap(({movements}) => movements)
+    .filter(({term, amount, version}) => {
+      return term === 'reversed' && amount > 0n && version.statusClass === 'unclassified'
+    })
+    .map(({month}) => month)
 
 function hasHuge({deals}: Truth): boolean {
   return [...deals.values()].flat().some(({fields}) => (fields?.amount ?? 0n) > MOST_OF_NETSUITE)

@@ -27,7 +27,7 @@ export function listTables(truth: Facts, asOf: string, booksEnded: boolean): Rec
   return {
     'core.deal': present.map((life) => dealRow(life, truth, asOf)),
     'core.deal_history': lives.flatMap(historyRows),
-    'core.status_change': lives.flatMap(statusRows),
+    'core.status_change': lives.flatMap((life) => statusRows(life, truth, asOf)),
     'core.field_change': lives.flatMap(fieldRows),
     'mart.portfolio_summary': [summaryRow(present, asOf)],
     'mart.position_daily': positionRows(lives, truth, asOf),
@@ -139,17 +139,19 @@ function historyRows({id, versions}: Life): Row[] {
   }))
 }
 
-function statusRows({id, spells}: Life): Row[] {
+function statusRows(life: Life, truth: Facts, asOf: string): Row[] {
+  const {id, spells} = life
+  const stays = listStays(life, truth, asOf)
   return spells.slice(1).map((spell, index) => {
-    const before = spells[index]!
-    const isUnseen = index === 0 && before.after === null
+    const before = stays[index]!
+    const isKnown = index === 0 ? before.days !== null : before.isExact
     return {
       deal_id: id,
       from_status: before.status,
       to_status: spell.status,
       observed_at: instant(spell.at),
       observed_on: spell.on,
-      days_in_previous: isUnseen ? null : daysFrom(before.on, spell.on),
+      days_in_previous: isKnown ? Math.max(0, daysFrom(before.since, spell.on)) : null,
     }
   })
 }
@@ -347,8 +349,8 @@ function rollforwardRows(lives: readonly Life[], truth: Facts, asOf: string): Ro
   })
 }
 
-function movementRow({deal, month, on, term, amount}: Movement): Row {
-  return {month, deal_id: deal, term, amount, business_date: on}
+function movementRow({deal, month, on, term, amount, version}: Movement): Row {
+  return {month, deal_id: deal, term, amount, business_date: on, version: version.number}
 }
 
 /** How each term that moved anything is booked: openings are not, endings only if there is an account. */
