@@ -4,9 +4,8 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
-import {openHistory} from '../store/warehouse.ts'
+import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {hasStateDb, inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {createPerformer, type Note, noteSchema} from './acts.ts'
 
 /** Most characters of a note. */
@@ -34,18 +33,20 @@ interface Draft {
 /**
  * Writes a note, or withdraws one, as an act.
  *
- * @throws ConfigError `USAGE`; `UNKNOWN_NAME` if the deal is unknown, or what it replaces does not stand; UnexpectedError
- * `HISTORY_MISSING`
+ * @throws ConfigError `USAGE`, `UNKNOWN_NAME` if what it replaces does not stand; UnexpectedError `HISTORY_MISSING`
  */
-export async function writeNote(config: Config, draft: Draft, world: World): Promise<Note> {
+export function writeNote(config: Config, draft: Draft, world: World): Note {
   const folder = dataFolderAt(config.dataDir)
-  const text = draft.text === null ? null : noteText.safeParse(draft.text).data
+  const isWithdrawn = draft.about === 'replaces' && draft.text === null
+  const text = isWithdrawn ? null : noteText.safeParse(draft.text).data
   if (text === undefined)
     throw newError(
       'USAGE',
       `Note: expected 1 to ${LONGEST_NOTE} characters, none of them a control character.`,
     )
-  await requireSubject(folder, draft)
+  requireSubject(draft)
+  if (!hasStateDb(folder))
+    throw newError('HISTORY_MISSING', `Data folder '${folder.root}' has nothing to note anything about.`)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
   const perform = createPerformer(config, {folder, stateDb}, world)
@@ -60,16 +61,18 @@ export async function writeNote(config: Config, draft: Draft, world: World): Pro
   })
 }
 
-async function requireSubject(folder: DataFolder, {about, subject}: Draft): Promise<void> {
-  if (about === 'day' ? !isCalendarDate(subject) : !/^\P{Cc}{1,200}$/v.test(subject)) {
-    const expected = about === 'day' ? 'a calendar date YYYY-MM-DD' : '1 to 200 characters'
-    throw newError('USAGE', `Value '${subject.slice(0, 200)}' in --${about}: expected ${expected}.`)
-  }
-  await using db = await openHistory(folder)
-  const sql = 'select 1 from history.raw.deal_head where deal_id = $1'
-  // An unknown id could be any text, and exports refuse some as ids.
-  if (about === 'deal' && (await db.first(z.unknown(), sql, [subject])) === undefined)
-    throw newError('UNKNOWN_NAME', `Deal '${subject}' in --deal: the history has none of this id.`)
+/** An id that a spreadsheet takes for a formula would stop safe exports. */
+const SUBJECTS = {
+  day: 'a calendar date YYYY-MM-DD',
+  deal: 'an id of at most 200 characters',
+  limit: 'a name',
+  replaces: 'a number',
+}
+
+function requireSubject({about, subject}: Draft): void {
+  const isText = /^\P{Cc}{1,200}$/v.test(subject) && !(about === 'deal' && /^[=+@-]/.test(subject))
+  if (about === 'day' ? isCalendarDate(subject) : isText) return
+  throw newError('USAGE', `Value '${subject.slice(0, 200)}' in --${about}: expected ${SUBJECTS[about]}.`)
 }
 
 function requireStanding(stateDb: StateDb, no: string): Note {

@@ -72,20 +72,20 @@ export const commands = {
     },
     ({notes}) => joinLines(notes.map(renderNote)),
   ),
-  'note add': does(({config, options: {text = '', who, ...named}, world}: NoteCall) => {
+  'note add': does(({config, options: {text = '', ...named}, world}: NoteCall) => {
     const [about, ...others] = ABOUT.filter((name) => named[name] !== undefined)
     if (about && others.length === 0)
-      return writeNote(config, {about, subject: named[about] ?? '', text, who}, world)
+      return writeNote(config, {about, subject: named[about] ?? '', text}, world)
     throw newError('USAGE', 'Command line: expected one of --day, --deal, --limit and --replaces.')
   }, renderNote),
   'note withdraw': does(
-    ({config, options: {who}, world}: NoteCall, subject: string) =>
-      writeNote(config, {about: 'replaces', subject, text: null, who}, world),
+    ({config, world}: NoteCall, subject: string) =>
+      writeNote(config, {about: 'replaces', subject, text: null}, world),
     renderNote,
   ),
 }
 
-type NoteCall = Invocation<Partial<Record<'text' | 'who' | (typeof ABOUT)[number], string>>>
+type NoteCall = Invocation<Partial<Record<'text' | (typeof ABOUT)[number], string>>>
 
 function renderNote({note_no, about, subject, text, at, who, replaces}: Note): string {
   const before = replaces === null ? '' : ` in place of ${replaces}`

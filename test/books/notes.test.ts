@@ -4,6 +4,7 @@ import {beforeEach, expect, test} from 'vitest'
 import {LONGEST_NOTE} from '../../src/accounting/notes.ts'
 import {compareBuilds} from '../../src/build/compare-builds.ts'
 import {noteLastBuild, readLastBuild} from '../../src/build/last-build.ts'
+import {nameOfUser} from '../../src/core/process.ts'
 import {compareBooks} from '../../src/record/verify.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {expectRefused} from '../cli/outcome.ts'
@@ -36,11 +37,11 @@ const NOTES = 'select note_no, note, ended_by, replaced_by_no from core.note'
 
 test('notes are in the next release and its exports, in backups, and computed again from the tapes', async () => {
   const [known] = [lab.currentReleaseId()]
-  await note('2026-03-03', 'add', '--day=2026-03-02', '--text==1+1 <b>"\r\n\u05d0', '--who=anna')
+  await note('2026-03-03', 'add', '--day=2026-03-02', '--text==1+1 <b>"\r\n\u05d0')
   await note('2026-03-03', 'add', '--deal', 'deal_000001', '--text', 'sold')
-  await note('2026-03-03', 'add', '--replaces=2', '--text=sold to the bank', '--who=ben')
+  await note('2026-03-03', 'add', '--replaces=2', '--text=sold to the bank')
   await note('2026-03-03', 'add', '--limit=Texas', '--text=agreed')
-  await note('2026-03-03', 'withdraw', '4', '--who=ben')
+  await note('2026-03-03', 'withdraw', '4')
   expect(JSON.parse((await run('2026-03-03T15:00:00Z', 'build', '--json')).stdout)).toMatchObject({
     outcome: 'unchanged',
     release_id: known,
@@ -51,9 +52,9 @@ test('notes are in the next release and its exports, in backups, and computed ag
   const first = {note_no: '1', note: '=1+1 <b>"\n\u05d0', ended_by: null, replaced_by_no: null}
   const rows = [
     first,
-    {note_no: '2', note: 'sold', ended_by: 'ben', replaced_by_no: '3'},
+    {note_no: '2', note: 'sold', ended_by: nameOfUser(), replaced_by_no: '3'},
     {note_no: '3', note: 'sold to the bank', ended_by: null, replaced_by_no: null},
-    {note_no: '4', note: 'agreed', ended_by: 'ben', replaced_by_no: null},
+    {note_no: '4', note: 'agreed', ended_by: nameOfUser(), replaced_by_no: null},
   ]
   expect(await lab.query(NOTES)).toEqual(rows)
   await note('2026-03-04', 'withdraw', '1')
@@ -93,11 +94,13 @@ test('notes are in the next release and its exports, in backups, and computed ag
 })
 
 test('of two people who replace or withdraw one note, one does', async () => {
-  await note('2026-03-03', 'add', '--day=2026-03-02', '--text=a holiday', '--who=anna')
-  const args = ['note', 'add', '--replaces=1', '--who=ben']
+  await note('2026-03-03', 'add', '--day=2026-03-02', '--text=a holiday')
+  const args = ['note', 'add', '--replaces=1']
   const both = await Promise.all(['one', 'two'].map((text) => lab.start([...args, `--text=${text}`]).ended))
   expect(both.map(({code}) => code).sort()).toEqual([0, 2])
-  expect(both.find(({code}) => code === 2)?.stderr).toContain("Note '1' does not stand: ben replaced it at ")
+  expect(both.find(({code}) => code === 2)?.stderr).toContain(
+    `Note '1' does not stand: ${nameOfUser()} replaced it at `,
+  )
   await note('2026-03-03', 'withdraw', '2')
   await expectRefused(lab.run(['note', 'withdraw', '2', '--json']), 'UNKNOWN_NAME', 'withdrew it')
 })
@@ -106,7 +109,7 @@ const refusals: [args: string[], code: string, words: string][] = [
   [['add', '--text=x'], 'USAGE', '--day'],
   [['add', '--day=2026-02-30', '--text=x'], 'USAGE', "'2026-02-30' in --day"],
   [['add', '--deal=', '--text=x'], 'USAGE', '--deal'],
-  [['add', '--deal==1+1', '--text=x'], 'UNKNOWN_NAME', "'=1+1' in --deal"],
+  [['add', '--deal==1+1', '--text=x'], 'USAGE', "'=1+1' in --deal"],
   [['add', '--day=2026-03-02', '--deal=a', '--text=x'], 'USAGE', 'expected one of'],
   [['add', '--day=2026-03-02', '--text= \n'], 'USAGE', '1 to 500'],
   [['add', '--day=2026-03-02', `--text=${'x'.repeat(100_000)}`], 'USAGE', '1 to 500'],
