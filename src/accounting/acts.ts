@@ -49,6 +49,21 @@ const goneTapeSchema = z.object({
   units: z.array(z.object({no: z.number(), kind: z.string(), chain: z.string()})),
 })
 
+/** What somebody noted; without a text, that the note it replaces is withdrawn. */
+export type Note = z.output<typeof noteSchema>
+export const noteSchema = z.object({
+  note_no: z.number(),
+  about: z.enum(['day', 'deal', 'limit']),
+  /** `YYYY-MM-DD`, the id of the deal, or the name of the limit. */
+  subject: z.string(),
+  text: z.string().nullable(),
+  /** ISO 8601, business clock. */
+  at: z.string(),
+  who: z.string(),
+  /** The number of another note. */
+  replaces: z.number().nullable(),
+})
+
 /**
  * Something done for good that cannot be computed. It is on a tape before it counts; the state database holds its effects.
  */
@@ -76,6 +91,7 @@ export const actSchema = z.discriminatedUnion('act', [
   }),
   z.object({act: z.literal('period reopened'), event: periodEventSchema}),
   z.object({act: z.literal('periods remapped'), mapping: mappingSchema, event: periodEventSchema}),
+  z.object({act: z.literal('noted'), note: noteSchema}),
   z.object({act: z.literal('tapes pruned'), at: z.string(), tapes: z.array(goneTapeSchema)}),
   z.object({
     act: z.literal('key replaced'),
@@ -152,6 +168,9 @@ export function applyAct(stateDb: StateDb, act: Act): void {
       break
     case 'periods remapped':
       stateDb.insert('remapped_period', {period: act.event.period}, 'or ignore')
+      break
+    case 'noted':
+      stateDb.insert('note', act.note)
       break
     case 'tapes pruned':
       for (const {unit} of act.tapes) changeTape(stateDb, unit, {removed_at: act.at})

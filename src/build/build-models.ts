@@ -60,7 +60,8 @@ export async function buildModels(
   await db.run(`attach ${file} as kept${options.work === undefined ? '' : KEPT_FORMAT}`)
   await db.run(`attach ':memory:' as scratch; create schema scratch.${WORK_SCHEMA}`)
   try {
-    if (!options.before) await createSchemas(db, plan)
+    if (options.before) await loadAnew(db, plan)
+    else await createSchemas(db, plan)
     for (const lane of db.lanes) await setCounted(lane, counted)
     const built = await buildEach(db, plan, options)
     if (options.work !== undefined) await db.run('checkpoint kept')
@@ -80,6 +81,13 @@ async function createSchemas(db: Database, {models, seeds}: Buildable): Promise<
   const schemas = new Set(models.filter((model) => model.isPublished).map((model) => model.schema))
   for (const schema of schemas) await db.run(`create schema release.${quoteName(schema)}`)
   await db.run(`create schema kept.${WORK_SCHEMA}`)
+}
+
+async function loadAnew(db: Database, {seeds}: Buildable): Promise<void> {
+  for (const seed of seeds.filter(({isLoadedAnew}) => isLoadedAnew)) {
+    await db.run(`drop table if exists release.seed.${quoteName(seed.name)}`)
+    await loadSeed(db, seed)
+  }
 }
 
 async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Counted): Promise<void> {
@@ -198,7 +206,7 @@ async function commentOn(db: Database, model: Model): Promise<void> {
 }
 
 /**
- * One digest of everything a release is built from; it changes only when a name or content changes.
+ * One digest of everything a release is built from, except seeds that are loaded anew; it changes only when a name or content changes.
  *
  * @returns sha256 as 64 hex digits
  */
@@ -206,7 +214,9 @@ export function fingerprintModels({models, checks, seeds}: ModelSource): string 
   const parts = [
     ...models.map(({name, sql}) => ['model', name, sql]),
     ...checks.map(({name, sql}) => ['check', name, sql]),
-    ...seeds.map(({name, text, types}) => ['seed', name, text, JSON.stringify(Object.entries(types).sort())]),
+    ...seeds
+      .filter(({isLoadedAnew}) => !isLoadedAnew)
+      .map(({name, text, types}) => ['seed', name, text, JSON.stringify(Object.entries(types).sort())]),
   ]
   const texts = parts.map((part) => JSON.stringify(part)).sort()
   return hash('sha256', texts.join('\n'))
@@ -214,14 +224,15 @@ export function fingerprintModels({models, checks, seeds}: ModelSource): string 
 
 /**
  * Marks the models that are built per deal. One with `per: deal_id` is still built whole if it reads a deal table that is built
- * whole, such as a user's own model that replaces a shipped one.
+ * whole, such as a user's own model that replaces a shipped one, or notes, which come at any time.
  *
  * @param models in the order of their dependencies
  */
 export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads']): Model[] {
   const marked: Model[] = []
   for (const model of models) {
-    const isPerDeal = model.isPerDeal && !readsWholeDeals(reads.get(model.name), marked)
+    const read = reads.get(model.name)
+    const isPerDeal = model.isPerDeal && !readsWholeDeals(read, marked) && !read?.includes('seed.note')
     marked.push({...model, isPerDeal})
   }
   return marked

@@ -206,13 +206,14 @@ export async function prepareBuild(
 ) {
   await using db = await openHistory(folder)
   const moment = await resolveMoment(db, request, today)
-  const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
+  const sources = readSources(config, await listKnownFields(db, 'history'), moment)
   const engine = await db.value(z.string(), 'select version()')
   const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
   const {timeZone, dayCutoff} = config
   const inputs = [timeZone, dayCutoff, fingerprintModels(sources), engine, GENERATOR].join('\n')
   // Everything a release is a function of: the same inputs have the same id, on every machine.
-  const all = [moment.asOf, moment.knownAt, historyId, inputs]
+  const anew = sources.seeds.filter(({isLoadedAnew}) => isLoadedAnew).map(({text}) => text)
+  const all = [moment.asOf, moment.knownAt, historyId, inputs, ...anew]
   const releaseId = `${moment.asOf}-${hash('sha256', all.join('\n')).slice(0, 12)}`
   const existing =
     request.select === undefined && aside === undefined

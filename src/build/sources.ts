@@ -1,25 +1,29 @@
 import {statSync} from 'node:fs'
 import {createAccountSeed} from '../accounting/mapping.ts'
+import {listNotes} from '../accounting/notes.ts'
 import {readMappingVersions} from '../accounting/periods.ts'
 import type {KnownField} from '../contract/mapped-field.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
-import type {BuildPlan, Check, Model, ModelSource} from '../core/types.ts'
+import type {BuildPlan, Check, Model, ModelSource, Moment, Seed} from '../core/types.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
 import {quoteName} from '../store/database.ts'
 import {fillIn, readQuery, SQL_DIR} from '../store/sql.ts'
+import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {markChecks} from './build-models.ts'
 import {readChecks} from './checks.ts'
 import {parseModel, readModels, selectModels, withAncestors} from './read-models.ts'
-import {readSeeds} from './seeds.ts'
+import {parseSeed, readSeeds} from './seeds.ts'
 
 /**
- * The built-in models, checks and seeds, the user's own, the accounts of `accounting.json`, and the tables of mapped fields.
+ * The built-in models, checks and seeds, the user's own, the accounts of `accounting.json`, what people noted, and the tables of mapped
+ * fields.
  *
  * @param fields mapped fields that the warehouse knows
- * @param asOf the date of the release: accounts of later periods are left out
+ * @param moment of the release: accounts of later periods and later notes are left out; by default all accounts and no notes
  * @throws ConfigError `SQL_DIR_MISSING`; CheckError if one of the files cannot be read
  */
-export function readSources(config: Config, fields: readonly KnownField[], asOf?: string): ModelSource {
+export function readSources(config: Config, fields: readonly KnownField[], moment?: Moment): ModelSource {
   const {sqlDir} = config
   if (sqlDir !== undefined && !statSync(sqlDir, {throwIfNoEntry: false})?.isDirectory()) {
     throw newError(
@@ -30,9 +34,24 @@ export function readSources(config: Config, fields: readonly KnownField[], asOf?
   const folders = sqlFoldersOf(config)
   const mapped = createMappedModels(fields)
   const models = [...readModels(folders), ...mapped.models]
-  const accounts = createAccountSeed(readMappingVersions(config, asOf))
-  const seeds = [...readSeeds(folders).filter(({name}) => name !== accounts.name), accounts]
+  const accounts = createAccountSeed(readMappingVersions(config, moment?.asOf))
+  const computed = [accounts, createNoteSeed(config, moment)]
+  const given = readSeeds(folders).filter(({name}) => computed.every((seed) => seed.name !== name))
+  const seeds = [...given, ...computed]
   return {models, seeds, checks: [...readChecks(models, folders), ...mapped.checks]}
+}
+
+/** `seed.note`: what people noted by the moment of a release; without one, nothing. */
+function createNoteSeed(config: Config, moment: Moment | undefined): Seed {
+  const {stateDb} = dataFolderAt(config.dataDir)
+  using opened = moment && hasStateDb({stateDb}) ? openStateDb(stateDb) : null
+  const notes = opened ? listNotes(opened) : []
+  const known = notes.filter(({at}) => at.slice(0, -1) <= (moment?.knownAt.replace(' ', 'T') ?? ''))
+  const write = (value: string | number | null) =>
+    value === null ? '' : `"${`${value}`.replaceAll('"', '""')}"`
+  const lines = known.map((note) => Object.values(note).map(write).join())
+  const text = ['note_no:bigint,about,subject,text,at,who,replaces:bigint', ...lines].join('\n')
+  return {...parseSeed({name: 'note', file: 'notes', text}), isComputed: true, isLoadedAnew: true}
 }
 
 /** The folders of SQL, the built-in one first. */

@@ -1,11 +1,16 @@
+import type {Note} from '../accounting/acts.ts'
 import {initAccounting} from '../accounting/mapping.ts'
+import {ABOUT, listNotes, writeNote} from '../accounting/notes.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../books/close-period.ts'
 import type {NotIssued} from '../books/standing.ts'
 import {type TrueUpResult, trueUp} from '../books/true-up.ts'
+import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
+import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {does, type Invocation} from './command.ts'
-import {joinLines, renderTable, renderTerms} from './table.ts'
+import {joinLines, renderTable, renderTerms, showControls} from './table.ts'
 
 export const commands = {
   'accounting init': does(
@@ -59,6 +64,35 @@ export const commands = {
       trueUp(config, {isIssued, why}, world),
     renderTrueUp,
   ),
+  'note list': does(
+    ({config}) => {
+      const {stateDb} = dataFolderAt(config.dataDir)
+      if (!hasStateDb({stateDb})) return {notes: []}
+      using opened = openStateDb(stateDb)
+      return {notes: listNotes(opened)}
+    },
+    ({notes}) => joinLines(notes.map(renderNote)),
+  ),
+  'note add': does(({config, options: {text = '', ...named}, world}: NoteCall) => {
+    const [about, ...others] = ABOUT.filter((name) => named[name] !== undefined)
+    if (about && others.length === 0)
+      return writeNote(config, {about, subject: named[about] ?? '', text}, world)
+    throw newError('USAGE', 'Command line: expected one of --day, --deal, --limit and --replaces.')
+  }, renderNote),
+  'note withdraw': does(
+    ({config, world}: NoteCall, subject: string) =>
+      writeNote(config, {about: 'replaces', subject, text: null}, world),
+    renderNote,
+  ),
+}
+
+type NoteCall = Invocation<Partial<Record<'text' | (typeof ABOUT)[number], string>>>
+
+function renderNote({note_no, about, subject, text, at, who, replaces}: Note): string {
+  const before = replaces === null ? '' : ` in place of ${replaces}`
+  const words =
+    text === null ? `${at} ${who} withdrew note ${replaces}` : `${note_no}${before}: ${at} ${who}: ${text}`
+  return showControls(`${words} (${about} ${subject})`).replaceAll('\n', '\\n')
 }
 
 type PeriodCall = Invocation<{why?: string | null; issue?: boolean}>

@@ -197,6 +197,7 @@ const BOOKS = {
   closed_period: '*',
   remapped_period: '*',
   period_event: 'period, action, at, who, why',
+  note: '*',
 }
 
 /**

@@ -1,5 +1,6 @@
 import type {FastifyInstance} from 'fastify'
 import {z} from 'zod'
+import {ABOUT, noteText, writeNote} from '../accounting/notes.ts'
 import {isCalendarDate, parseInstant, sleepUntilStopped} from '../core/clock.ts'
 import {codeOf, explainError, messageOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
@@ -13,7 +14,7 @@ import type {StateDb} from '../store/state-db.ts'
 import {ACCEPTABLE} from '../sync/guard.ts'
 import {instant, wordChecks} from './figures.ts'
 import {type Html, html} from './html.ts'
-import {refuse} from './http-server.ts'
+import {findWayBack, nameOfCaller, refuse} from './http-server.ts'
 import {viewState} from './pages.ts'
 import type {Overview, Page, WebTools} from './view.ts'
 
@@ -32,6 +33,8 @@ const askedSchema = z.discriminatedUnion('do', [
   z.object({do: z.literal('replay')}),
   z.object({do: z.literal('accept'), what: z.enum(ACCEPTABLE), why}),
   z.object({do: z.literal('close'), period: z.string().regex(/^\d{4}-\d\d$/), why}),
+  /** Without a note it withdraws one. */
+  z.object({do: z.literal('note'), about: z.enum(ABOUT), subject: z.string(), note: noteText.optional()}),
   z.object({
     do: z.literal('build'),
     as_of: z.string().refine(isCalendarDate),
@@ -49,6 +52,10 @@ function wordsOf(asked: Asked): string[] {
   if (asked.do === 'replay') return ['quarantine', 'replay']
   if (asked.do === 'build')
     return ['build', '--as-of', asked.as_of, ...(asked.known_at === '' ? [] : ['--known-at', asked.known_at])]
+  if (asked.do === 'note')
+    return asked.note === undefined
+      ? ['note', 'withdraw', asked.subject]
+      : ['note', 'add', `--${asked.about}=${asked.subject}`, `--text=${asked.note}`]
   const reason = asked.why === '' ? [] : [`--why=${asked.why}`]
   return asked.do === 'accept'
     ? ['sync', '--accept', asked.what, ...reason]
@@ -60,8 +67,8 @@ const WAITED_MS = 5_000
 
 /**
  * Adds `POST /actions`: what operators do on the page, one at a time, each noted in the state database. A run of a job is queued
- * for the scheduler; all else is a command carried out in a process of its own. Disposing what is returned asks it to stop and
- * waits for it.
+ * for the scheduler, a note is written at once; all else is a command carried out in a process of its own. Disposing what is
+ * returned asks it to stop and waits for it.
  */
 export function addActions(
   server: FastifyInstance,
@@ -79,6 +86,7 @@ export function addActions(
       if (!jobs.some(({name}) => name === asked.job)) return `no job '${asked.job}' is scheduled here`
       return hasPendingRun(stateDb, asked.job) ? `a run of ${asked.job} waits or goes on already` : undefined
     }
+    if (asked.do === 'note') return undefined
     if (underWay) return 'something else that was asked for goes on: wait for its end'
     if (asked.do === 'accept' && findHeldBack(stateDb)?.what !== asked.what)
       return `the last walk was not refused for '${asked.what}'`
@@ -110,7 +118,7 @@ export function addActions(
     end(action_id, null, 'The server ended before it; what it did stands among the runs.')
   if (!isDemoFolder(folder)) {
     server.post('/actions', async (request, reply) => {
-      const {body, ip} = request
+      const {body} = request
       const parsed = askedSchema.safeParse(body instanceof URLSearchParams ? Object.fromEntries(body) : body)
       const notDone = (status: number, why: string) => refuse(request, reply, status, `Not done: ${why}.`)
       if (!parsed.success) return await notDone(400, 'expected a form of this server')
@@ -118,8 +126,22 @@ export function addActions(
       if (obstacle !== undefined) return await notDone(409, obstacle)
       const words = wordsOf(parsed.data)
       const now = realClock.now()
-      const begun = {who: `web ${ip}`, command: ['loantape', ...words].join(' '), began_at: isoOf(now)}
+      const who = nameOfCaller(request)
+      const why = 'why' in parsed.data ? parsed.data.why : null
+      const begun = {who, command: ['loantape', ...words].join(' '), why, began_at: isoOf(now)}
       const actionId = Number(stateDb.insert('page_action', begun).lastInsertRowid)
+      if (parsed.data.do === 'note') {
+        const {about, subject, note: text = null} = parsed.data
+        try {
+          const {note_no} = writeNote(config, {about, subject, text, who}, world)
+          end(actionId, 0, `Noted: ${note_no}.`)
+        } catch (error) {
+          const {exitCode, message} = explainError(error)
+          end(actionId, exitCode, message)
+          return await refuse(request, reply, 409, message)
+        }
+        return await reply.redirect(`${findWayBack(request)}#notes`, 303)
+      }
       if (parsed.data.do === 'run') {
         const reason = 'asked for on the page'
         recordSlot(stateDb, {job: parsed.data.job, instant: now, state: 'queued', reason}, now)
@@ -155,6 +177,7 @@ export async function viewRuns(
   return await viewState('state/runs', {
     stateDb,
     mayAct,
+    timeZone: config.timeZone,
     params: {
       now: isoOf(now),
       now_ms: now,

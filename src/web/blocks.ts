@@ -1,4 +1,6 @@
 import {z} from 'zod'
+import {LONGEST_NOTE, type StandingNote} from '../accounting/notes.ts'
+import {addDays, isCalendarDate} from '../core/clock.ts'
 import {parseJson} from '../core/json.ts'
 import {centsOf, formatCents} from '../core/money.ts'
 import {
@@ -25,7 +27,12 @@ import {type Html, html, prose} from './html.ts'
 
 type Options = Readonly<Record<string, string>>
 /** A text says why the rows have no such shape. */
-type Render = (block: Block, linkTo: LinkTo, options: Options) => Html | Html[] | string
+type Render = (
+  block: Block,
+  linkTo: LinkTo,
+  options: Options,
+  notes: readonly StandingNote[],
+) => Html | Html[] | string
 
 /** What the rows of a block can be shown as. */
 const RENDERERS = {
@@ -37,6 +44,7 @@ const RENDERERS = {
   waterfall: (...block) => renderDrawn('waterfall', ...block),
   matrix: (block, linkTo) => renderMatrix(block, linkTo),
   map: renderMap,
+  calendar: renderCalendar,
   limits: renderLimits,
   choices: renderChoices,
   facts: renderFacts,
@@ -77,17 +85,19 @@ export function parseAsked(text: string) {
 /**
  * The rows of a block under its heading; a block without rows says so, or leaves nothing where `empty` is blank. Rows without the shape
  * are a table, and `tell` is told why.
+ *
+ * @param notes about days, which are marked in lines and areas over days or months
  */
 export function renderBlock(
   block: Block,
-  {shape, options}: {shape: Shape; options: Options},
+  {shape, options, notes = []}: {shape: Shape; options: Options; notes?: readonly StandingNote[]},
   linkTo: LinkTo,
   tell?: (problem: string) => void,
 ): Html {
   const {heading, note, empty = 'No rows.'} = options
   const isEmpty = block.rows.length === 0
   if (isEmpty && empty === '') return html``
-  const rows = isEmpty ? html`<p class="empty">${empty}</p>` : RENDERERS[shape](block, linkTo, options)
+  const rows = isEmpty ? html`<p class="empty">${empty}</p>` : RENDERERS[shape](block, linkTo, options, notes)
   if (typeof rows === 'string') tell?.(rows)
   return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${typeof rows === 'string' ? html`<p class="notice">${rows} The rows as a table:</p>${renderMeant(block, linkTo)}` : rows}\n`
 }
@@ -207,12 +217,16 @@ function blockOf(value: unknown): Block {
   return {columns, rows: rows.map((row) => columns.map(({name}) => row[name]))}
 }
 
-/** A form that an operator confirms: its `title`, what it `says` happens, its `button`, the label of a reason; all else is sent. */
-export function renderAction({title, says, button, why, ...asked}: Record<string, unknown>): Html {
+/**
+ * A form that an operator confirms: its `title`, what it `says` happens, its `button`, the label of a reason, a note to begin with; all
+ * else is sent.
+ */
+export function renderAction({title, says, button, why, note, ...asked}: Record<string, unknown>): Html {
   return html`<details class="ask"><summary>${String(title)}</summary><form method="post" action="/actions">
 ${Object.entries(asked).map(([name, value]) => html`<input type="hidden" name="${name}" value="${String(value)}">`)}
 <p>${prose(String(says))}</p>
 ${why !== undefined && html`<p><label>${String(why)} <input name="why" maxlength="500"></label></p>`}
+${note !== undefined && html`<p><textarea name="note" rows="3" maxlength="${LONGEST_NOTE}" required aria-label="Note">${String(note)}</textarea></p>`}
 <button>${String(button)}</button></form></details>`
 }
 
@@ -317,8 +331,41 @@ function renderMap(block: Block, linkTo: LinkTo, {title}: Options): Html | strin
 ${tiles}</svg><figcaption class="key">${most > 0 && [1, 2, 3, 4, 5].map((step) => html`<span><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="tile shade-${step}" width="10" height="10" rx="2"/></svg>to ${isDollars(number) && '$'}${write((most * step) / 5)}</span> `)}${others.map((row) => html`<span>${cellOf(state, row, linkTo)} ${cellOf(number, row, linkTo)}</span> `)}</figcaption></figure>`
 }
 
+const WEEKDAYS = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
+const MOST_WEEKS = 54
+
+/** Weeks of days, each with what happened on it in words, shaded by their tone. */
+function renderCalendar(block: Block, linkTo: LinkTo): Html | string {
+  const [day, what] = listShown(block)
+  const rows = new Map(block.rows.map((row) => [String(day?.of(row)), row]))
+  const days = [...rows.keys()].sort()
+  const [first = '', last = ''] = [days[0], days.at(-1)]
+  if (!day || !what || rows.size < block.rows.length || !days.every(isCalendarDate))
+    return 'A calendar needs a column of days, one row for each, and what happened on it.'
+  const monday = addDays(first, -((new Date(first).getUTCDay() + 6) % 7))
+  const weeks = Array.from({length: MOST_WEEKS + 1}, (_, week) => addDays(monday, 7 * week))
+  const shown = weeks.filter((week) => week <= last)
+  if (shown.length > MOST_WEEKS) return `A calendar shows ${MOST_WEEKS} weeks: its days span more.`
+  const columns = WEEKDAYS.map((title, index): Column<string> => {
+    const rowOf = (week: string) => rows.get(addDays(week, index))
+    const words = (row: Row | undefined) => row && html` ${cellOf(what, row, linkTo)}`
+    return {
+      title,
+      cell: (week) => html`<span class="muted">${addDays(week, index).slice(5)}</span>${words(rowOf(week))}`,
+      shade: (week) => `shade-${(rowOf(week) && what.beside(rowOf(week) ?? [], 'tone')) ?? 'none'}`,
+    }
+  })
+  return html`<div class="calendar">${table([{title: 'Week of', cell: (week) => week}, ...columns], shown)}</div>`
+}
+
 /** A chart, with its values below it where they are asked for; of one place only the values. */
-function renderDrawn(shape: Chart['shape'], block: Block, linkTo: LinkTo, options: Options): Html | string {
+function renderDrawn(
+  shape: Chart['shape'],
+  block: Block,
+  linkTo: LinkTo,
+  options: Options,
+  notes: readonly StandingNote[],
+): Html | string {
   const {title, values} = options
   const parts = {...block, rows: block.rows.filter((row) => !isSo(block, 'is_total', row))}
   const drawn = readSeries(parts, shape)
@@ -328,7 +375,37 @@ function renderDrawn(shape: Chart['shape'], block: Block, linkTo: LinkTo, option
     drawn.isMatrix
       ? renderMatrix(block, linkTo, true)
       : renderMeant({...block, rows: block.rows.toReversed()}, linkTo)
-  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape})}${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${listed()}</details>`}`
+  const marked = shape === 'line' || shape === 'area' ? placeNotes(drawn.places, notes) : []
+  const marks = [...Map.groupBy(marked.entries(), ([, {place}]) => place)].map(([place, found]) => ({
+    place,
+    name: found.map(([index]) => index + 1).join(', '),
+  }))
+  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape, marks})}${
+    !hasOnePlace &&
+    marked.length > 0 &&
+    html`<ol class="noted small">${marked.map(({note: {subject, text, who}}) => html`<li>${subject}: <span class="lines">${text}</span> <span class="muted">${who}</span></li>`)}</ol>`
+  }${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${listed()}</details>`}`
+}
+
+/** Notes that a chart has room for: the latest. */
+const MOST_MARKS = 20
+
+/** The place of each note on an axis of days or months: of days, the first that is not before it. */
+function placeNotes(places: readonly string[], notes: readonly StandingNote[]) {
+  const months = places.map((place) => place.slice(0, 7))
+  if (!places.every((place, index) => isCalendarDate(place.length === 7 ? `${months[index]}-01` : place)))
+    return []
+  const isMonthly = new Set(months).size === places.length
+  const placeOf = (day: string) =>
+    isMonthly
+      ? months.indexOf(day.slice(0, 7))
+      : day < (places[0] ?? '')
+        ? -1
+        : places.findIndex((place) => place >= day)
+  return notes
+    .map((note) => ({note, place: placeOf(note.subject)}))
+    .filter(({place}) => place !== -1)
+    .slice(-MOST_MARKS)
 }
 
 const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')

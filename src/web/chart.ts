@@ -1,10 +1,10 @@
 import {BarChart, LineChart} from 'echarts/charts'
-import {AriaComponent, GridComponent, TooltipComponent} from 'echarts/components'
+import {AriaComponent, GridComponent, MarkLineComponent, TooltipComponent} from 'echarts/components'
 import {init, use} from 'echarts/core'
 import {SVGRenderer} from 'echarts/renderers'
 import {Html, html, showControls} from './html.ts'
 
-use([LineChart, BarChart, GridComponent, TooltipComponent, AriaComponent, SVGRenderer])
+use([LineChart, BarChart, GridComponent, MarkLineComponent, TooltipComponent, AriaComponent, SVGRenderer])
 
 /** What a chart shows. */
 export interface Chart {
@@ -14,6 +14,8 @@ export interface Chart {
   shape: 'area' | 'line' | 'bar' | 'waterfall'
   unit: keyof typeof UNITS
   places: readonly string[]
+  /** Places that are marked, by their numbers from 0, each with a short name. */
+  marks?: readonly {place: number; name: string}[]
   /** Each with a value for each place on the axis. */
   series: readonly {name: string; values: readonly (number | null)[]}[]
 }
@@ -33,7 +35,7 @@ const UNITS = {
  * A chart as SVG; where scripts run, `workbench.js` draws it again from its options, with exact values for the pointer.
  */
 export function renderChart(chart: Chart): Html {
-  const {title, shape, unit} = chart
+  const {title, shape, unit, marks = []} = chart
   const places = chart.places.map(nameOf)
   const series = chart.series.map(({name, values}) => ({name: nameOf(name), values}))
   const isStacked = shape === 'area'
@@ -47,12 +49,19 @@ export function renderChart(chart: Chart): Html {
     emphasis: {disabled: true},
     ...(isStacked && {stack: 'all', areaStyle: {opacity: 1}, lineStyle: {width: 0}, symbol: 'none'}),
   })
+  const markLine = {
+    silent: true,
+    symbol: 'none',
+    lineStyle: {color: 'var(--muted)', type: 'dashed'},
+    label: {color: 'var(--ink)', formatter: '{b}', distance: 2},
+    data: marks.map(({place, name}) => ({name, xAxis: place})),
+  }
   const option = {
     animation: false,
     color: COLOURS,
     textStyle: {fontFamily: FONT, color: 'var(--muted)'},
     aria: {enabled: true, label: {description: title}},
-    grid: {left: 70, right: 34, top: 10, bottom: 26},
+    grid: {left: 70, right: 34, top: marks.length > 0 ? 22 : 10, bottom: 26},
     tooltip: {trigger: 'axis', confine: true},
     xAxis: {
       type: 'category',
@@ -69,7 +78,10 @@ export function renderChart(chart: Chart): Html {
       splitLine: {lineStyle: {color: 'var(--line)'}},
       axisLabel: {color: 'var(--muted)', showMinLabel: shape !== 'waterfall'},
     },
-    series: shape === 'waterfall' ? series.flatMap(fallOf) : series.map(seriesOf),
+    series:
+      shape === 'waterfall'
+        ? series.flatMap(fallOf)
+        : series.map((one, index) => ({...seriesOf(one), ...(index === 0 && {markLine})})),
   }
   const drawn = init(null, null, {renderer: 'svg', ssr: true, width: 1100, height: 320})
   try {

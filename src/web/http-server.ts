@@ -77,7 +77,7 @@ export const refuseBusy = (
 export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', '10')
 
 /** Our page that led here, or the first one. */
-function findWayBack({headers: {referer = '', host}}: FastifyRequest): string {
+export function findWayBack({headers: {referer = '', host}}: FastifyRequest): string {
   if (!URL.canParse(referer)) return '/'
   const from = new URL(referer)
   return from.host === host ? `${from.pathname}${from.search}` : '/'
@@ -226,6 +226,17 @@ function hostOf({headers}: FastifyRequest): string {
 /** Whether a caller may change something: anybody if no token is set, else whoever shows it. */
 export function isOperator(request: FastifyRequest, {webToken}: Config): boolean {
   return webToken === undefined || isSame(readToken(request), webToken)
+}
+
+/** The caller in words: the name that a browser gave beside the token, if any, and the address. */
+export function nameOfCaller({headers, ip}: FastifyRequest): string {
+  const [, pair = ''] = /^basic (.*)$/i.exec(headers.authorization ?? '') ?? []
+  const name = Buffer.from(pair, 'base64')
+    .toString()
+    .split(':')[0]
+    ?.replaceAll(/\p{Cc}/gv, '')
+    .slice(0, 60)
+  return name ? `${name} (web ${ip})` : `web ${ip}`
 }
 
 /** The token as Bearer, or as the password a browser asks for. */

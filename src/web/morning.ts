@@ -67,12 +67,13 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   return {...told, ...moved}
 }
 
-/** What {@link compare} tells is not for an address to say. */
+/** What {@link compare} tells, and what was noted, is not for an address to say. */
 export const NOTHING_COMPARED: Params = {
   bases: undefined,
   base: undefined,
   totals: undefined,
   moved: undefined,
+  notes: undefined,
 }
 
 /** `/`: the figures, what moved them since another day, and what needs attention. */
@@ -112,8 +113,8 @@ ${(await show('fresh'))?.body}`
 }
 
 /** `/portfolio` */
-export const viewPortfolio = async (view: MorningView): Promise<Page | undefined> =>
-  await viewPage('portfolio', view, {params: await compare(view)})
+export const viewPortfolio = async (view: MorningView, told: Params): Promise<Page | undefined> =>
+  await viewPage('portfolio', view, {params: {...(await compare(view)), ...told}})
 
 const PER_PAGE = 50
 

@@ -2,6 +2,8 @@ import {basename, join} from 'node:path'
 import {Marked, type Token, type Tokens} from 'marked'
 import {parse, YAMLParseError} from 'yaml'
 import {z} from 'zod'
+import {listStanding} from '../accounting/notes.ts'
+import {dateOfWallTime, wallTimeOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
@@ -177,7 +179,7 @@ const MOST_PLACES = 50_000
 
 /** What a page needs of a view; the state database has no release. */
 type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen'> &
-  Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead'>>
+  Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead' | 'stateDb'>>
 
 /**
  * A page by its name; undefined of none, of one that is not for who asks, and where its title has no rows. What people wrote is asked as
@@ -213,17 +215,27 @@ export async function viewPage(
 /** A page of ours over the state database; nobody's own takes its place, since it reads more than a release. */
 export async function viewState(
   name: string,
-  {stateDb: {db}, params, mayAct = false}: {stateDb: Pick<StateDb, 'db'>; params: Params; mayAct?: boolean},
+  {
+    stateDb: {db},
+    params,
+    mayAct = false,
+    timeZone = 'UTC',
+  }: {stateDb: Pick<StateDb, 'db'>; params: Params; mayAct?: boolean; timeZone?: string},
 ): Promise<Page | undefined> {
   const query = new URLSearchParams()
   const given = textsOf(params)
+  db.function('local_day', (at) => dateOfWallTime(wallTimeOf(Date.parse(String(at)), timeZone)))
   const ask: View['ask'] = async ({sql}) => {
     const statement = db.prepare(sql)
     statement.setAllowUnknownNamedParameters(true)
     const rows = statement.all(given).map((row) => Object.values(row))
     // An expression has no type there.
-    const typeOf = (index: number) =>
-      rows.length > 0 && rows.every((row) => Number.isInteger(row[index])) ? 'BIGINT' : ''
+    const typeOf = (index: number) => {
+      const isAll = (is: (value: unknown) => boolean) =>
+        rows.length > 0 && rows.every((row) => is(row[index]))
+      if (isAll(Number.isInteger)) return 'BIGINT'
+      return isAll((value) => typeof value === 'number') ? 'DOUBLE' : ''
+    }
     const columns = statement.columns().map(({name, type}, index) => ({name, type: type ?? typeOf(index)}))
     return {columns, rows}
   }
@@ -347,6 +359,7 @@ async function answerBlock(
     return html``
   const most = ['line', 'area'].includes(shape) ? MOST_PLACES : MOST_ROWS
   const isWhole = options.deals === 'all'
+  const notes = view.stateDb && view.mayRead?.('core.note') !== false ? listStanding(view.stateDb, 'day') : []
   const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
     if (shape === 'deals') return await renderListed(text, read, view, options.empty)
@@ -356,7 +369,7 @@ async function answerBlock(
     if (shape === 'title') return rows[0] && {title: shorten(String(rows[0][0]))}
     const shown = renderBlock(
       {columns, rows: rows.slice(0, most)},
-      {shape, options},
+      {shape, options, notes},
       linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view),
       tell,
     )

@@ -1,3 +1,5 @@
+import type {Note} from '../accounting/acts.ts'
+import {listStanding} from '../accounting/notes.ts'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {codeOf, explainError} from '../core/errors.ts'
 import {readReleaseChecks} from '../store/release.ts'
@@ -39,12 +41,15 @@ const ofHistory =
 
 /** What each address shows of a release: a file of `pages/`, what the program gives it, or both by a function. */
 export const ROUTES: Record<string, Route> = {
-  '/': viewMorning,
-  '/portfolio': viewPortfolio,
+  '/': async (view) => addNotes(await viewMorning(view), view, 'day', [view.release.manifest.as_of]),
+  '/portfolio': viewLimits,
   '/pipeline': (view) => viewPage('pipeline', view),
   '/find': viewFind,
   '/deals': (view) => viewPage('parts/deals', view),
-  '/deals/:id': (view, id) => viewPage('parts/deal', view, {params: {deal_id: idOfDeal(id)}}),
+  '/deals/:id': async (view, id) => {
+    const deal_id = idOfDeal(id)
+    return addNotes(await viewPage('parts/deal', view, {params: {deal_id}}), view, 'deal', [deal_id])
+  },
   // Every version of a deal with the record that told it.
   '/deals/:id/received': ofHistory('parts/received', async ({history}, id) => {
     const deal_id = idOfDeal(id)
@@ -82,6 +87,27 @@ export const ROUTES: Record<string, Route> = {
   '/sql': viewSql,
 }
 
+/** A page with the notes about some days, deals or limits below it, and forms to note more. */
+async function addNotes(
+  page: Page | undefined,
+  {stateDb, mayAct}: AskingView,
+  about: Note['about'],
+  subjects: readonly string[],
+): Promise<Page | undefined> {
+  const notes = page && (await viewState('state/notes', {stateDb, params: {about, subjects}, mayAct}))
+  return notes ? {...page, body: html`${page.body}${notes.body}`} : page
+}
+
+/** `/portfolio`, with what was noted about limits. */
+async function viewLimits(view: AskingView): Promise<Page | undefined> {
+  const page = await viewPortfolio(view, {notes: listStanding(view.stateDb, 'limit')})
+  const has = view.release.manifest.tables.some(({name}) => name === 'mart.limit_status')
+  const limits = has
+    ? (await view.ask({sql: 'select name from mart.limit_status order by 1', isWhole: true})).rows
+    : []
+  return limits.length === 0 ? page : addNotes(page, view, 'limit', limits.flat().map(String))
+}
+
 /** `/books/<YYYY-MM>`: what the next export of a month would hand out, for the importer that the address names; undefined of no month. */
 async function viewPreview(view: AskingView, period: string): Promise<Page | undefined> {
   if (!/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) return undefined
@@ -114,7 +140,7 @@ async function viewCompare(view: AskingView): Promise<Page | undefined> {
     totals: whole.map(({parts, ...total}) => ({...total, deals: parts.length})),
     parts: whole.flatMap(({parts, total}) => parts.slice(0, NAMED).map((part) => ({...part, total}))),
   }
-  return await viewPage('parts/compare', view, {params})
+  return addNotes(await viewPage('parts/compare', view, {params}), view, 'day', [as_of])
 }
 
 /** Why there is nothing to show, and what to do about it. */

@@ -1,0 +1,102 @@
+import {z} from 'zod'
+import {isCalendarDate} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import {nameOfUser} from '../core/process.ts'
+import type {World} from '../core/types.ts'
+import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {hasStateDb, inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {createPerformer, type Note, noteSchema} from './acts.ts'
+
+/** Most characters of a note. */
+export const LONGEST_NOTE = 500
+
+/** The text of a note: its lines end in `\n`, and none of its characters controls anything else. */
+export const noteText = z
+  .string()
+  .transform((text) => text.replaceAll(/\r\n?/g, '\n').trim())
+  .refine((text) => text !== '' && text.length <= LONGEST_NOTE && !/[\p{Cc}--[\t\n]]/v.test(text))
+
+/** What a note can be about; one that replaces another is about the same, its subject the number of that one. */
+export const ABOUT = ['day', 'deal', 'limit', 'replaces'] as const
+
+interface Draft {
+  about: (typeof ABOUT)[number]
+  /** `YYYY-MM-DD`, the id of a deal, the name of a limit, or the number of a note. */
+  subject: string
+  /** Null to withdraw the note of this number. */
+  text: string | null
+  /** The user by default. */
+  who?: string | undefined
+}
+
+/**
+ * Writes a note, or withdraws one, as an act.
+ *
+ * @throws ConfigError `USAGE`, `UNKNOWN_NAME` if what it replaces does not stand; UnexpectedError `HISTORY_MISSING`
+ */
+export function writeNote(config: Config, draft: Draft, world: World): Note {
+  const folder = dataFolderAt(config.dataDir)
+  const isWithdrawn = draft.about === 'replaces' && draft.text === null
+  const text = isWithdrawn ? null : noteText.safeParse(draft.text).data
+  if (text === undefined)
+    throw newError(
+      'USAGE',
+      `Note: expected 1 to ${LONGEST_NOTE} characters, none of them a control character.`,
+    )
+  requireSubject(draft)
+  if (!hasStateDb(folder))
+    throw newError('HISTORY_MISSING', `Data folder '${folder.root}' has nothing to note anything about.`)
+  requireWritable(folder)
+  using stateDb = openStateDb(folder.stateDb)
+  const perform = createPerformer(config, {folder, stateDb}, world)
+  return inStateTransaction(stateDb, () => {
+    const before = draft.about === 'replaces' ? requireStanding(stateDb, draft.subject) : null
+    const {about, subject} = before ?? noteSchema.pick({about: true, subject: true}).parse(draft)
+    const [last = 0] = stateDb.column(z.number(), 'select note_no from note order by note_no desc limit 1')
+    const signed = {at: new Date(world.clock.now()).toISOString(), who: draft.who ?? nameOfUser()}
+    const note = {note_no: last + 1, about, subject, text, ...signed, replaces: before?.note_no ?? null}
+    perform({act: 'noted', note})
+    return note
+  })
+}
+
+/** An id that a spreadsheet takes for a formula would stop safe exports. */
+const SUBJECTS = {
+  day: 'a calendar date YYYY-MM-DD',
+  deal: 'an id of at most 200 characters',
+  limit: 'a name',
+  replaces: 'a number',
+}
+
+function requireSubject({about, subject}: Draft): void {
+  const isText = /^\P{Cc}{1,200}$/v.test(subject) && !(about === 'deal' && /^[=+@-]/.test(subject))
+  if (about === 'day' ? isCalendarDate(subject) : isText) return
+  throw newError('USAGE', `Value '${subject.slice(0, 200)}' in --${about}: expected ${SUBJECTS[about]}.`)
+}
+
+function requireStanding(stateDb: StateDb, no: string): Note {
+  const find = (where: string) => stateDb.first(noteSchema, `select * from note where ${where} = ?`, [no])
+  const [note, later] = [find('text is not null and note_no'), find('replaces')]
+  if (note && !later) return note
+  const ended = later && `${later.who} ${later.text === null ? 'withdrew' : 'replaced'} it at ${later.at}`
+  throw newError('UNKNOWN_NAME', `Note '${no}' does not stand: ${ended ?? 'there is none of this number'}.`)
+}
+
+/** Everything that was noted, replaced and withdrawn, in that order. */
+export const listNotes = (stateDb: StateDb): Note[] =>
+  stateDb.all(noteSchema, 'select * from note order by note_no')
+
+/** A note that neither was replaced nor withdrawn. */
+export type StandingNote = z.output<typeof standingNote>
+const standingNote = noteSchema.extend({text: z.string()})
+
+/** The notes that stand about days, or about limits, in their order. */
+export const listStanding = (stateDb: StateDb, about: 'day' | 'limit'): StandingNote[] =>
+  stateDb.all(
+    standingNote,
+    `select * from note
+     where about = ? and text is not null and note_no not in (select replaces from note where replaces is not null)
+     order by subject, note_no`,
+    [about],
+  )

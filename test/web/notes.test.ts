@@ -1,0 +1,82 @@
+import {expect, test} from 'vitest'
+import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
+import {writeSqlFolder} from '../build/folder.ts'
+import {useLab, useShared} from '../support/set-up.ts'
+import {listViolations} from './browser.ts'
+import {OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
+
+const LIMITS =
+  'name,dimension,bucket,scope,kind,limit_value,warn_at_pct\n=A1 <b>,state,TX,open,amount,1000,90\n'
+const own = await useShared(writeSqlFolder({'seeds/limit.csv': LIMITS}))
+const config = {sqlDir: own.path}
+const lab = await useLab({tables: `${PAGE_TABLES} +core.note`})
+seedPortfolio(lab.service.store, {deals: 60, seed: 'notes', today: '2026-03-02'})
+for (const day of ['02', '03', '04']) {
+  advanceDay(lab.service.store, {seed: 'notes', day: `2026-03-${day}`})
+  await (day < '04' ? lab.walk : lab.sync)(`2026-03-${day}T23:30:00-05:00`, {config})
+}
+const world = lab.createWorld('2026-03-05T14:00:00Z')
+const side = await serveLab(lab, {...config, world})
+const HOSTILE = '<img src=x>\n=1+1 \u202Eabc "&\u05d0'
+
+/** Answers a question of a page, which shows itself again. */
+async function answer(path: string, question: string, text?: string) {
+  const {page, complaints} = await openPage(side.url + path, {width: 390, colorScheme: 'dark'})
+  const asked = page.locator('details.ask').filter({has: page.locator(`summary:text-is("${question}")`)})
+  await asked.locator('summary').click()
+  if (text !== undefined) await asked.locator('textarea').fill(text)
+  await asked.locator('button').click()
+  expect(page.url()).toBe(`${side.url}${path}#notes`)
+  expect(await listViolations(page)).toEqual([])
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
+  expect([await page.locator('img').count(), complaints]).toEqual([0, []])
+  return await page.locator('#notes + .scroll tbody tr').allTextContents()
+}
+
+test('a note about a day stands on Morning, in Compare and in charts over days and months', async () => {
+  expect((await answer('/', 'Note something about day 2026-03-04', HOSTILE))[0]).toContain('stands')
+  const replaced = await answer('/compare?as_of=2026-03-04', 'Replace note 1', 'a holiday')
+  expect(replaced[0]).toMatch(/a holiday.*web 127\.0\.0\.1.*stands/)
+  expect(replaced[1]).toMatch(/<img src=x>\n=1\+1 ⟨U\+202E⟩abc.*replaced by 2 of web 127\.0\.0\.1/s)
+  const {page} = await openPage(`${side.url}/portfolio`)
+  expect(await page.locator('.noted li').allTextContents()).toEqual(['2026-03-04: a holiday web 127.0.0.1'])
+  expect(await page.locator('figure:has(+ .noted) [role=img]').first().innerHTML()).toContain('dasharray')
+  expect(await listViolations(page)).toEqual([])
+})
+
+test('notes about a deal and a limit stand beside them until they are withdrawn', async () => {
+  const [deal] = await lab.query('select deal_id from core.deal order by 1 limit 1')
+  const path = `/deals/${deal?.deal_id}`
+  const [row] = await answer(path, `Note something about deal ${deal?.deal_id}`, HOSTILE)
+  const [, no = ''] = /^(\d+)/.exec(row ?? '') ?? []
+  expect((await answer(path, `Withdraw note ${no}`))[0]).toContain('withdrawn by web 127.0.0.1')
+  await answer('/portfolio', 'Note something about limit =A1 <b>', 'agreed')
+  expect(await side.readText('/portfolio')).toContain('noted agreed (web 127.0.0.1)')
+  await lab.sync('2026-03-05T23:30:00-05:00', {config})
+  for (const format of ['csv', 'xlsx', 'json'])
+    expect((await side.get(`/data/core.note.${format}`)).status).toBe(200)
+  expect(await side.read('/data/core.note.csv')).toMatch(/'=A1 <b>/)
+})
+
+test('who may only look sees notes and writes none; a name given beside the token signs them', async () => {
+  await using guarded = await serveLab(lab, {...config, world, webToken: OPERATOR, webViewerToken: VIEWER})
+  const form = {do: 'note', about: 'day', subject: '2026-03-03', note: 'seen'}
+  const as = (name: string, token: string) => ({
+    origin: guarded.url,
+    authorization: `Basic ${Buffer.from(`${name}:${token}`).toString('base64')}`,
+  })
+  expect((await guarded.post('/actions', form, as('anna', VIEWER))).status).toBe(403)
+  for (const wrong of [{note: ' '}, {note: 'x'.repeat(60_000)}, {note: 'a\u0000'}, {about: 'month'}])
+    expect((await guarded.post('/actions', {...form, ...wrong}, as('anna', OPERATOR))).status).toBe(400)
+  const again = {do: 'note', about: 'replaces', subject: '1', note: 'twice'}
+  expect(await (await guarded.post('/actions', again, as('anna', OPERATOR))).text()).toContain(
+    'does not stand',
+  )
+  const both = ['anna', 'ben\n<b>'].map((name) => guarded.post('/actions', form, as(name, OPERATOR)))
+  for (const {status} of await Promise.all(both)) expect(status).toBe(303)
+  const {stdout} = await lab.run(['note', 'list'])
+  expect(stdout).toMatch(/anna \(web 127\.0\.0\.1\): seen.*ben<b> \(web/s)
+  const page = await guarded.read('/compare?as_of=2026-03-05', VIEWER)
+  expect(page).toContain('<h2 id="notes">')
+  expect(page).not.toContain('<textarea')
+})
