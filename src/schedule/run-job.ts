@@ -5,7 +5,7 @@ import {buildRelease} from '../build/build.ts'
 import {compareBuildsWhereDue} from '../build/compare-builds.ts'
 import {addDays, businessDateOf, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {explainError, messageOf, newError} from '../core/errors.ts'
+import {explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
@@ -15,10 +15,10 @@ import {applyEvents, type EventsResult, syncDeals} from '../pipeline.ts'
 import {backUpDated} from '../record/backup.ts'
 import {rehearseRestore} from '../record/drill.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {findCurrentRelease, type Release} from '../store/release.ts'
+import {findCurrentRelease} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
-import {type Digest, pingDeadMan, tellPeople} from './alarms.ts'
+import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './alarms.ts'
 import {type Job, readJobs, type Step, webhookJob} from './job.ts'
 import {adoptRun, beginRun, describeTimeout, endRun, isOverdue} from './job-runs.ts'
 import {decideRetry} from './scheduler.ts'
@@ -27,36 +27,25 @@ import {findBusinessDay} from './slots.ts'
 /**
  * Runs a job, records how it ended, and tells people.
  *
- * @param describe the figures of a release for people
+ * @param render writes the pages of digests
  */
 export async function performJob(
   config: Config,
   {job, claim}: {job: Job; claim?: Claim | undefined},
   world: World,
-  describe?: (release: Release) => Promise<Digest>,
+  render?: RenderDigest,
 ) {
-  const notify = job.steps.find((step) => step.do === 'notify')
   const folder = dataFolderAt(config.dataDir)
   const jobs = readJobs(config)
-  let isDone = false
   try {
-    const result = await executeRun(config, {job, claim}, world, (slot) => runJob(config, {job, slot}, world))
+    const work = (slot: number | undefined) => runJob(config, {job, slot}, world, render)
+    const result = await executeRun(config, {job, claim}, world, work)
     if (job.steps.some((step) => step.do === 'sync')) await pingDeadMan(config, world)
-    isDone = result.outcome === 'done'
     return result
   } finally {
-    if (notify) {
-      const release = findCurrentRelease(folder)
-      // A job that has succeeded does not fail because of them.
-      const digest =
-        notify.digest && isDone && release
-          ? await describe?.(release).catch((error: unknown): undefined => {
-              const reason = scrubSecrets(messageOf(error))
-              world.log.warn({reason}, 'the figures of the day could not be sent')
-            })
-          : undefined
+    if (job.steps.some((step) => step.do === 'notify')) {
       using stateDb = openStateDb(folder.stateDb)
-      await tellPeople(stateDb, {config, release: release?.manifest, jobs}, world, digest)
+      await tellPeople(stateDb, {config, release: findCurrentRelease(folder)?.manifest, jobs}, world)
     }
   }
 }
@@ -121,7 +110,7 @@ interface JobRequest {
  *
  * @returns what `run --json` prints; `not_due`: it was too early for a step, which ended the job
  */
-export async function runJob(config: Config, request: JobRequest, world: World) {
+export async function runJob(config: Config, request: JobRequest, world: World, render?: RenderDigest) {
   const job = request.job.name
   const steps: Awaited<ReturnType<typeof runStep>>[] = []
   for (const step of request.job.steps) {
@@ -129,7 +118,7 @@ export async function runJob(config: Config, request: JobRequest, world: World) 
     world.log.info({job, step: step.do}, 'step begins')
     world.onProgress({step: step.do})
     const batches = steps.flatMap((done) => (done.do === 'export' ? done.result : []))
-    const done = await runStep(config, {step, batches}, request, world)
+    const done = await runStep(config, {step, batches, render}, request, world)
     steps.push(done)
     if (done.do === 'sync' || done.do === 'build') await compareBuildsWhereDue(config, world)
     if (done.do === 'close_period' && done.result.outcome === 'not_due')
@@ -140,7 +129,15 @@ export async function runJob(config: Config, request: JobRequest, world: World) 
 
 async function runStep(
   config: Config,
-  {step, batches}: {step: Exclude<Step, {do: 'notify'}>; batches: readonly BatchResult[]},
+  {
+    step,
+    batches,
+    render,
+  }: {
+    step: Exclude<Step, {do: 'notify'}>
+    batches: readonly BatchResult[]
+    render: RenderDigest | undefined
+  },
   {job, slot}: JobRequest,
   world: World,
 ) {
@@ -160,6 +157,8 @@ async function runStep(
       return {do: step.do, result: await rehearseRestore(config, step, world)}
     case 'publish':
       return {do: step.do, result: await publishRelease(config, {to: step.to}, world)}
+    case 'digest':
+      return {do: step.do, result: await sendDigest(config, {job: job.name, step, render}, world)}
     case 'deliver':
       return {do: step.do, result: await deliverBatches(config, {batches, targets: step.targets}, world)}
     case 'export': {

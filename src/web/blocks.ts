@@ -50,12 +50,15 @@ const RENDERERS = {
 } satisfies Record<string, Render>
 export type Shape = keyof typeof RENDERERS
 
+/** Those that a mail shows as tables. */
+const DRAWN = ['line', 'area', 'bar', 'waterfall', 'map'] as const
+
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
 
 /** What else a block of a page can be: its title, a list of deals in pages, links to the pages of a list, or forms of actions. */
 const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
 
-const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'day', 'empty', 'deals', 'needs']
+const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'day', 'empty', 'deals', 'needs', 'name']
 
 /** Reads what stands behind `sql` where a block begins: `table heading="By state" empty="None."`; a string says what is wrong. */
 export function parseAsked(text: string) {
@@ -80,14 +83,19 @@ export function parseAsked(text: string) {
  */
 export function renderBlock(
   block: Block,
-  {shape, options}: {shape: Shape; options: Options},
+  {shape, options, mostOfMail}: {shape: Shape; options: Options; mostOfMail?: number},
   linkTo: LinkTo,
   tell?: (problem: string) => void,
 ): Html {
   const {heading, note, empty = 'No rows.'} = options
   const isEmpty = block.rows.length === 0
   if (isEmpty && empty === '') return html``
-  const rows = isEmpty ? html`<p class="empty">${empty}</p>` : RENDERERS[shape](block, linkTo, options)
+  const isDrawn = mostOfMail !== undefined && DRAWN.some((one) => one === shape)
+  const rows = isEmpty
+    ? html`<p class="empty">${empty}</p>`
+    : isDrawn
+      ? listDrawn(block, linkTo, {shape, most: mostOfMail})
+      : RENDERERS[shape](block, linkTo, options)
   if (typeof rows === 'string') tell?.(rows)
   return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${typeof rows === 'string' ? html`<p class="notice">${rows} The rows as a table:</p>${renderMeant(block, linkTo)}` : rows}\n`
 }
@@ -225,7 +233,11 @@ function writeLines(block: Block, linkTo: LinkTo): Html[] {
 }
 
 /** A row for each value of the first column, a column for each of the second, totals last. */
-function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html | string {
+function renderMatrix(
+  block: Block,
+  linkTo: LinkTo,
+  {isNewestFirst = false, most}: {isNewestFirst?: boolean; most?: number | undefined} = {},
+): Html | string {
   const [place, series, value] = listShown(block)
   if (!place || !series || !value) return 'A matrix needs three columns.'
   const keyOf = (row: Row) => JSON.stringify([isSo(block, 'is_total', row), series.of(row)])
@@ -251,7 +263,7 @@ function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html
       }),
     ),
   ]
-  return table(columns, isNewestFirst ? rows.toReversed() : rows)
+  return table(columns, (isNewestFirst ? rows.toReversed() : rows).slice(0, most))
 }
 
 /** Links beside each other, one of which is the page itself; with a parameter `day`, a field for any other day. */
@@ -320,15 +332,31 @@ ${tiles}</svg><figcaption class="key">${most > 0 && [1, 2, 3, 4, 5].map((step) =
 /** A chart, with its values below it where they are asked for; of one place only the values. */
 function renderDrawn(shape: Chart['shape'], block: Block, linkTo: LinkTo, options: Options): Html | string {
   const {title, values} = options
-  const parts = {...block, rows: block.rows.filter((row) => !isSo(block, 'is_total', row))}
-  const drawn = readSeries(parts, shape)
+  const drawn = readDrawn(block, shape)
   if (typeof drawn === 'string') return drawn
   const hasOnePlace = drawn.places.length === 1 && values !== undefined
-  const listed = () =>
-    drawn.isMatrix
-      ? renderMatrix(block, linkTo, true)
-      : renderMeant({...block, rows: block.rows.toReversed()}, linkTo)
-  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape})}${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${listed()}</details>`}`
+  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape})}${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${listDrawn(block, linkTo, {shape})}</details>`}`
+}
+
+/** What is drawn of rows: no totals. */
+const readDrawn = (block: Block, shape: Shape) =>
+  readSeries({...block, rows: block.rows.filter((row) => !isSo(block, 'is_total', row))}, shape)
+
+/** The values of a chart as a table: of time, the newest first. */
+function listDrawn(
+  block: Block,
+  linkTo: LinkTo,
+  {shape, most}: {shape: Shape; most?: number},
+): Html | string {
+  const drawn = readDrawn(block, shape)
+  if (typeof drawn === 'string') return drawn
+  const isOfTime = shape === 'line' || shape === 'area'
+  const rows = isOfTime ? block.rows.toReversed() : block.rows
+  const shown = drawn.isMatrix
+    ? renderMatrix(block, linkTo, {isNewestFirst: isOfTime, most})
+    : renderMeant({...block, rows: rows.slice(0, most)}, linkTo)
+  const all = drawn.places.length
+  return html`${shown}${most !== undefined && all > most && html`<p class="muted small">The ${isOfTime ? 'last' : 'first'} ${most} of ${all}; the attachment has more.</p>`}`
 }
 
 const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')
@@ -340,7 +368,7 @@ const MOST_SERIES = 7
  * What a chart shows, or why there is none: the first column names the places; the numbers after it are series or, where places come
  * more than once, the values of the one text column are.
  */
-function readSeries(block: Block, shape: Chart['shape']) {
+function readSeries(block: Block, shape: Shape) {
   const {rows} = block
   const [first, ...others] = listShown(block)
   const numbers = others.filter(isNumeric)

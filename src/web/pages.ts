@@ -126,7 +126,8 @@ export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) 
     .filter((page) => mayAct !== false || isForAll(page))
     .sort((a, b) => (a.about.order ?? Infinity) - (b.about.order ?? Infinity))
 
-const isForAll = ({about, problems}: PageText) => about.for === undefined && problems.length === 0
+/** Whether viewers may see a page. */
+export const isForAll = ({about, problems}: PageText) => about.for === undefined && problems.length === 0
 
 /** The title of a page: what it says, its first heading, or its name in words. */
 export const nameOf = ({name, about, markdown}: PageText) =>
@@ -171,12 +172,13 @@ export const textsOf = (params: Params) =>
       .map(([name, value]) => [name, typeof value === 'string' ? value : JSON.stringify(value)]),
   )
 
-/** Rows of a table and of a chart that are shown. */
+/** Rows of a table, of a mail and of a chart that are shown. */
 const MOST_ROWS = 1000
+const MOST_OF_MAIL = 50
 const MOST_PLACES = 50_000
 
 /** What a page needs of a view; the state database has no release. */
-type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen'> &
+type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen' | 'isMail'> &
   Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead'>>
 
 /**
@@ -262,6 +264,7 @@ async function renderPageText(
   if (lacking !== undefined)
     return {title, problems: [wordProblem(name, 1, lacking)], body: html`<p class="notice">${lacking}</p>`}
   const answers = new Map<Token, Html>()
+  const rows: Record<string, number> = {}
   let {line} = page
   for (const token of tokens) {
     if (token.type === 'code' && /^sql\b/.test(token.lang ?? '')) {
@@ -269,7 +272,10 @@ async function renderPageText(
         problems.push(wordProblem(name, line + at, problem))
         return failed(problems.at(-1) ?? '')
       }
-      const answer = await answerBlock(token as Tokens.Code, {params, tell}, view)
+      const note = (named: string, found: number) => {
+        rows[named] = (rows[named] ?? 0) + found
+      }
+      const answer = await answerBlock(token as Tokens.Code, {params, tell, note}, view)
       if (answer === undefined) return undefined
       if ('title' in answer) title = answer.title
       answers.set(token, 'title' in answer ? html`` : answer)
@@ -300,6 +306,7 @@ async function renderPageText(
   return {
     title,
     problems,
+    rows,
     body: html`<div class="written">${new Html(marked.parser(tokens))}</div>`,
   }
 }
@@ -329,38 +336,52 @@ export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: stri
     : `${addressOf(pathname, filter, changes)}${hash}`
 }
 
-/** What a block shows, or the title it is; undefined of a title without rows. @param tell of what fails, at a line of it */
+/**
+ * What a block shows, or the title it is; undefined of a title without rows.
+ *
+ * @param given `tell` of what fails, at a line of it; `note` how many rows a named one has
+ */
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
-  {params, tell}: {params: Record<string, string>; tell: (problem: string, at?: number) => Html},
+  given: {
+    params: Record<string, string>
+    tell: (problem: string, at?: number) => Html
+    note: (name: string, rows: number) => void
+  },
   view: Shown,
 ): Promise<Html | {title: string} | undefined> {
+  const {params, tell} = given
   const asked = parseAsked(lang.replace(/^sql\s*/, ''))
   if (typeof asked === 'string') return tell(asked)
   const {shape, options} = asked
-  const {ask, filter, query, release, mayAct} = view
-  const {needs} = options
+  const {ask, filter, query, release, mayAct, isMail = false} = view
+  const {needs, name} = options
+  const note = (rows: number) => name !== undefined && given.note(name, rows)
   if (
     needs !== undefined &&
     (view.mayRead?.(needs) === false || release?.manifest.tables.every(({name}) => name !== needs))
-  )
+  ) {
+    note(0)
     return html``
-  const most = ['line', 'area'].includes(shape) ? MOST_PLACES : MOST_ROWS
+  }
+  const isCounted = !['matrix', 'bar', 'waterfall', 'map'].includes(shape)
+  const most = ['line', 'area'].includes(shape) ? MOST_PLACES : isMail && isCounted ? MOST_OF_MAIL : MOST_ROWS
   const isWhole = options.deals === 'all'
   const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
-    if (shape === 'deals') return await renderListed(text, read, view, options.empty)
+    if (shape === 'deals') return await renderListed(text, read, view, {...options, note})
     const {columns, rows} = await read(text)
+    note(rows.length)
     if (shape === 'pages') return html`${renderPages(query, Number(rows[0]?.[0]), Number(rows[0]?.[1]))}`
     if (shape === 'actions') return html`${mayAct && objectsOf({columns, rows}).map(renderAction)}`
     if (shape === 'title') return rows[0] && {title: shorten(String(rows[0][0]))}
     const shown = renderBlock(
       {columns, rows: rows.slice(0, most)},
-      {shape, options},
+      {shape, options, ...(isMail && {mostOfMail: MOST_OF_MAIL})},
       linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view),
       tell,
     )
-    return html`${shown}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows.</p>`}`
+    return html`${shown}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
   } catch (error) {
     const {problem} = explainError(error)
     return tell(problem, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
@@ -399,7 +420,7 @@ async function renderListed(
   sql: string,
   read: (sql: string) => Promise<Block>,
   view: Shown,
-  empty = 'There are none.',
+  {empty = 'There are none.', note}: {empty?: string | undefined; note: (rows: number) => void},
 ): Promise<Html> {
   const {query} = view
   // Errors name lines of the statement: nothing stands above it.
@@ -413,6 +434,7 @@ async function renderListed(
     `select count(*), counted(${deals}, 'deal') || ', ' || usd(coalesce(sum(${quoteName(amount)}), 0)) from ${own}`,
   )
   const [rows, sum] = total.rows[0] ?? []
+  note(Number(rows))
   const [, sign = '-', sorted = amount] = /^(-?)(.*)$/.exec(query.get('sort') ?? '') ?? []
   const isKnown = sorted === 'property_address' || has(sorted)
   const sort = isKnown ? {name: sorted, isDown: sign === '-'} : {name: amount, isDown: true}

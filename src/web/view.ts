@@ -64,6 +64,8 @@ export interface View {
   query: URLSearchParams
   /** The folders of people's own pages, which take the place of ours. */
   pageDirs: readonly string[]
+  /** For a mail: few rows, and charts as tables. */
+  isMail?: boolean
 }
 
 /** The input of a page of the workbench. */
@@ -86,6 +88,8 @@ export interface Page {
   status?: number
   /** What of it could not be shown, each with its place. */
   problems?: readonly string[]
+  /** Of its blocks that have a name, the number of their rows. */
+  rows?: Readonly<Record<string, number>>
   /** Leads to this address instead. */
   leadsTo?: string
 }
