@@ -235,8 +235,12 @@ export async function tellPeople(
 ): Promise<void> {
   const {config} = watched
   const now = world.realClock.now()
-  const findNews = () => settleAlarms(stateDb, readConditions(stateDb, watched, now), now)
-  await sendNews(stateDb, {config, channels: Object.keys(createChannels(config)), findNews}, world)
+  await sendNews(
+    stateDb,
+    config,
+    () => settleAlarms(stateDb, readConditions(stateDb, watched, now), now),
+    world,
+  )
 }
 
 /**
@@ -253,10 +257,9 @@ export async function sendDigest(
   const {page, to} = step
   const folder = dataFolderAt(config.dataDir)
   try {
-    const channels = Object.keys(createChannels(config)).filter((name) => !to || name === 'email')
-    if (to && channels.length === 0)
-      throw newError('CONFIG_MISSING', "'to' sends mail, and LOANTAPE_SMTP_URL is not set.")
-    if (channels.length === 0) return {page, outcome: 'no_channel'}
+    const {email, ...others} = createChannels(config)
+    if (to && !email) throw newError('CONFIG_MISSING', "'to' sends mail, and LOANTAPE_SMTP_URL is not set.")
+    if (!email && !others.webhook) return {page, outcome: 'no_channel'}
     const release = requireRelease(folder)
     using stateDb = openStateDb(folder.stateDb)
     const alarm = `digest ${release.manifest.as_of} ${JSON.stringify(step)}`
@@ -265,8 +268,8 @@ export async function sendDigest(
     if (isTold()) return {page, outcome: 'told_before'}
     const digest = await render?.(release, step)
     if (!digest) return {page, outcome: 'nothing_to_say'}
-    const findNews = () => (isTold() ? [] : [{alarm, ...digest, to: to?.join(', ')}])
-    await sendNews(stateDb, {config, channels, findNews}, world)
+    const news: News = {alarm, ...digest, to: to?.join(', ')}
+    await sendNews(stateDb, config, () => (isTold() ? [] : [news]), world)
     return {page, outcome: 'queued'}
   } catch (error) {
     const {kind, ...told} = explainError(error)
@@ -285,11 +288,8 @@ const IS_OF_PAGE = /^(QUERY_FAILED|UNKNOWN_NAME|USAGE)$/
 /** Notes news for channels, and sends what waits. @param findNews runs in the transaction that notes them */
 async function sendNews(
   stateDb: StateDb,
-  {
-    config,
-    channels: ofNews,
-    findNews,
-  }: {config: Config; channels: readonly string[]; findNews: () => readonly News[]},
+  config: Config,
+  findNews: () => readonly News[],
   world: World,
 ): Promise<void> {
   const channels = createChannels(config)
@@ -299,7 +299,7 @@ async function sendNews(
     const news = findNews()
     const times = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
     for (const {alarm, ...message} of news)
-      for (const channel of ofNews)
+      for (const channel of Object.keys(channels).filter((one) => !message.to || one === 'email'))
         stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...times})
     if (news.length > 0)
       stateDb.run('delete from notice where created_at < ?', [isoOf(now - KEPT_DAYS * DAY_MS)])

@@ -38,8 +38,9 @@ export async function performJob(
   const folder = dataFolderAt(config.dataDir)
   const jobs = readJobs(config)
   try {
-    const work = (slot: number | undefined) => runJob(config, {job, slot}, world, render)
-    const result = await executeRun(config, {job, claim}, world, work)
+    const result = await executeRun(config, {job, claim}, world, (slot) =>
+      runJob(config, {job, slot, render}, world),
+    )
     if (job.steps.some((step) => step.do === 'sync')) await pingDeadMan(config, world)
     return result
   } finally {
@@ -103,6 +104,8 @@ async function executeRun<T>(
 interface JobRequest {
   job: Job
   slot?: number | undefined
+  /** Writes the pages of digests. */
+  render?: RenderDigest | undefined
 }
 
 /**
@@ -110,7 +113,7 @@ interface JobRequest {
  *
  * @returns what `run --json` prints; `not_due`: it was too early for a step, which ended the job
  */
-export async function runJob(config: Config, request: JobRequest, world: World, render?: RenderDigest) {
+export async function runJob(config: Config, request: JobRequest, world: World) {
   const job = request.job.name
   const steps: Awaited<ReturnType<typeof runStep>>[] = []
   for (const step of request.job.steps) {
@@ -118,7 +121,7 @@ export async function runJob(config: Config, request: JobRequest, world: World, 
     world.log.info({job, step: step.do}, 'step begins')
     world.onProgress({step: step.do})
     const batches = steps.flatMap((done) => (done.do === 'export' ? done.result : []))
-    const done = await runStep(config, {step, batches, render}, request, world)
+    const done = await runStep(config, {step, batches}, request, world)
     steps.push(done)
     if (done.do === 'sync' || done.do === 'build') await compareBuildsWhereDue(config, world)
     if (done.do === 'close_period' && done.result.outcome === 'not_due')
@@ -129,16 +132,8 @@ export async function runJob(config: Config, request: JobRequest, world: World, 
 
 async function runStep(
   config: Config,
-  {
-    step,
-    batches,
-    render,
-  }: {
-    step: Exclude<Step, {do: 'notify'}>
-    batches: readonly BatchResult[]
-    render: RenderDigest | undefined
-  },
-  {job, slot}: JobRequest,
+  {step, batches}: {step: Exclude<Step, {do: 'notify'}>; batches: readonly BatchResult[]},
+  {job, slot, render}: JobRequest,
   world: World,
 ) {
   const instant = slot ?? world.clock.now()

@@ -48,6 +48,8 @@ export const styleForMail = ({html: markup}: Html): Html =>
 /** Makes a text of the source safe for a line of text: no line breaks, no control characters. */
 export const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
 
+const MARKS: Record<string, string> = {lt: '<', gt: '>', quot: '"', '#39': "'", amp: '&'}
+
 /** The text of a piece of a page: a line for each figure, row, sentence and entry of a list. */
 export const textOf = (text: string) =>
   inOneLine(text)
@@ -61,11 +63,7 @@ export const textOf = (text: string) =>
     .replaceAll(/<\/(?:p|li|tr|ul)>/g, '\n')
     .replaceAll(/(?<=<\/t[dh]>)(?=<t[dh])/g, ' · ')
     .replaceAll(/<[^>]*>/g, '')
-    .replaceAll('&lt;', '<')
-    .replaceAll('&gt;', '>')
-    .replaceAll('&quot;', '"')
-    .replaceAll('&#39;', "'")
-    .replaceAll('&amp;', '&')
+    .replaceAll(/&(lt|gt|quot|#39|amp);/g, (_, name: string) => MARKS[name] ?? '')
     .replaceAll(/ *\n */g, '\n')
     .replaceAll(/\n{3,}/g, '\n\n')
     .trim()

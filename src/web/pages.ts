@@ -126,8 +126,7 @@ export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) 
     .filter((page) => mayAct !== false || isForAll(page))
     .sort((a, b) => (a.about.order ?? Infinity) - (b.about.order ?? Infinity))
 
-/** Whether viewers may see a page. */
-export const isForAll = ({about, problems}: PageText) => about.for === undefined && problems.length === 0
+const isForAll = ({about, problems}: PageText) => about.for === undefined && problems.length === 0
 
 /** The title of a page: what it says, its first heading, or its name in words. */
 export const nameOf = ({name, about, markdown}: PageText) =>

@@ -13,7 +13,7 @@ import {Html, html} from './html.ts'
 import {inOneLine, styleForMail, textOf} from './mail.ts'
 import {viewMorning, viewPortfolio} from './morning.ts'
 import {renderPage} from './page-frame.ts'
-import {findLacking, isForAll, listOwn, listPageDirs, listPages, needsOf, viewPage} from './pages.ts'
+import {findLacking, listOwn, listPageDirs, listPages, needsOf, viewPage} from './pages.ts'
 import {createReader, type Reader} from './reader.ts'
 import type {Page, View} from './view.ts'
 
@@ -86,10 +86,15 @@ async function showPages(release: Release, config: Config, page?: string, use: U
   const [name, asked] = page?.split(/\?(.*)/s) ?? []
   const {release_id, as_of, known_at, generator, time_zone, checks} = release.manifest
   using view = openView(release, config, asked, use)
-  const files = listPages(view.pageDirs).map((one) => one.name)
+  const seen = listOwn(view).map((one) => one.name)
+  const pagesOf = listPages(view.pageDirs).filter(({name: one, isOwn}) => !isOwn || seen.includes(one))
+  const files = pagesOf.map((one) => one.name)
   const known = [...new Set(['morning', ...files])]
   if (name !== undefined && !known.includes(name))
-    throw newError('UNKNOWN_NAME', `Page '${name}': ${expectOneOf(name, known)}.`)
+    throw newError(
+      'UNKNOWN_NAME',
+      `Page '${name}'${use.isForViewers ? ', for viewers' : ''}: ${expectOneOf(name, known)}.`,
+    )
   // What a page is compared with comes from all tables.
   const isLimited = use.isForViewers === true && config.viewerTables !== undefined
   const isOurs = (one: string) => !isLimited && !(name === 'morning' && files.includes(one))
@@ -100,11 +105,6 @@ async function showPages(release: Release, config: Config, page?: string, use: U
     const compared = isOurs(one) ? COMPARED[one]?.(readers) : undefined
     const shown = await (compared ?? viewPage(one, readers, {isAmongOwn: name !== undefined}))
     if (shown) pages.push(shown)
-    else if (
-      use.isForViewers &&
-      listOwn({...view, mayAct: true}).some((own) => own.name === one && !isForAll(own))
-    )
-      throw newError('USAGE', `Page '${one}' is for operators: expected no 'to', which sends it to viewers.`)
   }
   const title = name === undefined ? 'Portfolio report' : (pages[0]?.title ?? name)
   const chosen = [...view.filter.values].flatMap(([key, values]) =>

@@ -144,7 +144,7 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
     /^2 .*Digest 'states' of job 'mail': pages\/states\.md, line 12: .*core\.deal.*It was not sent.*loantape pages check/s,
   )
   expect(await send({page: 'long?state=TX', to}, restricted)).toContain("filter reads table 'core.deal'")
-  expect(await send({page: 'ours', to})).toMatch(/^2 .*Page 'ours' is for operators/s)
+  expect(await send({page: 'ours', to})).toMatch(/^2 .*Page 'ours', for viewers: expected one of/s)
   expect(await send({page: 'ours'})).toContain('queued')
 
   // Nothing to say, and what is wrong.
