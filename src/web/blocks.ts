@@ -58,7 +58,19 @@ export const SHAPES = Object.keys(RENDERERS) as Shape[]
 /** What else a block of a page can be: its title, a list of deals in pages, links to the pages of a list, or forms of actions. */
 const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
 
-const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'day', 'empty', 'deals', 'needs', 'name']
+const OPTIONS = [
+  'heading',
+  'note',
+  'title',
+  'label',
+  'values',
+  'day',
+  'empty',
+  'deals',
+  'needs',
+  'name',
+  'range',
+]
 
 /** Reads what stands behind `sql` where a block begins: `table heading="By state" empty="None."`; a string says what is wrong. */
 export function parseAsked(text: string) {
@@ -232,7 +244,7 @@ function writeLines(block: Block, linkTo: LinkTo): Html[] {
   )
 }
 
-/** A row for each value of the first column, a column for each of the second, totals last. */
+/** A row for each value of the first column, a column for each of the second, totals last: `is_total` 1 of a column, 2 of a row, 3 of both. */
 function renderMatrix(
   block: Block,
   linkTo: LinkTo,
@@ -240,20 +252,29 @@ function renderMatrix(
 ): Html | string {
   const [place, series, value] = listShown(block)
   if (!place || !series || !value) return 'A matrix needs three columns.'
-  const keyOf = (row: Row) => JSON.stringify([isSo(block, 'is_total', row), series.of(row)])
+  const totalAt = block.columns.findIndex(({name}) => name === 'is_total')
+  const isTotalOf = (bit: 1 | 2, row: Row) => (Number(row[totalAt] ?? 0) & bit) > 0
+  const keyOf = (row: Row) => JSON.stringify([isTotalOf(1, row), series.of(row)])
   const names = [...new Map(block.rows.map((row) => [keyOf(row), row]))].sort(
-    ([, a], [, b]) => Number(isSo(block, 'is_total', a)) - Number(isSo(block, 'is_total', b)),
+    ([, a], [, b]) => Number(isTotalOf(1, a)) - Number(isTotalOf(1, b)),
   )
-  const rows = [...Map.groupBy(block.rows, (row) => place.of(row)).values()]
+  const groups = [
+    ...Map.groupBy(block.rows, (row) => JSON.stringify([isTotalOf(2, row), place.of(row)])).values(),
+  ]
+  const rows = groups.filter(([row = []]) => !isTotalOf(2, row))
+  const foot = groups.find(([row = []]) => isTotalOf(2, row))
   const shareOf = (row: Row | undefined) => {
     const whole = {ratio: 1, percent: 100}[meaningOf(value) as string]
     return row && whole ? Number(value.of(row)) / whole : Number.NaN
   }
   const columns: Column<readonly Row[]>[] = [
-    {title: titleOfColumn(place), cell: ([row = []]) => cellOf(place, row, linkTo)},
+    {
+      title: titleOfColumn(place),
+      cell: (own) => (own === foot ? 'All' : cellOf(place, own[0] ?? [], linkTo)),
+    },
     ...names.map(
       ([key, named]): Column<readonly Row[]> => ({
-        title: words(textOf(series, named)),
+        title: isTotalOf(1, named) && series.of(named) === null ? 'All' : words(textOf(series, named)),
         kind: 'number',
         cell: (own) => {
           const row = own.find((one) => keyOf(one) === key)
@@ -263,7 +284,7 @@ function renderMatrix(
       }),
     ),
   ]
-  return table(columns, (isNewestFirst ? rows.toReversed() : rows).slice(0, most))
+  return table(columns, (isNewestFirst ? rows.toReversed() : rows).slice(0, most), foot)
 }
 
 /** Links beside each other, one of which is the page itself; with a parameter `day`, a field for any other day. */
@@ -331,11 +352,13 @@ ${tiles}</svg><figcaption class="key">${most > 0 && [1, 2, 3, 4, 5].map((step) =
 
 /** A chart, with its values below it where they are asked for; of one place only the values. */
 function renderDrawn(shape: Chart['shape'], block: Block, linkTo: LinkTo, options: Options): Html | string {
-  const {title, values} = options
+  const {title, values, range} = options
   const drawn = readDrawn(block, shape)
   if (typeof drawn === 'string') return drawn
+  if (range !== undefined && !drawn.places.every((place) => /^\d{4}-\d\d(-\d\d)?$/.test(place)))
+    return `A range needs a chart whose places are days or months.`
   const hasOnePlace = drawn.places.length === 1 && values !== undefined
-  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape})}${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${listDrawn(block, linkTo, {shape})}</details>`}`
+  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape, range})}${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${listDrawn(block, linkTo, {shape})}</details>`}`
 }
 
 /** What is drawn of rows: no totals. */

@@ -380,7 +380,7 @@ async function answerBlock(
       linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view),
       tell,
     )
-    return html`${shown}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
+    return html`${shown}${options.range !== undefined && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
   } catch (error) {
     const {problem} = explainError(error)
     return tell(problem, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
@@ -393,6 +393,17 @@ function addressWith(query: URLSearchParams, name: string, value: string): strin
   changed.delete('page')
   changed.set(name, value)
   return `?${changed}`
+}
+
+/** A form that chooses the days of charts, as dragging over one does, and a link to all of them. */
+function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): Html | false {
+  const ends = [`${name}_from`, `${name}_to`] as const
+  const [from, to] = ends.map((end) => query.get(end))
+  const kept = [...query].filter(([key]) => !ends.includes(key as (typeof ends)[number]) && key !== 'page')
+  const isChosen = Boolean(from || to)
+  if (!isWorthIt && !isChosen) return false
+  return html`<form class="against">${kept.map(([key, value]) => html`<input type="hidden" name="${key}" value="${value}">`)}
+<label>Days from <input type="date" name="${ends[0]}" value="${from}"></label> <label>to <input type="date" name="${ends[1]}" value="${to}"></label> <button>Show</button>${isChosen && html` <a href="?${String(new URLSearchParams(kept))}">All days</a>`}</form>`
 }
 
 /** Links to the pages before and after of a list, at its address; false if there is only one page. */
