@@ -74,6 +74,8 @@ export interface AskingView extends View, Pick<WebTools, 'config' | 'folder' | '
   people: Reader
   history: History
   overview: Overview
+  /** Who asks, as what is kept for a person alone names them. */
+  person: string
   /** Whether the viewer may act. */
   mayAct: boolean
   /** Whether a query of the address is run: one that another site or a message led to is only shown. */
