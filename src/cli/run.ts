@@ -1,11 +1,7 @@
-import {join} from 'node:path'
-import type {Config} from '../core/config.ts'
 import {quantity} from '../core/money.ts'
 import {type Job, readJobs, requireJob} from '../schedule/job.ts'
 import {type Claim, performJob} from '../schedule/run-job.ts'
 import {formatLocal, listNextSlots} from '../schedule/slots.ts'
-import {writeFileAtomically} from '../store/files.ts'
-import type {Release} from '../store/release.ts'
 import type {RatesResult} from '../sync/rates.ts'
 import {renderWarnings} from './build.ts'
 import {does, type Invocation} from './command.ts'
@@ -17,9 +13,11 @@ import {renderTerms} from './table.ts'
 export const commands = {
   run: does(
     async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
-      performJob(config, {job: requireJob(config, name), claim}, world, (release) =>
-        describeDay(release, config),
-      ),
+      performJob(config, {job: requireJob(config, name), claim}, world, async (release, step) => {
+        // Loaded late, because most jobs send no message.
+        const {renderDigest} = await import('../web/report.ts')
+        return await renderDigest(release, config, step)
+      }),
     ({steps}) => renderSteps(steps),
   ),
   'jobs list': does(
@@ -28,15 +26,6 @@ export const commands = {
     }),
     ({jobs}) => jobs.map(renderJob).join('\n\n'),
   ),
-}
-
-/** The message about a release, and its report as a file. */
-async function describeDay(release: Release, config: Config) {
-  // Loaded late, because most jobs send no message.
-  const {describeMorning, renderReport} = await import('../web/report.ts')
-  const file = join(release.dir, 'report.html')
-  writeFileAtomically(file, (await renderReport(release, config)).text)
-  return {day: release.manifest.as_of, ...(await describeMorning(release, config)), file}
 }
 
 type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]
@@ -64,6 +53,7 @@ function renderStep(step: StepResult): string {
     return [`Release ${release_id}: ${outcome}.`, ...renderWarnings(checks)].join('\n')
   }
   if (step.do === 'ingest_rates') return renderRates(step.result)
+  if (step.do === 'digest') return `Digest ${step.result.page}: ${step.result.outcome.replaceAll('_', ' ')}.`
   if (step.do === 'deliver') return renderExported({deliveries: step.result})
   if (step.do === 'publish') return renderPublished(step.result)
   return renderExported({batches: step.result, ...(step.deliveries && {deliveries: step.deliveries})})

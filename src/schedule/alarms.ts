@@ -3,14 +3,15 @@ import {basename} from 'node:path'
 import {z} from 'zod'
 import {DAY_MS, HOUR_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {messageOf, newError} from '../core/errors.ts'
+import {codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
-import type {ReleaseManifest} from '../store/release.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
+import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
 import {findFailedRun, findLastSuccess, findOutcomeSince, type Run} from '../store/runs.ts'
-import {inStateTransaction, type StateDb} from '../store/state-db.ts'
-import {type Job, WEBHOOK_JOB} from './job.ts'
+import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {type DigestStep, type Job, WEBHOOK_JOB} from './job.ts'
 import {isoOf, type JobRun, listLastAttempts} from './job-runs.ts'
 
 /** The present state of one thing that is watched. */
@@ -205,39 +206,100 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
   }
 }
 
-/** The figures of a day, `YYYY-MM-DD`; a channel attaches the file if it can. */
+/** A page as a message: a mail shows `html`, other channels `words`; `file` is attached where it can be. */
 export interface Digest {
-  day: string
   title: string
   words: string
-  file: string
+  html: string
+  file?: string | undefined
 }
 
-/** What people have not been told yet; `alarm` is a condition's name, or `digest <day>`. */
-type News = Pick<Condition, 'title' | 'words'> & {alarm: string; file?: string}
+/**
+ * Writes the page of a digest; undefined if there is nothing to send.
+ *
+ * @throws ConfigError of a page or block that is not there or fails, with its place
+ */
+export type RenderDigest = (release: Release, step: DigestStep) => Promise<Digest | undefined>
+
+/** What people have not been told yet; `alarm` is a condition's name, or what a digest is of. */
+type News = Pick<Condition, 'title' | 'words'> & Partial<Digest> & {alarm: string; to?: string | undefined}
 
 /**
  * Tells people what has changed since they were last told: one message per change and channel. A later call retries what fails
  * now.
- *
- * @param digest is told once a day
  */
 export async function tellPeople(
   stateDb: StateDb,
   watched: Watched & {config: Config},
   world: World,
-  digest?: Digest,
 ): Promise<void> {
   const {config} = watched
+  const now = world.realClock.now()
+  await sendNews(
+    stateDb,
+    config,
+    () => settleAlarms(stateDb, readConditions(stateDb, watched, now), now),
+    world,
+  )
+}
+
+/**
+ * Sends a page of the current release, once for each business date.
+ *
+ * @returns the page, and what came of it
+ * @throws ConfigError of what is not there or fails, with the job and the page
+ */
+export async function sendDigest(
+  config: Config,
+  {job, step, render}: {job: string; step: DigestStep; render: RenderDigest | undefined},
+  world: World,
+): Promise<{page: string; outcome: 'queued' | 'told_before' | 'nothing_to_say' | 'no_channel'}> {
+  const {page, to} = step
+  const folder = dataFolderAt(config.dataDir)
+  try {
+    const {email, ...others} = createChannels(config)
+    if (to && !email) throw newError('CONFIG_MISSING', "'to' sends mail, and LOANTAPE_SMTP_URL is not set.")
+    if (!email && !others.webhook) return {page, outcome: 'no_channel'}
+    const release = requireRelease(folder)
+    using stateDb = openStateDb(folder.stateDb)
+    const alarm = `digest ${release.manifest.as_of} ${JSON.stringify(step)}`
+    const isTold = () =>
+      stateDb.first(z.unknown(), 'select 1 from notice where alarm = ?', [alarm]) !== undefined
+    if (isTold()) return {page, outcome: 'told_before'}
+    const digest = await render?.(release, step)
+    if (!digest) return {page, outcome: 'nothing_to_say'}
+    const news: News = {alarm, ...digest, to: to?.join(', ')}
+    await sendNews(stateDb, config, () => (isTold() ? [] : [news]), world)
+    return {page, outcome: 'queued'}
+  } catch (error) {
+    const {kind, ...told} = explainError(error)
+    const problem = `Digest '${page.split('?')[0]}' of job '${job}': ${told.problem}`
+    const kept = 'It was not sent; the steps before it stand.'
+    const next = IS_OF_PAGE.test(codeOf(error))
+      ? 'Correct the page, which `loantape pages check` tries, or the file of the job, then run the job again.'
+      : told.next
+    throw new LoantapeError({...told, problem, kept, next, cause: error}, kind)
+  }
+}
+
+/** What is wrong with what somebody wrote. */
+const IS_OF_PAGE = /^(QUERY_FAILED|UNKNOWN_NAME|USAGE)$/
+
+/** Notes news for channels, and sends what waits. @param findNews runs in the transaction that notes them */
+async function sendNews(
+  stateDb: StateDb,
+  config: Config,
+  findNews: () => readonly News[],
+  world: World,
+): Promise<void> {
   const channels = createChannels(config)
   const now = world.realClock.now()
   // In one transaction: however many processes look, each change is told once.
   inStateTransaction(stateDb, () => {
-    const changes = settleAlarms(stateDb, readConditions(stateDb, watched, now), now)
-    const news = [...(digest ? findUntold(stateDb, digest) : []), ...changes]
+    const news = findNews()
     const times = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
     for (const {alarm, ...message} of news)
-      for (const channel of Object.keys(channels))
+      for (const channel of Object.keys(channels).filter((one) => !message.to || one === 'email'))
         stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...times})
     if (news.length > 0)
       stateDb.run('delete from notice where created_at < ?', [isoOf(now - KEPT_DAYS * DAY_MS)])
@@ -257,12 +319,6 @@ export async function tellPeople(
     const sent_at = error === null ? isoOf(world.realClock.now()) : null
     stateDb.update('notice', {notice_id: notice.notice_id}, {sent_at, error})
   }
-}
-
-function findUntold(stateDb: StateDb, {day, ...message}: Digest): News[] {
-  const alarm = `digest ${day}`
-  const known = stateDb.first(z.unknown(), 'select 1 from notice where alarm = ?', [alarm])
-  return known === undefined ? [{alarm, ...message}] : []
 }
 
 /** Updates what people were told, and returns what is new to them. */
@@ -299,7 +355,9 @@ const noticeRow = z.object({
   channel: z.string(),
   title: z.string(),
   words: z.string(),
+  html: z.string().nullable(),
   file: z.string().nullable(),
+  to: z.string().nullable(),
 })
 
 /** Takes the next notice to send; no other process gets it before its next attempt is due. */
@@ -315,7 +373,8 @@ function claimNotice(stateDb: StateDb, channels: readonly string[], now: number)
          and channel in (select value from json_each(?3))
        order by notice_id limit 1
      )
-     returning notice_id, channel, message ->> '$.title' as title, message ->> '$.words' as words, message ->> '$.file' as file`,
+     returning notice_id, channel, message ->> '$.title' as title, message ->> '$.words' as words,
+       message ->> '$.html' as html, message ->> '$.file' as file, message ->> '$.to' as "to"`,
     [now, isoOf(now - SENT_WITHIN_DAYS * DAY_MS), JSON.stringify(channels)],
   )
 }
@@ -361,7 +420,7 @@ async function ask(
 async function mailNotice(
   url: string,
   address: {from: string; to: string},
-  {title, words, file}: Notice,
+  {title, words, html, file, to}: Notice,
 ): Promise<void> {
   const {createTransport} = await import('nodemailer')
   const transport = createTransport({
@@ -377,9 +436,11 @@ async function mailNotice(
     const attachments =
       file !== null && existsSync(file) ? [{filename: basename(file), content: readFileSync(file)}] : []
     await transport.sendMail({
-      ...address,
+      from: address.from,
+      to: to ?? address.to,
       subject: `loantape: ${title}`,
       text: `${title}\n\n${words}\n`,
+      ...(html !== null && {html}),
       attachments,
     })
   } finally {

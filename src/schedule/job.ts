@@ -21,6 +21,7 @@ const folderShape = z.string().regex(/^[^\0]+$/, 'expected a folder')
 
 /** One step of a job: plain data. */
 export type Step = z.output<typeof stepSchema>
+export type DigestStep = Extract<Step, {do: 'digest'}>
 const stepSchema = z.discriminatedUnion('do', [
   /** Walk, apply, build, check, release. */
   z.strictObject({do: z.literal('sync')}),
@@ -68,8 +69,18 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('prune')}),
   /** Restore the latest backup of `from` beside the data folder, examine and compare it, and remove it again. */
   z.strictObject({do: z.literal('restore_drill'), from: folderShape}),
-  /** Send new alarms and recoveries, also when another step failed; with `digest`, the day's figures once a day. */
-  z.strictObject({do: z.literal('notify'), digest: z.boolean().optional()}),
+  /** Send a page of the current release, once for each business date. */
+  z.strictObject({
+    do: z.literal('digest'),
+    /** Its name, and what it is asked for: `bridge_book?state=TX`. */
+    page: z.string().min(1).default('morning'),
+    /** The name of a block of the page, without rows of which nothing is sent. */
+    when: z.string().min(1).optional(),
+    /** People who get what viewers may see; by default it goes where alarms go, and shows everything. */
+    to: z.array(z.email('expected a mail address')).min(1).optional(),
+  }),
+  /** Send new alarms and recoveries, also when another step failed. */
+  z.strictObject({do: z.literal('notify')}),
 ])
 
 /** A scheduled job, one per file of `jobs/`. */

@@ -5,7 +5,7 @@ import {buildRelease} from '../build/build.ts'
 import {compareBuildsWhereDue} from '../build/compare-builds.ts'
 import {addDays, businessDateOf, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {explainError, messageOf, newError} from '../core/errors.ts'
+import {explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
@@ -16,10 +16,10 @@ import {backUpDated} from '../record/backup.ts'
 import {rehearseRestore} from '../record/drill.ts'
 import {pruneData} from '../record/prune.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {findCurrentRelease, type Release} from '../store/release.ts'
+import {findCurrentRelease} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
-import {type Digest, pingDeadMan, tellPeople} from './alarms.ts'
+import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './alarms.ts'
 import {type Job, readJobs, type Step, webhookJob} from './job.ts'
 import {adoptRun, beginRun, describeTimeout, endRun, isOverdue} from './job-runs.ts'
 import {decideRetry} from './scheduler.ts'
@@ -28,36 +28,26 @@ import {findBusinessDay} from './slots.ts'
 /**
  * Runs a job, records how it ended, and tells people.
  *
- * @param describe the figures of a release for people
+ * @param render writes the pages of digests
  */
 export async function performJob(
   config: Config,
   {job, claim}: {job: Job; claim?: Claim | undefined},
   world: World,
-  describe?: (release: Release) => Promise<Digest>,
+  render?: RenderDigest,
 ) {
-  const notify = job.steps.find((step) => step.do === 'notify')
   const folder = dataFolderAt(config.dataDir)
   const jobs = readJobs(config)
-  let isDone = false
   try {
-    const result = await executeRun(config, {job, claim}, world, (slot) => runJob(config, {job, slot}, world))
+    const result = await executeRun(config, {job, claim}, world, (slot) =>
+      runJob(config, {job, slot, render}, world),
+    )
     if (job.steps.some((step) => step.do === 'sync')) await pingDeadMan(config, world)
-    isDone = result.outcome === 'done'
     return result
   } finally {
-    if (notify) {
-      const release = findCurrentRelease(folder)
-      // A job that has succeeded does not fail because of them.
-      const digest =
-        notify.digest && isDone && release
-          ? await describe?.(release).catch((error: unknown): undefined => {
-              const reason = scrubSecrets(messageOf(error))
-              world.log.warn({reason}, 'the figures of the day could not be sent')
-            })
-          : undefined
+    if (job.steps.some((step) => step.do === 'notify')) {
       using stateDb = openStateDb(folder.stateDb)
-      await tellPeople(stateDb, {config, release: release?.manifest, jobs}, world, digest)
+      await tellPeople(stateDb, {config, release: findCurrentRelease(folder)?.manifest, jobs}, world)
     }
   }
 }
@@ -115,6 +105,8 @@ async function executeRun<T>(
 interface JobRequest {
   job: Job
   slot?: number | undefined
+  /** Writes the pages of digests. */
+  render?: RenderDigest | undefined
 }
 
 /**
@@ -142,7 +134,7 @@ export async function runJob(config: Config, request: JobRequest, world: World) 
 async function runStep(
   config: Config,
   {step, batches}: {step: Exclude<Step, {do: 'notify'}>; batches: readonly BatchResult[]},
-  {job, slot}: JobRequest,
+  {job, slot, render}: JobRequest,
   world: World,
 ) {
   const instant = slot ?? world.clock.now()
@@ -163,6 +155,8 @@ async function runStep(
       return {do: step.do, result: await rehearseRestore(config, step, world)}
     case 'publish':
       return {do: step.do, result: await publishRelease(config, {to: step.to}, world)}
+    case 'digest':
+      return {do: step.do, result: await sendDigest(config, {job: job.name, step, render}, world)}
     case 'deliver':
       return {do: step.do, result: await deliverBatches(config, {batches, targets: step.targets}, world)}
     case 'export': {

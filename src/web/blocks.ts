@@ -58,12 +58,27 @@ const RENDERERS = {
 } satisfies Record<string, Render>
 export type Shape = keyof typeof RENDERERS
 
+/** Those that a mail shows as tables. */
+const DRAWN = ['line', 'area', 'bar', 'waterfall', 'map'] as const
+
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
 
 /** What else a block of a page can be: its title, a list of deals in pages, links to the pages of a list, or forms of actions. */
 const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
 
-const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'day', 'empty', 'deals', 'needs']
+const OPTIONS = [
+  'heading',
+  'note',
+  'title',
+  'label',
+  'values',
+  'day',
+  'empty',
+  'deals',
+  'needs',
+  'name',
+  'range',
+]
 
 /** Reads what stands behind `sql` where a block begins: `table heading="By state" empty="None."`; a string says what is wrong. */
 export function parseAsked(text: string) {
@@ -90,14 +105,24 @@ export function parseAsked(text: string) {
  */
 export function renderBlock(
   block: Block,
-  {shape, options, notes = []}: {shape: Shape; options: Options; notes?: readonly StandingNote[]},
+  {
+    shape,
+    options,
+    notes = [],
+    mostOfMail,
+  }: {shape: Shape; options: Options; notes?: readonly StandingNote[]; mostOfMail?: number},
   linkTo: LinkTo,
   tell?: (problem: string) => void,
 ): Html {
   const {heading, note, empty = 'No rows.'} = options
   const isEmpty = block.rows.length === 0
   if (isEmpty && empty === '') return html``
-  const rows = isEmpty ? html`<p class="empty">${empty}</p>` : RENDERERS[shape](block, linkTo, options, notes)
+  const isDrawn = mostOfMail !== undefined && DRAWN.some((one) => one === shape)
+  const rows = isEmpty
+    ? html`<p class="empty">${empty}</p>`
+    : isDrawn
+      ? listDrawn(block, linkTo, {shape, most: mostOfMail})
+      : RENDERERS[shape](block, linkTo, options, notes)
   if (typeof rows === 'string') tell?.(rows)
   return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${typeof rows === 'string' ? html`<p class="notice">${rows} The rows as a table:</p>${renderMeant(block, linkTo)}` : rows}\n`
 }
@@ -238,24 +263,37 @@ function writeLines(block: Block, linkTo: LinkTo): Html[] {
   )
 }
 
-/** A row for each value of the first column, a column for each of the second, totals last. */
-function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html | string {
+/** A row for each value of the first column, a column for each of the second, totals last: `is_total` 1 of a column, 2 of a row, 3 of both. */
+function renderMatrix(
+  block: Block,
+  linkTo: LinkTo,
+  {isNewestFirst = false, most}: {isNewestFirst?: boolean; most?: number | undefined} = {},
+): Html | string {
   const [place, series, value] = listShown(block)
   if (!place || !series || !value) return 'A matrix needs three columns.'
-  const keyOf = (row: Row) => JSON.stringify([isSo(block, 'is_total', row), series.of(row)])
+  const totalAt = block.columns.findIndex(({name}) => name === 'is_total')
+  const isTotalOf = (bit: 1 | 2, row: Row) => (Number(row[totalAt] ?? 0) & bit) > 0
+  const keyOf = (row: Row) => JSON.stringify([isTotalOf(1, row), series.of(row)])
   const names = [...new Map(block.rows.map((row) => [keyOf(row), row]))].sort(
-    ([, a], [, b]) => Number(isSo(block, 'is_total', a)) - Number(isSo(block, 'is_total', b)),
+    ([, a], [, b]) => Number(isTotalOf(1, a)) - Number(isTotalOf(1, b)),
   )
-  const rows = [...Map.groupBy(block.rows, (row) => place.of(row)).values()]
+  const groups = [
+    ...Map.groupBy(block.rows, (row) => JSON.stringify([isTotalOf(2, row), place.of(row)])).values(),
+  ]
+  const rows = groups.filter(([row = []]) => !isTotalOf(2, row))
+  const foot = groups.find(([row = []]) => isTotalOf(2, row))
   const shareOf = (row: Row | undefined) => {
     const whole = {ratio: 1, percent: 100}[meaningOf(value) as string]
     return row && whole ? Number(value.of(row)) / whole : Number.NaN
   }
   const columns: Column<readonly Row[]>[] = [
-    {title: titleOfColumn(place), cell: ([row = []]) => cellOf(place, row, linkTo)},
+    {
+      title: titleOfColumn(place),
+      cell: (own) => (own === foot ? 'All' : cellOf(place, own[0] ?? [], linkTo)),
+    },
     ...names.map(
       ([key, named]): Column<readonly Row[]> => ({
-        title: words(textOf(series, named)),
+        title: isTotalOf(1, named) && series.of(named) === null ? 'All' : words(textOf(series, named)),
         kind: 'number',
         cell: (own) => {
           const row = own.find((one) => keyOf(one) === key)
@@ -265,7 +303,7 @@ function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html
       }),
     ),
   ]
-  return table(columns, isNewestFirst ? rows.toReversed() : rows)
+  return table(columns, (isNewestFirst ? rows.toReversed() : rows).slice(0, most), foot)
 }
 
 /** Links beside each other, one of which is the page itself; with a parameter `day`, a field for any other day. */
@@ -366,25 +404,22 @@ function renderDrawn(
   options: Options,
   notes: readonly StandingNote[],
 ): Html | string {
-  const {title, values} = options
-  const parts = {...block, rows: block.rows.filter((row) => !isSo(block, 'is_total', row))}
-  const drawn = readSeries(parts, shape)
+  const {title, values, range} = options
+  const drawn = readDrawn(block, shape)
   if (typeof drawn === 'string') return drawn
+  if (range !== undefined && !drawn.places.every((place) => /^\d{4}-\d\d(-\d\d)?$/.test(place)))
+    return `A range needs a chart whose places are days or months.`
   const hasOnePlace = drawn.places.length === 1 && values !== undefined
-  const listed = () =>
-    drawn.isMatrix
-      ? renderMatrix(block, linkTo, true)
-      : renderMeant({...block, rows: block.rows.toReversed()}, linkTo)
   const marked = shape === 'line' || shape === 'area' ? placeNotes(drawn.places, notes) : []
   const marks = [...Map.groupBy(marked.entries(), ([, {place}]) => place)].map(([place, found]) => ({
     place,
     name: found.map(([index]) => index + 1).join(', '),
   }))
-  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape, marks})}${
+  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape, range, marks})}${
     !hasOnePlace &&
     marked.length > 0 &&
     html`<ol class="noted small">${marked.map(({note: {subject, text, who}}) => html`<li>${subject}: <span class="lines">${text}</span> <span class="muted">${who}</span></li>`)}</ol>`
-  }${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${listed()}</details>`}`
+  }${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${listDrawn(block, linkTo, {shape})}</details>`}`
 }
 
 /** Notes that a chart has room for: the latest. */
@@ -408,6 +443,27 @@ function placeNotes(places: readonly string[], notes: readonly StandingNote[]) {
     .slice(-MOST_MARKS)
 }
 
+/** What is drawn of rows: no totals. */
+const readDrawn = (block: Block, shape: Shape) =>
+  readSeries({...block, rows: block.rows.filter((row) => !isSo(block, 'is_total', row))}, shape)
+
+/** The values of a chart as a table: of time, the newest first. */
+function listDrawn(
+  block: Block,
+  linkTo: LinkTo,
+  {shape, most}: {shape: Shape; most?: number},
+): Html | string {
+  const drawn = readDrawn(block, shape)
+  if (typeof drawn === 'string') return drawn
+  const isOfTime = shape === 'line' || shape === 'area'
+  const rows = isOfTime ? block.rows.toReversed() : block.rows
+  const shown = drawn.isMatrix
+    ? renderMatrix(block, linkTo, {isNewestFirst: isOfTime, most})
+    : renderMeant({...block, rows: rows.slice(0, most)}, linkTo)
+  const all = drawn.places.length
+  return html`${shown}${most !== undefined && all > most && html`<p class="muted small">The ${isOfTime ? 'last' : 'first'} ${most} of ${all}; the attachment has more.</p>`}`
+}
+
 const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')
 
 /** Series that a chart can tell apart by colour. */
@@ -417,7 +473,7 @@ const MOST_SERIES = 7
  * What a chart shows, or why there is none: the first column names the places; the numbers after it are series or, where places come
  * more than once, the values of the one text column are.
  */
-function readSeries(block: Block, shape: Chart['shape']) {
+function readSeries(block: Block, shape: Shape) {
   const {rows} = block
   const [first, ...others] = listShown(block)
   const numbers = others.filter(isNumeric)

@@ -1,6 +1,5 @@
 import {z} from 'zod'
 import {isCalendarDate} from '../core/clock.ts'
-import {groupThousands} from '../core/money.ts'
 import {capitalised, count, dollars, instant, linked, percent, ratio, span, words} from './figures.ts'
 import {addressOfDeal} from './filter.ts'
 import {Html, html, prose} from './html.ts'
@@ -26,7 +25,7 @@ export function meaningOf({name, type}: TypedColumn) {
   if (name.endsWith('_ms')) return 'span'
   if (name.endsWith('_prose')) return 'prose'
   if (/^DECIMAL\(\d+,2\)$/.test(type)) return 'usd'
-  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return 'count'
+  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return /(^|_)year$/.test(name) ? 'text' : 'count'
   return /(^|_)(name|status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
     ? 'name'
     : 'text'
@@ -113,8 +112,8 @@ export function listShown({columns}: Block, beside = BESIDE): Shown[] {
 
 /** Whether a row is a total, or the current choice. */
 export function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row): boolean {
-  // SQLite has no truth but 1.
-  return Number(row[columns.findIndex((column) => column.name === name)]) === 1
+  // SQLite has no truth but 1; of a matrix a total can be 2 and 3, too.
+  return Number(row[columns.findIndex((column) => column.name === name)]) > 0
 }
 
 /** In the state database instants are text. */
@@ -213,19 +212,20 @@ export function renderMeant(
     : cells
 }
 
-/** Rows as they are, under the names of their columns: numbers to the right, deals as links. */
+/** Rows as they are, under the names of their columns: numbers by what they are, exact for the pointer, deals as links. */
 export function renderExact({columns, rows}: Block): Html {
   if (rows.length === 0) return html`<p class="empty">No rows.</p>`
   const write = (column: TypedColumn, value: unknown) => {
     if (value === null || value === undefined) return html`<span class="muted">–</span>`
     if (typeof value === 'object') return JSON.stringify(value)
     if (column.name === 'deal_id') return linked(String(value), addressOfDeal(String(value)))
-    return /^DECIMAL\(\d+,2\)$/.test(column.type) ? groupThousands(String(value)) : String(value)
+    const text = isNumeric(column) ? formatValue(column, value) : String(value)
+    return text === String(value) ? text : html`<span title="${String(value)}">${text}</span>`
   }
   const shown = columns.map(
     (column, index): Column<Row> => ({
       title: html`<code>${column.name}</code>`,
-      kind: /^(U?\w*INT|INTEGER|FLOAT|DOUBLE|DECIMAL)/.test(column.type) ? 'number' : undefined,
+      kind: isNumeric(column) ? 'number' : undefined,
       cell: (row) => write(column, row[index]),
     }),
   )

@@ -16,6 +16,8 @@ export interface Chart {
   places: readonly string[]
   /** Places that are marked, by their numbers from 0, each with a short name. */
   marks?: readonly {place: number; name: string}[]
+  /** What a range of its days is called in the address: of `day`, `day_from` and `day_to`. */
+  range?: string | undefined
   /** Each with a value for each place on the axis. */
   series: readonly {name: string; values: readonly (number | null)[]}[]
 }
@@ -35,7 +37,7 @@ const UNITS = {
  * A chart as SVG; where scripts run, `workbench.js` draws it again from its options, with exact values for the pointer.
  */
 export function renderChart(chart: Chart): Html {
-  const {title, shape, unit, marks = []} = chart
+  const {title, shape, unit, marks = [], range} = chart
   const places = chart.places.map(nameOf)
   const series = chart.series.map(({name, values}) => ({name: nameOf(name), values}))
   const isStacked = shape === 'area'
@@ -90,7 +92,7 @@ export function renderChart(chart: Chart): Html {
     const axisLabel = {...option.yAxis.axisLabel, formatter: (value: number) => format.format(value)}
     drawn.setOption({...option, yAxis: {...option.yAxis, axisLabel}})
     const legend = html`<figcaption class="key">${series.map(({name}, index) => html`<span><svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10" rx="2" fill="${COLOURS[index % COLOURS.length] ?? ''}"/></svg>${name}</span> `)}</figcaption>`
-    return html`<figure class="chart" aria-label="${title}" data-unit="${unit}" data-option="${JSON.stringify(option)}">${shape !== 'waterfall' && legend}<div role="img" aria-label="${title}">${new Html(drawn.renderToSVGString())}</div></figure>`
+    return html`<figure class="chart" aria-label="${title}" data-unit="${unit}"${range !== undefined && html` data-range="${range}"`} data-option="${JSON.stringify(option)}">${shape !== 'waterfall' && legend}<div role="img" aria-label="${title}">${new Html(drawn.renderToSVGString())}</div></figure>`
   } finally {
     drawn.dispose()
   }

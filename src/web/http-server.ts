@@ -248,6 +248,14 @@ function readToken({headers}: FastifyRequest): string {
   return pair.slice(pair.indexOf(':') + 1)
 }
 
+/** For whom something is kept: a person by the name given with the token, or whoever has the address; operators apart. */
+export function personOf(request: FastifyRequest, config: Config): string {
+  const [scheme = '', value = ''] = (request.headers.authorization ?? '').split(' ')
+  const [name] = scheme.toLowerCase() === 'basic' ? Buffer.from(value, 'base64').toString().split(':') : []
+  const who = name ? JSON.stringify(name.slice(0, 100)) : networkOf(request)
+  return `${isOperator(request, config) ? 'operator' : 'viewer'} ${who}`
+}
+
 /** Whether a token matches the set one or its digest; digests have one length, so the comparison leaks nothing. */
 function isSame(given: string, expected: string): boolean {
   const digest = hash('sha256', given)

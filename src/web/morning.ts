@@ -95,9 +95,11 @@ export async function viewMorning(view: MorningView): Promise<Page> {
     running: holder && `${holder.command}, ${holder.progress}`,
   }
   const problems: string[] = []
+  const rows: Record<string, number> = {}
   const show = async (part: string) => {
     const page = await viewPage(`parts/${part}`, view, {params})
     problems.push(...(page?.problems ?? []))
+    Object.assign(rows, page?.rows)
     return page
   }
   const figures = await show('morning')
@@ -109,7 +111,7 @@ ${moved}
 <h2>What needs a person</h2>
 ${isEmpty ? html`<p class="passed">Nothing.</p>` : needs}
 ${(await show('fresh'))?.body}`
-  return {title: figures?.title ?? '', body, problems}
+  return {title: figures?.title ?? '', body, problems, rows}
 }
 
 /** `/portfolio` */

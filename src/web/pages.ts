@@ -173,12 +173,13 @@ export const textsOf = (params: Params) =>
       .map(([name, value]) => [name, typeof value === 'string' ? value : JSON.stringify(value)]),
   )
 
-/** Rows of a table and of a chart that are shown. */
+/** Rows of a table, of a mail and of a chart that are shown. */
 const MOST_ROWS = 1000
+const MOST_OF_MAIL = 50
 const MOST_PLACES = 50_000
 
 /** What a page needs of a view; the state database has no release. */
-type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen'> &
+type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen' | 'isMail'> &
   Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead' | 'stateDb'>>
 
 /**
@@ -274,6 +275,7 @@ async function renderPageText(
   if (lacking !== undefined)
     return {title, problems: [wordProblem(name, 1, lacking)], body: html`<p class="notice">${lacking}</p>`}
   const answers = new Map<Token, Html>()
+  const rows: Record<string, number> = {}
   let {line} = page
   for (const token of tokens) {
     if (token.type === 'code' && /^sql\b/.test(token.lang ?? '')) {
@@ -281,7 +283,10 @@ async function renderPageText(
         problems.push(wordProblem(name, line + at, problem))
         return failed(problems.at(-1) ?? '')
       }
-      const answer = await answerBlock(token as Tokens.Code, {params, tell}, view)
+      const note = (named: string, found: number) => {
+        rows[named] = (rows[named] ?? 0) + found
+      }
+      const answer = await answerBlock(token as Tokens.Code, {params, tell, note}, view)
       if (answer === undefined) return undefined
       if ('title' in answer) title = answer.title
       answers.set(token, 'title' in answer ? html`` : answer)
@@ -312,6 +317,7 @@ async function renderPageText(
   return {
     title,
     problems,
+    rows,
     body: html`<div class="written">${new Html(marked.parser(tokens))}</div>`,
   }
 }
@@ -341,39 +347,53 @@ export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: stri
     : `${addressOf(pathname, filter, changes)}${hash}`
 }
 
-/** What a block shows, or the title it is; undefined of a title without rows. @param tell of what fails, at a line of it */
+/**
+ * What a block shows, or the title it is; undefined of a title without rows.
+ *
+ * @param given `tell` of what fails, at a line of it; `note` how many rows a named one has
+ */
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
-  {params, tell}: {params: Record<string, string>; tell: (problem: string, at?: number) => Html},
+  given: {
+    params: Record<string, string>
+    tell: (problem: string, at?: number) => Html
+    note: (name: string, rows: number) => void
+  },
   view: Shown,
 ): Promise<Html | {title: string} | undefined> {
+  const {params, tell} = given
   const asked = parseAsked(lang.replace(/^sql\s*/, ''))
   if (typeof asked === 'string') return tell(asked)
   const {shape, options} = asked
-  const {ask, filter, query, release, mayAct} = view
-  const {needs} = options
+  const {ask, filter, query, release, mayAct, isMail = false} = view
+  const {needs, name} = options
+  const note = (rows: number) => name !== undefined && given.note(name, rows)
   if (
     needs !== undefined &&
     (view.mayRead?.(needs) === false || release?.manifest.tables.every(({name}) => name !== needs))
-  )
+  ) {
+    note(0)
     return html``
-  const most = ['line', 'area'].includes(shape) ? MOST_PLACES : MOST_ROWS
+  }
+  const isCounted = !['matrix', 'bar', 'waterfall', 'map'].includes(shape)
+  const most = ['line', 'area'].includes(shape) ? MOST_PLACES : isMail && isCounted ? MOST_OF_MAIL : MOST_ROWS
   const isWhole = options.deals === 'all'
   const notes = view.stateDb && view.mayRead?.('core.note') !== false ? listStanding(view.stateDb, 'day') : []
   const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
-    if (shape === 'deals') return await renderListed(text, read, view, options.empty)
+    if (shape === 'deals') return await renderListed(text, read, view, {...options, note})
     const {columns, rows} = await read(text)
+    note(rows.length)
     if (shape === 'pages') return html`${renderPages(query, Number(rows[0]?.[0]), Number(rows[0]?.[1]))}`
     if (shape === 'actions') return html`${mayAct && objectsOf({columns, rows}).map(renderAction)}`
     if (shape === 'title') return rows[0] && {title: shorten(String(rows[0][0]))}
     const shown = renderBlock(
       {columns, rows: rows.slice(0, most)},
-      {shape, options, notes},
+      {shape, options, notes, ...(isMail && {mostOfMail: MOST_OF_MAIL})},
       linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view),
       tell,
     )
-    return html`${shown}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows.</p>`}`
+    return html`${shown}${options.range !== undefined && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
   } catch (error) {
     const {problem} = explainError(error)
     return tell(problem, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
@@ -386,6 +406,17 @@ function addressWith(query: URLSearchParams, name: string, value: string): strin
   changed.delete('page')
   changed.set(name, value)
   return `?${changed}`
+}
+
+/** A form that chooses the days of charts, as dragging over one does, and a link to all of them. */
+function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): Html | false {
+  const ends = [`${name}_from`, `${name}_to`] as const
+  const [from, to] = ends.map((end) => query.get(end))
+  const kept = [...query].filter(([key]) => !ends.includes(key as (typeof ends)[number]) && key !== 'page')
+  const isChosen = Boolean(from || to)
+  if (!isWorthIt && !isChosen) return false
+  return html`<form class="against">${kept.map(([key, value]) => html`<input type="hidden" name="${key}" value="${value}">`)}
+<label>Days from <input type="date" name="${ends[0]}" value="${from}"></label> <label>to <input type="date" name="${ends[1]}" value="${to}"></label> <button>Show</button>${isChosen && html` <a href="?${String(new URLSearchParams(kept))}">All days</a>`}</form>`
 }
 
 /** Links to the pages before and after of a list, at its address; false if there is only one page. */
@@ -412,7 +443,7 @@ async function renderListed(
   sql: string,
   read: (sql: string) => Promise<Block>,
   view: Shown,
-  empty = 'There are none.',
+  {empty = 'There are none.', note}: {empty?: string | undefined; note: (rows: number) => void},
 ): Promise<Html> {
   const {query} = view
   // Errors name lines of the statement: nothing stands above it.
@@ -426,6 +457,7 @@ async function renderListed(
     `select count(*), counted(${deals}, 'deal') || ', ' || usd(coalesce(sum(${quoteName(amount)}), 0)) from ${own}`,
   )
   const [rows, sum] = total.rows[0] ?? []
+  note(Number(rows))
   const [, sign = '-', sorted = amount] = /^(-?)(.*)$/.exec(query.get('sort') ?? '') ?? []
   const isKnown = sorted === 'property_address' || has(sorted)
   const sort = isKnown ? {name: sorted, isDown: sign === '-'} : {name: amount, isDown: true}

@@ -1,16 +1,21 @@
-import {z} from 'zod'
+import {hash} from 'node:crypto'
+import {join} from 'node:path'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {expectOneOf} from '../core/text.ts'
+import type {Digest} from '../schedule/alarms.ts'
+import type {DigestStep} from '../schedule/job.ts'
+import {writeFileAtomically} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
-import {count, dollarsAtAGlance, instant, inTimeZone} from './figures.ts'
-import {CLOCKS, findFault, parseFilter, titleOf, wordValue} from './filter.ts'
+import {count, instant, inTimeZone} from './figures.ts'
+import {CLOCKS, findFault, isForViewers, parseFilter, titleOf, wordValue} from './filter.ts'
 import {Html, html} from './html.ts'
-import {viewMorning} from './morning.ts'
+import {inOneLine, styleForMail, textOf} from './mail.ts'
+import {viewMorning, viewPortfolio} from './morning.ts'
 import {renderPage} from './page-frame.ts'
-import {findLacking, listPageDirs, listPages, needsOf, viewPage} from './pages.ts'
-import {createReader, queriesOf, type Reader} from './reader.ts'
-import type {View} from './view.ts'
+import {findLacking, listOwn, listPageDirs, listPages, needsOf, viewPage} from './pages.ts'
+import {createReader, type Reader} from './reader.ts'
+import type {Page, View} from './view.ts'
 
 const MEMORY_MB = 1024
 const LONGEST_MS = 3_600_000
@@ -18,22 +23,43 @@ const LONGEST_MS = 3_600_000
 /** The pages of a report, below Morning. */
 const REPORTED = ['portfolio', 'pipeline', 'data_quality']
 
+/** Pages to which the program gives what they are compared with. */
+const COMPARED: Readonly<Record<string, (view: View) => Promise<Page | undefined>>> = {
+  morning: viewMorning,
+  portfolio: viewPortfolio,
+}
+
 /** @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only */
 function requireWhole(release: Release): void {
   const lacking = findLacking(['parts/morning', ...REPORTED].flatMap(needsOf), {release})
   if (lacking !== undefined) throw newError('RELEASE_PARTIAL', lacking)
 }
 
+/** What a page is shown for: by default whole, to operators. */
+interface Use {
+  isForViewers?: boolean
+  isMail?: boolean
+}
+
 /**
  * The view of a release that nobody serves; disposing it ends its reader.
  *
  * @param asked what its pages are asked for, as the end of an address
- * @throws ConfigError `USAGE` of an invalid filter
+ * @throws ConfigError `USAGE` of an invalid filter, or of one that tells viewers what they cannot read
  */
-function openView(release: Release, config: Config, asked = ''): View & {people: Reader} & Disposable {
+function openView(
+  release: Release,
+  config: Config,
+  asked = '',
+  use: Use = {},
+): View & {people: Reader; mayAct?: boolean} & Disposable {
   const query = new URLSearchParams(asked)
   const filter = parseFilter(query)
-  const fault = findFault(filter)
+  const only = use.isForViewers ? config.viewerTables : undefined
+  const mayRead = (name: string) => isForViewers(name, only)
+  const hidden = filter.reads.find((name) => !mayRead(name))
+  const fault =
+    findFault(filter) ?? (hidden && `Its filter reads table '${hidden}', which is not for viewers.`)
   if (fault !== undefined) throw newError('USAGE', fault)
   const clock = CLOCKS.find((key) => filter.values.has(key))
   if (clock !== undefined)
@@ -44,12 +70,65 @@ function openView(release: Release, config: Config, asked = ''): View & {people:
     release,
     ask: ({isWhole, ...question}) =>
       reader.page({...question, condition: isWhole ? undefined : filter.condition}),
-    people: reader,
+    people: {...reader, ask: (question) => reader.ask({...question, only})},
     filter,
-    mayRead: () => true,
+    mayRead,
+    ...(use.isForViewers && {mayAct: false}),
     query,
     pageDirs: listPageDirs(config),
+    isMail: use.isMail === true,
     [Symbol.dispose]: () => reader[Symbol.dispose](),
+  }
+}
+
+/** What a report or a page shows of a release, without links, and what stands around it. */
+async function showPages(release: Release, config: Config, page?: string, use: Use = {}) {
+  const [name, asked] = page?.split(/\?(.*)/s) ?? []
+  const {release_id, as_of, known_at, generator, time_zone, checks} = release.manifest
+  using view = openView(release, config, asked, use)
+  const seen = listOwn(view).map((one) => one.name)
+  const pagesOf = listPages(view.pageDirs).filter(({name: one, isOwn}) => !isOwn || seen.includes(one))
+  const files = pagesOf.map((one) => one.name)
+  const known = [...new Set(['morning', ...files])]
+  if (name !== undefined && !known.includes(name))
+    throw newError(
+      'UNKNOWN_NAME',
+      `Page '${name}'${use.isForViewers ? ', for viewers' : ''}: ${expectOneOf(name, known)}.`,
+    )
+  // What a page is compared with comes from all tables.
+  const isLimited = use.isForViewers === true && config.viewerTables !== undefined
+  const isOurs = (one: string) => !isLimited && !(name === 'morning' && files.includes(one))
+  const pages: Page[] = []
+  for (const one of name === undefined ? ['morning', ...REPORTED] : [name]) {
+    // Whoever gets the report may be no operator.
+    const readers = name === undefined ? {...view, mayAct: false} : view
+    const compared = isOurs(one) ? COMPARED[one]?.(readers) : undefined
+    const shown = await (compared ?? viewPage(one, readers, {isAmongOwn: name !== undefined}))
+    if (shown) pages.push(shown)
+  }
+  const title = name === undefined ? 'Portfolio report' : (pages[0]?.title ?? name)
+  const chosen = [...view.filter.values].flatMap(([key, values]) =>
+    values.map((value) => html`<li>${titleOf(key)} <b>${wordValue(key, value)}</b></li>\n`),
+  )
+  const content = html`${pages.map((one) => html`${name === undefined && html`<h2 class="part">${one.title}</h2>`}${linkless(one.body)}`)}`
+  return {
+    title: `${title} as of ${as_of}`,
+    content,
+    sheet: (shown: Html) => html`<main class="sheet wide">
+<h1>${title}</h1>
+<ul class="facts">
+<li>as of <b>${as_of}</b></li>
+${chosen}<li>Release <b class="mono">${release_id}</b></li>
+<li><b>${count(checks.passed)}</b> checks passed${checks.warned > 0 && html`, <b class="warned">${checks.warned} warned</b>`}</li>
+<li>all amounts in USD</li>
+</ul>
+${shown}
+<footer>Written by <code>loantape report</code>, ${generator}, from release <span class="mono">${release_id}</span>, which holds everything known at ${instant(known_at)}.</footer>
+</main>`,
+    timeZone: time_zone,
+    isThere: pages.length > 0,
+    problems: pages.flatMap(({problems = []}) => problems),
+    rows: Object.assign({}, ...pages.map(({rows}) => rows)) as Readonly<Record<string, number>>,
   }
 }
 
@@ -61,88 +140,60 @@ function openView(release: Release, config: Config, asked = ''): View & {people:
  * @returns its text, and what of it could not be shown, which stands in its place
  * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only, `UNKNOWN_NAME`, `USAGE`
  */
-export async function renderReport(release: Release, config: Config, page?: string) {
+export async function renderReport(release: Release, config: Config, page?: string, use?: Use) {
   if (page === undefined) requireWhole(release)
-  const [name, asked] = page?.split(/\?(.*)/s) ?? []
-  const {manifest} = release
-  const {release_id, as_of, checks} = manifest
-  using view = openView(release, config, asked)
-  const known = listPages(view.pageDirs).map((one) => one.name)
-  if (name !== undefined && !known.includes(name))
-    throw newError('UNKNOWN_NAME', `Page '${name}': ${expectOneOf(name, known)}.`)
-  // Whoever gets the report may be no operator.
-  const readers = name === undefined ? {...view, mayAct: false} : view
-  const pages = name === undefined ? [await viewMorning(readers)] : []
-  for (const one of name === undefined ? REPORTED : [name]) {
-    const shown = await viewPage(one, readers, {isAmongOwn: name !== undefined})
-    if (shown) pages.push(shown)
-  }
-  const title = name === undefined ? 'Portfolio report' : (pages[0]?.title ?? name)
-  const chosen = [...view.filter.values].flatMap(([key, values]) =>
-    values.map((value) => html`<li>${titleOf(key)} <b>${wordValue(key, value)}</b></li>\n`),
-  )
-  const body = html`<main class="sheet wide">
-<h1>${title}</h1>
-<ul class="facts">
-<li>as of <b>${as_of}</b></li>
-${chosen}<li>Release <b class="mono">${release_id}</b></li>
-<li><b>${count(checks.passed)}</b> checks passed${checks.warned > 0 && html`, <b class="warned">${checks.warned} warned</b>`}</li>
-<li>all amounts in USD</li>
-</ul>
-${pages.map((one) => html`${name === undefined && html`<h2 class="part">${one.title}</h2>`}${linkless(one.body)}`)}
-<footer>Written by <code>loantape report</code>, ${manifest.generator}, from release <span class="mono">${release_id}</span>, which holds everything known at ${instant(manifest.known_at)}.</footer>
-</main>`
-  const text = renderPage({
-    title: `${title} as of ${as_of}`,
-    body,
-    styles: 'workbench.css',
-    timeZone: manifest.time_zone,
-  })
-  return {text, problems: pages.flatMap(({problems = []}) => problems)}
+  const {title, content, sheet, timeZone, problems} = await showPages(release, config, page, use)
+  const text = renderPage({title, body: sheet(content), styles: 'workbench.css', timeZone})
+  return {text, problems}
 }
 
-const summaryRow = z.object({open_amount: z.string(), funded_amount: z.string()})
+/** Mail clients cut off what is longer, and mail servers refuse larger files; chat takes less. */
+const LONGEST_HTML = 100_000
+const LARGEST_FILE = 10_000_000
+const LONGEST_WORDS = 10_000
 
 /**
- * Morning of a release as text: figures, what moved them and what needs a person.
+ * A page as a message; what it would print stands beside it as a file in the folder of the release.
  *
- * @throws ConfigError `RELEASE_PARTIAL`
+ * @returns undefined where there is nothing to send
+ * @throws ConfigError `UNKNOWN_NAME`, `QUERY_FAILED` with the places of what fails, `USAGE`
  */
-export async function describeMorning(release: Release, config: Config) {
-  requireWhole(release)
-  const {as_of, time_zone} = release.manifest
-  using view = openView(release, config)
-  const sums = await queriesOf(view.ask).one(summaryRow, 'from mart.portfolio_summary')
-  const {body} = await viewMorning({...view, mayAct: false})
+export async function renderDigest(
+  release: Release,
+  config: Config,
+  step: DigestStep,
+): Promise<Digest | undefined> {
+  const {page, when, to} = step
+  const use = {isForViewers: to !== undefined}
+  const mail = await showPages(release, config, page, {...use, isMail: true})
+  if (mail.problems.length > 0) throw newError('QUERY_FAILED', mail.problems.join('\n'))
+  if (!mail.isThere) return undefined
+  if (when !== undefined && !Object.hasOwn(mail.rows, when)) {
+    const names = Object.keys(mail.rows)
+    const expected = names.length > 0 ? expectOneOf(when, names) : 'none of its blocks has a `name`'
+    throw newError('UNKNOWN_NAME', `Block '${when}' of page '${page}': ${expected}.`)
+  }
+  if (when !== undefined && mail.rows[when] === 0) return undefined
+  const {text} = await renderReport(release, config, page, use)
+  const isSmall = Buffer.byteLength(text) <= LARGEST_FILE
+  const place = isSmall ? 'it is attached' : 'look at it in the workbench'
+  const tooLong = html`<p>This page is longer than a mail: ${place}.</p>`
+  const mailOf = (content: Html) =>
+    html`<!doctype html><html lang="en"><head><meta charset="utf-8"><title>${mail.title}</title></head><body>${styleForMail(new Html(inTimeZone(mail.sheet(content).html, mail.timeZone)))}</body></html>`
+      .html
+  const whole = mailOf(mail.content)
+  const isLong = whole.length > LONGEST_HTML
+  const words = textOf(inTimeZone(mail.content.html, mail.timeZone))
+  const name = `${page.replaceAll(/[^\w-]+/g, '-').slice(0, 60)}-${release.manifest.as_of}`
+  const file = join(release.dir, `${name}-${hash('sha256', JSON.stringify(step)).slice(0, 8)}.html`)
+  if (isSmall) writeFileAtomically(file, text)
   return {
-    title: `Portfolio as of ${as_of}: ${dollarsAtAGlance(sums.open_amount)} open, ${dollarsAtAGlance(sums.funded_amount)} funded`,
-    words: textOf(inTimeZone(linkless(body).html, time_zone)),
+    title: inOneLine(mail.title),
+    words: words.length > LONGEST_WORDS ? `${words.slice(0, LONGEST_WORDS)}…\n(cut off: ${place})` : words,
+    html: isLong ? mailOf(tooLong) : whole,
+    ...(isSmall && {file}),
   }
 }
-
-/** Makes a text of the source safe for a line of text: no line breaks, no control characters. */
-const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
-
-/** The text of a piece of a page: a line for each figure, row, sentence and entry of a list. */
-const textOf = (text: string) =>
-  inOneLine(text)
-    .replaceAll('<h2', '\n\n<h2')
-    .replaceAll('</h2>', ':\n')
-    .replaceAll('<div class="name">', '\n')
-    .replaceAll('</div><div class="value">', ': ')
-    .replaceAll('</div><div class="note">', ', ')
-    .replaceAll('<li>', '- ')
-    .replaceAll(/<\/(?:p|li|tr|ul)>/g, '\n')
-    .replaceAll(/(?<=<\/t[dh]>)(?=<t[dh])/g, ' · ')
-    .replaceAll(/<[^>]*>/g, '')
-    .replaceAll('&lt;', '<')
-    .replaceAll('&gt;', '>')
-    .replaceAll('&quot;', '"')
-    .replaceAll('&#39;', "'")
-    .replaceAll('&amp;', '&')
-    .replaceAll(/ *\n */g, '\n')
-    .replaceAll(/\n{3,}/g, '\n\n')
-    .trim()
 
 /** Markup without links: a file has no server behind it. */
 const linkless = ({html: text}: Html): Html =>

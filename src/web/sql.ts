@@ -1,14 +1,18 @@
 import {existsSync, mkdirSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {FastifyInstance} from 'fastify'
+import {z} from 'zod'
 import {explainError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
+import {shorten} from '../core/text.ts'
 import type {DataFolder} from '../store/data-folder.ts'
+import {quoteName} from '../store/database.ts'
 import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
+import {inStateTransaction} from '../store/state-db.ts'
 import {renderBlock, SHAPES, type Shape} from './blocks.ts'
-import {type Block, renderExact} from './cells.ts'
-import {count, LONGEST_ADDRESS} from './figures.ts'
+import {type Block, isNumeric, renderExact} from './cells.ts'
+import {count, instant, LONGEST_ADDRESS, linked} from './figures.ts'
 import {addressOf, CLOCKS, type Filter, findFault, hiddenFields, parseFilter} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
@@ -17,8 +21,83 @@ import {queriesOf} from './reader.ts'
 import {FORMATS} from './tables.ts'
 import type {AskingView, Page, View} from './view.ts'
 
-/** Rows that are shown; a download has all. */
+/** Rows and cells that are shown; a download has all. */
 const MOST = 500
+const MOST_CELLS = 5_000
+
+/** What a pivot makes of the values of a cell. */
+const MEASURES = ['sum', 'count', 'avg', 'min', 'max']
+
+/** Queries that are kept of one person, and of all. */
+const KEPT = {each: 30, all: 3_000}
+
+/** Keeps a query that a person asks among what people did, once, and forgets the oldest. */
+function keepQuery({stateDb, person, overview}: AskingView, sql: string): void {
+  const at = new Date(overview.now).toISOString()
+  inStateTransaction(stateDb, () => {
+    stateDb.run(`delete from page_action where command = 'sql' and who = ? and words = ?`, [person, sql])
+    const times = {began_at: at, ended_at: at, exit_code: 0}
+    stateDb.insert('page_action', {who: person, command: 'sql', words: sql, ...times})
+    stateDb.run(
+      `delete from page_action where action_id in (
+         select action_id from (
+           select action_id, row_number() over (partition by who order by action_id desc) as place,
+             row_number() over (order by action_id desc) as place_of_all
+           from page_action where command = 'sql'
+         ) where place > ? or place_of_all > ?
+       )`,
+      [KEPT.each, KEPT.all],
+    )
+  })
+}
+
+const keptRow = z.object({began_at: z.string(), words: z.string()})
+
+/** The last queries of whoever asks. */
+function renderKept({stateDb, person, filter}: AskingView): Html | false {
+  const select = `select began_at, words from page_action where command = 'sql' and who = ? order by action_id desc`
+  const kept = stateDb.all(keptRow, select, [person])
+  return (
+    kept.length > 0 &&
+    html`<details><summary>Your last queries</summary><ul>${kept.map(({began_at, words}) => html`<li>${linked(shorten(words.replaceAll(/\s+/g, ' ')), addressOf('/sql', filter, {q: [words]}))} <span class="muted small">${instant(began_at)}</span></li>`)}</ul></details>`
+  )
+}
+
+type Columns = Block['columns']
+
+/** The column of each part of a pivot that an address asks for; undefined without one. */
+function readPivot(query: URLSearchParams) {
+  const [rows, columns, of] = ['rows', 'columns', 'of'].map((name) => query.get(name))
+  const by = MEASURES.find((name) => name === query.get('by')) ?? 'sum'
+  return rows && columns && of ? {rows, columns, of, by} : undefined
+}
+type Pivot = NonNullable<ReturnType<typeof readPivot>>
+
+/** A statement as a row for each cell of its pivot, with the totals of a matrix; those of all rows come first, and have every column in order. */
+function writePivot(sql: string, {rows, columns, of, by}: Pivot, known: Columns): string {
+  const [row, column, value] = [rows, columns, of].map((name) => `asked.${quoteName(name)}`)
+  const [, places] = /^DECIMAL\(\d+,(\d+)\)$/.exec(known.find(({name}) => name === of)?.type ?? '') ?? []
+  const cell = `${by}(${value})`
+  const measure = by === 'avg' && places !== undefined ? `cast(${cell} as decimal(38, ${places}))` : cell
+  const name = quoteName(by === 'count' ? 'count' : of)
+  return `select ${row}, ${column}, ${measure} as ${name}, grouping(${row}, ${column}) as is_total
+from (
+${sql}
+) as asked
+group by cube (${row}, ${column})
+order by grouping(${row}) desc, ${row}, grouping(${column}), ${column}`
+}
+
+/** The form that makes a pivot of a query's rows. */
+function renderPivot({filter}: AskingView, sql: string, columns: Columns, pivot: Pivot | undefined): Html {
+  const choose = (label: string, name: keyof Pivot, names: readonly string[], usual: string | undefined) =>
+    html`<label>${label} <select name="${name}">${names.map((one) => html`<option${one === (pivot?.[name] ?? usual) && html` selected`}>${one}</option>`)}</select></label> `
+  const names = columns.map(({name}) => name)
+  const usual = columns.findLast(isNumeric)?.name
+  return html`<details${pivot && html` open`}><summary>Pivot</summary><form class="sql" action="/sql">
+${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}">
+<p>${choose('Rows', 'rows', names, names[0])}${choose('columns', 'columns', names, names[1])}${choose('cells', 'by', MEASURES, 'sum')}${choose('of', 'of', names, usual)}<button>Pivot</button></p></form></details>\n`
+}
 
 /**
  * `/sql`: a SELECT over the tables of the deals that the filter means, given as `q` or by the name it was `saved` under, and its
@@ -33,28 +112,52 @@ export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const names = listNamed(folder.queries, '.sql')
   const sql = given.trim()
   const isOnlyShown = !mayRun && query.has('q')
-  const answer =
-    sql === '' || isOnlyShown
-      ? undefined
-      : await people
-          .ask({sql, condition: filter.condition, most: MOST + 1})
-          .catch((error: unknown) => explainError(error))
+  const pivot = readPivot(query)
+  const bare = sql.replace(/[;\s]+$/, '')
+  const ask = (text: string, most: number) =>
+    people.ask({sql: text, condition: filter.condition, most: most + 1}).catch(explainError)
+  const answer = sql === '' || isOnlyShown ? undefined : await ask(pivot ? `describe (${bare}\n)` : sql, MOST)
   const failure = answer instanceof Error ? answer.message : undefined
+  let notKept: string | undefined
+  try {
+    if (answer) keepQuery(view, sql)
+  } catch (error) {
+    notKept = explainError(error).problem
+  }
+  const columns =
+    answer instanceof Error
+      ? []
+      : pivot
+        ? (answer?.rows ?? []).map(([name, type]) => ({name: String(name), type: String(type)}))
+        : (answer?.columns ?? [])
+  const pivoted = pivot && failure === undefined && answer ? writePivot(bare, pivot, columns) : undefined
+  const shown = pivoted === undefined ? answer : await ask(pivoted, MOST_CELLS)
   const body = html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: [name]})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
-${await renderForm(view, sql, {shape, failure})}${
-  answer instanceof Error
-    ? html`<pre class="failed" tabindex="0">${failure}</pre>`
-    : answer && renderAnswer(view, sql, answer, shape)
+${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure})}${notKept !== undefined && html`<p class="notice">The query is not kept: ${notKept}</p>`}${renderKept(view)}${
+  columns.length > 0 && renderPivot(view, sql, columns, pivot)
+}${
+  shown instanceof Error
+    ? html`<pre class="failed" tabindex="0">${shown.message}</pre>`
+    : shown &&
+      renderAnswer(view, pivoted ?? sql, shown, {
+        shape: pivoted !== undefined && shape === 'table' ? 'matrix' : shape,
+        most: pivoted === undefined ? MOST : MOST_CELLS,
+      })
 }`
   return {title: 'SQL', body}
 }
 
 /** The rows of a query as they are asked for, above them their download, and the form that saves it, or makes a page of it. */
-function renderAnswer(view: AskingView, sql: string, {columns, rows}: Block, shape: Shape): Html {
+function renderAnswer(
+  view: AskingView,
+  sql: string,
+  {columns, rows}: Block,
+  {shape, most}: {shape: Shape; most: number},
+): Html {
   const {filter, query, mayAct} = view
-  const shown = {columns, rows: rows.slice(0, MOST)}
+  const shown = {columns, rows: rows.slice(0, most)}
   return html`
-<p class="downloads">${rows.length > MOST ? `The first ${count(MOST)} rows.` : `${quantity(rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
+<p class="downloads">${rows.length > most ? `The first ${count(most)} rows.` : `${quantity(rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
 <details><summary>Save this query</summary>
 <form class="sql" method="post" action="/sql/queries">
 ${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}"><input type="hidden" name="as" value="${shape}">

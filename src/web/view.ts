@@ -64,6 +64,8 @@ export interface View {
   query: URLSearchParams
   /** The folders of people's own pages, which take the place of ours. */
   pageDirs: readonly string[]
+  /** For a mail: few rows, and charts as tables. */
+  isMail?: boolean
 }
 
 /** The input of a page of the workbench. */
@@ -72,6 +74,8 @@ export interface AskingView extends View, Pick<WebTools, 'config' | 'folder' | '
   people: Reader
   history: History
   overview: Overview
+  /** Who asks, as what is kept for a person alone names them. */
+  person: string
   /** Whether the viewer may act. */
   mayAct: boolean
   /** Whether a query of the address is run: one that another site or a message led to is only shown. */
@@ -86,6 +90,8 @@ export interface Page {
   status?: number
   /** What of it could not be shown, each with its place. */
   problems?: readonly string[]
+  /** Of its blocks that have a name, the number of their rows. */
+  rows?: Readonly<Record<string, number>>
   /** Leads to this address instead. */
   leadsTo?: string
 }

@@ -1,27 +1,37 @@
-import {readdirSync, readFileSync} from 'node:fs'
+import {readdirSync} from 'node:fs'
 import {join} from 'node:path'
+import {pathToFileURL} from 'node:url'
 import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
 import {startInbox} from '../support/inbox.ts'
 import {aDeal, createLab} from '../support/lab.ts'
+import {listViolations} from '../web/browser.ts'
+import {openPage} from '../web/side.ts'
 
-test("a night reports the day's figures once, what moved them and what needs a person, with the report in the mail, even if an own page of it fails", async () => {
+/** A part of a mail, decoded. */
+function partOf(mail = '', type: string): string {
+  const [, head = '', body = ''] =
+    new RegExp(`\r\n(Content-Type: ${type}[^]*?)\r\n\r\n([^]*?)\r\n--`).exec(mail) ?? []
+  if (/base64/i.test(head)) return Buffer.from(body, 'base64').toString()
+  if (!/quoted-printable/i.test(head)) return body
+  const bytes = body
+    .replaceAll('=\r\n', '')
+    .replaceAll(/=([0-9A-F]{2})/g, (_, code: string) => String.fromCharCode(Number.parseInt(code, 16)))
+  return Buffer.from(bytes, 'latin1').toString()
+}
+
+test("a night sends the day's page once: figures, what moved them and what needs a person, as mail and as text", async () => {
   const portfolio = ['summary', 'breakdown', 'monthly'].map((name) => `+mart.portfolio_${name}`)
   const others =
     '+mart.position_daily +mart.pipeline_aging +mart.data_quality +mart.limit_status +mart.document_coverage +mart.movement'
   await using lab = await createLab({tables: `${portfolio.join(' ')} ${others}`})
   await using inbox = await startInbox()
-  using own = writeSqlFolder({'pages/pipeline.md': '# Ours\n\n```sql\nfrom nowhere\n```\n'})
   const {posts, mails} = inbox
   const {LOANTAPE_DEAD_MAN_URL: _none, ...env} = inbox.env
-  const night = (now: string, changes = {}) =>
-    lab.run(['run', 'nightly'], {...env, LOANTAPE_NOW: now, ...changes})
-  const readReport = () => readFileSync(join(lab.folder.current, 'report.html'), 'utf8')
+  const night = (now: string) => lab.run(['run', 'nightly'], {...env, LOANTAPE_NOW: now})
   lab.service.store.insert([aDeal(1), aDeal(2, {status: 'funded'})])
-  const ours = {LOANTAPE_SQL_DIR: own.path}
-  expect(await night('2026-03-02T23:30:00-05:00', ours)).toMatchObject({code: 0})
+  expect(await night('2026-03-02T23:30:00-05:00')).toMatchObject({code: 0})
   expect(posts[0]).toContain('Pipeline: $350K, 1 deal, $350,000.00')
-  expect(readReport()).toContain('pages/pipeline.md, line 4: Query refused: Catalog Error')
   lab.service.store.update('deal_000001', {status: 'funded', loanAmountCents: 350_000_07n})
   lab.service.store.insert([
     aDeal(3, {status: 'a <b> & "c"'}),
@@ -32,11 +42,14 @@ test("a night reports the day's figures once, what moved them and what needs a p
     }),
   ])
   expect(await night('2026-03-03T23:30:00-05:00')).toMatchObject({code: 0})
-  expect(await night('2026-03-03T23:50:00-05:00')).toMatchObject({code: 0})
+  expect(await night('2026-03-03T23:50:00-05:00')).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining('Digest morning: told before.'),
+  })
 
   expect(['csv', 'parquet'].map((name) => readdirSync(join(lab.folder.exports, name)).length)).toEqual([2, 2])
   expect(posts).toHaveLength(2)
-  expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.4M open, $700K funded*')
+  expect(posts[1]).toContain('*Morning as of 2026-03-03*')
   expect(posts[1]).toContain(
     'Funded: $700K, 2 deals, $700,000.07 +$350,000.07 (+100.0\u00a0%) since 2026-03-02',
   )
@@ -50,10 +63,109 @@ test("a night reports the day's figures once, what moved them and what needs a p
     expect.not.arrayContaining([expect.stringMatching(/^- deal_000009/)]),
   )
   expect(posts[1]).not.toContain('\u202e')
-  const report = readReport()
-  expect(report).toContain('&lt;img src=x')
-  expect(report).not.toMatch(/<script>alert|<img src=x|<\/title><script/)
   expect(mails).toHaveLength(2)
-  expect(mails[1]).toContain('filename=report.html')
+  const shown = partOf(mails[1], 'text/html')
+  expect(shown).toContain('<div style="font-size:22px">$700K</div>')
+  expect(shown).toContain('such as a &lt;b&gt; &amp; &quot;c&quot;')
+  expect(shown, 'mail clients take styles of elements alone').not.toMatch(
+    /<(svg|style|script|form|a|img)\b|class=|\u202e/,
+  )
+  expect(mails[1]).toMatch(/filename=morning-2026-03-03-\w{8}\.html/)
   expect(await lab.run(['verify'])).toMatchObject({code: 0})
+})
+
+const PAGE = (asked: string, sql: string) => `\`\`\`sql ${asked}\n${sql}\n\`\`\`\n`
+const PAGES = {
+  'pages/states.md': `# By state\n\n${PAGE('title', `select 'In ' || coalesce($place, 'all') || ' <b>' || chr(10) || 'x' as title`)}
+${PAGE('line title="Drawn"', 'select day, amount from mart.position_daily')}
+${PAGE('table name=large', 'select deal_id, property_address, loan_amount from core.deal where loan_amount > 400000')}`,
+  'pages/long.md': PAGE('table', 'select range as n from range(1000000)'),
+  'pages/wide.md': PAGE('table', `select repeat('x', 3000) from range(50)`),
+  'pages/broken.md': PAGE('table', 'from nowhere'),
+  'pages/ours.md': `---\nfor: operators\n---\n\n${PAGE('table', 'select 1 as one')}`,
+}
+
+test('any page is sent: to whom alarms go or to others as viewers, when one of its queries has rows, bounded, printable', async () => {
+  await using lab = await createLab({tables: 'core.deal +mart.position_daily +mart.portfolio_summary'})
+  await using inbox = await startInbox()
+  const {posts, mails} = inbox
+  lab.service.store.insert([
+    aDeal(1),
+    aDeal(2, {
+      loanAmountCents: 500_000_00n,
+      propertyAddress: '<img src=x onerror=alert(1)>, Austin, TX 78701',
+    }),
+  ])
+  await lab.sync('2026-03-02T23:30:00-05:00')
+  using own = writeSqlFolder(PAGES)
+  const send = async (step: Record<string, unknown>, more = {}) => {
+    using jobs = writeSqlFolder({
+      'mail.yaml': JSON.stringify({
+        name: 'mail',
+        schedule: '0 7 * * *',
+        timeZone: 'UTC',
+        catchUp: 'none',
+        graceMinutes: 5,
+        steps: [{do: 'digest', ...step}],
+      }),
+    })
+    const {LOANTAPE_DEAD_MAN_URL: _none, ...env} = inbox.env
+    const folders = {LOANTAPE_JOBS_DIR: jobs.path, LOANTAPE_SQL_DIR: own.path}
+    const {code, stdout, stderr} = await lab.run(['run', 'mail'], {...env, ...folders, ...more})
+    return `${code} ${stdout}${stderr}`
+  }
+  const to = ['ann@example.com', 'bob@example.com']
+  expect(await send({page: 'states?place=here&amount_from=400000', when: 'large'})).toContain(
+    '0 Digest states?place=here&amount_from=400000: queued.',
+  )
+  const [mail = ''] = mails
+  expect(mail).toMatch(/^To: night@example\.com\r$/m)
+  expect(mail).toContain('Subject: loantape: In here <b> x as of 2026-03-02')
+  const shown = partOf(mail, 'text/html')
+  expect(shown).toContain('Loan amount from <b>$400,000</b>')
+  expect(shown, 'a chart as its values').toMatch(/<td[^>]*>2026-03-02<\/td><td[^>]*>\$500,000\.00<\/td>/)
+  expect(shown).toContain('&lt;img src=x')
+  expect(posts[0]).toContain('deal_000002 · &lt;img')
+  const [printed = ''] = readdirSync(lab.folder.current).filter((name) => name.startsWith('states-'))
+  const {page, complaints} = await openPage(pathToFileURL(join(lab.folder.current, printed)).href)
+  expect(await page.locator('figure.chart [role=img] svg').count()).toBe(1)
+  expect(await listViolations(page)).toEqual([])
+  await page.setContent(shown)
+  expect(await listViolations(page)).toEqual([])
+  expect(complaints).toEqual([])
+
+  // Others get what viewers may see.
+  expect(await send({page: 'states', to})).toContain('queued')
+  expect(mails[1]).toMatch(/^To: ann@example\.com, bob@example\.com\r$/m)
+  expect(posts, 'to nobody else').toHaveLength(1)
+  const restricted = {LOANTAPE_VIEWER_TABLES: 'mart.*', LOANTAPE_WEB_TOKEN: 'a-token-of-24-characters'}
+  expect(await send({page: 'states', to}, restricted)).toContain('told before')
+  expect(await send({page: 'states?place=there', to}, restricted)).toMatch(
+    /^2 .*Digest 'states' of job 'mail': pages\/states\.md, line 12: .*core\.deal.*It was not sent.*loantape pages check/s,
+  )
+  expect(await send({page: 'long?state=TX', to}, restricted)).toContain("filter reads table 'core.deal'")
+  expect(await send({page: 'ours', to})).toMatch(/^2 .*Page 'ours', for viewers: expected one of/s)
+  expect(await send({page: 'ours'})).toContain('queued')
+
+  // Nothing to say, and what is wrong.
+  expect(await send({page: 'states?amount_from=600000', when: 'large'})).toContain('nothing to say')
+  expect(await send({page: 'states', when: 'larg'})).toMatch(
+    /^2 .*Block 'larg' of page 'states': .*nearest is 'large'/s,
+  )
+  expect(await send({page: 'sates'})).toMatch(/^2 .*Page 'sates': .*the nearest is 'states'/s)
+  expect(await send({page: 'broken'})).toMatch(/^2 .*pages\/broken\.md, line 2: .*nowhere/s)
+  expect(await send({page: 'long', every: 'day'})).toMatch(/^2 .*mail\.yaml.*every/s)
+  expect(await send({page: 'long', to: ['ann']})).toMatch(/^2 .*mail\.yaml.*steps\.0\.to\.0.*mail address/s)
+  expect(await send({page: 'long', to}, {LOANTAPE_SMTP_URL: '', LOANTAPE_ALARM_EMAIL_TO: ''})).toMatch(
+    /^2 .*LOANTAPE_SMTP_URL/s,
+  )
+
+  // However much there is.
+  const before = mails.length
+  expect(await send({page: 'long'})).toContain('queued')
+  expect(partOf(mails[before], 'text/html')).toContain('The first 50 rows; the attachment has more.')
+  expect(partOf(mails[before], 'text/html').match(/<tr/g)).toHaveLength(51)
+  expect(await send({page: 'wide'})).toContain('queued')
+  expect(partOf(mails[before + 1], 'text/html')).toContain('longer than a mail: it is attached')
+  expect(mails[before + 1]?.length).toBeLessThan(400_000)
 })

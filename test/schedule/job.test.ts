@@ -32,7 +32,13 @@ const refusalOf = (work: () => unknown) => failureOf((async () => work())())
 test("the user's own jobs join the built-in ones or replace them by name", () => {
   expect(requireJob(builtIn, 'nightly')).toMatchObject({
     timeZone: 'America/New_York',
-    steps: [{do: 'sync'}, {do: 'export', profiles: ['csv', 'parquet']}, {do: 'prune'}, {do: 'notify'}],
+    steps: [
+      {do: 'sync'},
+      {do: 'export', profiles: ['csv', 'parquet']},
+      {do: 'digest', page: 'morning'},
+      {do: 'prune'},
+      {do: 'notify'},
+    ],
   })
   write('README.md', '# Jobs\n')
   write('mine.yml', JSON.stringify(aJob({name: 'nightly'})))

@@ -1,6 +1,7 @@
 import {expect, test} from 'vitest'
+import type {DigestStep} from '../../src/schedule/job.ts'
 import {requireRelease} from '../../src/store/release.ts'
-import {describeMorning} from '../../src/web/report.ts'
+import {renderDigest} from '../../src/web/report.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
@@ -62,7 +63,8 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   )
   expect((await side.get('/behind/moved?against=2026-03-02-000000000000')).status).toBe(404)
 
-  const {words} = await describeMorning(requireRelease(lab.folder), lab.config)
+  const digest: DigestStep = {do: 'digest', page: 'morning'}
+  const words = (await renderDigest(requireRelease(lab.folder), lab.config, digest))?.words
   expect(words).toContain(`\n\nWhat moved it:\nSince ${before}\n`)
   expect(words).toContain('\ndeal_000032 · – · +$350,000.00 · −$350,000.00 · draft → funded\n')
 

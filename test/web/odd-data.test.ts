@@ -7,7 +7,7 @@ import {openDatabase} from '../../src/store/database.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {SQL_DIR} from '../../src/store/sql.ts'
 import {html} from '../../src/web/html.ts'
-import {describeMorning, renderReport} from '../../src/web/report.ts'
+import {renderDigest, renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, type Lab, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -223,7 +223,8 @@ describe('a release in which everything nullable is null', () => {
   test('report, digest, diff and trace say what is known', async () => {
     const release = requireRelease(folder)
     expect((await renderReport(release, lab.config)).text).not.toContain('.md, line')
-    expect((await describeMorning(release, lab.config)).words).toContain('Weighted loan-to-value: –')
+    const digest = await renderDigest(release, lab.config, {do: 'digest', page: 'morning'})
+    expect(digest?.words).toContain('Weighted loan-to-value: –')
     const env = {LOANTAPE_DATA_DIR: folder.root}
     for (const args of [
       ['diff', 'current', '2026-03-02'],

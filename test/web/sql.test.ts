@@ -16,7 +16,7 @@ import {FEW_TABLES} from '../support/data.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listViolations} from './browser.ts'
-import {openPage, serveLab} from './side.ts'
+import {OPERATOR, openPage, serveLab, textOf, VIEWER} from './side.ts'
 
 const BY_STATUS =
   'select status, sum(loan_amount)::decimal(18, 2) as amount from core.deal group by all order by all'
@@ -80,6 +80,64 @@ test('rows in long form are drawn with the text as series, or the page says why 
   expect(await show(`('01', 1, 2), ('01', 2, 3)`)).toContain(`'month_end' has the same value in several rows`)
   const many = Array.from({length: 8}, (_, index) => `('01', 'b${index}', 1)`).join(', ')
   expect(await show(many)).toContain(`'bucket' has 8 values: a chart can show 7 series.`)
+})
+
+test('a pivot has a cell for each pair, totals of both, exact sums, and numbers are written by what they are', async () => {
+  const q = `select * from (values ('TX', 'funded', 0.10::decimal(18, 2)), ('TX', 'draft', 12345678901234.20), (null, 'All', 1.00), ('All', 'funded', 2.00)) as t("a ""b""", status, amount) order by 1; `
+  const pivot = {q, rows: 'a "b"', columns: 'status', of: 'amount'}
+  const cellsOf = async (query: Record<string, string>) => {
+    const page = await read('/sql', query)
+    return textOf(/<table>.*<\/table>/s.exec(page)?.[0] ?? page).trim()
+  }
+  expect(await cellsOf(pivot)).toBe(
+    'A &quot;b&quot; All draft funded All All – – $2.00 $2.00 TX – $12,345,678,901,234.20 $0.10 $12,345,678,901,234.30 – $1.00 – – $1.00 All $1.00 $12,345,678,901,234.20 $2.10 $12,345,678,901,237.30',
+  )
+  expect(await cellsOf({...pivot, by: 'count'})).toMatch(/ All 1 1 2 4$/)
+  expect(await cellsOf({...pivot, by: 'avg'})).toMatch(/ All \$1\.00 \$12,345,678,901,234\.20 \$1\.05 /)
+  const page = await read('/sql', {...pivot, by: 'max'})
+  expect(page).toMatch(/<select name="by">.*<option selected>max/)
+  expect(page).toContain('query.csv?q=select+asked.')
+  expect(await read('/sql', {...pivot, as: 'area'})).toContain('<figure class="chart"')
+  expect(await read('/sql', {...pivot, of: 'nothing'})).toContain('nothing')
+  expect(await read('/sql', {...pivot, of: 'status'})).toContain('<pre class="failed"')
+  const exact = `select 2026 as closing_year, 12345 as deals, 1.5::decimal(18, 2) as amount, 0.123456 as ltv, 'a_b' as status`
+  expect(await cellsOf({q: exact})).toBe('closing_year deals amount ltv status 2026 12,345 $1.50 12.3 % a_b')
+  expect(await read('/sql', {q: exact})).toContain('<span title="0.123456">12.3 %</span>')
+})
+
+test("the last queries of a person are the person's alone, each once, and bounded", async () => {
+  await using guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
+  const ask = async (name: string, token: string, q?: string) => {
+    const authorization = `Basic ${Buffer.from(`${name}:${token}`).toString('base64')}`
+    const path = q === undefined ? '/sql' : `/sql?${new URLSearchParams({q})}`
+    const page = await guarded.read(path, {authorization})
+    const [, list = ''] = /Your last queries<\/summary><ul>(.*?)<\/ul>/s.exec(page) ?? []
+    return [...list.matchAll(/<a[^>]*>(.*?)<\/a>/g)].map(([, text]) => text)
+  }
+  const asked = (who: string, words: string) => ({
+    ...{who, command: 'sql', words, exit_code: 0},
+    began_at: '2026-03-02T00:00:00.000Z',
+    ended_at: '2026-03-02T00:00:00.000Z',
+  })
+  for (let n = 1; n <= 32; n += 1)
+    guarded.stateDb.insert('page_action', asked('operator "ann"', `select ${n}`))
+  await ask('ann', OPERATOR, 'select 30')
+  const kept = await ask('ann', OPERATOR, "selec '<b>'\n from nowhere")
+  expect(kept).toHaveLength(30)
+  expect(kept.slice(0, 4)).toEqual([
+    'selec &#39;&lt;b&gt;&#39; from nowhere',
+    'select 30',
+    'select 32',
+    'select 31',
+  ])
+  for (const [name, token] of [
+    ['bob', OPERATOR],
+    ['ann', VIEWER],
+    ['', VIEWER],
+  ] as const)
+    expect(await ask(name, token), name).toEqual([])
+  expect(await ask('bob', OPERATOR, 'select 1')).toEqual(['select 1'])
+  expect(await guarded.read('/runs', OPERATOR)).not.toContain('operator &quot;')
 })
 
 test('an error quotes the given text, marks its line, and says what to do next', async () => {

@@ -37,6 +37,25 @@ const formats = {
   ratio: [{style: 'percent', maximumFractionDigits: 2}, {style: 'percent'}],
   number: [{maximumFractionDigits: 9}, {notation: 'compact'}],
 }
+// Dragging over days or months chooses them; the fields below the chart do the same.
+const letChoose = (chart, figure, option) => {
+  const days = option.xAxis.data
+  const brushOption = {brushType: 'lineX', brushMode: 'single'}
+  chart.setOption({brush: {xAxisIndex: 0, toolbox: [], ...brushOption}})
+  chart.dispatchAction({type: 'takeGlobalCursor', key: 'brush', brushOption})
+  figure.dataset.chooses = ''
+  chart.on('brushEnd', ({areas: [area]}) => {
+    if (!area) return
+    const [from, to] = area.coordRange.map((at) => days[Math.max(0, Math.min(at, days.length - 1))])
+    const lastOf = (month) =>
+      new Date(Date.UTC(...month.split('-').map(Number), 0)).toISOString().slice(0, 10)
+    const query = new URLSearchParams(location.search)
+    query.delete('page')
+    query.set(`${figure.dataset.range}_from`, from.length === 7 ? `${from}-01` : from)
+    query.set(`${figure.dataset.range}_to`, to.length === 7 ? lastOf(to) : to)
+    location.search = query
+  })
+}
 const figures = [...document.querySelectorAll('figure.chart')]
 if (figures.length > 0) {
   const {init} = await import('/assets/echarts.js')
@@ -53,5 +72,6 @@ if (figures.length > 0) {
     const chart = init(drawing, null, {renderer: 'svg'})
     chart.setOption(option)
     new ResizeObserver(() => chart.resize()).observe(drawing)
+    if (figure.dataset.range && matchMedia('(pointer: fine)').matches) letChoose(chart, figure, option)
   }
 }

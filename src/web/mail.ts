@@ -1,0 +1,69 @@
+import {Html} from './html.ts'
+
+/** How mail shows what `page.css` says elsewhere, by tag and class: its readers take styles of elements alone. */
+const STYLES: Readonly<Record<string, string>> = {
+  main: 'max-width:900px;font:14px/1.45 Arial,sans-serif;color:#1a1a1a;background:#ffffff',
+  h1: 'margin:0 0 8px;font-size:22px',
+  h2: 'margin:24px 0 8px;font-size:17px',
+  h3: 'margin:16px 0 8px;font-size:15px',
+  ul: 'margin:8px 0;padding-left:20px',
+  table: 'margin:8px 0;border-collapse:collapse;font-size:13px',
+  th: 'padding:4px 10px;border-bottom:2px solid #888888;text-align:left',
+  td: 'padding:4px 10px;border-bottom:1px solid #dddddd;vertical-align:top',
+  pre: 'white-space:pre-wrap;font-size:12px',
+  '.number': 'text-align:right;white-space:nowrap',
+  '.figure': 'display:inline-block;margin:0 28px 12px 0;vertical-align:top',
+  '.value': 'font-size:22px',
+  '.note': 'color:#5a5a5a;font-size:12px;white-space:pre-line',
+  '.muted': 'color:#5a5a5a',
+  '.small': 'font-size:12px',
+  '.warned': 'color:#7a4b00',
+  '.failed': 'color:#a4001d',
+  footer: 'margin-top:24px;color:#5a5a5a;font-size:12px',
+}
+
+/** Drawn or clicked elsewhere. */
+const ONLY_ON_A_PAGE = /<(svg|nav|form)\b[\s\S]*?<\/\1>|<details class="ask">[\s\S]*?<\/details>/g
+
+/** Markup of a page as a mail shows it: each element with its styles, links to other sites alone, nothing drawn, nothing folded. */
+export const styleForMail = ({html: markup}: Html): Html =>
+  new Html(
+    markup
+      .replaceAll(ONLY_ON_A_PAGE, '')
+      .replaceAll('<td class="bar"></td>', '')
+      .replaceAll(/<thead>[\s\S]*?<\/thead>/g, (head) => head.replaceAll('<td></td>', ''))
+      .replaceAll('<summary', '<p')
+      .replaceAll('</summary', '</p')
+      .replaceAll(/<(\w+)([^>]*)>/g, (_, tag: string, attributes: string) => {
+        const [, classes = ''] = / class="([^"]*)"/.exec(attributes) ?? []
+        const keys = [tag, ...classes.split(' ').map((name) => `.${name}`)]
+        const style = keys.flatMap((key) => (Object.hasOwn(STYLES, key) ? [STYLES[key]] : [])).join(';')
+        const [href = ''] = / href="(?:https?|mailto):[^"]*"/.exec(attributes) ?? []
+        const name = tag === 'details' ? 'div' : tag
+        return `<${name}${href}${style && ` style="${style}"`}>`
+      })
+      .replaceAll('</details>', '</div>'),
+  )
+
+/** Makes a text of the source safe for a line of text: no line breaks, no control characters. */
+export const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
+
+const MARKS: Record<string, string> = {lt: '<', gt: '>', quot: '"', '#39': "'", amp: '&'}
+
+/** The text of a piece of a page: a line for each figure, row, sentence and entry of a list. */
+export const textOf = (text: string) =>
+  inOneLine(text)
+    .replaceAll(ONLY_ON_A_PAGE, '')
+    .replaceAll('<h2', '\n\n<h2')
+    .replaceAll('</h2>', ':\n')
+    .replaceAll('<div class="name">', '\n')
+    .replaceAll('</div><div class="value">', ': ')
+    .replaceAll('</div><div class="note">', ', ')
+    .replaceAll('<li>', '- ')
+    .replaceAll(/<\/(?:p|li|tr|ul)>/g, '\n')
+    .replaceAll(/(?<=<\/t[dh]>)(?=<t[dh])/g, ' · ')
+    .replaceAll(/<[^>]*>/g, '')
+    .replaceAll(/&(lt|gt|quot|#39|amp);/g, (_, name: string) => MARKS[name] ?? '')
+    .replaceAll(/ *\n */g, '\n')
+    .replaceAll(/\n{3,}/g, '\n\n')
+    .trim()

@@ -1,0 +1,77 @@
+import {expect, test} from 'vitest'
+import {writeSqlFolder} from '../build/folder.ts'
+import {someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
+import {listViolations} from './browser.ts'
+import {openPage, PAGE_TABLES, serveLab} from './side.ts'
+
+const chart = (asked: string, rows: string) =>
+  `\`\`\`sql ${asked}\nselect * from (values ${rows}) as t(place, amount)\nwhere place between coalesce(left($day_from, 7), place) and coalesce(left($day_to, 7), place)\n\`\`\`\n`
+
+const months = Array.from(
+  {length: 12},
+  (_, index) => `('2026-${String(index + 1).padStart(2, '0')}', ${index})`,
+)
+const lab = await useLab({tables: PAGE_TABLES, deals: someDeals(3)})
+await lab.walk('2026-03-01T23:30:00-05:00')
+await lab.sync('2026-03-02T23:30:00-05:00')
+const own = lab.beside.use(
+  writeSqlFolder({
+    'pages/months.md': chart('line title="Months" range=day', months.join(', ')),
+    'pages/states.md': chart('bar range=day', `('TX', 1), ('CA', 2)`),
+  }),
+)
+const side = await serveLab(lab, {sqlDir: own.path})
+
+const placesIn = (option: string | null | undefined): string[] =>
+  JSON.parse((option ?? '').replaceAll('&quot;', '"')).xAxis.data
+
+test('dragging over a chart of time, or its fields, chooses days in the address; a link takes them away', async () => {
+  const {page, complaints} = await openPage(`${side.url}/pages/months?state=CT`)
+  const drawing = page.locator('figure.chart [role=img]')
+  await page.locator('figure.chart[data-chooses]').waitFor()
+  const box = await drawing.boundingBox()
+  if (!box) throw new Error('no chart')
+  const at = (part: number) => box.x + box.width * part
+  await page.mouse.move(at(0.6), box.y + 100)
+  await page.mouse.down()
+  await page.mouse.move(at(0.45), box.y + 110)
+  await page.mouse.move(at(0.3), box.y + 110)
+  await page.mouse.up()
+  await page.waitForURL(/day_from/)
+  const {searchParams} = new URL(page.url())
+  expect(searchParams.get('state')).toBe('CT')
+  expect(searchParams.get('day_from')).toMatch(/^2026-0[345]-01$/)
+  expect(searchParams.get('day_to')).toMatch(/^2026-0[678]-3[01]$/)
+  const from = page.getByLabel('Days from', {exact: true})
+  const to = page.getByLabel('to', {exact: true})
+  expect(await from.inputValue()).toBe(searchParams.get('day_from'))
+  expect(await page.locator('.chips').textContent()).toContain(`Days to: ${searchParams.get('day_to')}`)
+  expect(await listViolations(page, ['minor', 'moderate', 'serious', 'critical'])).toEqual([])
+
+  await from.fill('2026-11-01')
+  await to.fill('2026-12-31')
+  await page.keyboard.press('Enter')
+  await page.waitForURL(/day_from=2026-11-01&day_to=2026-12-31/)
+  expect(placesIn(await page.locator('figure.chart').getAttribute('data-option'))).toEqual([
+    '2026-11',
+    '2026-12',
+  ])
+  await page.getByRole('link', {name: 'All days'}).click()
+  await page.waitForURL(/months\?state=CT$/)
+  expect(complaints).toEqual([])
+})
+
+test('the shipped charts of time follow the days; what is no day is refused, and other charts have none', async () => {
+  const placesOf = async (query: string) =>
+    placesIn(
+      /aria-label="Open amount by day[^>]* data-option="([^"]*)"/.exec(
+        await side.read(`/portfolio${query}`),
+      )?.[1],
+    )
+  expect(await placesOf('')).toEqual(['2026-03-01', '2026-03-02'])
+  expect(await placesOf('?day_from=2026-03-02')).toEqual(['2026-03-02'])
+  expect(await side.read('/portfolio?day_from=2027-01-01')).toContain('>All days</a>')
+  expect((await side.get('/portfolio?day_from=<b>')).status).toBe(400)
+  expect(await side.read('/pages/states')).toContain('A range needs a chart whose places are days or months.')
+})
