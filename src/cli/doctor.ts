@@ -217,7 +217,7 @@ async function readPin(folder: DataFolder): Promise<string | undefined> {
 
 function listTargets(step: Step): string[] {
   if (step.do === 'deliver') return step.targets
-  return step.do === 'export' ? (step.deliver ?? []) : []
+  return step.do === 'export' || step.do === 'backup' ? (step.deliver ?? []) : []
 }
 
 /** The time of a first sync is given for this many deals: a list does not say how many it has. */

@@ -63,7 +63,13 @@ const stepSchema = z.discriminatedUnion('do', [
   /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
   /** Back up into a subfolder of `to`, named after the instant; the latest `kept` backups stay. */
-  z.strictObject({do: z.literal('backup'), to: folderShape, kept: z.number().int().min(1)}),
+  z.strictObject({
+    do: z.literal('backup'),
+    to: folderShape,
+    kept: z.number().int().min(1),
+    /** Send it to these targets of LOANTAPE_TARGETS_FILE. */
+    deliver: z.array(z.string()).min(1).optional(),
+  }),
   /** Restore the latest backup of `from` beside the data folder, examine and compare it, and remove it again. */
   z.strictObject({do: z.literal('restore_drill'), from: folderShape}),
   /** Send new alarms and recoveries, also when another step failed; with `digest`, the day's figures once a day. */
