@@ -7,8 +7,8 @@ keepTemporaryFilesInMemory()
 process.env.NODE_COMPILE_CACHE = COMPILE_CACHE
 
 /**
- * Tests against programs from outside: sshd, LibreOffice, Schemathesis, ClickHouse's engine, which `.ci/run` installs; and a cluster of
- * ClickHouse that Docker runs, where a statement waits up to five minutes for a node that is gone.
+ * Tests against programs from outside: sshd, LibreOffice, Schemathesis, ClickHouse's engine, Moto, Azurite, which `.ci/run` installs; and a
+ * cluster of ClickHouse that Docker runs, where a statement waits up to five minutes for a node that is gone.
  */
 const config: ViteUserConfig = defineConfig({
   test: {

@@ -1,4 +1,4 @@
-import {existsSync} from 'node:fs'
+import {existsSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {listBatches} from './accounting/issued.ts'
 import {findClosedPeriod, readPeriodSpan} from './accounting/periods.ts'
@@ -15,10 +15,12 @@ import type {Config} from './core/config.ts'
 import {explainError, isOfKind, newError} from './core/errors.ts'
 import type {World} from './core/types.ts'
 import type {BatchResult, NamedBatch, PeriodMark} from './export/batch.ts'
-import {type DeliveryResult, deliverBatch, listDeliveries} from './export/deliver-files.ts'
+import {type DeliveryResult, deliverBatch, listDeliveries, sendBackup} from './export/deliver-files.ts'
 import {type NamedTarget, placeOf, readTargets} from './export/delivery-target.ts'
 import {type BatchRequest, requireProfile, writeBatch} from './export/table-files.ts'
+import {type BackupResult, nameOf, readManifest} from './record/backup.ts'
 import {type DataFolder, dataFolderAt, listNames} from './store/data-folder.ts'
+import {digestFileNow} from './store/files.ts'
 import {type Release, readRelease, requireRelease} from './store/release.ts'
 import {openStateDb, type StateDb} from './store/state-db.ts'
 
@@ -238,4 +240,42 @@ async function sendBatches(
   }
   if (failures.length > 0) throw failures[0]
   return results
+}
+
+/**
+ * Makes a backup and sends it to targets, below `backup/<id of the data folder>/`. A target that fails does not stop the others: the
+ * first failure is thrown once all have ended.
+ *
+ * @throws what `make` throws; of the targets, what {@link deliverBatches} throws
+ */
+export async function deliverBackup<Made extends BackupResult>(
+  config: Config,
+  {make, targets}: {make: () => Promise<Made>; targets: readonly string[]},
+  world: World,
+) {
+  // A misspelt target is refused before anything is copied.
+  const named = targets.length > 0 ? readTargets(config, targets) : []
+  const made = await make()
+  const {dir} = made
+  const {folder_id, files: listed, ...manifest} = readManifest(dir)
+  const path = join(dir, 'manifest.json')
+  const files = [
+    ...listed.map(({path: name, ...file}) => ({name, ...file})),
+    {name: 'manifest.json', bytes: statSync(path).size, sha256: digestFileNow(path)},
+  ]
+  const backup = {dir, folder: `backup/${folder_id}/${nameOf(manifest)}`, files}
+  const deliveries: Awaited<ReturnType<typeof sendBackup>>[] = []
+  const failures: unknown[] = []
+  for (const target of named) {
+    world.onProgress({step: 'delivering'})
+    try {
+      deliveries.push(await sendBackup(backup, target, world))
+    } catch (error) {
+      if (world.signal.aborted) throw error
+      failures.push(error)
+      world.log.warn({code: explainError(error).code}, `delivery to '${target.name}' failed`)
+    }
+  }
+  if (failures.length > 0) throw failures[0]
+  return {...made, deliveries}
 }

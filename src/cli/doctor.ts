@@ -1,5 +1,6 @@
-import {lstatSync} from 'node:fs'
+import {existsSync, lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
+import {basename, join, relative} from 'node:path'
 import {
   findOwnMapping,
   findUnmapped,
@@ -10,6 +11,7 @@ import {
 import {readUnmappedEndings} from '../accounting/read-journal.ts'
 import {describeLost, listNotIssued, readStanding} from '../books/standing.ts'
 import {compileModels} from '../build/compile.ts'
+import {compareSchemas, publishedOf, readPublished, requireContract} from '../build/published.ts'
 import {readSources} from '../build/sources.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../build/verify-release.ts'
 import {dealStream} from '../contract/deal.ts'
@@ -22,6 +24,7 @@ import {burstOf, type Config, requireSource, type SourceConfig} from '../core/co
 import {explainError, type Fault, newError} from '../core/errors.ts'
 import {findValue, parseJson} from '../core/json.ts'
 import {groupThousands, quantity} from '../core/money.ts'
+import {GENERATOR, VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {readTargets} from '../export/delivery-target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
@@ -29,13 +32,15 @@ import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
 import {createClient, type JsonAnswer} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {listFilesBelow} from '../store/files.ts'
 import {findTapeKey} from '../store/recorded.ts'
 import {findCurrentRelease} from '../store/release.ts'
-import {hasStateDb, openStateDb} from '../store/state-db.ts'
+import {SQL_DIR} from '../store/sql.ts'
+import {hasStateDb, listPendingOfState, openStateDb} from '../store/state-db.ts'
 import {keyFileOf, requireTapeKey} from '../store/tape-key.ts'
-import {hasWarehouse, openHistory, readSettings} from '../store/warehouse.ts'
+import {hasWarehouse, openHistory, openHistoryAsItIs, readSettings} from '../store/warehouse.ts'
 import {readDescription, requirePin} from '../sync/at-source.ts'
-import {findKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
+import {findKnownFields, listKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
 import {readRateFeeds} from '../sync/rates.ts'
 import {renderNotIssued} from './books.ts'
 import {does, type Invocation} from './command.ts'
@@ -44,24 +49,41 @@ import {renderTable} from './table.ts'
 export const commands = {
   doctor: does(
     async ({config, world, options}: Invocation<{try?: true}>) => {
-      const findings = await examine(config, world)
+      const findings = await examine(EXAMINATIONS, config, world)
       const healthy = findings.every(({ok}) => ok)
       return {healthy, findings, ...(options.try && healthy && {tried: await readFirstDeal(config, world)})}
     },
     ({findings, tried}) =>
       [
-        ...findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`),
+        renderFindings(findings),
         ...(tried ? ['', 'The first deal of the list:', renderTable(tried.fields)] : []),
         ...(tried?.problem ? [tried.problem] : []),
       ].join('\n'),
     ({healthy}) => (healthy ? 0 : 1),
   ),
+  'upgrade-check': does(
+    async ({config, world}) => {
+      const findings = await examine(OF_UPGRADE, config, world)
+      return {version: VERSION, ready: findings.every(({ok}) => ok), findings}
+    },
+    ({findings}) => renderFindings(findings),
+    ({ready}) => (ready ? 0 : 1),
+  ),
 }
 
-async function examine(config: Config, world: World) {
+interface Finding {
+  check: string
+  ok: boolean
+  words: string
+}
+
+const renderFindings = (findings: readonly Finding[]) =>
+  findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n')
+
+async function examine(examinations: Examinations, config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
-  const findings: {check: string; ok: boolean; words: string}[] = []
-  for (const [check, look] of Object.entries(EXAMINATIONS)) {
+  const findings: Finding[] = []
+  for (const [check, look] of Object.entries(examinations)) {
     const found = await look(config, folder, world).catch((error: unknown) => [explainError(error)])
     if (typeof found === 'string') findings.push({check, ok: true, words: found})
     else
@@ -72,9 +94,11 @@ async function examine(config: Config, world: World) {
 }
 
 /** Returns words about what is in order, or the failures; it may also throw one. */
-type Examination = (config: Config, folder: DataFolder, world: World) => Promise<string | readonly Fault[]>
+type Examinations = Readonly<
+  Record<string, (config: Config, folder: DataFolder, world: World) => Promise<string | readonly Fault[]>>
+>
 
-const EXAMINATIONS: Readonly<Record<string, Examination>> = {
+const EXAMINATIONS: Examinations = {
   'data folder': async (_config, folder) => {
     requireWritable(folder)
     const {bavail, bsize} = await statfs(folder.root)
@@ -177,6 +201,57 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
   },
 }
 
+/** What this version would change in a data folder that another one has used; none of it is changed. */
+const OF_UPGRADE: Examinations = {
+  release: async (_config, folder) => {
+    const release = findCurrentRelease(folder)
+    if (!release) return 'none yet'
+    const {release_id, generator, engine} = release.manifest
+    if (generator === GENERATOR) return `${release_id} was built by this version`
+    return `${release_id} was built by ${generator} with ${engine}; the first build by this version is a new one of every table`
+  },
+  databases: async (_config, folder) => {
+    const ofState = hasStateDb(folder) ? listPendingOfState(folder.stateDb).map((path) => basename(path)) : []
+    const pending = [...ofState, ...(await readHistoryAsItIs(folder)).pending]
+    if (pending.length === 0) return 'have the form of this version'
+    return `the first command brings them up to date (${pending.join(', ')}); older versions refuse them then, so make a backup first`
+  },
+  columns: async (config, folder, world) => {
+    // Without the books, whose database would be brought up to date: columns do not depend on accounts.
+    const bare = {...config, dataDir: join(folder.root, 'none')}
+    const sources = readSources(bare, (await readHistoryAsItIs(folder)).fields)
+    const next = publishedOf(await compileModels(sources, world))
+    const release = findCurrentRelease(folder)
+    if (!release) return 'none published yet'
+    await requireContract(folder, next, world)
+    const changes = await compareSchemas(await readPublished(release), next)
+    const words = changes.map(({table, column, change}) => `${change} ${table}${column ? `.${column}` : ''}`)
+    return words.join(', ') || 'the same tables and columns'
+  },
+  'own files': async (config) => {
+    const {listPageDirs, listPages} = await import('../web/pages.ts')
+    const pages = new Set(listPages([]).map(({name}) => name))
+    const ownPages = listPages(listPageDirs(config)).filter(({isOwn, name}) => isOwn && pages.has(name))
+    const {sqlDir = '', jobsDir} = config
+    const sql = (sqlDir === '' ? [] : listFilesBelow(sqlDir)).filter(
+      (path) => path.endsWith('.sql') && existsSync(join(SQL_DIR, relative(sqlDir, path))),
+    )
+    const shipped = new Map(readJobs({jobsDir: undefined}).map((job) => [job.name, JSON.stringify(job)]))
+    const jobs = readJobs({jobsDir}).filter((job) => {
+      const ours = shipped.get(job.name)
+      return ours !== undefined && ours !== JSON.stringify(job)
+    })
+    const own = [...ownPages.map(({path}) => path), ...sql, ...jobs.map(({name}) => `job ${name}`)]
+    return own.length === 0 ? 'none in place of ours' : `in place of ours, to be compared: ${own.join(', ')}`
+  },
+}
+
+async function readHistoryAsItIs(folder: DataFolder) {
+  if (!hasWarehouse(folder)) return {pending: [], fields: []}
+  await using db = await openHistoryAsItIs(folder)
+  return {pending: db.pending, fields: await listKnownFields(db, 'history')}
+}
+
 async function askForDeals(
   source: SourceConfig,
   description: SourceDescription | undefined,
@@ -217,7 +292,7 @@ async function readPin(folder: DataFolder): Promise<string | undefined> {
 
 function listTargets(step: Step): string[] {
   if (step.do === 'deliver') return step.targets
-  return step.do === 'export' ? (step.deliver ?? []) : []
+  return step.do === 'export' || step.do === 'backup' ? (step.deliver ?? []) : []
 }
 
 /** The time of a first sync is given for this many deals: a list does not say how many it has. */

@@ -1,7 +1,8 @@
 import {replaceTapeKey} from '../accounting/acts.ts'
 import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
-import {type BackupResult, backUp, examineBackup, restoreBackup, sayAuthentic} from '../record/backup.ts'
+import {deliverBackup} from '../outputs.ts'
+import {backUp, examineBackup, restoreBackup, sayAuthentic} from '../record/backup.ts'
 import {type PruneResult, pruneData} from '../record/prune.ts'
 import {goOn} from '../record/record-compare.ts'
 import {compareBooks, readTape, type VerifyResult, verifyAll} from '../record/verify.ts'
@@ -60,7 +61,11 @@ export const commands = {
         `${quantity(given_up.length, 'unit or batch')} given up. \`loantape period true-up\` shows by how much books and history differ.`,
       ]),
   ),
-  backup: does(({config, world}, dir: string) => backUp(config, dir, world), renderBackup),
+  backup: does(
+    ({config, options: {deliver: targets = []}, world}: Invocation<{deliver?: string[]}>, dir: string) =>
+      deliverBackup(config, {make: () => backUp(config, dir, world), targets}, world),
+    renderBackup,
+  ),
   restore: does(
     ({config, options}: Invocation<{trust?: boolean}>, backup: string) =>
       restoreBackup(config, backup, {isTrusted: options.trust ?? false}),
@@ -105,12 +110,16 @@ function renderVerified(found: VerifyResult): string {
   ])
 }
 
-export function renderBackup({dir, files, bytes, tape_key, authenticated}: BackupResult): string {
+export function renderBackup(made: Awaited<ReturnType<typeof deliverBackup>>): string {
+  const {dir, files, bytes, tape_key, authenticated, deliveries} = made
   return joinLines([
     `Backed up ${quantity(files, 'file')}, ${(bytes / 1e6).toFixed(1)} MB: ${dir}`,
     tape_key && `The key of tapes, ${tape_key}, is not among them: keep a copy of it elsewhere.`,
     !authenticated &&
       'Its manifest carries no MAC, because the key of tapes is not at hand: nobody will be able to tell whether it was changed.',
+    ...deliveries.map(
+      ({target, folder, sent}) => `${target}: took ${quantity(sent, 'file')} below ${folder}`,
+    ),
   ])
 }
 

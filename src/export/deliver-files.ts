@@ -1,4 +1,4 @@
-import {hash, randomUUID} from 'node:crypto'
+import {createHash, hash, randomUUID} from 'node:crypto'
 import {accessSync, constants, createReadStream, existsSync, mkdirSync, statSync} from 'node:fs'
 import {copyFile, rm} from 'node:fs/promises'
 import {connect} from 'node:net'
@@ -63,15 +63,53 @@ export async function deliverBatch(
   }
   const sent = listMissing().length
   if (sent === 0) return {...delivery, outcome: 'unchanged' as const, sent}
+  const note = ({name, sha256}: BatchedFile) =>
+    stateDb.insert('delivered_file', {...delivery, name, sha256}, 'or replace')
+  await sendFiles({dir, folder: `${profile}/${batch_id}`, listMissing, note}, how, world)
+  return {...delivery, outcome: 'delivered' as const, sent}
+}
+
+/**
+ * Sends the files of a backup to a target, in this order, into this folder below the target's path.
+ *
+ * @throws what {@link deliverBatch} throws of a target
+ */
+export async function sendBackup(
+  {dir, folder, files}: {dir: string; folder: string; files: readonly BatchedFile[]},
+  {name: target, ...how}: DeliveryRequest,
+  world: World,
+) {
+  const missing = new Set(files)
+  const note = (file: BatchedFile) => missing.delete(file)
+  await sendFiles({dir, folder, listMissing: () => [...missing], note}, how, world)
+  return {target, place: placeOf(how.target), folder, sent: files.length}
+}
+
+interface Sending {
+  /** Where the files are. */
+  dir: string
+  /** Where they go, below the target's path. */
+  folder: string
+  listMissing: () => BatchedFile[]
+  /** Told of each file that has arrived. */
+  note: (file: BatchedFile) => void
+}
+
+/** Sends what is missing, again after a failure that may pass. */
+async function sendFiles(
+  {dir, folder, listMissing, note}: Sending,
+  how: Omit<DeliveryRequest, 'name'>,
+  world: World,
+): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
-      await using carrier = await openCarrier(how, `${profile}/${batch_id}`, world)
+      await using carrier = await openCarrier(how, folder, world)
       for (const file of listMissing()) {
         world.signal.throwIfAborted()
         await carrier.put({...file, path: join(dir, file.name)})
-        stateDb.insert('delivered_file', {...delivery, name: file.name, sha256: file.sha256}, 'or replace')
+        note(file)
       }
-      return {...delivery, outcome: 'delivered' as const, sent}
+      return
     } catch (error) {
       if (world.signal.aborted) throw stopped(world.signal)
       const failure = explainError(error)
@@ -128,8 +166,8 @@ interface Carrier extends AsyncDisposable {
 
 /** What every error of an unfinished delivery says. */
 const UNFINISHED = {
-  kept: 'The batch on disk is unchanged; files that have arrived are not sent again.',
-  next: 'Run the same export with --deliver again: it sends what is missing.',
+  kept: 'What is on disk is unchanged.',
+  next: 'Run the same command again: an export sends what is missing, a backup is made anew.',
 }
 
 /** A failure that may soon pass. */
@@ -212,12 +250,15 @@ function makeFolders(root: string, path: string): void {
 }
 
 /** The address a file is put to, and what is said with it. */
-type Put = (place: string, file: BatchedFile) => {url: string; headers: Record<string, string>}
+type Put = (
+  place: string,
+  file: BatchedFile & {path: string},
+) => Promise<{url: string; headers: Record<string, string>}>
 
 /** Puts files at `<url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` of path and bytes. */
 function putToEndpoint({url, token_file}: Kind<'http'>): Put {
   const token = readSecret(token_file)
-  return (place, {sha256}) => ({
+  return async (place, {sha256}) => ({
     url: `${url}/${encodePath(place)}`,
     headers: {
       'content-digest': `sha-256=:${Buffer.from(sha256, 'hex').toString('base64')}:`,
@@ -234,7 +275,7 @@ async function putToBucket(target: Kind<'s3'>): Promise<Put> {
   } = await import('aws4')
   const {region, access_key_id: accessKeyId, secret_key_file} = target
   const secretAccessKey = readSecret(secret_key_file) ?? ''
-  return (place, {sha256}) => {
+  return async (place, {sha256}) => {
     const url = `${addressOfBucket(target)}/${encodePath(place)}`
     const {host, pathname: path} = new URL(url)
     const asked = {
@@ -250,23 +291,46 @@ async function putToBucket(target: Kind<'s3'>): Promise<Put> {
   }
 }
 
+/** Puts files into a container, each with its MD5: the only digest that the store compares with what has arrived. */
+function putToContainer({url, sas_file}: Kind<'azure'>): Put {
+  // Portals hand it out with the URL, or with a question mark.
+  const signature = (readSecret(sas_file) ?? '').replace(/^.*\?/s, '')
+  return async (place, {path}) => {
+    const md5 = createHash('md5')
+    for await (const part of createReadStream(path)) md5.update(part)
+    return {
+      url: `${url}/${encodePath(place)}?${signature}`,
+      headers: {
+        'content-md5': md5.digest('base64'),
+        'x-ms-blob-type': 'BlockBlob',
+        'x-ms-version': '2021-12-02',
+      },
+    }
+  }
+}
+
 const encodePath = (place: string) => place.split('/').map(encodeURIComponent).join('/')
+
+async function preparePut(target: Kind<'http' | 's3' | 'azure'>): Promise<Put> {
+  if (target.kind === 's3') return await putToBucket(target)
+  return target.kind === 'azure' ? putToContainer(target) : putToEndpoint(target)
+}
 
 /** Sends files by PUT. */
 async function openHttp(
-  target: Kind<'http' | 's3'>,
+  target: Kind<'http' | 's3' | 'azure'>,
   {folder, silenceMs = 60_000}: {folder: string; silenceMs?: number | undefined},
   {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
-  const isBucket = target.kind === 's3'
-  const {failed, refused, unauthorised} = errorsAt(isBucket ? placeOf(target) : new URL(target.url).origin)
-  const put = isBucket ? await putToBucket(target) : putToEndpoint(target)
+  const isStore = target.kind !== 'http'
+  const {failed, refused, unauthorised} = errorsAt(isStore ? placeOf(target) : new URL(target.url).origin)
+  const put = await preparePut(target)
   const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
-  const agent = openAgent(isBucket ? addressOfBucket(target) : target.url, {timeoutMs: silenceMs})
+  const agent = openAgent(placeOf(target), {timeoutMs: silenceMs})
   return {
-    async put({path, ...file}) {
-      const {name, bytes} = file
-      const {url, headers: told} = put(`${folder}/${name}`, file)
+    async put(file) {
+      const {name, bytes, path} = file
+      const {url, headers: told} = await put(`${folder}/${name}`, file)
       const answer = await request(url, {
         method: 'PUT',
         headers: {
@@ -282,7 +346,7 @@ async function openHttp(
       })
         .then(async ({statusCode, headers, body}) => {
           // Stores say in XML why: a clock that is wrong looks like a wrong key otherwise.
-          const isTold = isBucket && statusCode >= 300
+          const isTold = isStore && statusCode >= 300
           const [, why] = /<Code>(\w+)</.exec(isTold ? await body.text() : '') ?? []
           if (!isTold) await body.dump()
           return {statusCode, headers, why}
@@ -302,7 +366,7 @@ async function openHttp(
       if (status >= 400) throw refused(what)
       if (status >= 300)
         throw refused(
-          `${what}, a redirect: expected its final ${isBucket ? 'region or endpoint' : 'URL as url'}`,
+          `${what}, a redirect: expected its final ${target.kind === 's3' ? 'region or endpoint' : 'URL as url'}`,
         )
     },
     [Symbol.asyncDispose]: () => agent[Symbol.asyncDispose](),

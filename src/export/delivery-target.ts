@@ -55,9 +55,24 @@ const s3Target = z.strictObject({
   secret_key_file: text,
 })
 
+/** A container of Azure Blob Storage. */
+const azureTarget = z.strictObject({
+  kind: z.literal('azure'),
+  /** `https://<account>.blob.core.windows.net/<container>`, and what names begin with. */
+  url: bareUrl.refine((url) => new URL(url).pathname.length > 1, 'expected the URL of a container'),
+  /** A shared access signature that may create and write. */
+  sas_file: text,
+})
+
 /** Where batches are delivered to. */
 export type Target = z.output<typeof targetSchema>
-const targetSchema = z.discriminatedUnion('kind', [folderTarget, sftpTarget, httpTarget, s3Target])
+const targetSchema = z.discriminatedUnion('kind', [
+  folderTarget,
+  sftpTarget,
+  httpTarget,
+  s3Target,
+  azureTarget,
+])
 
 const targetsSchema = z.record(
   z.string().regex(/^[\w-]+$/, 'expected letters, digits, - and _'),
@@ -73,7 +88,7 @@ export interface NamedTarget {
 /** The location of a target, whatever its name. */
 export function placeOf(target: Target): string {
   if (target.kind === 'folder') return resolve(target.path)
-  if (target.kind === 'http') return target.url
+  if (target.kind === 'http' || target.kind === 'azure') return target.url
   if (target.kind === 's3') return addressOfBucket(target)
   const {user, host, port, path} = target
   return `sftp://${user}@${host}:${port}/${posix.normalize(path)}`

@@ -139,7 +139,11 @@ const DATED = /^loantape-\d{8}T\d{6}Z$/
 
 /** The name of a dated backup of this moment. */
 const nameDated = ({realClock}: Pick<World, 'realClock'>) =>
-  `loantape-${new Date(realClock.now()).toISOString().replace(/[-:]|\.\d+/g, '')}`
+  nameOf({made_at: new Date(realClock.now()).toISOString()})
+
+/** The name of a backup made at an instant in ISO 8601. */
+export const nameOf = ({made_at}: Pick<Manifest, 'made_at'>) =>
+  `loantape-${made_at.replace(/[-:]|\.\d+/g, '')}`
 
 /** The names of the whole dated backups in a folder, whoever's, oldest first; none that a clock ahead of this one gave. */
 export const listDated = (dir: string, world: Pick<World, 'realClock'>): string[] =>

@@ -64,7 +64,13 @@ const stepSchema = z.discriminatedUnion('do', [
   /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
   /** Back up into a subfolder of `to`, named after the instant; the latest `kept` backups stay. */
-  z.strictObject({do: z.literal('backup'), to: folderShape, kept: z.number().int().min(1)}),
+  z.strictObject({
+    do: z.literal('backup'),
+    to: folderShape,
+    kept: z.number().int().min(1),
+    /** Send it to these targets of LOANTAPE_TARGETS_FILE. */
+    deliver: z.array(z.string()).min(1).optional(),
+  }),
   /** Remove what the settings no longer keep, as `loantape prune` does. */
   z.strictObject({do: z.literal('prune')}),
   /** Restore the latest backup of `from` beside the data folder, examine and compare it, and remove it again. */

@@ -10,7 +10,7 @@ import {scrubSecrets} from '../core/log.ts'
 import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {publishRelease} from '../export/publish.ts'
-import {deliverBatches, exportRelease} from '../outputs.ts'
+import {deliverBackup, deliverBatches, exportRelease} from '../outputs.ts'
 import {applyEvents, type EventsResult, syncDeals} from '../pipeline.ts'
 import {backUpDated} from '../record/backup.ts'
 import {rehearseRestore} from '../record/drill.ts'
@@ -147,8 +147,10 @@ async function runStep(
       return {do: step.do, result: await ingestRates(config, world)}
     case 'close_period':
       return {do: step.do, result: await closePreviousMonth(config, {job, step, instant}, world)}
-    case 'backup':
-      return {do: step.do, result: await backUpDated(config, step, world)}
+    case 'backup': {
+      const make = () => backUpDated(config, step, world)
+      return {do: step.do, result: await deliverBackup(config, {make, targets: step.deliver ?? []}, world)}
+    }
     case 'prune':
       return {do: step.do, result: await pruneData(config, {isDryRun: false}, world)}
     case 'restore_drill':

@@ -82,19 +82,31 @@ export const STATE_MIGRATIONS = join(import.meta.dirname, '../../sql/migrations/
 
 /** Brings the tables up to date: each file of `dir` once, in order, all of them or none. */
 export function migrateStateDb(stateDb: StateDb, dir: string = STATE_MIGRATIONS): void {
-  const files = listFiles(dir, '.sql')
-  const readVersion = () =>
-    stateDb.one(z.object({user_version: z.number()}), 'pragma user_version').user_version
   // Write nothing if there is nothing to do, so that reading works on a full disk.
-  if (readVersion() === files.length) return
+  if (listPending(stateDb, dir).length === 0) return
   inStateTransaction(stateDb, () => {
-    const version = readVersion()
-    if (version > files.length)
-      throw newError(
-        'DATA_NEWER',
-        `Version '${version}' of the state database: this version of loantape knows ${files.length}.`,
-      )
-    for (const file of files.slice(version)) stateDb.db.exec(readFileSync(file, 'utf8'))
-    stateDb.db.exec(`pragma user_version = ${files.length}`)
+    for (const file of listPending(stateDb, dir)) stateDb.db.exec(readFileSync(file, 'utf8'))
+    stateDb.db.exec(`pragma user_version = ${listFiles(dir, '.sql').length}`)
   })
+}
+
+/** The migrations that a state database still lacks, by path, in order; changes nothing. @throws as {@link openStateDb} */
+export function listPendingOfState(path: string): string[] {
+  try {
+    using stateDb = new Sqlite(path)
+    return listPending(stateDb, STATE_MIGRATIONS)
+  } catch (error) {
+    throw explainFault(path, error)
+  }
+}
+
+/** @throws UnexpectedError `DATA_NEWER` */
+function listPending(stateDb: StateDb, dir: string): string[] {
+  const files = listFiles(dir, '.sql')
+  const {user_version: version} = stateDb.one(z.object({user_version: z.number()}), 'pragma user_version')
+  if (version <= files.length) return files.slice(version)
+  throw newError(
+    'DATA_NEWER',
+    `Version '${version}' of the state database: this version of loantape knows ${files.length}.`,
+  )
 }

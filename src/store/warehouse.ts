@@ -329,6 +329,22 @@ export async function openHistory(
   folder: DataFolder,
   options: Pick<DatabaseOptions, 'searchPath'> = {},
 ): Promise<Database> {
+  const history = await openHistoryAsItIs(folder, options)
+  if (history.pending.length === 0) return history
+  await history[Symbol.asyncDispose]()
+  await (await openWarehouse(folder))[Symbol.asyncDispose]()
+  return openHistory(folder, options)
+}
+
+/**
+ * Does what {@link openHistory} does, but changes nothing.
+ *
+ * @returns with `pending`, the names of the migrations that it lacks
+ */
+export async function openHistoryAsItIs(
+  folder: DataFolder,
+  options: Pick<DatabaseOptions, 'searchPath'> = {},
+): Promise<Database & {pending: string[]}> {
   if (!hasWarehouse(folder)) {
     throw newError('HISTORY_MISSING', `No history in '${folder.root}': no walk has been completed there yet.`)
   }
@@ -336,16 +352,12 @@ export async function openHistory(
   opening.use(await lockWarehouse(folder, 'read'))
   try {
     const db = opening.use(await openHistoryFile(folder.warehouse, options))
-    if ((await listPendingMigrations(db, 'history')).length === 0) {
-      const opened = opening.move()
-      return {...db, [Symbol.asyncDispose]: () => opened.disposeAsync()}
-    }
+    const pending = (await listPendingMigrations(db, 'history')).map(({name}) => name)
+    const opened = opening.move()
+    return {...db, pending, [Symbol.asyncDispose]: () => opened.disposeAsync()}
   } catch (error) {
     throw error instanceof LoantapeError ? error : describeOpenFailure(folder.warehouse, error)
   }
-  await opening.disposeAsync()
-  await (await openWarehouse(folder))[Symbol.asyncDispose]()
-  return openHistory(folder, options)
 }
 
 /** Opens a warehouse file or a copy of it, attached as `history`. */

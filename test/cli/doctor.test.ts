@@ -1,8 +1,12 @@
-import {mkdirSync, writeFileSync} from 'node:fs'
-import {join} from 'node:path'
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {dirname, join} from 'node:path'
 import {expect, test} from 'vitest'
 import {describeFirstSync} from '../../src/cli/doctor.ts'
 import {parseConfig} from '../../src/core/config.ts'
+import {Sqlite} from '../../src/core/sqlite.ts'
+import {openDatabase} from '../../src/store/database.ts'
+import {SQL_DIR} from '../../src/store/sql.ts'
+import {readFiles, readManifest} from '../support/data.ts'
 import {someDeals} from '../support/lab.ts'
 import {changeLists, useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
@@ -75,4 +79,67 @@ test('doctor finds a target that a job names but nobody defined, and a base URL 
   ])
   writeFileSync(targets, JSON.stringify({bank: {kind: 'folder', path: root}}))
   expect((await examine(named)).wrong).toEqual([pinned])
+})
+
+const SQL_OWN = (columns: string) =>
+  `-- Own.\n-- grain: deal_id\n${columns
+    .split(', ')
+    .map((name) => `-- ${name}: x\n`)
+    .join('')}select ${columns} from core.deal\n`
+
+test('upgrade-check says what this version would change in a folder, and changes nothing', async () => {
+  await lab.sync(new Date().toISOString())
+  const sql = join(lab.folder.root, '../own-sql')
+  const jobs = join(lab.folder.root, '../own-jobs')
+  const own: Record<string, string> = {
+    [join(sql, 'risk/own.sql')]: SQL_OWN('deal_id, loan_amount'),
+    [join(sql, 'pages/data_quality.md')]: '# Ours, changed\n',
+    [join(sql, 'mart/vintage.sql')]: readFileSync(join(SQL_DIR, 'mart/vintage.sql'), 'utf8'),
+    [join(jobs, 'nightly.yaml')]:
+      'name: nightly\nschedule: 0 3 * * *\ntimeZone: UTC\ncatchUp: latest\ngraceMinutes: 60\nsteps:\n  - do: sync\n',
+  }
+  for (const [path, text] of Object.entries(own)) {
+    mkdirSync(dirname(path), {recursive: true})
+    writeFileSync(path, text)
+  }
+  const env = {LOANTAPE_SQL_DIR: sql, LOANTAPE_JOBS_DIR: jobs}
+  expect((await lab.start(['build'], env).ended).code).toBe(0)
+  const check = async (code: number, {root}: {root: string} = lab.folder) => {
+    const ended = await lab.run(['upgrade-check', '--json'], {...env, LOANTAPE_DATA_DIR: root})
+    expect(ended.code, ended.stderr).toBe(code)
+    const {ready, findings} = readJson(ended) as {ready: boolean; findings: Record<string, string>[]}
+    expect(ready).toBe(code === 0)
+    return Object.fromEntries(findings.map(({check = '', words}) => [check, words]))
+  }
+  const before = readFiles(lab.folder.root)
+  const {release_id} = readManifest(lab.folder.current)
+  expect(await check(0)).toEqual({
+    release: `${release_id} was built by this version`,
+    databases: 'have the form of this version',
+    columns: 'the same tables and columns',
+    'own files': `in place of ours, to be compared: ${join(sql, 'pages/data_quality.md')}, ${join(sql, 'mart/vintage.sql')}, job nightly`,
+  })
+  expect(readFiles(lab.folder.root)).toEqual(before)
+
+  const older = lab.copyFolder('older')
+  const manifest = join(older.current, 'manifest.json')
+  const text = readFileSync(manifest, 'utf8').replace(/"generator": "[^"]*"/, '"generator": "loantape 0.0.1"')
+  writeFileSync(manifest, text)
+  {
+    await using db = await openDatabase({attach: [{path: older.warehouse, alias: 'warehouse'}]})
+    await db.run('delete from warehouse.main.migration')
+  }
+  const setVersion = (version: number) => {
+    using stateDb = new Sqlite(older.stateDb)
+    stateDb.db.exec(`pragma user_version = ${version}`)
+  }
+  setVersion(0)
+  writeFileSync(join(sql, 'risk/own.sql'), SQL_OWN('deal_id, status'))
+  const found = await check(1, older)
+  expect(found.release).toMatch(/was built by loantape 0\.0\.1 with DuckDB/)
+  expect(found.databases).toContain('(0001_state.sql, 0001_warehouse.sql)')
+  expect(found.columns).toMatch(/column 'loan_amount' of 'risk\.own' .* goes/)
+  expect(await check(1, older)).toEqual(found)
+  setVersion(99)
+  expect((await check(1, older)).databases).toContain("Version '99' of the state database")
 })

@@ -222,6 +222,26 @@ test('a bucket gets each file signed with its digest, the manifest last, and is 
   expect(store.requests).toHaveLength(4)
 })
 
+test('a container gets each file as a block blob with its MD5; the signature is in no message', async () => {
+  let status = 201
+  await using store = await startEndpoint(() => status)
+  const sas = 'sv=2021-12-02&sp=cw&sig=hush%2Fhush'
+  for (const written of [sas, `?${sas}`, `${store.url}?${sas}\n`]) {
+    const target: Target = {kind: 'azure', url: store.url, sas_file: writeSecret('sas', written)}
+    await deliver(target, {isAgain: true})
+    const [request] = store.requests.splice(0, 3)
+    expect(request?.url).toBe(`/v1/${PLACE}/a.csv?${sas}`)
+    const md5 = hash('md5', FILES['a.csv'], 'base64')
+    expect(request?.headers).toMatchObject({'x-ms-blob-type': 'BlockBlob', 'content-md5': md5})
+  }
+  status = 403
+  const target: Target = {kind: 'azure', url: store.url, sas_file: writeSecret('sas', sas)}
+  const failure = await failureOf(deliver(target, {isAgain: true}))
+  expect(failure).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
+  expect(failure.message).toContain(`${store.url} refused`)
+  expect(JSON.stringify(failure) + failure.message).not.toContain('hush')
+})
+
 test('an endpoint that stays down defers the delivery; the next sends the missing files despite brief failures', async () => {
   let isDown = false
   const answers = [0, 429]

@@ -26,6 +26,11 @@ const refused: [what: string, content: unknown, words: string][] = [
     {a: {kind: 's3', bucket: 'A b', region: 'us-east-1', access_key_id: 'x', secret_key_file: 'x'}},
     'a.bucket',
   ],
+  [
+    'no container',
+    {a: {kind: 'azure', url: 'https://lender.blob.core.windows.net/', sas_file: 'x'}},
+    'a.url: expected the URL of a container',
+  ],
   ['an invalid URL', {a: {...lake, url: 'lake'}}, 'a.url: expected an http or https URL'],
 ]
 

@@ -268,6 +268,31 @@ test('a job backs up, keeps the given number, and touches nothing else there', a
   expect(readdirSync(to)).toContain('loantape-20200101T000000Z')
 })
 
+test('a backup is sent to targets, the manifest last, and comes back from there; a target that fails does not stop the others', async () => {
+  const [to, near, far] = [join(dir, '..'), join(dir, '../near'), join(dir, '../far')]
+  const targetsFile = join(lab.folder.root, '../targets.json')
+  writeFileSync(
+    targetsFile,
+    JSON.stringify({far: {kind: 'folder', path: far}, near: {kind: 'folder', path: near}}),
+  )
+  const run = async (deliver: string[]) =>
+    runJob(
+      {...lab.config, targetsFile},
+      {job: aJob({steps: [{do: 'backup', to, kept: 9, deliver}]})},
+      worldAfter(1),
+    )
+  expect(await failureOf(run(['nowhere']))).toMatchObject({code: 'UNKNOWN_NAME'})
+  expect(existsSync(to)).toBe(false)
+  mkdirSync(near, {recursive: true})
+  expect(await failureOf(run(['far', 'near']))).toMatchObject({code: 'TARGET_REFUSED'})
+  const [made = ''] = readdirSync(to).filter((name) => name.startsWith('loantape-'))
+  const sent = join(near, 'backup', readManifest(join(to, made)).folder_id, made)
+  expect(readFiles(sent)).toEqual(readFiles(join(to, made)))
+  rmSync(lab.folder.root, {recursive: true})
+  expect(await restore(sent)).toMatchObject({outcome: 'restored', authenticated: true})
+  expect((await verifyAll(lab.config, lab.createWorld(DAY_1))).outcome).toBe('whole')
+})
+
 /** Copies a backup to the name of another time, with this id of a data folder. */
 function copyBackup(from: string, name: string, folder_id: string): void {
   const copy = join(from, '..', name)

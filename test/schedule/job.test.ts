@@ -35,8 +35,8 @@ test("the user's own jobs join the built-in ones or replace them by name", () =>
     steps: [
       {do: 'sync'},
       {do: 'export', profiles: ['csv', 'parquet']},
-      {do: 'digest', page: 'morning'},
       {do: 'prune'},
+      {do: 'digest', page: 'morning'},
       {do: 'notify'},
     ],
   })
