@@ -18,7 +18,7 @@ import {codeOf} from '../core/errors.ts'
 import {removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
-import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
+import {digestFile, moveIntoPlace, syncBelow, syncToDisk} from '../store/files.ts'
 import type {Release, ReleaseManifest, ReleaseTable} from '../store/release.ts'
 
 /**
@@ -104,10 +104,8 @@ export async function placeRelease(
   {isScratch = false}: {isScratch?: boolean} = {},
 ): Promise<string> {
   await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
-  for (const file of readdirSync(buildDir)) {
-    await chmod(join(buildDir, file), 0o400)
-    syncToDisk(join(buildDir, file))
-  }
+  for (const file of readdirSync(buildDir)) await chmod(join(buildDir, file), 0o400)
+  await syncBelow(buildDir)
   const final = isScratch ? folder.scratch : join(folder.releases, manifest.release_id)
   if (isScratch) rmSync(final, {recursive: true, force: true})
   try {

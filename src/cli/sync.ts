@@ -2,7 +2,7 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {replayQuarantine, type SyncResult, syncDeals} from '../pipeline.ts'
-import {type Claim, performEvents} from '../schedule/run-job.ts'
+import type {Claim} from '../schedule/run-job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import type {ChildResult} from '../sync/children.ts'
@@ -28,7 +28,11 @@ export const commands = {
     return syncDeals(detail ? config : {...config, detail: 'off'}, {accept, why, isDryRun}, world)
   }, renderSync),
   'events apply': does(
-    ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) => performEvents(config, claim, world),
+    async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) => {
+      // A quarter of the start of a sync, which needs no job.
+      const {performEvents} = await import('../schedule/run-job.ts')
+      return performEvents(config, claim, world)
+    },
     ({outcome, events, deals, appended}) => {
       if (outcome === 'unchanged') return 'No event is waiting.'
       const words = outcome === 'walked' ? 'a walk was made' : `${quantity(appended, 'version')} appended`

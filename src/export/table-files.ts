@@ -7,7 +7,7 @@ import {type LoantapeError, newError} from '../core/errors.ts'
 import {expectOneOf} from '../core/text.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import {digestFile, syncToDisk} from '../store/files.ts'
+import {digestFile, syncBelow} from '../store/files.ts'
 import {type Release, type ReleaseManifest, readReleaseChecks, readReleaseModels} from '../store/release.ts'
 import {readColumns, readTables, type TableColumn} from '../store/sql.ts'
 import {
@@ -89,9 +89,8 @@ export async function writeBatch(
       period_complete: period?.isComplete ?? null,
       files,
     }
-    const path = join(batch.dir, 'manifest.json')
-    writeFileSync(path, formatManifest(manifest, content))
-    syncToDisk(path)
+    writeFileSync(join(batch.dir, 'manifest.json'), formatManifest(manifest, content))
+    await syncBelow(batch.dir)
     batch.finish(() => isWholeBatch(final))
   }
   const files = readBatchManifest(final)?.files ?? []
@@ -136,8 +135,6 @@ function batchIdOf(
 
 async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   const path = join(dir, file.name)
-  syncToDisk(path)
-  syncToDisk(dirname(path))
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
 }
 

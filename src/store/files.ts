@@ -17,9 +17,11 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
+import {open} from 'node:fs/promises'
 import {basename, dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {setTimeout as delay} from 'node:timers/promises'
+import pLimit from 'p-limit'
 import {codeOf} from '../core/errors.ts'
 import type {Refuse} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITER_MARK, WRITING} from '../core/process.ts'
@@ -117,6 +119,23 @@ export function syncToDisk(path: string): void {
   } finally {
     closeSync(handle)
   }
+}
+
+/** Enough that the disk's journal takes many files in one write. */
+const SYNCS_AT_ONCE = 16
+
+/** Forces all files and folders below a folder to the disk, side by side: one after another takes five times as long. */
+export async function syncBelow(dir: string): Promise<void> {
+  const inTurn = pLimit(SYNCS_AT_ONCE)
+  const syncs = readdirSync(dir, {recursive: true, encoding: 'utf8'}).map((name) =>
+    inTurn(async () => {
+      await using file = await open(join(dir, name))
+      await file.sync()
+    }),
+  )
+  // All have ended before the first failure is thrown: nothing is open when the folder is removed.
+  await Promise.allSettled(syncs)
+  await Promise.all(syncs)
 }
 
 /** Gives a finished file or folder its final name, durably; nobody sees it half-written. */

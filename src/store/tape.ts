@@ -5,7 +5,6 @@ import {
   closeSync,
   fdatasyncSync,
   fstatSync,
-  fsyncSync,
   mkdirSync,
   openSync,
   readSync,
@@ -271,7 +270,6 @@ function writeTape(
     /** Stores the rest and makes the file read-only. */
     finish(): {sha256: string; bytes: number} {
       store()
-      fsyncSync(file)
       chmodSync(path, 0o400)
       return {sha256: digestFileNow(path), bytes}
     },

@@ -1,5 +1,7 @@
+import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {type FileHandle, open} from 'node:fs/promises'
 import {join} from 'node:path'
-import {expect, test} from 'vitest'
+import {expect, test, vi} from 'vitest'
 import {z} from 'zod'
 import {writeBatch} from '../../src/export/table-files.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
@@ -78,4 +80,22 @@ test('every file is zstd and names no release, so that of an unchanged table sta
     expect(await read('select value::varchar from parquet_kv_metadata')).toEqual([])
     expect(await read('select distinct compression from parquet_metadata')).toEqual(['ZSTD'])
   }
+})
+
+test('every file and folder of a batch is on the disk before the batch gets its name', async () => {
+  const {dir} = await write('month')
+  rmSync(dir, {recursive: true})
+  await using file = await open(import.meta.filename)
+  const openFile: FileHandle = Object.getPrototypeOf(file)
+  const {sync} = openFile
+  const synced = new Set<number>()
+  const spy = vi.spyOn(openFile, 'sync').mockImplementation(async function (this: FileHandle) {
+    await sync.call(this)
+    if (!existsSync(dir)) synced.add((await this.stat()).ino)
+  })
+  await write('month')
+  spy.mockRestore()
+  const written = readdirSync(dir, {recursive: true, encoding: 'utf8'})
+  expect(written.length).toBeGreaterThan(8)
+  expect(written.filter((name) => !synced.has(statSync(join(dir, name)).ino))).toEqual([])
 })
