@@ -115,7 +115,7 @@ ${(await show('fresh'))?.body}`
 }
 
 /** `/portfolio` */
-export const viewPortfolio = async (view: MorningView, told: Params): Promise<Page | undefined> =>
+export const viewPortfolio = async (view: MorningView, told: Params = {}): Promise<Page | undefined> =>
   await viewPage('portfolio', view, {params: {...(await compare(view)), ...told}})
 
 const PER_PAGE = 50

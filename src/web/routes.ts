@@ -103,7 +103,11 @@ async function viewLimits(view: AskingView): Promise<Page | undefined> {
   const page = await viewPortfolio(view, {notes: listStanding(view.stateDb, 'limit')})
   const has = view.release.manifest.tables.some(({name}) => name === 'mart.limit_status')
   const limits = has
-    ? (await view.ask({sql: 'select name from mart.limit_status order by 1', isWhole: true})).rows
+    ? await view.ask({sql: 'select name from mart.limit_status order by 1', isWhole: true}).then(
+        ({rows}) => rows,
+        // A table of the lender's own may have no names; the page says so itself.
+        () => [],
+      )
     : []
   return limits.length === 0 ? page : addNotes(page, view, 'limit', limits.flat().map(String))
 }
