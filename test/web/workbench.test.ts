@@ -78,11 +78,12 @@ test.each(PAGES)('%s fits a desk and a phone, can be read aloud and reports no e
   await until(async () => (await blank.count()) === 0)
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
   expect(complaints).toEqual([])
-  // No first amount is cut off, no date is broken, and no column is wider than the page.
+  // No first amount is cut off, but in a table or query that keeps its order; no date is broken, no column wider than the page.
+  const keepsOrder = /^\/(tables|sql)/.test(path)
   const found = await page.evaluate(`[...document.querySelectorAll('.scroll')].flatMap((scroll) =>
     [...scroll.querySelectorAll('tbody tr')].flatMap((row) => {
       const cells = [...row.querySelectorAll('td')]
-      const amount = cells.find((cell) => /^[−+]?[$]/.test(cell.textContent))
+      const amount = !${keepsOrder} && cells.find((cell) => /^[−+]?[$]/.test(cell.textContent))
       const isCut = amount && amount.getBoundingClientRect().right > scroll.getBoundingClientRect().right + 0.5
       const days = cells.filter((cell) => /^\\d{4}-\\d\\d-\\d\\d$/.test(cell.textContent))
       const broken = days.filter((cell) => {
@@ -217,7 +218,7 @@ test('deals are chosen on a page by values and ranges, and go along to other pag
   await page.getByLabel('Loan amount from, $').fill('$300,000')
   await page.getByLabel('Loan-to-value to, %').fill('70.5 %')
   expect(await listViolations(page)).toEqual([])
-  await page.getByRole('button', {name: 'Show', exact: true}).last().click()
+  await page.locator('.filter').getByRole('button', {name: 'Show', exact: true}).last().click()
   expect(page.url()).toContain('show=funded_amount')
   expect(await page.locator('.chips a').allTextContents()).toEqual([
     'State: FL ✕',
