@@ -26,8 +26,6 @@ interface Draft {
   subject: string
   /** Null to withdraw the note of this number. */
   text: string | null
-  /** The user by default. */
-  who?: string | undefined
 }
 
 /**
@@ -54,7 +52,7 @@ export function writeNote(config: Config, draft: Draft, world: World): Note {
     const before = draft.about === 'replaces' ? requireStanding(stateDb, draft.subject) : null
     const {about, subject} = before ?? noteSchema.pick({about: true, subject: true}).parse(draft)
     const [last = 0] = stateDb.column(z.number(), 'select note_no from note order by note_no desc limit 1')
-    const signed = {at: new Date(world.clock.now()).toISOString(), who: draft.who ?? nameOfUser()}
+    const signed = {at: new Date(world.clock.now()).toISOString(), who: world.who ?? nameOfUser()}
     const note = {note_no: last + 1, about, subject, text, ...signed, replaces: before?.note_no ?? null}
     perform({act: 'noted', note})
     return note

@@ -177,9 +177,9 @@ export function remapPeriods(
   })
 }
 
-/** Who changes the periods, and when. */
-export function signedBy({realClock}: World): {at: string; who: string} {
-  return {at: new Date(realClock.now()).toISOString(), who: nameOfUser()}
+/** Who acts, and when. */
+export function signedBy({realClock, who = nameOfUser()}: World): {at: string; who: string} {
+  return {at: new Date(realClock.now()).toISOString(), who}
 }
 
 /**

@@ -52,7 +52,7 @@ export function does<Options extends object, Args extends unknown[], T>(
         return config
       },
       get world() {
-        world ??= cli.createWorld(call.config)
+        world ??= {...cli.createWorld(call.config), who: options.who}
         return world
       },
     }

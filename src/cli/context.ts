@@ -108,6 +108,7 @@ interface Surroundings {
 export interface CommonOptions {
   data?: string
   json?: boolean
+  who?: string
 }
 
 export type Cli = ReturnType<typeof createCli>

@@ -71,6 +71,7 @@ export function createProgram(cli: Cli): Command {
     .version(VERSION)
     .option('--data <dir>', 'folder that holds everything loantape writes (LOANTAPE_DATA_DIR, ./data)')
     .option('--json', 'print exactly one JSON object on stdout')
+    .addOption(new Option('--who <name>', 'who acts: the workbench says it').hideHelp())
     .showSuggestionAfterError()
     .configureHelp({
       showGlobalOptions: true,

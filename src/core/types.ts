@@ -73,6 +73,8 @@ export interface World {
   /** Aborts when the process is asked to stop. */
   signal: AbortSignal
   onProgress: (progress: Progress) => void
+  /** Who acts; by default the user of the operating system. */
+  who?: string | undefined
   /** Plans compiled in this process, as text, by the fingerprint of their sources. */
   plans: Map<string, string>
   /** Limits every build to these models, as in `--select`; only tests set it. */

@@ -84,7 +84,7 @@ export async function atSource<T>(
   try {
     const [stream] = streams
     const at = {runId, db, stateDb, tapes, walks, stream, client, config}
-    return await work({...at, accepted, why}, world)
+    return await work({...at, accepted, why, who: world.who}, world)
   } catch (error) {
     // The clock went back, so the request times may be wrong.
     if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks(opened, 'clock stepped')

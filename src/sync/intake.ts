@@ -334,6 +334,8 @@ export interface WalkTools {
   accepted: ReadonlySet<Acceptance>
   /** Why the operator accepts it. */
   why?: string | undefined
+  /** Who accepts it. */
+  who?: string | undefined
 }
 
 /** A line with its parsed body. */

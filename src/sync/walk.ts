@@ -139,7 +139,7 @@ export async function continueWalk(tools: WalkTools, {walk, take}: WalkIntake): 
 }
 
 async function describeWalk(
-  {db, stream, config, accepted, why}: WalkTools,
+  {db, stream, config, accepted, why, who = nameOfUser()}: WalkTools,
   {baseUrl, pageSize, filter, described, businessDate, startedAt}: Asked,
   resumed: number,
 ): Promise<Record<string, unknown>> {
@@ -158,7 +158,7 @@ async function describeWalk(
       changePct: config.changeLimitPct,
       growthPct: config.growthLimitPct,
     },
-    accepted: accepted.size === 0 ? null : {what: [...accepted], who: nameOfUser(), why: why ?? null},
+    accepted: accepted.size === 0 ? null : {what: [...accepted], who, why: why ?? null},
     hashKey: (await readSettings(db)).hash_key,
   }
 }

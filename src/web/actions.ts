@@ -133,7 +133,7 @@ export function addActions(
       if (parsed.data.do === 'note') {
         const {about, subject, note: text = null} = parsed.data
         try {
-          const {note_no} = writeNote(config, {about, subject, text, who}, world)
+          const {note_no} = writeNote(config, {about, subject, text}, {...world, who})
           end(actionId, 0, `Noted: ${note_no}.`)
         } catch (error) {
           const {exitCode, message} = explainError(error)
@@ -147,7 +147,7 @@ export function addActions(
         recordSlot(stateDb, {job: parsed.data.job, instant: now, state: 'queued', reason}, now)
         end(actionId, 0, 'Queued.')
       } else {
-        underWay = carryOut(actionId, words)
+        underWay = carryOut(actionId, [...words, '--who', who])
         await Promise.race([underWay, sleepUntilStopped(realClock, WAITED_MS, signal)])
       }
       return await reply.redirect('/runs#what-people-did', 303)

@@ -35,7 +35,7 @@ test('a laid out folder syncs, exports, backs up and tests as it is, once it has
   const ended = await run.ended
   expect(ended.code, ended.stderr).toBe(0)
   const {steps} = JSON.parse(ended.stdout) as {steps: {do: string}[]}
-  expect(steps.map((step) => step.do)).toEqual(['sync', 'export', 'backup', 'prune'])
+  expect(steps.map((step) => step.do)).toEqual(['sync', 'export', 'backup', 'prune', 'digest'])
   expect(existsSync(at('data/current/risk.watch_list.parquet'))).toBe(true)
   expect(readFileSync(at('loantape.service'), 'utf8')).toContain(`WorkingDirectory=${folder}\n`)
 })

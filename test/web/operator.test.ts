@@ -232,6 +232,10 @@ test('a month is closed with a remark, and a refused closing says why', async ()
   const [, , what, why, words] = await readLast(page)
   expect([what, why]).toEqual(['loantape period close 2026-02', '--all well <b>'])
   expect(words).toMatch(/^Closed 2026-02: /)
+  const {events} = JSON.parse((await lab.run(['period', 'list', '--json'])).stdout)
+  expect(events).toMatchObject([
+    {action: 'close', who: expect.stringMatching(/^web 127/), why: '--all well <b>'},
+  ])
   await post({do: 'close', period: '2026-02', why: ''})
   const [, , , , refused] = await readLast(page)
   expect(refused).toContain('closed already')
