@@ -23,6 +23,7 @@ const {folder} = useFolder()
 test('a published release holds its files, all read-only, and a manifest that names each table with rows, bytes and digest', async () => {
   const {dir, manifest} = await publishTables(folder)
   expect(readdirSync(dir).sort()).toEqual([
+    'checks.json',
     'core.deal.parquet',
     'manifest.json',
     'mart.portfolio_summary.parquet',
