@@ -1,4 +1,4 @@
-import {spawn} from 'node:child_process'
+import {execFileSync, spawn} from 'node:child_process'
 import {cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
@@ -104,7 +104,8 @@ export async function createLab({
   }
   const copyFolder = (name: string) => {
     const copy = dataFolderAt(join(root, name))
-    cpSync(folder.root, copy.root, {recursive: true, verbatimSymlinks: true})
+    // By another process: one that closes a file of SQLite gives up its own locks on it.
+    execFileSync('cp', ['-RP', `${folder.root}/.`, copy.root])
     return copy
   }
   const lab = {
