@@ -66,7 +66,9 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   const digest: DigestStep = {do: 'digest', page: 'morning'}
   const words = (await renderDigest(requireRelease(lab.folder), lab.config, digest))?.words
   expect(words).toContain(`\n\nWhat moved it:\nSince ${before}\n`)
-  expect(words).toContain('\ndeal_000032 · – · +$350,000.00 · −$350,000.00 · draft → funded\n')
+  expect(words).toMatch(
+    /\ndeal_000032 · – · \+\$350,000\.00 · −\$350,000\.00 · draft → funded · \d+ .*, [A-Z]{2} \d{5} · \w+.*\n/,
+  )
 
   await lab.sync('2026-03-03T21:00:00-05:00')
   store.update('deal_000031', {loanAmountCents: 500_000_00n})
