@@ -10,14 +10,7 @@ import {LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {GENERATOR, temporaryBeside} from '../core/process.ts'
 import type {Check, Model, Moment, World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
-import {
-  type Cut,
-  type Database,
-  mostMemoryMb,
-  quoteLiteral,
-  threadsFor,
-  withinLimits,
-} from '../store/database.ts'
+import {type Cut, type Database, mostMemoryMb, quoteLiteral, withinLimits} from '../store/database.ts'
 import {moveIntoPlace, shareWithFolder, stampOf} from '../store/files.ts'
 import {readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
 import {tellWentOn} from '../store/recorded.ts'
@@ -370,6 +363,9 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
 /** The least memory per thread, by the engine's documentation. */
 const THREAD_MB = 125
 
+/** Bytes of history per thread: with less, models side by side are enough, and threads wait for each other by spinning. */
+const THREAD_BYTES = 7_000_000
+
 /** Enough for a million deals; given more, the engine takes more and is no faster. */
 const ENOUGH_MB = 3000
 
@@ -396,7 +392,8 @@ export async function limitBuild(
 ): Promise<Limited> {
   await db.run(`set temp_directory = ${quoteLiteral(spillDir)}`)
   const memoryMb = memoryFor(config)
-  const threads = Math.min(threadsFor(historyBytes), Math.max(1, Math.floor(memoryMb / THREAD_MB)))
+  const most = Math.min(historyBytes / THREAD_BYTES, memoryMb / THREAD_MB, availableParallelism())
+  const threads = Math.max(1, Math.floor(most))
   await db.run(`set memory_limit = '${memoryMb}MB'; set threads = ${threads}`)
   const limits = {limitMs: config.modelTimeoutSeconds * 1000, signal: world.signal}
   return (subject, work, lane) =>
