@@ -243,20 +243,29 @@ async function sendBatches(
 }
 
 /**
- * Makes a backup and sends it to targets, below `backup/<id of the data folder>/`. A target that fails does not stop the others: the
+ * Makes a backup, which `make` gives away to be sent to targets, below `backup/<id of the data folder>/`. A target that fails does not stop the others: the
  * first failure is thrown once all have ended.
  *
  * @throws what `make` throws; of the targets, what {@link deliverBatches} throws
  */
 export async function deliverBackup<Made extends BackupResult>(
   config: Config,
-  {make, targets}: {make: () => Promise<Made>; targets: readonly string[]},
+  {
+    make,
+    targets,
+  }: {make: (send: (made: BackupResult) => Promise<void>) => Promise<Made>; targets: readonly string[]},
   world: World,
 ) {
   // A misspelt target is refused before anything is copied.
   const named = targets.length > 0 ? readTargets(config, targets) : []
-  const made = await make()
-  const {dir} = made
+  const deliveries: Awaited<ReturnType<typeof sendBackup>>[] = []
+  const made = await make(async ({dir}) => {
+    deliveries.push(...(await sendToEach(dir, named, world)))
+  })
+  return {...made, deliveries}
+}
+
+async function sendToEach(dir: string, targets: readonly NamedTarget[], world: World) {
   const {folder_id, files: listed, ...manifest} = readManifest(dir)
   const path = join(dir, 'manifest.json')
   const files = [
@@ -266,7 +275,7 @@ export async function deliverBackup<Made extends BackupResult>(
   const backup = {dir, folder: `backup/${folder_id}/${nameOf(manifest)}`, files}
   const deliveries: Awaited<ReturnType<typeof sendBackup>>[] = []
   const failures: unknown[] = []
-  for (const target of named) {
+  for (const target of targets) {
     world.onProgress({step: 'delivering'})
     try {
       deliveries.push(await sendBackup(backup, target, world))
@@ -277,5 +286,5 @@ export async function deliverBackup<Made extends BackupResult>(
     }
   }
   if (failures.length > 0) throw failures[0]
-  return {...made, deliveries}
+  return deliveries
 }

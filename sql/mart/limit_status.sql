@@ -119,7 +119,12 @@ steps as (
     0 as whole
   from dated as limited
   inner join placed
-    on placed.dimension = limited.dimension and list_contains(string_split(limited.bucket, '|'), placed.bucket)
+    on
+      placed.dimension = limited.dimension
+      and (
+        placed.bucket = limited.bucket
+        or list_contains(list_transform(string_split(limited.bucket, '|'), lambda one: trim(one)), placed.bucket)
+      )
   where limited.scope = 'open' or placed.is_funded
   union all
   select

@@ -59,7 +59,6 @@ export function writeNote(config: Config, draft: Draft, world: World): Note {
   })
 }
 
-/** An id that a spreadsheet takes for a formula would stop safe exports. */
 const SUBJECTS = {
   day: 'a calendar date YYYY-MM-DD',
   deal: 'an id of at most 200 characters',
@@ -68,8 +67,10 @@ const SUBJECTS = {
 }
 
 function requireSubject({about, subject}: Draft): void {
-  const isText = /^\P{Cc}{1,200}$/v.test(subject) && !(about === 'deal' && /^[=+@-]/.test(subject))
-  if (about === 'day' ? isCalendarDate(subject) : isText) return
+  // The engine counts years from 1.
+  const isFit =
+    about === 'day' ? isCalendarDate(subject) && subject >= '0001' : /^\P{Cc}{1,200}$/v.test(subject)
+  if (isFit) return
   throw newError('USAGE', `Value '${subject.slice(0, 200)}' in --${about}: expected ${SUBJECTS[about]}.`)
 }
 

@@ -34,11 +34,19 @@ export async function readJournal(
     and ($2 is null or deal_id in (select unnest(from_json($2, '["varchar"]'))))`
   const [unclear, ...others] = await db.all(
     z.object({deal_id: z.string(), status: z.string()}),
-    `select moved.deal_id, version.status
-     from (select *, month as period from mart.funded_rollforward_deal) as moved
-     inner join core.deal_history as version using (deal_id, version)
-     where ${asked} and moved.term = 'reversed' and moved.amount > 0 and version.status_class = 'unclassified'
-     order by moved.deal_id, version`,
+    `select deal_id, status
+     from (
+       select
+         *,
+         lag(status_class) over versions as class_before,
+         lag(loan_amount) over versions as amount_before,
+         strftime(min(business_date) over (versions rows between current row and unbounded following), '%Y-%m') as period
+       from core.deal_history
+       where deal_id in (select deal_id from core.deal_history where status_class = 'unclassified')
+       window versions as (partition by deal_id order by version)
+     )
+     where ${asked} and status_class = 'unclassified' and change <> 'vanished' and class_before = 'funded' and amount_before > 0
+     order by deal_id, version`,
     [JSON.stringify(periods), ids],
   )
   if (unclear) {

@@ -63,7 +63,18 @@ export const commands = {
   ),
   backup: does(
     ({config, options: {deliver: targets = []}, world}: Invocation<{deliver?: string[]}>, dir: string) =>
-      deliverBackup(config, {make: () => backUp(config, dir, world), targets}, world),
+      deliverBackup(
+        config,
+        {
+          async make(send) {
+            const made = await backUp(config, dir, world)
+            await send(made)
+            return made
+          },
+          targets,
+        },
+        world,
+      ),
     renderBackup,
   ),
   restore: does(

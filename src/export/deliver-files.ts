@@ -19,6 +19,8 @@ import {addressOfBucket, type NamedTarget, placeOf, readSecret, type Target} fro
 export interface DeliveryRequest extends NamedTarget {
   /** Sends files again that the target already has. */
   isAgain?: boolean
+  /** Whether only their owner may read the files in a folder. */
+  isPrivate?: boolean
   /** How long an endpoint may be silent; a minute by default. */
   silenceMs?: number
 }
@@ -81,7 +83,8 @@ export async function sendBackup(
 ) {
   const missing = new Set(files)
   const note = (file: BatchedFile) => missing.delete(file)
-  await sendFiles({dir, folder, listMissing: () => [...missing], note}, how, world)
+  // It holds keys and all that is known.
+  await sendFiles({dir, folder, listMissing: () => [...missing], note}, {...how, isPrivate: true}, world)
   return {target, place: placeOf(how.target), folder, sent: files.length}
 }
 
@@ -195,11 +198,11 @@ const errorsAt = (where: string) => ({
 
 /** Connects to a target for the files of a batch, which go into this folder below the target's path. */
 async function openCarrier(
-  {target, silenceMs}: {target: Target; silenceMs?: number},
+  {target, silenceMs, isPrivate}: {target: Target; silenceMs?: number; isPrivate?: boolean},
   folder: string,
   world: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
-  if (target.kind === 'folder') return openFolder(target, folder)
+  if (target.kind === 'folder') return openFolder(target, folder, isPrivate)
   if (target.kind === 'sftp') return await openSftp(target, folder, world)
   return await openHttp(target, {folder, silenceMs}, world)
 }
@@ -208,8 +211,13 @@ async function openCarrier(
  * Copies files into a folder, as `.part` first, then renames them.
  *
  * @param folder of the batch, below the target's path
+ * @param isPrivate whether only their owner may read them, and not whoever may read the target
  */
-export async function openFolder(target: Kind<'folder'>, folder: string): Promise<Carrier> {
+export async function openFolder(
+  target: Kind<'folder'>,
+  folder: string,
+  isPrivate = false,
+): Promise<Carrier> {
   const {failed, refused} = errorsAt(`folder '${target.path}'`)
   // Not created if missing, because a share may just not be mounted.
   if (!existsSync(target.path)) throw refused('it does not exist')
@@ -220,11 +228,11 @@ export async function openFolder(target: Kind<'folder'>, folder: string): Promis
       try {
         // On a read-only disk, mkdir would report a missing folder instead.
         accessSync(target.path, constants.W_OK)
-        makeFolders(target.path, dirname(join(folder, name)))
+        makeFolders(target.path, dirname(join(folder, name)), isPrivate)
         // Whoever may write there could have put a link to another file in its place.
         await rm(part, {force: true})
         await copyFile(path, part, constants.COPYFILE_EXCL)
-        shareWithFolder(part)
+        shareWithFolder(part, isPrivate)
         moveIntoPlace(part, final)
       } catch (error) {
         const code = codeOf(error)
@@ -240,12 +248,12 @@ export async function openFolder(target: Kind<'folder'>, folder: string): Promis
   }
 }
 
-/** Makes the folders of a path below another, each open to the readers of the one above. */
-function makeFolders(root: string, path: string): void {
+/** Makes the folders of a path below another, each open to the readers of the one above unless they are private. */
+function makeFolders(root: string, path: string, isPrivate: boolean): void {
   let dir = root
   for (const name of path.split('/')) {
     dir = join(dir, name)
-    if (mkdirSync(dir, {recursive: true}) !== undefined) shareWithFolder(dir)
+    if (mkdirSync(dir, {recursive: true, mode: 0o700}) !== undefined) shareWithFolder(dir, isPrivate)
   }
 }
 

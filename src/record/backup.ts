@@ -12,7 +12,7 @@ import {
   rmSync,
   statSync,
 } from 'node:fs'
-import {dirname, join, relative, resolve} from 'node:path'
+import {basename, dirname, join, relative, resolve} from 'node:path'
 import {backup, DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
@@ -151,10 +151,24 @@ export const listDated = (dir: string, world: Pick<World, 'realClock'>): string[
     .filter((name) => DATED.test(name) && name <= nameDated(world) && existsSync(join(dir, name, MANIFEST)))
     .sort()
 
-/** Makes a backup in a folder, named after the time, and removes the oldest of this data folder beyond `kept`. */
-export async function backUpDated(config: Config, {to, kept}: {to: string; kept: number}, world: World) {
+/**
+ * Makes a backup in a folder, named after the time, sends it where it is to go, and removes the oldest of this data folder beyond
+ * `kept`. One that could not be sent is removed once the next is there: an attempt after another removes no older night.
+ */
+export async function backUpDated(
+  config: Config,
+  {to, kept}: {to: string; kept: number},
+  world: World,
+  send: (made: BackupResult) => Promise<void> = async () => undefined,
+) {
   requireOwnPlace(config, to)
   const result = await backUp(config, join(to, nameDated(world)), world)
+  const unsent = join(to, '.unsent')
+  const [superseded] = existsSync(unsent) ? [readFileSync(unsent, 'utf8')] : []
+  if (superseded && DATED.test(superseded)) rmSync(join(to, superseded), {recursive: true, force: true})
+  writeFileAtomically(unsent, basename(result.dir))
+  await send(result)
+  rmSync(unsent)
   const own = readManifest(result.dir).folder_id
   const isOwn = (name: string) => {
     try {

@@ -253,7 +253,7 @@ export async function sendDigest(
   config: Config,
   {job, step, render}: {job: string; step: DigestStep; render: RenderDigest | undefined},
   world: World,
-): Promise<{page: string; outcome: 'queued' | 'told_before' | 'nothing_to_say' | 'no_channel'}> {
+): Promise<{page: string; outcome: 'sent' | 'waits' | 'nothing_to_say' | 'no_channel'}> {
   const {page, to} = step
   const folder = dataFolderAt(config.dataDir)
   try {
@@ -263,14 +263,15 @@ export async function sendDigest(
     const release = requireRelease(folder)
     using stateDb = openStateDb(folder.stateDb)
     const alarm = `digest ${release.manifest.as_of} ${JSON.stringify(step)}`
-    const isTold = () =>
-      stateDb.first(z.unknown(), 'select 1 from notice where alarm = ?', [alarm]) !== undefined
-    if (isTold()) return {page, outcome: 'told_before'}
-    const digest = await render?.(release, step)
-    if (!digest) return {page, outcome: 'nothing_to_say'}
-    const news: News = {alarm, ...digest, to: to?.join(', ')}
-    await sendNews(stateDb, config, () => (isTold() ? [] : [news]), world)
-    return {page, outcome: 'queued'}
+    const count = (where: string) =>
+      stateDb.column(z.number(), `select count(*) from notice where alarm = ? and ${where}`, [alarm])[0] ?? 0
+    const isNoted = () => count('true') > 0
+    const digest = isNoted() ? undefined : await render?.(release, step)
+    if (!digest && !isNoted()) return {page, outcome: 'nothing_to_say'}
+    // Each gets a message of his own: none sees who the others are, and none fails with another.
+    const news: News[] = digest ? [...(to ?? [undefined])].map((one) => ({alarm, ...digest, to: one})) : []
+    await sendNews(stateDb, config, () => (isNoted() ? [] : news), world)
+    return {page, outcome: count('sent_at is null') === 0 ? 'sent' : 'waits'}
   } catch (error) {
     const {kind, ...told} = explainError(error)
     const problem = `Digest '${page.split('?')[0]}' of job '${job}': ${told.problem}`
@@ -305,7 +306,7 @@ async function sendNews(
       stateDb.run('delete from notice where created_at < ?', [isoOf(now - KEPT_DAYS * DAY_MS)])
   })
   for (;;) {
-    const notice = claimNotice(stateDb, Object.keys(channels), now)
+    const notice = claimNotice(stateDb, Object.keys(channels), world.realClock.now())
     const send = notice && channels[notice.channel]
     if (!send) return
     const title = config.source === undefined ? notice.title : `${config.source}: ${notice.title}`
@@ -345,7 +346,7 @@ function settleAlarms(stateDb: StateDb, conditions: readonly Condition[], now: n
 const KEPT_DAYS = 30
 /** After this long a notice that cannot be sent is given up. */
 const SENT_WITHIN_DAYS = 3
-/** The pause after a failed sending; it doubles each time. */
+/** The pause after a failed sending; it doubles each time. No sending takes longer than {@link NOTICE_TIMEOUT_MS} between two answers. */
 const FIRST_PAUSE_MS = 60_000
 
 /** A message on its way to one channel. */

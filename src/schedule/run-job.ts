@@ -12,7 +12,7 @@ import type {BatchResult} from '../export/batch.ts'
 import {publishRelease} from '../export/publish.ts'
 import {deliverBackup, deliverBatches, exportRelease} from '../outputs.ts'
 import {applyEvents, type EventsResult, syncDeals} from '../pipeline.ts'
-import {backUpDated} from '../record/backup.ts'
+import {type BackupResult, backUpDated} from '../record/backup.ts'
 import {rehearseRestore} from '../record/drill.ts'
 import {pruneData} from '../record/prune.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
@@ -148,7 +148,7 @@ async function runStep(
     case 'close_period':
       return {do: step.do, result: await closePreviousMonth(config, {job, step, instant}, world)}
     case 'backup': {
-      const make = () => backUpDated(config, step, world)
+      const make = (send: (made: BackupResult) => Promise<void>) => backUpDated(config, step, world, send)
       return {do: step.do, result: await deliverBackup(config, {make, targets: step.deliver ?? []}, world)}
     }
     case 'prune':

@@ -27,11 +27,11 @@ import type {Refuse} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITER_MARK, WRITING} from '../core/process.ts'
 
 /**
- * Gives a new file or folder the read rights of its folder. `main.ts` makes everything private to the user, which is wrong
+ * Gives a new file or folder the read rights of its folder, or keeps it private. `main.ts` makes everything private to the user, which is wrong
  * outside the data folder.
  */
-export function shareWithFolder(path: string): void {
-  const readers = statSync(dirname(path)).mode & 0o055
+export function shareWithFolder(path: string, isPrivate = false): void {
+  const readers = isPrivate ? 0 : statSync(dirname(path)).mode & 0o055
   const mode = statSync(path).isDirectory() ? 0o700 | readers : 0o600 | (readers & 0o044)
   try {
     chmodSync(path, mode)

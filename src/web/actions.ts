@@ -6,6 +6,7 @@ import {codeOf, explainError, messageOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {carryOutCommand} from '../core/process.ts'
 import type {World} from '../core/types.ts'
+import {bringUpToDate} from '../record/record.ts'
 import {hasPendingRun, isoOf, type JobAttempt, listAttempts, recordSlot} from '../schedule/job-runs.ts'
 import {formatLocal} from '../schedule/slots.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
@@ -133,6 +134,7 @@ export function addActions(
       if (parsed.data.do === 'note') {
         const {about, subject, note: text = null} = parsed.data
         try {
+          await bringUpToDate(config, world)
           const {note_no} = writeNote(config, {about, subject, text}, {...world, who})
           end(actionId, 0, `Noted: ${note_no}.`)
         } catch (error) {

@@ -80,6 +80,11 @@ test('notes are in the next release and its exports, in backups, and computed ag
   const csv = readFileSync(join(lab.folder.exports, 'csv', batch, 'core.note.csv'), 'utf8')
   expect(csv).toContain(`1,day,2026-03-02,,,"'=1+1 <b>""\n\u05d0",2026-03-03`)
 
+  // One about no deal is no row, whatever it is called.
+  await note('2026-03-05', 'add', '--deal=\u200b=1+1', '--text=x')
+  await lab.sync('2026-03-05T23:30:00-05:00')
+  expect(await lab.query("select 1 from core.note where deal_id is not null and note = 'x'")).toEqual([])
+
   const all = await listed()
   const backup = join(lab.folder.root, '../backup')
   expect((await lab.run(['backup', backup])).code).toBe(0)
@@ -109,7 +114,7 @@ const refusals: [args: string[], code: string, words: string][] = [
   [['add', '--text=x'], 'USAGE', '--day'],
   [['add', '--day=2026-02-30', '--text=x'], 'USAGE', "'2026-02-30' in --day"],
   [['add', '--deal=', '--text=x'], 'USAGE', '--deal'],
-  [['add', '--deal==1+1', '--text=x'], 'USAGE', "'=1+1' in --deal"],
+  [['add', '--day=0000-01-01', '--text=x'], 'USAGE', "'0000-01-01' in --day"],
   [['add', '--day=2026-03-02', '--deal=a', '--text=x'], 'USAGE', 'expected one of'],
   [['add', '--day=2026-03-02', '--text= \n'], 'USAGE', '1 to 500'],
   [['add', '--day=2026-03-02', `--text=${'x'.repeat(100_000)}`], 'USAGE', '1 to 500'],

@@ -134,6 +134,15 @@ test("a program without an account, or a batch beyond its importer's limits, sto
   expect(readJson(await run(['period', 'list'], env))).toMatchObject({periods: [{}, {batches: []}, {}]})
 })
 
+test('a loan that was gone and is back under a status without a class stops the export too', async () => {
+  using copy = openBooks(books)
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_NOW: '2026-04-02T17:00:00Z'}
+  for (const day of ['2026-03-05', '2026-03-06']) await copy.walk(day, {})
+  await copy.walk('2026-03-31', deals(130, 'in workout'))
+  const exporting = ['export', 'xero', '--period', '2026-03']
+  await expectRefused(run(exporting, env), 'ACCOUNTING_UNMAPPED', "with the status 'in workout'")
+})
+
 test('a loan under a status without a class is neither taken off the books nor closed until the status has one', async () => {
   using copy = openBooks(books)
   const sqlDir = join(copy.folder.root, 'sql')

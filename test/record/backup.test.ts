@@ -9,6 +9,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs'
@@ -275,11 +276,11 @@ test('a backup is sent to targets, the manifest last, and comes back from there;
     targetsFile,
     JSON.stringify({far: {kind: 'folder', path: far}, near: {kind: 'folder', path: near}}),
   )
-  const run = async (deliver: string[]) =>
+  const run = async (deliver: string[], minutes = 3) =>
     runJob(
       {...lab.config, targetsFile},
-      {job: aJob({steps: [{do: 'backup', to, kept: 9, deliver}]})},
-      worldAfter(1),
+      {job: aJob({steps: [{do: 'backup', to, kept: 2, deliver}]})},
+      worldAfter(minutes),
     )
   expect(await failureOf(run(['nowhere']))).toMatchObject({code: 'UNKNOWN_NAME'})
   expect(existsSync(to)).toBe(false)
@@ -288,9 +289,33 @@ test('a backup is sent to targets, the manifest last, and comes back from there;
   const [made = ''] = readdirSync(to).filter((name) => name.startsWith('loantape-'))
   const sent = join(near, 'backup', readManifest(join(to, made)).folder_id, made)
   expect(readFiles(sent)).toEqual(readFiles(join(to, made)))
+  expect(statSync(join(sent, 'state.sqlite')).mode & 0o077, 'nobody else reads it').toBe(0)
+  expect(statSync(sent).mode & 0o077).toBe(0)
   rmSync(lab.folder.root, {recursive: true})
   expect(await restore(sent)).toMatchObject({outcome: 'restored', authenticated: true})
   expect((await verifyAll(lab.config, lab.createWorld(DAY_1))).outcome).toBe('whole')
+})
+
+test('however often a backup cannot be sent, the nights before it stay', async () => {
+  const to = join(dir, '..')
+  const target = join(dir, '../gone')
+  const targetsFile = join(lab.folder.root, '../targets.json')
+  writeFileSync(targetsFile, JSON.stringify({far: {kind: 'folder', path: target}}))
+  const job = aJob({steps: [{do: 'backup', to, kept: 2, deliver: ['far']}]})
+  const run = (minutes: number) => runJob({...lab.config, targetsFile}, {job}, worldAfter(minutes))
+  await backUpDated(lab.config, {to, kept: 2}, worldAfter(0))
+  await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
+  const listed = () =>
+    readdirSync(to)
+      .filter((name) => name.startsWith('loantape-'))
+      .sort()
+  const [first, second] = listed()
+  for (const minutes of [2, 3, 4])
+    expect(await failureOf(run(minutes))).toMatchObject({code: 'TARGET_REFUSED'})
+  expect(listed()).toEqual([first, second, expect.anything()])
+  mkdirSync(target)
+  await run(5)
+  expect(listed()).toEqual([second, expect.anything()])
 })
 
 /** Copies a backup to the name of another time, with this id of a data folder. */

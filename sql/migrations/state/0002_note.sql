@@ -7,7 +7,7 @@ create table note (
   text text,
   at text not null,
   who text not null,
-  replaces integer unique references note
+  replaces integer unique
 ) strict;
 create index note_by_subject on note (about, subject);
 
