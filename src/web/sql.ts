@@ -120,7 +120,7 @@ export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const failure = answer instanceof Error ? answer.message : undefined
   let notKept: string | undefined
   try {
-    if (answer && !(answer instanceof Error)) keepQuery(view, sql)
+    if (answer) keepQuery(view, sql)
   } catch (error) {
     notKept = explainError(error).problem
   }

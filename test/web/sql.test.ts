@@ -418,11 +418,10 @@ test('a slow reader of a file keeps its place until the file is sent, and others
 })
 
 test('a download that fails after it has begun is cut off', async () => {
-  const answer = await get('/data/query.json', {
-    q: `select if(range = 999999, error('boom'), range) as number from range(1000000)`,
-  })
-  expect(answer.status).toBe(200)
-  await expect(answer.text()).rejects.toThrow('terminated')
+  const q = `select if(range = 999999, error('boom'), range) as number from range(1000000)`
+  const read = async () => (await get('/data/query.json', {q})).text()
+  // It may be cut off before its first bytes are on their way.
+  await expect(read()).rejects.toThrow(/terminated|fetch failed/)
 })
 
 test('a query is saved under a name, opened by it, and stays as it is', async () => {
