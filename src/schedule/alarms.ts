@@ -247,7 +247,7 @@ export async function tellPeople(
  * Sends a page of the current release, once for each business date.
  *
  * @returns the page, and what came of it
- * @throws ConfigError of what is not there or fails, with the job and the page
+ * @throws ConfigError that names the job and the page, if the page or one of its queries is missing or fails
  */
 export async function sendDigest(
   config: Config,
