@@ -65,32 +65,14 @@ totals as (
   from deals
 ),
 
-ranked as (
-  select
-    loan_amount,
-    is_open,
-    is_funded,
-    row_number() over (partition by is_open order by loan_amount) as open_place,
-    row_number() over (partition by is_funded order by loan_amount) as funded_place
-  from deals
-),
-
+-- The two in the middle, which are one where their number is odd.
 middle as (
   select
-    max(ranked.loan_amount) filter (
-      where ranked.is_open and ranked.open_place in ((totals.open_deals + 1) // 2, (totals.open_deals + 2) // 2)
-    ) as open_upper,
-    min(ranked.loan_amount) filter (
-      where ranked.is_open and ranked.open_place in ((totals.open_deals + 1) // 2, (totals.open_deals + 2) // 2)
-    ) as open_lower,
-    max(ranked.loan_amount) filter (
-      where ranked.is_funded and ranked.funded_place in ((totals.funded_deals + 1) // 2, (totals.funded_deals + 2) // 2)
-    ) as funded_upper,
-    min(ranked.loan_amount) filter (
-      where ranked.is_funded and ranked.funded_place in ((totals.funded_deals + 1) // 2, (totals.funded_deals + 2) // 2)
-    ) as funded_lower
-  from ranked
-  cross join totals
+    quantile_disc(loan_amount, 0.5) filter (where is_open) as open_lower,
+    -quantile_disc(-loan_amount, 0.5) filter (where is_open) as open_upper,
+    quantile_disc(loan_amount, 0.5) filter (where is_funded) as funded_lower,
+    -quantile_disc(-loan_amount, 0.5) filter (where is_funded) as funded_upper
+  from deals
 )
 
 select

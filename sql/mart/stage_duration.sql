@@ -23,17 +23,31 @@
 -- p90_days: the smallest number of days t with S(t) ≤ 0.1, which nine in ten do not exceed; null if the curve does not fall
 --   that far
 with recursive
+-- Few rows, however many deals there are.
 spells as (
   select
     status,
     exit,
-    greatest(coalesce(ended_on, cast(getvariable('as_of') as date)) - started_on, 0) as days,
-    case when exit is not null then least(watched_from, days) else watched_from end as entry
-  from work.stage_spell
-  where started_on is not null
+    days,
+    entry,
+    count(*) as spells
+  from (
+    select
+      status,
+      exit,
+      greatest(coalesce(ended_on, cast(getvariable('as_of') as date)) - started_on, 0) as days,
+      case when exit is not null then least(watched_from, days) else watched_from end as entry
+    from work.stage_spell
+    where started_on is not null
+  ) as each_spell
+  group by
+    status,
+    exit,
+    days,
+    entry
 ),
 
--- One row per status and age: what follows is short, however many deals there are.
+-- One row per status and age.
 ages as (
   select
     status,
@@ -48,7 +62,7 @@ ages as (
     select
       status,
       entry as age,
-      count(*) as entered,
+      spells as entered,
       0 as gone,
       0 as advanced,
       0 as fell_out,
@@ -56,24 +70,18 @@ ages as (
       0 as exited
     from spells
     where entry <= days
-    group by
-      status,
-      entry
     union all
     select
       status,
       days as age,
       0 as entered,
-      count(*) as gone,
-      count(*) filter (where exit = 'advance') as advanced,
-      count(*) filter (where exit = 'fallout') as fell_out,
-      count(*) filter (where exit = 'vanish') as vanished,
-      count(exit) as exited
+      spells as gone,
+      if(exit = 'advance', spells, 0) as advanced,
+      if(exit = 'fallout', spells, 0) as fell_out,
+      if(exit = 'vanish', spells, 0) as vanished,
+      if(exit is null, 0, spells) as exited
     from spells
     where entry <= days
-    group by
-      status,
-      days
   ) as moves
   group by
     status,
@@ -141,11 +149,11 @@ quantiles as (
 totals as (
   select
     status,
-    count(*) as spells,
-    count(*) filter (where exit = 'advance') as advanced,
-    count(*) filter (where exit = 'fallout') as fell_out,
-    count(*) filter (where exit = 'vanish') as vanished,
-    count(exit) as exited
+    sum(spells) as spells,
+    coalesce(sum(spells) filter (where exit = 'advance'), 0) as advanced,
+    coalesce(sum(spells) filter (where exit = 'fallout'), 0) as fell_out,
+    coalesce(sum(spells) filter (where exit = 'vanish'), 0) as vanished,
+    coalesce(sum(spells) filter (where exit is not null), 0) as exited
   from spells
   group by status
 ),

@@ -23,6 +23,7 @@ seedPortfolio(store, {deals: 80, seed: 'parts', today: '2026-03-02'})
 await lab.walk('2026-03-02T23:30:00-05:00')
 for (const day of ['2026-03-31', '2026-04-09']) {
   advanceDay(store, {seed: 'parts', day})
+  if (day === '2026-04-09') for (const id of store.ids('funded').slice(0, 2)) store.remove(id)
   await lab.walk(`${day}T23:30:00-04:00`)
 }
 await lab.sync('2026-04-10T23:30:00-04:00')
@@ -63,5 +64,41 @@ test('additive columns add up over the parts by status, in every table that decl
     )
     const differing = `(${whole} except all ${sum}) union all (${sum} except all ${whole})`
     expect(await db.all(anyRow, differing), model.name).toEqual([])
+  }
+})
+
+test('a set of most deals, like one of few, holds the rows of its deals in every table of deals', async () => {
+  const release = requireRelease(lab.folder)
+  const models = readReleaseModels(release.dir)
+  await using db = await openForQuestions(release, {withWork: true, spillDir: join(filesDir, 'spill')})
+  const {deals: vanished} = await db.one(
+    z.object({deals: z.coerce.number()}),
+    `select count(*) as deals from release.core.deal_history where change = 'vanished' and valid_to is null`,
+  )
+  expect(vanished).toBeGreaterThan(1)
+  const stored = await db.column(
+    z.string(),
+    `select concat_ws('.', database_name, schema_name, table_name) from duckdb_columns() where column_name = 'deal_id'`,
+  )
+  const ofDeals = models
+    .filter(({is_per_deal}) => is_per_deal)
+    .map(({name, is_published}) => ({name, table: `${is_published ? 'release' : 'kept'}.${name}`}))
+    .filter(({table}) => stored.includes(table))
+  expect(ofDeals.length).toBeGreaterThan(14)
+  const conditions = {
+    most: `deal.status <> 'draft'`,
+    few: `deal.status = 'draft'`,
+    all: 'true',
+    none: 'false',
+  }
+  for (const [catalog, condition] of Object.entries(conditions)) {
+    const set = await createDealSet(db, models, {catalog: `set_of_${catalog}`, condition})
+    await set.require(ofDeals.map(({name}) => name))
+    for (const {name, table} of ofDeals) {
+      const ids = `select deal_id from release.core.deal as deal where ${condition}`
+      const [own, those] = [`(from set_of_${catalog}.${name})`, `(from ${table} where deal_id in (${ids}))`]
+      const differing = `(${own} except all ${those}) union all (${those} except all ${own})`
+      expect(await db.all(anyRow, differing), `${catalog}: ${name}`).toEqual([])
+    }
   }
 })
