@@ -1,8 +1,38 @@
 -- The totals of what moved beyond the {beyond} largest movements, and {limit} of those deals from the {offset}th on, each with
 -- what happened to it in words.
 with
-largest as (
+moved as (
   select
+    *,
+    greatest(abs(open), abs(funded), abs(pipeline)) as size
+  from ({moves})
+  where open <> 0 or funded <> 0 or pipeline <> 0
+),
+
+largest as (
+  select *
+  from moved
+  order by
+    size desc,
+    deal_id
+  limit {beyond}
+),
+
+totals as (
+  select
+    count(*) as deals,
+    sum(open) as open,
+    sum(funded) as funded,
+    sum(pipeline) as pipeline
+  from (
+    from moved
+    anti join largest using (deal_id)
+  )
+),
+
+listed as (
+  select
+    size,
     deal_id,
     open,
     funded,
@@ -17,23 +47,29 @@ largest as (
       end,
       if(amount_before <> amount_after, usd(amount_before) || ' → ' || usd(amount_after), null),
       if(is_corrected, 'corrected later', null)
-    ) as what,
-    row_number() over (order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id) - 1 - {beyond} as place
-  from ({moves})
-  where open <> 0 or funded <> 0 or pipeline <> 0
+    ) as what
+  from (
+    from moved
+    order by
+      size desc,
+      deal_id
+    limit {limit} offset {beyond} + {offset}
+  )
 )
 
 select
   {
-    'deals': count(*)::integer,
-    'open': cast(coalesce(sum(open), 0) as decimal(38, 2)),
-    'funded': cast(coalesce(sum(funded), 0) as decimal(38, 2)),
-    'pipeline': cast(coalesce(sum(pipeline), 0) as decimal(38, 2))
+    'deals': totals.deals::integer,
+    'open': cast(coalesce(totals.open, 0) as decimal(38, 2)),
+    'funded': cast(coalesce(totals.funded, 0) as decimal(38, 2)),
+    'pipeline': cast(coalesce(totals.pipeline, 0) as decimal(38, 2))
   } as totals,
   coalesce(
-    list({'deal_id': deal_id, 'open': open, 'funded': funded, 'pipeline': pipeline, 'what': what} order by place)
-      filter (place >= {offset} and place < {offset} + {limit}),
+    (
+      select
+        list({'deal_id': deal_id, 'open': open, 'funded': funded, 'pipeline': pipeline, 'what': what} order by size desc, deal_id)
+      from listed
+    ),
     []
   ) as moved
-from largest
-where place >= 0
+from totals
