@@ -24,20 +24,17 @@
 -- funded: the same for the class funded, USD
 -- pipeline: the same for the class pipeline, USD
 with
+-- A version that counts on no day, because another of the same day followed or because it precedes the first walk, moves nothing.
 spans as (
   select
-    span.deal_id,
-    span.from_day,
-    span.to_day,
-    span.at_first_walk,
-    span.status,
-    coalesce(status.class, 'unclassified') as class,
-    coalesce(status.ending, 'other') as ending,
-    span.loan_amount,
-    lead(span.from_day) over (partition by span.deal_id order by span.from_day) as next_day
-  from work.position_span as span
-  left join seed.status on status.status = span.status
-  where span.to_day is null or span.from_day < span.to_day
+    *,
+    lag(to_day) over spells as until_before,
+    lag(status) over spells as status_last,
+    lag(loan_amount) over spells as amount_last,
+    lead(from_day) over spells as next_day
+  from work.position_span
+  where to_day is null or from_day < to_day
+  window spells as (partition by deal_id order by from_day)
 ),
 
 -- A deal comes or changes where a span begins, and is gone where one ends and none begins.
@@ -45,34 +42,37 @@ steps as (
   select
     from_day as day,
     deal_id,
-    lag(deal_id) over spells is not null as was_known,
+    until_before is not null as was_known,
     at_first_walk,
-    lag(to_day) over spells is not distinct from from_day as was_there,
-    if(was_there, lag(status) over spells, null) as status_before,
+    if(until_before = from_day, status_last, null) as status_before,
     status as status_after,
-    if(was_there, lag(class) over spells, null) as class_before,
-    class as class_after,
-    if(was_there, lag(loan_amount) over spells, null) as amount_before,
-    loan_amount as amount_after,
-    ending
+    if(until_before = from_day, amount_last, null) as amount_before,
+    loan_amount as amount_after
   from spans
-  window spells as (partition by deal_id order by from_day)
   union all
   select
     to_day,
     deal_id,
     true,
     false,
-    true,
     status,
     null,
-    class,
-    null,
     loan_amount,
-    null,
     null
   from spans
   where to_day is not null and next_day is distinct from to_day
+),
+
+classed as (
+  select
+    steps.*,
+    case when steps.status_before is not null then coalesce(earlier.class, 'unclassified') end as class_before,
+    case when steps.status_after is not null then coalesce(later.class, 'unclassified') end as class_after,
+    coalesce(later.ending, 'other') as ending
+  from steps
+  left join seed.status as earlier on earlier.status = steps.status_before
+  left join seed.status as later on later.status = steps.status_after
+  where steps.status_before is distinct from steps.status_after or steps.amount_before is distinct from steps.amount_after
 )
 
 select
@@ -106,5 +106,4 @@ select
   cast(
     if(class_after = 'pipeline', amount_after, 0) - if(class_before = 'pipeline', amount_before, 0) as decimal(18, 2)
   ) as pipeline
-from steps
-where status_before is distinct from status_after or amount_before is distinct from amount_after
+from classed
