@@ -13,42 +13,42 @@ export interface Comparison {
 
 const seconds = (ms: number) => (ms / 1000).toFixed(1)
 
-/** The section of `docs/benchmarks.md`. */
+/** The section of `docs/benchmarks.md`: a line a tool, the cases side by side; CPU and memory are of the last case. */
 export function renderPeers(comparisons: readonly Comparison[]): string {
   const rounds = comparisons[0]?.of.rounds ?? 1
+  const cases = comparisons.map(({of}) => `${of.deals.toLocaleString('en')} deals at ${of.delayMs} ms a page`)
+  const loads = comparisons.flatMap(({of}) => [
+    `${of.deals.toLocaleString('en')}: first`,
+    'unchanged',
+    '1 % changed',
+  ])
+  const header = ['tool', ...loads, 'CPU', 'peak memory (MB)']
+  const tools = comparisons[0]?.outcomes.map(({tool}) => tool) ?? []
   return `## Beside other tools
 
-\`npm run bench peers -- --write\`, ${availableParallelism()} cores. The same server and deals for every tool, each load a process of its own${rounds > 1 ? `, the fastest of ${rounds} rounds` : ''}.
-After every load rows, sums and versions are checked against the server. CPU and memory are of the first load. \`loantape sync\` goes on to models, checks and a release; the others end with one table: dlt and the script keep a history, PyAirbyte and Meltano the latest state. It stores amounts as decimals, PyAirbyte too, the others as floating point. Times in seconds.
+\`npm run bench peers -- --write\`, ${availableParallelism()} cores, ${cases.join(' and ')}. The same server and deals for every tool, each load a process of its own${rounds > 1 ? `, the fastest of ${rounds} rounds` : ''}. After every load rows, sums and versions are checked against the server. CPU and memory are of the last first load.
+\`loantape sync\` goes on to models, checks and a release; the others end with one table: dlt and the script keep a history, PyAirbyte and Meltano the latest state. It stores amounts as decimals, PyAirbyte too, the others as floating point. Times in seconds.
 
-${comparisons.map(renderComparison).join('\n')}
-*tuned* is dlt with Parquet files, larger buffers and a worker a core; *Arrow tables* a generator of 10,000 rows at a time. Meltano runs \`tap-rest-api-msdk\` into \`target-duckdb\`
-(\`scripts/bench/peers/meltano.yml\`). Versions are fixed in \`scripts/bench/peers/environments.ts\`.
+| ${header.join(' | ')} |
+|${header.map(() => '---|').join('')}
+${tools.map((tool) => renderRow(tool, comparisons)).join('\n')}
+
+*tuned* is dlt with Parquet files, larger buffers and a worker a core; *Arrow tables* a generator of 10,000 rows at a time; Meltano runs \`tap-rest-api-msdk\` into \`target-duckdb\`.
+Versions are fixed in \`scripts/bench/peers/environments.ts\`.
 
 `
 }
 
-function renderComparison({of, outcomes}: Comparison): string {
-  const rows = outcomes.flatMap((one) => ('loads' in one ? [renderRow(one.tool, one.loads)] : []))
-  const failures = outcomes.flatMap((one) =>
-    'reason' in one ? [`${one.tool.name} is left out: ${one.reason}`] : [],
+/** A tool that failed in a case has the reason in place of its figures. */
+function renderRow(tool: Tool, comparisons: readonly Comparison[]): string {
+  const outcomes = comparisons.flatMap(({outcomes}) => outcomes.filter((one) => one.tool === tool))
+  const times = outcomes.flatMap((one) =>
+    'reason' in one
+      ? [one.reason.replaceAll(/[|\s]+/g, ' '), '', '']
+      : [one.loads.first, one.loads.again, one.loads.changed].map(({wall_ms}) => seconds(wall_ms)),
   )
-  return `${of.deals.toLocaleString('en')} deals, ${of.delayMs} ms a page:
-
-| tool | first | unchanged | 1 % changed | CPU | peak memory (MB) |
-|---|---|---|---|---|---|
-${rows.join('\n')}
-${failures.map((failure) => `\n${failure}\n`).join('')}`
-}
-
-function renderRow({name}: Tool, {first, again, changed}: Loads): string {
-  const cells = [
-    name,
-    seconds(first.wall_ms),
-    seconds(again.wall_ms),
-    seconds(changed.wall_ms),
-    seconds(first.cpu_ms),
-    first.peak_rss_mb,
-  ]
-  return `| ${cells.join(' | ')} |`
+  const last = outcomes.at(-1)
+  const costs =
+    last && 'loads' in last ? [seconds(last.loads.first.cpu_ms), last.loads.first.peak_rss_mb] : ['', '']
+  return `| ${[tool.name, ...times, ...costs].join(' | ')} |`
 }
