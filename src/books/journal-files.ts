@@ -23,28 +23,28 @@ interface JournalCell {
   mapping: AccountMapping
 }
 
-/** A line as an importer would read it. */
-interface ReadLine {
+/** What a cell says of its line, as an importer would read it. */
+interface Told {
   /** `Journal No.`, `External ID`, …: the number of its entry. */
-  number: string
+  number?: string
   /** `YYYY-MM-DD` */
-  date: string
-  account: string
+  date?: string
+  account?: string
   /** Decimal text; one of the two is empty. */
-  debit: string
-  credit: string
-  /** Of the line in its entry, from 0. */
-  index: number
+  debit?: string
+  credit?: string
+  /** The place of the line in its entry, from 1. */
+  line_no?: string
   /** What an importer tells entries apart by, if not by number alone. */
-  narration?: string
+  narration?: string | undefined
 }
 
 /** What a column of a profile can hold. */
 interface Content {
   /** @param longest the most characters that the cell may have */
   write(cell: JournalCell, longest: number): string
-  /** What a cell says of its line; of most it says nothing that is booked. */
-  read?(text: string): Partial<ReadLine>
+  /** Most cells say nothing that is booked. */
+  read?(text: string): Told
 }
 
 const DIMENSIONS = [
@@ -93,7 +93,7 @@ const CONTENTS: Record<string, Content> = {
     },
   },
   batch_id: {write: ({batchId}) => batchId},
-  line_no: {write: ({index}) => String(index + 1), read: (text) => ({index: Number(text) - 1})},
+  line_no: {write: ({index}) => String(index + 1), read: (line_no) => ({line_no})},
   ...Object.fromEntries(DIMENSIONS.map((field) => [field, {write: ({mapping}) => mapping[field]}])),
   tracking_name_1: {write: ({mapping}) => mapping.tracking[0]?.name ?? ''},
   tracking_option_1: {write: ({mapping}) => mapping.tracking[0]?.option ?? ''},
@@ -187,7 +187,7 @@ function prove(isRight: boolean, problem: string): void {
 /** @param reading its `row` is the line being read; 0 for what concerns the whole file */
 function proveFile(
   profile: JournalProfile,
-  {text, lines: written}: JournalFile,
+  {text, lines}: JournalFile,
   numbers: Set<string>,
   reading: {row: number},
 ): void {
@@ -196,79 +196,72 @@ function proveFile(
   prove(Buffer.byteLength(text) <= limits.bytes, 'too many bytes')
   const [header = [], ...rows]: string[][] = parse(text)
   prove(rows.length <= limits.rows, `${rows.length} lines: expected at most ${limits.rows}`)
+  prove(rows.length === lines.length, `${rows.length} lines: expected the ${lines.length} written`)
   const columns = Object.keys(profile.columns)
   reading.row = 1
   prove(isDeepStrictEqual(header, columns), `columns ${header.join(', ')}: expected ${columns.join(', ')}`)
-  const lines: ReadLine[] = []
-  for (const cells of rows) {
-    reading.row += 1
-    const before = lines.at(-1)
-    const line = readLine(profile, cells, before)
-    const {number, date, account, debit, credit} = line
-    const expected = written[lines.length]
-    const isSame =
-      number === expected?.journal_no &&
-      date === expected.entry_date &&
-      debit === (expected.debit ?? '') &&
-      credit === (expected.credit ?? '') &&
-      [expected.account_code, expected.account_name].includes(account)
-    prove(isSame, `entry '${number}' is not what was written`)
-    prove(number === before?.number || !numbers.has(number), `entry '${number}' twice`)
+  for (const [number, entry] of Map.groupBy(lines, ({journal_no}) => journal_no)) {
+    let narration: string | undefined
+    for (const [index, line] of entry.entries()) {
+      reading.row += 1
+      const told = readCells(profile, rows[reading.row - 2] ?? [], index === 0)
+      narration ??= told.narration
+      proveLine(told, line, {line_no: String(index + 1), narration})
+      proveAmount(line, limits.digits)
+    }
+    prove(!numbers.has(number), `entry '${number}' twice`)
     numbers.add(number)
-    lines.push(line)
-  }
-  reading.row = 0
-  prove(lines.length === written.length, `${lines.length} lines: expected the ${written.length} written`)
-  for (const [number, own] of Map.groupBy(lines, (line) => line.number)) {
-    const balance = own.reduce((sum, {debit, credit}) => sum + centsOf(debit) - centsOf(credit), 0n)
-    prove(balance === 0n && own.length >= 2, `entry '${number}' is not in balance`)
+    const balance = entry.reduce(
+      (sum, {debit, credit}) => sum + centsOf(debit ?? '') - centsOf(credit ?? ''),
+      0n,
+    )
+    prove(balance === 0n && entry.length >= 2, `entry '${number}' is not in balance`)
   }
 }
 
-/**
- * The line a row stands for.
- *
- * @param before the line of the row above
- * @throws Error if the row does not have the profile's format
- */
-function readLine(
+/** What the cells of a row say; columns of first lines say nothing on others. */
+function readCells(
   {columns, first_line_only, limits}: JournalProfile,
   cells: readonly string[],
-  before: ReadLine | undefined,
-): ReadLine {
-  const row = Object.fromEntries(Object.keys(columns).map((column, index) => [column, cells[index] ?? '']))
-  for (const [column, cell] of Object.entries(row)) {
-    const max = limits.cells[column] ?? Infinity
+  isFirst: boolean,
+): Told {
+  const told: Told = {account: '', debit: '', credit: '', ...(isFirst && {number: '', date: ''})}
+  for (const [index, [column, content]] of Object.entries(columns).entries()) {
+    const cell = cells[index] ?? ''
+    const longest = limits.cells[column] ?? Infinity
     prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
-    prove(cell.length <= max, `${cell.length} characters in ${column}: expected at most ${max}`)
+    prove(cell.length <= longest, `${cell.length} characters in ${column}: expected at most ${longest}`)
+    const isOfFirst = first_line_only.includes(column)
+    if (isOfFirst) prove((cell !== '') === isFirst, `${column} '${cell}': expected it on first lines alone`)
+    if (isFirst || !isOfFirst) Object.assign(told, contentOf(content).read?.(cell))
   }
-  const [one, ...others] = first_line_only.map((column) => row[column] !== '')
-  const isFirst = one ?? true
-  prove(
-    others.every((other) => other === isFirst),
-    `${first_line_only.join(', ')}: expected all or none`,
-  )
-  const told = Object.entries(columns).flatMap(([column, content]) => {
-    const isTold = isFirst || !first_line_only.includes(column)
-    return isTold ? [contentOf(content).read?.(row[column] ?? '')] : []
-  })
-  const {number = '', date = ''} = isFirst ? {} : (before ?? {})
-  const line = Object.assign({number, date, account: '', debit: '', credit: ''}, ...told)
-  const isNext = before !== undefined && before.number === line.number
-  const index = isNext && !(first_line_only.length > 0 && isFirst) ? before.index + 1 : 0
-  prove(line.index === undefined || line.index === index, `line number: expected ${index + 1}`)
-  prove(
-    !isNext || before.narration === line.narration,
-    `narration '${line.narration}': expected that of the line above`,
-  )
-  const amount = line.debit + line.credit
-  prove((line.debit === '') !== (line.credit === ''), 'debit and credit: expected exactly one')
+  return told
+}
+
+/** Requires that a row says of a line what was written. */
+function proveLine(
+  {account = '', ...told}: Told,
+  line: IssuedLine,
+  entry: Pick<Told, 'line_no' | 'narration'>,
+): void {
+  const written: Record<string, string | undefined> = {
+    number: line.journal_no,
+    date: line.entry_date,
+    debit: line.debit ?? '',
+    credit: line.credit ?? '',
+    ...entry,
+  }
+  for (const [field, value] of Object.entries(told))
+    prove(value === written[field], `${field} '${value}': expected '${written[field]}'`)
+  const accounts = [line.account_code, line.account_name]
+  prove(accounts.includes(account), `account '${account}': expected ${accounts.join(' or ')}`)
+}
+
+function proveAmount({debit, credit}: IssuedLine, digits: number): void {
+  const amount = debit ?? credit ?? ''
+  prove((debit === null) !== (credit === null), 'debit and credit: expected exactly one')
   prove(/^\d+\.\d\d$/.test(amount) && Number(amount) > 0, `amount '${amount}': expected 1234.56`)
-  prove(
-    amount.length - 3 <= limits.digits,
-    `amount '${amount}': expected at most ${limits.digits} digits before the point`,
-  )
-  return {...line, index}
+  prove(amount.length - 3 <= digits, `amount '${amount}': expected at most ${digits} digits before the point`)
 }
 
 function contentOf(name: string): Content {
