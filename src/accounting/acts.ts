@@ -64,9 +64,7 @@ export const noteSchema = z.object({
   replaces: z.number().nullable(),
 })
 
-/**
- * Something done for good that cannot be computed. It is on a tape before it counts; the state database holds its effects.
- */
+/** Something done for good that cannot be computed. It is on a tape before it counts; the state database holds its effects. */
 export type Act = z.output<typeof actSchema>
 export const actSchema = z.discriminatedUnion('act', [
   z.object({act: z.literal('batch issued'), at: z.string(), batches: z.array(batchSchema)}),
@@ -113,17 +111,17 @@ export const actSchema = z.discriminatedUnion('act', [
   }),
 ])
 
-/**
- * Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. Call what it returns
- * last in a transaction of the state database.
- */
+/** Performs the act that `decide` chooses, if any, in the transaction in which it chooses; returns the act. */
+export type Perform = <A extends Act | undefined>(decide: () => A) => A
+
+/** Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. */
 export function createPerformer(
   config: KeyConfig,
   {folder, stateDb, newKey}: {folder: DataFolder; stateDb: StateDb; newKey?: TapeKey},
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
-): (act: Act) => void {
+): Perform {
   const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
-  return (act) => {
+  const write = (act: Act) => {
     adoptEnded(folder, stateDb, key)
     const text = JSON.stringify(act)
     // Parsed as from a tape, so that a state database computed from tapes is the same, to the order of keys.
@@ -148,6 +146,12 @@ export function createPerformer(
     noteTape(stateDb, {unit, path, fingerprint: key.fingerprint, begun_at, ...ended})
     noteUnit(stateDb, {no: no + 1, tape: unit, kind: 'act', chain: head}, false)
   }
+  return (decide) =>
+    inStateTransaction(stateDb, () => {
+      const act = decide()
+      if (act) write(act)
+      return act
+    })
 }
 
 /** Applies an act to the state database, now or when it is read back. Call it in a transaction. */
@@ -247,6 +251,6 @@ export function replaceTapeKey(
   const key = found && !isFormer ? found : makeTapeKey(file, folder.root)
   const since = new Date(realClock.now()).toISOString()
   const perform = createPerformer(config, {folder, stateDb, newKey: key}, {realClock, onStep})
-  inStateTransaction(stateDb, () => perform({act: 'key replaced', fingerprint: key.fingerprint, since, why}))
+  perform(() => ({act: 'key replaced', fingerprint: key.fingerprint, since, why}))
   return {file, fingerprint: key.fingerprint, set_aside: former}
 }

@@ -2,8 +2,6 @@ import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 import {type IssuedLine, issuedLineSchema} from './profiles.ts'
 
-const HAS_FILES = 'exists (select 1 from journal_file where journal_file.batch_no = journal_batch.batch_no)'
-
 /** A journal batch in the state database. */
 export type IssuedBatch = z.output<typeof batchRow>
 export const batchRow = z.object({
@@ -19,20 +17,18 @@ export const batchRow = z.object({
 
 /**
  * Journal batches, oldest first: all, or those of a profile, a period, an id (one, unless two profiles share it), or those that
- * dead runs stored but did not hand over.
- *
- * @param withoutFiles also those of true-ups that move no balance, which have no files
+ * dead runs stored but did not hand over. Those of true-ups that move no balance have no files and are left out.
  */
 export function listBatches(
   stateDb: StateDb,
   only: {profile?: string; period?: string; batch_id?: string; is_handed_over?: 0} = {},
-  {withoutFiles = false}: {withoutFiles?: boolean} = {},
 ): IssuedBatch[] {
-  const asked = Object.keys(only).map((column) => `${column} = ?`)
-  const where = [...asked, withoutFiles ? 'true' : HAS_FILES].join(' and ')
+  const asked = Object.keys(only).map((column) => `and ${column} = ?`)
   return stateDb.all(
     batchRow,
-    `select profile, batch_id, period, known_at, history_id from journal_batch where ${where} order by batch_no`,
+    `select * from journal_batch
+     where batch_no in (select batch_no from journal_file) ${asked.join(' ')}
+     order by batch_no`,
     Object.values(only),
   )
 }

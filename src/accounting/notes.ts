@@ -5,7 +5,7 @@ import {newError} from '../core/errors.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {hasStateDb, inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {createPerformer, type Note, noteSchema} from './acts.ts'
 
 /** Most characters of a note. */
@@ -48,15 +48,14 @@ export function writeNote(config: Config, draft: Draft, world: World): Note {
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
   const perform = createPerformer(config, {folder, stateDb}, world)
-  return inStateTransaction(stateDb, () => {
+  return perform(() => {
     const before = draft.about === 'replaces' ? requireStanding(stateDb, draft.subject) : null
     const {about, subject} = before ?? noteSchema.pick({about: true, subject: true}).parse(draft)
     const [last = 0] = stateDb.column(z.number(), 'select note_no from note order by note_no desc limit 1')
     const signed = {at: new Date(world.clock.now()).toISOString(), who: world.who ?? nameOfUser()}
     const note = {note_no: last + 1, about, subject, text, ...signed, replaces: before?.note_no ?? null}
-    perform({act: 'noted', note})
-    return note
-  })
+    return {act: 'noted', note}
+  }).note
 }
 
 const SUBJECTS = {

@@ -58,17 +58,17 @@ export async function closePeriod(
   await requireSameHistory(stateDb, folder)
   const mapping = requireOwnMapping(config)
   const release = await requireBuilt(config, {asOf: span.asOf}, world)
-  const lines = await readJournal(release, period)
+  const lines = await readJournal(release, [period])
   const terms = await readTieOut(release, period)
   const register = await readRegister(release)
   const perform = createPerformer(config, {folder, stateDb}, world)
-  inStateTransaction(stateDb, () => {
+  perform(() => {
     requireNext(stateDb, period, span.first)
-    perform({
+    return {
       act: 'period closed',
       closed: {period, release: release.manifest, mapping, lines, terms, register},
       event: {period, action: 'close', ...signedBy(world), why},
-    })
+    }
   })
   return {
     outcome: 'closed' as const,
@@ -96,11 +96,7 @@ function requireNext(stateDb: StateDb, period: string, first: string): void {
   )
 }
 
-/**
- * Reopens the period that was closed last.
- *
- * @throws ConfigError `PERIOD_STATE`, `USAGE`
- */
+/** Reopens the period that was closed last. @throws ConfigError `PERIOD_STATE`, `USAGE` */
 export function reopenPeriod(
   config: Config,
   {period, why}: {period: string; why: string},
@@ -114,7 +110,7 @@ export function reopenPeriod(
   }
   using stateDb = openStateDb(folder.stateDb)
   const perform = createPerformer(config, {folder, stateDb}, world)
-  inStateTransaction(stateDb, () => {
+  perform(() => {
     const closed = listClosedPeriods(stateDb)
     if (!closed.includes(period)) {
       throw newError('PERIOD_STATE', `Period '${period}' is not closed.`)
@@ -125,10 +121,10 @@ export function reopenPeriod(
         next: `Reopen ${last} first: periods are reopened in order, the last one first.`,
       })
     }
-    perform({
+    return {
       act: 'period reopened',
       event: {period, action: 'reopen', ...signedBy(world), why: why.trim()},
-    })
+    }
   })
   return {outcome: 'reopened', period}
 }
@@ -168,11 +164,11 @@ export function remapPeriods(
         {next: 'Change accounting.json first.'},
       )
     }
-    perform({
+    perform(() => ({
       act: 'periods remapped',
       mapping,
       event: {period, action: 'remap', ...signedBy(world), why},
-    })
+    }))
     return {outcome: 'remapped', period}
   })
 }

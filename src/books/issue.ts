@@ -1,10 +1,9 @@
 import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {backup} from 'node:sqlite'
-import {isDeepStrictEqual} from 'node:util'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
-import {type Act, applyAct, type BatchAct, createPerformer} from '../accounting/acts.ts'
+import {applyAct, type BatchAct, createPerformer, type Perform} from '../accounting/acts.ts'
 import {type IssuedBatch, listBatches, listIssuedLines, markHandedOver} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
 import {findClosedPeriod, findFirstOpenDay, readPeriodSpan} from '../accounting/periods.ts'
@@ -66,7 +65,7 @@ export async function exportJournal(
 async function issueMonth(
   config: Config,
   request: JournalRequest,
-  issuing: {folder: DataFolder; stateDb: StateDb; perform: (act: Act) => void},
+  issuing: {folder: DataFolder; stateDb: StateDb; perform: Perform},
   world: World,
   earlier: readonly BatchResult[] = [],
 ): Promise<BatchResult[]> {
@@ -89,9 +88,10 @@ async function issueMonth(
   const store = (batch: BatchAct) =>
     inStateTransaction(stateDb, () => {
       const now = readIssueState(stateDb)
-      if (!isDeepStrictEqual(now.closed, state.closed)) throw describeStale(period)
-      if (!isDeepStrictEqual(now, state)) return false
-      perform({act: 'batch issued', at: new Date(world.realClock.now()).toISOString(), batches: [batch]})
+      if (now.events !== state.events) throw describeStale(period)
+      if (now.batches !== state.batches) return false
+      const at = new Date(world.realClock.now()).toISOString()
+      perform(() => ({act: 'batch issued', at, batches: [batch]}))
       state = readIssueState(stateDb)
       return true
     })
@@ -107,15 +107,10 @@ async function issueMonth(
   if (!batches.some((batch) => batch.period === period)) {
     const last = listBatches(stateDb, {profile: profile.name, period}).at(-1)
     const nothing = {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0}
-    batches.push(
-      last
-        ? {
-            ...measure(stateDb, last),
-            dir: requireHandedOver(stateDb, folder, last, world),
-            outcome: 'unchanged',
-          }
-        : {...nothing, outcome: 'empty'},
-    )
+    if (last) {
+      const dir = requireHandedOver(stateDb, folder, last, world)
+      batches.push({...measure(stateDb, last), dir, outcome: 'unchanged'})
+    } else batches.push({...nothing, outcome: 'empty'})
   }
   const issued = listIssuedLines(stateDb, profile.name, {period})
   const tied = issued.some(({event}) => event === 'opening') ? bookOpenings(terms) : terms
@@ -151,7 +146,7 @@ async function* listTargets(
     ...month,
     isComplete,
     terms,
-    lines: await readJournal(release, period, {isClosed: month.isClosed}),
+    lines: await readJournal(release, [period], {isClosed: month.isClosed}),
     mapping: closed?.mapping ?? mapping,
     source: tellWentOn(stateDb, release.manifest),
     firstOpenDay: findFirstOpenDay(stateDb),
@@ -199,11 +194,7 @@ export function readBatchFiles(
   return files.map(({name, content}) => ({name, text: gunzipSync(content).toString()}))
 }
 
-/**
- * Writes a journal batch again, byte for byte.
- *
- * @throws ConfigError `UNKNOWN_NAME`
- */
+/** Writes a journal batch again, byte for byte. @throws ConfigError `UNKNOWN_NAME` */
 export function reissueBatch(config: Config, batchId: string, world: World): BatchResult[] {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -287,8 +278,12 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
     await backup(issued.db, copy.stateDb)
   }
   using stateDb = openStateDb(copy.stateDb)
-  const issuing = {folder: copy, stateDb, perform: (act: Act) => applyAct(stateDb, act)}
-  const batches = await issueMonth(config, request, issuing, world)
+  const perform: Perform = (decide) => {
+    const act = decide()
+    if (act) applyAct(stateDb, act)
+    return act
+  }
+  const batches = await issueMonth(config, request, {folder: copy, stateDb, perform}, world)
   const lines = listIssuedLines(stateDb, request.profile.name)
   return batches.map((batch) => ({
     /** Its `dir` is empty: its files are gone. */

@@ -1,9 +1,9 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import type {BatchAct} from '../accounting/acts.ts'
-import {type IssuedBatch, listBatches, listIssuedLines} from '../accounting/issued.ts'
+import {listIssuedLines} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames} from '../accounting/mapping.ts'
-import {findFirstOpenDay, listClosedPeriods} from '../accounting/periods.ts'
+import {findFirstOpenDay} from '../accounting/periods.ts'
 import {
   bookOpenings,
   type IssuedLine,
@@ -18,23 +18,38 @@ import type {ReleaseManifest} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {formatJournalFiles, proveJournalFiles} from './journal-files.ts'
 
-/** The journal of a month that everything issued to a profile must add up to. */
-export interface JournalTarget {
+/** What a batch is made for. */
+interface BatchTarget {
   profile: JournalProfile
   /** `YYYY-MM` */
   period: string
   isComplete: boolean
   isClosed: boolean
+  mapping: AccountMapping
+  source: ReleaseManifest
+}
+
+/** The journal of a month that everything issued to a profile must add up to. */
+export interface JournalTarget extends BatchTarget {
   /** With opening balances. */
   lines: readonly JournalLine[]
   /** The terms of the month's roll-forward, opening balances not booked. */
   terms: readonly TiedTerm[]
   /** Whether opening balances are asked for. */
   withOpening: boolean
-  mapping: AccountMapping
-  source: ReleaseManifest
   /** No entry is dated before it: `YYYY-MM-DD`. */
   firstOpenDay: string
+}
+
+/** What to issue. */
+interface BatchPlan {
+  /** For the state database, entry by entry; none if everything holds. */
+  lines: readonly IssuedLine[]
+  /** For the files; if there are none, there are no files. */
+  handedOut: readonly IssuedLine[]
+  /** What was issued earlier, and may be reversed now. */
+  before: readonly (IssuedLine & {batch_id: string})[]
+  bridge: ReturnType<typeof bridgeJournal>
 }
 
 /**
@@ -51,7 +66,6 @@ export async function prepareBatch(
   readOther: (periods: readonly string[], deals: Iterable<string>) => Promise<JournalLine[]>,
 ): Promise<BatchAct | undefined> {
   const {profile, period} = target
-  requireOwnNames(target)
   const before = listIssuedLines(stateDb, profile.name, {period})
   const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
   const own = planIssue(wanted, before, target.firstOpenDay)
@@ -70,7 +84,6 @@ export async function prepareBatch(
   const superseded = issued.filter(isMoved)
   const elsewhere = planIssue(present.filter(isMoved), superseded, findFirstOpenDay(stateDb))
   const lines = sortLines([...own, ...elsewhere])
-  if (lines.length === 0) return undefined
   const terms = leftOut.length === 0 ? bookOpenings(target.terms) : target.terms
   const bridge = bridgeJournal(wanted, leftOut, own, {elsewhere, terms})
   return composeBatch(target, {lines, handedOut: lines, before: [...before, ...superseded], bridge})
@@ -79,20 +92,14 @@ export async function prepareBatch(
 /**
  * Makes a batch with its files, and proves them.
  *
- * @param batch `lines` go into the state database, `handedOut` into the files; if that is empty, there are no files. `before` was
- *   issued earlier
- * @throws CheckError `JOURNAL_FILE`
+ * @returns undefined if there is nothing to issue
+ * @throws CheckError `JOURNAL_FILE`; ConfigError `ACCOUNTING_MAPPING`
  */
-function composeBatch(
-  {profile, period, isComplete, mapping, source}: BatchTarget,
-  batch: {
-    lines: readonly IssuedLine[]
-    handedOut: readonly IssuedLine[]
-    before: readonly (IssuedLine & {batch_id: string})[]
-    bridge: ReturnType<typeof bridgeJournal>
-  },
-): BatchAct {
-  const {lines, handedOut, before, bridge} = batch
+export function composeBatch(target: BatchTarget, plan: BatchPlan): BatchAct | undefined {
+  const {profile, period, isComplete, mapping, source} = target
+  const {lines, handedOut, before, bridge} = plan
+  if (lines.length === 0) return undefined
+  requireOwnNames(target)
   const numbers = [...new Set(lines.map(({journal_no}) => journal_no))].sort()
   const digest = hash('sha256', [profile.name, period, ...numbers].join('\n')).slice(0, 12)
   const {known_at, history_id} = source
@@ -116,12 +123,12 @@ function composeBatch(
   return {...named, files: texts.map(({name, text}) => ({name, sha256: hash('sha256', text), text}))}
 }
 
-/** What a batch is made for. */
-type BatchTarget = Pick<JournalTarget, 'profile' | 'period' | 'isComplete' | 'mapping' | 'source'>
-
-/** What batches are made from besides the journal; if it changes, a batch may change. */
-export function readIssueState(stateDb: StateDb): {closed: string[]; batches: IssuedBatch[]} {
-  return {closed: listClosedPeriods(stateDb), batches: listBatches(stateDb, {}, {withoutFiles: true})}
+/** How often something was closed or reopened, and issued; if that changes, a batch may change. */
+export function readIssueState(stateDb: StateDb) {
+  return stateDb.one(
+    z.object({events: z.number(), batches: z.number()}),
+    'select (select count(*) from period_event) as events, (select count(*) from journal_batch) as batches',
+  )
 }
 
 /** The error if another process was faster. */
@@ -132,17 +139,9 @@ export function describeStale(period: string): LoantapeError {
   )
 }
 
-/**
- * Makes sure that an importer which looks accounts up by name can tell them apart.
- *
- * @throws ConfigError `ACCOUNTING_MAPPING`
- */
-function requireOwnNames({
-  profile: {name, looks_up_by},
-  period,
-  isClosed,
-  mapping,
-}: Pick<JournalTarget, 'profile' | 'period' | 'isClosed' | 'mapping'>): void {
+/** Makes sure that an importer which looks accounts up by name can tell them apart. @throws ConfigError `ACCOUNTING_MAPPING` */
+function requireOwnNames({profile, period, isClosed, mapping}: BatchTarget): void {
+  const {name, looks_up_by} = profile
   const shared = looks_up_by === 'name' ? findSharedNames(mapping) : []
   if (shared.length === 0) return
   const reopen = isClosed ? `Reopen ${period}, which keeps the accounts it was closed with: give` : 'Give'
@@ -277,10 +276,7 @@ function numberOf(entryId: string, issueNo: number): string {
   return `${entryId.slice(0, -12)}${hash('sha256', `${entryId} ${issueNo}`).slice(0, 12)}`
 }
 
-function compare(a: string, b: string): number {
-  if (a === b) return 0
-  return a < b ? -1 : 1
-}
+const compare = (a: string, b: string) => Number(a > b) - Number(a < b)
 
 /**
  * How a batch ties out to the journal of its month: `journal` = `issued_before` + `booked` + `left_out`; and the journal to the
@@ -335,9 +331,9 @@ function totalOf(lines: readonly JournalLine[]) {
  */
 export function planTrueUp(
   journal: readonly JournalLine[],
-  issued: readonly IssuedLine[],
+  issued: readonly (IssuedLine & {batch_id: string})[],
   {profile, firstOpenDay}: {profile: string; firstOpenDay: string},
-) {
+): BatchPlan & {deals: string[]} {
   const {wanted} = splitOpening(journal, issued, false)
   const held = new Set(wanted.map(({entry_id}) => entry_id))
   const gone = [...findStanding(issued)].filter(([id, {isBooked}]) => isBooked && !held.has(id))
@@ -346,14 +342,13 @@ export function planTrueUp(
   const mine = wanted.filter(isOfDeals)
   const lines = planIssue(mine, issued.filter(isOfDeals), firstOpenDay)
   return {
-    /** Entry by entry, for the state database: what no longer holds is reversed, what the journal has for the same deals booked. */
     lines,
-    /** The same by deal, day and account, for the books: one entry for each deal and day with a balance. */
-    net: sortLines(netLines(lines, profile)),
+    /** By deal, day and account: one entry for each deal and day with a balance. */
+    handedOut: sortLines(netLines(lines, profile)),
+    before: issued,
+    bridge: bridgeJournal(mine, [], lines),
     /** The deals that differ, by entries if not by amounts. */
     deals: [...deals].sort(),
-    /** Their present journal, with opening balances if those were issued. */
-    journal: mine,
   }
 }
 
@@ -400,19 +395,4 @@ function netLines(lines: readonly IssuedLine[], profile: string): IssuedLine[] {
         }))
     })
   })
-}
-
-/**
- * The batch of a true-up; undefined if every entry holds.
- *
- * @throws CheckError `JOURNAL_FILE`; ConfigError `ACCOUNTING_MAPPING`
- */
-export function prepareTrueUp(
-  target: BatchTarget,
-  {lines, net, journal}: ReturnType<typeof planTrueUp>,
-  before: readonly (IssuedLine & {batch_id: string})[],
-): BatchAct | undefined {
-  if (lines.length === 0) return undefined
-  requireOwnNames({...target, isClosed: false})
-  return composeBatch(target, {lines, handedOut: net, before, bridge: bridgeJournal(journal, [], lines)})
 }

@@ -12,10 +12,10 @@ import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
 import {tellWentOn} from '../store/recorded.ts'
-import {inStateTransaction, openStateDb} from '../store/state-db.ts'
+import {openStateDb} from '../store/state-db.ts'
 import {signedBy} from './close-period.ts'
 import {handOver} from './issue.ts'
-import {describeStale, planTrueUp, prepareTrueUp, readIssueState} from './journal-batch.ts'
+import {composeBatch, describeStale, planTrueUp, readIssueState} from './journal-batch.ts'
 import {describeLost, readStanding} from './standing.ts'
 
 /** The result of a true-up. */
@@ -56,33 +56,32 @@ export async function trueUp(
   const journal = await readJournal(release, months, {deals})
   const plans = issued.map(({profile, lines}) => ({
     profile,
-    lines,
     plan: planTrueUp(journal, lines, {profile, firstOpenDay: `${period}-01`}),
   }))
   if (!mapping) {
     const profiles = plans.map((plan) => describePlan(plan, null))
     return {outcome: 'dry_run' as const, period, lost, profiles}
   }
-  const target = {mapping, source: tellWentOn(stateDb, release.manifest)}
-  const prepared = plans.map(({profile, lines, plan}) => {
+  const target = {mapping, source: tellWentOn(stateDb, release.manifest), isClosed: false}
+  const prepared = plans.map(({profile, plan}) => {
     // A batch belongs to the month in which it begins.
-    const month = (plan.net[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period
+    const month = (plan.handedOut[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period
     const isComplete = months.includes(month) && spanOf(range, month).isComplete
     const known = findJournalProfile(profile)
     const of = known && {...target, profile: known, period: month, isComplete}
-    return {profile, plan, batch: of && prepareTrueUp(of, plan, lines)}
+    return {profile, plan, batch: of && composeBatch(of, plan)}
   })
   const perform = createPerformer(config, {folder, stateDb}, world)
-  inStateTransaction(stateDb, () => {
+  perform(() => {
     if (!isDeepStrictEqual(readIssueState(stateDb), state)) throw describeStale(period)
     const signed = signedBy(world)
-    perform({
+    return {
       act: 'true-up',
       at: signed.at,
       batches: prepared.flatMap(({batch}) => batch ?? []),
       history_id: release.manifest.history_id,
       event: {period, action: 'true-up', ...signed, why},
-    })
+    }
   })
   const handedOut = prepared.map(({batch, ...plan}) =>
     describePlan(plan, batch && batch.files.length > 0 ? handOver(stateDb, folder, batch, world) : null),
@@ -92,7 +91,7 @@ export async function trueUp(
 
 /** By how much the books of a profile and the history differ. */
 function describePlan(
-  {profile, plan: {deals, net}}: {profile: string; plan: ReturnType<typeof planTrueUp>},
+  {profile, plan: {deals, handedOut}}: {profile: string; plan: ReturnType<typeof planTrueUp>},
   batch: BatchResult | null,
 ) {
   return {
@@ -100,9 +99,9 @@ function describePlan(
     /** How many deals have issued entries that no longer hold. */
     deals: deals.length,
     /** Debits of what is handed out. */
-    amount: addAmounts(net.map(({debit}) => debit)),
+    amount: addAmounts(handedOut.map(({debit}) => debit)),
     /** By deal, account and day from which on they differ; one of debit and credit is null. */
-    differences: net.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => {
+    differences: handedOut.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => {
       return {deal_id, entry_date, account_code, account_name, debit, credit}
     }),
     /** What was handed out; null if nothing was. */

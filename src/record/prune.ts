@@ -10,7 +10,7 @@ import {listSurplusBatches, removeBatch} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {isOfActs, listRecorded, listTapes, type TapeRow} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
-import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
 import {type Age, countServed, pruneRecords} from '../sync/quarantine.ts'
 import {describeGone} from './record-compare.ts'
@@ -90,9 +90,7 @@ function removeTapes(
   const perform = createPerformer(config, {folder, stateDb}, world)
   const recorded = listRecorded(stateDb)
   const at = new Date(world.realClock.now()).toISOString()
-  inStateTransaction(stateDb, () =>
-    perform({act: 'tapes pruned', at, tapes: old.map((row) => describeGone(recorded, row))}),
-  )
+  perform(() => ({act: 'tapes pruned', at, tapes: old.map((row) => describeGone(recorded, row))}))
   remove()
 }
 

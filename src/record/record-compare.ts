@@ -104,7 +104,7 @@ export async function goOn(
     history_head: head !== '' && losses.includes(head) ? head : undefined,
   }
   const perform = createPerformer(config, {folder, stateDb}, world)
-  inStateTransaction(stateDb, () => perform(act))
+  perform(() => act)
   const problems = [
     ...found.map(({problem}) => problem),
     ...gaps.map(({no}) => `unit ${no} of the record is missing.`),

@@ -42,15 +42,13 @@ const upTo = (lines: readonly JournalLine[], day: string) =>
 test('whatever was lost or seen again, each day of an open month ends as booked or as it is now, and all of it adds up to the journal', () => {
   fc.assert(
     fc.property(fc.array(entry, {minLength: 3, maxLength: 20}), (entries) => {
-      const of = (...kinds: Entry['was'][]) =>
+      const linesThat = (...kinds: Entry['was'][]) =>
         entries.flatMap((one, index) => (kinds.includes(one.was) ? linesOf(one, index) : []))
-      const issued = issueFirst(of('issued and held', 'issued and lost'))
-      const journal = of('issued and held', 'seen anew')
-      const {
-        net,
-        lines: all,
-        deals,
-      } = planTrueUp(journal, issued, {profile: 'xero', firstOpenDay: FIRST_OPEN_DAY})
+      const first = issueFirst(linesThat('issued and held', 'issued and lost'))
+      const issued = first.map((line) => ({...line, batch_id: 'first'}))
+      const journal = linesThat('issued and held', 'seen anew')
+      const of = {profile: 'xero', firstOpenDay: FIRST_OPEN_DAY}
+      const {handedOut: net, lines: all, deals} = planTrueUp(journal, issued, of)
       const whole = (lines: readonly JournalLine[]) => lines.filter(({deal_id}) => deals.includes(deal_id))
       expect(balancesOf(whole([...issued, ...net]))).toEqual(balancesOf(whole(journal)))
       expect(balancesOf(whole([...issued, ...all]))).toEqual(balancesOf(whole(journal)))
@@ -61,7 +59,7 @@ test('whatever was lost or seen again, each day of an open month ends as booked 
         const sums = balancesOf(lines.map((line) => ({...line, account_code: ''})))
         expect(sums, number).toEqual({})
       }
-      const anew = new Set(of('seen anew').map(({deal_id}) => deal_id))
+      const anew = new Set(linesThat('seen anew').map(({deal_id}) => deal_id))
       for (const day of DAYS)
         for (const deal of deals) {
           const own = (lines: readonly JournalLine[]) => lines.filter(({deal_id}) => deal_id === deal)
