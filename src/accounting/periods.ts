@@ -24,11 +24,7 @@ export function lastDayOf(period: string): string {
   return addDays(`${nextPeriod(period)}-01`, -1)
 }
 
-/**
- * Reads the months of the history, and how far they are known.
- *
- * @throws UnexpectedError `HISTORY_MISSING`
- */
+/** Reads the months of the history, and how far they are known. @throws UnexpectedError `HISTORY_MISSING` */
 export async function readPeriodRange(config: Config, {clock}: Pick<World, 'clock'>) {
   const today = businessDateOf(clock.now(), config)
   await using db = await openHistory(dataFolderAt(config.dataDir))
@@ -59,11 +55,7 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
   }
 }
 
-/**
- * Reads how far a month is known.
- *
- * @throws ConfigError `USAGE`, `PERIOD_RANGE`
- */
+/** Reads how far a month is known. @throws ConfigError `USAGE`, `PERIOD_RANGE` */
 export async function readPeriodSpan(config: Config, period: string, world: World) {
   requirePeriodName(period)
   const range = await readPeriodRange(config, world)
@@ -88,11 +80,7 @@ export function spanOf(
   return {asOf, isComplete: today > end && walkedUntil !== null && walkedUntil >= end}
 }
 
-/**
- * Checks the form of a period given on the command line.
- *
- * @throws ConfigError `USAGE`
- */
+/** Checks the form of a period given on the command line. @throws ConfigError `USAGE` */
 export function requirePeriodName(period: string): void {
   if (/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) return
   throw newError('USAGE', `Period '${period}' on the command line: expected a month YYYY-MM.`)

@@ -2,6 +2,7 @@ import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {openRelease, type Release} from '../store/release.ts'
+import {readQuery} from '../store/sql.ts'
 import {quotePrograms} from './mapping.ts'
 import {registeredLoanSchema} from './periods.ts'
 import {type JournalLine, journalLineSchema, type TiedTerm, tiedTermSchema} from './profiles.ts'
@@ -14,41 +15,22 @@ const lineRow = journalLineSchema.extend({
 })
 
 /**
- * The canonical journal of a period, with opening balances (event `opening`).
+ * The canonical journal of some months, `YYYY-MM`, with opening balances (event `opening`).
  *
- * @param period `YYYY-MM`, or several of them
- * @param isClosed whether the period keeps the accounts it was closed with
+ * @param isClosed whether the months keep the accounts they were closed with
  * @param deals only these
  * @throws ConfigError `ACCOUNTING_UNMAPPED` naming the programs and endings without an account, or the status without a class in
  *   which a loan left the funded book
  */
 export async function readJournal(
   release: Release,
-  period: string | readonly string[],
+  periods: readonly string[],
   {isClosed = false, deals}: {isClosed?: boolean; deals?: Iterable<string>} = {},
 ): Promise<JournalLine[]> {
   await using db = await openRelease(release)
-  const periods = [period].flat()
-  const ids = deals === undefined ? null : JSON.stringify([...deals])
-  const asked = `period in (select unnest(from_json($1, '["varchar"]')))
-    and ($2 is null or deal_id in (select unnest(from_json($2, '["varchar"]'))))`
-  const [unclear, ...others] = await db.all(
-    z.object({deal_id: z.string(), status: z.string()}),
-    `select deal_id, status
-     from (
-       select
-         *,
-         lag(status_class) over versions as class_before,
-         lag(loan_amount) over versions as amount_before,
-         strftime(min(business_date) over (versions rows between current row and unbounded following), '%Y-%m') as period
-       from core.deal_history
-       where deal_id in (select deal_id from core.deal_history where status_class = 'unclassified')
-       window versions as (partition by deal_id order by version)
-     )
-     where ${asked} and status_class = 'unclassified' and change <> 'vanished' and class_before = 'funded' and amount_before > 0
-     order by deal_id, version`,
-    [JSON.stringify(periods), ids],
-  )
+  const asked = [JSON.stringify(periods), deals === undefined ? null : JSON.stringify([...deals])]
+  const status = z.object({deal_id: z.string(), status: z.string()})
+  const [unclear, ...others] = await db.all(status, readQuery('left_unclear'), asked)
   if (unclear) {
     const more = others.length > 0 ? `, and ${quantity(others.length, 'more loan')} like it` : ''
     throw newError(
@@ -62,11 +44,12 @@ export async function readJournal(
   }
   const rows = await db.all(
     lineRow,
-    `select * exclude (period) from accounting.journal_line where ${asked}
-     union all
-     select * exclude (period) from accounting.opening_line where ${asked}
+    `select * exclude (period)
+     from (from accounting.journal_line union all from accounting.opening_line)
+     where period in (select unnest(from_json($1, '["varchar"]')))
+       and ($2 is null or deal_id in (select unnest(from_json($2, '["varchar"]'))))
      order by entry_date, deal_id, entry_id, line_no`,
-    [JSON.stringify(periods), ids],
+    asked,
   )
   const programs = new Set<string | null>()
   const endings = new Set<string>()

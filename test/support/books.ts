@@ -105,7 +105,7 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     /** The journal as it is now. */
     async readJournal(period: string, day: string): Promise<JournalLine[]> {
       const span = await readPeriodSpan(config, period, at(day))
-      return await readJournal(await requireBuilt(config, {asOf: span.asOf}, at(day)), period)
+      return await readJournal(await requireBuilt(config, {asOf: span.asOf}, at(day)), [period])
     },
     [Symbol.dispose]: remove,
   }
