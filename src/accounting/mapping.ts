@@ -4,7 +4,6 @@ import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {describeIssues, isObject, parseWritten} from '../core/json.ts'
-import type {Seed} from '../core/types.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {readWrittenText} from '../store/files.ts'
 import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
@@ -152,7 +151,8 @@ function findClashes(mapping: AccountMapping): string[] {
 /** An account of a mapping: its field, and what it is for: one program, one term of the roll-forward, or all. */
 interface Role {
   field: string
-  role: 'receivable' | 'clearing' | 'opening' | 'ended' | 'elsewhere'
+  /** `receivable`, `clearing`, `opening`, `ended` or `elsewhere`. */
+  role: string
   program?: string
   term?: string
   /** Null if another system books it. */
@@ -160,24 +160,18 @@ interface Role {
 }
 
 function listRoles({receivable, clearing, opening, ended}: AccountMapping): Role[] {
-  return [
-    ...Object.entries(receivable).map(
-      ([program, account]) =>
-        ({field: `receivable.${program}`, role: 'receivable', program, account}) as const,
-    ),
-    {field: 'clearing', role: 'clearing', account: clearing},
-    ...(opening ? [{field: 'opening', role: 'opening', account: opening} as const] : []),
-    ...ENDINGS.flatMap((ending): Role[] => {
-      const account = ended[ending]
-      if (account === undefined) return []
-      const about = {field: `ended.${ending}`, term: ending === 'other' ? 'ended_other' : ending}
-      return [
-        account === ELSEWHERE
-          ? {...about, role: 'elsewhere', account: null}
-          : {...about, role: 'ended', account},
-      ]
-    }),
-  ]
+  const roles = Object.entries(receivable).map(
+    ([program, account]): Role => ({field: `receivable.${program}`, role: 'receivable', program, account}),
+  )
+  roles.push({field: 'clearing', role: 'clearing', account: clearing})
+  if (opening) roles.push({field: 'opening', role: 'opening', account: opening})
+  for (const ending of ENDINGS) {
+    const account = ended[ending]
+    const about = {field: `ended.${ending}`, term: ending === 'other' ? 'ended_other' : ending}
+    if (account === ELSEWHERE) roles.push({...about, role: 'elsewhere', account: null})
+    else if (account) roles.push({...about, role: 'ended', account})
+  }
+  return roles
 }
 
 const listAccounts = (mapping: AccountMapping) =>
@@ -298,15 +292,11 @@ export async function readPrograms(release: Release): Promise<(string | null)[]>
   return await db.column(z.string().nullable(), sql)
 }
 
-/**
- * `seed.account`: the accounts of every mapping, by the period from which it holds. It replaces
- * `sql/seeds/account.csv`, which is the default mapping.
- */
-export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
-  const rows = versions.flatMap(({since, mapping, movesBalances}) =>
-    listRoles({...mapping, opening: mapping.opening ?? mapping.clearing}).map((one) => {
-      const {role, program = null, term = null, account} = one
-      return {
+/** The rows of `seed.account`: the accounts of every mapping, by the period from which it holds. */
+export function listAccountRows(versions: readonly MappingVersion[]) {
+  return versions.flatMap(({since, mapping, movesBalances}) =>
+    listRoles({...mapping, opening: mapping.opening ?? mapping.clearing}).map(
+      ({role, program = null, term = null, account}) => ({
         account: `${since} ${role} ${program ?? term ?? ''}`.trim(),
         since,
         role,
@@ -315,17 +305,7 @@ export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
         account_code: account?.code ?? null,
         account_name: account?.name ?? null,
         moves_balances: `${movesBalances}`,
-      }
-    }),
+      }),
+    ),
   )
-  const file = 'accounting.json'
-  return {
-    name: 'account',
-    file,
-    text: JSON.stringify(rows.map(Object.values)),
-    types: {moves_balances: 'boolean'},
-    columns: Object.keys(rows[0] ?? {}),
-    isComputed: true,
-    rows: rows.map((values) => ({values, file, line: 1})),
-  }
 }

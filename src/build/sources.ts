@@ -1,5 +1,6 @@
 import {statSync} from 'node:fs'
-import {createAccountSeed} from '../accounting/mapping.ts'
+import {noteSchema} from '../accounting/acts.ts'
+import {listAccountRows} from '../accounting/mapping.ts'
 import {listNotes} from '../accounting/notes.ts'
 import {readMappingVersions} from '../accounting/periods.ts'
 import type {KnownField} from '../contract/mapped-field.ts'
@@ -13,7 +14,7 @@ import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {markChecks} from './build-models.ts'
 import {readChecks} from './checks.ts'
 import {parseModel, readModels, selectModels, withAncestors} from './read-models.ts'
-import {parseSeed, readSeeds} from './seeds.ts'
+import {readSeeds} from './seeds.ts'
 
 /**
  * The built-in models, checks and seeds, the user's own, the accounts of `accounting.json`, what people noted, and the tables of mapped
@@ -34,8 +35,11 @@ export function readSources(config: Config, fields: readonly KnownField[], momen
   const folders = sqlFoldersOf(config)
   const mapped = createMappedModels(fields)
   const models = [...readModels(folders), ...mapped.models]
-  const accounts = createAccountSeed(readMappingVersions(config, moment?.asOf))
-  const computed = [accounts, createNoteSeed(config, moment)]
+  const accounts = listAccountRows(readMappingVersions(config, moment?.asOf))
+  const computed = [
+    computeSeed('account', {moves_balances: 'boolean'}, Object.keys(accounts[0] ?? {}), accounts),
+    createNoteSeed(config, moment),
+  ]
   const given = readSeeds(folders).filter(({name}) => computed.every((seed) => seed.name !== name))
   const seeds = [...given, ...computed]
   return {models, seeds, checks: [...readChecks(models, folders), ...mapped.checks]}
@@ -47,11 +51,32 @@ function createNoteSeed(config: Config, moment: Moment | undefined): Seed {
   using opened = moment && hasStateDb({stateDb}) ? openStateDb(stateDb) : null
   const notes = opened ? listNotes(opened) : []
   const known = notes.filter(({at}) => at.slice(0, -1) <= (moment?.knownAt.replace(' ', 'T') ?? ''))
-  const write = (value: string | number | null) =>
-    value === null ? '' : `"${`${value}`.replaceAll('"', '""')}"`
-  const lines = known.map((note) => Object.values(note).map(write).join())
-  const text = ['note_no:bigint,about,subject,text,at,who,replaces:bigint', ...lines].join('\n')
-  return {...parseSeed({name: 'note', file: 'notes', text}), isComputed: true, isLoadedAnew: true}
+  const types = {note_no: 'bigint', replaces: 'bigint'}
+  const rows = known.map((note) => ({
+    ...note,
+    note_no: `${note.note_no}`,
+    replaces: note.replaces?.toString() ?? null,
+  }))
+  return {...computeSeed('note', types, Object.keys(noteSchema.shape), rows), isLoadedAnew: true}
+}
+
+/** A seed of rows that were validated before; its columns are VARCHAR unless `types` says otherwise. */
+function computeSeed(
+  name: string,
+  types: Seed['types'],
+  columns: string[],
+  rows: readonly Seed['rows'][number]['values'][],
+): Seed {
+  const file = `seed.${name}`
+  return {
+    name,
+    file,
+    text: JSON.stringify(rows.map(Object.values)),
+    types,
+    columns,
+    isComputed: true,
+    rows: rows.map((values) => ({values, file, line: 1})),
+  }
 }
 
 /** The folders of SQL, the built-in one first. */

@@ -3,15 +3,11 @@ import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {
   type AccountMapping,
-  createAccountSeed,
   DEFAULT_MAPPING,
-  FIRST_PERIOD,
   findUnmapped,
   hasSameReceivables,
   parseMapping,
 } from '../../src/accounting/mapping.ts'
-import {readSeeds} from '../../src/build/seeds.ts'
-import {SQL_DIR} from '../../src/store/sql.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const smallest = {receivable: {'*': {code: '1', name: 'Loans'}}, clearing: {code: '2', name: 'Clearing'}}
@@ -104,17 +100,6 @@ test('a program without its own account is booked to that of all others, if ther
   expect(hasSameReceivables(all, receivablesOf({bridge: '1200'}))).toBe(false)
   expect(findUnmapped(receivablesOf({bridge: '1'}), ['bridge', 'dscr', null])).toEqual(['dscr', null])
   expect(findUnmapped(all, ['dscr', null])).toEqual([])
-})
-
-test('the shipped seed is the default mapping', () => {
-  const seed = createAccountSeed([{since: FIRST_PERIOD, mapping: DEFAULT_MAPPING, movesBalances: false}])
-  const shipped = readSeeds([SQL_DIR]).find(({name}) => name === seed.name)
-  const valuesOf = ({rows}: Pick<typeof seed, 'rows'>) => rows.map(({values}) => values)
-  expect({...shipped, rows: valuesOf(shipped ?? {rows: []})}).toMatchObject({
-    columns: seed.columns,
-    types: seed.types,
-    rows: valuesOf(seed),
-  })
 })
 
 test('docs/accounting.md shows the default and explains every field', () => {
