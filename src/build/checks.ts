@@ -37,47 +37,10 @@ export function readChecks(models: readonly CheckedModel[], folders: readonly st
   return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
+/** The check of a tag. Its SELECT is one line and returns the columns of the model's grain first. */
 function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedModel[]): Check {
-  const {file} = model
-  const {line} = tag
-  const demand = `${tag.rule}(${tag.args.join(', ')})`
-  const demanded = demandOf(model, tag)
-  if (!demanded) {
-    throw createModelError(
-      'CHECK_SQL',
-      {file, line},
-      `Check '${demand}' of model '${model.name}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high),`,
-    )
-  }
-  const changedSql = buildChangedSql(model, tag, demanded.sql, models)
-  return {name: `${model.name} ${demand}`, severity: 'error', ...demanded, file, line, changedSql}
-}
-
-/** SQL of the wrong rows of changed deals; undefined if a row of another deal can have become wrong too. */
-function buildChangedSql(
-  {name, isPerDeal}: CheckedModel,
-  {rule, args}: CheckTag,
-  sql: string,
-  models: readonly CheckedModel[],
-): string | undefined {
-  if (!isPerDeal) return undefined
-  if (rule === 'unique') {
-    const columns = args.map(quoteName)
-    const same = columns.map((column) => `one.${column} is not distinct from changed.${column}`)
-    return `select ${columns.map((column) => `one.${column}`).join(', ')}, count(*) as copies from release.${name} as one semi join ${name} as changed on ${same.join(' and ')} group by all having count(*) > 1`
-  }
-  const isOwnDeal =
-    args[0] === DEAL_ID && models.some((other) => other.isPerDeal && args[1] === `${other.name}.${DEAL_ID}`)
-  return rule === 'references' && !isOwnDeal ? undefined : sql
-}
-
-/**
- * What a header check demands, and the SELECT of the rows that break it, on one line; the columns of the model's grain come first.
- *
- * @returns null when the arguments do not fit the rule
- */
-function demandOf(model: CheckedModel, {rule, args}: CheckTag): Pick<Check, 'description' | 'sql'> | null {
-  const {name: table, grain} = model
+  const {name: table, file, grain} = model
+  const {rule, args, line} = tag
   const columns = args.map(quoteName)
   const [name = ''] = columns
   const [column, ...rest] = args
@@ -106,14 +69,42 @@ function demandOf(model: CheckedModel, {rule, args}: CheckTag): Pick<Check, 'des
       `${name} not between ${rest.map(quoteLiteral).join(' and ')}`,
     ],
   }
-  const [description, condition] = demands[rule] || []
-  if (description === undefined || condition === undefined) return null
+  const demand = `${rule}(${args.join(', ')})`
+  const demanded = Object.hasOwn(demands, rule) && demands[rule]
+  if (!demanded) {
+    throw createModelError(
+      'CHECK_SQL',
+      {file, line},
+      `Check '${demand}' of model '${table}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high),`,
+    )
+  }
+  const [description, condition] = demanded
   const named = new Set([...grain.map(quoteName), ...(rule === 'not_null' ? columns : [name])])
   const [shown, group] =
     rule === 'unique'
       ? [`${columns.join(', ')}, count(*) as copies`, ' group by all having count(*) > 1']
       : [[...named].join(', '), '']
-  return {description, sql: `select ${shown} from ${table} where ${condition}${group}`}
+  const sql = `select ${shown} from ${table} where ${condition}${group}`
+  const changedSql = buildChangedSql(model, tag, sql, models)
+  return {name: `${table} ${demand}`, severity: 'error', description, sql, file, line, changedSql}
+}
+
+/** SQL of the wrong rows of changed deals; undefined if a row of another deal can have become wrong too. */
+function buildChangedSql(
+  {name, isPerDeal}: CheckedModel,
+  {rule, args}: CheckTag,
+  sql: string,
+  models: readonly CheckedModel[],
+): string | undefined {
+  if (!isPerDeal) return undefined
+  if (rule === 'unique') {
+    const columns = args.map(quoteName)
+    const same = columns.map((column) => `one.${column} is not distinct from changed.${column}`)
+    return `select ${columns.map((column) => `one.${column}`).join(', ')}, count(*) as copies from release.${name} as one semi join ${name} as changed on ${same.join(' and ')} group by all having count(*) > 1`
+  }
+  const isOwnDeal =
+    args[0] === DEAL_ID && models.some((other) => other.isPerDeal && args[1] === `${other.name}.${DEAL_ID}`)
+  return rule === 'references' && !isOwnDeal ? undefined : sql
 }
 
 /**

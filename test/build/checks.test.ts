@@ -78,11 +78,13 @@ test.each([
 })
 
 test.each([
+  tag('perfect', 'deal_id'),
+  tag('constructor', 'deal_id'),
   tag('unique'),
   tag('accepted', 'status'),
   tag('references', 'parent', 'core.parent'),
   tag('between', 'amount', '1'),
-])('refuses a header check whose arguments do not fit: %j', (tested) => {
+])('refuses a header check that is unknown or whose arguments do not fit: %j', (tested) => {
   expect(() => readChecks([tested], [])).toThrow(/sql\/core\/deal\.sql:4\./)
 })
 

@@ -46,7 +46,6 @@ test.each([
   [`${HEADER}-- deal_id: again\n`, /described twice.*deal\.sql:4\./],
   ['-- Deals.\n-- grain: id\n-- deal_id: x\n', /'id' is not described.*:3\./],
   ['-- Deals.\n-- grain: x\n-- per: deal_id\n-- x: y\n', /per column 'deal_id' is not described/],
-  [`${HEADER}-- check: perfect(deal_id)\n`, /'perfect\(deal_id\)'.*unique\(…\).*:4\./],
 ])('refuses the header %j, at its line', async (header, words) => {
   await expectRefused({'core/deal.sql': `${header}select 1 as deal_id`}, 'MODEL_HEADER', words)
 })
