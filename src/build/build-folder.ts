@@ -199,11 +199,7 @@ export function listSurplusReleases(
 export const findPreviousRelease = (folder: DataFolder): string | undefined =>
   listSurplusReleases(folder, {releasesKept: 1, pastReleasesKept: Number.POSITIVE_INFINITY}, new Set())[0]
 
-/**
- * Removes what {@link listSurplusReleases} names, and what dead builds left.
- *
- * @returns the ids that were removed
- */
+/** Removes what {@link listSurplusReleases} names, and what dead builds left. @returns the ids that were removed */
 export function pruneReleases(
   folder: DataFolder,
   retention: Retention,

@@ -1,7 +1,7 @@
-import {existsSync, readdirSync} from 'node:fs'
+import {type Dirent, existsSync, readdirSync} from 'node:fs'
 import {availableParallelism, tmpdir} from 'node:os'
-import {basename, join, sep} from 'node:path'
-import {type Document, isMap, isScalar, LineCounter, parseDocument} from 'yaml'
+import {basename, join, relative} from 'node:path'
+import {isMap, isScalar, LineCounter, parseDocument} from 'yaml'
 import {z} from 'zod'
 import {businessDateOf, isCalendarDate, parseInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
@@ -87,60 +87,45 @@ type ModelCase = z.output<typeof caseFile>[string] & {
   line: number
 }
 
-/**
- * The `tests/<schema>.<table>.yaml` of a folder of models.
- *
- * @throws CheckError `TEST_FILE` if any other file is there
- */
+/** The `tests/<schema>.<table>.yaml` of a folder of models. @throws CheckError `TEST_FILE` if any other file is there */
 function listCaseFiles(folder: string): string[] {
   const tests = join(folder, 'tests')
-  if (!existsSync(tests)) return []
-  const found = listFiles(tests, '.yaml')
-  const stray = readdirSync(tests, {recursive: true, withFileTypes: true})
-    .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name))
-    .find((path) => !found.includes(path))
-  if (stray === undefined) return found
-  const name = stray.slice(folder.length + 1).replaceAll(sep, '/')
+  const entries = existsSync(tests) ? readdirSync(tests, {recursive: true, withFileTypes: true}) : []
+  const isStray = ({name, parentPath}: Dirent) => parentPath !== tests || !name.endsWith('.yaml')
+  const stray = entries.find((entry) => entry.isFile() && isStray(entry))
+  if (!stray) return listFiles(tests, '.yaml')
   throw newError(
     'TEST_FILE',
-    `File '${name}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of wrong rows is a check and belongs in checks/<name>.sql.`,
+    `File '${relative(folder, join(stray.parentPath, stray.name))}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of wrong rows is a check and belongs in checks/<name>.sql.`,
   )
 }
 
-/**
- * Reads the cases of `<schema>.<table>.yaml` files.
- *
- * @throws CheckError `TEST_FILE` naming every problem in them
- */
+/** Reads the cases of `<schema>.<table>.yaml` files. @throws CheckError `TEST_FILE` naming every problem in them */
 export function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>): ModelCase[] {
   const tables = models.map(({name}) => name).sort()
   const problems: string[] = []
   const cases = files.flatMap((file) => {
     const table = basename(file, '.yaml')
     try {
-      if (!tables.includes(table)) throw wrongFile(`no model '${table}', ${expectOneOf(table, tables)}`)
+      if (!tables.includes(table)) throw new Error(`no model '${table}', ${expectOneOf(table, tables)}`)
       return parseCases(readSqlFile(file)).map((one) => ({...one, table, file}))
     } catch (error) {
-      if (!isOfKind(error, 'check')) throw error
-      problems.push(`${file}: ${error.problem}`)
+      problems.push(`${file}: ${error instanceof LoantapeError ? error.problem : messageOf(error)}`)
       return []
     }
   })
-  if (problems.length > 0)
-    throw wrongFile(`Tests that cannot be read:\n${problems.map((one) => `  - ${one}\n`).join('')}`)
-  return cases
+  if (problems.length === 0) return cases
+  throw newError('TEST_FILE', `Tests that cannot be read:\n${problems.map((one) => `  - ${one}\n`).join('')}`)
 }
 
-const wrongFile = (problem: string) => newError('TEST_FILE', problem)
-
+/** @throws Error with everything that is wrong */
 function parseCases(text: string): Omit<ModelCase, 'table' | 'file'>[] {
   const lineCounter = new LineCounter()
   const document = parseDocument(text, {schema: 'failsafe', lineCounter})
   const [broken] = document.errors
-  if (broken) throw wrongFile(broken.message.split('\n')[0] ?? '')
-  const {data, error} = caseFile.safeParse(toValues(document))
-  if (error) throw wrongFile(describeIssues(error).join('; '))
+  if (broken) throw new Error(broken.message.split('\n')[0])
+  const {data, error} = caseFile.safeParse(document.toJS())
+  if (error) throw new Error(describeIssues(error).join('; '))
   const keys = isMap(document.contents)
     ? document.contents.items.map(({key}) => key).filter((key) => isScalar(key))
     : []
@@ -148,14 +133,6 @@ function parseCases(text: string): Omit<ModelCase, 'table' | 'file'>[] {
     const [offset = 0] = keys.find(({value}) => value === name)?.range ?? []
     return {...one, name, line: lineCounter.linePos(offset).line}
   })
-}
-
-function toValues(document: Document): unknown {
-  try {
-    return document.toJS()
-  } catch (error) {
-    throw wrongFile(messageOf(error))
-  }
 }
 
 type Zone = Pick<Counted, 'timeZone' | 'dayCutoff'>

@@ -3,7 +3,7 @@ import {existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {version} from '@duckdb/node-api'
 import {z} from 'zod'
-import type {ErrorCode, LoantapeError} from '../core/errors.ts'
+import type {ErrorCode} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
@@ -159,18 +159,19 @@ export async function parseSelects(
 
 function parseSelect({file, sql}: {file: string; sql: string}, tree = '{}') {
   const parsed = parsedSelect.parse(JSON.parse(tree))
-  const lineAt = createLineFinder(sql)
-  if (parsed.error) {
-    const line = parsed.position === undefined ? 1 : lineAt(parsed.position)
-    throw sqlError({file, line}, parsed.error_message)
+  const bytes = Buffer.from(sql)
+  const lineAt = (position = 0) => bytes.subarray(0, position).toString().split('\n').length
+  const {statements = []} = parsed
+  if (parsed.error || statements.length !== 1) {
+    const words = parsed.error ? (parsed.error_message ?? 'no statement') : `${statements.length} statements`
+    const place = {file, line: lineAt(parsed.position)}
+    throw createModelError('MODEL_SQL', place, `A model must be exactly one SELECT: ${words},`)
   }
-  const statements = parsed.statements ?? []
-  if (statements.length !== 1) throw sqlError({file, line: 1}, `${statements.length} statements`)
   const ctes = findNodes(statements, ({cte_map}) => cte_map !== undefined).flatMap(
     ({cte_map}) => cte_map?.map.map(({key}) => key) ?? [],
   )
   const tables = findNodes(statements, ({type}) => type === 'BASE_TABLE')
-    .map(({schema_name, table_name = '', query_location = 0}) => ({
+    .map(({schema_name, table_name = '', query_location}) => ({
       name: schema_name ? `${schema_name}.${table_name}` : table_name,
       line: lineAt(query_location),
     }))
@@ -179,7 +180,7 @@ function parseSelect({file, sql}: {file: string; sql: string}, tree = '{}') {
     statements,
     /** The tables it reads, without its CTEs. */
     tables,
-    /** The line, from 1, of one of the parser's positions. */
+    /** The line, from 1, of one of the parser's byte positions. */
     lineAt,
   }
 }
@@ -212,7 +213,12 @@ function orderModels(
       }
       const read = byName.get(name)
       if (read) visit(read, chain)
-      else if (!given.has(name)) throw createUnknown(name, place, [...byName.keys(), ...given])
+      else if (!given.has(name)) {
+        const nearest = findNearest(name, [...byName.keys(), ...given])
+        const hint = nearest === undefined ? '' : `; the nearest is '${nearest}'`
+        const expected = `expected a model, a seed or a raw table, written as schema.table${hint},`
+        throw createModelError('MODEL_UNKNOWN_TABLE', place, `Unknown table '${name}': ${expected}`)
+      }
     }
     ordered.add(model)
   }
@@ -221,16 +227,6 @@ function orderModels(
     (model) => [model.name, [...new Set(tablesOf(model).map(({name}) => name))]] as const,
   )
   return {models: [...ordered], reads: new Map(reads)}
-}
-
-function createUnknown(name: string, place: Place, known: readonly string[]): LoantapeError {
-  const nearest = findNearest(name, known)
-  const hint = nearest === undefined ? '' : `; the nearest is '${nearest}'`
-  return createModelError(
-    'MODEL_UNKNOWN_TABLE',
-    place,
-    `Unknown table '${name}': expected a model, a seed or a raw table, written as schema.table${hint},`,
-  )
 }
 
 /** Table functions whose rows depend only on their arguments; all others read files or the engine's state. */
@@ -256,7 +252,7 @@ function requireTablesAlone(
   for (const {name: source, file} of sources) {
     const {statements, lineAt = () => 1} = selects.get(source) ?? {}
     const isRead = ({type}: Node) => type === 'BASE_TABLE' || type === 'TABLE_FUNCTION'
-    for (const {table_name = '', function: called, query_location = 0} of findNodes(statements, isRead)) {
+    for (const {table_name = '', function: called, query_location} of findNodes(statements, isRead)) {
       const place = {file, line: lineAt(query_location)}
       // Known names do not help: a CTE elsewhere in the SELECT may be named like the file.
       if (/[./\\]/.test(table_name)) {
@@ -304,13 +300,13 @@ async function requireRepeatable(
     JSON.parse(json),
     ({expression_class}) => expression_class?.startsWith('BOUND_') === true,
   )
-  for (const {expression_class, name = '', arguments: given = [], query_location = 0} of bound) {
+  for (const {expression_class, name = '', arguments: given = [], query_location} of bound) {
     const isSum = expression_class !== 'BOUND_FUNCTION' && SUMS.includes(name)
     if (isSum && ['DOUBLE', 'FLOAT'].includes(given[0]?.id ?? '')) {
       const call = findNodes(statements, ({function_name}) => function_name?.toLowerCase() === name)[0]
       throw createModelError(
         'MODEL_INEXACT_SUM',
-        {file, line: call ? lineAt(call.query_location ?? 0) : 1},
+        {file, line: lineAt(call?.query_location)},
         `${name}() of model '${model}' adds up ${given[0]?.id}: expected DECIMAL or whole numbers, whose sum does not depend on their order,`,
       )
     }
@@ -348,16 +344,6 @@ function findNodes(tree: unknown, isWanted: (node: Node) => boolean, found: Node
   if (isWanted(tree)) found.push(tree)
   for (const child of Object.values(tree)) findNodes(child, isWanted, found)
   return found
-}
-
-/** Line numbers, from 1, of the parser's byte positions. */
-function createLineFinder(sql: string): (position: number) => number {
-  const bytes = Buffer.from(sql)
-  return (position) => bytes.subarray(0, position).toString().split('\n').length
-}
-
-function sqlError(place: Place, words = 'no statement'): Error {
-  return createModelError('MODEL_SQL', place, `A model must be exactly one SELECT: ${words},`)
 }
 
 const lists = z.array(z.tuple([z.string(), z.array(z.string())]))

@@ -53,10 +53,7 @@ export function readSeeds(folders: readonly string[]): Seed[] {
     const own = listFiles(join(folder, 'seeds'), '.csv').map((file) =>
       parseSeed({name: basename(file, '.csv'), file, text: readSqlFile(file)}),
     )
-    return replaceSeeds(earlier, own).map((seed) => {
-      const before = earlier.find(({name}) => name === seed.name)
-      return before && before.file !== seed.file ? addLines(before, seed) : seed
-    })
+    return replaceSeeds(earlier, own, {isAdding: true})
   }, [])
 }
 
@@ -65,32 +62,39 @@ const DATED = 'valid_from'
 
 /** Adds the rows of a seed to those of the earlier one and replaces those with the same key. */
 function addLines(before: Seed, seed: Seed): Seed {
-  const keysOf = (row: Row) => [seed.columns[0], DATED].map((column) => keyOf(seed, row, column)).join('\n')
+  const keysOf = ({values}: Row) =>
+    [seed.columns[0] ?? '', DATED].map((column) => comparable(seed, column, values[column])).join('\n')
   const ownKeys = new Set(seed.rows.map(keysOf))
   const kept = before.rows.filter((row) => !ownKeys.has(keysOf(row)))
   return {...seed, text: `${before.text}\n${seed.text}`, rows: [...kept, ...seed.rows]}
 }
 
-/** A row's value of a key column in the form keys are compared in. */
-function keyOf({types}: Seed, {values}: Row, column = '', value = values[column]): string | undefined {
-  return types[column] === 'canonical' ? value?.trim().toLowerCase() : value?.trim()
+/** A value of a key column in the form keys are compared in. */
+function comparable({types}: Seed, column: string, value: string | null | undefined): string {
+  const text = value?.trim() ?? ''
+  return types[column] === 'canonical' ? text.toLowerCase() : text
 }
 
 /** The column that names a row of the earlier seed; fields left out are copied from it. */
 const LIKE = 'like'
 
 /**
- * Replaces seeds by later ones of the same name. The columns of the replaced seed come first, then new ones. A column left out is
+ * Replaces seeds by later ones of the same name, or adds these to them. The columns of the replaced seed come first, then new ones. A column left out is
  * null if optional, else copied from the row that the column `like` names; a type left out is taken from the replaced seed.
  *
  * @returns seeds by name
  * @throws CheckError `SEED_FILE`
  */
-export function replaceSeeds(seeds: readonly Seed[], later: readonly Seed[]): Seed[] {
+export function replaceSeeds(
+  seeds: readonly Seed[],
+  later: readonly Seed[],
+  {isAdding = false}: {isAdding?: boolean} = {},
+): Seed[] {
   const byName = new Map(seeds.map((seed) => [seed.name, seed]))
   for (const seed of later) {
-    const replaced = byName.get(seed.name)
-    byName.set(seed.name, replaced ? alignTo(replaced, seed) : seed)
+    const before = byName.get(seed.name)
+    const aligned = before ? alignTo(before, seed) : seed
+    byName.set(seed.name, before && isAdding ? addLines(before, aligned) : aligned)
   }
   return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }
@@ -116,15 +120,10 @@ function alignTo(replaced: Seed, seed: Seed): Seed {
 /** The rows with what each leaves out copied from the row of the replaced seed that it names in `like`. */
 function copyLikes(replaced: Seed, rows: readonly Row[]): Row[] {
   const [key = ''] = replaced.columns
-  const lines = new Map(
-    replaced.rows.flatMap((row) => {
-      const name = keyOf(replaced, row, key)
-      return name === undefined ? [] : [[name, row.values]]
-    }),
-  )
+  const lines = new Map(replaced.rows.map(({values}) => [comparable(replaced, key, values[key]), values]))
   return rows.map((row) => {
     const like = row.values[LIKE] ?? ''
-    const line = lines.get(keyOf(replaced, row, key, like) ?? '')
+    const line = lines.get(comparable(replaced, key, like))
     if (!line) {
       const problem = `Value '${like}' of seed column '${LIKE}': ${expectOneOf(like, [...lines.keys()])},`
       throw createModelError('SEED_FILE', row, problem)
@@ -201,11 +200,7 @@ function readRecords({file, text}: Pick<Seed, 'file' | 'text'>) {
 /** A column name that no seed can have. */
 const ROW = quoteName('row no')
 
-/**
- * Writes a seed into `release.seed.<name>`, ordered by its key.
- *
- * @throws CheckError `SEED_FILE`, with file and line
- */
+/** Writes a seed into `release.seed.<name>`, ordered by its key. @throws CheckError `SEED_FILE`, with file and line */
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   const columns = seed.columns.map((name, index) => {
     const type = widenDecimal(name, seed.types[name] ?? 'varchar')
