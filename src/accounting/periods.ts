@@ -104,22 +104,22 @@ const closedRow = z
     /** `YYYY-MM` */
     period: z.string(),
     /** The manifest of the release it was closed with. */
-    release: z.string().transform((json) => releaseManifestSchema.parse(JSON.parse(json))),
+    release: stored(releaseManifestSchema),
     mapping: z.string(),
-    lines: packed(z.array(journalLineSchema)),
+    lines: stored(z.array(journalLineSchema)),
     /** Its roll-forward, as the mapping books it. */
-    terms: z.string().transform((json) => z.array(tiedTermSchema).parse(JSON.parse(json))),
-    register: packed(z.array(registeredLoanSchema)),
+    terms: stored(z.array(tiedTermSchema)),
+    register: stored(z.array(registeredLoanSchema)),
     /** The history it depends on. */
     history_id: z.string(),
   })
   .transform((row) => ({...row, mapping: readMapping(row)}))
 
-/** A column of gzipped JSON. */
-function packed<T>(schema: z.ZodType<T>) {
+/** A column of JSON, gzipped if it is a blob. */
+function stored<T>(schema: z.ZodType<T>) {
   return z
-    .instanceof(Uint8Array)
-    .transform((content) => schema.parse(JSON.parse(gunzipSync(content).toString())))
+    .union([z.string(), z.instanceof(Uint8Array).transform((content) => gunzipSync(content).toString())])
+    .transform((json) => schema.parse(JSON.parse(json)))
 }
 
 /** The closed periods in order. They follow each other without a gap: periods are closed and reopened in order. */

@@ -55,9 +55,8 @@ export async function exportJournal(
 }
 
 /**
- * Issues what is new in a month. Nobody waits for the state database while batches are made: each is stored in a transaction, with
- * lines and files, if nothing was issued meanwhile; otherwise all of it is done again. Once stored it is issued, whatever happens
- * to the process.
+ * Issues what is new in a month. The state database stays free while a batch is made: it is stored in one transaction if nothing was
+ * issued meanwhile, otherwise all of it is done again. Once stored it is issued, whatever happens to the process.
  *
  * @param issuing where batches are issued, how, and where their files go
  * @param earlier what was handed out before it is done again

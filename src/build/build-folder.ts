@@ -188,11 +188,8 @@ export function listSurplusReleases(
   const {past = [], nightly = []} = Object.groupBy(releases, (name) =>
     isPast(join(folder.releases, name)) ? 'past' : 'nightly',
   )
-  const surplus = [
-    ...nightly.slice(Math.max(0, current === undefined ? releasesKept : releasesKept - 1)),
-    ...past.slice(pastReleasesKept),
-  ]
-  return releases.filter((name) => surplus.includes(name))
+  const others = current === undefined ? releasesKept : releasesKept - 1
+  return [...nightly.slice(Math.max(0, others)), ...past.slice(pastReleasesKept)]
 }
 
 /** The id of the release that was current before; undefined if it is not kept. */

@@ -53,7 +53,6 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   )
   const given = new Set([...rawTables, ...source.seeds.map(({name}) => `seed.${name}`)])
   const selects = await parseSelects(db, source.models)
-  requireTablesAlone(source.models, selects)
   const {models: ordered, reads} = orderModels(source.models, selects, given)
   const models = markPerDeal(ordered, reads)
   const columns = new Map<string, TableColumn[]>()
@@ -74,16 +73,8 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   for (const {name} of source.seeds) {
     columns.set(`seed.${name}`, await readColumns(db, `release.seed.${quoteName(name)}`))
   }
-  const bindChecks = async () => {
-    for (const check of source.checks) await bindCheck(db, check)
-  }
-  const checkSelects = await parseSelects(db, source.checks).catch(async (error: unknown) => {
-    // The binder's message for a parse error is clearer.
-    await bindChecks()
-    throw error
-  })
-  requireTablesAlone(source.checks, checkSelects)
-  await bindChecks()
+  const checkSelects = await parseSelects(db, source.checks, 'CHECK_SQL')
+  for (const check of source.checks) await bindCheck(db, check)
   const checkReads = new Map(
     [...checkSelects].map(([check, {tables}]) => [check, tables.map(({name}) => name)]),
   )
@@ -142,11 +133,12 @@ const parsedSelect = z.object({
  * Parses files that hold one SELECT each, all in one statement.
  *
  * @returns the SELECTs by name
- * @throws CheckError `MODEL_SQL` when a file is not one SELECT, with file and line
+ * @param code of the CheckError if a file is not one SELECT, with file and line
  */
 export async function parseSelects(
   db: Database,
   sources: readonly {name: string; file: string; sql: string}[],
+  code: ErrorCode = 'MODEL_SQL',
 ): Promise<Map<string, ParsedSelect>> {
   const trees = await db.column(
     z.string(),
@@ -154,10 +146,10 @@ export async function parseSelects(
      from (select unnest(from_json($1::varchar, '["varchar"]')) as sql)`,
     [JSON.stringify(sources.map(({sql}) => sql))],
   )
-  return new Map(sources.map((source, index) => [source.name, parseSelect(source, trees[index])]))
+  return new Map(sources.map((source, index) => [source.name, parseSelect(source, code, trees[index])]))
 }
 
-function parseSelect({file, sql}: {file: string; sql: string}, tree = '{}') {
+function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, tree = '{}') {
   const parsed = parsedSelect.parse(JSON.parse(tree))
   const bytes = Buffer.from(sql)
   const lineAt = (position = 0) => bytes.subarray(0, position).toString().split('\n').length
@@ -165,7 +157,7 @@ function parseSelect({file, sql}: {file: string; sql: string}, tree = '{}') {
   if (parsed.error || statements.length !== 1) {
     const words = parsed.error ? (parsed.error_message ?? 'no statement') : `${statements.length} statements`
     const place = {file, line: lineAt(parsed.position)}
-    throw createModelError('MODEL_SQL', place, `A model must be exactly one SELECT: ${words},`)
+    throw createModelError(code, place, `A model or check must be exactly one SELECT: ${words},`)
   }
   const ctes = findNodes(statements, ({cte_map}) => cte_map !== undefined).flatMap(
     ({cte_map}) => cte_map?.map.map(({key}) => key) ?? [],
@@ -176,6 +168,7 @@ function parseSelect({file, sql}: {file: string; sql: string}, tree = '{}') {
       line: lineAt(query_location),
     }))
     .filter(({name}) => !ctes.includes(name))
+  requireTablesAlone(file, statements, lineAt)
   return {
     statements,
     /** The tables it reads, without its CTEs. */
@@ -241,27 +234,25 @@ const PURE_TABLE_FUNCTIONS = [
 ]
 
 /**
- * Requires that models or checks read only tables. Call it before the engine binds them: binding opens the files they name.
+ * Requires that a SELECT reads only tables, before the engine binds it: binding opens the files it names.
  *
  * @throws CheckError `MODEL_UNREPEATABLE`, `MODEL_UNKNOWN_TABLE`, with file and line
  */
 function requireTablesAlone(
-  sources: readonly {name: string; file: string}[],
-  selects: ReadonlyMap<string, ParsedSelect>,
+  file: string,
+  statements: readonly unknown[],
+  lineAt: (position?: number) => number,
 ): void {
-  for (const {name: source, file} of sources) {
-    const {statements, lineAt = () => 1} = selects.get(source) ?? {}
-    const isRead = ({type}: Node) => type === 'BASE_TABLE' || type === 'TABLE_FUNCTION'
-    for (const {table_name = '', function: called, query_location} of findNodes(statements, isRead)) {
-      const place = {file, line: lineAt(query_location)}
-      // Known names do not help: a CTE elsewhere in the SELECT may be named like the file.
-      if (/[./\\]/.test(table_name)) {
-        const problem = `Unknown table '${table_name}': expected a model, a seed or a raw table; files are not read,`
-        throw createModelError('MODEL_UNKNOWN_TABLE', place, problem)
-      }
-      const name = called?.function_name.toLowerCase()
-      if (name !== undefined && !PURE_TABLE_FUNCTIONS.includes(name)) throw createUnrepeatable(place, name)
+  const isRead = ({type}: Node) => type === 'BASE_TABLE' || type === 'TABLE_FUNCTION'
+  for (const {table_name = '', function: called, query_location} of findNodes(statements, isRead)) {
+    const place = {file, line: lineAt(query_location)}
+    // Known names do not help: a CTE elsewhere in the SELECT may be named like the file.
+    if (/[./\\]/.test(table_name)) {
+      const problem = `Unknown table '${table_name}': expected a model, a seed or a raw table; files are not read,`
+      throw createModelError('MODEL_UNKNOWN_TABLE', place, problem)
     }
+    const name = called?.function_name.toLowerCase()
+    if (name !== undefined && !PURE_TABLE_FUNCTIONS.includes(name)) throw createUnrepeatable(place, name)
   }
 }
 

@@ -138,6 +138,8 @@ test('binds checks, at the line of the file or of the tag', async () => {
   const check = aCheck('-- x\n-- severity: error\nselect nothing\nfrom core.deal')
   const files = {'core/deal.sql': DEAL}
   await expectRefused(files, 'CHECK_SQL', /"nothing" not found.*checks\/typo\.sql:3\./, [check])
+  const broken = aCheck('select deal_id\nfrom from core.deal')
+  await expectRefused(files, 'CHECK_SQL', /exactly one SELECT: syntax error.*checks\/typo\.sql:2\./, [broken])
   const tag = {...check, line: 7, sql: 'select nothing from core.deal'}
   await expectRefused(files, 'CHECK_SQL', /checks\/typo\.sql:7\./, [tag])
 })
