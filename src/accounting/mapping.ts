@@ -177,12 +177,15 @@ function listRoles({receivable, clearing, opening, ended}: AccountMapping): Role
 const listAccounts = (mapping: AccountMapping) =>
   listRoles(mapping).flatMap(({field, account}) => (account ? [{field, account}] : []))
 
+/** The receivable account of a program, null for none; undefined if it has none. */
+export function findReceivable({receivable}: AccountMapping, program: string | null): Account | undefined {
+  return receivable[program !== null && Object.hasOwn(receivable, program) ? program : ANY_PROGRAM]
+}
+
 /** Whether two mappings book every program to the same receivable account. */
 export function hasSameReceivables(a: AccountMapping, b: AccountMapping): boolean {
-  const codeOf = ({receivable}: AccountMapping, program: string) =>
-    receivable[Object.hasOwn(receivable, program) ? program : ANY_PROGRAM]?.code
-  const programs = new Set([...Object.keys(a.receivable), ...Object.keys(b.receivable)])
-  return [...programs].every((program) => codeOf(a, program) === codeOf(b, program))
+  const programs = [...Object.keys(a.receivable), ...Object.keys(b.receivable)]
+  return programs.every((program) => findReceivable(a, program)?.code === findReceivable(b, program)?.code)
 }
 
 /** Names shared by two account codes, as `'name' (1200, 1210)`: importers could not tell them apart. */
@@ -192,20 +195,6 @@ export function findSharedNames(mapping: AccountMapping): string[] {
     const codes = new Set(those.map(({code}) => code))
     return codes.size > 1 ? [`'${name}' (${[...codes].join(', ')})`] : []
   })
-}
-
-/** The programs among these that have no receivable account; null stands for deals without a program. */
-export function findUnmapped(
-  {receivable}: AccountMapping,
-  programs: readonly (string | null)[],
-): (string | null)[] {
-  if (Object.hasOwn(receivable, ANY_PROGRAM)) return []
-  return programs.filter((program) => program === null || !Object.hasOwn(receivable, program))
-}
-
-/** Programs for a message, each in quotes: a name may contain commas or control characters. */
-export function quotePrograms(programs: readonly (string | null)[]): string {
-  return programs.map((program) => (program === null ? 'no program' : JSON.stringify(program))).join(', ')
 }
 
 /** The error of an account mapping that cannot be used. */
@@ -270,8 +259,8 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   const file = mappingFileOf(config)
   const release = findCurrentRelease(folder)
   const found = release ? await readPrograms(release) : []
-  // No record may have this name; '*' covers it.
-  const programs = found.filter((program) => program !== null).filter((program) => program !== '__proto__')
+  // No record may have the name `__proto__`; '*' covers it.
+  const programs = found.flatMap((program) => (program === '__proto__' ? [] : (program ?? [])))
   try {
     writeFileSync(file, `${JSON.stringify(draftMapping(programs), null, 2)}\n`, {flag: 'wx'})
   } catch (cause) {

@@ -52,32 +52,25 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
     walkedUntil,
     /** By month, when the last complete walk of its last day began (ISO 8601); none for a month without one. */
     lastDayWalks: new Map(ends.map(({period, at}) => [period, at])),
+    /** Whether a month is over and a complete walk saw its last day or a later one; a webhook tells nothing of other deals. */
+    isOver(period: string) {
+      const end = lastDayOf(period)
+      return today > end && walkedUntil !== null && walkedUntil >= end
+    },
   }
 }
 
-/** Reads how far a month is known. @throws ConfigError `USAGE`, `PERIOD_RANGE` */
+/** Reads how far a month is known: `asOf` is its last day or the last one observed. @throws ConfigError `USAGE`, `PERIOD_RANGE` */
 export async function readPeriodSpan(config: Config, period: string, world: World) {
   requirePeriodName(period)
   const range = await readPeriodRange(config, world)
   const {first, last} = range
-  if (period >= first && period <= last) return {...range, ...spanOf(range, period)}
+  const [asOf = ''] = [lastDayOf(period), range.observedUntil].sort()
+  if (period >= first && period <= last) return {...range, asOf, isComplete: range.isOver(period)}
   throw newError(
     'PERIOD_RANGE',
     `Period '${period}' on the command line: expected ${first} (the first walk) to ${last} (the last).`,
   )
-}
-
-/**
- * How far a month is known: until its last day, or the last business date observed if that is earlier. It is complete if it is over
- * and a complete walk has seen its last day or a later one: what a webhook tells says nothing of other deals.
- */
-export function spanOf(
-  {today, observedUntil, walkedUntil}: {today: string; observedUntil: string; walkedUntil: string | null},
-  period: string,
-) {
-  const end = lastDayOf(period)
-  const asOf = observedUntil >= end ? end : observedUntil
-  return {asOf, isComplete: today > end && walkedUntil !== null && walkedUntil >= end}
 }
 
 /** Checks the form of a period given on the command line. @throws ConfigError `USAGE` */

@@ -3,7 +3,7 @@ import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {openRelease, type Release} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
-import {quotePrograms} from './mapping.ts'
+import {type AccountMapping, findReceivable, readPrograms} from './mapping.ts'
 import {registeredLoanSchema} from './periods.ts'
 import {type JournalLine, journalLineSchema, type TiedTerm, tiedTermSchema} from './profiles.ts'
 
@@ -52,20 +52,16 @@ export async function readJournal(
     asked,
   )
   const programs = new Set<string | null>()
-  const endings = new Set<string>()
+  const terms = new Set<string | null>()
   const lines: JournalLine[] = []
   for (const {account_code, account_name, term, ...line} of rows) {
     if (account_code !== null && account_name !== null) lines.push({...line, account_code, account_name})
-    else if (line.event === 'ended' && line.line_no === 1) endings.add(nameEnding(term ?? ''))
+    else if (line.event === 'ended' && line.line_no === 1) terms.add(term)
     else programs.add(line.loan_program)
   }
-  if (programs.size + endings.size === 0) return lines
+  if (programs.size + terms.size === 0) return lines
   const months = periods.join(', ')
-  const unmapped = [
-    ...(programs.size > 0 ? [`programs ${quotePrograms([...programs].sort())}`] : []),
-    ...(endings.size > 0 ? [`endings ${[...endings].sort().join(', ')}`] : []),
-  ].join('; ')
-  const problem = `Without an account in the journal of ${months}: ${unmapped}.`
+  const problem = `Without an account in the journal of ${months}: ${nameUnmapped(programs, terms)}.`
   if (!isClosed) throw newError('ACCOUNTING_UNMAPPED', problem, {kept: 'Nothing was issued or closed.'})
   throw newError(
     'ACCOUNTING_UNMAPPED',
@@ -76,9 +72,28 @@ export async function readJournal(
   )
 }
 
-/** The mapping's name for a term of the roll-forward. */
-function nameEnding(term: string): string {
-  return term === 'ended_other' ? 'other' : term
+/** Names programs in quotes, since a name may contain commas or control characters, and endings as the mapping does. */
+function nameUnmapped(programs: Iterable<string | null>, terms: Iterable<string | null>): string {
+  const quoted = [...programs].sort().map((name) => (name === null ? 'no program' : JSON.stringify(name)))
+  const endings = [...terms].map((term) => (term === 'ended_other' ? 'other' : term)).sort()
+  return [
+    quoted.length > 0 && `programs ${quoted.join(', ')}`,
+    endings.length > 0 && `endings ${endings.join(', ')}`,
+  ]
+    .filter(Boolean)
+    .join('; ')
+}
+
+/** What a release has without an account, as `programs "bridge"; endings sold`: programs of any deal, and booked endings. */
+export async function listUnmapped(release: Release, mapping: AccountMapping): Promise<string> {
+  await using db = await openRelease(release)
+  const terms = await db.column(
+    z.string(),
+    `select distinct term from accounting.journal_line
+     where event = 'ended' and line_no = 1 and account_code is null`,
+  )
+  const programs = (await readPrograms(release)).filter((program) => !findReceivable(mapping, program))
+  return nameUnmapped(programs, terms)
 }
 
 /** The terms of a month's roll-forward: how much of each is booked, and why the rest is not. */
@@ -96,17 +111,6 @@ export async function readTieOut(release: Release, period: string): Promise<Tied
      from accounting.tie_out where month = $1 order by term`,
     [period],
   )
-}
-
-/** The endings of a release's journal that have no account, under their names in the mapping. */
-export async function readUnmappedEndings(release: Release): Promise<string[]> {
-  await using db = await openRelease(release)
-  const terms = await db.column(
-    z.string(),
-    `select distinct term from accounting.journal_line
-     where event = 'ended' and line_no = 1 and account_code is null`,
-  )
-  return terms.map(nameEnding).sort()
 }
 
 /** The funded loans of a release. */

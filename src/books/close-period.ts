@@ -15,7 +15,6 @@ import {
   readPeriodRange,
   readPeriodSpan,
   requirePeriodName,
-  spanOf,
 } from '../accounting/periods.ts'
 import {readJournal, readRegister, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
@@ -200,7 +199,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
       period,
       state: closed ? ('closed' as const) : ('open' as const),
       /** Whether it can be closed. */
-      is_complete: spanOf(range, period).isComplete,
+      is_complete: range.isOver(period),
       closed: closed && closing ? await describeClosing(db, closed, closing) : null,
       last_day_walked_at: range.lastDayWalks.get(period) ?? null,
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),

@@ -1,27 +1,19 @@
 import {z} from 'zod'
 import {listIssuedProfiles} from '../accounting/issued.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
-import {type LoantapeError, newError} from '../core/errors.ts'
+import {newError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {findCurrentRelease, openRelease} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 
-/** How the books relate to the history. */
-type Standing =
-  /** The history holds everything that was known when something was issued or closed. */
-  | 'whole'
-  /** It was restored from an earlier state: it lacks some of that. */
-  | 'recovered'
-  /** It began later: it holds nothing from before. */
-  | 'another'
-
-/** Whether the history is the one from which everything was issued and closed, or continues it. */
-export async function readStanding(
-  stateDb: StateDb,
-  folder: DataFolder,
-): Promise<{standing: Standing; lost: string[]}> {
+/**
+ * What was issued or closed from something that the history lacks, because it was restored from an earlier state.
+ *
+ * @throws ConfigError `JOURNAL_HISTORY` if the history began later and holds nothing from before
+ */
+export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<string[]> {
   const stands = stateDb.all(
     z.object({what: z.string(), history_id: z.string(), known_at: z.string().nullable()}),
     `select 'batch ''' || batch_id || ''' of ' || profile as what, history_id, known_at, batch_no as place
@@ -30,7 +22,7 @@ export async function readStanding(
      select 'closed month ' || period, history_id, null, null from closed_period
      order by place nulls last, what`,
   )
-  if (stands.length === 0) return {standing: 'whole', lost: []}
+  if (stands.length === 0) return []
   await using db = await openHistory(folder)
   const rows = await db.all(
     z.object({history_id: z.string(), recorded_at: z.string()}),
@@ -39,11 +31,13 @@ export async function readStanding(
   )
   const held = new Set(rows.map(({history_id}) => history_id))
   const lost = stands.filter(({history_id}) => !held.has(history_id)).map(({what}) => what)
-  if (lost.length === 0) return {standing: 'whole', lost}
   const latest = stands.findLast(({known_at}) => known_at !== null)
-  if (rows[0] && latest?.known_at && latest.known_at < rows[0].recorded_at)
-    return {standing: 'another', lost: [latest.what]}
-  return {standing: 'recovered', lost}
+  if (lost.length > 0 && rows[0] && latest?.known_at && latest.known_at < rows[0].recorded_at)
+    throw newError(
+      'JOURNAL_HISTORY',
+      `The history in '${folder.root}' began after ${latest.what} was made: it is another history, whose journal has nothing from before.`,
+    )
+  return lost
 }
 
 /**
@@ -53,26 +47,12 @@ export async function readStanding(
  * @throws ConfigError `JOURNAL_HISTORY`
  */
 export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): Promise<void> {
-  const {standing, lost} = await readStanding(stateDb, folder)
-  if (standing !== 'whole') throw describeLost(folder, {standing, lost})
-}
-
-/** Describes books that depend on another history, and what to do. */
-export function describeLost(
-  {root}: Pick<DataFolder, 'root'>,
-  {standing, lost}: {standing: Standing; lost: readonly string[]},
-): LoantapeError {
-  const [first, ...others] = lost
+  const [first, ...others] = await listLost(stateDb, folder)
+  if (first === undefined) return
   const stood = others.length === 0 ? `${first} was` : `${first} and ${others.length} more were`
-  if (standing === 'another') {
-    return newError(
-      'JOURNAL_HISTORY',
-      `The history in '${root}' began after ${stood} made: it is another history, whose journal has nothing from before.`,
-    )
-  }
-  return newError(
+  throw newError(
     'JOURNAL_HISTORY',
-    `The history in '${root}' lacks what ${stood} made from: it was restored from an earlier state.`,
+    `The history in '${folder.root}' lacks what ${stood} made from: it was restored from an earlier state.`,
     {
       next: 'If all its tapes exist, `loantape rebuild --apply` brings the rest back; otherwise a later backup does (docs/operations.md). If there is neither, `loantape period true-up` shows by how much books and history differ, and `loantape period true-up --issue` brings them together.',
     },

@@ -2,7 +2,7 @@ import {isDeepStrictEqual} from 'node:util'
 import {createPerformer} from '../accounting/acts.ts'
 import {listBatches, listIssuedLines, listIssuedProfiles} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
-import {findFirstOpen, listMonths, readPeriodRange, spanOf} from '../accounting/periods.ts'
+import {findFirstOpen, listMonths, readPeriodRange} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import {readJournal} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
@@ -16,7 +16,7 @@ import {openStateDb} from '../store/state-db.ts'
 import {signedBy} from './close-period.ts'
 import {handOver} from './issue.ts'
 import {composeBatch, describeStale, planTrueUp, readIssueState} from './journal-batch.ts'
-import {describeLost, readStanding} from './standing.ts'
+import {listLost} from './standing.ts'
 
 /** The result of a true-up. */
 export type TrueUpResult = Awaited<ReturnType<typeof trueUp>>
@@ -40,15 +40,14 @@ export async function trueUp(
   const mapping = isIssued ? requireOwnMapping(config) : undefined
   const profiles = listIssuedProfiles(stateDb)
   if (isIssued) for (const profile of profiles) requireExports(folder, profile)
-  const {standing, lost} = await readStanding(stateDb, folder)
-  if (standing === 'another') throw describeLost(folder, {standing, lost})
+  const lost = await listLost(stateDb, folder)
   if (isIssued)
     for (const batch of profiles.flatMap((profile) => listBatches(stateDb, {profile, is_handed_over: 0})))
       handOver(stateDb, folder, batch, world)
   const state = readIssueState(stateDb)
   const range = await readPeriodRange(config, world)
   const period = findFirstOpen(stateDb) ?? range.first
-  if (standing === 'whole') return {outcome: 'unchanged' as const, period, lost, profiles: []}
+  if (lost.length === 0) return {outcome: 'unchanged' as const, period, lost, profiles: []}
   const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
   const months = listMonths(range.first, range.last)
   const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(stateDb, profile)}))
@@ -66,7 +65,7 @@ export async function trueUp(
   const prepared = plans.map(({profile, plan}) => {
     // A batch belongs to the month in which it begins.
     const month = (plan.handedOut[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period
-    const isComplete = months.includes(month) && spanOf(range, month).isComplete
+    const isComplete = months.includes(month) && range.isOver(month)
     const known = findJournalProfile(profile)
     const of = known && {...target, profile: known, period: month, isComplete}
     return {profile, plan, batch: of && composeBatch(of, plan)}

@@ -58,21 +58,23 @@ export async function compareSchemas(
  * Requires that readers of the current release find what they know in the next one: each table, each column in its place with its
  * type, unless the table's contract number is higher. Without a current release nothing is required.
  *
+ * @returns everything that differs
  * @throws CheckError `MODEL_CONTRACT`
  */
 export async function requireContract(
   folder: DataFolder,
   next: readonly Published[],
   {log}: Pick<World, 'log'>,
-): Promise<void> {
+): Promise<SchemaChange[]> {
   const current = findCurrentRelease(folder)
-  if (!current) return
+  if (!current) return []
   const before = await readPublished(current).catch((error: unknown) => {
     log.warn({reason: messageOf(error)}, 'columns are not compared: the current release cannot be read')
     return []
   })
-  const broken = (await compareSchemas(before, next)).filter(({is_breaking}) => is_breaking)
-  if (broken.length === 0) return
+  const differing = await compareSchemas(before, next)
+  const broken = differing.filter(({is_breaking}) => is_breaking)
+  if (broken.length === 0) return differing
   const changes = broken.map(({table, column, change, before, after, contract_before}) => {
     if (column === null) return `'${table}' is no longer published`
     const words = {

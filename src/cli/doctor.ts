@@ -1,17 +1,11 @@
 import {existsSync, lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {basename, join, relative} from 'node:path'
-import {
-  findOwnMapping,
-  findUnmapped,
-  quotePrograms,
-  readPrograms,
-  requireOwnMapping,
-} from '../accounting/mapping.ts'
-import {readUnmappedEndings} from '../accounting/read-journal.ts'
-import {describeLost, listNotIssued, readStanding} from '../books/standing.ts'
+import {findOwnMapping, requireOwnMapping} from '../accounting/mapping.ts'
+import {listUnmapped} from '../accounting/read-journal.ts'
+import {listNotIssued, requireSameHistory} from '../books/standing.ts'
 import {compileModels} from '../build/compile.ts'
-import {compareSchemas, publishedOf, readPublished, requireContract} from '../build/published.ts'
+import {publishedOf, requireContract} from '../build/published.ts'
 import {readSources} from '../build/sources.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../build/verify-release.ts'
 import {dealStream} from '../contract/deal.ts'
@@ -133,20 +127,14 @@ const EXAMINATIONS: Examinations = {
       return 'none: nothing is issued or closed until you run `loantape accounting init` and set them'
     const mapping = requireOwnMapping(config)
     const release = findCurrentRelease(folder)
-    const unmapped = release ? findUnmapped(mapping, await readPrograms(release)) : []
-    const endings = release ? await readUnmappedEndings(release) : []
-    if (unmapped.length + endings.length === 0) return 'every program and every ending has one'
-    const problems = [
-      ...(unmapped.length > 0 ? [`Programs without a receivable account: ${quotePrograms(unmapped)}.`] : []),
-      ...(endings.length > 0 ? [`Endings without an account: ${endings.join(', ')}.`] : []),
-    ]
-    return [newError('ACCOUNTING_UNMAPPED', problems.join(' '))]
+    const unmapped = release ? await listUnmapped(release, mapping) : ''
+    if (unmapped === '') return 'every program and every ending has one'
+    return [newError('ACCOUNTING_UNMAPPED', `Without an account: ${unmapped}.`)]
   },
   books: async (config, folder) => {
     if (!hasStateDb(folder) || !hasWarehouse(folder)) return 'nothing issued yet'
     using stateDb = openStateDb(folder.stateDb)
-    const {standing, lost} = await readStanding(stateDb, folder)
-    if (standing !== 'whole') throw describeLost(folder, {standing, lost})
+    await requireSameHistory(stateDb, folder)
     const open = await listNotIssued(folder, listExportedProfiles(readJobs(config)))
     const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)
     return `match this history; not yet issued: ${words.join('; ') || 'nothing'}`
@@ -221,10 +209,8 @@ const OF_UPGRADE: Examinations = {
     const bare = {...config, dataDir: join(folder.root, 'none')}
     const sources = readSources(bare, (await readHistoryAsItIs(folder)).fields)
     const next = publishedOf(await compileModels(sources, world))
-    const release = findCurrentRelease(folder)
-    if (!release) return 'none published yet'
-    await requireContract(folder, next, world)
-    const changes = await compareSchemas(await readPublished(release), next)
+    if (!findCurrentRelease(folder)) return 'none published yet'
+    const changes = await requireContract(folder, next, world)
     const words = changes.map(({table, column, change}) => `${change} ${table}${column ? `.${column}` : ''}`)
     return words.join(', ') || 'the same tables and columns'
   },

@@ -156,7 +156,7 @@ test('an ending without an account stops export and close by name and writes not
   expect(existsSync(join(books.folder.exports, 'xero'))).toBe(false)
   await run('build')
   expect((await run('doctor')).stdout).toContain(
-    'Endings without an account: charged_off, foreclosed, other, refinanced.',
+    'Without an account: endings charged_off, foreclosed, other, refinanced.',
   )
 })
 

@@ -127,7 +127,7 @@ test("a program without an account, or a batch beyond its importer's limits, sto
   await expectRefused(run(exporting, env), 'ACCOUNTING_UNMAPPED', 'journal of 2026-02: programs "bridge".')
   await run(['build'], env)
   const {stdout} = await run(['doctor'], env)
-  expect(stdout).toContain('Programs without a receivable account: \\"bridge\\".')
+  expect(stdout).toContain('Without an account: programs \\"bridge\\".')
   copy.map({...DEFAULT_MAPPING, clearing: {code: '1090-FUNDING', name: 'Clearing'}})
   const tooLong = '12 characters in *AccountCode: expected at most 10'
   await expectRefused(run(exporting, env), 'JOURNAL_FILE', tooLong, 3)
