@@ -130,10 +130,10 @@ const parsedSelect = z.object({
 })
 
 /**
- * Parses files that hold one SELECT each, all in one statement.
+ * Parses files that hold one SELECT each, all in one statement; returns the SELECTs by name.
  *
- * @returns the SELECTs by name
- * @param code of the CheckError if a file is not one SELECT, with file and line
+ * @param code of the CheckError if a file is not one SELECT
+ * @throws CheckError with file and line, also `MODEL_UNREPEATABLE` and `MODEL_UNKNOWN_TABLE` if it reads what is no table
  */
 export async function parseSelects(
   db: Database,
@@ -179,11 +179,9 @@ function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, 
 }
 
 /**
- * Sorts models by their dependencies, then by name.
+ * Sorts models by their dependencies, then by name, and says what each of them reads: models, seeds and raw tables.
  *
- * @param selects each model's SELECT, by name
  * @param given tables that exist without a model: `raw.…` and `seed.…`
- * @returns the models in order, and what each of them reads: models, seeds and raw tables
  * @throws CheckError `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, with file and line
  */
 function orderModels(
@@ -276,7 +274,6 @@ const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
  * Requires that a model gives the same rows whenever it is built: it uses neither the time nor randomness, and neither sums nor
  * averages a DOUBLE or FLOAT.
  *
- * @param changing what {@link listChangingFunctions} found
  * @throws CheckError `MODEL_UNREPEATABLE`, `MODEL_INEXACT_SUM`, with file and line
  */
 async function requireRepeatable(

@@ -119,19 +119,7 @@ function nameError(file: string, problem: string): Error {
 }
 
 /**
- * Reads a model's header: the comment lines at the top of the file.
- *
- * ```sql
- * -- What the table is, in one line or more.
- * -- grain: deal_id
- * -- order: status, deal_id
- * -- per: deal_id
- * -- contract: 2
- * -- check: unique(deal_id)
- * -- deal_id: the service's id
- * -- status: as the service says it;
- * --   a line indented by two more spaces continues the one above
- * ```
+ * Reads a model. Its header is the comment lines at its top: docs/analyst-guide.md#a-table-of-your-own.
  *
  * @throws CheckError `MODEL_HEADER`, with file and line
  */

@@ -79,10 +79,9 @@ function comparable({types}: Seed, column: string, value: string | null | undefi
 const LIKE = 'like'
 
 /**
- * Replaces seeds by later ones of the same name, or adds these to them. The columns of the replaced seed come first, then new ones. A column left out is
- * null if optional, else copied from the row that the column `like` names; a type left out is taken from the replaced seed.
+ * Replaces seeds by later ones of the same name, or adds these to them. The columns of the earlier seed come first, then new ones. A
+ * column left out is null if optional, else copied from the row that the column `like` names; a type left out is the earlier one.
  *
- * @returns seeds by name
  * @throws CheckError `SEED_FILE`
  */
 export function replaceSeeds(

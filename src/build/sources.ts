@@ -17,8 +17,7 @@ import {parseModel, readModels, selectModels, withAncestors} from './read-models
 import {readSeeds} from './seeds.ts'
 
 /**
- * The built-in models, checks and seeds, the user's own, the accounts of `accounting.json`, what people noted, and the tables of mapped
- * fields.
+ * The built-in models, checks and seeds, the user's own, the accounts, what people noted, and the tables of mapped fields.
  *
  * @param fields mapped fields that the warehouse knows
  * @param moment of the release: accounts of later periods and later notes are left out; by default all accounts and no notes
