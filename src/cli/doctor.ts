@@ -10,7 +10,7 @@ import {readSources} from '../build/sources.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../build/verify-release.ts'
 import {dealStream} from '../contract/deal.ts'
 import type {SourceDescription} from '../contract/description.ts'
-import {findEnvelope, readPage} from '../contract/list.ts'
+import {readPage} from '../contract/list.ts'
 import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
 import {parseChildStreams} from '../contract/streams.ts'
@@ -163,7 +163,7 @@ const EXAMINATIONS: Examinations = {
     const {body} = await askForDeals(source, description, world)
     const words = `${source.baseUrl} answers and accepts the key`
     if (pin !== undefined) return words
-    const {records} = readPage(body, findEnvelope(body))
+    const {records} = readPage(body)
     const isWhole =
       (description && description.deals.page === undefined) ||
       (source.detail === 'auto' && isWholeList(records, readMappedFields(folder)))
@@ -254,7 +254,7 @@ async function askForDeals(
 async function readFirstDeal(config: Config, world: World) {
   const description = readDescription(dataFolderAt(config.dataDir))
   const {body, received} = await askForDeals(requireSource(config), description, world)
-  const {records} = readPage(body, findEnvelope(body))
+  const {records} = readPage(body)
   const steps = description?.deals.records?.split('.') ?? []
   const original = received.original && findValue(parseJson(String(received.original.body)), steps)
   const sent = description ? original : records

@@ -2,7 +2,7 @@ import {randomUUID} from 'node:crypto'
 import {Webhook} from 'standardwebhooks'
 import type {DealStatus} from '../contract/deal.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
-import {createListProgress, findEnvelope, type PageBody, readPage} from '../contract/list.ts'
+import {createListProgress, type PageBody, readPage} from '../contract/list.ts'
 import {type Problem, type ProblemCode, problemSchema} from '../contract/problem.ts'
 import {type WebhookEvent, webhookEventSchema} from '../contract/webhook.ts'
 import {type RealClock, realClock} from '../core/clock.ts'
@@ -349,9 +349,9 @@ function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
           const response = await open(id, {signal, timeoutMs, ids, query: {...filter, limit, cursor}})
           const body = JSON.parse(await response.text())
           const {records, nextCursor} = readWhole(() => {
-            envelope ??= findEnvelope(body)
             const read = readPage(body, envelope)
             progress.take(read)
+            envelope = read.envelope
             return read
           })
           yield {records: records as ItemOf<Id>[], nextCursor}

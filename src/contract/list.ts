@@ -23,122 +23,99 @@ export const pageQuerySchema = z.strictObject(pageFields)
 /** The query of an endpoint without parameters. */
 export const noQuerySchema = z.strictObject({})
 
-/** A parsed list response. */
+/** A page of a list. */
 export interface PageBody {
   records: unknown[]
+  /** Where the records stand in the body. */
+  path: string[]
   /** Null exactly when `has_more` is false. */
   nextCursor: string | null
-}
-
-/** An object of a response that may hold `has_more` and `next_cursor`. */
-interface Pointer {
-  /** Its path in the body. */
-  name: string
-  fields: WireRecord
-}
-
-/** The records of a response and their path in the body. */
-interface Records {
-  path: string[]
-  items: unknown[]
+  /** The places of the records and of `has_more`: `data | top level`. */
+  envelope: string
 }
 
 const TOP_LEVEL = 'top level'
 
 /**
- * Finds the records of a response, and the object that holds `has_more` and `next_cursor`: the top level or an object below
- * it or below `data`.
+ * Reads a page of the Deal Financing Service, whose specification leaves open where `has_more` and `next_cursor` stand: at the top
+ * level, in an object there, or in one within `data`; the records are `data` or the only list in it. Nothing else knows these
+ * places: what `source.json` describes becomes `data | top level` before it comes here.
  *
- * @returns the paths of both: `data | top level`
- * @throws ContractError `SOURCE_ENVELOPE` if records or a boolean `has_more` are missing or contradict each other
+ * @param pinned the envelope of an earlier page, which this one must have
+ * @throws ContractError `SOURCE_ENVELOPE` if records or a boolean `has_more` are missing or contradict each other;
+ * `SOURCE_ENVELOPE_CHANGED`; `SOURCE_CURSOR_MISSING` if more records are announced without a cursor
  */
-export function findEnvelope(body: unknown): string {
-  const {records, pointers} = inspectBody(body)
-  const pointer = pointers.find((pointer) => 'next_cursor' in pointer.fields) ?? pointers[0]
-  return formatEnvelope(records, pointer)
-}
-
-function formatEnvelope(records: Records, pointer: Pointer | undefined): string {
-  const path = records.path.map((name) => tellForeign(name, FIELD_NAME))
-  return `${path.join('.')} | ${pointer?.name ?? TOP_LEVEL}`
-}
-
-/**
- * Reads a response with an envelope of {@link findEnvelope}.
- *
- * @throws ContractError `SOURCE_ENVELOPE` as {@link findEnvelope}; `SOURCE_ENVELOPE_CHANGED` if its envelope differs;
- * `SOURCE_CURSOR_MISSING` if more records are announced without a cursor
- */
-export function readPage(body: unknown, envelope: string): PageBody {
-  const {records, pointers, hasMore} = inspectBody(body)
-  if (!pointers.some((pointer) => formatEnvelope(records, pointer) === envelope))
+export function readPage(body: unknown, pinned: string | null = null): PageBody {
+  if (!isObject(body)) throw createBroken(`expected an object, found ${kindOf(body)}`)
+  const {path, records} = findRecords(body)
+  requireOnce(body, path)
+  const places = listPlaces(body)
+  const hasMore = readHasMore(places)
+  const told = path.map((name) => tellForeign(name, FIELD_NAME)).join('.')
+  const [found = '', ...others] = places
+    .toSorted((one, other) => Number('next_cursor' in other.fields) - Number('next_cursor' in one.fields))
+    .map(({name}) => `${told} | ${name}`)
+  if (pinned !== null && pinned !== found && !others.includes(pinned))
     throw newError(
       'SOURCE_ENVELOPE_CHANGED',
-      `Envelope '${findEnvelope(body)}' in a page of the source: expected the pinned '${envelope}'.`,
+      `Envelope '${found}' in a page of the source: expected the pinned '${pinned}'.`,
     )
-  return {records: records.items, nextCursor: hasMore ? readCursor(pointers) : null}
+  return {records, path, nextCursor: hasMore ? readCursor(places) : null, envelope: pinned ?? found}
 }
 
-/** Finds the records, and every object with `has_more`; they agree. @throws ContractError `SOURCE_ENVELOPE` */
-function inspectBody(body: unknown) {
-  if (!isObject(body)) throw createBroken(`expected an object, found ${kindOf(body)}`)
-  const records = findRecords(body)
-  const repeated = listRepeated(body).find(
-    (path) => path.length <= records.path.length || records.path.some((name, depth) => path[depth] !== name),
-  )
-  if (repeated) {
-    const told = repeated.map((name) => tellForeign(String(name), FIELD_NAME)).join('.')
-    throw createBroken(`expected each name once in an object, found '${told}' twice`)
-  }
-  const pointers = listPointers(body).filter((pointer) => 'has_more' in pointer.fields)
-  const [first] = pointers
+function findRecords({data}: WireRecord): Pick<PageBody, 'path' | 'records'> {
+  if (Array.isArray(data)) return {path: ['data'], records: data}
+  if (!isObject(data)) throw createBroken(`expected 'data' to hold the records, found ${kindOf(data)}`)
+  const lists = Object.entries(data).filter(([, items]) => Array.isArray(items))
+  const [[name, records] = ['', []], ...others] = lists as [string, unknown[]][]
+  if (name === '' || others.length > 0)
+    throw createBroken(`expected one array of records in 'data', found ${lists.length}`)
+  return {path: ['data', name], records}
+}
+
+/** Fails if an object on the way to the records repeats a name: nobody knows which value is meant. */
+export function requireOnce(body: unknown, path: readonly string[]): void {
+  const isWithin = (names: readonly unknown[]) =>
+    names.length > path.length && path.every((name, depth) => name === names[depth])
+  const twice = listRepeated(body).find((names) => !isWithin(names))
+  if (!twice) return
+  const told = twice.map((name) => tellForeign(String(name), FIELD_NAME)).join('.')
+  throw createBroken(`expected each name once in an object, found '${told}' twice`)
+}
+
+/** An object of a page that holds `has_more`, under its path. */
+interface Place {
+  name: string
+  fields: WireRecord
+}
+
+/** The same whatever the order of the fields. */
+function listPlaces(body: WireRecord): Place[] {
+  const within = (fields: unknown, prefix: string) =>
+    Object.entries(isObject(fields) ? fields : {})
+      .flatMap(([name, value]) =>
+        isObject(value) ? [{name: `${prefix}${tellForeign(name, FIELD_NAME)}`, fields: value}] : [],
+      )
+      .sort((one, other) => (one.name < other.name ? -1 : 1))
+  const all = [{name: TOP_LEVEL, fields: body}, ...within(body, ''), ...within(body.data, 'data.')]
+  return all.filter(({fields}) => 'has_more' in fields)
+}
+
+function readHasMore([first, ...others]: Place[]): boolean {
   if (!first)
     throw createBroken("expected a boolean 'has_more' at the top level or in one object, found none")
-  const hasMore = first.fields.has_more
-  const other = pointers.find((pointer) => pointer.fields.has_more !== hasMore)
-  if (other) {
+  const {has_more: hasMore} = first.fields
+  const other = others.find(({fields}) => fields.has_more !== hasMore)
+  if (other)
     throw createBroken(`expected one 'has_more', found two that differ: ${first.name} and ${other.name}`)
-  }
-  if (typeof hasMore !== 'boolean') {
-    throw createBroken(`expected 'has_more' (${first.name}) to be a boolean, found ${kindOf(hasMore)}`)
-  }
-  return {records, pointers, hasMore}
+  if (typeof hasMore === 'boolean') return hasMore
+  throw createBroken(`expected 'has_more' (${first.name}) to be a boolean, found ${kindOf(hasMore)}`)
 }
 
-/** Finds the records of a response. @throws ContractError `SOURCE_ENVELOPE` */
-export function findRecords(body: WireRecord): Records {
-  const {data} = body
-  if (Array.isArray(data)) return {path: ['data'], items: data}
-  if (!isObject(data)) throw createBroken(`expected 'data' to hold the records, found ${kindOf(data)}`)
-  const arrays = Object.entries(data).flatMap(([name, items]) =>
-    Array.isArray(items) ? [{name, items}] : [],
-  )
-  const [only] = arrays
-  if (!only || arrays.length > 1) {
-    throw createBroken(`expected one array of records in 'data', found ${arrays.length}`)
-  }
-  return {path: ['data', only.name], items: only.items}
-}
-
-/** Sorted, so that the order of the fields does not matter. */
-function listPointers(body: WireRecord): Pointer[] {
-  const pointers = [{name: TOP_LEVEL, fields: body}, ...listObjects(body, '')]
-  return isObject(body.data) ? [...pointers, ...listObjects(body.data, 'data.')] : pointers
-}
-
-function listObjects(fields: WireRecord, prefix: string): Pointer[] {
-  return Object.entries(fields)
-    .flatMap(([name, value]) =>
-      isObject(value) ? [{name: `${prefix}${tellForeign(name, FIELD_NAME)}`, fields: value}] : [],
-    )
-    .sort((left, right) => (left.name < right.name ? -1 : 1))
-}
-
-function readCursor(pointers: Pointer[]): string {
-  const given = pointers.map((pointer) => pointer.fields.next_cursor)
-  const cursors = new Set(given.filter((cursor) => typeof cursor === 'string' && cursor !== ''))
-  const [cursor] = cursors
-  if (cursors.size > 1) throw createBroken("expected one 'next_cursor', found several that differ")
+function readCursor(places: Place[]): string {
+  const given = places.map(({fields}) => fields.next_cursor)
+  const [cursor, another] = new Set(given.filter((one) => typeof one === 'string' && one !== ''))
+  if (another !== undefined) throw createBroken("expected one 'next_cursor', found several that differ")
   if (typeof cursor === 'string') return cursor
   throw newError(
     'SOURCE_CURSOR_MISSING',
@@ -191,7 +168,7 @@ export function createListProgress({
      *
      * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`
      */
-    take({records, nextCursor}: PageBody): void {
+    take({records, nextCursor}: Pick<PageBody, 'records' | 'nextCursor'>): void {
       const fresh = records.filter((record) => seenIds.add(idOf(record)))
       stalePages = fresh.length > 0 ? 0 : stalePages + 1
       if (nextCursor === null) return
@@ -222,40 +199,18 @@ function idOf(record: unknown): string {
   return typeof id === 'string' ? id : JSON.stringify(record)
 }
 
-/** A set of ids, kept as numbers: a million take 8 MB, as texts 100 MB. */
+/** A set of ids, kept as hashes: those of a million take a fifth of the memory of the texts. */
 export type SeenIds = ReturnType<typeof createSeenIds>
 
 /** Creates an empty set of ids. */
 export function createSeenIds() {
-  /** Less than half full; a hash stands in its place or the next free one, and 0 is none. */
-  let hashes = new Int32Array(1024)
-  let size = 0
-
-  function put(hash: number): boolean {
-    let place = hash & (hashes.length - 1)
-    while (hashes[place] !== 0 && hashes[place] !== hash) place = (place + 1) & (hashes.length - 1)
-    const isNew = hashes[place] === 0
-    hashes[place] = hash
-    return isNew
-  }
-
-  function grow(): void {
-    const all = hashes
-    hashes = new Int32Array(all.length * 2)
-    for (const hash of all) if (hash !== 0) put(hash)
-  }
-
+  const hashes = new Set<number>()
   return {
     get size(): number {
-      return size
+      return hashes.size
     },
     /** Whether the id is new. Among millions of ids, one new id in thousands is taken as known. */
-    add(id: string): boolean {
-      if (size * 2 >= hashes.length) grow()
-      const isNew = put(hashOf(id) || 1)
-      if (isNew) size += 1
-      return isNew
-    },
+    add: (id: string): boolean => hashes.size < hashes.add(hashOf(id)).size,
   }
 }
 

@@ -1,7 +1,7 @@
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
-import {findRecords} from '../contract/list.ts'
+import {readPage} from '../contract/list.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {isObject, parseJson, sliceJson} from '../core/json.ts'
@@ -199,7 +199,7 @@ function findListed(line: TapeLine, dealId: string): string | undefined {
   const text = textOf(line)
   // Most pages do not hold the deal, and parsing takes most of the time; an id may be written with escapes.
   if (!text.includes(dealId) && !text.includes('\\')) return undefined
-  const {path, items} = findRecords(z.record(z.string(), z.unknown()).parse(parseJson(text)))
-  const position = items.findLastIndex((item) => isObject(item) && item.id === dealId)
+  const {path, records} = readPage(parseJson(text))
+  const position = records.findLastIndex((item) => isObject(item) && item.id === dealId)
   return position === -1 ? undefined : sliceJson(text, [...path, position])
 }

@@ -1,6 +1,6 @@
 import {STATUS_CODES} from 'node:http'
 import {setImmediate as nextTurn} from 'node:timers/promises'
-import {createListProgress, findEnvelope, type PageBody, readPage, type SeenIds} from '../contract/list.ts'
+import {createListProgress, type PageBody, readPage, type SeenIds} from '../contract/list.ts'
 import {PROBLEMS} from '../contract/problem.ts'
 import {codeOf, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {isObject} from '../core/json.ts'
@@ -29,7 +29,7 @@ export interface WalkRequest {
   pageSize: number
   /** `{status: 'funded'}` */
   filter?: Record<string, string> | undefined
-  /** The pinned envelope as {@link findEnvelope} names it; by default that of the first page. */
+  /** The pinned envelope as {@link readPage} names it; by default that of the first page. */
   envelope?: string | null
 }
 
@@ -37,8 +37,6 @@ export interface WalkRequest {
 export interface Page extends PageBody {
   /** The cursor of the request; null for the first page. */
   cursor: string | null
-  /** As {@link findEnvelope} names it. */
-  envelope: string
   /** The whole answer, parsed. */
   body: unknown
   received: Received
@@ -78,9 +76,9 @@ export async function* walkPages(
       const current: Promise<JsonAnswer> = ahead
       ahead = null
       const {body, received} = await current
-      envelope ??= findEnvelope(body)
-      const {records, nextCursor} = readPage(body, envelope)
-      const page: Page = {records, nextCursor, cursor, envelope, body, received}
+      const page: Page = {...readPage(body, envelope), cursor, body, received}
+      const {records, nextCursor} = page
+      envelope = page.envelope
       // A described source may have no pages.
       if (!received.original && records.length > request.pageSize * MOST_TIMES_PAGE)
         throw newError(

@@ -1,7 +1,7 @@
 import {createHash} from 'node:crypto'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
-import {findEnvelope} from '../contract/list.ts'
+import {readPage} from '../contract/list.ts'
 import {formatInstant} from '../core/clock.ts'
 import {isOfKind, type LoantapeError} from '../core/errors.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
@@ -213,7 +213,11 @@ function describeList(
     const {original = received, ...told} = received
     const received_sha256 = createHash('sha256').update(original.body).digest('hex')
     const sealed = {...told, body: Buffer.from(JSON.stringify(shown))}
-    return {frame: {...frame, envelope: findEnvelope(shown), received_sha256}, body: shown, received: sealed}
+    return {
+      frame: {...frame, envelope: readPage(shown).envelope, received_sha256},
+      body: shown,
+      received: sealed,
+    }
   })
 }
 

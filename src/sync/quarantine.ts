@@ -1,11 +1,11 @@
 import {hash} from 'node:crypto'
 import {DATE, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {z} from 'zod'
-import {findRecords} from '../contract/list.ts'
+import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
-import {isObject, parseJson, sliceJson} from '../core/json.ts'
+import {findValue, parseJson, sliceJson} from '../core/json.ts'
 import type {ColumnValue, Quarantined} from '../core/types.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
@@ -280,11 +280,10 @@ function placeOf({frame, body}: TapeLine, pages: number): string | undefined {
 function read(line: TapeLine, position: number) {
   const {frame, listed, parent} = line.frame
   const text = textOf(line)
-  const parsed = parseJson(text)
-  const body = isObject(parsed) ? parsed : {}
-  const list = frame === 'detail' ? undefined : findRecords(body)
+  const body = parseJson(text)
+  const list = frame === 'detail' ? undefined : readPage(body)
   return {
-    json: list ? list.items[position] : body.data,
+    json: list ? list.records[position] : findValue(body, ['data']),
     /** For a child: the parent in whose list it was. */
     parent: frame === 'children' ? String(parent) : undefined,
     /** For an own page: the list row, which has the fields that the page leaves out. */

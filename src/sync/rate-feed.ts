@@ -1,7 +1,7 @@
 import {BIGINT, DATE, DECIMAL, DuckDBTimestampValue, VARCHAR} from '@duckdb/node-api'
 import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
-import {findEnvelope, readPage} from '../contract/list.ts'
+import {readPage} from '../contract/list.ts'
 import {businessDateOf, isCalendarDate, parseInstant} from '../core/clock.ts'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {describeIssues, parseJson} from '../core/json.ts'
@@ -114,8 +114,7 @@ export function isObservation(row: RateRow): row is RateObservation {
  */
 export function parseRates(feed: FeedParser, text: string, timeZone: string): RateRow[] {
   if (feed.rate !== undefined) return parseCsv({...feed, rate: feed.rate}, text)
-  const body = parseJson(text)
-  const {records} = readPage(body, findEnvelope(body))
+  const {records} = readPage(parseJson(text))
   return records.map((record, index) => {
     const {data, error} = serviceRate.safeParse(record)
     if (error) return `row ${index + 1}: ${describeIssues(error).join('; ')}`

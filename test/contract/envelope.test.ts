@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {createListProgress, createSeenIds, findEnvelope, readPage} from '../../src/contract/list.ts'
+import {createListProgress, createSeenIds, readPage} from '../../src/contract/list.ts'
 
 const RECORDS = [{id: 'deal_1'}, {id: 'deal_2'}]
 const MORE = {has_more: true, next_cursor: 'c2'}
@@ -21,24 +21,22 @@ const SHAPES: [string, (position: object) => unknown][] = [
 ]
 
 test.each(SHAPES)('finds and reads %j', (text, build) => {
-  const envelope = findEnvelope(build(MORE))
-  expect(envelope).toBe(text)
-  expect(readPage(build(MORE), envelope)).toEqual({records: RECORDS, nextCursor: 'c2'})
-  expect(readPage(build(LAST), envelope)).toEqual({records: RECORDS, nextCursor: null})
-  expect(readPage(build({has_more: false}), envelope).nextCursor).toBeNull()
+  const path = text.split(' ')[0]?.split('.')
+  expect(readPage(build(MORE))).toEqual({records: RECORDS, path, nextCursor: 'c2', envelope: text})
+  expect(readPage(build(LAST), text)).toEqual({records: RECORDS, path, nextCursor: null, envelope: text})
+  expect(readPage(build({has_more: false}), text).nextCursor).toBeNull()
 })
 
 test('has_more decides alone: a cursor on the last page is not followed', () => {
   const body = {data: RECORDS, has_more: false, next_cursor: 'c9'}
-  expect(readPage(body, findEnvelope(body)).nextCursor).toBeNull()
+  expect(readPage(body).nextCursor).toBeNull()
 })
 
 test('takes the cursor from its own place if has_more is in two places', () => {
   const body = {data: RECORDS, has_more: true, pagination: MORE}
-  const envelope = findEnvelope(body)
-  expect(envelope).toBe('data | pagination')
-  expect(readPage(body, envelope).nextCursor).toBe('c2')
-  expect(readPage(body, 'data | top level').nextCursor).toBe('c2')
+  expect(readPage(body)).toMatchObject({envelope: 'data | pagination', nextCursor: 'c2'})
+  for (const envelope of ['data | pagination', 'data | top level'])
+    expect(readPage(body, envelope)).toMatchObject({envelope, nextCursor: 'c2'})
 })
 
 test.each([
@@ -58,12 +56,12 @@ test.each([
   ['positions of two kinds', {data: RECORDS, ...MORE, meta: {has_more: 'true'}}],
 ])('refuses a page with %s', (_name, body) => {
   const refuse = expect.objectContaining({code: 'SOURCE_ENVELOPE', exitCode: 7})
-  expect(() => findEnvelope(body)).toThrow(refuse)
+  expect(() => readPage(body)).toThrow(refuse)
   expect(() => readPage(body, 'data | top level')).toThrow(refuse)
 })
 
 test('refuses two cursors that differ, and has_more true without a cursor', () => {
-  const read = (body: object) => () => readPage(body, findEnvelope(body))
+  const read = (body: object) => () => readPage(body)
   const two = {data: RECORDS, ...MORE, meta: {has_more: true, next_cursor: 'c3'}}
   expect(read(two)).toThrow(expect.objectContaining({code: 'SOURCE_ENVELOPE'}))
   const missing = expect.objectContaining({code: 'SOURCE_CURSOR_MISSING', exitCode: 7})
@@ -85,7 +83,7 @@ test('reads any JSON or refuses it with one of our errors', () => {
   fc.assert(
     fc.property(fc.jsonValue(), (body) => {
       try {
-        readPage(body, findEnvelope(body))
+        readPage(body)
       } catch (error) {
         expect(error).toMatchObject({exitCode: 7})
       }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import {z} from 'zod'
 import {dealStream} from '../../src/contract/deal.ts'
-import {findEnvelope, readPage} from '../../src/contract/list.ts'
+import {readPage} from '../../src/contract/list.ts'
 import {LoantapeError} from '../../src/core/errors.ts'
 import {isObject} from '../../src/core/json.ts'
 import {formatCents} from '../../src/core/money.ts'
@@ -26,7 +26,7 @@ function readSpoilt(text: string, add: Run['add']): unknown[] | undefined {
   const body: unknown = JSON.parse(text)
   add('pages')
   try {
-    return readPage(body, findEnvelope(body)).records
+    return readPage(body).records
   } catch (error) {
     if (!(error instanceof LoantapeError)) throw error
     add('refused')
