@@ -104,6 +104,7 @@ async function sendFiles(
   how: Omit<DeliveryRequest, 'name'>,
   world: World,
 ): Promise<void> {
+  requireAccepted(listMissing(), how.target)
   for (let attempt = 1; ; attempt++) {
     try {
       await using carrier = await openCarrier(how, folder, world)
@@ -124,6 +125,21 @@ async function sendFiles(
       if (world.signal.aborted) throw stopped(world.signal)
     }
   }
+}
+
+/** The largest file that a store takes in one request, bytes. */
+const MOST_BYTES = {s3: 5 * 1024 ** 3, azure: 5000 * 1024 ** 2}
+
+/** Refuses what a store would refuse once all of it has been sent. */
+function requireAccepted(files: readonly BatchedFile[], target: Target): void {
+  const most = target.kind === 's3' || target.kind === 'azure' ? MOST_BYTES[target.kind] : Infinity
+  const large = files.find(({bytes}) => bytes > most)
+  if (!large) return
+  throw newError(
+    'TARGET_REFUSED',
+    `Target ${placeOf(target)}: file '${large.name}' has ${large.bytes} bytes: expected at most ${most}, so nothing was sent.`,
+    {next: 'Deliver it to a target of kind sftp or folder, or leave it out of the export with --table.'},
+  )
 }
 
 /** The files of a batch, the manifest last, if they are what it says. */

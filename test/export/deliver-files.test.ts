@@ -13,7 +13,12 @@ import type {IncomingMessage} from 'node:http'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {World} from '../../src/core/types.ts'
-import {type DeliveryRequest, deliverBatch, listDeliveries} from '../../src/export/deliver-files.ts'
+import {
+  type DeliveryRequest,
+  deliverBatch,
+  listDeliveries,
+  sendBackup,
+} from '../../src/export/deliver-files.ts'
 import type {Target} from '../../src/export/delivery-target.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {startTestServer} from '../source/test-server.ts'
@@ -241,6 +246,33 @@ test('a container gets each file as a block blob with its MD5; the signature is 
   expect(failure.message).toContain(`${store.url} refused`)
   expect(JSON.stringify(failure) + failure.message).not.toContain('hush')
 })
+
+test.each([
+  ['s3', 5 * 1024 ** 3],
+  ['azure', 5000 * 1024 ** 2],
+] as const)(
+  'what is larger than %s takes in one request is refused before anything is sent',
+  async (kind, most) => {
+    await using store = await startEndpoint(() => 200)
+    const secret = writeSecret('key', SECRET_KEY)
+    const [bucket, endpoint] = ['v1', new URL(store.url).origin]
+    const target: Target =
+      kind === 's3'
+        ? {kind, bucket, region: 'auto', endpoint, access_key_id: 'AKIA1', secret_key_file: secret}
+        : {kind, url: store.url, sas_file: secret}
+    const files = [
+      {name: 'a.csv', bytes: FILES['a.csv'].length, sha256: hash('sha256', FILES['a.csv'])},
+      {name: 'warehouse.duckdb', bytes: most + 1, sha256: ''},
+    ]
+    const sending = sendBackup({dir: batch.dir, folder: 'backup', files}, {name: 'store', target}, world)
+    const failure = await failureOf(sending)
+    expect(failure.code).toBe('TARGET_REFUSED')
+    expect(failure.message).toContain(
+      `${store.url}: file 'warehouse.duckdb' has ${most + 1} bytes: expected at most ${most},`,
+    )
+    expect(store.requests).toEqual([])
+  },
+)
 
 test('an endpoint that stays down defers the delivery; the next sends the missing files despite brief failures', async () => {
   let isDown = false
