@@ -3,7 +3,7 @@ import {realClock} from '../../src/core/clock.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {startService} from '../../src/service/server.ts'
 
-/** The local service with a portfolio, and a bare server that sends its first page again and again. */
+/** The local service with a portfolio, and bare servers that send its first page again and again: as text, and as an object. */
 const [, , deals = '10000', apiKey = ''] = process.argv
 const startedAt = performance.now()
 const service = await startService({apiKeys: [apiKey], clock: realClock})
@@ -11,8 +11,13 @@ seedPortfolio(service.store, {deals: Number(deals), seed: 1, today: '2026-03-02'
 const startMs = performance.now() - startedAt
 const page = await fetch(`${service.url}/deals?limit=100`, {headers: {authorization: `Bearer ${apiKey}`}})
 const body = await page.text()
-const bare = fastify()
-bare.get('/v1/deals', (_request, reply) => reply.type('application/json; charset=utf-8').send(body))
-const bareUrl = await bare.listen({host: '127.0.0.1', port: 0})
-process.send?.({url: service.url, bareUrl: `${bareUrl}/v1`, startMs})
+const textUrl = await serveBare(body)
+const objectUrl = await serveBare(JSON.parse(body))
+process.send?.({url: service.url, textUrl, objectUrl, startMs})
 process.on('disconnect', () => process.exit(0))
+
+async function serveBare(page: unknown): Promise<string> {
+  const bare = fastify()
+  bare.get('/v1/deals', (_request, reply) => reply.type('application/json; charset=utf-8').send(page))
+  return `${await bare.listen({host: '127.0.0.1', port: 0})}/v1`
+}

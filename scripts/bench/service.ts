@@ -20,7 +20,7 @@ const PAGES = 500
 const ROUNDS = 5
 const CHANGES = 100
 
-const started = z.object({url: z.string(), bareUrl: z.string(), startMs: z.number()})
+const started = z.object({url: z.string(), textUrl: z.string(), objectUrl: z.string(), startMs: z.number()})
 
 /**
  * Measures the local service: its start, its list beside a bare fastify, its report, and changes while notifications wait; with
@@ -49,11 +49,12 @@ async function measureSize(deals: number) {
   const server = fork(script, [String(deals), API_KEY])
   try {
     const [message] = await once(server, 'message')
-    const {url, bareUrl, startMs} = started.parse(message)
-    const rates = {list: 0, bare: 0}
+    const {url, textUrl, objectUrl, startMs} = started.parse(message)
+    const rates = {list: 0, text: 0, object: 0}
     for (let round = 0; round < ROUNDS; round += 1) {
       rates.list = Math.max(rates.list, await readPages(url))
-      rates.bare = Math.max(rates.bare, await readPages(bareUrl))
+      rates.text = Math.max(rates.text, await readPages(textUrl))
+      rates.object = Math.max(rates.object, await readPages(objectUrl))
     }
     const reportMs = await middleOf(
       20,
@@ -145,21 +146,22 @@ function renderSection(
   sizes: readonly Awaited<ReturnType<typeof measureSize>>[],
   {backlog, idleMs, busyMs, perSecond}: Awaited<ReturnType<typeof measureOutbox>>,
 ): string {
-  const rows = sizes.map(({deals, startMs, list, bare, reportMs}) =>
+  const rows = sizes.map(({deals, startMs, list, text, object, reportMs}) =>
     [
       deals.toLocaleString('en'),
       (startMs / 1000).toFixed(1),
       list.toFixed(0),
-      (list / bare).toFixed(2),
+      (list / text).toFixed(2),
+      (list / object).toFixed(2),
       reportMs.toFixed(1),
     ].join(' | '),
   )
   return `## The local service
 
-\`npm run bench service -- --write\`, ${availableParallelism()} cores. *list* is pages of 100 a second, *bare* a fastify that sends the same page.
+\`npm run bench service -- --write\`, ${availableParallelism()} cores. *list* is pages of 100 a second; *text* and *object* a bare fastify that sends one page again and again, as text or as an object.
 
-| deals | start (s) | list | list / bare | report (ms) |
-|---|---|---|---|---|
+| deals | start (s) | list | list / text | list / object | report (ms) |
+|---|---|---|---|---|---|
 ${rows.map((row) => `| ${row} |`).join('\n')}
 
 A change takes ${idleMs.toFixed(1)} ms, and ${busyMs.toFixed(1)} ms while ${backlog.toLocaleString('en')} notifications wait for an endpoint that is down; one that answers gets ${perSecond.toFixed(0)} a second.

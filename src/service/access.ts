@@ -17,10 +17,10 @@ export function addAccessHooks(
   const checkKey = createKeyCheck(options.apiKeys, options.database)
   const limitRate = options.rateLimit && createRateLimiter(options.rateLimit, realClock)
   app.decorateRequest('keyOwner', '')
-  app.addHook('onRequest', async (request, reply) => {
+  app.addHook('onRequest', (request, reply, done) => {
     const {url = PREFIX, config} = request.routeOptions
     // The description holds no data.
-    if (!url.startsWith(PREFIX)) return
+    if (!url.startsWith(PREFIX)) return done()
     const caller = checkKey(request.headers.authorization)
     request.keyOwner = caller.owner
     if (limitRate) reply.headers(limitRate(caller.owner))
@@ -28,6 +28,7 @@ export function addAccessHooks(
     // Checked before the body, whose faults do not matter if no endpoint takes it.
     if (request.is404) throw refuseUnknown(request.url)
     checkContentType(request)
+    done()
   })
 }
 
@@ -92,12 +93,14 @@ const keyRow = z.object({
 })
 
 /** Who sent a request; `owner` names the rate-limit bucket and the idempotency keys. */
-type Caller = z.output<typeof callerRow>
+interface Caller {
+  owner: string
+  scopes: readonly Scope[]
+}
 const callerRow = z.object({owner: z.string(), scopes: scopesOfText})
 
-function digestOf(text: string): Buffer {
-  return hash('sha256', text, 'buffer')
-}
+/** In hexadecimal. */
+const digestOf = (text: string): string => hash('sha256', text)
 
 /**
  * Makes a key and returns it once; only its SHA-256 is stored, since 192 random bits need no slow hash.
@@ -115,7 +118,7 @@ export function createApiKey(
     id,
     name: options.name,
     prefix,
-    digest: digestOf(key),
+    digest: Buffer.from(digestOf(key), 'hex'),
     scopes: [...new Set(options.scopes)].join(','),
     created_at: options.now,
   })
@@ -157,16 +160,15 @@ function createKeyCheck(
       'An API key of the service is missing or has the wrong form: expected sk_live_… or sk_test_….',
       {next: 'Give at least one key that begins with sk_test_.'},
     )
-  const given = new Set(apiKeys.map((key) => digestOf(key).toString('hex')))
+  const given = new Set(apiKeys.map(digestOf))
   const stored = 'select id as owner, scopes from api_key where digest = ? and revoked_at is null'
   return (authorization) => {
     const token = /^Bearer +(.*)$/i.exec(authorization ?? '')?.[1]
     if (token === undefined) throw refuseKey('unauthorized', 'Bearer realm="deals"')
-    const digest = digestOf(token)
-    const owner = digest.toString('hex')
+    const owner = digestOf(token)
     const caller = given.has(owner)
-      ? {owner, scopes: [...SCOPES]}
-      : database.first(callerRow, stored, [digest])
+      ? {owner, scopes: SCOPES}
+      : database.first(callerRow, stored, [Buffer.from(owner, 'hex')])
     if (!caller) throw refuseKey('invalid_token', 'Bearer realm="deals", error="invalid_token"')
     return caller
   }

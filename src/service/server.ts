@@ -10,6 +10,7 @@ import {
 import {z} from 'zod'
 import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema, type Operation} from '../contract/endpoint.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
+import type {PageQuery} from '../contract/list.ts'
 import type {ProblemCode} from '../contract/problem.ts'
 import {type Clock, DAY_MS, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
@@ -86,8 +87,9 @@ export async function startService(options: ServiceOptions) {
     return closed
   }
   try {
-    app.addHook('onRequest', async (request, reply) => {
+    app.addHook('onRequest', (request, reply, done) => {
       reply.header('X-Request-Id', request.id)
+      done()
     })
     options.extend?.(app)
     addAccessHooks(app, {...options, database})
@@ -196,9 +198,12 @@ function createApp(log: Log): FastifyInstance {
   app.setNotFoundHandler((request) => {
     throw refuseUnknown(request.url)
   })
-  app.addHook('onResponse', async (request, reply) => {
-    const fields = {method: request.method, path: request.routeOptions.url, status: reply.statusCode}
-    log.debug({...fields, duration_ms: Math.round(reply.elapsedTime)}, 'service answered')
+  app.addHook('onSend', ({method, routeOptions}, {statusCode: status, elapsedTime}, _payload, done) => {
+    log.debug(
+      {method, path: routeOptions.url, status, duration_ms: Math.round(elapsedTime)},
+      'service answers',
+    )
+    done()
   })
   return app
 }
@@ -272,20 +277,18 @@ function addRoute<Id extends OperationId>(operationId: Id, app: FastifyInstance,
   })
 }
 
-const listQuery = z.looseObject({limit: z.number(), cursor: z.string().optional()})
-
 /** Reads one page of a list as JSON. */
 function readPage<Id extends OperationId>(
   operationId: Id,
   call: Call<Operations[Id]>,
   {handlers, database}: Api,
 ): string {
-  const {limit, cursor, ...filter} = listQuery.parse(call.query)
+  const {limit, cursor, ...filter} = call.query as PageQuery
   // A filter that is false filters nothing.
   const list = JSON.stringify([operationId, call.id, Object.entries(filter).filter(([, value]) => value)])
   const after = cursor === undefined ? FIRST : readCursor(cursor, list, database.secret)
   const {records, next} = handlers[operationId]({...call, page: {after, limit}}) as FoundPage
-  const cursorOfNext = next && formatCursor({list, after: next}, database.secret)
+  const cursorOfNext = next && formatCursor(next, list, database.secret)
   return `{"data":[${records}],"has_more":${next !== null},"next_cursor":${JSON.stringify(cursorOfNext)}}`
 }
 

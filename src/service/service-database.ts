@@ -74,8 +74,8 @@ export class ServiceDatabase extends Sqlite {
     filter: Filter = {},
     before: readonly SQLInputValue[] = [],
   ): T[] {
-    const {sql, values} = selectAfter(table, page.after, filter)
-    return this.all(row, `select * ${sql} limit ?`, [...before, ...values, page.limit])
+    const {sql, values} = selectPage(table, page, filter)
+    return this.all(row, `select * ${sql}`, [...before, ...values])
   }
 
   /** A page of {@link list} as JSON. */
@@ -94,10 +94,10 @@ export class ServiceDatabase extends Sqlite {
       const records = this.list(rows, page, filter, before)
       return {records: records.map((record) => JSON.stringify(record)).join(','), count: records.length}
     }
-    const {sql, values} = selectAfter(rows.table, page.after, filter)
+    const {sql, values} = selectPage(rows.table, page, filter)
     const joined = `select coalesce(group_concat(record), '') as records, count(*) as count
-      from (select ${rows.json} as record ${sql} limit ?)`
-    return this.one(joinedRow, joined, [...before, ...values, page.limit])
+      from (select ${rows.json} as record ${sql})`
+    return this.one(joinedRow, joined, [...before, ...values])
   }
 
   /** Runs `work` once the current transaction is committed, never after a rollback. */
@@ -109,12 +109,13 @@ export class ServiceDatabase extends Sqlite {
 
 type Filter = Record<string, string | undefined>
 
-/** The end of a query for what follows in a list, and the values of its placeholders. */
-function selectAfter(table: string, {createdAt, id}: Page['after'], filter: Filter) {
+/** The end of a query for a page of a list, and the values of its placeholders. */
+function selectPage(table: string, {after, limit}: Page, filter: Filter) {
   const given = givenOf(filter)
   const has = Object.keys(given).map((column) => `${column} = ? and `)
-  const sql = `from ${table} where ${has.join('')}(created_at, id) > (?, ?) order by created_at, id`
-  return {sql, values: [...Object.values(given), createdAt, id]}
+  const rows = `from ${table} where ${has.join('')}(created_at, id) > (?, ?) order by created_at, id`
+  // With the limit as a placeholder, SQLite would prepare the statement anew for each page.
+  return {sql: `${rows} limit ${limit}`, values: [...Object.values(given), after.createdAt, after.id]}
 }
 
 const secretRow = z.object({secret: z.instanceof(Uint8Array)})
