@@ -7,9 +7,9 @@ import {findCurrentRelease} from './store/release.ts'
 import {type CurrentRun, withRun} from './store/runs.ts'
 import {openStateDb} from './store/state-db.ts'
 import {requireHashKey} from './store/warehouse.ts'
-import {atSource} from './sync/at-source.ts'
+import {atSource, readDescription} from './sync/at-source.ts'
 import {type ChildResult, syncChildren} from './sync/children.ts'
-import {fetchMissingDetails, lookAt} from './sync/details.ts'
+import {fetchMissingDetails, listChanged, lookAt} from './sync/details.ts'
 import type {Acceptance} from './sync/guard.ts'
 import {replayRecords} from './sync/replay.ts'
 import {certificateOf, previewWalk, settleWalk} from './sync/settle.ts'
@@ -90,8 +90,9 @@ export function walkAndApply(
 export type EventsResult = Awaited<ReturnType<typeof applyEvents>>
 
 /**
- * Looks again at the deals that webhooks named and appends what is new; the next release shows it. If a deal's own page cannot
- * be read, or says the deal is gone, a walk runs instead: only a walk proves an absence.
+ * Looks again at the deals that webhooks named, or that a described source lists as changed, and appends what is new; the next
+ * release shows it. If a deal's own page cannot be read, or says the deal is gone, a walk runs instead: only a walk proves an
+ * absence.
  */
 export async function applyEvents(config: Config, world: World) {
   const source = requireSource(config)
@@ -99,15 +100,14 @@ export async function applyEvents(config: Config, world: World) {
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
   const waiting = listWaitingEvents(stateDb)
-  const ids = [...new Set(waiting.map(({deal_id}) => deal_id))]
-  const found = {events: waiting.length, deals: ids.length}
-  if (waiting.length === 0) return {outcome: 'unchanged' as const, ...found, appended: 0}
+  const ids = new Set(waiting.map(({deal_id}) => deal_id))
+  const hasHints = readDescription(folder)?.deals.changedSince !== undefined
+  if (ids.size === 0 && !hasHints) return {outcome: 'unchanged', events: 0, deals: 0, appended: 0}
   const look = (run: CurrentRun) =>
-    atSource(source, {folder, run, accepted: new Set()}, async (tools, steady) => ({
-      outcome: 'applied',
-      ...found,
-      ...(await lookAt(tools, ids, steady)),
-    }))
+    atSource(source, {folder, run, accepted: new Set()}, async (tools, steady) => {
+      for (const id of await listChanged(tools, steady)) ids.add(id)
+      return {outcome: 'applied', deals: ids.size, ...(await lookAt(tools, [...ids], steady))}
+    })
   const {isComplete, appended} =
     source.detail === 'off'
       ? {isComplete: false, appended: 0}
@@ -115,8 +115,9 @@ export async function applyEvents(config: Config, world: World) {
   if (!isComplete) await syncDeals(config, {}, world)
   const outcome = isComplete ? 'applied' : 'walked'
   settleEvents(stateDb, {eventIds: waiting.map(({event_id}) => event_id), outcome}, world.realClock.now())
+  const isIdle = isComplete && ids.size === 0
   // Versions appended; an unchanged deal appends none.
-  return {outcome, ...found, appended}
+  return {outcome: isIdle ? 'unchanged' : outcome, events: waiting.length, deals: ids.size, appended}
 }
 
 /** Reads the records in quarantine again; if that yields anything new, builds a release as a sync does. */

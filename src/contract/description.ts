@@ -128,17 +128,26 @@ const pagingShape = z.discriminatedUnion('by', [
 
 const paging = pagingShape.optional().meta({description: 'Of this list; that of all lists by default.'})
 
-const dealsShape = z.strictObject({
-  list: address,
-  records,
-  paging,
-  page: ofDeal.optional().meta({description: "A deal's own page; without it, only lists are read."}),
-  record: path
-    .optional()
-    .meta({description: 'Where the record stands on its own page; without it the answer is the record.'}),
-  filter: parameter.optional().meta({description: 'The parameter that filters by status.'}),
-  fields: fieldsOf(dealStream),
-})
+const dealsShape = z
+  .strictObject({
+    list: address,
+    records,
+    paging,
+    page: ofDeal.optional().meta({description: "A deal's own page; without it, only lists are read."}),
+    record: path
+      .optional()
+      .meta({description: 'Where the record stands on its own page; without it the answer is the record.'}),
+    filter: parameter.optional().meta({description: 'The parameter that filters by status.'}),
+    changedSince: parameter.optional().meta({
+      description:
+        'The parameter that lists what changed since an instant (ISO 8601, UTC): a hint for `events apply`, never a proof.',
+    }),
+    fields: fieldsOf(dealStream),
+  })
+  .refine(({page, changedSince}) => changedSince === undefined || page !== undefined, {
+    path: ['changedSince'],
+    error: 'expected `page` beside it, where what changed is read',
+  })
 
 const childShape = (stream: Stream) =>
   z.strictObject({list: ofDeal, records, paging, fields: fieldsOf(stream)}).optional()

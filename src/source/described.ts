@@ -1,5 +1,5 @@
 import type {FieldDescription, Paging, SourceDescription} from '../contract/description.ts'
-import {createBroken} from '../contract/list.ts'
+import {createBroken, requireOnce} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {DAY_MS, isCalendarDate, parseInstant, wallTimeOf} from '../core/clock.ts'
@@ -46,9 +46,10 @@ export function createTranslator(source: SourceDescription, base: URL) {
     const read = readers.get(plural)
     if (!described || !read) return undefined
     const {paging = source.paging} = described
-    const {limit, status} = given
+    const {limit, status, changed_since: since} = given
     const cursor = given.cursor === undefined ? null : String(given.cursor)
     const filter = status === undefined ? {} : filterBy(source, String(status))
+    const changed = since === undefined ? {} : {[source.deals.changedSince ?? '']: since}
     const size = source.pageSize === undefined || limit === undefined ? {} : {[source.pageSize]: limit}
     const first = fillIn(described.list, id)
     const isByUrl = paging.by === 'link' || paging.by === 'url'
@@ -57,7 +58,7 @@ export function createTranslator(source: SourceDescription, base: URL) {
     return {
       path,
       place: first,
-      query: isUrl ? {} : {...size, ...filter, ...pageQuery(paging, cursor)},
+      query: isUrl ? {} : {...size, ...filter, ...changed, ...pageQuery(paging, cursor)},
       translate(body, headers) {
         const steps = stepsOf(described.records)
         requireOnce(body, steps)
@@ -127,13 +128,6 @@ const formatAnswer = (answer: WireRecord) =>
   JSON.stringify(answer, (_name, value) =>
     typeof value === 'number' && !Number.isFinite(value) ? {number: String(value)} : value,
   )
-
-/** Fails if an object on the way to the records repeats a name: nobody knows which value is meant. */
-function requireOnce(body: unknown, steps: readonly string[]): void {
-  const isWithin = (names: readonly unknown[]) =>
-    names.length > steps.length && steps.every((step, depth) => step === names[depth])
-  if (!listRepeated(body).every(isWithin)) throw createBroken('expected each name once in an object')
-}
 
 function filterBy({deals}: SourceDescription, status: string): Query {
   const theirs = Object.entries(deals.fields.status?.values ?? {}).filter(([, ours]) => ours === status)

@@ -1,16 +1,19 @@
 import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
+import {HOUR_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
+import {isObject} from '../core/json.ts'
 import type {WireRecord, World} from '../core/types.ts'
 import {askOwnPage, type DetailAnswer} from '../source/ask-each.ts'
+import {walkPages} from '../source/walk-pages.ts'
 import type {Database} from '../store/database.ts'
 import {judgePlan} from './guard.ts'
 import {type Answer, askAndTake, askInTurn, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {type ChangePlan, findAbsences} from './plan-changes.ts'
 import {settleBeside} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
-import {findBusinessDate} from './walk.ts'
+import {findBusinessDate, findPast} from './walk.ts'
 
 /** Each record is looked at again within about this many days. */
 const ROTATION_DAYS = 30
@@ -200,6 +203,22 @@ export async function fetchMissingDetails(
   )
 }
 
+/** The ids of the deals that a source, if it can, lists as changed since the last walk began; those lists are kept nowhere. */
+export async function listChanged({db, stream, client, config}: WalkTools, world: World): Promise<string[]> {
+  const {startedAt} = await findPast(db, stream)
+  if (config.description?.deals.changedSince === undefined || startedAt === null) return []
+  // The source's clock may be an hour behind.
+  const since = new Date(Number(startedAt / 1000n) - HOUR_MS)
+  const filter = {changed_since: since.toISOString()}
+  const request = {path: stream.listPath, pageSize: config.pageSize, filter}
+  const ids: string[] = []
+  await db.closedWhile(async () => {
+    for await (const {records} of walkPages(request, client, world))
+      for (const record of records) if (isObject(record) && typeof record.id === 'string') ids.push(record.id)
+  })
+  return ids
+}
+
 /**
  * Looks at deals on their own pages and appends what is new.
  *
@@ -210,6 +229,7 @@ export async function lookAt(
   ids: readonly string[],
   world: World,
 ): Promise<{appended: number; isComplete: boolean}> {
+  if (ids.length === 0) return {appended: 0, isComplete: true}
   const answers: DetailAnswer[] = []
   const take = (answer: DetailAnswer) => void answers.push(answer)
   await db.closedWhile(() => askInTurn(client, PROGRESS, requestOf(ids, 'on', config), take, world))

@@ -1,6 +1,7 @@
 import {mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {applyEvents} from '../../src/pipeline.ts'
 import {type Dialect, serveForeign} from '../support/foreign-service.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {dyingAt, linkBorrower, useShared} from '../support/set-up.ts'
@@ -334,6 +335,43 @@ test('the second key is used once the first is refused, and goes to nobody else'
   expect(refused.message).not.toMatch(/an_old_key|neither/)
 })
 
+test('between walks, events apply looks at what the source lists as changed, and concludes nothing from the rest', async () => {
+  const told = new Set<unknown>()
+  const page: Dialect['page'] = (records, {url}) => {
+    if (!url.searchParams.has('since')) return {body: records}
+    return {
+      body: url.searchParams.get('pageNumber') === '0' ? [...told].map((facilityNo) => ({facilityNo})) : [],
+    }
+  }
+  await using lab = await openForeign('plaza', {...plaza, page}, (text) =>
+    text.replace('"filter": "state",', '"filter": "state", "changedSince": "since",'),
+  )
+  const config = {...lab.config, baseUrl: lab.foreign.origin}
+  const apply = (at: string) => applyEvents(config, lab.createWorld(at))
+  const nothing = {outcome: 'unchanged', events: 0, deals: 0, appended: 0}
+  await lab.sync(DAY_1, {config})
+  expect(await apply('2026-02-03T12:00:00-05:00')).toEqual(nothing)
+
+  for (const id of ['deal_000002', 'deal_000003']) lab.service.store.update(id, {loanAmountCents: 1_00n})
+  lab.service.store.remove('deal_000005')
+  lab.service.store.insert([aDeal(26)])
+  for (const id of ['deal_000002', 'deal_000004', 'deal_000026']) told.add(id)
+  const noon = '2026-02-04T12:00:00-05:00'
+  expect(await apply(noon)).toEqual({outcome: 'applied', events: 0, deals: 3, appended: 2})
+  expect(lab.foreign.asked).toContain('/facilities?rows=100&since=2026-02-03T03%3A30%3A00.000Z&pageNumber=0')
+  expect(await lab.queryHistory('select walk_id from walk')).toHaveLength(1)
+  const heads = `select deal_id, kind from deal_head where deal_id in ('deal_000003', 'deal_000005') order by 1`
+  expect(await lab.queryHistory(heads)).toEqual([
+    {deal_id: 'deal_000003', kind: 'seen'},
+    {deal_id: 'deal_000005', kind: 'seen'},
+  ])
+
+  // Only a walk may conclude that a deal is gone.
+  told.add('deal_000005')
+  expect(await apply('2026-02-04T13:00:00-05:00')).toMatchObject({outcome: 'walked', deals: 4})
+  expect(await lab.queryHistory('select walk_id from walk')).toHaveLength(2)
+})
+
 const OPENLY = {auth: {by: 'oauth2', tokenUrl: 'http://a.example/t', clientId: 'x'}}
 const withDeals = (deals: object, more: object = {}) =>
   JSON.stringify({...more, paging: {by: 'link'}, deals: {list: '/a', ...deals}})
@@ -342,6 +380,7 @@ test.each([
   ['no JSON', '{', /expected JSON/],
   ['nothing of use', '{}', /paging: .*; deals: /s],
   ['a page without an id', withDeals({page: '/b'}), /deals\.page: expected \{id\}/],
+  ['a hint that leads nowhere', withDeals({changedSince: 'since'}), /changedSince: expected `page`/],
   ['a field of nobody', withDeals({fields: {rate: 'x'}}), /deals\.fields/],
   ['a token asked for openly', withDeals({}, OPENLY), /auth\.tokenUrl: expected https/],
 ])('a source.json with %s is refused before anything is asked', async (_what, text, problem) => {
