@@ -1,4 +1,5 @@
 import {quantity} from '../core/money.ts'
+import type {RenderDigest} from '../schedule/alarms.ts'
 import {type Job, readJobs, requireJob} from '../schedule/job.ts'
 import {type Claim, performJob} from '../schedule/run-job.ts'
 import {formatLocal, listNextSlots} from '../schedule/slots.ts'
@@ -7,17 +8,19 @@ import {renderWarnings} from './build.ts'
 import {does, type Invocation} from './command.ts'
 import {renderExported, renderPublished} from './export.ts'
 import {renderBackup, renderPruned} from './keep.ts'
-import {renderSync} from './sync.ts'
+import {renderEvents, renderSync} from './sync.ts'
 import {renderTerms} from './table.ts'
 
 export const commands = {
   run: does(
-    async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
-      performJob(config, {job: requireJob(config, name), claim}, world, async (release, step) => {
+    async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) => {
+      const render: RenderDigest = async (release, step) => {
         // Loaded late, because most jobs send no message.
         const {renderDigest} = await import('../web/report.ts')
         return await renderDigest(release, config, step)
-      }),
+      }
+      return await performJob(config, {job: requireJob(config, name), claim, render}, world)
+    },
     ({steps}) => renderSteps(steps),
   ),
   'jobs list': does(
@@ -35,6 +38,7 @@ export const renderSteps = (steps: readonly StepResult[]) => steps.map(renderSte
 
 function renderStep(step: StepResult): string {
   if (step.do === 'sync') return renderSync(step.result)
+  if (step.do === 'apply_events') return renderEvents(step.result)
   if (step.do === 'backup') return renderBackup(step.result)
   if (step.do === 'prune') return renderPruned(step.result)
   if (step.do === 'restore_drill') {

@@ -1,8 +1,7 @@
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
-import {replayQuarantine, type SyncResult, syncDeals} from '../pipeline.ts'
-import type {Claim} from '../schedule/run-job.ts'
+import {applyEvents, type EventsResult, replayQuarantine, type SyncResult, syncDeals} from '../pipeline.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import type {ChildResult} from '../sync/children.ts'
@@ -27,18 +26,7 @@ export const commands = {
       throw newError('USAGE', `Option --why '${why}': it says why something is accepted; add --accept.`)
     return syncDeals(detail ? config : {...config, detail: 'off'}, {accept, why, isDryRun}, world)
   }, renderSync),
-  'events apply': does(
-    async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) => {
-      // A quarter of the start of a sync, which needs no job.
-      const {performEvents} = await import('../schedule/run-job.ts')
-      return performEvents(config, claim, world)
-    },
-    ({outcome, events, deals, appended}) => {
-      if (outcome === 'unchanged') return 'No event is waiting.'
-      const words = outcome === 'walked' ? 'a walk was made' : `${quantity(appended, 'version')} appended`
-      return `${quantity(events, 'event')} about ${quantity(deals, 'deal')}: ${words}.`
-    },
-  ),
+  'events apply': does(({config, world}) => applyEvents(config, world), renderEvents),
   'quarantine list': does(({config}) => readWaiting(config), renderWaiting),
   'quarantine reasons': does(
     ({config, options}: Invocation<ReasonsRequest>) => readReasons(config, options),
@@ -97,6 +85,12 @@ export function renderSync(result: SyncResult): string {
     released,
     ...renderWarnings(result.checks),
   ])
+}
+
+export function renderEvents({outcome, events, deals, appended}: EventsResult): string {
+  if (outcome === 'unchanged') return 'No event is waiting.'
+  const words = outcome === 'walked' ? 'a walk was made' : `${quantity(appended, 'version')} appended`
+  return `${quantity(events, 'event')} about ${quantity(deals, 'deal')}: ${words}.`
 }
 
 function renderStream({stream, outcome, listed, failed, ended, changes, reason}: ChildResult): string {

@@ -9,9 +9,9 @@ import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
-import {findFailedRun, findLastSuccess, findOutcomeSince, type Run} from '../store/runs.ts'
+import {findLastSuccess, findRunSince, type Run} from '../store/runs.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
-import {type DigestStep, type Job, WEBHOOK_JOB} from './job.ts'
+import {type DigestStep, type Job, webhookJob} from './job.ts'
 import {isoOf, type JobRun, listLastAttempts} from './job-runs.ts'
 
 /** The present state of one thing that is watched. */
@@ -48,22 +48,19 @@ export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Ala
   const told = listTold(stateDb)
   return readConditions(stateDb, watched, now)
     .filter(({state}) => state !== 'ok')
-    .map((condition) => ({...condition, since: sinceOf(condition, told, now)}))
+    .map((condition) => ({...condition, since: sinceOf(condition, told.get(condition.name), now)}))
     .sort((a, b) => (a.since < b.since ? -1 : 1))
 }
 
 /** An alarm that people were told of; `since` is ISO 8601, real clock. */
 const toldRow = z.object({name: z.string(), state: z.string(), since: z.string()})
-type Told = ReadonlyMap<string, z.output<typeof toldRow>>
 
-const listTold = (stateDb: StateDb): Told =>
+const listTold = (stateDb: StateDb) =>
   new Map(stateDb.all(toldRow, 'select * from alarm').map((alarm) => [alarm.name, alarm]))
 
 /** Since when a condition has its state: what people were told, else what the data says, else now. */
-function sinceOf({name, state, since}: Condition, told: Told, now: number): string {
-  const alarm = told.get(name)
-  return (alarm?.state === state ? alarm.since : since) ?? isoOf(now)
-}
+const sinceOf = ({state, since}: Condition, told: z.output<typeof toldRow> | undefined, now: number) =>
+  (told?.state === state ? told.since : since) ?? isoOf(now)
 
 /** Everything that is watched, as the state database, the current release and the jobs show it. */
 export function readConditions(stateDb: StateDb, {config, release, jobs}: Watched, now: number): Condition[] {
@@ -71,7 +68,7 @@ export function readConditions(stateDb: StateDb, {config, release, jobs}: Watche
   return [
     describeLimits(release),
     ...listLastAttempts(stateDb)
-      .filter(({job}) => job === WEBHOOK_JOB || jobs.some(({name}) => name === job))
+      .filter(({job}) => [webhookJob, ...jobs].some(({name}) => name === job))
       .map((run) => describeJob(stateDb, run)),
     describeFreshness(stateDb, lastSync, config, now),
     describeQuarantine(lastSync),
@@ -96,11 +93,10 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
   const origin = run.slot === null ? 'started by hand' : `due ${run.slot}`
   const which = `Run ${run.job_run_id} of job ${run.job}, ${origin}`
   if (run.exit_code === 0) return ok(name, `job ${run.job} is done`, `${which}, ended ${run.ended_at}.`)
-  const failed = findFailedRun(stateDb, run)
-  const later = failed && findOutcomeSince(stateDb, failed)
+  const later = findRunSince(stateDb, run)
   if (later?.exit_code === 0) {
     const words = `${which}, failed; run ${later.run_id} has since done that step. The steps after it run at the next slot of the job.`
-    return ok(name, `${failed?.command} of job ${run.job} is done`, words)
+    return ok(name, `${later.command} of job ${run.job} is done`, words)
   }
   const {exit_code, error_code, error, ended_at} = later ?? run
   const problem =
@@ -206,41 +202,33 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
   }
 }
 
-/** A page as a message: a mail shows `html`, other channels `words`; `file` is attached where it can be. */
-export interface Digest {
-  title: string
-  words: string
-  html: string
-  file?: string | undefined
-}
+const messageSchema = z.object({
+  title: z.string(),
+  words: z.string(),
+  /** What a mail shows in place of the words. */
+  html: z.string().optional(),
+  /** The path of a file that a mail attaches. */
+  file: z.string().optional(),
+  /** The only one who gets it, by mail. */
+  to: z.string().optional(),
+})
 
-/**
- * Writes the page of a digest; undefined if there is nothing to send.
- *
- * @throws ConfigError of a page or block that is not there or fails, with its place
- */
-export type RenderDigest = (release: Release, step: DigestStep) => Promise<Digest | undefined>
+/** A message for people; what it is about is an alarm's name or a digest. */
+export type Message = z.output<typeof messageSchema>
+type News = Message & {alarm: string}
 
-/** What people have not been told yet; `alarm` is a condition's name, or what a digest is of. */
-type News = Pick<Condition, 'title' | 'words'> & Partial<Digest> & {alarm: string; to?: string | undefined}
+/** Writes the page of a digest; undefined if there is nothing to send. @throws ConfigError with the place of what fails */
+export type RenderDigest = (release: Release, step: DigestStep) => Promise<Message | undefined>
 
-/**
- * Tells people what has changed since they were last told: one message per change and channel. A later call retries what fails
- * now.
- */
+/** Tells people what has changed since they were last told, once for each channel; a later call retries what fails now. */
 export async function tellPeople(
   stateDb: StateDb,
   watched: Watched & {config: Config},
   world: World,
 ): Promise<void> {
-  const {config} = watched
   const now = world.realClock.now()
-  await sendNews(
-    stateDb,
-    config,
-    () => settleAlarms(stateDb, readConditions(stateDb, watched, now), now),
-    world,
-  )
+  const settle = () => settleAlarms(stateDb, readConditions(stateDb, watched, now), now)
+  await sendNews(stateDb, watched.config, settle, world)
 }
 
 /**
@@ -269,7 +257,7 @@ export async function sendDigest(
     const digest = isNoted() ? undefined : await render?.(release, step)
     if (!digest && !isNoted()) return {page, outcome: 'nothing_to_say'}
     // Each gets a message of his own: none sees who the others are, and none fails with another.
-    const news: News[] = digest ? [...(to ?? [undefined])].map((one) => ({alarm, ...digest, to: one})) : []
+    const news = digest ? (to ?? [undefined]).map((one) => ({alarm, ...digest, ...(one && {to: one})})) : []
     await sendNews(stateDb, config, () => (isNoted() ? [] : news), world)
     return {page, outcome: count('sent_at is null') === 0 ? 'sent' : 'waits'}
   } catch (error) {
@@ -309,10 +297,11 @@ async function sendNews(
     const notice = claimNotice(stateDb, Object.keys(channels), world.realClock.now())
     const send = notice && channels[notice.channel]
     if (!send) return
-    const title = config.source === undefined ? notice.title : `${config.source}: ${notice.title}`
+    const {message} = notice
+    const title = config.source === undefined ? message.title : `${config.source}: ${message.title}`
     let error: string | null = null
     try {
-      await send({...notice, title})
+      await send({...message, title})
     } catch (thrown) {
       error = scrubSecrets(messageOf(thrown))
       world.log.warn({reason: error}, `an alarm could not be sent by ${notice.channel}; it is tried again`)
@@ -334,7 +323,7 @@ function settleAlarms(stateDb: StateDb, conditions: readonly Condition[], now: n
     const before = told.get(alarm)
     if (state === (before?.state ?? 'ok')) return []
     if (state !== 'ok') {
-      stateDb.insert('alarm', {name: alarm, state, since: sinceOf(condition, told, now)}, 'or replace')
+      stateDb.insert('alarm', {name: alarm, state, since: sinceOf(condition, before, now)}, 'or replace')
       return {alarm, title, words}
     }
     stateDb.run('delete from alarm where name = ?', [alarm])
@@ -346,23 +335,18 @@ function settleAlarms(stateDb: StateDb, conditions: readonly Condition[], now: n
 const KEPT_DAYS = 30
 /** After this long a notice that cannot be sent is given up. */
 const SENT_WITHIN_DAYS = 3
-/** The pause after a failed sending; it doubles each time. No sending takes longer than {@link NOTICE_TIMEOUT_MS} between two answers. */
+/** The pause after a failed sending; it doubles each time. No sending takes longer than {@link SEND_TIMEOUT_MS} between two answers. */
 const FIRST_PAUSE_MS = 60_000
 
 /** A message on its way to one channel. */
-type Notice = z.output<typeof noticeRow>
 const noticeRow = z.object({
   notice_id: z.number(),
   channel: z.string(),
-  title: z.string(),
-  words: z.string(),
-  html: z.string().nullable(),
-  file: z.string().nullable(),
-  to: z.string().nullable(),
+  message: z.string().transform((text) => messageSchema.parse(JSON.parse(text))),
 })
 
 /** Takes the next notice to send; no other process gets it before its next attempt is due. */
-function claimNotice(stateDb: StateDb, channels: readonly string[], now: number): Notice | undefined {
+function claimNotice(stateDb: StateDb, channels: readonly string[], now: number) {
   return stateDb.first(
     noticeRow,
     `update notice set
@@ -374,26 +358,27 @@ function claimNotice(stateDb: StateDb, channels: readonly string[], now: number)
          and channel in (select value from json_each(?3))
        order by notice_id limit 1
      )
-     returning notice_id, channel, message ->> '$.title' as title, message ->> '$.words' as words,
-       message ->> '$.html' as html, message ->> '$.file' as file, message ->> '$.to' as "to"`,
+     returning *`,
     [now, isoOf(now - SENT_WITHIN_DAYS * DAY_MS), JSON.stringify(channels)],
   )
 }
 
-/** The configured channels; each sends a notice and rejects if it was not accepted. */
-function createChannels(config: Config): Record<string, (notice: Notice) => Promise<void>> {
-  const {alarmWebhookUrl, smtpUrl, alarmEmailTo: to, alarmEmailFrom: from} = config
+/** The configured channels; each sends a message and rejects if it was not accepted. */
+function createChannels(config: Config): Record<string, (message: Message) => Promise<void>> {
+  const {alarmWebhookUrl: webhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom: from} = config
   return {
-    ...(alarmWebhookUrl !== undefined && {webhook: (notice) => postNotice(alarmWebhookUrl, notice)}),
+    ...(webhookUrl !== undefined && {webhook: (message) => postMessage(webhookUrl, message)}),
     ...(smtpUrl !== undefined &&
-      to !== undefined && {email: (notice) => mailNotice(smtpUrl, {from, to}, notice)}),
+      alarmEmailTo !== undefined && {
+        email: (message) => mailMessage(smtpUrl, from, {to: alarmEmailTo, ...message}),
+      }),
   }
 }
 
-const NOTICE_TIMEOUT_MS = 15_000
+const SEND_TIMEOUT_MS = 15_000
 
 /** https://api.slack.com/messaging/webhooks: `text`, in which these three characters are markup. */
-async function postNotice(url: string, {title, words}: Notice): Promise<void> {
+async function postMessage(url: string, {title, words}: Message): Promise<void> {
   const escapeMarkup = (text: string) =>
     text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
   const status = await ask(url, {
@@ -412,38 +397,32 @@ async function ask(
 ) {
   // Imported here: at the top it would slow down the start of every command.
   const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
-  await using dispatcher = openAgent(url, {timeoutMs: NOTICE_TIMEOUT_MS})
+  await using dispatcher = openAgent(url, {timeoutMs: SEND_TIMEOUT_MS})
   const {statusCode, body} = await request(url, {...asked, dispatcher})
   await body.dump()
   return statusCode
 }
 
-async function mailNotice(
+async function mailMessage(
   url: string,
-  address: {from: string; to: string},
-  {title, words, html, file, to}: Notice,
+  from: string,
+  {title, words, html, file, to}: Message,
 ): Promise<void> {
   const {createTransport} = await import('nodemailer')
   const transport = createTransport({
     url,
-    connectionTimeout: NOTICE_TIMEOUT_MS,
-    greetingTimeout: NOTICE_TIMEOUT_MS,
-    socketTimeout: NOTICE_TIMEOUT_MS,
+    connectionTimeout: SEND_TIMEOUT_MS,
+    greetingTimeout: SEND_TIMEOUT_MS,
+    socketTimeout: SEND_TIMEOUT_MS,
     disableFileAccess: true,
     disableUrlAccess: true,
   })
   try {
     // Retention may have removed the file while the mail server did not answer.
     const attachments =
-      file !== null && existsSync(file) ? [{filename: basename(file), content: readFileSync(file)}] : []
-    await transport.sendMail({
-      from: address.from,
-      to: to ?? address.to,
-      subject: `loantape: ${title}`,
-      text: `${title}\n\n${words}\n`,
-      ...(html !== null && {html}),
-      attachments,
-    })
+      file && existsSync(file) ? [{filename: basename(file), content: readFileSync(file)}] : []
+    const text = `${title}\n\n${words}\n`
+    await transport.sendMail({from, to, subject: `loantape: ${title}`, text, html, attachments})
   } finally {
     transport.close()
   }

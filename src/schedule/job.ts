@@ -14,9 +14,6 @@ import {PUBLISH_TARGETS} from '../export/target.ts'
 import {isFile} from '../store/files.ts'
 import {findCronProblem} from './slots.ts'
 
-/** The name under which webhook events are applied. */
-export const WEBHOOK_JOB = 'webhooks'
-
 const folderShape = z.string().regex(/^[^\0]+$/, 'expected a folder')
 
 /** One step of a job: plain data. */
@@ -25,6 +22,8 @@ export type DigestStep = Extract<Step, {do: 'digest'}>
 const stepSchema = z.discriminatedUnion('do', [
   /** Walk, apply, build, check, release. */
   z.strictObject({do: z.literal('sync')}),
+  /** Read again the deals that webhooks named. */
+  z.strictObject({do: z.literal('apply_events')}),
   /** Build and check a release without walking. */
   z.strictObject({do: z.literal('build')}),
   /** Read the reference rates of LOANTAPE_RATES_FILE; does nothing if it is not set. */
@@ -96,10 +95,7 @@ const jobSchema = z
     name: z
       .string()
       .regex(/^[a-z][a-z0-9-]*$/, 'expected lower-case words joined by hyphens')
-      .refine(
-        (name) => name !== WEBHOOK_JOB,
-        `expected another name: '${WEBHOOK_JOB}' applies webhook events`,
-      ),
+      .refine((name) => name !== 'webhooks', "expected another name: 'webhooks' applies webhook events"),
     /** Cron, five fields, or six with seconds first. */
     schedule: z.string().superRefine((text, context) => {
       const message = findCronProblem(text)
@@ -122,31 +118,27 @@ const jobSchema = z
     error: `'each' with a sync step: a walk sees today only, so expected latest or none`,
   })
 
-/** Webhook events are applied by a run like any other: queued, one at a time, retried. */
+/** Queued while webhook events wait, not by its schedule. */
 export const webhookJob: Job = {
-  name: WEBHOOK_JOB,
+  name: 'webhooks',
   schedule: '',
   timeZone: 'UTC',
   catchUp: 'latest',
   graceMinutes: 1440,
   timeoutMinutes: 240,
   enabled: true,
-  steps: [],
+  steps: [{do: 'apply_events'}],
 }
 
-/** The job of this name; {@link WEBHOOK_JOB} is always there. */
+/** The job of this name; {@link webhookJob} is always there. */
 export function findJob(jobs: readonly Job[], name: string): Job | undefined {
   return [webhookJob, ...jobs].find((job) => job.name === name)
 }
 
-/**
- * The job of this name among the job files.
- *
- * @throws ConfigError `UNKNOWN_NAME` with the known names
- */
+/** The job of this name. @throws ConfigError `UNKNOWN_NAME` with the names of the job files */
 export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
   const jobs = readJobs(config)
-  const job = jobs.find((known) => known.name === name)
+  const job = findJob(jobs, name)
   if (job) return job
   const names = jobs.map((known) => known.name)
   throw newError('UNKNOWN_NAME', `Job '${name}' on the command line: ${expectOneOf(name, names)}.`)

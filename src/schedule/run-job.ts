@@ -11,7 +11,7 @@ import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {publishRelease} from '../export/publish.ts'
 import {deliverBackup, deliverBatches, exportRelease} from '../outputs.ts'
-import {applyEvents, type EventsResult, syncDeals} from '../pipeline.ts'
+import {applyEvents, syncDeals} from '../pipeline.ts'
 import {type BackupResult, backUpDated} from '../record/backup.ts'
 import {rehearseRestore} from '../record/drill.ts'
 import {pruneData} from '../record/prune.ts'
@@ -20,42 +20,10 @@ import {findCurrentRelease} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './alarms.ts'
-import {type Job, readJobs, type Step, webhookJob} from './job.ts'
+import {type Job, readJobs, type Step} from './job.ts'
 import {adoptRun, beginRun, describeTimeout, endRun, isOverdue} from './job-runs.ts'
 import {decideRetry} from './scheduler.ts'
 import {findBusinessDay} from './slots.ts'
-
-/**
- * Runs a job, records how it ended, and tells people.
- *
- * @param render writes the pages of digests
- */
-export async function performJob(
-  config: Config,
-  {job, claim}: {job: Job; claim?: Claim | undefined},
-  world: World,
-  render?: RenderDigest,
-) {
-  const folder = dataFolderAt(config.dataDir)
-  const jobs = readJobs(config)
-  try {
-    const result = await executeRun(config, {job, claim}, world, (slot) =>
-      runJob(config, {job, slot, render}, world),
-    )
-    if (job.steps.some((step) => step.do === 'sync')) await pingDeadMan(config, world)
-    return result
-  } finally {
-    if (job.steps.some((step) => step.do === 'notify')) {
-      using stateDb = openStateDb(folder.stateDb)
-      await tellPeople(stateDb, {config, release: findCurrentRelease(folder)?.manifest, jobs}, world)
-    }
-  }
-}
-
-/** Applies what webhooks have brought, as a run of a job. */
-export function performEvents(config: Config, claim: Claim | undefined, world: World): Promise<EventsResult> {
-  return executeRun(config, {job: webhookJob, claim}, world, () => applyEvents(config, world))
-}
 
 /** A run the scheduler has claimed for this process. */
 export interface Claim {
@@ -64,31 +32,34 @@ export interface Claim {
 }
 
 /**
- * Carries out one run of a job and records in the state database how it ended, and whether it is retried.
+ * Runs a job, records in the state database how it ended and whether it is tried again, and tells people.
  *
- * @param work gets the slot, ms since the epoch; undefined if somebody started the run by hand
- * @throws ConfigError `RUN_TAKEN` if another process has taken over the claim; whatever `work` throws
+ * @param asked `claim`: without one somebody started it by hand; `render` writes the pages of digests
+ * @throws ConfigError `RUN_TAKEN` if another process has taken over the claim; whatever its steps throw
  */
-async function executeRun<T>(
+export async function performJob(
   config: Config,
-  {job, claim}: {job: Job; claim?: Claim | undefined},
+  asked: {job: Job; claim?: Claim | undefined; render?: RenderDigest},
   world: World,
-  work: (slot: number | undefined) => Promise<T>,
-): Promise<T> {
+) {
+  const {job, claim, render} = asked
   const folder = dataFolderAt(config.dataDir)
+  const jobs = readJobs(config)
+  const hasStep = (name: Step['do']) => job.steps.some((step) => step.do === name)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
   const begunAt = world.realClock.now()
   const run = claim ? adoptRun(stateDb, claim, begunAt) : beginRun(stateDb, job.name, begunAt)
-  if (!run) {
+  if (!run)
     throw newError(
       'RUN_TAKEN',
       `Run '${claim?.jobRunId}', attempt ${claim?.attempt}: another process has taken it over.`,
     )
-  }
   try {
-    const result = await work(run.slot === null ? undefined : Date.parse(run.slot))
+    const slot = run.slot === null ? undefined : Date.parse(run.slot)
+    const result = await runJob(config, {job, slot, render}, world)
     endRun(stateDb, run, {exitCode: 0, summary: JSON.stringify(result)}, world.realClock.now())
+    if (hasStep('sync')) await pingDeadMan(config, world)
     return result
   } catch (error) {
     const now = world.realClock.now()
@@ -98,6 +69,9 @@ async function executeRun<T>(
     const end = {exitCode, errorCode, error: scrubSecrets(message), retryAt}
     endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now)
     throw error
+  } finally {
+    if (hasStep('notify'))
+      await tellPeople(stateDb, {config, release: findCurrentRelease(folder)?.manifest, jobs}, world)
   }
 }
 
@@ -141,6 +115,8 @@ async function runStep(
   switch (step.do) {
     case 'sync':
       return {do: step.do, result: await syncDeals(config, {}, world)}
+    case 'apply_events':
+      return {do: step.do, result: await applyEvents(config, world)}
     case 'build':
       return {do: step.do, result: await buildRelease(config, {}, world)}
     case 'ingest_rates':

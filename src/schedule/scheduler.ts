@@ -6,7 +6,7 @@ import {findComplaint, type ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
-import {findJob, type Job, WEBHOOK_JOB, webhookJob} from './job.ts'
+import {findJob, type Job, webhookJob} from './job.ts'
 import {
   type AttemptEnd,
   claimRun,
@@ -81,10 +81,7 @@ export function createScheduler(
   /** The job of a run, for its timeout: the usual one if the job has been disabled, removed or renamed meanwhile. */
   const findLimits = (run: JobRun) => findJob(jobs, run.job) ?? webhookJob
 
-  /**
-   * Ends the other runs whose process is dead, and asks processes of overdue runs on this machine to stop, then kills them;
-   * also those a killed server left behind.
-   */
+  /** Ends other runs whose process is dead, and stops, then kills overdue ones on this machine, whoever started them. */
   function endLost(now: number): void {
     // A heartbeat in the future is set to now: a living process beats again, a dead one grows old.
     stateDb.run(`update job_run set heartbeat_at = ?1 where state = 'running' and heartbeat_at > ?1`, [now])
@@ -262,8 +259,8 @@ const watchRow = z.object({
 })
 
 /**
- * Undoes slots recorded while the clock ran ahead: they are planned again from where they were before, those that did not
- * run are deleted, and no stored instant stays later than now.
+ * Undoes slots recorded while the clock ran ahead: those that did not run are deleted and planned again, and no stored instant
+ * stays later than now.
  */
 function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'>): void {
   const [latest = null] = stateDb.column(z.string().nullable(), 'select max(seen_until) from job_watch')
@@ -311,11 +308,11 @@ function planEvents(stateDb: StateDb, now: number): void {
   if (!first || !last) return
   const isQuiet = now - Date.parse(last.received_at) >= QUIET_MS
   if (!isQuiet && now - Date.parse(first.received_at) < LONGEST_WAIT_MS) return
-  if (hasPendingRun(stateDb, WEBHOOK_JOB)) return
-  const run = listLastAttempts(stateDb).find(({job}) => job === WEBHOOK_JOB)
+  if (hasPendingRun(stateDb, webhookJob.name)) return
+  const run = listLastAttempts(stateDb).find(({job}) => job === webhookJob.name)
   // The events still wait after a failure; without a pause they would be run again at once, forever.
   if (run?.state === 'failed' && now - Date.parse(run.ended_at ?? '') < LONGEST_PAUSE_MS) return
-  recordSlot(stateDb, {job: WEBHOOK_JOB, instant: now, state: 'queued', reason: null}, now)
+  recordSlot(stateDb, {job: webhookJob.name, instant: now, state: 'queued', reason: null}, now)
 }
 
 /** Gives up a queued run: `skipped` if it never started, `failed` if it did. */
@@ -343,7 +340,7 @@ function pruneRuns(stateDb: StateDb, job: string, now: number): void {
   stateDb.run(
     `delete from job_run
      where job in (?, ?) and coalesce(slot, started_at) < ? and state in ('done', 'failed', 'skipped')`,
-    [job, WEBHOOK_JOB, isoOf(now - KEPT_DAYS * DAY_MS)],
+    [job, webhookJob.name, isoOf(now - KEPT_DAYS * DAY_MS)],
   )
   stateDb.run('delete from job_attempt where job_run_id not in (select job_run_id from job_run)')
 }

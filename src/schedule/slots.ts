@@ -64,11 +64,7 @@ export function formatLocal(instant: number, timeZone: string): string {
 /** 0 is Sunday. */
 const weekdayOf = (day: string) => new Date(`${day}T00:00:00Z`).getUTCDay()
 
-/**
- * The `nth` business day of a month, `YYYY-MM-DD`: Monday to Friday, without holidays.
- *
- * @param month `YYYY-MM`
- */
+/** The `nth` business day, `YYYY-MM-DD`, of a month, `YYYY-MM`: Monday to Friday, without holidays. */
 export function findBusinessDay(month: string, nth: number, holidays: 'us-federal' | undefined): string {
   const closed = holidays ? listFederalHolidays(Number(month.slice(0, 4))) : []
   let left = nth

@@ -11,7 +11,7 @@ import {findCurrentRelease} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {tellPeople} from './alarms.ts'
-import {type Job, WEBHOOK_JOB} from './job.ts'
+import type {Job} from './job.ts'
 import {adoptRun, type JobRun, listRunning} from './job-runs.ts'
 import {createScheduler} from './scheduler.ts'
 
@@ -128,8 +128,6 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   const world = name === '' ? ours : {...ours, log: logFor(name, ours.log)}
   let open: ReturnType<typeof openAs> | undefined
   let problem: LoantapeError | undefined
-  /** Its setup has changed; it is reopened as soon as nothing runs. */
-  let isStale = false
   let ending: Promise<void> | undefined
   let telling: Promise<void> | undefined
   let [lookAt, tellAt, pausedUntil, startedAt] = [0, 0, 0, 0]
@@ -137,7 +135,6 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   let seen = {doing: '', since: 0}
 
   const isRunning = () => open?.scheduler.current() !== undefined
-  const isUsed = () => isRunning() || telling !== undefined
 
   function fail(error: unknown): void {
     const explained = explainError(error)
@@ -155,8 +152,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     const stateDb = openStateDb(folder.stateDb, tools.patienceMs)
     const jobs = source.jobs.filter(({enabled}) => enabled)
     const startRun = ({job, job_run_id: jobRunId, attempt}: JobRun) => {
-      const words = job === WEBHOOK_JOB ? ['events', 'apply'] : ['run', job]
-      const args = [...words, '--data', folder.root, '--claim', `${jobRunId}.${attempt}`, '--json']
+      const args = ['run', job, '--data', folder.root, '--claim', `${jobRunId}.${attempt}`, '--json']
       const onStarted = (pid: number) => {
         adoptRun(stateDb, {jobRunId, attempt, pid}, world.realClock.now())
       }
@@ -196,17 +192,14 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     /** When this process last started one of its runs, ms since the epoch. */
     startedAt: () => startedAt,
     isEnding: () => ending !== undefined,
-    /** Opens the source, from time to time; reopens it if it has changed or was broken, once nothing uses it. */
+    /** Opens the source; from time to time, while nothing uses it, reopens it if it has changed or was broken. */
     look(): void {
       const now = world.realClock.now()
-      if (ending || (now < lookAt && (!isStale || isUsed()))) return
+      if (ending || now < lookAt || isRunning() || telling) return
       lookAt = now + LOOK_MS
-      isStale = false
       try {
         const source = tools.read(name)
         if (open && !problem && isDeepStrictEqual(source, open.source)) return
-        isStale = isUsed()
-        if (isStale) return
         open?.stateDb[Symbol.dispose]()
         open = undefined
         open = openAs(source)
@@ -216,17 +209,13 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
         fail(error)
       }
     },
-    /**
-     * Starts what is due and sends alarms.
-     *
-     * @returns whether it started a run
-     */
+    /** Starts what is due and sends alarms. @returns whether it started a run */
     tick(mayStart: boolean): boolean {
       const now = world.realClock.now()
       if (!open || now < pausedUntil) return false
       const wasRunning = isRunning()
       try {
-        open.scheduler.tick({mayStart: mayStart && !problem && !isStale && !ending})
+        open.scheduler.tick({mayStart: mayStart && !problem && !ending})
         if (!telling && !ending && now >= tellAt) {
           tellAt = now + TELL_MS
           telling = tell(open).finally(() => {

@@ -193,28 +193,25 @@ export function findLastSuccess(stateDb: StateDb, command: string): Run | undefi
   return stateDb.first(runRow, sql, [command])
 }
 
-/** The run that made a job fail: the last one during the attempt that failed with the same error, was interrupted, or died. */
-export function findFailedRun(
+/**
+ * The latest finished run of the command that made a job fail, except those that were locked out or stopped. That command is the
+ * last one during the attempt that failed with the same error, was interrupted, or died.
+ */
+export function findRunSince(
   stateDb: StateDb,
   attempt: {started_at: string | null; ended_at: string | null; error_code: string | null},
 ): Run | undefined {
   return stateDb.first(
     runRow,
-    `select * from run
-     where started_at between ? and ? and exit_code is not 0 and (exit_code is null or error_code is ? or error_code = 'INTERRUPTED')
-     order by rowid desc limit 1`,
+    `with failed as (
+       select rowid as place, command from run
+       where started_at between ?1 and ?2 and exit_code is not 0
+         and (exit_code is null or error_code is ?3 or error_code = 'INTERRUPTED')
+       order by rowid desc limit 1
+     )
+     select run.* from run join failed using (command)
+     where run.rowid > place and exit_code is not null and exit_code <> 4 and error_code is not 'INTERRUPTED'
+     order by run.rowid desc limit 1`,
     [attempt.started_at, attempt.ended_at, attempt.error_code],
-  )
-}
-
-/** The latest finished run of the same command after another, except those that were locked out or stopped. */
-export function findOutcomeSince(stateDb: StateDb, {command, run_id}: Run): Run | undefined {
-  return stateDb.first(
-    runRow,
-    `select * from run
-     where command = ? and rowid > (select rowid from run where run_id = ?) and exit_code is not null and exit_code <> 4
-       and error_code is not 'INTERRUPTED'
-     order by rowid desc limit 1`,
-    [command, run_id],
   )
 }

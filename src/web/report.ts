@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {expectOneOf} from '../core/text.ts'
-import type {Digest} from '../schedule/alarms.ts'
+import type {Message} from '../schedule/alarms.ts'
 import type {DigestStep} from '../schedule/job.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
@@ -162,7 +162,7 @@ export async function renderDigest(
   release: Release,
   config: Config,
   step: DigestStep,
-): Promise<Digest | undefined> {
+): Promise<Message | undefined> {
   const {page, when, to} = step
   const use = {isForViewers: to !== undefined}
   const mail = await showPages(release, config, page, {...use, isMail: true})

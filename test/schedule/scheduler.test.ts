@@ -6,7 +6,7 @@ import {createSilentLog} from '../../src/core/log.ts'
 import type {ProcessEnd} from '../../src/core/process.ts'
 import type {World} from '../../src/core/types.ts'
 import {readConditions} from '../../src/schedule/alarms.ts'
-import {type Job, WEBHOOK_JOB} from '../../src/schedule/job.ts'
+import {type Job, webhookJob} from '../../src/schedule/job.ts'
 import {adoptRun, beginRun, endRun, type JobRun, listAttempts} from '../../src/schedule/job-runs.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
@@ -217,7 +217,7 @@ test('events whose run failed wait for half an hour, or until somebody runs them
   scheduler.tickAt('06-01T00:31')
   expect(scheduler.started).toHaveLength(2)
   await scheduler.end({exitCode: 8, errorCode: 'GUARD_SHRINK'})
-  endRun(scheduler.stateDb, beginRun(scheduler.stateDb, WEBHOOK_JOB, now), {exitCode: 0}, now + MINUTE)
+  endRun(scheduler.stateDb, beginRun(scheduler.stateDb, webhookJob.name, now), {exitCode: 0}, now + MINUTE)
   scheduler.tickAt('06-01T00:33')
   expect(scheduler.started).toHaveLength(3)
 })
@@ -445,7 +445,7 @@ test('a run is forgotten after 90 days, also one of webhooks or started by hand'
   const scheduler = aScheduler([aJob()])
   const {stateDb} = scheduler
   scheduler.tick()
-  for (const job of ['nightly', WEBHOOK_JOB, 'yearly']) {
+  for (const job of ['nightly', webhookJob.name, 'yearly']) {
     const run = beginRun(stateDb, job, now)
     endRun(stateDb, run, {exitCode: 0}, now)
   }
