@@ -33,10 +33,9 @@ const TABLE = 'mart.portfolio_summary'
 export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
 
 /**
- * The deals behind a figure of the current release, the largest first; for an LTV those with an LTV of at most 1.5, for the median
- * those in the middle.
+ * The deals behind a figure of the current release, such as `mart.portfolio_summary.funded_amount`, the largest first; for an LTV
+ * those with an LTV of at most 1.5, for the median those in the middle.
  *
- * @param name `mart.portfolio_summary.funded_amount`
  * @throws ConfigError `UNKNOWN_NAME`; what {@link requireRelease} throws
  */
 export async function traceFigure(config: Config, name: string) {
@@ -114,37 +113,28 @@ export async function traceDeal(config: Config, dealId: string, asked: Asked): P
     const isHolding = (tape: ReadableTape) => mayHold(tape, walk_id, version.recorded_at)
     const nowhere = {tape: null, line: null, request: null, sha256: null, record: null, list_row: null}
     const trace: Trace = {...version, ...(asked.field !== undefined && {value}), ...nowhere}
-    return {trace, told_by, held: new Set(tapes.filter(isHolding)), isPartial: false}
+    return {trace, told_by, held: new Set(tapes.filter(isHolding))}
   })
   for (const tape of tapes) {
     const wanted = traces.filter(({held}) => held.has(tape))
     if (wanted.length === 0) continue
     // A tape is read without a pause; other work of this process gets its turn between two tapes.
     await nextTurn()
-    const instants = wanted.map(({trace}) => trace.observed_at)
-    const isTelling = (text: string) =>
-      text.includes(OUTCOME) || instants.some((instant) => text.includes(instant))
-    for (const line of tape.lines(isTelling)) {
-      for (const one of wanted) {
-        const {trace} = one
-        const found = findRecord(line, dealId, {...trace, told_by: one.told_by})
+    let listed: string | null = null
+    for (const line of tape.lines()) {
+      listed = findListed(line, dealId) ?? listed
+      for (const {trace, told_by} of wanted) {
+        const found = findRecord(line, dealId, {...trace, told_by})
         if (!found) continue
         // Of two reads with the same instant, the later counts.
-        Object.assign(trace, {tape: tape.path, line: line.number, sha256: line.sha256 ?? null, ...found})
-        one.isPartial = leavesOut(found.record, line.frame.listed)
+        const list_row = leavesOut(found.record, line.frame.listed) ? listed : null
+        const place = {tape: tape.path, line: line.number, sha256: line.sha256 ?? null}
+        Object.assign(trace, {...place, ...found, list_row})
       }
     }
-    const partial = wanted.filter(({trace, isPartial}) => isPartial && trace.tape === tape.path)
-    for (const line of partial.length > 0 ? tape.lines() : [])
-      for (const {trace} of partial)
-        if (String(line.frame.requested_at) <= trace.observed_at)
-          trace.list_row = findListed(line, dealId) ?? trace.list_row
   }
   return traces.map(({trace}) => trace)
 }
-
-/** Every outcome line contains it. */
-const OUTCOME = '"frame":"outcome"'
 
 /** Whether a deal's own page leaves out a field of its list row. */
 function leavesOut(record: string | null, listed: unknown): boolean {

@@ -111,12 +111,6 @@ export function formatBare({covered, chain}: TapeLine): string {
   return `${covered.slice(0, -1)}${MARK}${chain}"}`
 }
 
-/** The chain that a line states; undefined if it states none. */
-function readChain(text: string): string | undefined {
-  const from = text.indexOf(MARK) + MARK.length
-  return from < MARK.length ? undefined : text.slice(from, from + CHAIN_START.length)
-}
-
 /** Reads a line and verifies that it follows `previous`; otherwise returns what is wrong. */
 function parseLine(text: string, previous: string): TapeLine | {problem: string} {
   const line = readLineAlone(text)
@@ -333,15 +327,10 @@ export type NumberedLine = TapeLine & {number: number}
 /**
  * Reads a tape group by group, so its length costs no memory.
  *
- * @param isWanted judges a line by its text; unwanted lines are skipped, and neither their chain nor their body is verified
  * @returns its lines, and how far it has been read so far
  * @throws UnexpectedError `TAPE_KEY_WRONG` when it is sealed with another key
  */
-export function openTape(
-  path: string,
-  key: TapeKey,
-  isWanted: (text: string) => boolean = () => true,
-): {lines: Generator<NumberedLine>; end: TapeEnd} {
+export function openTape(path: string, key: TapeKey): {lines: Generator<NumberedLine>; end: TapeEnd} {
   const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
   const stop = (problem: string) => {
     end.problem = problem
@@ -363,15 +352,11 @@ export function openTape(
       const lines: NumberedLine[] = []
       let {chain, lines: number} = end
       for (const text of texts) {
+        const line = parseLine(text, chain)
+        if ('problem' in line) return stop(line.problem)
+        ;({chain} = line)
         number += 1
-        if (!isWanted(text)) {
-          chain = readChain(text) ?? ''
-          continue
-        }
-        const parsed = parseLine(text, chain)
-        if ('problem' in parsed) return stop(parsed.problem)
-        ;({chain} = parsed)
-        lines.push({...parsed, number})
+        lines.push({...line, number})
       }
       Object.assign(end, {bytes: group.to, chain, groups: group.number + 1, lines: number})
       yield* lines
@@ -381,16 +366,13 @@ export function openTape(
   return {lines: read(), end}
 }
 
-/** The key and the data folder of a tape; undefined if the file is not a tape. */
+/** Whose tape it is, and sealed with which key; undefined if the file is not a tape. */
 export function readTapeHeader(path: string): TapeFile['header'] {
   using file = openTapeFile(path)
   return file.header
 }
 
-/**
- * The last whole line of a tape, if it can be read, and where its last whole group ends. The groups before are skipped by their
- * lengths, and no chain is verified.
- */
+/** The last whole line of a tape, if it can be read, and where its last whole group ends; no chain is verified. */
 export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined; bytes: number} {
   using file = openTapeFile(path)
   const {header} = file
@@ -400,17 +382,9 @@ export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined
   return {last: text === undefined ? undefined : readLineAlone(text), bytes: group.to}
 }
 
-/**
- * Reads every line of a whole tape, or only the wanted ones.
- *
- * @throws UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
- */
-export function* readLines(
-  path: string,
-  key: TapeKey,
-  isWanted?: (text: string) => boolean,
-): Generator<NumberedLine> {
-  const {lines, end} = openTape(path, key, isWanted)
+/** Reads every line of a whole tape. @throws UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG` */
+export function* readLines(path: string, key: TapeKey): Generator<NumberedLine> {
+  const {lines, end} = openTape(path, key)
   yield* lines
   if (end.problem !== null)
     throw newError('TAPE_DAMAGED', `Tape '${path}' after line ${end.lines}: ${end.problem}.`)

@@ -332,8 +332,8 @@ export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
 /** A tape that can be read: its file exists and was sealed with the present key. */
 export interface ReadableTape extends TapeRow {
   file: string
-  /** Reads all lines, or only those whose text is wanted; throws UnexpectedError `TAPE_DAMAGED`. */
-  lines(isWanted?: (text: string) => boolean): Generator<NumberedLine>
+  /** Reads all lines; throws UnexpectedError `TAPE_DAMAGED`. */
+  lines(): Generator<NumberedLine>
 }
 
 /** The readable tapes, oldest first; none without a key. */
@@ -346,7 +346,7 @@ export function listReadableTapes(
     const file = join(root, row.path)
     const isKept = row.removed_at === null && row.outcome !== 'lost' && existsSync(file)
     return key && isKept && row.fingerprint === key.fingerprint
-      ? {...row, file, lines: (isWanted) => readLines(file, key, isWanted)}
+      ? {...row, file, lines: () => readLines(file, key)}
       : []
   })
 }
