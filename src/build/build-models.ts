@@ -58,7 +58,7 @@ export async function buildModels(
 ) {
   const file = quoteLiteral(options.work ?? ':memory:')
   await db.run(`attach ${file} as kept${options.work === undefined ? '' : KEPT_FORMAT}`)
-  await db.run(`attach ':memory:' as scratch; create schema scratch.${WORK_SCHEMA}`)
+  await db.run(`attach ':memory:' as unkept; create schema unkept.${WORK_SCHEMA}`)
   try {
     if (options.before) await loadAnew(db, plan)
     else await createSchemas(db, plan)
@@ -68,7 +68,7 @@ export async function buildModels(
     return built
   } finally {
     for (const lane of db.lanes) await lane.run(`set search_path = ${quoteLiteral(RELEASE_PATH)}`)
-    await db.run('detach scratch; detach kept')
+    await db.run('detach unkept; detach kept')
   }
 }
 
@@ -144,7 +144,7 @@ function createKeptTest({models, reads}: Pick<BuildPlan, 'models' | 'reads'>): (
 
 /** The fully qualified table that a model becomes during a build. */
 function tableOf(model: Model, isKept: boolean): string {
-  const catalog = isKept ? 'kept' : 'scratch'
+  const catalog = isKept ? 'kept' : 'unkept'
   return quoteTable(model.isPublished ? 'release' : catalog, model.name)
 }
 
@@ -152,7 +152,7 @@ function tableOf(model: Model, isKept: boolean): string {
 export const RELEASE_PATH = 'release.main,history.raw'
 
 /** The schemas of unpublished tables. */
-const WORK_SCHEMAS = [`kept.${WORK_SCHEMA}`, `scratch.${WORK_SCHEMA}`]
+const WORK_SCHEMAS = [`kept.${WORK_SCHEMA}`, `unkept.${WORK_SCHEMA}`]
 
 /** The search path of a model. */
 const WHOLE_PATH = ['release.main', ...WORK_SCHEMAS, 'history.raw'].join(',')
@@ -177,7 +177,7 @@ async function buildModel(
     if (isChanged) {
       const changed = quoteTable('changed', model.name)
       await db.run(`create table ${changed} as ${select}`)
-      if (!table.startsWith('scratch.')) rows = await replaceChanged(db, changed, table)
+      if (!table.startsWith('unkept.')) rows = await replaceChanged(db, changed, table)
     } else {
       const sql = `create or replace table ${table} as ${select} ${inOrder}${options.isDry ? ' with no data' : ''}`
       rows = (await db.first(countRow, sql))?.Count ?? 0

@@ -26,7 +26,7 @@ export async function compareBuildsWhereDue(config: Config, world: World): Promi
 }
 
 /**
- * Builds a release unless it exists, builds it again from scratch, and compares every published table byte by byte, and the
+ * Builds a release unless it exists, builds it again whole, and compares every published table byte by byte, and the
  * findings of the checks. If the release itself was built whole, a build that starts from a few walks earlier is compared, too.
  *
  * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is whole

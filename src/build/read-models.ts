@@ -57,7 +57,7 @@ const RESERVED_SCHEMAS = new Set([
   // Names of databases attached while building: `history.x` would be ambiguous.
   'history',
   'release',
-  'scratch',
+  'unkept',
   'kept',
   'changed',
   'memory',
