@@ -16,7 +16,7 @@ import {basename, dirname, join, relative, resolve} from 'node:path'
 import {backup, DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
-import {type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {messageOf, newError} from '../core/errors.ts'
 import {GENERATOR} from '../core/process.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
@@ -70,9 +70,10 @@ export type BackupResult = Awaited<ReturnType<typeof backUp>>
  * leaves out releases, and the key of tapes, which makes the MAC of the manifest.
  *
  * @param to a new or empty folder
+ * @param made_at ISO 8601: when it was begun
  * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`, `TAPE_DAMAGED` once the backup is made; LockedError `RUN_IN_PROGRESS`
  */
-export async function backUp(config: Config, to: string, world: World) {
+export async function backUp(config: Config, to: string, world: World, made_at: string = isoNow(world)) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const dir = requireNewFolder(folder, to, 'backup')
@@ -81,17 +82,15 @@ export async function backUp(config: Config, to: string, world: World) {
     // Made before the state database is copied, which brings it back.
     const folder_id = requireFolderId(stateDb)
     const files: Manifest['files'] = []
-    const authenticated = await writeNewFolder(dir, '.backing-up-', async (temporary) => {
+    const authenticated = await writeNewFolder(dir, async (temporary) => {
       if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
       // Copied before the tapes, which bring the copy up to date with what is issued meanwhile.
-      const stateCopy = await copyStateDb(folder, temporary)
-      for (const path of listKept(folder).filter((kept) => kept !== STATE_DB)) {
-        const sha256 = await copyVerified(join(folder.root, path), join(temporary, path))
-        files.push({path, bytes: statSync(join(temporary, path)).size, sha256})
+      await copyStateDb(folder, join(temporary, STATE_DB))
+      for (const path of listKept(folder)) {
+        const [own, copy] = [join(folder.root, path), join(temporary, path)]
+        const sha256 = path === STATE_DB ? await digestFile(copy) : await copyVerified(own, copy)
+        files.push({path, bytes: statSync(copy).size, sha256})
       }
-      const {size} = statSync(stateCopy)
-      files.push({path: STATE_DB, bytes: size, sha256: await digestFile(stateCopy)})
-      const made_at = new Date(world.realClock.now()).toISOString()
       const key = findReadKey(config, folder)
       const said = {format: FORMAT, generator: GENERATOR, made_at, tape_key, folder_id, files} as const
       const manifest: Manifest = {...said, mac: null}
@@ -137,19 +136,19 @@ function requireWholeTapes(stateDb: StateDb, dir: string, files: Manifest['files
 /** The name of a dated backup. */
 const DATED = /^loantape-\d{8}T\d{6}Z$/
 
-/** The name of a dated backup of this moment. */
-const nameDated = ({realClock}: Pick<World, 'realClock'>) =>
-  nameOf({made_at: new Date(realClock.now()).toISOString()})
+const isoNow = ({realClock}: Pick<World, 'realClock'>) => new Date(realClock.now()).toISOString()
 
 /** The name of a backup made at an instant in ISO 8601. */
 export const nameOf = ({made_at}: Pick<Manifest, 'made_at'>) =>
   `loantape-${made_at.replace(/[-:]|\.\d+/g, '')}`
 
 /** The names of the whole dated backups in a folder, whoever's, oldest first; none that a clock ahead of this one gave. */
-export const listDated = (dir: string, world: Pick<World, 'realClock'>): string[] =>
-  readdirSync(dir)
-    .filter((name) => DATED.test(name) && name <= nameDated(world) && existsSync(join(dir, name, MANIFEST)))
+export function listDated(dir: string, world: Pick<World, 'realClock'>): string[] {
+  const last = nameOf({made_at: isoNow(world)})
+  return readdirSync(dir)
+    .filter((name) => DATED.test(name) && name <= last && existsSync(join(dir, name, MANIFEST)))
     .sort()
+}
 
 /**
  * Makes a backup in a folder, named after the time, sends it where it is to go, and removes the oldest of this data folder beyond
@@ -162,7 +161,8 @@ export async function backUpDated(
   send: (made: BackupResult) => Promise<void> = async () => undefined,
 ) {
   requireOwnPlace(config, to)
-  const result = await backUp(config, join(to, nameDated(world)), world)
+  const made_at = isoNow(world)
+  const result = await backUp(config, join(to, nameOf({made_at})), world, made_at)
   const unsent = join(to, '.unsent')
   const [superseded] = existsSync(unsent) ? [readFileSync(unsent, 'utf8')] : []
   if (superseded && DATED.test(superseded)) rmSync(join(to, superseded), {recursive: true, force: true})
@@ -228,9 +228,7 @@ async function copyVerified(from: string, to: string): Promise<string> {
   throw newError('BACKUP_DIFFERS', `Copy '${to}' differs from '${from}'.`)
 }
 
-/** Copies the state database into a folder. @returns the path of the copy */
-async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
-  const copy = join(dir, STATE_DB)
+async function copyStateDb(folder: DataFolder, copy: string): Promise<void> {
   closeSync(openSync(copy, 'w'))
   {
     using stateDb = new DatabaseSync(folder.stateDb)
@@ -241,13 +239,11 @@ async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
   copied.exec('pragma journal_mode = delete')
   // Only the original records the end of this run.
   copied.exec('delete from lock; delete from run where ended_at is null')
-  const {integrity_check} = z
-    .object({integrity_check: z.string()})
-    .parse(copied.prepare('pragma integrity_check').get())
-  if (integrity_check === 'ok') return copy
-  throw newError('BACKUP_DIFFERS', `Copy '${copy}' of the state database is damaged: ${integrity_check}.`, {
-    next: 'Run `loantape doctor`, check the disk, then run again.',
-  })
+  const {integrity_check: found} = copied.prepare('pragma integrity_check').get() ?? {}
+  if (found !== 'ok')
+    throw newError('BACKUP_DIFFERS', `Copy '${copy}' of the state database is damaged: ${found}.`, {
+      next: 'Run `loantape doctor`, check the disk, then run again.',
+    })
 }
 
 /**
@@ -271,7 +267,8 @@ export async function examineBackup(
       'BACKUP_NOT_AUTHENTIC',
       `Manifest of the backup '${dir}' has no MAC of key ${key.fingerprint}: it was changed, made by somebody else, or made under another key or none.`,
     )
-  for (const file of files) await requireWritten(dir, file)
+  for (const file of files)
+    if (!(await isWritten(dir, file).catch(() => false))) throw createDamaged(dir, file.path)
   return {
     outcome: 'whole' as const,
     /** The backup. */
@@ -284,24 +281,12 @@ export async function examineBackup(
   }
 }
 
-/** Requires that a file of a backup is the one its manifest names. */
-async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['files'][number]): Promise<void> {
-  let isWhole = false
-  let cause: unknown
-  try {
-    const file = join(dir, path)
-    // A forged backup may hold a pipe or a device, and reading those might never end.
-    isWhole =
-      KEPT_PATH.test(path) &&
-      isInside(file, dir) &&
-      isFile(file) &&
-      statSync(file).size === bytes &&
-      (await digestFile(file)) === sha256
-  } catch (error) {
-    // It does not exist, or its name is invalid.
-    cause = error
-  }
-  if (!isWhole) throw createDamaged(dir, path, cause)
+/** Whether a file of a backup is the one its manifest names. */
+async function isWritten(dir: string, {path, bytes, sha256}: Manifest['files'][number]): Promise<boolean> {
+  const file = join(dir, path)
+  if (!KEPT_PATH.test(path) || !isInside(file, dir)) return false
+  // A forged backup may hold a pipe or a device, and reading those might never end.
+  return isFile(file) && statSync(file).size === bytes && (await digestFile(file)) === sha256
 }
 
 /** Says whether a backup is known to be authentic. */
@@ -366,7 +351,8 @@ function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
   return createHmac('sha256', Buffer.from(derived)).update(JSON.stringify(fields)).digest('hex')
 }
 
-function createDamaged(dir: string, path: string, cause?: unknown): LoantapeError {
-  const problem = `File '${shorten(path)}' of the backup '${dir}' is not the one that was written.`
-  return newError('BACKUP_DAMAGED', problem, {cause})
-}
+const createDamaged = (dir: string, path: string) =>
+  newError(
+    'BACKUP_DAMAGED',
+    `File '${shorten(path)}' of the backup '${dir}' is not the one that was written.`,
+  )

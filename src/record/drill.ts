@@ -5,7 +5,7 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
-import {type DataFolder, dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
+import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
 import {requireFolderId} from '../store/recorded.ts'
 import {readRelease, requireRelease} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
@@ -25,7 +25,8 @@ export async function rehearseRestore(config: Config, {from}: {from: string}, wo
   requireOwnPlace(config, from)
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const own = readFolderId(folder)
+  using stateDb = openStateDb(folder.stateDb)
+  const own = requireFolderId(stateDb)
   const latest = existsSync(from)
     ? listDated(from, world).findLast((name) => readManifest(join(from, name)).folder_id === own)
     : undefined
@@ -66,11 +67,6 @@ export async function rehearseRestore(config: Config, {from}: {from: string}, wo
   } finally {
     rmSync(dataDir, {recursive: true, force: true})
   }
-}
-
-function readFolderId({stateDb: path}: DataFolder): string {
-  using stateDb = openStateDb(path)
-  return requireFolderId(stateDb)
 }
 
 const createFailed = (backup: string, problem: string) =>

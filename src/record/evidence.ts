@@ -67,17 +67,8 @@ export async function writeEvidence(config: Config, {of, to, from, allFields = f
       'EVIDENCE_TAPES',
       `The tape that '${of}' rests on is not kept, or is sealed with another key.`,
     )
-  const isShown = ({unit, businessDate}: Frame) =>
-    from === undefined ? unit === subject.source.walk_id : String(businessDate ?? unit) >= from
-  const written = await writeNewFolder(dir, '.writing-evidence-', async (temporary) => {
-    const reduce = createReducer(deals)
-    const found = await writeTapes(temporary, {tapes, subject, isShown}, (line, place, isTranslated) => {
-      if (line.frame.frame === 'received' && !allFields) return undefined
-      // A feed of rates names no people.
-      const isWhole = allFields || line.frame.frame === 'rates'
-      const reduced = isTranslated && isWhole ? textOf(line) : isWhole ? undefined : reduce(line)
-      return formatAnswer(line, {place, baseUrl, reduced})
-    })
+  const written = await writeNewFolder(dir, async (temporary) => {
+    const found = await writeTapes(temporary, {tapes, subject, baseUrl, deals, from, allFields})
     const {batch, ...proved} = subject
     await writeJson(temporary, 'evidence.json', {
       format: 'loantape evidence 1',
@@ -172,12 +163,21 @@ function followBack(folder: DataFolder, key: TapeKey, head: string) {
 
 const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
 
-/** Writes every line without its body, and the answers of shown units. */
+/** Writes every line without its body, and the answers of the release's walk, or of every day since `from`. */
 async function writeTapes(
   dir: string,
-  {tapes, subject, isShown}: {tapes: ProvingTape[]; subject: Subject; isShown: (begin: Frame) => boolean},
-  format: (line: TapeLine, place: string, isTranslated: boolean) => Buffer | undefined,
+  proof: Pick<EvidenceRequest, 'from'> & {
+    tapes: readonly ProvingTape[]
+    subject: Subject
+    baseUrl: string
+    deals: Stream
+    allFields: boolean
+  },
 ) {
+  const {tapes, subject, baseUrl, deals, from, allFields} = proof
+  const reduce = createReducer(deals)
+  const isShown = ({unit, businessDate}: Frame) =>
+    from === undefined ? unit === subject.source.walk_id : String(businessDate ?? unit) >= from
   const written = {lines: 0, answers: 0, shown: [] as string[]}
   mkdirSync(join(dir, 'tapes'), {mode: 0o700})
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
@@ -191,18 +191,21 @@ async function writeTapes(
     await using file = await open(join(dir, 'tapes', name), 'wx')
     let [number, isOpen, isTranslated] = [0, false, false]
     for (const line of proving.tape.lines()) {
+      const {frame} = line.frame
       number += 1
       await file.writeFile(`${formatBare(line)}\n`)
-      if (line.frame.frame === 'begin') isOpen = isShown(line.frame) && !isClosed(line.frame)
+      if (frame === 'begin') isOpen = isShown(line.frame) && !isClosed(line.frame)
       if (isOpen && written.shown.at(-1) !== name) written.shown.push(name)
       if (line.chain === proving.last) break
       // A replayed record was shown before.
-      if (isOpen && line.body && line.frame.frame !== 'replay') {
-        const answer = format(line, `${name}:${number}`, isTranslated)
-        if (answer) await archive.writeFile(answer)
-        if (answer) written.answers += 1
+      if (isOpen && line.body && frame !== 'replay' && (frame !== 'received' || allFields)) {
+        // A feed of rates names no people.
+        const isWhole = allFields || frame === 'rates'
+        const reduced = isTranslated && isWhole ? textOf(line) : isWhole ? undefined : reduce(line)
+        await archive.writeFile(formatAnswer(line, {place: `${name}:${number}`, baseUrl, reduced}))
+        written.answers += 1
       }
-      isTranslated = line.frame.frame === 'received'
+      isTranslated = frame === 'received'
     }
     written.lines += number
   }
@@ -270,12 +273,7 @@ const answerFrame = z.object({
   received_at: z.string(),
 })
 
-/**
- * The record of an answer: whole, where length and encoding headers describe the stored body, or reduced, with the sha256 of the
- * received one.
- *
- * @param place `<tape>:<line>`, which identifies it
- */
+/** The record of an answer: whole, where headers of length and encoding describe the stored body, or reduced. */
 function formatAnswer(
   {frame, body = Buffer.alloc(0), sha256}: TapeLine,
   {place, baseUrl, reduced}: {place: string; baseUrl: string; reduced: string | undefined},

@@ -26,10 +26,7 @@ import {codeOf} from '../core/errors.ts'
 import type {Refuse} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITER_MARK, WRITING} from '../core/process.ts'
 
-/**
- * Gives a new file or folder the read rights of its folder, or keeps it private. `main.ts` makes everything private to the user, which is wrong
- * outside the data folder.
- */
+/** Gives a new file or folder the read rights of its folder, or keeps it private, as `main.ts` makes everything. */
 export function shareWithFolder(path: string, isPrivate = false): void {
   const readers = isPrivate ? 0 : statSync(dirname(path)).mode & 0o055
   const mode = statSync(path).isDirectory() ? 0o700 | readers : 0o600 | (readers & 0o044)
@@ -86,11 +83,7 @@ const SQLITE_BUSY = 5
 /** No file that people write is longer. */
 const LONGEST_WRITTEN_BYTES = 64 * 1024 * 1024
 
-/**
- * The bytes of a file that people write. A pipe is refused, since it might be waited for without end.
- *
- * @throws an error with a `code` that a message can show
- */
+/** The bytes of a file that people write; reading a pipe might never end. @throws an error whose `code` messages show */
 export function readWritten(path: string): Buffer {
   const stat = statSync(path)
   if (!stat.isFIFO() && stat.size <= LONGEST_WRITTEN_BYTES) return readFileSync(path)
@@ -98,11 +91,7 @@ export function readWritten(path: string): Buffer {
   throw Object.assign(new Error(`${code}: '${path}'`), {code})
 }
 
-/**
- * The text of a file that people write.
- *
- * @param refuse makes the error of a problem
- */
+/** The text of a file that people write. @param refuse makes the error of a problem */
 export function readWrittenText(path: string, refuse: Refuse): string {
   try {
     return readWritten(path).toString()
@@ -145,18 +134,10 @@ export function moveIntoPlace(temporary: string, final: string): void {
   syncToDisk(dirname(final))
 }
 
-/**
- * Writes a new folder, whole or not at all: `write` gets its temporary name beside it. What a killed process left there is removed.
- *
- * @param dir new or empty
- */
-export async function writeNewFolder<T>(
-  dir: string,
-  prefix: string,
-  write: (temporary: string) => Promise<T>,
-): Promise<T> {
-  removeAbandoned(dirname(dir), prefix)
-  const temporary = join(dirname(dir), `${prefix}${basename(dir)}${WRITER_MARK}`)
+/** Writes a folder that is new or empty, whole or not at all: `write` gets its temporary name beside it. */
+export async function writeNewFolder<T>(dir: string, write: (temporary: string) => Promise<T>): Promise<T> {
+  removeAbandoned(dirname(dir), WRITING)
+  const temporary = join(dirname(dir), `${WRITING}${basename(dir)}${WRITER_MARK}`)
   try {
     mkdirSync(temporary, {recursive: true, mode: 0o700})
     const written = await write(temporary)

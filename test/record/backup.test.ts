@@ -223,11 +223,11 @@ test('a restore killed at any point leaves nothing a command opens, and the next
 test('a killed backup leaves nothing beside the next', async () => {
   const to = dirname(dir)
   mkdirSync(to)
-  writeFileSync(join(to, '.backing-up-mine'), '')
+  writeFileSync(join(to, '.writing-mine'), '')
   expect(await isKilledAt(12, ['backup', join(to, 'killed')])).toBe(true)
   expect(readdirSync(to).length).toBeGreaterThan(1)
   await save()
-  expect(readdirSync(to).sort()).toEqual(['.backing-up-mine', 'first'])
+  expect(readdirSync(to).sort()).toEqual(['.writing-mine', 'first'])
 })
 
 test('a backup goes into a folder of its own, outside the data, and holds no pipe', async () => {
