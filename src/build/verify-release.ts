@@ -4,6 +4,7 @@ import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {type Fault, messageOf} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
+import {listSome} from '../core/text.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {findFileFault} from '../store/files.ts'
 import {readBridge} from '../store/moment.ts'
@@ -52,8 +53,8 @@ export async function verifyRelease(release: Release): Promise<Fault[]> {
   return faults
 }
 
-/** How many rows a finding names. */
-const NAMED = 3
+/** Enough rows for the ids that a finding names: a row may differ on both sides. */
+const FOUND = 7
 
 /** How a table differs, in words; it is compared with its file only if that is whole. */
 async function findFault(
@@ -67,11 +68,10 @@ async function findFault(
     const differing = `(((${table}) except all (${stored})) union all ((${stored}) except all (${table})))`
     const rows = await db.all(
       z.record(z.string(), z.unknown()),
-      `from ${differing} order by all limit ${2 * NAMED + 1}`,
+      `from ${differing} order by all limit ${FOUND}`,
     )
     const ids = [...new Set(rows.map((row) => String(Object.values(row)[0])))]
-    const named = [...ids.slice(0, NAMED), ...(ids.length > NAMED ? ['…'] : [])].join(', ')
-    return `differs from ${file} by ${quantity(await countRows(db, differing), 'row')}: ${named || 'other types'}`
+    return `differs from ${file} by ${quantity(await countRows(db, differing), 'row')}: ${listSome(ids) || 'other types'}`
   }
   const [count] = digest.split(' ')
   if (count !== `${listed}`) return `has ${count} rows: its manifest says ${listed}`

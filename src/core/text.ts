@@ -31,6 +31,10 @@ export function expectOneOf(asked: string, known: readonly string[]): string {
     : `expected a name that is known; the nearest is '${nearest}'`
 }
 
+/** The first of some names, and whether there are more: `a, b, c, …`. */
+export const listSome = (names: readonly string[], most = 3): string =>
+  [...names.slice(0, most), ...(names.length > most ? ['…'] : [])].join(', ')
+
 /** Cuts a text to the length of a name. */
 export function shorten(text: string): string {
   return text.length > 80 ? `${text.slice(0, 79)}…` : text

@@ -9,6 +9,7 @@ import {isHandedOver} from '../books/issue.ts'
 import type {Config} from '../core/config.ts'
 import {LoantapeError, newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
+import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, hasStores, listNames, requireWritable} from '../store/data-folder.ts'
 import {digestFileNow} from '../store/files.ts'
@@ -136,19 +137,17 @@ function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
       losses: [head],
     })
   }
-  const issued = new Set(listBatches(stateDb).map(({profile, batch_id}) => `${profile}/${batch_id}`))
-  const unknown = JOURNAL_NAMES.flatMap((name) =>
-    listNames(join(folder.exports, name)).map((id) => ({name, id})),
-  )
-    .filter(
-      ({name, id}) => !id.startsWith('.') && existsSync(join(folder.exports, name, id, 'manifest.json')),
-    )
-    .map(({name, id}) => `${name}/${id}`)
-    .filter((batch) => !issued.has(batch) && !losses.has(batch))
+  const issued = listBatches(stateDb).map(({profile, batch_id}) => `${profile}/${batch_id}`)
+  const known = new Set([...losses, ...issued])
+  const unknown = JOURNAL_NAMES.flatMap((profile) =>
+    listNames(join(folder.exports, profile))
+      .filter((id) => !id.startsWith('.') && existsSync(join(folder.exports, profile, id, 'manifest.json')))
+      .map((id) => `${profile}/${id}`),
+  ).filter((batch) => !known.has(batch))
   if (unknown.length > 0)
     found.push({
       store: 'exports',
-      problem: `${quantity(unknown.length, 'journal batch')} that the record does not know: ${unknown.slice(0, 3).join(', ')}${unknown.length > 3 ? ', …' : ''}. Their entries would be issued once more.`,
+      problem: `${quantity(unknown.length, 'journal batch')} that the record does not know: ${listSome(unknown)}. Their entries would be issued once more.`,
       losses: unknown,
     })
   return found
@@ -173,8 +172,8 @@ const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
   isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
 
 /**
- * Brings the state database up to date with the tapes: reads tapes that are new to it, or longer than it knows, and applies the
- * acts on them. If they agree, compares the current release and the batches with both. Changes nothing if there are problems.
+ * Brings the state database up to date with the tapes: reads those that are new to it, or longer than it knows, and applies the
+ * acts on them. Then compares the current release and the batches with both. Changes nothing if there are problems.
  *
  * @param fillsGaps records missing units as gaps
  */
@@ -272,13 +271,10 @@ function readBacklog(
   const missing = rows.filter((row) => isMissing(files, row) && !givenUp.has(row.unit))
   if (missing.length > 0) {
     const head = findHead(stateDb)
-    const units = recorded.filter(({tape}) => missing.some(({unit}) => unit === tape))
-    const names = missing
-      .slice(0, 3)
-      .map(({path}) => (files.has(path) ? `${path} is cut off` : `${path} is not there`))
+    const names = missing.map(({path}) => `${path} is ${files.has(path) ? 'cut off' : 'not there'}`)
     complain(
-      `the state database knows ${quantity(missing.length, 'tape')} that ${missing.length === 1 ? 'is' : 'are'} missing or cut off: ${names.join(', ')}${missing.length > 3 ? ', …' : ''}. It stands at unit ${head.no} of the record (${short(head.chain)}).`,
-      units.map(({chain}) => chain),
+      `the state database knows ${quantity(missing.length, 'tape')} that ${missing.length === 1 ? 'is' : 'are'} missing or cut off: ${listSome(names)}. It stands at unit ${head.no} of the record (${short(head.chain)}).`,
+      recorded.filter(({tape}) => missing.some(({unit}) => unit === tape)).map(({chain}) => chain),
     )
   }
   backlog.gone.push(...missing)
@@ -329,10 +325,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
   return {row: {...row, ended_at: begunAt, outcome, head: chain, sha256}, units, isDescribed}
 }
 
-/**
- * Adds to the backlog the units of its tapes, each after the one that it names; units of tapes that were removed or given up keep
- * their place.
- */
+/** Adds to the backlog the units of its tapes, each after the one that it names; those that are gone keep their place. */
 function chainUp(
   {tapes, units, gaps, problems}: Backlog,
   recorded: readonly RecordedUnit[],

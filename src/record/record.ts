@@ -9,10 +9,9 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listTapeFiles} from '../sync/tapes.ts'
 
 /**
- * Makes the stores of a data folder agree before anything is read from them or stored. The tapes are the record: a state database
- * or warehouse that is behind them is brought up to date. A store that is ahead of them, or belongs to another folder, is
- * refused, because something would be booked or counted twice, or never. Nothing is compared if the files have not changed since
- * the stores last agreed.
+ * Makes the stores of a data folder agree before anything is read from them or stored: one that is behind the tapes is brought up
+ * to date; one that is ahead of them, or another folder's, is refused, since something would be booked twice, or never. Nothing
+ * is compared if the files have not changed since the stores last agreed.
  *
  * @throws ConfigError `STORES_DISAGREE`
  */

@@ -106,10 +106,7 @@ async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults:
   }
 }
 
-/**
- * Examines every tape: whether it is the file that was finished, each line follows the one before, each body is what was
- * received, and each unit is that of the record.
- */
+/** Examines every tape: its file, the chain of its lines, their bodies, and its units, which must be those of the record. */
 async function verifyTapes(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},

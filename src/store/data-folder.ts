@@ -9,7 +9,7 @@ import {
   statSync,
 } from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
-import {codeOf, findMachineFault, type LoantapeError, newError} from '../core/errors.ts'
+import {codeOf, findMachineFault, newError} from '../core/errors.ts'
 import {ENV_FILE} from '../core/settings.ts'
 
 /** The paths of a data folder (`--data`), all absolute. */
@@ -81,20 +81,12 @@ export function requireWritable(folder: DataFolder): void {
   throw newError('DEMO_FOLDER', `Data folder '${root}' is a demo's: expected one of your own.`)
 }
 
-/**
- * Creates the folder if it is missing, a demo's or not, and makes sure it can be written.
- *
- * @throws ConfigError `NOT_WRITABLE`
- */
-export function createDataFolder(folder: DataFolder): void {
-  requireWritableFolder(`Data folder '${folder.root}'`, folder.root)
+/** Creates a missing folder, a demo's or not, and makes sure it can be written. @throws ConfigError `NOT_WRITABLE` */
+export function createDataFolder({root}: DataFolder): void {
+  requireWritableFolder(`Data folder '${root}'`, root)
 }
 
-/**
- * Makes sure that batches of a profile can be written.
- *
- * @throws ConfigError `NOT_WRITABLE`
- */
+/** Makes sure that batches of a profile can be written. @throws ConfigError `NOT_WRITABLE` */
 export function requireExports(folder: DataFolder, profile: string): void {
   const own = join(folder.exports, profile)
   for (const path of existsSync(own) ? [folder.exports, own] : [folder.exports])
@@ -114,9 +106,8 @@ function requireWritableFolder(name: string, path: string, more: {kept?: string;
   }
 }
 
-/** Names in the data folder that `--out` may not use. */
-const KEPT_NAMES =
-  /^(\.|warehouse\.|state\.|(current|scratch|releases|exports|tape|cache|queries|pages|hash\.key|accounting\.json|fields\.json)$)/
+/** Names in the data folder that `--out` may not use, beside those of its paths. */
+const KEPT_NAMES = /^(\.|warehouse\.|state\.|accounting\.json$)/
 
 /**
  * Checks the file that `--out` names.
@@ -126,13 +117,13 @@ const KEPT_NAMES =
  */
 export function requireOutFile(folder: DataFolder, out: string): string {
   const file = resolve(out)
-  if (!existsSync(dirname(file))) throw outError(out, 'expected a folder that exists')
-  if (statSync(file, {throwIfNoEntry: false})?.isDirectory()) {
-    throw outError(out, 'expected a file, not a folder')
-  }
-  const [dir, root] = [followLinks(dirname(file)), followLinks(folder.root)]
-  if (isInside(dir, root) && (dir !== root || KEPT_NAMES.test(basename(file))))
-    throw outError(out, 'expected a file outside of what loantape keeps in its data folder')
+  const refuseOut = (expected: string) => newError('OUT_PLACE', `File '${out}' in --out: ${expected}.`)
+  if (!existsSync(dirname(file))) throw refuseOut('expected a folder that exists')
+  if (statSync(file, {throwIfNoEntry: false})?.isDirectory()) throw refuseOut('expected a file, not a folder')
+  const [dir, root, name] = [followLinks(dirname(file)), followLinks(folder.root), basename(file)]
+  const isKept = KEPT_NAMES.test(name) || Object.values(folder).includes(join(folder.root, name))
+  if (isInside(dir, root) && (dir !== root || isKept))
+    throw refuseOut('expected a file outside of what loantape keeps in its data folder')
   return file
 }
 
@@ -166,10 +157,6 @@ function followLinks(path: string): string {
   if (existsSync(whole)) return realpathSync(whole)
   const parent = dirname(whole)
   return parent === whole ? whole : join(followLinks(parent), basename(whole))
-}
-
-function outError(out: string, expected: string): LoantapeError {
-  return newError('OUT_PLACE', `File '${out}' in --out: ${expected}.`)
 }
 
 /** `mkdir -p`. Node's own never returns if the system refuses a folder with ENOENT, as /proc does. */

@@ -264,10 +264,7 @@ export function loadMemoryMb(): number {
   return Math.floor(Math.min(mostMemoryMb(), Math.max(512, totalMb() / 3)))
 }
 
-/**
- * Frees the engine's memory of closed databases: results hold it until V8 collects them, which it delays because they are small
- * on its own heap.
- */
+/** Frees the engine's memory of closed databases, whose small results V8 is slow to collect. */
 export async function giveBackMemory(): Promise<void> {
   setFlagsFromString('--expose-gc')
   const collect: () => void = runInNewContext('gc')
@@ -280,11 +277,7 @@ export type Cut = 'time' | 'memory' | 'stopped'
 
 const REPEAT_MS = 20
 
-/**
- * Interrupts connections again and again until cleared: an interrupt between two statements is lost.
- *
- * @param list the connections, asked for each time
- */
+/** Interrupts connections again and again until cleared: an interrupt between two statements is lost. */
 function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>[]): NodeJS.Timeout {
   const interrupt = () => {
     for (const {connection} of list()) connection.interrupt()

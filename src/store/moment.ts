@@ -7,9 +7,8 @@ import {type ReleaseManifest, type SourceBridge, sourceBridgeSchema} from './rel
 import {fillIn, readQuery} from './sql.ts'
 
 /**
- * Fills in what was not asked for. `asOf` is by default the latest business date. `knownAt` is by default the last apply that told
- * something about the days up to `asOf`: it appended anything, rates included, read a list of a deal, or was the first of its
- * date. So the release of a past date is the one that was current that night, whenever it is built.
+ * Fills in what was not asked for. `asOf` is by default the latest business date; `knownAt` the last apply that told something
+ * about the days up to `asOf`, so that the release of a past date is the one that was current that night, whenever it is built.
  *
  * @param today the present business date; no release is made for a later one
  * @throws ConfigError `MOMENT_RANGE`; UnexpectedError `HISTORY_MISSING`

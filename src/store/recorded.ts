@@ -25,11 +25,7 @@ export function findHead(stateDb: StateDb): {no: number; chain: string | null} {
   return {no: last?.no ?? 0, chain: last?.chain ?? null}
 }
 
-/**
- * Adds a unit to the record. Call it in a transaction.
- *
- * @param isHistory whether the warehouse must contain it
- */
+/** Adds a unit to the record; if it is history, the warehouse must contain it. Call it in a transaction. */
 export function noteUnit(stateDb: StateDb, unit: RecordedUnit, isHistory: boolean): void {
   stateDb.insert('tape_unit', unit)
   if (isHistory) writeFact(stateDb, 'history_head', unit.chain)

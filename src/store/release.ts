@@ -6,7 +6,7 @@ import {newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {BuildPlan, Check} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
-import {type Database, openDatabase, quoteLiteral} from './database.ts'
+import {type Database, type DatabaseOptions, openDatabase, quoteLiteral} from './database.ts'
 import {readQuery} from './sql.ts'
 
 /** One check's result. */
@@ -144,14 +144,14 @@ export function requireRelease(folder: DataFolder, releaseId?: string): Release 
   const dir = releaseId === SCRATCH ? folder.scratch : join(folder.releases, releaseId)
   const release = /^[\w-]+$/.test(releaseId) ? readRelease(dir) : undefined
   if (release) return release
-  if (releaseId === SCRATCH) {
-    throw newError('UNKNOWN_NAME', `No scratch release in '${folder.root}'.`, {
-      next: '`loantape build --select` makes it.',
-    })
-  }
-  throw newError('UNKNOWN_NAME', `Release '${releaseId}' is not in '${folder.releases}'.`, {
-    next: '`loantape status` shows the current one; `loantape build --as-of` makes one for a past date.',
-  })
+  const [problem, next] =
+    releaseId === SCRATCH
+      ? [`No scratch release in '${folder.root}'.`, '`loantape build --select` makes it.']
+      : [
+          `Release '${releaseId}' is not in '${folder.releases}'.`,
+          '`loantape status` shows the current one; `loantape build --as-of` makes one for a past date.',
+        ]
+  throw newError('UNKNOWN_NAME', problem, {next})
 }
 
 /** A model as a release was built with it. */
@@ -249,40 +249,30 @@ const MACROS = readQuery('macros')
 
 /** Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … . */
 export async function openRelease(
-  {database, work, manifest}: Release,
-  {withWork, isFresh}: Pick<QuestionOptions, 'withWork'> & {isFresh?: boolean} = {},
+  {database}: Release,
+  options: Pick<DatabaseOptions, 'isFresh'> = {},
 ): Promise<Database> {
-  const db = await openDatabase({
-    attach: [
-      {path: database, alias: 'release', readOnly: true},
-      ...(withWork ? [{path: work, alias: 'kept', readOnly: true}] : []),
-    ],
-    searchPath: 'release.main',
-    ...(isFresh && {isFresh}),
-  })
+  const attach = [{path: database, alias: 'release', readOnly: true}]
+  const db = await openDatabase({...options, attach, searchPath: 'release.main'})
   await db.run(MACROS)
-  if (withWork) {
-    await db.run(
-      `set variable as_of = date ${quoteLiteral(manifest.as_of)};
-       set variable time_zone = ${quoteLiteral(manifest.time_zone)}`,
-    )
-  }
   return db
 }
 
-/**
- * Opens a release as {@link openRelease} does, for statements that people type: they can neither read nor write anything outside
- * it, no statement can change that, and nobody else uses the engine before or after.
- */
+/** Opens a release for statements that people type: they reach nothing outside it, and nobody else uses the engine. */
 export async function openForQuestions(release: Release, options: QuestionOptions = {}): Promise<Database> {
   const {memoryMb, withWork, spillDir, file} = options
-  const db = await openRelease(release, {withWork: withWork ?? false, isFresh: true})
-  if (memoryMb !== undefined) await db.run(`set memory_limit = '${memoryMb}MB'`)
-  if (spillDir !== undefined)
-    await db.run(
+  const {as_of, time_zone} = release.manifest
+  const db = await openRelease(release, {isFresh: true})
+  const statements = [
+    memoryMb !== undefined && `set memory_limit = '${memoryMb}MB'`,
+    withWork &&
+      `attach ${quoteLiteral(release.work)} as kept (read_only);
+       set variable as_of = date ${quoteLiteral(as_of)}; set variable time_zone = ${quoteLiteral(time_zone)}`,
+    spillDir !== undefined &&
       `set temp_directory = ${quoteLiteral(spillDir)}; set max_temp_directory_size = '${MOST_SPILLED}'`,
-    )
-  if (file !== undefined) await db.run(`set allowed_paths = [${quoteLiteral(file)}]`)
-  await db.run('set enable_external_access = false; set lock_configuration = true')
+    file !== undefined && `set allowed_paths = [${quoteLiteral(file)}]`,
+    'set enable_external_access = false; set lock_configuration = true',
+  ]
+  await db.run(statements.filter((sql) => sql).join('; '))
   return db
 }

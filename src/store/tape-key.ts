@@ -25,8 +25,7 @@ export function createTapeKey(bytes: Buffer): TapeKey {
 /**
  * Reads a key; undefined if its file does not exist.
  *
- * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, where a copy of the folder would
- * include it
+ * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, of which people make copies
  */
 export function readTapeKey(file: string, root: string): TapeKey | undefined {
   requireOutside(file, root)
@@ -75,31 +74,19 @@ export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoM
   return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
 }
 
-/**
- * The key for reading tapes; undefined if its file is missing.
- *
- * @throws ConfigError `TAPE_KEY_FILE`
- */
+/** The key for reading tapes; undefined if its file is missing. @throws ConfigError `TAPE_KEY_FILE` */
 export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | undefined {
   return readTapeKey(keyFileOf(config, folder), folder.root)
 }
 
-/**
- * The key for reading tapes.
- *
- * @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey}
- */
+/** The key for reading tapes. @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey} */
 export function requireReadKey(config: KeyConfig, folder: DataFolder): TapeKey {
   const key = findReadKey(config, folder)
   if (key) return key
   throw newError('TAPE_KEY_LOST', `Key of tapes '${keyFileOf(config, folder)}': it does not exist.`)
 }
 
-/**
- * The key that seals tapes, made at first use.
- *
- * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE`
- */
+/** The key that seals tapes, made at first use. @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE` */
 export function requireTapeKey(
   config: KeyConfig,
   folder: DataFolder,

@@ -2,18 +2,14 @@ import {basename, join} from 'node:path'
 import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
 import {type Fault, messageOf} from '../core/errors.ts'
+import {listSome} from '../core/text.ts'
 import type {DataFolder} from './data-folder.ts'
 import {fillIn, listFiles, readSqlFile, SQL_DIR, splitHeader} from './sql.ts'
 import {openHistory} from './warehouse.ts'
 
-const NAMED = 3
-
 const NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
 
-/**
- * Verifies that every table of the warehouse is readable and that no rule of `sql/checks/warehouse` finds rows; a rule that cannot
- * run is a fault too.
- */
+/** Verifies that every table of the warehouse is readable and that each rule of `sql/checks/warehouse` runs and finds no rows. */
 export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
   await using db = await openHistory(folder, {searchPath: 'history.raw'})
   const tables = await db.column(
@@ -33,8 +29,7 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
     try {
       const rows = await db.all(z.record(z.string(), z.unknown()), sql)
       if (rows.length === 0) continue
-      const named = [...rows.slice(0, NAMED).map(describeRow), ...(rows.length > NAMED ? ['…'] : [])]
-      note(`: ${rows.length} wrong, ${named.join(', ')}`)
+      note(`: ${rows.length} wrong, ${listSome(rows.map(describeRow))}`)
     } catch (cause) {
       const words = (messageOf(cause).split('\n')[0] ?? '').replace(/\.$/, '')
       note(` cannot be examined: ${words}`)
@@ -53,7 +48,7 @@ function describeRow(row: Record<string, unknown>): string {
 
 /**
  * The rules of `sql/checks/warehouse`: SELECTs of wrong rows, whose first column names each, and the problem that these have in
- * common. One that names a stream by `{name}`, `{plural}` or `{id}` is a rule for each stream.
+ * common. One that names a stream by `{name}`, `{plural}` or `{id}` is a rule for each.
  */
 function readRules() {
   const texts = listFiles(join(SQL_DIR, 'checks/warehouse'), '.sql').map(readSqlFile)

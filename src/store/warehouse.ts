@@ -207,13 +207,7 @@ export const MIGRATIONS_DIR = join(import.meta.dirname, '../../sql/migrations')
 
 const migrationRow = z.object({name: z.string(), sha256: z.string()})
 
-/**
- * Brings an attached database to the newest schema: each file of `sql/migrations` once, in order, in a transaction of
- * its own.
- *
- * @param dir another folder of migrations
- * @throws what {@link listPendingMigrations} does
- */
+/** Brings an attached database to the newest schema: each file of `dir` once, in order, in a transaction of its own. */
 export async function migrate(db: Database, catalog: string, dir?: string): Promise<void> {
   await db.run(
     `create table if not exists ${catalog}.main.migration (name varchar not null, sha256 varchar not null)`,
@@ -268,10 +262,7 @@ async function listPendingMigrations(db: Database, catalog: string, dir: string 
   return [...known.values()]
 }
 
-/**
- * A single fact about this warehouse: the source it belongs to, the envelope that source answers in, the fingerprint of
- * the key of its hashes, the data folder it belongs to, and the last unit of the tapes that it contains.
- */
+/** Facts about a warehouse: its source and the envelope that answers in, key of hashes, data folder, last unit of the tapes. */
 type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | 'tape_head'
 
 const settingRow = z.object({name: z.string(), value: z.string()})
@@ -302,8 +293,7 @@ export async function writeSettings(
 }
 
 /**
- * The key of the hashes in this warehouse: the data folder's own, made when it is first needed.
- * The warehouse remembers its fingerprint: under another key, one person would become two.
+ * The key of the hashes in this warehouse, made when it is first needed. Under another one, one person would become two.
  *
  * @throws ConfigError `HASH_KEY_CHANGED`
  */
@@ -336,11 +326,7 @@ export async function openHistory(
   return openHistory(folder, options)
 }
 
-/**
- * Does what {@link openHistory} does, but changes nothing.
- *
- * @returns with `pending`, the names of the migrations that it lacks
- */
+/** Does what {@link openHistory} does, but changes nothing: `pending` names the migrations that it lacks. */
 export async function openHistoryAsItIs(
   folder: DataFolder,
   options: Pick<DatabaseOptions, 'searchPath'> = {},

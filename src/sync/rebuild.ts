@@ -5,6 +5,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {type Database, giveBackMemory, openDatabase, quoteLiteral} from '../store/database.ts'
@@ -44,10 +45,10 @@ async function requireEverySettle(db: Database, told: readonly unknown[]): Promi
     [JSON.stringify(told)],
   )
   if (lost.length === 0) return
-  const named = lost.slice(0, 3).map(({kind, recorded_at}) => `${kind} of ${recorded_at}`)
+  const named = lost.map(({kind, recorded_at}) => `${kind} of ${recorded_at}`)
   throw newError(
     'REBUILD_LOSES',
-    `The tapes lack ${lost.length} of the warehouse's settles: ${named.join(', ')}${lost.length > 3 ? ', …' : ''}.`,
+    `The tapes lack ${lost.length} of the warehouse's settles: ${listSome(named)}.`,
   )
 }
 
