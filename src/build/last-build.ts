@@ -1,4 +1,4 @@
-import {constants, mkdirSync} from 'node:fs'
+import {constants, existsSync, mkdirSync, readFileSync} from 'node:fs'
 import {chmod, copyFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -9,7 +9,7 @@ import {parseJson} from '../core/json.ts'
 import type {Model, Moment} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
-import {keepText, readKept, stampOf} from '../store/files.ts'
+import {stampOf, writeFileAtomically} from '../store/files.ts'
 import {momentOf, readHistoryId} from '../store/moment.ts'
 import {databasesOf, type ReleaseDatabases, type ReleaseManifest, readRelease} from '../store/release.ts'
 import {countRows, fillIn, readQuery} from '../store/sql.ts'
@@ -33,7 +33,8 @@ const lastBuildSchema = z.object({
 
 /** Reads the last build; undefined if the cache was removed. */
 export function readLastBuild({lastBuild}: DataFolder): LastBuild | undefined {
-  return lastBuildSchema.safeParse(parseJson(readKept(lastBuild) ?? '')).data
+  if (!existsSync(lastBuild)) return undefined
+  return lastBuildSchema.safeParse(parseJson(readFileSync(lastBuild, 'utf8'))).data
 }
 
 /** Records a build that the next one can start from. */
@@ -43,14 +44,14 @@ export function noteLastBuild(
   files: ReleaseDatabases,
 ): void {
   mkdirSync(cache, {recursive: true, mode: 0o700})
-  keepText(lastBuild, JSON.stringify({...last, files: stampOf(files.database, files.work)}))
+  writeFileAtomically(lastBuild, JSON.stringify({...last, files: stampOf(files.database, files.work)}))
 }
 
 /** Records that a build equals a whole one. */
 export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void {
   const last = readLastBuild(folder)
   if (last?.release_id !== releaseId) return
-  keepText(folder.lastBuild, JSON.stringify({...last, whole_at: at.toISOString()}))
+  writeFileAtomically(folder.lastBuild, JSON.stringify({...last, whole_at: at.toISOString()}))
 }
 
 /** A build that another one starts from. */

@@ -1,4 +1,4 @@
-import {createHash, hash, randomBytes} from 'node:crypto'
+import {createHash, randomBytes} from 'node:crypto'
 import {
   chmodSync,
   closeSync,
@@ -192,21 +192,6 @@ export function listFilesBelow(dir: string): string[] {
     .map((entry) => join(entry.parentPath, entry.name))
     .filter((path) => !path.slice(dir.length).includes(`/${WRITING}`))
     .sort()
-}
-
-/** Writes a text of the cache, preceded by its sha256. */
-export function keepText(path: string, text: string): void {
-  writeFileAtomically(path, `${hash('sha256', text)}\n${text}`)
-}
-
-/** Reads what {@link keepText} wrote; undefined if it is missing or damaged. A damaged file is removed. */
-export function readKept(path: string): string | undefined {
-  if (!existsSync(path)) return undefined
-  const kept = readFileSync(path, 'utf8')
-  const text = kept.slice(kept.indexOf('\n') + 1)
-  if (kept === `${hash('sha256', text)}\n${text}`) return text
-  rmSync(path, {force: true})
-  return undefined
 }
 
 /** Changes whenever one of these files is written, replaced or removed. */

@@ -4,7 +4,7 @@ import {join} from 'node:path'
 import {expect, onTestFinished, test} from 'vitest'
 import {openFolder} from '../../src/export/deliver-files.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
-import {keepText, readKept, writeFileAtomically} from '../../src/store/files.ts'
+import {writeFileAtomically} from '../../src/store/files.ts'
 import {useFolder} from '../support/set-up.ts'
 
 const {root} = useFolder().folder
@@ -23,23 +23,6 @@ test('a file is written whole, replaces its predecessor and leaves nothing besid
 test('a missing data folder is created with its parents', () => {
   requireWritable(dataFolderAt(join(root, 'a', 'b')))
   expect(readdirSync(join(root, 'a'))).toEqual(['b'])
-})
-
-test('a cached text is read back exactly as written, or not at all', () => {
-  const path = join(root, 'kept')
-  expect(readKept(path)).toBeUndefined()
-  for (const text of ['', '{"known_at": "2026-02-02"}', 'two\nlines\n']) {
-    keepText(path, text)
-    expect(readKept(path)).toBe(text)
-    const whole = readFileSync(path)
-    for (let bit = 0; bit < whole.length * 8; bit += 1) {
-      const flipped = Buffer.from(whole)
-      flipped.writeUInt8(flipped.readUInt8(bit >> 3) ^ (1 << (bit % 8)), bit >> 3)
-      writeFileSync(path, flipped)
-      expect(readKept(path)).toBeUndefined()
-      expect(readdirSync(root)).not.toContain('kept')
-    }
-  }
 })
 
 const modeOf = (path: string) => (statSync(path).mode & 0o777).toString(8)
