@@ -15,9 +15,9 @@ import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {type BatchResult, beginBatch, isWholeBatch} from '../export/batch.ts'
+import {type BatchResult, isWholeBatch} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
-import {syncToDisk} from '../store/files.ts'
+import {beginFolder, syncToDisk} from '../store/files.ts'
 import {tellWentOn} from '../store/recorded.ts'
 import type {Release} from '../store/release.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
@@ -231,7 +231,7 @@ export function handOver(
   const dir = batchDir(folder, batch)
   const files = readBatchFiles(stateDb, batch)
   markHandedOver(stateDb, batch, false)
-  using written = beginBatch(dir)
+  using written = beginFolder(dir)
   for (const {name, text} of files) {
     writeFileSync(join(written.dir, name), text)
     syncToDisk(join(written.dir, name))

@@ -1,14 +1,14 @@
-import {existsSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
+import {lstatSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename, dirname, join, relative} from 'node:path'
 import {setImmediate} from 'node:timers/promises'
 import {z} from 'zod'
 import {findJournalProfile, type TiedTerm} from '../accounting/profiles.ts'
-import {codeOf, type Fault} from '../core/errors.ts'
+import type {Fault} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
+import {WRITER_MARK, WRITING} from '../core/process.ts'
 import {type DataFolder, listNames} from '../store/data-folder.ts'
 import {type Database, quoteName} from '../store/database.ts'
-import {findFileFault, isFile, moveIntoPlace} from '../store/files.ts'
+import {findFileFault, isFile} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import type {Dialect} from './dialect.ts'
@@ -206,40 +206,6 @@ export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[
 export function isWholeBatch(dir: string, text?: string): boolean {
   if (examineBatch(dir).faults.length > 0) return false
   return text === undefined || readFileSync(join(dir, 'manifest.json'), 'utf8') === text
-}
-
-/**
- * Begins a batch under a temporary name beside its final one, and removes what crashed exports left there. Disposing it removes an
- * unfinished batch.
- */
-export function beginBatch(final: string) {
-  const parent = dirname(final)
-  removeAbandoned(parent, WRITING)
-  const dir = join(parent, `${WRITING}${basename(final)}${WRITER_MARK}`)
-  const aside = join(parent, `${WRITING}${basename(final)}-before${WRITER_MARK}`)
-  const remove = () => {
-    for (const path of [dir, aside]) rmSync(path, {recursive: true, force: true})
-  }
-  remove()
-  mkdirSync(dir, {recursive: true})
-  return {
-    /** The temporary folder for its files. */
-    dir,
-    /**
-     * Renames the folder to its final name and replaces what has that name. A complete batch of that name stays: another process
-     * has written it, and somebody may be reading it.
-     */
-    finish(isWhole: () => boolean): void {
-      if (isWhole()) return
-      try {
-        if (existsSync(final)) renameSync(final, aside)
-        moveIntoPlace(dir, final)
-      } catch (error) {
-        if (!['ENOENT', 'ENOTEMPTY', 'EEXIST'].includes(codeOf(error)) || !isWhole()) throw error
-      }
-    },
-    [Symbol.dispose]: remove,
-  }
 }
 
 /** Removes a batch. It is renamed first, so that a half-removed batch counts as unfinished. */

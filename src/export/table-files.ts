@@ -7,13 +7,12 @@ import {type LoantapeError, newError} from '../core/errors.ts'
 import {expectOneOf} from '../core/text.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import {digestFile, syncBelow} from '../store/files.ts'
+import {beginFolder, digestFile, syncBelow} from '../store/files.ts'
 import {type Release, type ReleaseManifest, readReleaseChecks, readReleaseModels} from '../store/release.ts'
 import {readColumns, readTables, type TableColumn} from '../store/sql.ts'
 import {
   type BatchFile,
   type BatchResult,
-  beginBatch,
   type ExportOptions,
   formatManifest,
   inOrder,
@@ -70,7 +69,7 @@ export async function writeBatch(
   const isWritten = isWholeBatch(final)
   if (!isWritten) {
     requireExports(folder, profile)
-    using batch = beginBatch(final)
+    using batch = beginFolder(final)
     await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
     const written = await WRITERS[profile]({db, source, tables, options, dir: batch.dir})
     const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))

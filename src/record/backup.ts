@@ -29,12 +29,12 @@ import {
   requireWritable,
 } from '../store/data-folder.ts'
 import {
+  beginFolder,
   digestFile,
   isFile,
   listFilesBelow,
   syncToDisk,
   writeFileAtomically,
-  writeNewFolder,
 } from '../store/files.ts'
 import {findTapeKey, listTapes, requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
@@ -82,22 +82,21 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
     // Made before the state database is copied, which brings it back.
     const folder_id = requireFolderId(stateDb)
     const files: Manifest['files'] = []
-    const authenticated = await writeNewFolder(dir, async (temporary) => {
-      if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
-      // Copied before the tapes, which bring the copy up to date with what is issued meanwhile.
-      await copyStateDb(folder, join(temporary, STATE_DB))
-      for (const path of listKept(folder)) {
-        const [own, copy] = [join(folder.root, path), join(temporary, path)]
-        const sha256 = path === STATE_DB ? await digestFile(copy) : await copyVerified(own, copy)
-        files.push({path, bytes: statSync(copy).size, sha256})
-      }
-      const key = findReadKey(config, folder)
-      const said = {format: FORMAT, generator: GENERATOR, made_at, tape_key, folder_id, files} as const
-      const manifest: Manifest = {...said, mac: null}
-      if (key && key.fingerprint === tape_key) manifest.mac = macOf(manifest, key)
-      writeFileAtomically(join(temporary, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`)
-      return manifest.mac !== null
-    })
+    using made = beginFolder(dir)
+    if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
+    // Copied before the tapes, which bring the copy up to date with what is issued meanwhile.
+    await copyStateDb(folder, join(made.dir, STATE_DB))
+    for (const path of listKept(folder)) {
+      const [own, copy] = [join(folder.root, path), join(made.dir, path)]
+      const sha256 = path === STATE_DB ? await digestFile(copy) : await copyVerified(own, copy)
+      files.push({path, bytes: statSync(copy).size, sha256})
+    }
+    const key = findReadKey(config, folder)
+    const said = {format: FORMAT, generator: GENERATOR, made_at, tape_key, folder_id, files} as const
+    const manifest: Manifest = {...said, mac: null}
+    if (key && key.fingerprint === tape_key) manifest.mac = macOf(manifest, key)
+    writeFileAtomically(join(made.dir, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`)
+    made.finish()
     requireWholeTapes(stateDb, dir, files)
     const bytes = files.reduce((total, file) => total + file.bytes, 0)
     return {
@@ -108,7 +107,7 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
       bytes,
       tape_key,
       /** Whether its manifest carries a MAC. */
-      authenticated,
+      authenticated: manifest.mac !== null,
       /** Older backups that were removed. */
       removed: [] as string[],
     }

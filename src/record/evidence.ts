@@ -17,7 +17,7 @@ import {NONE, tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
-import {writeNewFolder} from '../store/files.ts'
+import {beginFolder} from '../store/files.ts'
 import {readHistoryId} from '../store/moment.ts'
 import {listRecorded} from '../store/recorded.ts'
 import {releaseManifestSchema, requireRelease} from '../store/release.ts'
@@ -67,24 +67,23 @@ export async function writeEvidence(config: Config, {of, to, from, allFields = f
       'EVIDENCE_TAPES',
       `The tape that '${of}' rests on is not kept, or is sealed with another key.`,
     )
-  const written = await writeNewFolder(dir, async (temporary) => {
-    const found = await writeTapes(temporary, {tapes, subject, baseUrl, deals, from, allFields})
-    const {batch, ...proved} = subject
-    await writeJson(temporary, 'evidence.json', {
-      format: 'loantape evidence 1',
-      generator: GENERATOR,
-      ...proved,
-      tape_head: tapeHead,
-      before,
-      tapes: tapes.map(nameOf),
-      answers_of: found.shown,
-      reduced: !allFields,
-    })
-    await writeJson(temporary, 'certificates.json', await listCertificates(folder, tapes))
-    await writeFile(join(temporary, 'check.py'), readFileSync(CHECK))
-    if (batch !== undefined) cpSync(batch, join(temporary, 'batch'), {recursive: true})
-    return found
+  using evidence = beginFolder(dir)
+  const written = await writeTapes(evidence.dir, {tapes, subject, baseUrl, deals, from, allFields})
+  const {batch, ...proved} = subject
+  await writeJson(evidence.dir, 'evidence.json', {
+    format: 'loantape evidence 1',
+    generator: GENERATOR,
+    ...proved,
+    tape_head: tapeHead,
+    before,
+    tapes: tapes.map(nameOf),
+    answers_of: written.shown,
+    reduced: !allFields,
   })
+  await writeJson(evidence.dir, 'certificates.json', await listCertificates(folder, tapes))
+  await writeFile(join(evidence.dir, 'check.py'), readFileSync(CHECK))
+  if (batch !== undefined) cpSync(batch, join(evidence.dir, 'batch'), {recursive: true})
+  evidence.finish()
   return {
     outcome: 'written' as const,
     dir,

@@ -134,19 +134,37 @@ export function moveIntoPlace(temporary: string, final: string): void {
   syncToDisk(dirname(final))
 }
 
-/** Writes a folder that is new or empty, whole or not at all: `write` gets its temporary name beside it. */
-export async function writeNewFolder<T>(dir: string, write: (temporary: string) => Promise<T>): Promise<T> {
-  removeAbandoned(dirname(dir), WRITING)
-  const temporary = join(dirname(dir), `${WRITING}${basename(dir)}${WRITER_MARK}`)
-  try {
-    mkdirSync(temporary, {recursive: true, mode: 0o700})
-    const written = await write(temporary)
-    if (existsSync(dir)) rmdirSync(dir)
-    moveIntoPlace(temporary, dir)
-    return written
-  } catch (error) {
-    rmSync(temporary, {recursive: true, force: true})
-    throw error
+/**
+ * Begins a folder under a temporary name beside its final one, and removes what dead writers left under such names. Disposing it
+ * removes what is unfinished.
+ */
+export function beginFolder(final: string) {
+  const parent = dirname(final)
+  removeAbandoned(parent, WRITING)
+  const dir = join(parent, `${WRITING}${basename(final)}${WRITER_MARK}`)
+  const aside = join(parent, `${WRITING}${basename(final)}-before${WRITER_MARK}`)
+  const remove = () => {
+    for (const path of [dir, aside]) rmSync(path, {recursive: true, force: true})
+  }
+  remove()
+  mkdirSync(dir, {recursive: true, mode: 0o700})
+  return {
+    /** The temporary folder. */
+    dir,
+    /**
+     * Gives the folder its final name, which only an empty folder may have. With `isWhole` it replaces a folder that is not whole; a
+     * whole one stays: another process has written it, and somebody may be reading it.
+     */
+    finish(isWhole?: () => boolean): void {
+      if (isWhole?.()) return
+      try {
+        if (existsSync(final)) isWhole ? renameSync(final, aside) : rmdirSync(final)
+        moveIntoPlace(dir, final)
+      } catch (error) {
+        if (!['ENOENT', 'ENOTEMPTY', 'EEXIST'].includes(codeOf(error)) || !isWhole?.()) throw error
+      }
+    },
+    [Symbol.dispose]: remove,
   }
 }
 

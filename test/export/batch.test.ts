@@ -1,9 +1,9 @@
 import {mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, expect, test} from 'vitest'
-import {beginBatch} from '../../src/export/batch.ts'
 import {dialectSchema} from '../../src/export/dialect.ts'
 import {type BatchRequest, writeBatch} from '../../src/export/table-files.ts'
+import {beginFolder} from '../../src/store/files.ts'
 import {createFolder, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
@@ -129,7 +129,7 @@ function place(dir: string, text: string): void {
 
 test('a batch that another process finishes at that very moment stays', () => {
   {
-    using batch = beginBatch(final)
+    using batch = beginFolder(final)
     place(batch.dir, 'ours')
     place(final, 'torn')
     let asked = 0
@@ -148,6 +148,6 @@ test('leftovers of dead exports are removed, work in progress of others is not',
   place(other('999999999'), 'dead')
   place(other(process.pid), 'dead, in a container of the same numbers')
   place(other(process.ppid), 'alive')
-  beginBatch(final)[Symbol.dispose]()
+  beginFolder(final)[Symbol.dispose]()
   expect(readdirSync(join(folder.exports, 'own'))).toEqual([`.writing-other-${process.ppid}`])
 })
