@@ -3,7 +3,7 @@ import {createClient} from '@clickhouse/client'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {literal, quote} from './clickhouse-sql.ts'
-import {explainTarget, type TargetErrors, type TargetTable, typeAt} from './target.ts'
+import {explainTarget, type TargetErrors, type TargetTable} from './target.ts'
 
 /** Where ClickHouse is. */
 export interface ClickhouseServer {
@@ -92,15 +92,19 @@ const ERRORS: TargetErrors = [
 /** Marks our databases; a database without it is never touched. */
 const MARK = 'loantape'
 
-const TYPES = {
+const TYPES: Readonly<Record<string, string>> = {
   VARCHAR: 'String',
   BOOLEAN: 'Bool',
   BIGINT: 'Int64',
-  DECIMAL: 'Decimal',
   DOUBLE: 'Float64',
   DATE: 'Date32',
   TIMESTAMP: "DateTime64(6, 'UTC')",
 }
+
+/** ClickHouse's name of a type; undefined for one that releases do not publish. */
+const typeOf = (type: string): string | undefined =>
+  TYPES[type] ??
+  (/^DECIMAL\(\d+,\d+\)$/.test(type) ? type.replace('DECIMAL', 'Decimal').replace(',', ', ') : undefined)
 
 /** A column as ClickHouse lists it; a table itself has an empty name. */
 export interface Field {
@@ -114,11 +118,14 @@ export const sourceField = (comment = 'the lender'): Field => ({name: 'source', 
 
 /** The columns of a table of a release. @throws ConfigError `CLICKHOUSE_TYPE` */
 export const fieldsOf = (columns: TargetTable['columns'], table: string): Field[] =>
-  columns.map((column) => ({
-    name: column.name,
-    type: `Nullable(${typeAt(TYPES, column, table, 'CLICKHOUSE_TYPE')})`,
-    comment: column.meaning,
-  }))
+  columns.map(({name, type, meaning}) => {
+    const own = typeOf(type)
+    if (own !== undefined) return {name, type: `Nullable(${own})`, comment: meaning}
+    const problem = `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`
+    throw newError('CLICKHOUSE_TYPE', problem, {
+      next: 'Cast the column in its model to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN.',
+    })
+  })
 
 /** Columns as a statement that creates a table or view names them. */
 export const describeFields = (fields: readonly Field[]): string =>

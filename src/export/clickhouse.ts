@@ -64,6 +64,18 @@ export async function openClickhouse(
   const contents: string[] = []
   const findContent = (table: TargetTable) =>
     contents.findLast((content) => content.startsWith(contentPrefix(request.source, table)))
+  async function verify(table: TargetTable): Promise<boolean> {
+    const content = findContent(table)
+    if (content === undefined) return false
+    const totals = selectTotals(table.columns, quote)
+    const grain = table.grain.map(quote).join(', ')
+    const copies = grain === '' ? "'0'" : `toString(count() - uniqExact(tuple(${grain})))`
+    const [found = []] = await session.rows(
+      totalsRow,
+      `select ${totals}, ${copies} as copies from ${wholeOf(table)} where content = ${literal(content)}`,
+    )
+    return isSameTotals(found, [...table.totals, '0'])
+  }
 
   return {
     server: session.server,
@@ -89,21 +101,11 @@ export async function openClickhouse(
       )
       await createTables(session, tables)
       await createCombined(session, {models: combined.models, tables})
-      return tables
+      const isKept = await Array.fromAsync(tables, verify)
+      return tables.filter((_, index) => !isKept[index])
     },
 
-    async verify(table) {
-      const content = findContent(table)
-      if (content === undefined) return false
-      const totals = selectTotals(table.columns, quote)
-      const grain = table.grain.map(quote).join(', ')
-      const copies = grain === '' ? "'0'" : `toString(count() - uniqExact(tuple(${grain})))`
-      const [found = []] = await session.rows(
-        totalsRow,
-        `select ${totals}, ${copies} as copies from ${wholeOf(table)} where content = ${literal(content)}`,
-      )
-      return isSameTotals(found, [...table.totals, '0'])
-    },
+    verify,
 
     async load(table) {
       if ((await digestFile(table.file)) !== table.sha256)

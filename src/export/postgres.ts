@@ -19,7 +19,6 @@ import {
   type TargetErrors,
   type TargetTable,
   totalsRow,
-  typeAt,
   type VisibleRelease,
   visibleRow,
 } from './target.ts'
@@ -56,7 +55,6 @@ export async function openPostgres(
   /** A table in the new schemas, quoted. */
   const newTable = ({schema, name}: {schema: string; name: string}) =>
     `${escapeIdentifier(copy?.names.get(schema) ?? '')}.${escapeIdentifier(name)}`
-  const loaded = new Set<object>()
   return {
     server,
     async prepare() {
@@ -82,14 +80,12 @@ export async function openPostgres(
       return tables
     },
     async verify(table) {
-      if (!loaded.has(table)) return false
       const totals = selectTotals(table.columns, escapeIdentifier)
       const [found = []] = await session.rows(totalsRow, `select ${totals} from ${newTable(table)}`)
       return isSameTotals(found, table.totals)
     },
     async load(table) {
       if (copy) await copyTable(session, copy.db, table, newTable(table))
-      loaded.add(table)
     },
     async activate() {
       if (!copy) return
@@ -121,19 +117,10 @@ async function acquireLock(session: Session): Promise<void> {
   throw newError('PUBLISH_LOCKED', `Another publication to ${session.server} is under way.`)
 }
 
-const TYPES = {
+/** The types that are not PostgreSQL's own words. */
+const TYPES: Readonly<Record<string, string>> = {
   VARCHAR: 'text',
-  BOOLEAN: 'boolean',
-  TINYINT: 'smallint',
-  SMALLINT: 'smallint',
-  INTEGER: 'integer',
-  BIGINT: 'bigint',
-  HUGEINT: 'numeric(39, 0)',
-  UBIGINT: 'numeric(20, 0)',
-  DECIMAL: 'numeric',
   DOUBLE: 'double precision',
-  FLOAT: 'real',
-  DATE: 'date',
   // Instants of a release are in UTC.
   TIMESTAMP: 'timestamptz',
 }
@@ -146,9 +133,7 @@ const TYPES = {
 async function copyTable(session: Session, db: Database, table: TargetTable, target: string): Promise<void> {
   const {columns} = table
   const source = `${table.schema}.${table.name}`
-  const fields = columns.map(
-    (column) => `${escapeIdentifier(column.name)} ${typeAt(TYPES, column, source, 'POSTGRES_VALUE')}`,
-  )
+  const fields = columns.map(({name, type}) => `${escapeIdentifier(name)} ${TYPES[type] ?? type}`)
   await session.run(`create table ${target} (${fields.join(', ')})`)
   const cells = columns.map(({name, type}) => {
     const quoted = quoteName(name)
@@ -293,11 +278,7 @@ const ERRORS: TargetErrors = [
 /** A connection to PostgreSQL; disposing it ends it, and a running statement fails. */
 type Session = Awaited<ReturnType<typeof openSession>>
 
-/**
- * Connects to a server.
- *
- * @throws AuthError `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE`
- */
+/** Connects to a server. @throws AuthError `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE` */
 async function openSession(url: string) {
   const server = describeServer(url)
   const client = new Client({

@@ -90,11 +90,9 @@ export async function publishTo(
       )
     }
     const tables = await describeTables(release)
-    let loaded = 0
-    for (const table of await target.begin(release, tables)) {
-      if (await target.verify(table)) continue
+    const missing = await target.begin(release, tables)
+    for (const table of missing) {
       await target.load(table)
-      if (tables.includes(table)) loaded += 1
       if (await target.verify(table)) continue
       throw newError(
         'PUBLISH_INCOMPLETE',
@@ -106,6 +104,7 @@ export async function publishTo(
     await target.prune().catch((error: unknown) => {
       world.log.warn({err: error}, 'old releases at the target could not be removed')
     })
+    const loaded = missing.filter((table) => tables.includes(table)).length
     return {outcome: 'published' as const, ...result, loaded}
   } catch (error) {
     if (!world.signal.aborted || codeOf(error) === 'PUBLISH_UNSURE') throw error

@@ -63,26 +63,6 @@ export const visibleRow = z.object({
 })
 
 /**
- * The type of a column at a target.
- *
- * @param types by DuckDB's; `DECIMAL` is that of every `DECIMAL(18,2)`, without its places
- * @throws the error `kind`
- */
-export function typeAt(
-  types: Readonly<Record<string, string>>,
-  {name, type}: TableColumn,
-  table: string,
-  kind: 'POSTGRES_VALUE' | 'CLICKHOUSE_TYPE',
-): string {
-  const [, width, scale] = /^DECIMAL\((\d+),(\d+)\)$/.exec(type) ?? []
-  const found = width === undefined ? types[type] : `${types.DECIMAL}(${width}, ${scale})`
-  if (found !== undefined) return found
-  throw newError(kind, `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`, {
-    next: 'Cast the column in its model to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN.',
-  })
-}
-
-/**
  * A database that releases are published to, open for one publication. Readers see the previous release until `activate`, and then
  * the new one, whole. Disposing before `activate` drops the new tables, or leaves them invisible.
  */
@@ -94,13 +74,14 @@ export interface ReleaseTarget extends AsyncDisposable {
   /**
    * Creates tables for the release that readers do not see yet.
    *
-   * @returns the tables to send: these, and those that only totals over all lenders need
+   * @returns those of these tables to send, which the target has not kept from earlier releases, and others that only totals over all
+   *   lenders need
    */
   begin(release: Release, tables: readonly TargetTable[]): Promise<readonly TargetTable[]>
-  /** Whether the target holds this table with the same rows and totals. */
-  verify(table: TargetTable): Promise<boolean>
   /** Sends the rows of a table. */
   load(table: TargetTable): Promise<void>
+  /** Whether the target holds this table with the same rows and totals. */
+  verify(table: TargetTable): Promise<boolean>
   /** Shows the release to readers, every table at once. */
   activate(): Promise<void>
   /** Removes releases that nobody can read any more. */
@@ -108,7 +89,7 @@ export interface ReleaseTarget extends AsyncDisposable {
 }
 
 /** Integers, and decimals whose sum fits the 38 digits that every engine has. */
-const SUMMABLE = /^(U?(TINY|SMALL|BIG)INT|U?INTEGER|DECIMAL\(([12]?\d),(\d+)\))$/
+const SUMMABLE = /^(BIGINT|DECIMAL\(([12]?\d),(\d+)\))$/
 
 const WIDE_DECIMAL = /^DECIMAL\(\d+,\d+\)$/
 
