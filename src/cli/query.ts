@@ -69,11 +69,7 @@ function readStatement(sql: string | undefined, file: string | undefined): strin
   }
 }
 
-/**
- * Columns and rows of a query; decimals are exact text.
- *
- * @throws ConfigError `QUERY_FAILED`, `QUERY_MEMORY`
- */
+/** Columns and rows of a query; decimals are exact text. @throws ConfigError `QUERY_FAILED`, `QUERY_MEMORY` */
 async function runQuery(connection: Database['connection'], sql: string) {
   try {
     await requireOneStatement(connection, sql)

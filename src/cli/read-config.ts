@@ -101,11 +101,7 @@ function readCommonEnv({name, dir, fleetDir}: NonNullable<ReturnType<typeof find
   }
 }
 
-/**
- * Reads a `.env` file; a missing file has no settings.
- *
- * @throws ConfigError `CONFIG_INVALID` when it cannot be read
- */
+/** Reads a `.env` file; a missing file has no settings. @throws ConfigError `CONFIG_INVALID` when it cannot be read */
 function readEnvFile(path: string): Record<string, string | undefined> {
   try {
     // Windows editors begin a file with a byte order mark, which would become part of the first name.

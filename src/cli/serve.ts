@@ -139,11 +139,7 @@ function findFleet({cli, options}: Invocation): string {
   return dirname(resolve(cli.envFile ?? ENV_FILE))
 }
 
-/**
- * The sources asked for; all of them by default.
- *
- * @throws ConfigError `FLEET_NONE`, `UNKNOWN_NAME`
- */
+/** The sources asked for; all of them by default. @throws ConfigError `FLEET_NONE`, `UNKNOWN_NAME` */
 function requireSources(fleetDir: string, asked?: readonly string[]): string[] {
   const names = listSources(fleetDir)
   if (names.length === 0) throw newError('FLEET_NONE', `No source in '${fleetDir}': its folder is empty.`)
@@ -164,11 +160,7 @@ const PATIENCE_MS = 500
 const INHERITED =
   /^(PATH|HOME|USER|LANG|LC_ALL|TZ|TMPDIR|XDG_CONFIG_HOME|NODE_(COMPILE_CACHE|EXTRA_CA_CERTS)|SSL_CERT_(DIR|FILE)|(HTTPS?|NO)_PROXY|(https?|no)_proxy)$/
 
-/**
- * Reads a source as its own processes would.
- *
- * @throws ConfigError for problems of its folder, settings or jobs
- */
+/** Reads a source as its own processes would. @throws ConfigError for problems of its folder, settings or jobs */
 function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Source {
   const dir = requireSourceFolder(fleetDir, name)
   const env = Object.fromEntries(Object.entries(cli.env).filter(([variable]) => INHERITED.test(variable)))

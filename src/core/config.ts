@@ -150,11 +150,7 @@ export interface SourceConfig extends Config {
   apiKey: string
 }
 
-/**
- * Requires base URL and API key.
- *
- * @throws ConfigError `CONFIG_MISSING` naming each that is missing
- */
+/** Requires base URL and API key. @throws ConfigError `CONFIG_MISSING` naming each that is missing */
 export function requireSource(config: Config): SourceConfig {
   const {baseUrl, apiKey} = config
   if (baseUrl !== undefined && apiKey !== undefined) return {...config, baseUrl, apiKey}
