@@ -25,7 +25,7 @@ import {type Release, readRelease, requireRelease} from './store/release.ts'
 import {openStateDb, type StateDb} from './store/state-db.ts'
 
 /** Which batches to write. */
-export interface ExportRequest extends Pick<BatchRequest, 'tables' | 'options'> {
+export interface ExportRequest extends Pick<BatchRequest, 'tables' | 'dialect' | 'partition'> {
   profiles: readonly string[]
   /** The release to read; the current one by default. */
   releaseId?: string | undefined

@@ -68,19 +68,11 @@ async function exportFiles(
 }
 
 function readRequest(profiles: string[], options: CliOptions): ExportRequest {
-  const {table: tables, release: releaseId, asOf, period, withOpening} = options
+  const {table: tables, release: releaseId, asOf, period, withOpening, partition} = options
   const dialect = dialectSchema.safeParse(Object.fromEntries(DIALECT.map((name) => [name, options[name]])))
   const issue = dialect.error?.issues[0]
   if (issue) throw usageError(`--${wordOf(String(issue.path[0]))}: ${issue.message}`)
-  return {
-    profiles,
-    tables,
-    releaseId,
-    asOf,
-    period,
-    withOpening,
-    options: {dialect: dialect.data, partition: options.partition},
-  }
+  return {profiles, tables, releaseId, asOf, period, withOpening, partition, dialect: dialect.data}
 }
 
 /** Requires one subject, a batch or profiles, and refuses options without effect, which nobody would notice. */

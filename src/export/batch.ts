@@ -55,13 +55,6 @@ export function inOrder({manifest}: Pick<Release, 'manifest'>, table: string): s
   return `(from release.${table}${by})`
 }
 
-/** How a profile writes its files. */
-export interface ExportOptions {
-  dialect?: Dialect | undefined
-  /** Parquet: one file for each month of a table's date. */
-  partition?: 'month' | undefined
-}
-
 /** A file in a batch's folder, and its control totals. */
 export interface WrittenFile extends ControlTotals {
   /** Relative to the batch's folder. */
@@ -84,7 +77,10 @@ export interface WriteRequest {
   db: Database
   source: Release
   tables: readonly string[]
-  options: ExportOptions
+  /** Of CSV. */
+  dialect: Dialect
+  /** Parquet: one file for each month of a table's date. */
+  partition?: 'month' | undefined
   /** The batch's folder. */
   dir: string
 }
@@ -146,9 +142,7 @@ interface BatchContent extends Omit<Written, 'files'> {
   bridge?: object
 }
 
-/**
- * The text of a batch's `manifest.json`, the same whenever it is written. It is written last: a batch without it is unfinished.
- */
+/** The text of `manifest.json`, the same whenever it is written: last, because a batch without it is unfinished. */
 export function formatManifest(release: ReleaseManifest, batch: BatchContent): string {
   const {generator, release_id, as_of, known_at, history_id, went_on, currency, time_zone, source} = release
   const {files, supersedes = [], bridge, dialect, neutralised, ...named} = batch
@@ -175,12 +169,7 @@ export function readBatchManifest(dir: string): z.output<typeof writtenManifest>
   return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
 }
 
-/**
- * Compares the files of a batch with its manifest.
- *
- * @param dir its folder, named after it, in that of its profile
- * @returns the files that the manifest names, and what is wrong with them
- */
+/** The files that the manifest of a batch names, and what is wrong with them; `dir` is `<profile>/<batch>`. */
 export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[]} {
   const [profile, id] = [basename(dirname(dir)), basename(dir)]
   const batch = `${profile}/${id}`
@@ -198,11 +187,7 @@ export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[
   return {files: files.map((file) => ({...file, encoding: dialect?.encoding})), faults}
 }
 
-/**
- * Whether a folder holds a batch whose files all match its manifest.
- *
- * @param text its manifest's; any by default
- */
+/** Whether a folder holds a batch whose files all match its manifest, which has this text if one is given. */
 export function isWholeBatch(dir: string, text?: string): boolean {
   if (examineBatch(dir).faults.length > 0) return false
   return text === undefined || readFileSync(join(dir, 'manifest.json'), 'utf8') === text

@@ -6,7 +6,7 @@ import {newError} from '../core/errors.ts'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import {readColumns, type TableColumn} from '../store/sql.ts'
 import {inOrder, type NeutralisedCell, readControlTotals, type WriteRequest, type Written} from './batch.ts'
-import {type Dialect, USUAL_DIALECT} from './dialect.ts'
+import type {Dialect} from './dialect.ts'
 
 /**
  * Writes each table as CSV with a header line. A null is empty, an empty text is `""`. Timestamps are ISO 8601 in UTC with
@@ -14,8 +14,7 @@ import {type Dialect, USUAL_DIALECT} from './dialect.ts'
  *
  * @throws CheckError `EXPORT_CELL` naming a cell that the dialect cannot hold
  */
-export async function writeCsv({db, source, tables, options, dir}: WriteRequest): Promise<Written> {
-  const {dialect = USUAL_DIALECT} = options
+export async function writeCsv({db, source, tables, dialect, dir}: WriteRequest): Promise<Written> {
   const {lineEnding, bom, encoding, quoteTexts, spreadsheetSafe, replaceCharacters} = dialect
   const neutralised: NeutralisedCell[] = []
   const written: Written = {files: [], dialect, ...(spreadsheetSafe && {neutralised})}

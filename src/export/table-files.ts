@@ -13,7 +13,6 @@ import {readColumns, readTables, type TableColumn} from '../store/sql.ts'
 import {
   type BatchFile,
   type BatchResult,
-  type ExportOptions,
   formatManifest,
   inOrder,
   isWholeBatch,
@@ -36,14 +35,13 @@ type TableProfileName = (typeof TABLE_PROFILE_NAMES)[number]
 /** All profiles. */
 export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
 
-/** Which tables to write, and how. */
-export interface BatchRequest {
+/** Which tables to write, and how; what is of another profile changes nothing. */
+export interface BatchRequest extends Pick<WriteRequest, 'partition'> {
   profile: TableProfileName
   /** All published tables by default. */
   tables?: readonly string[] | undefined
   period?: PeriodMark | undefined
-  /** Those of other profiles change nothing. */
-  options?: ExportOptions | undefined
+  dialect?: Dialect | undefined
 }
 
 /**
@@ -57,21 +55,21 @@ export async function writeBatch(
   source: Release,
   request: BatchRequest,
 ): Promise<BatchResult> {
-  const {profile, period, options = {}} = request
+  const {profile, period, dialect = USUAL_DIALECT, partition} = request
   const {manifest} = source
   const published = manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
   if (unknown !== undefined) throw unknownName('Table', unknown, published)
   const tables = published.filter((name) => request.tables?.includes(name) ?? true)
 
-  const batchId = batchIdOf(manifest, {...request, tables})
+  const batchId = batchIdOf(manifest, {...request, tables, dialect})
   const final = join(folder.exports, profile, batchId)
   const isWritten = isWholeBatch(final)
   if (!isWritten) {
     requireExports(folder, profile)
     using batch = beginFolder(final)
     await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
-    const written = await WRITERS[profile]({db, source, tables, options, dir: batch.dir})
+    const written = await WRITERS[profile]({db, source, tables, dialect, partition, dir: batch.dir})
     const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
     if (written.dialect) {
       const name = 'datapackage.json'
@@ -120,9 +118,8 @@ function unknownName(kind: string, name: string, known: readonly string[]): Loan
 /** `<as_of>-<12 hex>`: the same tables of the same release with the same options get the same id. */
 function batchIdOf(
   {as_of, release_id}: ReleaseManifest,
-  {profile, tables = [], period, options = {}}: BatchRequest,
+  {profile, tables = [], period, dialect = USUAL_DIALECT, partition}: BatchRequest,
 ): string {
-  const {dialect = USUAL_DIALECT, partition} = options
   const words = [
     ...(profile === 'csv' ? listWords(dialect) : []),
     profile === 'parquet' && partition && `in folders by ${partition}`,
@@ -137,12 +134,7 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
 }
 
-/**
- * Describes files of CSV as a Data Package (datapackage.org, version 2), so that types, keys and meanings survive them.
- *
- * @param files each named after its table
- * @returns the text of `datapackage.json`
- */
+/** Describes files of CSV as a Data Package (datapackage.org, version 2): types, keys and meanings survive them. */
 async function describePackage(
   db: Database,
   {dir, manifest}: Release,
@@ -210,15 +202,15 @@ const FIELD_TYPES: Readonly<Record<string, object>> = {
  * Copies each table's Parquet file from the release, zstd. With `partition: 'month'` a table that has a date becomes
  * `<table>/month=YYYY-MM/<table>.parquet` instead, which DuckDB, Spark and Power BI read as Hive partitions.
  */
-async function writeParquet({db, source, tables, options, dir}: WriteRequest): Promise<Written> {
+async function writeParquet({db, source, tables, partition, dir}: WriteRequest): Promise<Written> {
   const files: WrittenFile[] = []
   for (const table of tables) {
     const columns = await readColumns(db, `release.${table}`)
     const isDate = (date: string) => columns.some(({name, type}) => name === date && type === 'DATE')
-    const date = options.partition === 'month' ? PARTITION_DATES.find(isDate) : undefined
+    const date = partition === 'month' ? PARTITION_DATES.find(isDate) : undefined
     if (date !== undefined) {
-      const partition = {table, rows: inOrder(source, table), date, key: choosePathKey(columns)}
-      files.push(...(await writeMonths(db, partition, dir)))
+      const months = {table, rows: inOrder(source, table), date, key: choosePathKey(columns)}
+      files.push(...(await writeMonths(db, months, dir)))
       continue
     }
     const name = `${table}.parquet`

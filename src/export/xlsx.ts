@@ -24,7 +24,7 @@ type SheetNote = ControlTotals & {table: string; about: string}
  * than a sheet takes continues in `core.deal (2)`. The same release gives the same bytes.
  */
 export async function writeXlsx(
-  {db, source, tables, dir}: Omit<WriteRequest, 'options'>,
+  {db, source, tables, dir}: Pick<WriteRequest, 'db' | 'source' | 'tables' | 'dir'>,
   sheetRows: number = SHEET_ROWS,
 ): Promise<Written> {
   const {manifest} = source
@@ -48,12 +48,7 @@ export async function writeXlsx(
   return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
 }
 
-/**
- * Writes rows as a workbook of one sheet.
- *
- * @param request.from a table, a view or a subquery
- * @throws Error when there are too many rows for a sheet; CheckError `EXPORT_CELL`
- */
+/** Writes rows of a table or subquery as a workbook of one sheet. @throws Error if too many; CheckError `EXPORT_CELL` */
 export async function writeQueryBook(
   db: Database,
   {path, title, from}: {path: string; title: string; from: string},
@@ -260,12 +255,7 @@ function readInstant(text: string, iso: string): CellValue {
   return text < '1900-03-01' || text > '9999-12-31 23:59:59' ? text : new Date(iso)
 }
 
-/**
- * The columns of a table as a worksheet shows them.
- *
- * @param from the table in SQL
- * @throws CheckError `EXPORT_CELL`
- */
+/** The columns of a table, in SQL `from`, as a worksheet shows them. @throws CheckError `EXPORT_CELL` */
 async function readSheetColumns(db: Database, table: string, from: string): Promise<SheetColumn[]> {
   const columns = await readColumns(db, from)
   const lengths = columns.map(({name}) => {

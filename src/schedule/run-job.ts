@@ -146,7 +146,7 @@ async function runStep(
         period === 'previous'
           ? {period: previousMonthOf(dayOf(instant, job))}
           : {asOf: day < today ? day : undefined}
-      const result = await exportRelease(config, {profiles, tables, options: {dialect}, ...moment}, world)
+      const result = await exportRelease(config, {profiles, tables, dialect, ...moment}, world)
       if (!targets) return {do: step.do, result}
       return {
         do: step.do,

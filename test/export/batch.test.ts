@@ -52,8 +52,8 @@ deal_3,,300.10,2026-01-07T00:00:00.000000Z,0.1,
 
 test("Parquet is byte for byte that of the release, whatever other profiles' options say", async () => {
   const {dir, batch_id} = await write('parquet')
-  const options = {dialect: dialectSchema.parse({lineEnding: 'crlf', spreadsheetSafe: true})}
-  const again = await writeBatch(folder, release, {profile: 'parquet', options})
+  const dialect = dialectSchema.parse({lineEnding: 'crlf', spreadsheetSafe: true})
+  const again = await writeBatch(folder, release, {profile: 'parquet', dialect})
   expect(again).toMatchObject({batch_id, outcome: 'unchanged'})
   for (const {file} of release.manifest.tables)
     expect(readFileSync(join(dir, file)).equals(readFileSync(join(release.dir, file)))).toBe(true)

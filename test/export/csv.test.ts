@@ -20,7 +20,7 @@ const publish = (select: string, release_id = 'one') =>
   })
 
 const write = (release: Release, changes: Partial<Dialect> = {}) =>
-  writeBatch(data.folder, release, {profile: 'csv', options: {dialect: {...USUAL_DIALECT, ...changes}}})
+  writeBatch(data.folder, release, {profile: 'csv', dialect: {...USUAL_DIALECT, ...changes}})
 
 const bytesOf = (dir: string) => readFileSync(join(dir, 'core.deal.csv'))
 const textOf = (dir: string) => bytesOf(dir).toString()

@@ -29,8 +29,7 @@ const release = await publishTables(data.folder, {
     create table release.core.plain as select 1 as a`,
 })
 
-const write = (partition?: 'month') =>
-  writeBatch(data.folder, release, {profile: 'parquet', options: {...(partition && {partition})}})
+const write = (partition?: 'month') => writeBatch(data.folder, release, {profile: 'parquet', partition})
 
 test('by month, each table with a date has a file per month, which Hive readers put together again', async () => {
   const {dir} = await write('month')
