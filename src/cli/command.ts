@@ -27,11 +27,17 @@ export function refuseValue(text: string, flags: string, expected: string) {
   return newError('USAGE', `Value '${text}' in ${flags.split(' ')[0]}: expected ${expected}.`)
 }
 
+/** The words of an option that takes one or more of these, with commas. @throws ConfigError `USAGE` */
+export function parseWords<Word extends string>(text: string, flags: string, known: readonly Word[]): Word[] {
+  const words = text.split(',').map((word) => word.trim())
+  const found = known.filter((word) => words.includes(word))
+  if (words.every((word) => found.some((one) => one === word))) return found
+  throw refuseValue(text, flags, `one or more of ${known.join(', ')}`)
+}
+
 /**
- * The work of a command. Its result is printed by `render`, or as JSON; nothing is printed without `render`.
- *
- * @param exitCodeOf the exit code of a result; 0 by default
- * @returns what carries it out; `isChecked` says whether the stores of the data folder are checked first
+ * The work of a command. Its result is printed by `render`, or as JSON; nothing is printed without `render`. What it returns carries
+ * it out; `isChecked` says whether the stores of the data folder are checked first.
  */
 export function does<Options extends object, Args extends unknown[], T>(
   work: (call: Invocation<Options>, ...args: Args) => T | Promise<T>,

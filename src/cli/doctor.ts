@@ -92,6 +92,8 @@ type Examinations = Readonly<
   Record<string, (config: Config, folder: DataFolder, world: World) => Promise<string | readonly Fault[]>>
 >
 
+const namesOf = (named: readonly {name: string}[]) => named.map(({name}) => name).join(', ')
+
 const EXAMINATIONS: Examinations = {
   'data folder': async (_config, folder) => {
     requireWritable(folder)
@@ -117,8 +119,7 @@ const EXAMINATIONS: Examinations = {
   },
   fields: async (_config, folder) => {
     const [asked, known] = [readMappedFields(folder), await findKnownFields(folder)]
-    if (!hasWarehouse(folder) || isSameMapping(asked, known))
-      return asked.map(({name}) => name).join(', ') || 'none mapped'
+    if (!hasWarehouse(folder) || isSameMapping(asked, known)) return namesOf(asked) || 'none mapped'
     const problem = `Fields in '${folder.fields}' differ from those of the warehouse.`
     return [{problem, next: '`loantape rebuild --apply` brings them in, with their past.'}]
   },
@@ -139,21 +140,16 @@ const EXAMINATIONS: Examinations = {
     const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)
     return `match this history; not yet issued: ${words.join('; ') || 'nothing'}`
   },
-  jobs: async (config) =>
-    readJobs(config)
-      .map(({name}) => name)
-      .join(', '),
+  jobs: async (config) => namesOf(readJobs(config)),
   targets: async (config) => {
     const asked = readJobs(config).flatMap(({steps}) => steps.flatMap(listTargets))
     if (config.targetsFile === undefined && asked.length === 0) return 'none configured'
     readTargets(config, asked)
-    return readTargets(config)
-      .map(({name}) => name)
-      .join(', ')
+    return namesOf(readTargets(config))
   },
   rates: async (config) => {
     const feeds = readRateFeeds(config)
-    return feeds.length > 0 ? feeds.map(({name}) => name).join(', ') : 'no feeds configured'
+    return namesOf(feeds) || 'no feeds configured'
   },
   source: async (config, folder, world) => {
     const source = requireSource(config)

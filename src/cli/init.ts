@@ -21,8 +21,10 @@ export const commands = {
         })
       const isAsked = process.stdin.isTTY && options.baseUrl === undefined
       const [baseUrl, apiKey] = isAsked ? await askBoth() : [options.baseUrl]
-      for (const [name, text] of Object.entries({folder, 'base URL': baseUrl, key: apiKey}))
-        requirePrintable(name, text)
+      // A line break would begin another setting, or another line of the unit.
+      for (const [name, text = ''] of Object.entries({folder, 'base URL': baseUrl, key: apiKey}))
+        if (/\p{Cc}/u.test(text))
+          throw newError('CONFIG_INVALID', `The ${name} has a control character: expected one line of text.`)
       parseConfig({LOANTAPE_BASE_URL: baseUrl, LOANTAPE_API_KEY: apiKey}, {readFile: () => ''})
       const [ofUrl, ofKey] = [quote(baseUrl ?? ''), quote(apiKey ?? '')]
       const values: Record<string, string> = {
@@ -85,12 +87,6 @@ function findTaken(folder: string, name: string): string | undefined {
   if (existsSync(join(folder, name))) return name
   for (let above = dirname(name); above !== '.'; above = dirname(above))
     if (isFile(join(folder, above))) return above
-}
-
-/** A line break would begin another setting, or another line of the unit. */
-function requirePrintable(name: string, text = ''): void {
-  if (!/\p{Cc}/u.test(text)) return
-  throw newError('CONFIG_INVALID', `The ${name} has a control character: expected one line of text.`)
 }
 
 /** A value as it stands in `.env`. */

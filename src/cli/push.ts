@@ -171,16 +171,11 @@ function readCsv(file: string): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (cause) {
-    const problem = `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`
-    throw newError('PUSH_FILE', problem, {cause})
+    throw createFileError(file, `cannot be read (${codeOf(cause)})`, cause)
   }
 }
 
-/**
- * Reads a CSV file of deals: header, then one deal a row, each with a reference of the system it comes from.
- *
- * @throws ConfigError `PUSH_FILE` if the file is not CSV or its header is wrong; a wrong row is a row with a problem
- */
+/** The deals of a CSV file with a header; a wrong row is a row with a problem. @throws ConfigError `PUSH_FILE` */
 export function parseDealRows(file: string, text: string): DealRow[] {
   if (text.trim() === '') throw createFileError(file, 'it is empty')
   let records: {record: Record<string, string>; info: {lines: number}}[]

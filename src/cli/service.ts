@@ -3,10 +3,10 @@ import {once} from 'node:events'
 import {businessDateOf, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
-import {createApiKey, listApiKeys, revokeApiKey, SCOPES, type Scope} from '../service/access.ts'
+import {createApiKey, listApiKeys, revokeApiKey, SCOPES} from '../service/access.ts'
 import {linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
 import {openServiceDatabase, type ServiceDatabase} from '../service/service-database.ts'
-import {does, type Invocation, refuseValue} from './command.ts'
+import {does, type Invocation, parseWords} from './command.ts'
 import {renderTable} from './table.ts'
 
 export const commands = {
@@ -40,7 +40,7 @@ export const commands = {
   'service keys create': does(
     ({options}: Invocation<KeyOptions>, name: string) => {
       const {live} = options
-      const scopes = parseScopes(options.scope)
+      const scopes = parseWords(options.scope, '--scope', SCOPES)
       using database = openKeys(options)
       const kind = live ? 'live' : 'test'
       const {id, key} = createApiKey(database, {kind, name, scopes, now: realClock.now()})
@@ -92,13 +92,6 @@ interface KeyOptions {
   db?: string
   live?: boolean
   scope: string
-}
-
-function parseScopes(text: string): Scope[] {
-  const words = text.split(',')
-  const scopes = SCOPES.filter((scope) => words.includes(scope))
-  if (scopes.length > 0 && words.length === scopes.length) return scopes
-  throw refuseValue(text, '--scope', 'read, write or read,write')
 }
 
 function openKeys({db}: KeyOptions): ServiceDatabase {

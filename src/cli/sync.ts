@@ -5,7 +5,7 @@ import {applyEvents, type EventsResult, replayQuarantine, type SyncResult, syncD
 import {dataFolderAt} from '../store/data-folder.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import type {ChildResult} from '../sync/children.ts'
-import {ACCEPTABLE, type Acceptance} from '../sync/guard.ts'
+import {ACCEPTABLE} from '../sync/guard.ts'
 import {
   countUnreplayed,
   listWaiting,
@@ -15,13 +15,14 @@ import {
   showQuarantined,
 } from '../sync/quarantine.ts'
 import {renderWarnings} from './build.ts'
-import {does, type Invocation, refuseValue} from './command.ts'
+import {does, type Invocation, parseWords} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
 export const commands = {
   sync: does(({config, options, world}: Invocation<SyncOptions>) => {
     const {acceptShrink, why, dryRun: isDryRun = false, detail} = options
-    const accept = [...parseAcceptances(options.accept ?? ''), ...(acceptShrink ? (['shrink'] as const) : [])]
+    const accept = options.accept === undefined ? [] : parseWords(options.accept, '--accept', ACCEPTABLE)
+    if (acceptShrink) accept.push('shrink')
     if (why !== undefined && accept.length === 0)
       throw newError('USAGE', `Option --why '${why}': it says why something is accepted; add --accept.`)
     return syncDeals(detail ? config : {...config, detail: 'off'}, {accept, why, isDryRun}, world)
@@ -56,14 +57,6 @@ interface SyncOptions {
   why?: string
   dryRun?: boolean
   detail: boolean
-}
-
-function parseAcceptances(text: string): Acceptance[] {
-  const words = text.split(',').map((word) => word.trim())
-  const accepted = ACCEPTABLE.filter((acceptance) => words.includes(acceptance))
-  const isKnown = words.every((word) => word === '' || accepted.some((acceptance) => acceptance === word))
-  if (isKnown) return accepted
-  throw refuseValue(text, '--accept', `one or more of ${ACCEPTABLE.join(', ')}`)
 }
 
 export function renderSync(result: SyncResult): string {

@@ -125,11 +125,7 @@ const TYPES: Readonly<Record<string, string>> = {
   TIMESTAMP: 'timestamptz',
 }
 
-/**
- * Creates a table with its comments, and copies its rows from the database attached as `release`.
- *
- * @param target the new table, quoted
- */
+/** Creates the new table `target`, quoted, with its comments, and copies the rows of the attached release. */
 async function copyTable(session: Session, db: Database, table: TargetTable, target: string): Promise<void> {
   const {columns} = table
   const source = `${table.schema}.${table.name}`
@@ -330,15 +326,16 @@ const STATE = 'loantape'
 /** Our schemas: those that readers see, and those that are being built or were replaced; and all others. */
 async function listSchemas(session: Session): Promise<{live: string[]; old: string[]; foreign: string[]}> {
   const schemas = await session.rows(
-    z.object({name: z.string(), is_ours: z.boolean()}),
-    `select nspname as name, coalesce(obj_description(oid, 'pg_namespace'), '') like '${MARK} %' as is_ours
+    z.object({name: z.string(), kind: z.string()}),
+    `select nspname as name,
+       case
+         when coalesce(obj_description(oid, 'pg_namespace'), '') not like '${MARK} %' then 'foreign'
+         when nspname ~ '^loantape_(old|new)_[0-9]+_' then 'old'
+         else 'live'
+       end as kind
      from pg_namespace order by nspname`,
   )
-  const kindOf = ({name, is_ours}: (typeof schemas)[number]) => {
-    if (!is_ours) return 'foreign'
-    return /^loantape_(old|new)_\d+_/.test(name) ? 'old' : 'live'
-  }
-  const list = (kind: string) => schemas.filter((schema) => kindOf(schema) === kind).map(({name}) => name)
+  const list = (kind: string) => schemas.filter((schema) => schema.kind === kind).map(({name}) => name)
   return {live: list('live'), old: list('old'), foreign: list('foreign')}
 }
 
