@@ -257,11 +257,7 @@ function describeRunning(root: string, pid: string): LoantapeError {
   )
 }
 
-/**
- * The text below the last night: the portfolio, where the files are, and what to try next.
- *
- * @param dataDir as given in `--data`
- */
+/** The text below the last night: the portfolio, where the files are, and what to try next. */
 function renderDemo({summary, by_status, release_dir}: DemoResult, dataDir: string): string {
   const quoted = /^[\w./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`
   const query = `npx loantape query --data ${quoted}`

@@ -204,11 +204,7 @@ function isComplete(text: string): boolean {
   return /^[^'"]*;\s*$/.test(rest)
 }
 
-/**
- * Completes the last word of a text: a table, or a column of the tables in the text, also after an alias.
- *
- * @returns the candidates, and the typed beginning
- */
+/** Candidates for the last word of a text, tables or columns of those in it, also after an alias; and that word. */
 function completeName(text: string, tables: ReadonlyMap<string, TableColumn[]>): [string[], string] {
   const [word = ''] = /[\w.]*$/.exec(text) ?? []
   const named = [...tables].filter(([name]) => text.includes(name))

@@ -123,10 +123,7 @@ function readEnvFile(path: string): Record<string, string | undefined> {
   }
 }
 
-/**
- * The source of a working folder `<fleet>/sources/<name>`, one lender of a fleet; undefined outside a fleet, whose folder has a settings
- * file, even if empty.
- */
+/** The source of a working folder `<fleet>/sources/<name>`; undefined outside a fleet, whose folder has an `.env`. */
 function findSource(dir: string) {
   const [sources, name] = [dirname(dir), basename(dir)]
   const fleetDir = dirname(sources)
@@ -134,11 +131,7 @@ function findSource(dir: string) {
   return existsSync(join(fleetDir, ENV_FILE)) ? {name, dir, fleetDir} : undefined
 }
 
-/**
- * Lists the folders of a fleet's sources by name, including invalid names, but not names that begin with a dot.
- *
- * @throws ConfigError `FLEET_NONE`
- */
+/** The folders of a fleet's sources by name, also invalid ones; none that begins with a dot. @throws ConfigError `FLEET_NONE` */
 export function listSources(fleetDir: string): string[] {
   if (!existsSync(join(fleetDir, ENV_FILE))) {
     throw newError('FLEET_NONE', `No fleet in '${fleetDir}': expected a file '${ENV_FILE}' there.`)

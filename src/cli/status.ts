@@ -127,10 +127,7 @@ function readKnownStatuses(config: Config): Set<string> {
   }
 }
 
-/**
- * The records that wait in quarantine, and what of the last applied walk neither the contract, `fields.json` nor `seed.status`
- * knows.
- */
+/** What waits in quarantine, and what of the last walk the contract, `fields.json` and `seed.status` do not know. */
 async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<string>) {
   const drift: DriftFinding[] = []
   if (!hasWarehouse(folder)) return {drift, quarantine_waiting: 0}

@@ -130,11 +130,7 @@ const plainInstant =
 const isoInstant =
   /^(\d{4}-\d{2}-\d{2})[Tt ]((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?\s*(?:[Zz]|([+-](?:[01]\d|2[0-3])):?([0-5]\d))$/
 
-/**
- * Reads an ISO 8601 instant with an offset into microseconds since the epoch; further digits are cut off.
- *
- * @returns null if the text is not an existing instant
- */
+/** An ISO 8601 instant with an offset in microseconds since the epoch, further digits cut off; null if it does not exist. */
 export function parseInstant(text: string): bigint | null {
   if (plainInstant.test(text)) return BigInt(Date.parse(text)) * 1000n
   const [, date = '', time, seconds = '00', fraction = '', hours = '+00', minutes = '00'] =

@@ -91,10 +91,7 @@ export function parseConfig(
   return {...settings, baseUrl: name, ...(query !== '' && {baseUrlQuery: query})}
 }
 
-/**
- * Splits the address of a source into its name, which is stored, compared and printed, and its query, which only requests
- * carry, since it may be a secret. User, password and fragment are dropped.
- */
+/** The name of a source, without user, password and fragment, and the query of its URL, which may be a secret. */
 function splitSourceAddress(url: string): {name: string; query: string} {
   const [, name = '', query = ''] = /^([^?#]*)(\?[^#]*)?/.exec(url) ?? []
   return {

@@ -86,12 +86,7 @@ export type ErrorCode = keyof typeof catalogue
 /** The catalogue of errors: kind, what is kept, what to do next. */
 export const CATALOGUE: Readonly<Record<ErrorCode, {kind: string; kept?: string; next?: string}>> = catalogue
 
-/**
- * An error of the catalogue.
- *
- * @param problem what is wrong: value, place and what was expected
- * @param more overrides the catalogue
- */
+/** An error of the catalogue. `problem`: value, place, what was expected; `more` overrides the catalogue. */
 export function newError(
   code: ErrorCode,
   problem: string,

@@ -120,22 +120,14 @@ export function findValue(value: unknown, path: readonly string[]): unknown {
   return found
 }
 
-/**
- * The problems that a schema found in a file, each with its path, never with a value, which could be a misplaced secret.
- *
- * @param whole path shown for a problem of the whole file
- */
+/** The problems that a schema found, with their paths, `whole` for the file itself; no value: it could be a secret. */
 export function describeIssues({issues}: z.ZodError, whole = '(file)'): string[] {
   return issues.map(({path, message}) => `${path.join('.') || whole}: ${message}`)
 }
 
 /**
- * The text of a value within a JSON text, unchanged: with all digits of its numbers and the order of its names. If a name is
- * repeated, the last value wins, as in `JSON.parse`.
- *
- * @param text valid JSON
- * @param path names of members, positions of elements
- * @returns undefined if the path leads nowhere
+ * The text of a value within a valid JSON text, unchanged: with all digits of its numbers and the order of its names; undefined if
+ * the path leads nowhere. If a name is repeated, the last value wins, as in `JSON.parse`.
  */
 export function sliceJson(text: string, path: readonly Step[]): string | undefined {
   let found: {start: number; end: number} | undefined

@@ -50,12 +50,7 @@ export function formatCents(cents: bigint): string {
   return `${sign}${digits.slice(0, -2)}.${digits.slice(-2)}`
 }
 
-/**
- * The exact sum of amounts.
- *
- * @param amounts decimal text, not negative; null counts as 0
- * @throws Error if one is not an amount
- */
+/** The exact sum of amounts, decimal text, not negative; null counts as 0. @throws Error if one is not an amount */
 export function addAmounts(amounts: readonly (string | null)[]): string {
   let sum = 0n
   for (const amount of amounts) {

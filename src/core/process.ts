@@ -22,10 +22,7 @@ export function nameOfUser(): string {
   }
 }
 
-/**
- * Whether a process with this id runs on this machine. Pids are reused: one with another `start` is another process, if both are
- * known.
- */
+/** Whether a process with this id runs here; not if both starts are known and differ, since ids are reused. */
 export function isProcessAlive(pid: number, start?: string | null): boolean {
   try {
     process.kill(pid, 0)
@@ -58,10 +55,7 @@ export const WRITER_MARK = `@${hostname()}-${process.pid}~${readProcessStart(pro
 /** Prefix of files and folders that are not yet whole; the next writer removes those of dead processes. */
 export const WRITING = '.writing-'
 
-/**
- * Whether the writer of a file or folder is gone, by the {@link WRITER_MARK} at the end of its name; one of another machine or container is
- * if nothing changed for a day.
- */
+/** Whether the writer named at the end of a path, {@link WRITER_MARK}, is gone; on another machine, if idle for a day. */
 export function isAbandoned(path: string): boolean {
   const [, host = hostname(), pid, start] = /(?:@([^@]+))?-(\d+)(?:~(\d*))?$/.exec(basename(path)) ?? []
   if (pid === undefined) return false
@@ -82,12 +76,7 @@ export function removeAbandoned(dir: string, prefix: string): void {
 /** In the names of temporary folders of this process. */
 const OWN = randomBytes(6).toString('hex')
 
-/**
- * Makes a folder for temporary files, which disposing it removes, and removes those of dead processes: what they hold would fill the
- * disk.
- *
- * @param prefix of its name
- */
+/** Makes a folder for temporary files, removed when disposed, and removes those that dead processes left. */
 export function makeTemporaryFolder(prefix: string): {path: string} & Disposable {
   for (const name of readdirSync(tmpdir())) {
     const path = join(tmpdir(), name)
@@ -169,23 +158,13 @@ export async function runLoantape(
 /** How long the rest of a log and an output may take once their process has ended. */
 const REST_MS = 1_000
 
-const MOST_PRINTED = 64 * 1024 * 1024
-
-/**
- * Runs a command that a person asked for, without a time limit; `signal` asks it to stop.
- *
- * @returns its output, or its error message, and its exit code; null if it was killed
- */
+/** Runs a command to its end: its output, or its error message, and its exit code, null if it was killed. */
 export async function carryOutCommand(
   args: readonly string[],
   limits: {signal: AbortSignal} & Environment,
 ): Promise<{exitCode: number | null; words: string}> {
   const chunks: Buffer[] = []
-  let length = 0
-  const onPrinted = (chunk: Buffer) => {
-    length += chunk.length
-    if (length <= MOST_PRINTED) chunks.push(chunk)
-  }
+  const onPrinted = (chunk: Buffer) => void chunks.push(chunk)
   const {code, log = ''} = await runLoantape(args, {...limits, onPrinted})
   if (code === 0) return {exitCode: code, words: Buffer.concat(chunks).toString().trim()}
   return {exitCode: code, words: findComplaint(log) ?? 'It ended without a message; see the log.'}

@@ -13,10 +13,8 @@ export function parseNumber(text: string): number | null {
 }
 
 /**
- * Reads `Retry-After` (RFC 9110, 10.2.3): seconds or an HTTP date.
- *
- * @param now ms since the epoch
- * @returns ms to wait, never negative, a minute instead of more than a day; null if the text is neither
+ * Reads `Retry-After` (RFC 9110, 10.2.3), seconds or an HTTP date, into ms to wait: never negative, a minute instead of more than a
+ * day; null if the text is neither.
  */
 export function parseRetryAfter(text: string, now: number): number | null {
   const seconds = parseNumber(text)

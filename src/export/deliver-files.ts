@@ -71,11 +71,7 @@ export async function deliverBatch(
   return {...delivery, outcome: 'delivered' as const, sent}
 }
 
-/**
- * Sends the files of a backup to a target, in this order, into this folder below the target's path.
- *
- * @throws what {@link deliverBatch} throws of a target
- */
+/** Sends the files of a backup to a target, in this order. @throws what {@link deliverBatch} throws of a target */
 export async function sendBackup(
   {dir, folder, files}: {dir: string; folder: string; files: readonly BatchedFile[]},
   {name: target, ...how}: DeliveryRequest,
@@ -223,12 +219,7 @@ async function openCarrier(
   return await openHttp(target, {folder, silenceMs}, world)
 }
 
-/**
- * Copies files into a folder, as `.part` first, then renames them.
- *
- * @param folder of the batch, below the target's path
- * @param isPrivate whether only their owner may read them, and not whoever may read the target
- */
+/** Copies files into a folder, as `.part` first, then renames them. Private ones only their owner may read. */
 export async function openFolder(
   target: Kind<'folder'>,
   folder: string,
@@ -400,11 +391,7 @@ async function openHttp(
 /** Node's codes for a certificate it does not trust: `CERT_HAS_EXPIRED`, `DEPTH_ZERO_SELF_SIGNED_CERT`, … */
 const UNTRUSTED = /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL|EPROTO/
 
-/**
- * Connects to an SFTP server with the pinned host key; files are uploaded as `.part`, then renamed.
- *
- * @param folder of the batch, below the target's path
- */
+/** Connects to an SFTP server with the pinned host key; files are uploaded as `.part`, then renamed. */
 async function openSftp(
   target: Kind<'sftp'>,
   folder: string,

@@ -121,11 +121,7 @@ function isOlder({as_of, known_at}: VisibleRelease, visible: VisibleRelease): bo
   return as_of === visible.as_of ? known_at < visible.known_at : as_of < visible.as_of
 }
 
-/**
- * Describes the published tables of a release and computes their totals.
- *
- * @throws UnexpectedError `PUBLISH_INCOMPLETE` when a table differs from the manifest
- */
+/** Describes the tables of a release and computes their totals. @throws UnexpectedError `PUBLISH_INCOMPLETE` */
 async function describeTables({dir, database, manifest}: Release): Promise<TargetTable[]> {
   const models = readReleaseModels(dir)
   await using db = await openDatabase({attach: [{path: database, alias: 'release', readOnly: true}]})
@@ -145,11 +141,7 @@ async function describeTables({dir, database, manifest}: Release): Promise<Targe
 /** Totals over all lenders, compared with the sum over each. */
 export type CombinedVerification = Awaited<ReturnType<typeof verifyCombined>>
 
-/**
- * Compares every column that adds up over all lenders with the sum of what each has published.
- *
- * @throws ConfigError `CONFIG_MISSING`; what the connection throws
- */
+/** Compares columns over all lenders with the sums of what each has published. @throws ConfigError `CONFIG_MISSING` */
 export async function verifyCombined(config: Config, {signal}: World) {
   const request = clickhouseOf(config)
   const {openSession} = await import('./clickhouse-layout.ts')

@@ -13,11 +13,7 @@ const OF_NODE: TargetErrors = [
   ['PUBLISH_LOST', /^(ECONNRESET|EPIPE) /],
 ]
 
-/**
- * An error of a target's client as one of ours.
- *
- * @param server `PostgreSQL at db.example.com:5432/reporting`
- */
+/** An error of a target's client as one of ours; `server` is `PostgreSQL at db.example.com:5432/reporting`. */
 export function explainTarget(error: unknown, server: string, errors: TargetErrors): LoantapeError {
   if (error instanceof LoantapeError) return error
   const code = codeOf(error)
