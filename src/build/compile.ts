@@ -89,24 +89,26 @@ function requireDescribedColumns(
   {name: model, file, isPublished, columns: described}: Model,
   columns: readonly TableColumn[],
 ): void {
-  const refuse = (code: ErrorCode, line: number | undefined, problem: string) =>
-    createModelError(code, {file, line: line ?? described.at(-1)?.line ?? 1}, problem)
+  const refuse = (code: ErrorCode, line: number, problem: string) =>
+    createModelError(code, {file, line}, problem)
+  const lines = new Map(described.map(({name, line}) => [name, line]))
   for (const {name, type} of columns) {
-    const {line} = described.find((column) => column.name === name) ?? {}
+    const line = lines.get(name)
     const column = `Column '${name}' of model '${model}' is`
-    if (line === undefined)
-      throw refuse('MODEL_COLUMNS', line, `${column} not described: expected \`-- ${name}: meaning\``)
+    if (line === undefined) {
+      const expected = `not described: expected \`-- ${name}: meaning\``
+      throw refuse('MODEL_COLUMNS', described.at(-1)?.line ?? 1, `${column} ${expected}`)
+    }
     if (isPublished && !PLAIN_TYPES.test(type)) {
       const expected = 'an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN'
       throw refuse('MODEL_TYPE', line, `${column} ${type}: expected ${expected}`)
     }
+    lines.delete(name)
   }
-  const names = columns.map(({name}) => name)
-  const stray = described.find(({name}) => !names.includes(name))
-  if (stray) {
-    const problem = `Header describes column '${stray.name}', which model '${model}' does not have`
-    throw refuse('MODEL_COLUMNS', stray.line, `${problem}: expected ${names.join(', ')}`)
-  }
+  const [[stray, line] = [undefined, 1]] = lines
+  if (stray === undefined) return
+  const problem = `Header describes column '${stray}', which model '${model}' does not have`
+  throw refuse('MODEL_COLUMNS', line, `${problem}: expected ${columns.map(({name}) => name).join(', ')}`)
 }
 
 async function bindCheck(db: Database, check: Check): Promise<void> {

@@ -1,10 +1,10 @@
-import {readdirSync} from 'node:fs'
-import {basename, join, relative} from 'node:path'
+import {globSync} from 'node:fs'
+import {basename, join, sep} from 'node:path'
 import {DEAL_ID} from '../contract/deal.ts'
 import {type ErrorCode, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {Model} from '../core/types.ts'
-import {listFiles, readSqlFile, SQL_DIR, splitHeader} from '../store/sql.ts'
+import {readSqlFile, SQL_DIR, splitHeader} from '../store/sql.ts'
 
 /** A position in a file. */
 export interface Place {
@@ -67,7 +67,7 @@ const RESERVED_SCHEMAS = new Set([
 /** Models of this schema are built for other models and dropped before the release is checked. */
 export const WORK_SCHEMA = 'work'
 
-const namePattern = /^[a-z][a-z0-9_]*$/
+const modelName = /^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$/
 const fieldLine = /^-- ([a-z][a-z0-9_]*): (.*\S)\s*$/
 const checkTag = /^([a-z_]+)\((.*)\)$/
 
@@ -81,41 +81,21 @@ const checkTag = /^([a-z_]+)\((.*)\)$/
 export function readModels(folders: readonly string[]): Model[] {
   const models = new Map<string, Model>()
   for (const folder of folders) {
-    const [stray] = listFiles(folder, '.sql')
-    if (stray !== undefined) throw nameError(stray, `File '${basename(stray)}' has no schema`)
-    for (const schema of listSchemas(folder)) {
-      const below = listSchemas(join(folder, schema)).map((name) => join(folder, schema, name))
-      const [nested] = below.flatMap((path) => listFiles(path, '.sql'))
-      if (nested !== undefined)
-        throw nameError(nested, `File '${relative(folder, nested)}' lies below its schema`)
-      for (const file of listFiles(join(folder, schema), '.sql')) {
-        const model = readModel(schema, file)
-        models.set(model.name, model)
+    const isOther = (part: string) => OTHER_FOLDERS.has(part) || (folder === SQL_DIR && part === 'queries')
+    for (const path of globSync(['*.sql', '*/*.sql', '*/*/*.sql'], {cwd: folder})) {
+      const parts = path.split(sep)
+      if (parts.some(isOther)) continue
+      const file = join(folder, path)
+      const [schema = '', base = ''] = parts
+      const name = `${schema}.${basename(base, '.sql')}`
+      if (parts.length !== 2 || !modelName.test(name) || RESERVED_SCHEMAS.has(schema)) {
+        const expected = `expected <schema>/<name>.sql, lower-case words, the schema not ${[...RESERVED_SCHEMAS].join(', ')},`
+        throw createModelError('MODEL_NAME', {file, line: 1}, `File '${parts.join('/')}': ${expected}`)
       }
+      models.set(name, parseModel({schema, name, file, text: readSqlFile(file)}))
     }
   }
   return [...models.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
-}
-
-function listSchemas(folder: string): string[] {
-  return readdirSync(folder, {withFileTypes: true})
-    .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.'))
-    .map((entry) => entry.name)
-    .filter((name) => !OTHER_FOLDERS.has(name) && join(folder, name) !== join(SQL_DIR, 'queries'))
-    .sort()
-}
-
-function readModel(schema: string, file: string): Model {
-  const name = basename(file, '.sql')
-  if (!namePattern.test(schema) || !namePattern.test(name) || RESERVED_SCHEMAS.has(schema)) {
-    throw nameError(file, `Model name '${schema}.${name}'`)
-  }
-  return parseModel({schema, name: `${schema}.${name}`, file, text: readSqlFile(file)})
-}
-
-function nameError(file: string, problem: string): Error {
-  const expected = `expected <schema>/<name>.sql, lower-case words, the schema not ${[...RESERVED_SCHEMAS].join(', ')},`
-  return createModelError('MODEL_NAME', {file, line: 1}, `${problem}: ${expected}`)
 }
 
 /**
