@@ -23,21 +23,13 @@ interface JournalCell {
   mapping: AccountMapping
 }
 
-/** What a cell says of its line, as an importer would read it. */
-interface Told {
-  /** `Journal No.`, `External ID`, …: the number of its entry. */
-  number?: string
-  /** `YYYY-MM-DD` */
-  date?: string
-  account?: string
-  /** Decimal text; one of the two is empty. */
-  debit?: string
-  credit?: string
-  /** The place of the line in its entry, from 1. */
-  line_no?: string
-  /** What an importer tells entries apart by, if not by number alone. */
-  narration?: string | undefined
-}
+/**
+ * What a cell says of its line, as an importer would read it: `date` as `YYYY-MM-DD`, amounts as decimal text, `line_no` in its entry
+ * from 1. By `narration` an importer tells entries apart, if not by `number` alone.
+ */
+type Told = Partial<
+  Record<'number' | 'date' | 'account' | 'debit' | 'credit' | 'line_no' | 'narration', string>
+>
 
 /** What a column of a profile can hold. */
 interface Content {
@@ -242,7 +234,7 @@ function readCells(
 function proveLine(
   {account = '', ...told}: Told,
   line: IssuedLine,
-  entry: Pick<Told, 'line_no' | 'narration'>,
+  entry: {line_no: string; narration: string | undefined},
 ): void {
   const written: Record<string, string | undefined> = {
     number: line.journal_no,
