@@ -190,10 +190,7 @@ function restoreIssued(
   only: Parameters<typeof listBatches>[1],
   world: World,
 ): NamedBatch[] {
-  return listBatches(stateDb, only).map((batch) => ({
-    ...batch,
-    dir: requireHandedOver(stateDb, folder, batch, world),
-  }))
+  return listBatches(stateDb, only).map((batch) => requireHandedOver(stateDb, folder, batch, world))
 }
 
 /** The targets at the places a batch was sent to, whatever their names now. */

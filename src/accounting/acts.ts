@@ -120,8 +120,8 @@ export function createPerformer(
   {folder, stateDb, newKey}: {folder: DataFolder; stateDb: StateDb; newKey?: TapeKey},
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
 ): Perform {
-  const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
   const write = (act: Act) => {
+    const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
     adoptEnded(folder, stateDb, key)
     const text = JSON.stringify(act)
     // Parsed as from a tape, so that a state database computed from tapes is the same, to the order of keys.
@@ -152,6 +152,15 @@ export function createPerformer(
       if (act) write(act)
       return act
     })
+}
+
+/** Opens the state database of a folder to perform acts in it. @throws ConfigError `NOT_WRITABLE` */
+export function openBooks(config: Pick<Config, 'dataDir'> & KeyConfig, world: World) {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const stateDb = openStateDb(folder.stateDb)
+  const perform = createPerformer(config, {folder, stateDb}, world)
+  return {folder, stateDb, perform, [Symbol.dispose]: () => stateDb[Symbol.dispose]()}
 }
 
 /** Applies an act to the state database, now or when it is read back. Call it in a transaction. */

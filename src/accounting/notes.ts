@@ -4,9 +4,9 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
-import {createPerformer, type Note, noteSchema} from './acts.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
+import {hasStateDb, type StateDb} from '../store/state-db.ts'
+import {type Note, noteSchema, openBooks} from './acts.ts'
 
 /** Most characters of a note. */
 export const LONGEST_NOTE = 500
@@ -45,9 +45,8 @@ export function writeNote(config: Config, draft: Draft, world: World): Note {
   requireSubject(draft)
   if (!hasStateDb(folder))
     throw newError('HISTORY_MISSING', `Data folder '${folder.root}' has nothing to note anything about.`)
-  requireWritable(folder)
-  using stateDb = openStateDb(folder.stateDb)
-  const perform = createPerformer(config, {folder, stateDb}, world)
+  using books = openBooks(config, world)
+  const {stateDb, perform} = books
   return perform(() => {
     const before = draft.about === 'replaces' ? requireStanding(stateDb, draft.subject) : null
     const {about, subject} = before ?? noteSchema.pick({about: true, subject: true}).parse(draft)

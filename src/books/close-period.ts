@@ -1,4 +1,4 @@
-import {createPerformer} from '../accounting/acts.ts'
+import {openBooks} from '../accounting/acts.ts'
 import {listBatches} from '../accounting/issued.ts'
 import {hasSameReceivables, requireOwnMapping} from '../accounting/mapping.ts'
 import {
@@ -23,7 +23,7 @@ import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {countRows} from '../store/sql.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
@@ -42,10 +42,9 @@ export async function closePeriod(
   {period, why = null}: {period: string; why?: string | null},
   world: World,
 ) {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
   const span = await readPeriodSpan(config, period, world)
-  using stateDb = openStateDb(folder.stateDb)
+  using books = openBooks(config, world)
+  const {folder, stateDb, perform} = books
   requireNext(stateDb, period, span.first)
   if (!span.isComplete) {
     throw newError(
@@ -60,7 +59,6 @@ export async function closePeriod(
   const lines = await readJournal(release, [period])
   const terms = await readTieOut(release, period)
   const register = await readRegister(release)
-  const perform = createPerformer(config, {folder, stateDb}, world)
   perform(() => {
     requireNext(stateDb, period, span.first)
     return {
@@ -101,16 +99,13 @@ export function reopenPeriod(
   {period, why}: {period: string; why: string},
   world: World,
 ): {outcome: 'reopened'; period: string} {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
   requirePeriodName(period)
   if (why.trim() === '') {
     throw newError('USAGE', "Reason '' in --why: expected why the period is reopened.", {next: 'Give one.'})
   }
-  using stateDb = openStateDb(folder.stateDb)
-  const perform = createPerformer(config, {folder, stateDb}, world)
-  perform(() => {
-    const closed = listClosedPeriods(stateDb)
+  using books = openBooks(config, world)
+  books.perform(() => {
+    const closed = listClosedPeriods(books.stateDb)
     if (!closed.includes(period)) {
       throw newError('PERIOD_STATE', `Period '${period}' is not closed.`)
     }
@@ -139,11 +134,9 @@ export function remapPeriods(
   {why}: {why: string | null},
   world: World,
 ): {outcome: 'remapped' | 'unchanged'; period: string} {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
   const mapping = requireOwnMapping(config)
-  using stateDb = openStateDb(folder.stateDb)
-  const perform = createPerformer(config, {folder, stateDb}, world)
+  using books = openBooks(config, world)
+  const {stateDb, perform} = books
   return inStateTransaction(stateDb, () => {
     const last = listClosedPeriods(stateDb).at(-1)
     if (last === undefined) {

@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {backup} from 'node:sqlite'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
-import {applyAct, type BatchAct, createPerformer, type Perform} from '../accounting/acts.ts'
+import {applyAct, type BatchAct, openBooks, type Perform} from '../accounting/acts.ts'
 import {type IssuedBatch, listBatches, listIssuedLines, markHandedOver} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
 import {findClosedPeriod, findFirstOpenDay, readPeriodSpan} from '../accounting/periods.ts'
@@ -46,12 +46,9 @@ export async function exportJournal(
   request: JournalRequest,
   world: World,
 ): Promise<BatchResult[]> {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
-  requireExports(folder, request.profile.name)
-  using stateDb = openStateDb(folder.stateDb)
-  const perform = createPerformer(config, {folder, stateDb}, world)
-  return await issueMonth(config, request, {folder, stateDb, perform}, world)
+  using books = openBooks(config, world)
+  requireExports(books.folder, request.profile.name)
+  return await issueMonth(config, request, books, world)
 }
 
 /**
@@ -106,10 +103,7 @@ async function issueMonth(
   if (!batches.some((batch) => batch.period === period)) {
     const last = listBatches(stateDb, {profile: profile.name, period}).at(-1)
     const nothing = {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0}
-    if (last) {
-      const dir = requireHandedOver(stateDb, folder, last, world)
-      batches.push({...measure(stateDb, last), dir, outcome: 'unchanged'})
-    } else batches.push({...nothing, outcome: 'empty'})
+    batches.push(last ? requireHandedOver(stateDb, folder, last, world) : {...nothing, outcome: 'empty'})
   }
   const issued = listIssuedLines(stateDb, profile.name, {period})
   const tied = issued.some(({event}) => event === 'opening') ? bookOpenings(terms) : terms
@@ -163,20 +157,13 @@ function findLastKnown(stateDb: StateDb, profile: string, period: string): strin
   return knownAt
 }
 
-const rowsOfFiles = z.object({files: z.array(z.object({rows: z.number()}))})
+const writtenFiles = z.object({files: z.array(z.object({rows: z.number(), bytes: z.number()}))})
 
-function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' | 'outcome'> {
-  const {profile, period, batch_id} = batch
-  const files = readBatchFiles(stateDb, batch)
-  const counted = rowsOfFiles.parse(JSON.parse(files.pop()?.text ?? ''))
-  return {
-    profile,
-    period,
-    batch_id,
-    files: files.length,
-    rows: counted.files.reduce((sum, {rows}) => sum + rows, 0),
-    bytes: files.reduce((sum, {text}) => sum + Buffer.byteLength(text), 0),
-  }
+/** @param files those of the batch, its manifest last */
+function measure({profile, period, batch_id}: IssuedBatch, files: readonly {text: string}[]) {
+  const {files: written} = writtenFiles.parse(JSON.parse(files.at(-1)?.text ?? ''))
+  const sum = (what: 'rows' | 'bytes') => written.reduce((total, file) => total + file[what], 0)
+  return {profile, period, batch_id, files: written.length, rows: sum('rows'), bytes: sum('bytes')}
 }
 
 /** The files of a batch as they were handed out, by name; the manifest is the last. */
@@ -241,21 +228,20 @@ export function handOver(
   world.onStep('journal in place')
   markHandedOver(stateDb, batch, true)
   world.onStep('journal handed over')
-  return {...measure(stateDb, batch), dir, outcome: 'written'}
+  return {...measure(batch, files), dir, outcome: 'written'}
 }
 
-/**
- * Makes sure that the files of an issued batch are in their place; they may have been removed, or never put there.
- *
- * @returns their folder
- */
+/** Makes sure that the files of an issued batch are in their place; they may have been removed, or never put there. */
 export function requireHandedOver(
   stateDb: StateDb,
   folder: DataFolder,
   batch: IssuedBatch,
   world: World,
-): string {
-  return isHandedOver(folder, batch) ? batchDir(folder, batch) : handOver(stateDb, folder, batch, world).dir
+): BatchResult {
+  const result = isHandedOver(folder, batch)
+    ? {...measure(batch, readBatchFiles(stateDb, batch)), dir: batchDir(folder, batch)}
+    : handOver(stateDb, folder, batch, world)
+  return {...result, outcome: 'unchanged'}
 }
 
 /** Whether the files of an issued batch are in their place. */

@@ -1,5 +1,5 @@
 import {isDeepStrictEqual} from 'node:util'
-import {createPerformer} from '../accounting/acts.ts'
+import {openBooks} from '../accounting/acts.ts'
 import {listBatches, listIssuedLines, listIssuedProfiles} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
 import {findFirstOpen, listMonths, readPeriodRange} from '../accounting/periods.ts'
@@ -10,9 +10,8 @@ import type {Config} from '../core/config.ts'
 import {addAmounts} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
-import {dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
+import {requireExports} from '../store/data-folder.ts'
 import {tellWentOn} from '../store/recorded.ts'
-import {openStateDb} from '../store/state-db.ts'
 import {signedBy} from './close-period.ts'
 import {handOver} from './issue.ts'
 import {composeBatch, describeStale, planTrueUp, readIssueState} from './journal-batch.ts'
@@ -34,9 +33,8 @@ export async function trueUp(
   {isIssued, why}: {isIssued: boolean; why: string | null},
   world: World,
 ) {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
-  using stateDb = openStateDb(folder.stateDb)
+  using books = openBooks(config, world)
+  const {folder, stateDb, perform} = books
   const mapping = isIssued ? requireOwnMapping(config) : undefined
   const profiles = listIssuedProfiles(stateDb)
   if (isIssued) for (const profile of profiles) requireExports(folder, profile)
@@ -70,7 +68,6 @@ export async function trueUp(
     const of = known && {...target, profile: known, period: month, isComplete}
     return {profile, plan, batch: of && composeBatch(of, plan)}
   })
-  const perform = createPerformer(config, {folder, stateDb}, world)
   perform(() => {
     if (!isDeepStrictEqual(readIssueState(stateDb), state)) throw describeStale(period)
     const signed = signedBy(world)
