@@ -3,19 +3,17 @@ import {z} from 'zod'
 import {ABOUT, noteText, writeNote} from '../accounting/notes.ts'
 import {isCalendarDate, parseInstant, sleepUntilStopped} from '../core/clock.ts'
 import {codeOf, explainError, messageOf} from '../core/errors.ts'
-import {parseJson} from '../core/json.ts'
 import {carryOutCommand} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {bringUpToDate} from '../record/record.ts'
-import {hasPendingRun, isoOf, type JobAttempt, listAttempts, recordSlot} from '../schedule/job-runs.ts'
+import {hasPendingRun, isoOf, recordSlot} from '../schedule/job-runs.ts'
 import {formatLocal} from '../schedule/slots.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
 import {findLastRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {ACCEPTABLE} from '../sync/guard.ts'
-import {instant, wordChecks} from './figures.ts'
-import {type Html, html} from './html.ts'
-import {findWayBack, nameOfCaller, refuse} from './http-server.ts'
+import {wordChecks} from './figures.ts'
+import {findWayBack, readCaller, refuse} from './http-server.ts'
 import {viewState} from './pages.ts'
 import type {Overview, Page, WebTools} from './view.ts'
 
@@ -49,18 +47,15 @@ type Asked = z.output<typeof askedSchema>
 
 /** The words of the command line that does it. */
 function wordsOf(asked: Asked): string[] {
+  const option = (name: string, value: string) => (value === '' ? [] : [`--${name}=${value}`])
   if (asked.do === 'run') return ['run', asked.job]
   if (asked.do === 'replay') return ['quarantine', 'replay']
-  if (asked.do === 'build')
-    return ['build', '--as-of', asked.as_of, ...(asked.known_at === '' ? [] : ['--known-at', asked.known_at])]
-  if (asked.do === 'note')
-    return asked.note === undefined
-      ? ['note', 'withdraw', asked.subject]
-      : ['note', 'add', `--${asked.about}=${asked.subject}`, `--text=${asked.note}`]
-  const reason = asked.why === '' ? [] : [`--why=${asked.why}`]
-  return asked.do === 'accept'
-    ? ['sync', '--accept', asked.what, ...reason]
-    : ['period', 'close', asked.period, ...reason]
+  if (asked.do === 'accept') return ['sync', '--accept', asked.what, ...option('why', asked.why)]
+  if (asked.do === 'close') return ['period', 'close', asked.period, ...option('why', asked.why)]
+  if (asked.do === 'build') return ['build', '--as-of', asked.as_of, ...option('known-at', asked.known_at)]
+  return asked.note === undefined
+    ? ['note', 'withdraw', asked.subject]
+    : ['note', 'add', `--${asked.about}=${asked.subject}`, `--text=${asked.note}`]
 }
 
 /** An answer waits this long, so that it usually shows the result. */
@@ -127,7 +122,7 @@ export function addActions(
       if (obstacle !== undefined) return await notDone(409, obstacle)
       const words = wordsOf(parsed.data)
       const now = realClock.now()
-      const who = nameOfCaller(request)
+      const {who} = readCaller(request, config)
       const why = 'why' in parsed.data ? parsed.data.why : null
       const begun = {who, command: ['loantape', ...words].join(' '), why, began_at: isoOf(now)}
       const actionId = Number(stateDb.insert('page_action', begun).lastInsertRowid)
@@ -199,29 +194,4 @@ export async function viewRuns(
       ...(release && {...release, checks: wordChecks(release.checks)}),
     },
   })
-}
-
-/** `/runs/<id>`: a run of a job, how each of its attempts ended and what it logged, and what came of it; undefined of none. */
-export async function viewRun(stateDb: StateDb, id: string): Promise<Page | undefined> {
-  const page = /^\d{1,15}$/.test(id) ? await viewState('state/run', {stateDb, params: {id}}) : undefined
-  const logs = page && listAttempts(stateDb, Number(id)).toReversed().map(renderLog)
-  return page && {...page, body: html`${page.body}${logs}`}
-}
-
-function renderLog({attempt, log}: JobAttempt, index: number): Html {
-  if (log === null) return html`<p class="muted">The log of attempt ${attempt} is where it was started.</p>`
-  return html`<details${index === 0 && html` open`}><summary>Log of attempt ${attempt}</summary>
-${log === '' ? html`<p class="muted">It logged nothing.</p>` : html`<pre tabindex="0">${log.trimEnd().split('\n').map(describeLine)}</pre>`}</details>`
-}
-
-const lineSchema = z.looseObject({level: z.string(), time: z.string(), msg: z.string()})
-
-/** A line of the log, for people; other text unchanged. */
-function describeLine(line: string): Html {
-  const parsed = lineSchema.safeParse(parseJson(line))
-  if (!parsed.success) return html`${line}\n`
-  const {level, time, msg, ...fields} = parsed.data
-  const textOf = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value))
-  const values = Object.entries(fields).map(([name, value]) => `${name}=${textOf(value)}`)
-  return html`${instant(time)}  ${[level.padEnd(5), msg, ...values].join('  ')}\n`
 }
