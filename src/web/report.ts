@@ -14,7 +14,8 @@ import {inOneLine, styleForMail, textOf} from './mail.ts'
 import {viewMorning, viewPortfolio} from './morning.ts'
 import {renderPage} from './page-frame.ts'
 import {findLacking, listOwn, listPageDirs, listPages, needsOf, viewPage} from './pages.ts'
-import {createReader, type Reader} from './reader.ts'
+import {createReaderPool} from './reader.ts'
+import type {Asked} from './release-questions.ts'
 import type {Page, View} from './view.ts'
 
 const MEMORY_MB = 1024
@@ -29,92 +30,87 @@ const COMPARED: Readonly<Record<string, (view: View) => Promise<Page | undefined
   portfolio: viewPortfolio,
 }
 
-/** @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only */
-function requireWhole(release: Release): void {
-  const lacking = findLacking(['parts/morning', ...REPORTED].flatMap(needsOf), {release})
-  if (lacking !== undefined) throw newError('RELEASE_PARTIAL', lacking)
-}
-
-/** What a page is shown for: by default whole, to operators. */
-interface Use {
-  isForViewers?: boolean
-  isMail?: boolean
-}
-
 /**
- * The view of a release that nobody serves; disposing it ends its reader.
+ * The view of a release that nobody serves, and the page that is asked for; disposing it ends its reader.
  *
- * @param asked what its pages are asked for, as the end of an address
- * @throws ConfigError `USAGE` of an invalid filter, or of one that tells viewers what they cannot read
+ * @param page its name, and what it is asked for: `margins?state=TX`; by default all of a report
+ * @throws ConfigError `USAGE` of an invalid filter, or of one that tells viewers what they cannot read; `UNKNOWN_NAME`
  */
-function openView(
-  release: Release,
-  config: Config,
-  asked = '',
-  use: Use = {},
-): View & {people: Reader; mayAct?: boolean} & Disposable {
+function openReport(release: Release, config: Config, page?: string, forViewers = false) {
+  const [name, asked = ''] = page?.split(/\?(.*)/s) ?? []
   const query = new URLSearchParams(asked)
   const filter = parseFilter(query)
-  const only = use.isForViewers ? config.viewerTables : undefined
-  const mayRead = (name: string) => isForViewers(name, only)
-  const hidden = filter.reads.find((name) => !mayRead(name))
+  const only = forViewers ? config.viewerTables : undefined
+  const mayRead = (table: string) => isForViewers(table, only)
+  const hidden = filter.reads.find((table) => !mayRead(table))
   const fault =
     findFault(filter) ?? (hidden && `Its filter reads table '${hidden}', which is not for viewers.`)
   if (fault !== undefined) throw newError('USAGE', fault)
   const clock = CLOCKS.find((key) => filter.values.has(key))
   if (clock !== undefined)
     throw newError('USAGE', `Parameter '${clock}': expected none; --as-of names the release of the page.`)
-  // No page is waited for while it is written.
-  const reader = createReader(release.dir, {memoryMb: MEMORY_MB, timeoutMs: LONGEST_MS, idleMs: LONGEST_MS})
-  return {
-    release,
-    ask: ({isWhole, ...question}) =>
-      reader.page({...question, condition: isWhole ? undefined : filter.condition}),
-    people: {...reader, ask: (question) => reader.ask({...question, only})},
-    filter,
-    mayRead,
-    ...(use.isForViewers && {mayAct: false}),
-    query,
-    pageDirs: listPageDirs(config),
-    isMail: use.isMail === true,
-    [Symbol.dispose]: () => reader[Symbol.dispose](),
-  }
-}
-
-/** What a report or a page shows of a release, without links, and what stands around it. */
-async function showPages(release: Release, config: Config, page?: string, use: Use = {}) {
-  const [name, asked] = page?.split(/\?(.*)/s) ?? []
-  const {release_id, as_of, known_at, generator, time_zone, checks} = release.manifest
-  using view = openView(release, config, asked, use)
-  const seen = listOwn(view).map((one) => one.name)
-  const pagesOf = listPages(view.pageDirs).filter(({name: one, isOwn}) => !isOwn || seen.includes(one))
-  const files = pagesOf.map((one) => one.name)
+  const readers = {pageDirs: listPageDirs(config), ...(forViewers && {mayAct: false})}
+  const own = listOwn(readers).map((one) => one.name)
+  const files = listPages(readers.pageDirs).flatMap((one) =>
+    !one.isOwn || own.includes(one.name) ? [one.name] : [],
+  )
   const known = [...new Set(['morning', ...files])]
   if (name !== undefined && !known.includes(name))
     throw newError(
       'UNKNOWN_NAME',
-      `Page '${name}'${use.isForViewers ? ', for viewers' : ''}: ${expectOneOf(name, known)}.`,
+      `Page '${name}'${forViewers ? ', for viewers' : ''}: ${expectOneOf(name, known)}.`,
     )
-  // What a page is compared with comes from all tables.
-  const isLimited = use.isForViewers === true && config.viewerTables !== undefined
-  const isOurs = (one: string) => !isLimited && !(name === 'morning' && files.includes(one))
+  // No page is waited for while it is written.
+  const pool = createReaderPool({memoryMb: MEMORY_MB, timeoutMs: LONGEST_MS, idleMs: LONGEST_MS})
+  const reader = pool.of(release.dir)
+  return {
+    ...readers,
+    release,
+    ask: ({isWhole, ...question}: Parameters<View['ask']>[0]) =>
+      reader.page({...question, condition: isWhole ? undefined : filter.condition}),
+    people: {...reader, ask: (question: Asked) => reader.ask({...question, only})},
+    filter,
+    mayRead,
+    query,
+    name,
+    /** Whether a page is one to which the program gives what it is compared with, which comes from all tables. */
+    isCompared: (one: string) => only === undefined && !(name === 'morning' && files.includes(one)),
+    [Symbol.dispose]: () => pool[Symbol.dispose](),
+  }
+}
+
+/** The pages of a report, or the page that is asked for, without links. */
+async function showPages(view: ReturnType<typeof openReport>, isMail = false) {
+  const {name, isCompared} = view
+  const isAll = name === undefined
+  // Whoever gets the report may be no operator.
+  const readers = {...view, isMail, ...(isAll && {mayAct: false})}
   const pages: Page[] = []
-  for (const one of name === undefined ? ['morning', ...REPORTED] : [name]) {
-    // Whoever gets the report may be no operator.
-    const readers = name === undefined ? {...view, mayAct: false} : view
-    const compared = isOurs(one) ? COMPARED[one]?.(readers) : undefined
-    const shown = await (compared ?? viewPage(one, readers, {isAmongOwn: name !== undefined}))
+  for (const one of isAll ? ['morning', ...REPORTED] : [name]) {
+    const compared = isCompared(one) ? COMPARED[one]?.(readers) : undefined
+    const shown = await (compared ?? viewPage(one, readers, {isAmongOwn: !isAll}))
     if (shown) pages.push(shown)
   }
-  const title = name === undefined ? 'Portfolio report' : (pages[0]?.title ?? name)
-  const chosen = [...view.filter.values].flatMap(([key, values]) =>
+  return {
+    title: isAll ? 'Portfolio report' : (pages[0]?.title ?? name),
+    content: html`${pages.map(({title, body}) => html`${isAll && html`<h2 class="part">${title}</h2>`}${linkless(body)}`)}`,
+    isThere: pages.length > 0,
+    problems: pages.flatMap(({problems = []}) => problems),
+    rows: Object.assign({}, ...pages.map(({rows}) => rows)) as Readonly<Record<string, number>>,
+  }
+}
+
+/** What stands around the pages of a release. */
+function renderSheet(
+  {release, filter}: Pick<View, 'release' | 'filter'>,
+  title: string,
+  content: Html,
+): Html {
+  const {release_id, as_of, known_at, generator, checks} = release.manifest
+  const chosen = [...filter.values].flatMap(([key, values]) =>
     values.map((value) => html`<li>${titleOf(key)} <b>${wordValue(key, value)}</b></li>\n`),
   )
-  const content = html`${pages.map((one) => html`${name === undefined && html`<h2 class="part">${one.title}</h2>`}${linkless(one.body)}`)}`
-  return {
-    title: `${title} as of ${as_of}`,
-    content,
-    sheet: (shown: Html) => html`<main class="sheet wide">
+  return html`<main class="sheet wide">
 <h1>${title}</h1>
 <ul class="facts">
 <li>as of <b>${as_of}</b></li>
@@ -122,13 +118,19 @@ ${chosen}<li>Release <b class="mono">${release_id}</b></li>
 <li><b>${count(checks.passed)}</b> checks passed${checks.warned > 0 && html`, <b class="warned">${checks.warned} warned</b>`}</li>
 <li>all amounts in USD</li>
 </ul>
-${shown}
+${content}
 <footer>Written by <code>loantape report</code>, ${generator}, from release <span class="mono">${release_id}</span>, which holds everything known at ${instant(known_at)}.</footer>
-</main>`,
-    timeZone: time_zone,
-    isThere: pages.length > 0,
-    problems: pages.flatMap(({problems = []}) => problems),
-    rows: Object.assign({}, ...pages.map(({rows}) => rows)) as Readonly<Record<string, number>>,
+</main>`
+}
+
+/** The pages as one self-contained file. */
+async function renderFile(view: ReturnType<typeof openReport>) {
+  const {title, content, problems} = await showPages(view)
+  const {as_of, time_zone: timeZone} = view.release.manifest
+  const body = renderSheet(view, title, content)
+  return {
+    text: renderPage({title: `${title} as of ${as_of}`, body, styles: 'workbench.css', timeZone}),
+    problems,
   }
 }
 
@@ -140,11 +142,13 @@ ${shown}
  * @returns its text, and what of it could not be shown, which stands in its place
  * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only, `UNKNOWN_NAME`, `USAGE`
  */
-export async function renderReport(release: Release, config: Config, page?: string, use?: Use) {
-  if (page === undefined) requireWhole(release)
-  const {title, content, sheet, timeZone, problems} = await showPages(release, config, page, use)
-  const text = renderPage({title, body: sheet(content), styles: 'workbench.css', timeZone})
-  return {text, problems}
+export async function renderReport(release: Release, config: Config, page?: string) {
+  if (page === undefined) {
+    const lacking = findLacking(['parts/morning', ...REPORTED].flatMap(needsOf), {release})
+    if (lacking !== undefined) throw newError('RELEASE_PARTIAL', lacking)
+  }
+  using view = openReport(release, config, page)
+  return await renderFile(view)
 }
 
 /** Mail clients cut off what is longer, and mail servers refuse larger files; chat takes less. */
@@ -164,33 +168,36 @@ export async function renderDigest(
   step: DigestStep,
 ): Promise<Message | undefined> {
   const {page, when, to} = step
-  const use = {isForViewers: to !== undefined}
-  const mail = await showPages(release, config, page, {...use, isMail: true})
-  if (mail.problems.length > 0) throw newError('QUERY_FAILED', mail.problems.join('\n'))
-  if (!mail.isThere) return undefined
-  if (when !== undefined && !Object.hasOwn(mail.rows, when)) {
-    const names = Object.keys(mail.rows)
+  using view = openReport(release, config, page, to !== undefined)
+  const {title, content, isThere, problems, rows} = await showPages(view, true)
+  if (problems.length > 0) throw newError('QUERY_FAILED', problems.join('\n'))
+  if (!isThere) return undefined
+  if (when !== undefined && !Object.hasOwn(rows, when)) {
+    const names = Object.keys(rows)
     const expected = names.length > 0 ? expectOneOf(when, names) : 'none of its blocks has a `name`'
     throw newError('UNKNOWN_NAME', `Block '${when}' of page '${page}': ${expected}.`)
   }
-  if (when !== undefined && mail.rows[when] === 0) return undefined
-  const {text} = await renderReport(release, config, page, use)
+  if (when !== undefined && rows[when] === 0) return undefined
+  const {as_of, time_zone} = release.manifest
+  const subject = `${title} as of ${as_of}`
+  const {text} = await renderFile(view)
   const isSmall = Buffer.byteLength(text) <= LARGEST_FILE
   const place = isSmall ? 'it is attached' : 'look at it in the workbench'
-  const tooLong = html`<p>This page is longer than a mail: ${place}.</p>`
-  const mailOf = (content: Html) =>
-    html`<!doctype html><html lang="en"><head><meta charset="utf-8"><title>${mail.title}</title></head><body>${styleForMail(new Html(inTimeZone(mail.sheet(content).html, mail.timeZone)))}</body></html>`
+  const mailOf = (shown: Html) => {
+    const sheet = inTimeZone(renderSheet(view, title, shown).html, time_zone)
+    return html`<!doctype html><html lang="en"><head><meta charset="utf-8"><title>${subject}</title></head><body>${styleForMail(new Html(sheet))}</body></html>`
       .html
-  const whole = mailOf(mail.content)
+  }
+  const whole = mailOf(content)
   const isLong = whole.length > LONGEST_HTML
-  const words = textOf(inTimeZone(mail.content.html, mail.timeZone))
-  const name = `${page.replaceAll(/[^\w-]+/g, '-').slice(0, 60)}-${release.manifest.as_of}`
+  const words = textOf(inTimeZone(content.html, time_zone))
+  const name = `${page.replaceAll(/[^\w-]+/g, '-').slice(0, 60)}-${as_of}`
   const file = join(release.dir, `${name}-${hash('sha256', JSON.stringify(step)).slice(0, 8)}.html`)
   if (isSmall) writeFileAtomically(file, text)
   return {
-    title: inOneLine(mail.title),
+    title: inOneLine(subject),
     words: words.length > LONGEST_WORDS ? `${words.slice(0, LONGEST_WORDS)}…\n(cut off: ${place})` : words,
-    html: isLong ? mailOf(tooLong) : whole,
+    html: isLong ? mailOf(html`<p>This page is longer than a mail: ${place}.</p>`) : whole,
     ...(isSmall && {file}),
   }
 }
