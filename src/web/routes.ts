@@ -101,15 +101,11 @@ async function addNotes(
 /** `/portfolio`, with what was noted about limits. */
 async function viewLimits(view: AskingView): Promise<Page | undefined> {
   const page = await viewPortfolio(view, {notes: listStanding(view.stateDb, 'limit')})
-  const has = view.release.manifest.tables.some(({name}) => name === 'mart.limit_status')
-  const limits = has
-    ? await view.ask({sql: 'select name from mart.limit_status order by 1', isWhole: true}).then(
-        ({rows}) => rows,
-        // A table of the lender's own may have no names; the page says so itself.
-        () => [],
-      )
-    : []
-  return limits.length === 0 ? page : addNotes(page, view, 'limit', limits.flat().map(String))
+  const {rows} = await view
+    .ask({sql: 'select name from mart.limit_status order by 1', isWhole: true})
+    // A release may lack the table, and a lender's own may have no names; the page says so itself.
+    .catch(() => ({rows: []}))
+  return rows.length === 0 ? page : addNotes(page, view, 'limit', rows.flat().map(String))
 }
 
 /** `/books/<YYYY-MM>`: what the next export of a month would hand out, for the importer that the address names; undefined of no month. */
@@ -118,10 +114,9 @@ async function viewPreview(view: AskingView, period: string): Promise<Page | und
   const profile = JOURNAL_NAMES.find((name) => name === view.query.get('for')) ?? JOURNAL_NAMES[0] ?? ''
   // If the export would be refused, the page says why.
   const answer = await view.history.ask('preview', profile, period).catch(explainError)
-  const shown = Array.isArray(answer)
-    ? {previews: answer, problem: undefined}
-    : {previews: [], problem: answer.message}
-  return await viewPage('parts/preview', view, {params: {period, profile, profiles: JOURNAL_NAMES, ...shown}})
+  const [previews, problem] = Array.isArray(answer) ? [answer] : [[], answer.message]
+  const params = {period, profile, profiles: JOURNAL_NAMES, previews, problem}
+  return await viewPage('parts/preview', view, {params})
 }
 
 /** How many deals are named under a total; the others are counted. */
@@ -169,8 +164,7 @@ const BESIDE = [
 
 /** The pages that a viewer can open. */
 function listOpen(view: AskingView): (readonly [title: string, address: string])[] {
-  const {mayOpen = () => true} = view
-  const places = [...PLACES, ...BESIDE].filter(([, address]) => mayOpen(address))
+  const places = [...PLACES, ...BESIDE].filter(([, address]) => view.mayOpen(address))
   const written = [...listOwn(view), ...listShipped(view.pageDirs)].filter(
     ({name}) => !name.includes('/') && places.every(([, address]) => address !== `/${name}`),
   )
@@ -179,7 +173,7 @@ function listOpen(view: AskingView): (readonly [title: string, address: string])
 
 /** `/find`: what holds the text `q`, by kind, as far as the viewer may see it; the deal whose id it is, at once. */
 async function viewFind(view: AskingView): Promise<Page | undefined> {
-  const {query, filter, ask, stateDb, mayOpen = () => true} = view
+  const {query, filter, ask, stateDb, mayOpen} = view
   const q = (query.get('q') ?? '').trim()
   if (q === '')
     return {

@@ -70,6 +70,7 @@ export interface View {
 
 /** The input of a page of the workbench. */
 export interface AskingView extends View, Pick<WebTools, 'config' | 'folder' | 'stateDb'> {
+  mayOpen(path: string): boolean
   /** Answers people's own questions in turn. */
   people: Reader
   history: History

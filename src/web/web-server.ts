@@ -63,25 +63,20 @@ export function addWebhooks(
         reply.code(status).type('text/plain').send(`${words}\n`)
       if (verifiers.length === 0) return answer(404, 'No webhook secret is set here.')
       const body = typeof request.body === 'string' ? request.body : ''
-      const headers = Object.fromEntries(
-        Object.entries(request.headers).map(([name, value]) => [name, String(value)]),
-      )
+      const headers = z.record(z.string(), z.coerce.string()).parse(request.headers)
       if (!verifiers.some((verifier) => isSigned(verifier, body, headers))) {
         noteRefused()
         return answer(401, 'Signature missing, wrong or too old.')
       }
       const eventId = headers['webhook-id'] ?? ''
-      const event = eventSchema.safeParse(parseJson(body))
-      if (!ID.test(eventId) || !event.success) return answer(400, 'Event not understood.')
-      const {type, data} = event.data
+      const parsed = eventSchema.safeParse(parseJson(body))
+      if (!ID.test(eventId) || !parsed.success) return answer(400, 'Event not understood.')
+      const {type, data} = parsed.data
       const isOfDeal = type.startsWith('deal.')
       const dealId = data.deal_id || (isOfDeal && data.id) || null
       if (isOfDeal && dealId === null) return answer(400, 'Event names no deal.')
-      const isNew = storeEvent(
-        stateDb,
-        {eventId, type: tellForeign(type, KNOWN_TYPES), dealId},
-        world.realClock.now(),
-      )
+      const event = {eventId, type: tellForeign(type, KNOWN_TYPES), dealId}
+      const isNew = storeEvent(stateDb, event, world.realClock.now())
       return answer(isNew ? 202 : 200, isNew ? 'Stored.' : 'Known already.')
     })
   })
@@ -104,15 +99,8 @@ function isSigned(verifier: Webhook, body: string, headers: Record<string, strin
 export function startWeb(config: Config, given: Omit<WebTools, 'config'>, world: World) {
   const tools: WebTools = {...given, config}
   return startServer(config, world, (server) => {
-    const findProblem = createReadiness(tools, world)
+    addReadiness(server, tools, world)
     addMetrics(server, createMetrics(tools, world))
-    server.get('/readyz', async (_request, reply) => {
-      const problem = await findProblem()
-      return reply
-        .code(problem === null ? 200 : 503)
-        .type('text/plain')
-        .send(problem === null ? 'ready\n' : `not ready: ${problem}\n`)
-    })
     const added = new AsyncDisposableStack()
     added.use(addWorkbench(server, tools, world))
     added.use(addActions(server, tools, world))
@@ -123,9 +111,9 @@ export function startWeb(config: Config, given: Omit<WebTools, 'config'>, world:
 
 const READY_MS = 5_000
 
-/** Asks the state database and the current release a real question; one answer serves all who ask within some seconds. */
-function createReadiness({stateDb, folder}: WebTools, {realClock}: World): () => Promise<string | null> {
-  let asked: {at: number; problem: Promise<string | null>} | undefined
+/** Adds `/readyz`: the state database and the current release answer a real question, one for all who ask within some seconds. */
+function addReadiness(server: FastifyInstance, {stateDb, folder}: WebTools, {realClock}: World): void {
+  let asked = {at: Number.NEGATIVE_INFINITY, problem: Promise.resolve<string | null>(null)}
   async function findProblem(): Promise<string | null> {
     try {
       stateDb.db.prepare('select run_id from run limit 1').get()
@@ -137,9 +125,11 @@ function createReadiness({stateDb, folder}: WebTools, {realClock}: World): () =>
       return codeOf(error)
     }
   }
-  return () => {
+  server.get('/readyz', async (_request, reply) => {
     const now = realClock.now()
-    if (!asked || Math.abs(now - asked.at) >= READY_MS) asked = {at: now, problem: findProblem()}
-    return asked.problem
-  }
+    if (Math.abs(now - asked.at) >= READY_MS) asked = {at: now, problem: findProblem()}
+    const problem = await asked.problem
+    reply.type('text/plain')
+    return problem === null ? 'ready\n' : reply.code(503).send(`not ready: ${problem}\n`)
+  })
 }
