@@ -1,18 +1,15 @@
 import {hash, timingSafeEqual} from 'node:crypto'
 import type {IncomingMessage, Server} from 'node:http'
-import {type AddressInfo, isIPv6, type Socket} from 'node:net'
+import {isIPv6, type Socket} from 'node:net'
 import {type FastifyInstance, type FastifyReply, type FastifyRequest, fastify} from 'fastify'
 import ipaddr from 'ipaddr.js'
-import pLimit, {type LimitFunction} from 'p-limit'
 import {sleepUntilStopped} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {html} from './html.ts'
 import {renderWorkbench} from './page-frame.ts'
-
-/** The stream of the progress of a run. */
-export const LIVE_PATH = '/runs/live'
+import {createPlaces} from './turns.ts'
 
 /** The navigation. */
 export const PLACES = [
@@ -67,11 +64,8 @@ export const sendPage = (reply: FastifyReply, page: string) =>
   reply.type('text/html; charset=utf-8').send(page)
 
 /** Answers 503 with `Retry-After`. */
-export const refuseBusy = (
-  request: FastifyRequest,
-  reply: FastifyReply,
-  problem = 'Too much is asked for at this moment.',
-): FastifyReply => refuse(request, markBusy(reply), 503, problem, 'Load the page again in a moment.')
+export const refuseBusy = (request: FastifyRequest, reply: FastifyReply, problem: string) =>
+  refuse(request, markBusy(reply), 503, problem, 'Load the page again in a moment.')
 
 /** Sets 503 and `Retry-After`, in seconds. */
 export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', '10')
@@ -85,33 +79,17 @@ export function findWayBack({headers: {referer = '', host}}: FastifyRequest): st
 
 const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
 
-/** Routes without a token: probes tell nothing, and webhooks are signed. */
-const OPEN_PATHS = new Set(['/healthz', '/readyz', '/webhooks/deals'])
+/** Needs no token: probes tell nothing, and webhooks are signed. */
+const OPEN = /^\/(healthz|readyz|webhooks\/deals)$/
+/** For operators alone: records as they were received, and what may build a release. */
+const FOR_OPERATORS = /^\/(deals\/[^/]+\/received|quarantine\/[^/]+|books\/[^/]+)$/
+/** Left to viewers who can read some tables alone: every other page reads whatever it needs. */
+const OF_TABLES = /^\/(find|tables|sql|pages|data|metrics|assets|runs\/live)(\/|$)/
 
-/** Whether a route needs no token. */
-const isOpenPath = ({url}: FastifyRequest) => OPEN_PATHS.has(url.split('?')[0] ?? '')
-
-/** Routes that are for operators alone: records as they were received, and what may build a release. */
-const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received', '/quarantine/:id', '/books/:id'])
-
-/** Whether a path is for operators alone, so that viewers get no link to it. */
-export const isForOperators = (path: string) => FOR_OPERATORS.has(path.replace(/^(\/\w+\/)[^/]+/, '$1:id'))
-
-/** Routes that are left to viewers who can read some tables alone: every other reads whatever it needs. */
-const OF_TABLES = new Set<string | undefined>([
-  '/find',
-  '/tables',
-  '/tables/:id',
-  '/sql',
-  '/pages',
-  '/pages/:id',
-  '/data/:id',
-  '/runs/live',
-  '/metrics',
-])
-
-/** Whether a path is left to them. */
-export const isOfTables = (path: string) => OF_TABLES.has(path.replace(/^(\/\w+\/).+/, '$1:id'))
+/** Whether a caller may open a page, or what is at the pattern of a route. */
+export function mayOpen({isOperator, only}: Pick<Caller, 'isOperator' | 'only'>, path: string): boolean {
+  return isOperator || (!FOR_OPERATORS.test(path) && (only === undefined || OF_TABLES.test(path)))
+}
 
 /**
  * Refuses to serve strangers: every address but a loopback one needs a token, and so does telling viewers from operators.
@@ -147,20 +125,19 @@ const SECURITY_HEADERS = {
  * something is for operators, and taken from our own pages alone.
  */
 function guardAccess(server: FastifyInstance, config: Config): void {
-  const {webToken, webViewerToken, viewerTables} = config
   server.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY_HEADERS)
-    const isProbe = isOpenPath(request)
-    const isAction = !isProbe && !['GET', 'HEAD'].includes(request.method)
+    const {url = ''} = request.routeOptions
     const asks = askerOf(request)
     const refused = (problem: string, next: string, status = 403) =>
       refuse(request, reply, status, problem, next)
     if (asks === 'elsewhere' && !isVisit(request))
       return refused('Refused: a page of another site asked for this.', 'Open the workbench itself.')
-    if (isProbe) return
+    if (OPEN.test(url)) return
+    const isAction = !['GET', 'HEAD'].includes(request.method)
     if (isAction && asks !== 'ours')
       return refused('Not done: expected a form of this server.', 'Open the page here, and use its form.')
-    if (webToken === undefined) {
+    if (config.webToken === undefined) {
       // Without a token a page of another site must not reach us under a name that resolves to this machine.
       if (LOOPBACK.has(hostOf(request))) return
       return refused(
@@ -168,19 +145,14 @@ function guardAccess(server: FastifyInstance, config: Config): void {
         'Open it as http://127.0.0.1, or set LOANTAPE_WEB_TOKEN.',
       )
     }
-    if (isOperator(request, config)) return
-    if (webViewerToken === undefined || !isSame(readToken(request), webViewerToken)) {
+    const caller = readCaller(request, config)
+    if (!caller.isOperator && !caller.isViewer) {
       reply.header('www-authenticate', 'Basic realm="loantape", charset="UTF-8"')
       const next = 'Load the page again and give the token as the password, under any name.'
       return refused('Token missing or wrong.', next, 401)
     }
-    const {url} = request.routeOptions
-    if (viewerTables !== undefined && url === '/') return reply.redirect('/tables', 303)
-    if (
-      isAction ||
-      FOR_OPERATORS.has(url) ||
-      (viewerTables !== undefined && !OF_TABLES.has(url) && !url?.startsWith('/assets/'))
-    )
+    if (caller.only !== undefined && url === '/') return reply.redirect('/tables', 303)
+    if ((isAction && !caller.isOperator) || !mayOpen(caller, url))
       return refused(
         'This is for operators: LOANTAPE_WEB_TOKEN.',
         'A browser forgets the viewers\u2019 token when it is closed, and then asks for another.',
@@ -223,37 +195,29 @@ function hostOf({headers}: FastifyRequest): string {
   return URL.canParse(url) ? new URL(url).hostname.replace(/^\[|\]$/g, '') : ''
 }
 
-/** Whether a caller may change something: anybody if no token is set, else whoever shows it. */
-export function isOperator(request: FastifyRequest, {webToken}: Config): boolean {
-  return webToken === undefined || isSame(readToken(request), webToken)
-}
+/** Who sends a request. */
+export type Caller = ReturnType<typeof readCaller>
 
-/** The caller in words: the name that a browser gave beside the token, if any, and the address. */
-export function nameOfCaller({headers, ip}: FastifyRequest): string {
-  const [, pair = ''] = /^basic (.*)$/i.exec(headers.authorization ?? '') ?? []
-  const name = Buffer.from(pair, 'base64')
-    .toString()
-    .split(':')[0]
-    ?.replaceAll(/\p{Cc}/gv, '')
-    .slice(0, 60)
-  return name ? `${name} (web ${ip})` : `web ${ip}`
-}
-
-/** The token as Bearer, or as the password a browser asks for. */
-function readToken({headers}: FastifyRequest): string {
-  const [scheme = '', value = ''] = (headers.authorization ?? '').split(' ')
-  if (scheme.toLowerCase() === 'bearer') return value
-  if (scheme.toLowerCase() !== 'basic') return ''
-  const pair = Buffer.from(value, 'base64').toString()
-  return pair.slice(pair.indexOf(':') + 1)
-}
-
-/** For whom something is kept: a person by the name given with the token, or whoever has the address; operators apart. */
-export function personOf(request: FastifyRequest, config: Config): string {
-  const [scheme = '', value = ''] = (request.headers.authorization ?? '').split(' ')
-  const [name] = scheme.toLowerCase() === 'basic' ? Buffer.from(value, 'base64').toString().split(':') : []
-  const who = name ? JSON.stringify(name.slice(0, 100)) : networkOf(request)
-  return `${isOperator(request, config) ? 'operator' : 'viewer'} ${who}`
+/** Reads who sends a request from its token, as Bearer or as the password a browser asks for under any name, and its address. */
+export function readCaller({headers, ip}: FastifyRequest, {webToken, webViewerToken, viewerTables}: Config) {
+  const [, scheme = '', shown = ''] = /^(bearer|basic) (\S*)/i.exec(headers.authorization ?? '') ?? []
+  const pair = scheme.toLowerCase() === 'basic' ? Buffer.from(shown, 'base64').toString() : `:${shown}`
+  const token = pair.slice(pair.indexOf(':') + 1)
+  const name = (pair.split(':')[0] ?? '').replaceAll(/\p{Cc}/gv, '').slice(0, 60)
+  const network = networkOf(ip)
+  const isOperator = webToken === undefined || isSame(token, webToken)
+  return {
+    network,
+    /** May change something. */
+    isOperator,
+    isViewer: webViewerToken !== undefined && isSame(token, webViewerToken),
+    /** The tables that are readable, as `LOANTAPE_VIEWER_TABLES` names them; undefined of all. */
+    only: isOperator ? undefined : viewerTables,
+    /** In words, as what is done is signed. */
+    who: name ? `${name} (web ${ip})` : `web ${ip}`,
+    /** For whom something is kept: whoever gives the name, or has the address; operators apart. */
+    person: `${isOperator ? 'operator' : 'viewer'} ${name ? JSON.stringify(name) : network}`,
+  }
 }
 
 /** Whether a token matches the set one or its digest; digests have one length, so the comparison leaks nothing. */
@@ -264,64 +228,9 @@ function isSame(given: string, expected: string): boolean {
 }
 
 /** The address of a caller; of IPv6 its first 64 bits, since one machine may have any address behind them. */
-export function networkOf({ip}: Pick<FastifyRequest, 'ip'>): string {
+function networkOf(ip: string): string {
   if (!isIPv6(ip) || ip.includes('.')) return ip
   return ipaddr.IPv6.parse(ip).parts.slice(0, 4).join(':')
-}
-
-/**
- * Places for all callers together, and for each address.
- *
- * @returns takes a place for a caller, and returns what frees it, or undefined if all are taken
- */
-export function createPlaces({all, each}: {all: number; each: number}) {
-  /** The caller on each place that is taken. */
-  const taken: string[] = []
-  return (caller: string): (() => void) | undefined => {
-    if (taken.length >= all || taken.filter((one) => one === caller).length >= each) return undefined
-    taken.push(caller)
-    return () => void taken.splice(taken.indexOf(caller), 1)
-  }
-}
-
-/** Runs a caller's work when it is its turn. */
-export type TakeTurn = ReturnType<typeof createTurns>
-
-/**
- * Lets so much run at once; the rest waits, and addresses take turns, however much one of them asks. One address never has all places
- * of several, so that others need not wait for its end. Who hangs up while waiting gives its place back.
- *
- * @throws DeferredError `WEB_BUSY` where too many wait, in all or of one address
- */
-export function createTurns({running, waiting, each}: {running: number; waiting: number; each: number}) {
-  const all = pLimit(running)
-  let asked = 0
-  /** By caller: the next of its work waits among that of all only when one before it has ended. */
-  const callers = new Map<string, {asked: number; limit: LimitFunction}>()
-  return async <T>(caller: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> => {
-    const own = callers.get(caller) ?? {asked: 0, limit: pLimit(Math.max(1, running - 1))}
-    if (asked >= running + waiting || own.asked >= each)
-      throw newError('WEB_BUSY', 'Too much is asked for at this moment: expected fewer questions at once.')
-    callers.set(caller, own)
-    own.asked += 1
-    asked += 1
-    const {promise: gone, reject} = Promise.withResolvers<never>()
-    const giveUp = () => reject(signal.reason)
-    signal.addEventListener('abort', giveUp)
-    const begin = async () => {
-      signal.throwIfAborted()
-      signal.removeEventListener('abort', giveUp)
-      return await work()
-    }
-    try {
-      signal.throwIfAborted()
-      return await Promise.race([own.limit(() => all(begin)), gone])
-    } finally {
-      own.asked -= 1
-      asked -= 1
-      if (own.asked === 0) callers.delete(caller)
-    }
-  }
 }
 
 /** A signal that aborts if the caller hangs up early. */
@@ -335,10 +244,7 @@ export function hangUpOf({raw}: FastifyReply): AbortSignal {
   return gone.signal
 }
 
-/**
- * Keeps connections for those who come: beyond `most`, the oldest of those that are not `answered` is closed, of the address that has
- * most of them.
- */
+/** Beyond `most` connections, closes the oldest that is not `answered`, of the address that has most of them. */
 function limitConnections(server: Server, most: number, answered: ReadonlySet<Socket>): void {
   const open = new Set<Socket>()
   server.on('connection', (socket: Socket) => {
@@ -361,7 +267,7 @@ export type WebSide = Awaited<ReturnType<typeof startServer>>
 const REQUEST_MS = 10_000
 /** Most connections; beyond them a new one replaces an idle one. */
 const MOST_CONNECTIONS = 200
-/** Answers under way, probes, webhooks and event streams not counted: with these fewer than there are connections. */
+/** Answers under way, probes and webhooks not counted: fewer than there are connections. */
 const ANSWERS = {all: 60, each: 20}
 /** Nobody waits longer for the place of a caller that reads slowly. */
 export const LONGEST_ANSWER_MS = 3_600_000
@@ -401,9 +307,10 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
   guardAccess(server, config)
   const enter = createPlaces(ANSWERS)
   server.addHook('onRequest', async (request, reply) => {
-    if (isOpenPath(request)) return
-    const leave = request.routeOptions.url === LIVE_PATH ? () => undefined : enter(networkOf(request))
-    if (!leave) return refuseBusy(request, reply)
+    const {url = ''} = request.routeOptions
+    if (OPEN.test(url)) return
+    const leave = enter(networkOf(request.ip))
+    if (!leave) return refuseBusy(request, reply, 'Too much is asked for at this moment.')
     const {socket} = request.raw
     answered.add(socket)
     const closed = new AbortController()
@@ -441,22 +348,21 @@ export async function startServer(
   world: World,
   add: (server: FastifyInstance) => AsyncDisposable | Disposable,
 ) {
-  const {webHost, webPort} = config
+  const {webHost: host, webPort: port} = config
   const server = createHttpServer(config, world)
   await using added = new AsyncDisposableStack()
   added.use(add(server))
-  await server.listen({host: webHost, port: webPort}).catch((error: unknown) => {
+  const url = await server.listen({host, port}).catch((error: unknown) => {
     throw newError(
       'WEB_ADDRESS',
-      `The web side cannot listen on '${webHost}:${webPort}' (${codeOf(error)}): expected an address of this machine and a free port.`,
+      `The web side cannot listen on '${host}:${port}' (${codeOf(error)}): expected an address of this machine and a free port.`,
       {cause: error},
     )
   })
-  const {port} = server.server.address() as AddressInfo
   const listening = added.move()
   return {
     /** `http://127.0.0.1:8321` */
-    url: `http://${webHost.includes(':') ? `[${webHost}]` : webHost}:${port}`,
+    url,
     async [Symbol.asyncDispose]() {
       await listening.disposeAsync()
       await server.close()

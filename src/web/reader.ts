@@ -3,7 +3,6 @@ import {existsSync, readdirSync} from 'node:fs'
 import {getCompileCacheDir} from 'node:module'
 import {tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
-import pLimit from 'p-limit'
 import type {Config} from '../core/config.ts'
 import {codeOf, type ErrorCode, newError, retellError} from '../core/errors.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
@@ -15,20 +14,36 @@ import type {Filter} from './filter.ts'
 import type {Told} from './helper-process.ts'
 import type {questions as ofHistory} from './history-questions.ts'
 import type {Asked, questions, ReleaseLimits, ReleaseReading} from './release-questions.ts'
+import {createTurns} from './turns.ts'
 
-/** How long an answer may take, and after which time an idle process is ended, to free its memory. */
-interface Times {
+/** How processes answer. */
+interface Limits {
+  /** How long an answer may take. */
   timeoutMs: number
+  /** After this time an idle process is ended, to free its memory. */
   idleMs: number
+  /** How many questions are answered at once; 1 by default. */
+  processes?: number
   /** How often to ask if the process ends before it answers; once by default. */
   tries?: number
+  /** How many questions wait, and how many each caller has at once; any number by default. */
+  waiting?: number
+  each?: number
+}
+
+/** Whose turn a question waits for; by default each is one of its own. */
+export interface Turn {
+  caller?: unknown
+  /** Ends the question, or its waiting, once nobody wants the answer any more. */
+  signal?: AbortSignal
+  /** Keeps the caller's place after the answer. */
+  until?: Promise<unknown>
 }
 
 /** A process that answers one question after the other, so that each has its own time. */
 interface Helper {
-  /** The module that answers, then its arguments. */
-  args: readonly ['history' | 'release', ...string[]]
   process?: ChildProcess | undefined
+  start: () => ChildProcess
   /** Takes an answer, or nothing if the process ends before. */
   take?: (told?: Told) => void
   idle?: NodeJS.Timeout
@@ -36,21 +51,17 @@ interface Helper {
 
 const NOBODY_WAITS = 'nobody waits for it'
 
-function start(helper: Helper): ChildProcess {
-  const [module, ...args] = helper.args
+/** Starts a process that answers the questions of a module. */
+function start(module: 'history' | 'release', args: readonly string[]): ChildProcess {
   const path = join(import.meta.dirname, `${module}-questions${extname(import.meta.filename)}`)
   // With it a process starts in half the time.
   const cache = getCompileCacheDir()
-  const process = fork(path, args, {
+  return fork(path, args, {
     serialization: 'advanced',
     // It needs no secrets.
     env: {TMPDIR: tmpdir(), ...(cache !== undefined && {NODE_COMPILE_CACHE: dirname(cache)})},
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
-  process.on('message', (told: Told) => helper.process === process && helper.take?.(told))
-  process.on('exit', () => end(helper, process))
-  process.on('error', () => end(helper, process))
-  return process
 }
 
 /** Ends the process of a helper, unless it has another by now. */
@@ -61,33 +72,43 @@ function end(helper: Helper, process = helper.process): void {
   helper.take?.()
 }
 
+/** The process of a helper, which is started when it is needed. */
+function requireProcess(helper: Helper): ChildProcess {
+  if (helper.process) return helper.process
+  const process = helper.start()
+  process.on('message', (told: Told) => helper.process === process && helper.take?.(told))
+  process.on('exit', () => end(helper, process))
+  process.on('error', () => end(helper, process))
+  helper.process = process
+  return process
+}
+
 /**
- * Creates processes that answer what pages ask; each starts when it is needed, the one that answered last is asked first. Disposing what
- * is returned ends them.
+ * Asks processes, the one that answered last first. Disposing what is returned ends them.
  *
- * @typeParam Asked the functions of the module that their processes load
- * @param args of each
+ * @typeParam Asked the functions of the module that the processes load
+ * @param starts starts each
  * @param stopped the code of the error when no answer comes, and its words before the reason
  */
 function createHelpers<Asked extends Record<string, (...about: never[]) => unknown>>(
-  args: readonly Helper['args'][],
+  starts: readonly (() => ChildProcess)[],
   [code, words]: readonly [ErrorCode, string],
-  times: Times,
+  {timeoutMs, idleMs, tries: most = 1, waiting = Infinity, each = Infinity}: Limits,
 ) {
   const stop = (reason: string) => newError(code, `${words}: ${reason}.`)
-  const helpers = args.map((each): Helper => ({args: each}))
+  const helpers = starts.map((start): Helper => ({start}))
   const free = [...helpers]
-  const inTurn = pLimit(helpers.length)
+  const takeTurn = createTurns({running: helpers.length, waiting, each})
   let isClosed = false
 
   async function askOf(
     helper: Helper,
     question: object,
-    signal?: AbortSignal,
-    tries = times.tries ?? 1,
+    signal: AbortSignal,
+    tries: number,
   ): Promise<unknown> {
     if (isClosed) throw stop('nothing is read there any more')
-    if (signal?.aborted) throw stop(NOBODY_WAITS)
+    if (signal.aborted) throw stop(NOBODY_WAITS)
     clearTimeout(helper.idle)
     const {promise, resolve, reject} = Promise.withResolvers<Told | undefined>()
     const giveUp = (reason: string) => {
@@ -95,16 +116,15 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
       end(helper)
     }
     const onAbort = () => giveUp(NOBODY_WAITS)
-    const timer = setTimeout(giveUp, times.timeoutMs, 'it took too long')
-    signal?.addEventListener('abort', onAbort, {once: true})
+    const timer = setTimeout(giveUp, timeoutMs, 'it took too long')
+    signal.addEventListener('abort', onAbort, {once: true})
     helper.take = resolve
-    helper.process ??= start(helper)
-    const process = helper.process
+    const process = requireProcess(helper)
     process.send(question, (error) => error && end(helper, process))
     const told = await promise.finally(() => {
-      signal?.removeEventListener('abort', onAbort)
+      signal.removeEventListener('abort', onAbort)
       clearTimeout(timer)
-      helper.idle = setTimeout(end, times.idleMs, helper).unref()
+      helper.idle = setTimeout(end, idleMs, helper).unref()
     })
     if (told === undefined && tries > 1) return await askOf(helper, question, signal, tries - 1)
     if (told === undefined) throw stop('its process ended')
@@ -115,21 +135,28 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
 
   return {
     /**
-     * Asks a process that is free, in turn. If the answer takes too long, or `signal` says that nobody waits for it, the process is
-     * killed; the next question starts another.
+     * Asks a process that is free, in turn. If the answer takes too long, or nobody waits for it, the process is killed; the next
+     * question starts another.
      *
-     * @throws what the function threw; the error of `stopped` where there is no answer
+     * @throws what the function threw; DeferredError `WEB_BUSY`; the error of `stopped` where there is no answer
      */
     ask: <Name extends string & keyof Asked>(
       name: Name,
       about: Parameters<Asked[Name]>,
-      signal?: AbortSignal,
+      {caller = {}, signal = new AbortController().signal, until}: Turn = {},
     ) =>
-      inTurn(async () => {
-        const helper = free.pop()
-        if (!helper) throw new Error('more turns than helpers')
-        return await askOf(helper, {name, about}, signal).finally(() => free.push(helper))
-      }) as Promise<Awaited<ReturnType<Asked[Name]>>>,
+      new Promise<Awaited<ReturnType<Asked[Name]>>>((resolve, reject) => {
+        const work = async () => {
+          const helper = free.pop()
+          if (!helper) throw new Error('more turns than helpers')
+          const answer = askOf(helper, {name, about}, signal, most).finally(() => free.push(helper))
+          resolve(answer as Promise<Awaited<ReturnType<Asked[Name]>>>)
+          await Promise.allSettled([answer, until])
+        }
+        takeTurn(caller, signal, work).catch((error: unknown) =>
+          reject(signal.aborted ? stop(NOBODY_WAITS) : error),
+        )
+      }),
     [Symbol.dispose]() {
       isClosed = true
       for (const helper of helpers) {
@@ -183,50 +210,31 @@ export function queriesOf(ask: (asked: Asked) => Promise<Block>): Queries {
   }
 }
 
-/** The limits of answers. */
-interface Limits extends Times, ReleaseLimits {
-  /** How many questions are answered at once; 1 by default. */
-  processes?: number
-}
-
-/** Reads one release in separate processes; disposing it ends them. */
-export type Reader = ReturnType<typeof createReader>
+/** Reads one release. */
+export type Reader = ReturnType<ReturnType<typeof createReaderPool>['of']>
 
 /**
- * Starts to read a release. A question that is not answered in time, or kills its process, fails alone: the next one starts
- * another process.
- *
- * @param dir of the release
+ * Starts to read releases in separate processes; disposing what is returned ends them. A question that is not answered in time, or kills
+ * its process, fails alone: the next one starts another process.
  */
-export function createReader(dir: string, limits: Limits) {
+export function createReaderPool(limits: Limits & ReleaseLimits) {
   const files = makeTemporaryFolder('loantape-reader-')
   const filesDir = files.path
-  const {processes = 1} = limits
-  const args = Array.from({length: processes}, (_, index) => {
-    const spillDir = join(filesDir, `spill${index}`)
-    const reading: ReleaseReading = {...limits, dir, filesDir, spillDir}
-    return ['release', JSON.stringify(reading)] as const
+  const starts = Array.from({length: limits.processes ?? 1}, (_, index) => () => {
+    const reading: ReleaseReading = {...limits, filesDir, spillDir: join(filesDir, `spill${index}`)}
+    return start('release', [JSON.stringify(reading)])
   })
-  const helpers = createHelpers<typeof questions>(args, ['QUERY_STOPPED', 'Query stopped'], limits)
-  let [asking, endedAt] = [0, performance.now()]
-  const noted = async <T>(answer: Promise<T>): Promise<T> => {
-    asking += 1
-    try {
-      return await answer
-    } finally {
-      asking -= 1
-      endedAt = performance.now()
-    }
-  }
+  const helpers = createHelpers<typeof questions>(starts, ['QUERY_STOPPED', 'Query stopped'], limits)
   return {
-    /** Nobody has asked for a while. */
-    isIdle: () => asking === 0 && performance.now() - endedAt > PAGE_GAP_MS,
-    /** The folder of requested files. */
-    filesDir,
-    /** Asks a question of our own. */
-    page: (asked: Asked) => noted(helpers.ask('page', [asked])),
-    /** Asks a person's question; `signal` ends it, or its waiting, once nobody wants the answer any more. */
-    ask: (asked: Asked, signal?: AbortSignal) => noted(helpers.ask('person', [asked], signal)),
+    /** The reader of the release in a folder. */
+    of: (dir: string) => ({
+      /** The folder of requested files. */
+      filesDir,
+      /** Asks a question of our own. */
+      page: (asked: Asked) => helpers.ask('page', [dir, asked]),
+      /** Asks a person's question. */
+      ask: (asked: Asked, turn?: Turn) => helpers.ask('person', [dir, asked], turn),
+    }),
     [Symbol.dispose]() {
       helpers[Symbol.dispose]()
       files[Symbol.dispose]()
@@ -234,71 +242,59 @@ export function createReader(dir: string, limits: Limits) {
   }
 }
 
-/** How many questions of people, and how many downloads, run at once. */
-export const RUNNING = 2
+/** What people ask for themselves, or what they download: how much at once, how much waits, how much of it of one address. */
+const QUESTIONS = {processes: 2, waiting: 20, each: 4}
+
+/** What pages ask of the history. */
+const HISTORY = {processes: 4, waiting: 56, each: 20, tries: 2}
 
 const IDLE_MS = 300_000
 
-/** A page asks its next question within this time. */
-const PAGE_GAP_MS = 2_000
-
-/** Most releases that are read at once: the current one and earlier ones. */
+/** Releases whose pages have a process: the current one and earlier ones. */
 const OPEN_RELEASES = 3
 
-/** Creates what finds the readers of a release, and opens and closes them; disposing it ends their processes. */
+/** Creates what finds the readers of the release that an address asks for; disposing it ends their processes. */
 export function createReaders(folder: DataFolder, config: Config) {
-  const opened = new Map<string, ReturnType<typeof openReaders>>()
+  const pools = new DisposableStack()
+  const create = ({memoryMb, ...limits}: ReleaseLimits & Omit<Limits, 'idleMs'>) =>
+    pools.use(
+      createReaderPool({
+        ...limits,
+        memoryMb: Math.min(memoryMb, config.memoryMb ?? memoryMb),
+        idleMs: IDLE_MS,
+      }),
+    )
+  const people = create({
+    memoryMb: 512,
+    timeoutMs: config.questionTimeoutSeconds * 1000,
+    ...QUESTIONS,
+  })
+  const downloads = create({
+    memoryMb: 512,
+    // A worksheet of a million rows takes many minutes, and others download meanwhile.
+    timeoutMs: 3_600_000,
+    ...QUESTIONS,
+    // More than a million rows of any table, and no more than a small disk has.
+    fileBytes: 2e9,
+    folderBytes: 4e9,
+  })
+  /** Each keeps what pages ask of the release in a folder. */
+  const pages = Array.from({length: OPEN_RELEASES}, () => ({
+    dir: '',
+    usedAt: 0,
+    pool: create({memoryMb: 1024, timeoutMs: config.pageTimeoutSeconds * 1000}),
+  }))
   return {
-    /** The readers of the release that an address asks for; the least recently used of those that nobody asks are closed. */
-    find(filter: Filter) {
+    find(filter: Pick<Filter, 'values'>) {
       const release = findRelease(folder, filter)
       if (!release) return undefined
-      const id = release.manifest.release_id
-      const readers = opened.get(id) ?? openReaders(release, config)
-      opened.delete(id)
-      opened.set(id, readers)
-      for (const [oldest, old] of [...opened].slice(0, -OPEN_RELEASES)) {
-        if (![old.pages, old.people, old.downloads].every((reader) => reader.isIdle())) continue
-        old[Symbol.dispose]()
-        opened.delete(oldest)
-      }
-      return readers
+      const {dir} = release
+      const longestUnused = pages.reduce((one, other) => (one.usedAt <= other.usedAt ? one : other))
+      const own = pages.find((one) => one.dir === dir) ?? longestUnused
+      Object.assign(own, {dir, usedAt: performance.now()})
+      return {release, pages: own.pool.of(dir), people: people.of(dir), downloads: downloads.of(dir)}
     },
-    [Symbol.dispose]() {
-      for (const readers of opened.values()) readers[Symbol.dispose]()
-    },
-  }
-}
-
-/** The readers of a release: of pages, of people's own questions, which may take their time, and of downloads. */
-function openReaders(release: Release, config: Config) {
-  const create = (limits: Omit<Limits, 'idleMs'>) => {
-    const memoryMb = Math.min(limits.memoryMb, config.memoryMb ?? limits.memoryMb)
-    return createReader(release.dir, {...limits, memoryMb, idleMs: IDLE_MS})
-  }
-  const readers = {
-    pages: create({memoryMb: 1024, timeoutMs: config.pageTimeoutSeconds * 1000}),
-    people: create({
-      memoryMb: 512,
-      timeoutMs: config.questionTimeoutSeconds * 1000,
-      processes: RUNNING,
-    }),
-    downloads: create({
-      memoryMb: 512,
-      // A worksheet of a million rows takes many minutes, and others download meanwhile.
-      timeoutMs: 3_600_000,
-      processes: RUNNING,
-      // More than a million rows of any table, and no more than a small disk has.
-      fileBytes: 2e9,
-      folderBytes: 4e9,
-    }),
-  }
-  return {
-    release,
-    ...readers,
-    [Symbol.dispose]() {
-      for (const reader of Object.values(readers)) reader[Symbol.dispose]()
-    },
+    [Symbol.dispose]: () => pools.dispose(),
   }
 }
 
@@ -306,29 +302,25 @@ type OfHistory = typeof ofHistory
 
 /** Answers questions about history, tapes and journals. */
 export interface History {
-  /**
-   * Asks once.
-   *
-   * @throws what went wrong; DeferredError `HISTORY_STOPPED`
-   */
+  /** @throws what went wrong; DeferredError `HISTORY_STOPPED`, `WEB_BUSY` */
   ask<Name extends keyof OfHistory>(
     name: Name,
     ...about: Parameters<OfHistory[Name]> extends [Config, ...infer Rest] ? Rest : never
   ): Promise<Awaited<ReturnType<OfHistory[Name]>>>
 }
 
-/** How many questions about history are answered at once. */
-export const READING = 4
-
-/** Answers for all pages, in processes that start when they are needed; disposing ends them. */
-export function readHistory(config: Config): History & Disposable {
-  const args = Array.from({length: READING}, () => ['history'] as const)
-  const times = {timeoutMs: config.historyTimeoutSeconds * 1000, idleMs: IDLE_MS, tries: 2}
+/** Creates what answers for all pages, in processes that start when they are needed; disposing it ends them. */
+export function readHistory(config: Config) {
+  const starts = Array.from({length: HISTORY.processes}, () => () => start('history', []))
+  const limits = {timeoutMs: config.historyTimeoutSeconds * 1000, idleMs: IDLE_MS, ...HISTORY}
   const stopped = ['HISTORY_STOPPED', 'The history was not read to the end'] as const
-  const helpers = createHelpers<OfHistory>(args, stopped, times)
+  const helpers = createHelpers<OfHistory>(starts, stopped, limits)
   return {
-    ask: (name, ...about) =>
-      helpers.ask(name, [config, ...about] as unknown as Parameters<OfHistory[typeof name]>),
+    /** The history for a caller. */
+    of: (turn: Turn): History => ({
+      ask: (name, ...about) =>
+        helpers.ask(name, [config, ...about] as unknown as Parameters<OfHistory[typeof name]>, turn),
+    }),
     [Symbol.dispose]: () => helpers[Symbol.dispose](),
   }
 }

@@ -31,7 +31,7 @@ export interface Asked {
   file?: {name: string; format: string; isSafe?: boolean} | {name: string; sheet: string} | undefined
 }
 
-/** What a process may take to answer questions about a release. */
+/** What a process may take to answer questions about releases. */
 export interface ReleaseLimits {
   memoryMb: number
   /** Bytes of a file that is asked for, and of all in the folder of files. */
@@ -41,7 +41,6 @@ export interface ReleaseLimits {
 
 /** What such a process is told. */
 export interface ReleaseReading extends ReleaseLimits {
-  dir: string
   filesDir: string
   spillDir: string
 }
@@ -56,55 +55,59 @@ const BESIDE_ENGINE_MB = 700
 const WATCH_MS = 50
 
 const reading: ReleaseReading = JSON.parse(process.argv[2] ?? '')
-const {dir, filesDir, spillDir, memoryMb, fileBytes = Infinity, folderBytes = Infinity} = reading
+const {filesDir, spillDir, memoryMb, fileBytes = Infinity, folderBytes = Infinity} = reading
 // Left by a stopped process.
 rmSync(spillDir, {recursive: true, force: true})
-const found = readRelease(dir)
-if (!found) throw new Error(`no release in '${dir}'`)
-const release = found
-const models = readReleaseModels(dir)
 
 type Instance = Awaited<ReturnType<typeof open>>
 
-/** Opens the release in an engine instance; questions can only read what is attached. */
-async function open(file?: string) {
-  const db = await openForQuestions(release, {memoryMb, withWork: true, spillDir, file})
-  return {db, sets: new Map<string, DealSet>(), [Symbol.asyncDispose]: () => db[Symbol.asyncDispose]()}
+/** Opens the release in a folder in an engine instance; questions can only read what is attached. */
+async function open(dir: string, file?: string) {
+  try {
+    const release = readRelease(dir)
+    if (!release) throw new Error(`no release in '${dir}'`)
+    const db = await openForQuestions(release, {memoryMb, withWork: true, spillDir, file})
+    const dispose = () => db[Symbol.asyncDispose]()
+    return {release, db, sets: new Map<string, DealSet>(), [Symbol.asyncDispose]: dispose}
+  } catch (cause) {
+    throw new Error('the release cannot be read: it may have been removed meanwhile.', {cause})
+  }
 }
 
 let made = 0
 
-/** The set of a condition, as the one that was asked for last. */
-async function findSet({db, sets}: Instance, condition: string): Promise<DealSet> {
+/** Lets names mean the tables of some deals; of those that are asked for, each is made. */
+async function narrow(
+  {release, db, sets}: Instance,
+  condition: string | undefined,
+  isAsked: (name: string) => boolean,
+): Promise<void> {
+  if (condition === undefined) {
+    await db.run(`set search_path = 'release.main,kept.work'`)
+    return
+  }
   made += 1
+  const models = readReleaseModels(release.dir)
   const set = sets.get(condition) ?? (await createDealSet(db, models, {catalog: `set${made}`, condition}))
+  // The one that was asked for last stands last.
   sets.delete(condition)
   sets.set(condition, set)
   for (const [oldest, {catalog}] of [...sets].slice(0, -KEPT_SETS)) {
     await db.run(`detach ${catalog}`)
     sets.delete(oldest)
   }
-  return set
-}
-
-/** Lets names mean the tables of some deals. */
-async function narrow(
-  instance: Instance,
-  condition: string | undefined,
-  names: readonly string[],
-): Promise<void> {
-  const set = condition === undefined ? undefined : await findSet(instance, condition)
-  const asked = new Set(names.map((name) => name.toLowerCase()))
-  await set?.require(models.map(({name}) => name).filter((name) => asked.has(name.toLowerCase())))
-  const path = set === undefined ? 'release.main,kept.work' : `${set.catalog}.main`
-  await instance.db.run(`set search_path = ${quoteLiteral(path)}`)
+  await set.require(models.map(({name}) => name).filter(isAsked))
+  await db.run(`set search_path = ${quoteLiteral(`${set.catalog}.main`)}`)
 }
 
 const named = z.object({schema_name: z.string(), table_name: z.string()})
 
 /** Keeps only the readable tables of a question in an instance and detaches the release. */
-async function keepOnly({db, sets}: Instance, only: string, names: readonly string[]): Promise<void> {
-  const wanted = new Set(names.map((name) => name.toLowerCase()))
+async function keepOnly(
+  {db, sets}: Instance,
+  only: string,
+  isAsked: (name: string) => boolean,
+): Promise<void> {
   const stored = await db.all(
     named,
     `select schema_name, table_name from duckdb_tables() where database_name = 'release'`,
@@ -112,7 +115,7 @@ async function keepOnly({db, sets}: Instance, only: string, names: readonly stri
   await db.run(`attach ':memory:' as allowed`)
   for (const {schema_name, table_name} of stored) {
     const name = `${schema_name}.${table_name}`
-    if (!wanted.has(name.toLowerCase()) || !isForViewers(name, only)) continue
+    if (!isAsked(name) || !isForViewers(name, only)) continue
     const table = `${quoteName(schema_name)}.${quoteName(table_name)}`
     await db.run(`create schema if not exists allowed.${quoteName(schema_name)}`)
     await db.run(`create table allowed.${table} as from ${table}`)
@@ -122,34 +125,33 @@ async function keepOnly({db, sets}: Instance, only: string, names: readonly stri
   for (const catalog of ['release', 'kept', ...others]) await db.run(`detach ${catalog}`)
 }
 
-/** Our own questions share an instance, which keeps their sets. */
-let shared: Promise<Instance> | undefined
+/** Our own questions about a release share an instance, which keeps their sets. */
+let shared: Instance | undefined
 
-async function answerPage(asked: Asked): Promise<Rows> {
-  shared ??= open().catch((error: unknown) => {
+async function answerPage(dir: string, asked: Asked): Promise<Rows> {
+  if (shared?.release.dir !== dir) {
+    await shared?.[Symbol.asyncDispose]()
     shared = undefined
-    throw error
-  })
-  const instance = await shared
-  const names = models.map(({name}) => name).filter((name) => asked.sql.includes(name))
-  await narrow(instance, asked.condition, names)
-  return await readRows(instance.db, asked)
+  }
+  shared ??= await open(dir)
+  await narrow(shared, asked.condition, (name) => asked.sql.includes(name))
+  return await readRows(shared.db, asked)
 }
 
 /**
  * A question of a person has an instance of its own: whatever it does to it, nobody else notices. The engine runs the text that was
  * looked at, with nothing around it.
  */
-async function answerPerson(asked: Asked): Promise<Rows> {
+async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
   const {sql, condition, only, file} = asked
   const path = file && join(filesDir, file.name)
-  await using instance = await open(path).catch((error: unknown) => {
-    throw new Error('the release cannot be read: it may have been removed meanwhile.', {cause: error})
-  })
+  await using instance = await open(dir, path)
   const {db} = instance
   const {tables, isShown} = await parseQuestion(db, sql)
-  await narrow(instance, condition, tables)
-  if (only !== undefined) await keepOnly(instance, only, tables)
+  const names = new Set(tables.map((name) => name.toLowerCase()))
+  const isAsked = (name: string) => names.has(name.toLowerCase())
+  await narrow(instance, condition, isAsked)
+  if (only !== undefined) await keepOnly(instance, only, isAsked)
   if (file === undefined || path === undefined) return await readRows(db, asked)
   // Prepared unchanged, so that errors quote the given text.
   const prepared = await db.connection.prepare(sql)
@@ -159,7 +161,7 @@ async function answerPerson(asked: Asked): Promise<Rows> {
   if ('sheet' in file) {
     // Loaded late: no page needs it.
     const {writeQueryBook} = await import('../export/xlsx.ts')
-    await writeQueryBook(db, {path, title: file.sheet, from}, release.manifest)
+    await writeQueryBook(db, {path, title: file.sheet, from}, instance.release.manifest)
   } else {
     const rows = file.isSafe ? buildSafeRows(await readColumns(db, `from ${from}`), from) : `from ${from}`
     await db.run(`copy (${rows}) to ${quoteLiteral(path)} (${file.format})`)
@@ -252,11 +254,11 @@ async function answer(question: Promise<Rows>, file?: string): Promise<Rows> {
   }
 }
 
-/** The questions about one release. */
+/** The questions about the release in a folder. */
 export const questions = {
-  page: (asked: Asked) => answer(answerPage(asked)),
-  async person(asked: Asked) {
-    const rows = await answer(answerPerson(asked), asked.file?.name)
+  page: (dir: string, asked: Asked) => answer(answerPage(dir, asked)),
+  async person(dir: string, asked: Asked) {
+    const rows = await answer(answerPerson(dir, asked), asked.file?.name)
     // Unread rows keep their instance open until they are collected.
     if (rows.rows.length === asked.most) setImmediate(() => void giveBackMemory())
     return rows

@@ -2,18 +2,16 @@ import {once} from 'node:events'
 import {readFileSync, realpathSync} from 'node:fs'
 import {findPackageJSON} from 'node:module'
 import {dirname, join} from 'node:path'
-import {Readable} from 'node:stream'
 import {fileURLToPath, pathToFileURL} from 'node:url'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
 import {z} from 'zod'
-import {sleepUntilStopped} from '../core/clock.ts'
-import {explainError} from '../core/errors.ts'
+import {codeOf, explainError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
-import {listOpenActions, viewRun, viewRuns} from './actions.ts'
+import {listOpenActions, viewRuns} from './actions.ts'
 import {sendData} from './data-api.ts'
 import {instant} from './figures.ts'
 import {
@@ -29,28 +27,11 @@ import {
   wordValue,
 } from './filter.ts'
 import {type Html, html} from './html.ts'
-import {
-  askerOf,
-  createPlaces,
-  createTurns,
-  hangUpOf,
-  isForOperators,
-  isOfTables,
-  isOperator,
-  LIVE_PATH,
-  markBusy,
-  networkOf,
-  PLACES,
-  personOf,
-  refuse,
-  refuseBusy,
-  sendPage,
-  type TakeTurn,
-} from './http-server.ts'
+import {askerOf, hangUpOf, markBusy, mayOpen, PLACES, readCaller, refuse, sendPage} from './http-server.ts'
 import {viewEditor} from './page-editor.ts'
 import {renderWorkbench} from './page-frame.ts'
-import {listPageDirs, listPlaces, viewPage} from './pages.ts'
-import {createReaders, queriesOf, READING, type Reader, RUNNING, readHistory} from './reader.ts'
+import {listPageDirs, listPlaces, viewPage, viewState} from './pages.ts'
+import {createReaders, queriesOf, type Reader, readHistory} from './reader.ts'
 import {ROUTES, viewNone} from './routes.ts'
 import {addSaved, listSavedFilters} from './sql.ts'
 import {type AskingView, type Page, readOverview, type WebTools} from './view.ts'
@@ -113,40 +94,33 @@ function describeFailure(error: unknown): Page {
   return {status: 500, title: 'Not shown', body}
 }
 
-/** What people ask for themselves, or what they download: how much at once, how much waits, how much of it of one address. */
-const QUESTIONS = {running: RUNNING, waiting: 20, each: 4}
-
-/** What pages ask of the history: whoever hangs up in its turn still holds its place, and nobody waits behind those who left. */
-const HISTORY = {running: READING, waiting: 56, each: 20}
-
 /** Adds the pages and the data API; disposing what is returned ends the processes that read. */
 export function addWorkbench(server: FastifyInstance, tools: WebTools, world: World): Disposable {
-  const {config} = tools
-  const releases = createReaders(tools.folder, config)
+  const {config, folder} = tools
+  const opened = new DisposableStack()
+  const releases = opened.use(createReaders(folder, config))
+  const history = opened.use(readHistory(config))
+  server.get('/runs/live', async () => describeUnderWay(tools, world))
   const pageDirs = listPageDirs(config)
-  const history = readHistory(config)
-  const live = addLive(server, tools, world)
-  const takeQuestion = createTurns(QUESTIONS)
-  const takeDownload = createTurns(QUESTIONS)
-  const takeHistory = createTurns(HISTORY)
   addAssets(server)
 
-  const offered = new WeakMap<Reader, Promise<z.output<typeof bucketRow>[]>>()
-  /** The form to choose deals by, for those who may see what it offers. */
-  const renderChoice = async (path: string, view: AskingView, pages: Reader): Promise<Html | undefined> => {
+  /** The form to choose deals by, for those who may see what it offers; a page without it is better than none. */
+  const renderChoice = async (path: string, view: AskingView): Promise<Html | undefined> => {
     const {tables} = view.release.manifest
     const isThere = (name: string) => view.mayRead(name) && tables.some((table) => table.name === name)
     if (!['core.deal', 'mart.portfolio_breakdown'].every(isThere)) return undefined
-    const asked = offered.get(pages) ?? queriesOf(pages.page).all(bucketRow, OFFERED)
-    offered.set(pages, asked)
-    asked.catch(() => offered.delete(pages))
-    const saved = listSavedFilters(tools.folder).filter(({filter}) => filter.reads.every(view.mayRead))
-    return renderFilter(path, view, {offered: await asked, saved, maySave: view.mayAct})
+    try {
+      const offered = await queriesOf((asked) => view.ask({...asked, isWhole: true})).all(bucketRow, OFFERED)
+      const saved = listSavedFilters(folder).filter(({filter}) => filter.reads.every(view.mayRead))
+      return renderFilter(path, view, {offered, saved, maySave: view.mayAct})
+    } catch (error) {
+      return html`<p class="notice">The filter cannot be offered: ${explainError(error).problem}</p>`
+    }
   }
   const frame = (
     path: string,
     page: Page,
-    {filter, overview, mayAct, view}: Omit<ReturnType<typeof open>, 'caller' | 'readers'>,
+    {filter, overview, mayAct, view}: Pick<Opened, 'filter' | 'overview' | 'mayAct' | 'view'>,
     choice?: Html,
   ) => {
     const release = view?.release.manifest
@@ -188,15 +162,25 @@ ${choice}`
   const open = (request: FastifyRequest, reply: FastifyReply) => {
     const query = new URL(request.url, 'http://localhost').searchParams
     const given = parseFilter(query)
+    const caller = readCaller(request, config)
+    const {only, isOperator, network, person} = caller
     const gone = hangUpOf(reply)
-    const isOfAll = isOperator(request, config)
-    const only = isOfAll ? undefined : config.viewerTables
-    const caller: Caller = {request, reply, gone, only}
     const mayRead = (name: string) => isForViewers(name, only)
     // A filter reveals facts about deals.
     const filter = given.reads.every(mayRead) ? given : {...given, condition: 'false'}
     const overview = readOverview(tools, world)
-    const mayAct = isOfAll && !isDemoFolder(tools.folder)
+    const mayAct = isOperator && !isDemoFolder(folder)
+    const turn = {caller: network, signal: gone}
+    /** Where the caller gets no turn, the answer says when to come back. */
+    const tellBusy = (error: unknown): never => {
+      if (codeOf(error) === 'WEB_BUSY') markBusy(reply)
+      throw error
+    }
+    const inTurn = (reader: Reader, until?: Promise<unknown>): Reader => ({
+      ...reader,
+      ask: (asked) => reader.ask({...asked, only}, {...turn, ...(until && {until})}).catch(tellBusy),
+    })
+    const ofCaller = history.of(turn)
     const readers = releases.find(given)
     const view: AskingView | undefined = readers && {
       release: readers.release,
@@ -207,52 +191,50 @@ ${choice}`
         return await readers.pages.page({...asked, condition: isWhole ? undefined : filter.condition})
       },
       mayRead,
-      mayOpen: (path) => (isOfAll || !isForOperators(path)) && (only === undefined || isOfTables(path)),
+      mayOpen: (path) => mayOpen(caller, path),
       query,
       pageDirs,
-      people: letInTurn(readers.people, takeQuestion, caller),
-      history: {ask: (...asked) => inTurn(takeHistory, caller, () => history.ask(...asked))},
+      people: inTurn(readers.people),
+      history: {ask: (...asked) => ofCaller.ask(...asked).catch(tellBusy)},
       overview,
-      person: personOf(request, config),
+      person,
       mayAct,
       mayRun: ['ours', 'tool'].includes(askerOf(request)),
       ...tools,
     }
-    return {caller, filter, overview, mayAct, view, readers}
+    // Who reads slowly keeps its place, so that files do not pile up.
+    const findDownloads = () => readers && inTurn(readers.downloads, once(reply.raw, 'close'))
+    return {filter, overview, mayAct, view, findDownloads}
   }
+  type Opened = ReturnType<typeof open>
   /** A page in its frame; one that fails says why. */
   const addAnyPage = (
     path: string,
-    make: (opened: ReturnType<typeof open>, id: string) => Promise<Page | undefined> | Page | undefined,
+    make: (
+      opened: Opened,
+      id: string,
+      request: FastifyRequest,
+    ) => Promise<Page | undefined> | Page | undefined,
     method = ['GET'],
   ) => {
     const handler = async (request: FastifyRequest, reply: FastifyReply) => {
       const opened = open(request, reply)
-      const {view, readers} = opened
+      const {view} = opened
       const here = request.url.split('?')[0] ?? '/'
       const fault = findFault(opened.filter)
       if (fault !== undefined) {
         const body = html`<p class="notice"><b class="failed">${fault}</b> <a href="${here}">The page without it</a></p>`
-        return sendPage(
-          reply.code(400),
-          frame(here, {title: 'Not shown', body}, {...opened, filter: NO_FILTER}),
-        )
+        const page = {title: 'Not shown', body}
+        return sendPage(reply.code(400), frame(here, page, {...opened, filter: NO_FILTER}))
       }
-      const answer = async () => (await make(opened, idOf(request))) ?? NOTHING_THERE
+      const answer = async () => (await make(opened, idOf(request), request)) ?? NOTHING_THERE
       const page = await answer().catch(describeFailure)
       if (page.leadsTo !== undefined) return reply.redirect(page.leadsTo, 303)
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
       // A query that another site led to is run by its own button alone.
       const isRun = here !== '/sql' || view?.mayRun || !view?.query.has('q')
-      const isShown = page.status === undefined && here !== '/runs' && isRun
-      const choice =
-        isShown && view && readers
-          ? // A page without its form is better than none.
-            await renderChoice(here, view, readers.pages).catch(
-              (error: unknown) =>
-                html`<p class="notice">The filter cannot be offered: ${explainError(error).problem}</p>`,
-            )
-          : undefined
+      const hasChoice = page.status === undefined && here !== '/runs' && isRun
+      const choice = hasChoice && view ? await renderChoice(here, view) : undefined
       return sendPage(reply, frame(here, page, opened, choice))
     }
     server.route({method, url: path, handler})
@@ -268,26 +250,21 @@ ${choice}`
     const walks = view && (await viewPage('parts/walks', view))?.body
     return page && {...page, body: html`${page.body}${walks}`}
   })
-  addAnyPage('/runs/:id', (_opened, id) => viewRun(tools.stateDb, id))
-  const edit = ({view, caller}: ReturnType<typeof open>) =>
-    view && viewEditor(view, caller.request, world.realClock.now())
-  addAnyPage('/edit', edit, ['GET', 'POST'])
-  addSaved(server, tools.folder)
+  addAnyPage('/runs/:id', (_opened, id) => viewState('state/run', {stateDb: tools.stateDb, params: {id}}))
+  addAnyPage('/edit', ({view}, _id, request) => view && viewEditor(view, request, world.realClock.now()), [
+    'GET',
+    'POST',
+  ])
+  addSaved(server, folder)
   server.get('/data/:id', async (request, reply) => {
-    const {view, caller, filter, readers} = open(request, reply)
+    const {view, filter, findDownloads} = open(request, reply)
     const fault = findFault(filter)
     if (fault !== undefined) return refuse(request, reply, 400, fault)
-    if (!view || !readers) return refuse(request, reply, 503, 'There is no release yet.')
-    const reader = letInTurn(readers.downloads, takeDownload, caller, once(reply.raw, 'close'))
+    const reader = findDownloads()
+    if (!view || !reader) return refuse(request, reply, 503, 'There is no release yet.')
     return await sendData(view, reader, idOf(request), request, reply)
   })
-  return {
-    [Symbol.dispose]() {
-      live[Symbol.dispose]()
-      history[Symbol.dispose]()
-      releases[Symbol.dispose]()
-    },
-  }
+  return opened
 }
 
 const idOf = (request: FastifyRequest) => (request.params as {id?: string}).id ?? ''
@@ -312,78 +289,10 @@ ${hiddenFields({...filter, values: new Map([...others, ...Object.entries(kept)])
 
 const bucketRow = z.object({dimension: z.string(), bucket: z.string()})
 
-/** The viewer of a page. */
-interface Caller {
-  request: FastifyRequest
-  reply: FastifyReply
-  /** Aborts if the viewer hangs up. */
-  gone: AbortSignal
-  /** The readable tables; undefined for all. */
-  only: string | undefined
-}
-
-/**
- * A reader that people ask in turn, and which nobody who has hung up keeps busy. A caller keeps its place until `closed`, so that the
- * files of those who read slowly do not pile up.
- */
-function letInTurn(reader: Reader, takeTurn: TakeTurn, caller: Caller, closed?: Promise<unknown>): Reader {
-  const {only, gone} = caller
-  const ask: Reader['ask'] = (asked) =>
-    new Promise((resolve, reject) => {
-      const work = async () => {
-        const answer = reader.ask({...asked, only}, gone)
-        resolve(answer)
-        await Promise.allSettled([answer, closed])
-      }
-      inTurn(takeTurn, caller, work).catch(reject)
-    })
-  return {...reader, ask}
-}
-
-/** Does something for a caller when it is its turn; where there is none, its answer says when to come back. */
-const inTurn = <T>(takeTurn: TakeTurn, {request, reply, gone}: Caller, work: () => Promise<T>) =>
-  takeTurn(networkOf(request), gone, work).catch((error: unknown) => {
-    if (explainError(error).code === 'WEB_BUSY') markBusy(reply)
-    throw error
-  })
-
-const EVERY_MS = 1000
-
-/** Most open streams, in total and per address. */
-const STREAMS = {all: 20, each: 4}
-
-/** A stream ends after this time; an open page then begins another. */
-const LONGEST_MS = 600_000
-
 /** What is going on, in words: a run, or an action that has not begun one or is ending. */
 function describeUnderWay({stateDb}: WebTools, world: World): {running: boolean; words: string} {
   const holder = findLockHolder(stateDb, world)
   if (holder) return {running: true, words: `${holder.command}: ${holder.progress}`}
   const [action] = listOpenActions(stateDb)
   return action ? {running: true, words: action.command} : {running: false, words: 'idle'}
-}
-
-/** Adds `/runs/live`: server-sent events of the run under way. */
-function addLive(server: FastifyInstance, tools: WebTools, world: World): Disposable {
-  const closing = new AbortController()
-  const enter = createPlaces(STREAMS)
-  async function* tell(gone: AbortSignal): AsyncGenerator<string> {
-    const until = world.realClock.now() + LONGEST_MS
-    const signal = AbortSignal.any([closing.signal, gone])
-    let told = ''
-    while (!signal.aborted && world.realClock.now() < until) {
-      const news = JSON.stringify(describeUnderWay(tools, world))
-      // A comment keeps the connection alive.
-      yield news === told ? ':\n\n' : `data: ${news}\n\n`
-      told = news
-      await sleepUntilStopped(world.realClock, EVERY_MS, signal)
-    }
-  }
-  server.get(LIVE_PATH, async (request, reply) => {
-    const leave = enter(networkOf(request))
-    if (!leave) return refuseBusy(request, reply, 'Too many pages watch the run under way.')
-    reply.raw.once('close', leave)
-    return reply.type('text/event-stream').send(Readable.from(tell(hangUpOf(reply))))
-  })
-  return {[Symbol.dispose]: () => closing.abort()}
 }

@@ -5,7 +5,7 @@ import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
 import {parseFilter} from '../../src/web/filter.ts'
-import {createReader, createReaders} from '../../src/web/reader.ts'
+import {createReaderPool, createReaders} from '../../src/web/reader.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -16,9 +16,10 @@ const NO_LIMIT_MS = 1_800_000
 const limits = {memoryMb: 200, timeoutMs: NO_LIMIT_MS, idleMs: NO_LIMIT_MS}
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-06-01T16:00:00Z'})
-const reader = lab.beside.use(createReader(requireRelease(lab.folder).dir, limits))
+const {dir} = requireRelease(lab.folder)
+const reader = lab.beside.use(createReaderPool(limits)).of(dir)
 
-const ask = (sql: string, signal?: AbortSignal) => reader.ask({sql, most: 10}, signal)
+const ask = (sql: string, signal = new AbortController().signal) => reader.ask({sql, most: 10}, {signal})
 const countDeals = async () => (await ask('select count(*) as deals from core.deal')).rows
 
 test('a query whose caller hangs up is stopped, running or waiting, and the next one is answered', async () => {
@@ -72,9 +73,9 @@ test('rows beyond the limit asked for are left out', async () => {
 test('one file, and all files together, are bounded while being written', async () => {
   const endless = {sql: 'select range as number from range(1e12::bigint)'}
   const stopped = async (bounds: {fileBytes?: number; folderBytes?: number}, files: number) => {
-    using bounded = createReader(requireRelease(lab.folder).dir, {...limits, processes: 2, ...bounds})
+    using pool = createReaderPool({...limits, processes: 2, ...bounds})
     const all = Array.from({length: files}, (_, index) =>
-      failureOf(bounded.ask({...endless, file: {name: `${index}.csv`, format: 'format csv'}})),
+      failureOf(pool.of(dir).ask({...endless, file: {name: `${index}.csv`, format: 'format csv'}})),
     )
     const {message} = await Promise.race(all)
     return message
@@ -86,14 +87,15 @@ test('one file, and all files together, are bounded while being written', async 
 })
 
 test('an idle process ends, the next question starts another, and a closed reader answers nothing and leaves nothing', async () => {
-  using hasty = createReader(requireRelease(lab.folder).dir, {...limits, idleMs: 300})
+  using pool = createReaderPool({...limits, idleMs: 300})
+  const hasty = pool.of(dir)
   const countOnce = async () => (await hasty.ask({sql: `select count(*) as deals from core.deal`})).rows
   expect(await countOnce()).toEqual([['20']])
   const [pid] = listProcesses(hasty.filesDir)
   await until(() => listProcesses(hasty.filesDir).length === 0)
   expect(await countOnce()).toEqual([['20']])
   expect(listProcesses(hasty.filesDir)).not.toContain(pid)
-  hasty[Symbol.dispose]()
+  pool[Symbol.dispose]()
   expect(await failureOf(countOnce())).toMatchObject({code: 'QUERY_STOPPED'})
   expect(() => readdirSync(hasty.filesDir)).toThrow('ENOENT')
 })
@@ -101,8 +103,8 @@ test('an idle process ends, the next question starts another, and a closed reade
 /** Starts another server whose reader runs an endless query; returns it with its folder of files. */
 async function startServer(): Promise<{server: ChildProcess; filesDir: string; readers: string[]}> {
   const script = `
-    import {createReader} from '${new URL('../../src/web/reader.ts', import.meta.url)}'
-    const reader = createReader('${requireRelease(lab.folder).dir}', {memoryMb: 200, timeoutMs: ${NO_LIMIT_MS}, idleMs: ${NO_LIMIT_MS}})
+    import {createReaderPool} from '${new URL('../../src/web/reader.ts', import.meta.url)}'
+    const reader = createReaderPool({memoryMb: 200, timeoutMs: ${NO_LIMIT_MS}, idleMs: ${NO_LIMIT_MS}}).of('${dir}')
     await reader.ask({sql: 'select 1'})
     void reader.ask({sql: 'select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b'})
     console.log(reader.filesDir)`
@@ -134,7 +136,7 @@ test('the next server removes what a server and its readers left when killed tog
   await ended
   await until(() => listProcesses(filesDir).length === 0)
   expect(existsSync(filesDir)).toBe(true)
-  createReader(requireRelease(lab.folder).dir, limits)[Symbol.dispose]()
+  createReaderPool(limits)[Symbol.dispose]()
   expect(existsSync(filesDir)).toBe(false)
   expect(existsSync(reader.filesDir)).toBe(true)
 })

@@ -1,15 +1,16 @@
 // The run under way, as it gets on; the page of runs shows itself again once it has ended.
 const live = document.querySelector('#live')
 let isRunning = live.dataset.running === 'true'
-const source = new EventSource('/runs/live')
-source.addEventListener('message', ({data}) => {
-  const {running, words} = JSON.parse(data)
+setInterval(async () => {
+  if (document.hidden) return
+  const answer = await fetch('/runs/live').catch(() => undefined)
+  if (!answer?.ok) return
+  const {running, words} = await answer.json()
   live.textContent = words
   live.dataset.running = running
   if (isRunning && !running && location.pathname === '/runs') location.reload()
   isRunning = running
-})
-addEventListener('pagehide', () => source.close())
+}, 1000)
 
 // The search is a key away, unless somebody writes.
 addEventListener('keydown', (event) => {
