@@ -99,7 +99,7 @@ from (select missed from webhook_coverage order by settled_at desc, rowid desc l
 where $takes_webhooks;
 
 -- queued_runs: Runs that wait for their turn.
-select $queued as value;
+select count(*) as value from job_run where state = 'queued';
 
 -- alarm: 1 for each alarm that is raised.
 select one.value ->> 'name' as name, one.value ->> 'state' as state, 1 as value

@@ -167,7 +167,7 @@ function findHeldBack(stateDb: StateDb) {
 
 /** `/runs`: alarms, release, next slots, last runs, actions. */
 export async function viewRuns(
-  {now, alarms, holder, queued, release, next}: Overview,
+  {now, alarms, holder, release, next}: Overview,
   {stateDb, config}: WebTools,
   mayAct: boolean,
 ): Promise<Page | undefined> {
@@ -180,7 +180,6 @@ export async function viewRuns(
       now_ms: now,
       alarms,
       running: holder && `${holder.command}, ${holder.progress}`,
-      queued: queued.length,
       held_back: findHeldBack(stateDb),
       next: next.map(({job: {name, steps, timeZone}, slot}) => ({
         job: name,

@@ -18,47 +18,51 @@ import {renderPage} from './page-frame.ts'
 import {viewState} from './pages.ts'
 import {bySchema, renderColumns, renderTold} from './tables.ts'
 
-/** What a release is built from, what the last checks found, and what is current. */
+/** What a release is built from, what the last checks found, and the release whose rows and times are shown. */
 interface Dictionary {
   plan: BuildPlan
-  /** Models, then seeds, each group in the order of the page. */
   tables: readonly Table[]
   checks: readonly (Check & ReturnType<typeof findResult>)[]
-  /** The release whose rows and times are shown. */
   manifest: ReleaseManifest | undefined
 }
 
 /** A table of a model; a work table is built for others and not released; a seed is reference data. */
-type Table = ReturnType<typeof describeTable>
+type Table = ReturnType<typeof listTables>[number]
 
-function describeTable(
-  {reads, columns}: BuildPlan,
-  {name, description, grain, ...more}: Pick<Model, 'name' | 'description' | 'grain'> & Partial<Model>,
-  kind: 'model' | 'work' | 'seed',
-) {
-  const meaningOf = (column: string) => more.columns?.find((one) => one.name === column)?.meaning ?? ''
-  return {
-    name,
-    kind,
-    description,
-    grain,
-    contract: more.contract ?? null,
-    columns: (columns.get(name) ?? []).map((column) => ({...column, meaning: meaningOf(column.name)})),
-    reads: reads.get(name) ?? [],
-    read_by: [...reads.keys()].filter((reader) => reads.get(reader)?.includes(name)).sort(),
+/** Models, then seeds, each group in the order of the page. */
+function listTables({models, seeds, reads, columns}: BuildPlan) {
+  const describe = (
+    {name, description, grain, ...more}: Pick<Model, 'name' | 'description' | 'grain'> & Partial<Model>,
+    kind: 'model' | 'work' | 'seed',
+  ) => {
+    const meaningOf = (column: string) => more.columns?.find((one) => one.name === column)?.meaning ?? ''
+    return {
+      name,
+      kind,
+      description,
+      grain,
+      contract: more.contract ?? null,
+      columns: (columns.get(name) ?? []).map((column) => ({...column, meaning: meaningOf(column.name)})),
+      reads: reads.get(name) ?? [],
+      read_by: [...reads.keys()].filter((reader) => reads.get(reader)?.includes(name)).sort(),
+    }
   }
+  const aboutSeed = ({name, columns}: Seed) => ({
+    name: `seed.${name}`,
+    description: `Reference data from seeds/${name}.csv; a file of that name in LOANTAPE_SQL_DIR adds its lines, each in place of the one with its key.`,
+    grain: columns.slice(0, 1),
+  })
+  return [
+    ...models.map((model) => describe(model, model.isPublished ? 'model' : 'work')).sort(bySchema),
+    ...seeds.map((seed) => describe(aboutSeed(seed), 'seed')),
+  ]
 }
 
-/**
- * The data dictionary: every table, and one self-contained page of them with the rows and times of the current release and the
- * last checks.
- */
+/** Every table, and one self-contained page of them with the rows and times of the current release and the last checks. */
 export async function describeTables(folder: DataFolder, config: Config, world: World) {
   const sources = readSources(config, await findKnownFields(folder))
   const plan = await compileModels(sources, world)
-  const models = plan.models.map((model) => describeTable(plan, model, model.isPublished ? 'model' : 'work'))
-  const seeds = plan.seeds.map((seed) => describeTable(plan, aboutSeed(seed), 'seed'))
-  const tables = [...models.sort(bySchema), ...seeds]
+  const tables = listTables(plan)
   const manifest = findCurrentRelease(folder)?.manifest
   using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
   const checking = stateDb && findLastChecking(stateDb)
@@ -99,12 +103,6 @@ function findResult({name, severity}: Check, checking: Checking | undefined) {
   return {failures, ids, result: checking ? found : 'unknown', is_tag: name.includes('(')}
 }
 
-const aboutSeed = ({name, columns}: Seed) => ({
-  name: `seed.${name}`,
-  description: `Reference data from seeds/${name}.csv; a file of that name in LOANTAPE_SQL_DIR adds its lines, each in place of the one with its key.`,
-  grain: columns.slice(0, 1),
-})
-
 const JOURNAL_TABLES = ['accounting.journal_line', 'accounting.opening_line']
 
 /** Table profiles export every published table; journals are made from two. */
@@ -123,27 +121,24 @@ function renderModelGraph({tables, plan}: Dictionary): Html {
   graph.setDefaultEdgeLabel(() => ({}))
   const raw = [...new Set([...plan.reads.values()].flat())].filter((name) => name.startsWith('raw.'))
   const names = [...raw, ...tables.map(({name}) => name)]
-  for (const name of names) {
+  for (const name of names)
     graph.setNode(name, {width: Math.round(name.length * CHARACTER_WIDTH) + 18, height: NODE_HEIGHT})
-  }
   for (const {name} of tables)
     for (const read of plan.reads.get(name) ?? []) if (graph.hasNode(read)) graph.setEdge(read, name)
   layout(graph)
+  // A line goes around the tables between its ends.
+  const edges = (graph.edges() as {v: string; w: string}[]).map(({v: from, w: to}) => {
+    const {points} = graph.edge(from, to) as {points: {x: number; y: number}[]}
+    return html`<polyline data-from="${from}" data-to="${to}" points="${points.map(({x, y}) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' ')}"/>\n`
+  })
+  const nodes = names.map((name) => {
+    const {x, y, width, height} = graph.node(name) as Record<'x' | 'y' | 'width' | 'height', number>
+    const [schema = ''] = name.split('.')
+    return html`<a href="#${name}"><g class="node ${['raw', 'seed'].includes(schema) ? 'given' : schema}" data-name="${name}"><rect x="${x - width / 2}" y="${y - height / 2}" width="${width}" height="${height}" rx="4"/><text x="${x}" y="${y + 4}" text-anchor="middle">${name}</text></g></a>\n`
+  })
   const {width = 0, height = 0} = graph.graph() as {width?: number; height?: number}
   return html`<div class="graph" id="graph"><svg viewBox="0 0 ${Math.ceil(width)} ${Math.ceil(height)}" style="max-width: ${Math.ceil(width)}px" role="group" aria-label="Tables and what they are built from">
-${(graph.edges() as {v: string; w: string}[]).map((edge) => renderEdge(graph, edge))}${names.map((name) => renderNode(graph, name))}</svg></div>`
-}
-
-function renderNode(graph: Graph, name: string): Html {
-  const {x, y, width, height} = graph.node(name) as {x: number; y: number; width: number; height: number}
-  const [schema = ''] = name.split('.')
-  return html`<a href="#${name}"><g class="node ${['raw', 'seed'].includes(schema) ? 'given' : schema}" data-name="${name}"><rect x="${x - width / 2}" y="${y - height / 2}" width="${width}" height="${height}" rx="4"/><text x="${x}" y="${y + 4}" text-anchor="middle">${name}</text></g></a>\n`
-}
-
-/** A line from one table to another, around those between. */
-function renderEdge(graph: Graph, {v: from, w: to}: {v: string; w: string}): Html {
-  const {points} = graph.edge(from, to) as {points: {x: number; y: number}[]}
-  return html`<polyline data-from="${from}" data-to="${to}" points="${points.map(({x, y}) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' ')}"/>\n`
+${edges}${nodes}</svg></div>`
 }
 
 const builtOf = ({name}: Table, {manifest}: Dictionary) =>

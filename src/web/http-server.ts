@@ -1,5 +1,5 @@
 import {hash, timingSafeEqual} from 'node:crypto'
-import type {IncomingMessage, Server} from 'node:http'
+import type {Server} from 'node:http'
 import {isIPv6, type Socket} from 'node:net'
 import {type FastifyInstance, type FastifyReply, type FastifyRequest, fastify} from 'fastify'
 import ipaddr from 'ipaddr.js'
@@ -28,9 +28,7 @@ export const PLACES = [
 export const FLEET_PLACES = [['Fleet', '/']] as const
 
 /** Whether a person's browser asks for a page, rather than a tool, a script or an image for data. */
-function wantsPage({headers}: FastifyRequest): boolean {
-  return headers.accept?.includes('text/html') ?? false
-}
+const wantsPage = ({headers}: FastifyRequest) => headers.accept?.includes('text/html') ?? false
 
 /**
  * Answers with an error: a page with navigation for people, plain text for tools.
@@ -72,9 +70,8 @@ export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-a
 
 /** Our page that led here, or the first one. */
 export function findWayBack({headers: {referer = '', host}}: FastifyRequest): string {
-  if (!URL.canParse(referer)) return '/'
-  const from = new URL(referer)
-  return from.host === host ? `${from.pathname}${from.search}` : '/'
+  const from = URL.parse(referer)
+  return from && from.host === host ? `${from.pathname}${from.search}` : '/'
 }
 
 const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
@@ -170,8 +167,7 @@ export function askerOf({headers}: FastifyRequest): 'ours' | 'person' | 'elsewhe
   const site = headers['sec-fetch-site']
   if (site !== undefined) return site === 'same-origin' ? 'ours' : site === 'none' ? 'person' : 'elsewhere'
   const from = headers.origin ?? headers.referer
-  if (from !== undefined)
-    return URL.canParse(from) && new URL(from).host === headers.host ? 'ours' : 'elsewhere'
+  if (from !== undefined) return URL.parse(from)?.host === (headers.host ?? '') ? 'ours' : 'elsewhere'
   // No page can set it for another site unless that site agrees, and no browser adds it.
   if (headers.authorization?.toLowerCase().startsWith('bearer ')) return 'tool'
   const isBrowser = headers['user-agent']?.startsWith('Mozilla/') && headers['accept-language'] !== undefined
@@ -190,10 +186,8 @@ function isVisit(request: FastifyRequest): boolean {
 }
 
 /** The host of the request; Fastify's may come from a proxy's headers. */
-function hostOf({headers}: FastifyRequest): string {
-  const url = `http://${headers.host}`
-  return URL.canParse(url) ? new URL(url).hostname.replace(/^\[|\]$/g, '') : ''
-}
+const hostOf = ({headers}: FastifyRequest) =>
+  URL.parse(`http://${headers.host}`)?.hostname.replace(/^\[|\]$/g, '') ?? ''
 
 /** Who sends a request. */
 export type Caller = ReturnType<typeof readCaller>
@@ -202,8 +196,8 @@ export type Caller = ReturnType<typeof readCaller>
 export function readCaller({headers, ip}: FastifyRequest, {webToken, webViewerToken, viewerTables}: Config) {
   const [, scheme = '', shown = ''] = /^(bearer|basic) (\S*)/i.exec(headers.authorization ?? '') ?? []
   const pair = scheme.toLowerCase() === 'basic' ? Buffer.from(shown, 'base64').toString() : `:${shown}`
-  const token = pair.slice(pair.indexOf(':') + 1)
-  const name = (pair.split(':')[0] ?? '').replaceAll(/\p{Cc}/gv, '').slice(0, 60)
+  const [, named = '', token = ''] = /^(?:([^:]*):)?(.*)$/s.exec(pair) ?? []
+  const name = named.replaceAll(/\p{Cc}/gv, '').slice(0, 60)
   const network = networkOf(ip)
   const isOperator = webToken === undefined || isSame(token, webToken)
   return {
@@ -236,11 +230,8 @@ function networkOf(ip: string): string {
 /** A signal that aborts if the caller hangs up early. */
 export function hangUpOf({raw}: FastifyReply): AbortSignal {
   const gone = new AbortController()
-  raw.once(
-    'close',
-    () =>
-      raw.writableFinished || gone.abort(newError('QUERY_STOPPED', 'Query stopped: nobody waits for it.')),
-  )
+  const reason = newError('QUERY_STOPPED', 'Query stopped: nobody waits for it.')
+  raw.once('close', () => raw.writableFinished || gone.abort(reason))
   return gone.signal
 }
 
@@ -297,11 +288,6 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     {parseAs: 'string'},
     async (_request: unknown, body: string | Buffer) => new URLSearchParams(String(body)),
   )
-  // Node's timeout covers headers, but no body that keeps dripping.
-  server.server.on('request', (request: IncomingMessage) => {
-    const timer = setTimeout(() => request.complete || request.destroy(), REQUEST_MS)
-    request.once('close', () => clearTimeout(timer))
-  })
   const answered = new Set<Socket>()
   limitConnections(server.server, MOST_CONNECTIONS, answered)
   guardAccess(server, config)

@@ -73,9 +73,9 @@ export function addMetrics(
 export function createMetrics(tools: WebTools, world: World) {
   const {stateDb, folder, config} = tools
   return createRegistry('metrics', stateDb.db, () => {
-    const {now, queued, alarms, release} = readOverview(tools, world)
+    const {now, alarms, release} = readOverview(tools, world)
     const takes_webhooks = config.webhookSecret && 1
     const state_bytes = statSync(folder.stateDb).size
-    return {now_ms: now, queued: queued.length, alarms, release, takes_webhooks, state_bytes}
+    return {now_ms: now, alarms, release, takes_webhooks, state_bytes}
   })
 }

@@ -6,13 +6,7 @@ import {Html, html} from './html.ts'
 
 const readAsset = (name: string) => new Html(readFileSync(join(import.meta.dirname, 'assets', name), 'utf8'))
 
-/**
- * One self-contained page: styles and script stand in it, nothing is loaded from anywhere.
- *
- * @param styles file beside this one with further styles
- * @param script file beside this one whose text runs at the end of the page
- * @param timeZone of its instants; UTC by default
- */
+/** One self-contained page: `styles` and `script` of `assets` stand in it, its instants are in `timeZone`, UTC by default. */
 export function renderPage(page: {
   title: string
   body: Html

@@ -18,42 +18,6 @@ const serialised = z.object({
   statements: z.array(z.unknown()).optional(),
 })
 
-/** The facts of a question. */
-interface Question {
-  /** The tables it names, such as `core.deal`; names of its own CTEs included. */
-  tables: string[]
-  /** DESCRIBE, SHOW or SUMMARIZE. */
-  isShown: boolean
-}
-
-/**
- * Reads a person's question: one SELECT (or DESCRIBE, SHOW, SUMMARIZE), which calls nothing that reaches beyond tables. It looks at the
- * tree of the engine's own parser.
- *
- * @throws Error in words for whoever asked
- */
-export async function parseQuestion(db: Database, sql: string): Promise<Question> {
-  requireText(sql)
-  const tree = await db.value(z.string(), 'select json_serialize_sql($1::varchar)::varchar', [sql])
-  const parsed = parseJson(tree)
-  if (parsed === undefined) throw new Error('a number in it is too large: expected one below 1e308.')
-  const {error_type, statements = []} = serialised.parse(parsed)
-  // Its error marks the place in the text.
-  if (error_type === 'parser') await requireOneStatement(db.connection, sql)
-  if (error_type !== undefined) throw new Error(wordRefusal(sql))
-  if (statements.length !== 1) throw new Error(`${statements.length} statements: expected one SELECT.`)
-  const question: Question = {tables: [], isShown: false}
-  visit(statements[0], question)
-  return question
-}
-
-const wordRefusal = (sql: string) =>
-  `expected one SELECT; DESCRIBE, SHOW and SUMMARIZE are answered, too.${
-    /\bpivot\b/i.test(sql)
-      ? " PIVOT needs its values: `pivot core.deal on status in ('funded', 'closing') using sum(loan_amount)`."
-      : ''
-  }`
-
 const node = z.looseObject({
   type: z.string().optional().catch(undefined),
   function_name: z.string().optional(),
@@ -63,24 +27,56 @@ const node = z.looseObject({
   function: z.object({function_name: z.string()}).optional().catch(undefined),
 })
 
-/** Visits every node, including parts of the tree that this version does not know. */
-function visit(part: unknown, question: Question): void {
-  if (Array.isArray(part)) for (const one of part) visit(one, question)
-  if (typeof part !== 'object' || part === null || Array.isArray(part)) return
-  const {type, function_name, table_name = '', schema_name, function: called} = node.parse(part)
-  if (type === 'TABLE_FUNCTION' && !TABLE_FUNCTIONS.has(called?.function_name.toLowerCase() ?? ''))
-    throw new Error(
-      `function '${called?.function_name}' in FROM: expected a table, or a function such as range, unnest, json_each or duckdb_columns.`,
-    )
-  if (type === 'SHOW_REF') question.isShown = true
-  if (function_name !== undefined && REFUSED_FUNCTIONS.has(function_name.toLowerCase()))
-    throw new Error(`function '${function_name}' is not for questions.`)
-  if (type === 'BASE_TABLE') {
+/** Every node of a tree, also below parts that this version does not know. */
+function* listNodes(part: unknown): Generator<z.output<typeof node>> {
+  if (typeof part !== 'object' || part === null) return
+  if (!Array.isArray(part)) yield node.parse(part)
+  for (const value of Object.values(part)) yield* listNodes(value)
+}
+
+/**
+ * Reads a person's question: one SELECT (or DESCRIBE, SHOW, SUMMARIZE), which calls nothing that reaches beyond tables. It looks at the
+ * tree of the engine's own parser.
+ *
+ * @returns the tables it names, such as `core.deal`, names of its own CTEs included; whether it is one of the other three
+ * @throws Error in words for whoever asked
+ */
+export async function parseQuestion(
+  db: Database,
+  sql: string,
+): Promise<{tables: string[]; isShown: boolean}> {
+  requireText(sql)
+  const tree = await db.value(z.string(), 'select json_serialize_sql($1::varchar)::varchar', [sql])
+  const parsed = parseJson(tree)
+  if (parsed === undefined) throw new Error('a number in it is too large: expected one below 1e308.')
+  const {error_type, statements = []} = serialised.parse(parsed)
+  // Its error marks the place in the text.
+  if (error_type === 'parser') await requireOneStatement(db.connection, sql)
+  if (error_type !== undefined) throw new Error(wordRefusal(sql))
+  if (statements.length !== 1) throw new Error(`${statements.length} statements: expected one SELECT.`)
+  const tables: string[] = []
+  let isShown = false
+  for (const {type, function_name, table_name = '', schema_name, function: called} of listNodes(statements)) {
+    if (type === 'TABLE_FUNCTION' && !TABLE_FUNCTIONS.has(called?.function_name.toLowerCase() ?? ''))
+      throw new Error(
+        `function '${called?.function_name}' in FROM: expected a table, or a function such as range, unnest, json_each or duckdb_columns.`,
+      )
+    if (function_name !== undefined && REFUSED_FUNCTIONS.has(function_name.toLowerCase()))
+      throw new Error(`function '${function_name}' is not for questions.`)
+    if (type === 'SHOW_REF') isShown = true
+    if (type !== 'BASE_TABLE') continue
     if (/[./\\]/.test(table_name))
       throw new Error(`file '${table_name}': expected a table of the release; files are not read.`)
     if (REFUSED_VIEWS.has(table_name.toLowerCase()))
       throw new Error(`table '${table_name}' is not for questions: duckdb_tables and duckdb_columns are.`)
-    question.tables.push([schema_name, table_name].filter(Boolean).join('.'))
+    tables.push([schema_name, table_name].filter(Boolean).join('.'))
   }
-  for (const value of Object.values(part)) visit(value, question)
+  return {tables, isShown}
 }
+
+const wordRefusal = (sql: string) =>
+  `expected one SELECT; DESCRIBE, SHOW and SUMMARIZE are answered, too.${
+    /\bpivot\b/i.test(sql)
+      ? " PIVOT needs its values: `pivot core.deal on status in ('funded', 'closing') using sum(loan_amount)`."
+      : ''
+  }`

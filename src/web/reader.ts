@@ -40,28 +40,41 @@ export interface Turn {
   until?: Promise<unknown>
 }
 
+/** What answers questions: a module, and the error when no answer comes with its words before the reason. */
+const MODULES = {
+  history: ['HISTORY_STOPPED', 'The history was not read to the end'],
+  release: ['QUERY_STOPPED', 'Query stopped'],
+} as const satisfies Record<string, readonly [ErrorCode, string]>
+
+const NOBODY_WAITS = 'nobody waits for it'
+
 /** A process that answers one question after the other, so that each has its own time. */
 interface Helper {
+  module: keyof typeof MODULES
+  args: readonly string[]
   process?: ChildProcess | undefined
-  start: () => ChildProcess
   /** Takes an answer, or nothing if the process ends before. */
   take?: (told?: Told) => void
   idle?: NodeJS.Timeout
 }
 
-const NOBODY_WAITS = 'nobody waits for it'
-
-/** Starts a process that answers the questions of a module. */
-function start(module: 'history' | 'release', args: readonly string[]): ChildProcess {
-  const path = join(import.meta.dirname, `${module}-questions${extname(import.meta.filename)}`)
+/** The process of a helper, which is started when it is needed. */
+function requireProcess(helper: Helper): ChildProcess {
+  if (helper.process) return helper.process
+  const path = join(import.meta.dirname, `${helper.module}-questions${extname(import.meta.filename)}`)
   // With it a process starts in half the time.
   const cache = getCompileCacheDir()
-  return fork(path, args, {
+  const process = fork(path, helper.args, {
     serialization: 'advanced',
     // It needs no secrets.
     env: {TMPDIR: tmpdir(), ...(cache !== undefined && {NODE_COMPILE_CACHE: dirname(cache)})},
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
+  process.on('message', (told: Told) => helper.process === process && helper.take?.(told))
+  process.on('exit', () => end(helper, process))
+  process.on('error', () => end(helper, process))
+  helper.process = process
+  return process
 }
 
 /** Ends the process of a helper, unless it has another by now. */
@@ -72,40 +85,29 @@ function end(helper: Helper, process = helper.process): void {
   helper.take?.()
 }
 
-/** The process of a helper, which is started when it is needed. */
-function requireProcess(helper: Helper): ChildProcess {
-  if (helper.process) return helper.process
-  const process = helper.start()
-  process.on('message', (told: Told) => helper.process === process && helper.take?.(told))
-  process.on('exit', () => end(helper, process))
-  process.on('error', () => end(helper, process))
-  helper.process = process
-  return process
-}
-
 /**
  * Asks processes, the one that answered last first. Disposing what is returned ends them.
  *
- * @typeParam Asked the functions of the module that the processes load
- * @param starts starts each
- * @param stopped the code of the error when no answer comes, and its words before the reason
+ * @typeParam Asked the functions of the module
+ * @param argsOf the arguments of each process
  */
 function createHelpers<Asked extends Record<string, (...about: never[]) => unknown>>(
-  starts: readonly (() => ChildProcess)[],
-  [code, words]: readonly [ErrorCode, string],
-  {timeoutMs, idleMs, tries: most = 1, waiting = Infinity, each = Infinity}: Limits,
+  module: keyof typeof MODULES,
+  {timeoutMs, idleMs, processes = 1, tries: most = 1, waiting = Infinity, each = Infinity}: Limits,
+  argsOf: (index: number) => readonly string[] = () => [],
 ) {
+  const [code, words] = MODULES[module]
   const stop = (reason: string) => newError(code, `${words}: ${reason}.`)
-  const helpers = starts.map((start): Helper => ({start}))
+  const helpers = Array.from({length: processes}, (_, index): Helper => ({module, args: argsOf(index)}))
   const free = [...helpers]
-  const takeTurn = createTurns({running: helpers.length, waiting, each})
+  const takeTurn = createTurns({running: processes, waiting, each})
   let isClosed = false
 
   async function askOf(
     helper: Helper,
     question: object,
     signal: AbortSignal,
-    tries: number,
+    tries = most,
   ): Promise<unknown> {
     if (isClosed) throw stop('nothing is read there any more')
     if (signal.aborted) throw stop(NOBODY_WAITS)
@@ -138,7 +140,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
      * Asks a process that is free, in turn. If the answer takes too long, or nobody waits for it, the process is killed; the next
      * question starts another.
      *
-     * @throws what the function threw; DeferredError `WEB_BUSY`; the error of `stopped` where there is no answer
+     * @throws what the function threw; DeferredError `WEB_BUSY`, `HISTORY_STOPPED`, `QUERY_STOPPED`
      */
     ask: <Name extends string & keyof Asked>(
       name: Name,
@@ -149,7 +151,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
         const work = async () => {
           const helper = free.pop()
           if (!helper) throw new Error('more turns than helpers')
-          const answer = askOf(helper, {name, about}, signal, most).finally(() => free.push(helper))
+          const answer = askOf(helper, {name, about}, signal).finally(() => free.push(helper))
           resolve(answer as Promise<Awaited<ReturnType<Asked[Name]>>>)
           await Promise.allSettled([answer, until])
         }
@@ -220,11 +222,10 @@ export type Reader = ReturnType<ReturnType<typeof createReaderPool>['of']>
 export function createReaderPool(limits: Limits & ReleaseLimits) {
   const files = makeTemporaryFolder('loantape-reader-')
   const filesDir = files.path
-  const starts = Array.from({length: limits.processes ?? 1}, (_, index) => () => {
+  const helpers = createHelpers<typeof questions>('release', limits, (index) => {
     const reading: ReleaseReading = {...limits, filesDir, spillDir: join(filesDir, `spill${index}`)}
-    return start('release', [JSON.stringify(reading)])
+    return [JSON.stringify(reading)]
   })
-  const helpers = createHelpers<typeof questions>(starts, ['QUERY_STOPPED', 'Query stopped'], limits)
   return {
     /** The reader of the release in a folder. */
     of: (dir: string) => ({
@@ -256,21 +257,12 @@ const OPEN_RELEASES = 3
 /** Creates what finds the readers of the release that an address asks for; disposing it ends their processes. */
 export function createReaders(folder: DataFolder, config: Config) {
   const pools = new DisposableStack()
-  const create = ({memoryMb, ...limits}: ReleaseLimits & Omit<Limits, 'idleMs'>) =>
-    pools.use(
-      createReaderPool({
-        ...limits,
-        memoryMb: Math.min(memoryMb, config.memoryMb ?? memoryMb),
-        idleMs: IDLE_MS,
-      }),
-    )
-  const people = create({
-    memoryMb: 512,
-    timeoutMs: config.questionTimeoutSeconds * 1000,
-    ...QUESTIONS,
-  })
-  const downloads = create({
-    memoryMb: 512,
+  const create = (most: number, limits: Omit<Limits & ReleaseLimits, 'idleMs' | 'memoryMb'>) => {
+    const memoryMb = Math.min(most, config.memoryMb ?? most)
+    return pools.use(createReaderPool({...limits, memoryMb, idleMs: IDLE_MS}))
+  }
+  const people = create(512, {timeoutMs: config.questionTimeoutSeconds * 1000, ...QUESTIONS})
+  const downloads = create(512, {
     // A worksheet of a million rows takes many minutes, and others download meanwhile.
     timeoutMs: 3_600_000,
     ...QUESTIONS,
@@ -282,7 +274,7 @@ export function createReaders(folder: DataFolder, config: Config) {
   const pages = Array.from({length: OPEN_RELEASES}, () => ({
     dir: '',
     usedAt: 0,
-    pool: create({memoryMb: 1024, timeoutMs: config.pageTimeoutSeconds * 1000}),
+    pool: create(1024, {timeoutMs: config.pageTimeoutSeconds * 1000}),
   }))
   return {
     find(filter: Pick<Filter, 'values'>) {
@@ -311,10 +303,8 @@ export interface History {
 
 /** Creates what answers for all pages, in processes that start when they are needed; disposing it ends them. */
 export function readHistory(config: Config) {
-  const starts = Array.from({length: HISTORY.processes}, () => () => start('history', []))
   const limits = {timeoutMs: config.historyTimeoutSeconds * 1000, idleMs: IDLE_MS, ...HISTORY}
-  const stopped = ['HISTORY_STOPPED', 'The history was not read to the end'] as const
-  const helpers = createHelpers<OfHistory>(starts, stopped, limits)
+  const helpers = createHelpers<OfHistory>('history', limits)
   return {
     /** The history for a caller. */
     of: (turn: Turn): History => ({

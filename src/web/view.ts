@@ -4,7 +4,6 @@ import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
 import {listAlarms} from '../schedule/alarms.ts'
 import type {Job} from '../schedule/job.ts'
-import {listQueuedRuns} from '../schedule/job-runs.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
@@ -42,7 +41,6 @@ export function readOverview({stateDb, folder, jobs, config}: WebTools, world: W
     alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, release, jobs}, now),
     /** Who holds the warehouse. */
     holder: findLockHolder(stateDb, world),
-    queued: listQueuedRuns(stateDb),
     /** The records of the last walk that could not be read. */
     notRead: lastSync.data?.walk.quarantined ?? 0,
     release,

@@ -18,7 +18,6 @@ import {
   addressOf,
   type Filter,
   findFault,
-  hiddenFields,
   isForViewers,
   OFFERED,
   parseFilter,
@@ -120,26 +119,21 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const frame = (
     path: string,
     page: Page,
-    {filter, overview, mayAct, view}: Pick<Opened, 'filter' | 'overview' | 'mayAct' | 'view'>,
+    {filter, query, overview, mayAct, view}: Opened,
     choice?: Html,
   ) => {
     const release = view?.release.manifest
-    // Taking a filter away keeps what else is asked for.
-    const asked = [...(view?.query.keys() ?? [])].filter((key) => key !== 'page' && !filter.values.has(key))
-    const kept = Object.fromEntries(asked.map((key) => [key, view?.query.getAll(key) ?? []]))
     const chips = [...filter.values].flatMap(([name, values]) =>
       values.map((value) => {
         const text = `${titleOf(name)}: ${wordValue(name, value)}`
-        const without = addressOf(path, filter, {
-          ...kept,
-          [name]: values.filter((other) => other !== value),
-        })
-        return html`<a href="${without}" aria-label="Remove filter ${text}">${text} ✕</a> `
+        const without = new URLSearchParams([...query].filter(([key]) => key !== name && key !== 'page'))
+        for (const other of values) if (other !== value) without.append(name, other)
+        return html`<a href="${path}?${String(without)}" aria-label="Remove filter ${text}">${text} ✕</a> `
       }),
     )
     const subject = html`<ul class="facts">${
       release &&
-      html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, filter, release, kept)}</li>`
+      html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, filter, query, release)}</li>`
     }</ul>
 ${chips.length > 0 && html`<p class="chips">${chips}</p>`}
 ${choice}`
@@ -150,7 +144,7 @@ ${choice}`
         title,
         href === '/runs' ? href : addressOf(href, filter),
       ]),
-      find: {filter, q: ['/find', '/deals'].includes(path) ? view?.query.get('q')?.trim() : undefined},
+      find: {filter, q: ['/find', '/deals'].includes(path) ? query.get('q')?.trim() : undefined},
       subject,
       alarms: overview.alarms.length,
       live: describeUnderWay(tools, world),
@@ -204,7 +198,7 @@ ${choice}`
     }
     // Who reads slowly keeps its place, so that files do not pile up.
     const findDownloads = () => readers && inTurn(readers.downloads, once(reply.raw, 'close'))
-    return {filter, overview, mayAct, view, findDownloads}
+    return {filter, query, overview, mayAct, view, findDownloads}
   }
   type Opened = ReturnType<typeof open>
   /** A page in its frame; one that fails says why. */
@@ -272,19 +266,14 @@ const idOf = (request: FastifyRequest) => (request.params as {id?: string}).id ?
 const NO_FILTER = parseFilter(new URLSearchParams())
 
 /** The controls for the business date and for what was known when. */
-function renderClocks(
-  path: string,
-  filter: Filter,
-  {as_of}: ReleaseManifest,
-  kept: Readonly<Record<string, readonly string[]>>,
-): Html {
-  const [knownAt = ''] = filter.values.get('known_at') ?? []
-  const others = new Map([...filter.values].filter(([name]) => name !== 'as_of' && name !== 'known_at'))
+function renderClocks(path: string, filter: Filter, query: URLSearchParams, {as_of}: ReleaseManifest): Html {
+  const {values} = filter
+  const others = [...query].filter(([name]) => !['as_of', 'known_at', 'page'].includes(name))
   return html`<details class="clocks"><summary>another day</summary><form action="${path}">
-${hiddenFields({...filter, values: new Map([...others, ...Object.entries(kept)])})}
+${others.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
 <label>As of <input type="date" name="as_of" value="${as_of}"></label>
-<label>Known until <input type="date" name="known_at" value="${knownAt}"></label>
-<button>Show</button></form>${others.size < filter.values.size && html`<p><a href="${addressOf('/compare', filter)}">What is known of this day now</a></p>`}</details>`
+<label>Known until <input type="date" name="known_at" value="${values.get('known_at')?.[0]}"></label>
+<button>Show</button></form>${(values.has('as_of') || values.has('known_at')) && html`<p><a href="${addressOf('/compare', filter)}">What is known of this day now</a></p>`}</details>`
 }
 
 const bucketRow = z.object({dimension: z.string(), bucket: z.string()})
