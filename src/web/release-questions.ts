@@ -130,10 +130,11 @@ let shared: Instance | undefined
 
 async function answerPage(dir: string, asked: Asked): Promise<Rows> {
   if (shared?.release.dir !== dir) {
-    await shared?.[Symbol.asyncDispose]()
+    const former = shared
     shared = undefined
+    await former?.[Symbol.asyncDispose]()
+    shared = await open(dir)
   }
-  shared ??= await open(dir)
   await narrow(shared, asked.condition, (name) => asked.sql.includes(name))
   return await readRows(shared.db, asked)
 }

@@ -1,16 +1,18 @@
 // The run under way, as it gets on; the page of runs shows itself again once it has ended.
 const live = document.querySelector('#live')
 let isRunning = live.dataset.running === 'true'
-setInterval(async () => {
-  if (document.hidden) return
-  const answer = await fetch('/runs/live').catch(() => undefined)
-  if (!answer?.ok) return
-  const {running, words} = await answer.json()
-  live.textContent = words
-  live.dataset.running = running
-  if (isRunning && !running && location.pathname === '/runs') location.reload()
-  isRunning = running
-}, 1000)
+const follow = async () => {
+  const read = (answer) => (answer.ok ? answer.json() : undefined)
+  const now = document.hidden ? undefined : await fetch('/runs/live').then(read).catch(() => undefined)
+  if (now) {
+    live.textContent = now.words
+    live.dataset.running = now.running
+    if (isRunning && !now.running && location.pathname === '/runs') location.reload()
+    isRunning = now.running
+  }
+  setTimeout(follow, 1000)
+}
+setTimeout(follow, 1000)
 
 // The search is a key away, unless somebody writes.
 addEventListener('keydown', (event) => {
