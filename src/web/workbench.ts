@@ -128,7 +128,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
         const text = `${titleOf(name)}: ${wordValue(name, value)}`
         const without = new URLSearchParams([...query].filter(([key]) => key !== name && key !== 'page'))
         for (const other of values) if (other !== value) without.append(name, other)
-        return html`<a href="${path}?${String(without)}" aria-label="Remove filter ${text}">${text} ✕</a> `
+        return html`<a href="${[path, String(without)].filter(Boolean).join('?')}" aria-label="Remove filter ${text}">${text} ✕</a> `
       }),
     )
     const subject = html`<ul class="facts">${
