@@ -2,8 +2,8 @@
 const live = document.querySelector('#live')
 let isRunning = live.dataset.running === 'true'
 const follow = async () => {
-  const read = (answer) => (answer.ok ? answer.json() : undefined)
-  const now = document.hidden ? undefined : await fetch('/runs/live').then(read).catch(() => undefined)
+  const answer = document.hidden ? undefined : await fetch('/runs/live').catch(() => undefined)
+  const now = answer?.ok ? await answer.json().catch(() => undefined) : undefined
   if (now) {
     live.textContent = now.words
     live.dataset.running = now.running
