@@ -1,5 +1,7 @@
 -- Values in words, for questions: `usd(1234.5)` is `$1,234.50`, exactly; `counted(2, 'deal')` is `2 deals`, `pct(61.4)` is `61.4 %`;
--- `signed` is a movement, `brief` a text as lists show it, `words` a name of the data; `mentions(text, part)` in whatever case.
+-- `signed` is a movement, `brief` a text as lists show it, `words` a name of the data; `mentions(text, part)` in whatever case;
+-- `change_since(figure, before, day)` is `+$1,234.56 (+0.8 %)`, of a DOUBLE, which is a ratio, points of a percent, of what is no
+-- DECIMAL a number.
 create temp macro usd(amount) as case
   when amount is null then '–'
   else if(amount < 0, '−$', '$') || format('{:,}', trunc(abs(cast(amount as decimal(38, 2))))::hugeint)
@@ -15,3 +17,24 @@ create temp macro brief(text) as case
 end;
 create temp macro words(text) as brief(replace(text, '_', ' '));
 create temp macro mentions(text, part) as contains(lower(text), lower(trim(coalesce(part, ''))));
+create temp macro change_since(figure, before, day) as case
+  when day is null or figure is null then null
+  when before is null then 'nothing known of ' || day
+  when round(figure - before, 4) = 0 then e'unchanged\nsince ' || day
+  else concat(
+    if(figure > before, '+', '−'),
+    case
+      when typeof(figure) = 'DOUBLE' then format('{:.2f} points', 100 * abs(cast(figure - before as double)))
+      when typeof(figure) like 'DECIMAL%' then usd(abs(figure - before))
+      else format('{:,}', cast(abs(figure - before) as hugeint))
+    end,
+    if(
+      typeof(figure) <> 'DOUBLE' and abs(cast(figure - before as double) / nullif(before, 0)) >= 0.0005,
+      if(figure > before, ' (+', ' (−') || format('{:.1f}', 100 * abs(cast(figure - before as double) / before))
+        || chr(160) || '%)',
+      ''
+    ),
+    e'\nsince ',
+    day
+  )
+end;

@@ -57,7 +57,7 @@ const own = lab.beside.use(
       `select 'row' as "from", name as "to", share as share_pct, '/deals' as share_pct_href from (values ('none', 0.0), ('least', 0.1), ('a fifth', 20.0), ('more', 20.1), ('half', 50.0), ('all', 100.0), ('beyond', 250.0)) as t(name, share)`,
     )}${block(
       'number',
-      `select 5 as deals, 0 as deals_before, 'never' as deals_since, 0.62 as a_ratio, 0.6 as a_ratio_before, 'then' as a_ratio_since, [1, null, 3] as deals_line, 90071992547409.93::decimal(38, 2) as much, 90071992547409.92::decimal(38, 2) as much_before, 'a cent' as much_since, 1 as same, 1 as same_before, 'ever' as same_since`,
+      `select 5 as deals, change_since(5, 0, 'never') as deals_note, 0.62 as a_ratio, change_since(0.62::double, 0.6, 'then') as a_ratio_note, [1, null, 3] as deals_line, 90071992547409.93::decimal(38, 2) as much, change_since(90071992547409.93::decimal(38, 2), 90071992547409.92::decimal(38, 2), 'a cent') as much_note, 1 as same, change_since(1, 1, 'ever') as same_note, 3 as less, change_since(3, 4, 'then') as less_note`,
     )}`,
   }),
 )
@@ -162,7 +162,7 @@ test('limits say how they stand, and a figure how it moved', async () => {
   expect(page).toContain('Limits need a name, what is used, the limit, and how it stands.')
   expect(await side.read('/pages/shapes')).toContain('<a href="/deals?state=TX">$120.00</a>')
   expect(page).toContain('Deals 5 +5 since never A 62.0 % +2.00 points since then')
-  expect(page).toContain('Much $90,071,992,547,409.93 +$0.01 since a cent Same 1 unchanged since ever')
+  expect(page).toContain('+$0.01 since a cent Same 1 unchanged since ever Less 3 −1 (−25.0 %) since then')
 })
 
 test('what is shaded can be read, by day and by night', async () => {
