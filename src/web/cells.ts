@@ -80,15 +80,15 @@ export type LinkTo = (address: string) => string | undefined
 
 /** What another column says of one: its link, a bar before it, its colour, or a note below it. */
 const BESIDE = /^(.+)_(href|bar|tone|note)$/
-/** Of a figure also what it was before, since when that is, and its last values, of which a line is drawn. */
-export const BESIDE_FIGURE = /^(.+)_(href|bar|tone|note|before|since|line)$/
-type Beside = 'href' | 'bar' | 'tone' | 'note' | 'before' | 'since' | 'line'
+/** Of a figure also its last values, of which a line is drawn. */
+export const BESIDE_FIGURE = /^(.+)_(href|bar|tone|note|line)$/
 /** What a column says of its row. */
 const OF_ROW = ['is_total', 'is_current']
 
 export interface Shown extends TypedColumn {
   of(row: Row): unknown
-  beside(row: Row, what: Beside): string | undefined
+  /** What a column beside it says, by the ending of its name. */
+  beside(row: Row, what: string): string | undefined
   hasBar: boolean
 }
 
@@ -116,6 +116,9 @@ export function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row
   return Number(row[columns.findIndex((column) => column.name === name)]) > 0
 }
 
+/** A value as the name of a place or a series. */
+export const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')
+
 /** In the state database instants are text. */
 const isInstant = ({type}: TypedColumn, text: string) =>
   type === 'TIMESTAMP' || (/^(text)?$/i.test(type) && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(text))
@@ -132,18 +135,14 @@ export function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   if (value === null || (isNumeric(column) && Number(value) === 0)) return text
   if (isInstant(column, text)) return instant(text)
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
-  if (column.name === 'deal_id' && address === undefined)
-    return linked(html`<code>${text}</code>`, linkTo(addressOfDeal(text)))
-  const href = address === undefined ? undefined : linkTo(address)
-  const meaning = meaningOf(column)
-  const write = meaning === 'name' ? words : meaning === 'prose' ? prose : String
-  const shown =
-    typeof value === 'string' && / → |\n/.test(value)
+  const isDeal = column.name === 'deal_id' && address === undefined
+  const href = linkTo(isDeal ? addressOfDeal(text) : (address ?? ''))
+  const write = {name: words, prose}[meaningOf(column) as string] ?? String
+  const shown = isDeal
+    ? html`<code>${text}</code>`
+    : typeof value === 'string' && / → |\n/.test(value)
       ? html`<span class="lines">${value.split(ARROW).map((part, index) => html`${index > 0 && ARROW}<bdi>${write(part)}</bdi>`)}</span>`
-      : meaning === 'prose'
-        ? prose(text)
-        : text
-  if (href === undefined && tone === undefined) return shown
+      : write(text)
   return tone === undefined ? linked(shown, href) : html`<b class="${tone}">${linked(shown, href)}</b>`
 }
 
@@ -170,7 +169,7 @@ export interface Column<Row> {
 }
 
 /** A table of rows, with an optional row of totals. */
-export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
+function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
   const cells = (row: Row) =>
     columns.map(({kind, cell, shade}) => {
       const value = cell(row)
@@ -210,6 +209,51 @@ export function renderMeant(
   return total && columns.some(({kind}) => kind === 'bar')
     ? html`<div class="breakdown">${cells}</div>`
     : cells
+}
+
+/** Five shades for shares of a whole; nothing, and what is no share, has none. */
+export const shadeOf = (share: number) => (share > 0 ? `shade-${Math.min(5, Math.ceil(share * 5))}` : '')
+
+/**
+ * A row for each value of the first column, a column for each of the second, cells shaded by their shares or tones, totals last:
+ * `is_total` 1 of a column, 2 of a row, 3 of both.
+ */
+export function renderMatrix(block: Block, linkTo: LinkTo): Html | string {
+  const [place, series, value] = listShown(block)
+  if (!place || !series || !value) return 'A matrix needs three columns.'
+  const totalAt = block.columns.findIndex(({name}) => name === 'is_total')
+  const isTotalOf = (bit: 1 | 2, row: Row) => (Number(row[totalAt] ?? 0) & bit) > 0
+  const keyOf = (row: Row) => JSON.stringify([isTotalOf(1, row), series.of(row)])
+  const groups = [
+    ...Map.groupBy(block.rows, (row) => JSON.stringify([isTotalOf(2, row), place.of(row)])).values(),
+  ]
+  const [foot] = groups.filter(([row = []]) => isTotalOf(2, row))
+  const whole = {ratio: 1, percent: 100}[meaningOf(value) as string] ?? Number.NaN
+  const columnOf = (key: string, named: Row): Column<readonly Row[]> => {
+    const find = (own: readonly Row[]) => own.find((row) => keyOf(row) === key)
+    return {
+      title: isTotalOf(1, named) && series.of(named) === null ? 'All' : words(textOf(series, named)),
+      kind: isNumeric(value) ? 'number' : undefined,
+      cell: (own) => {
+        const row = find(own)
+        return row ? cellOf(value, row, linkTo) : '–'
+      },
+      shade: (own) => {
+        const row = find(own) ?? []
+        const tone = value.beside(row, 'tone')
+        return tone === undefined ? shadeOf(Number(value.of(row)) / whole) : `shade-${tone}`
+      },
+    }
+  }
+  const columns = [...new Map(block.rows.map((row) => [keyOf(row), row]))]
+    .sort(([, a], [, b]) => Number(isTotalOf(1, a)) - Number(isTotalOf(1, b)))
+    .map(([key, named]) => columnOf(key, named))
+  const first: Column<readonly Row[]> = {
+    title: titleOfColumn(place),
+    cell: (own) => (own === foot ? 'All' : cellOf(place, own[0] ?? [], linkTo)),
+  }
+  const rows = groups.filter((own) => own !== foot)
+  return html`<div class="matrix">${table([first, ...columns], rows, foot)}</div>`
 }
 
 /** Rows as they are, under the names of their columns: numbers by what they are, exact for the pointer, deals as links. */

@@ -2,29 +2,40 @@ import {BarChart, LineChart} from 'echarts/charts'
 import {AriaComponent, GridComponent, MarkLineComponent, TooltipComponent} from 'echarts/components'
 import {init, use} from 'echarts/core'
 import {SVGRenderer} from 'echarts/renderers'
+import type {StandingNote} from '../accounting/notes.ts'
+import {isCalendarDate} from '../core/clock.ts'
+import {
+  type Block,
+  isNumeric,
+  isSo,
+  type LinkTo,
+  listShown,
+  meaningOf,
+  type Row,
+  renderMatrix,
+  renderMeant,
+  type Shown,
+  textOf,
+} from './cells.ts'
+import {words} from './figures.ts'
 import {Html, html, showControls} from './html.ts'
 
 use([LineChart, BarChart, GridComponent, MarkLineComponent, TooltipComponent, AriaComponent, SVGRenderer])
 
-/** What a chart shows. */
-export interface Chart {
-  /** A description for people who cannot see it. */
-  title: string
-  /** An area is stacked on the one before; a waterfall goes from its first value over movements to its last. */
-  shape: 'area' | 'line' | 'bar' | 'waterfall'
-  unit: keyof typeof UNITS
-  places: readonly string[]
-  /** Places that are marked, by their numbers from 0, each with a short name. */
-  marks?: readonly {place: number; name: string}[]
-  /** What a range of its days is called in the address: of `day`, `day_from` and `day_to`. */
-  range?: string | undefined
-  /** Each with a value for each place on the axis. */
-  series: readonly {name: string; values: readonly (number | null)[]}[]
-}
-type Series = Chart['series'][number]
+/** An area is stacked on the one before; a waterfall goes from its first value over movements to its last. */
+export type ChartShape = 'area' | 'line' | 'bar' | 'waterfall'
+
+type Chart = Exclude<ReturnType<typeof readChart>, string>
+type Values = readonly (number | null)[]
+
+/** Shapes whose places are days or months. */
+const isOfTime = (shape: string) => shape === 'line' || shape === 'area'
+
+/** Series that a chart can tell apart by colour. */
+const MOST_SERIES = 7
 
 const FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
-const COLOURS = Array.from({length: 7}, (_, index) => `var(--series-${index + 1})`)
+const COLOURS = Array.from({length: MOST_SERIES}, (_, index) => `var(--series-${index + 1})`)
 
 /** How values are written beside the axis. */
 const UNITS = {
@@ -34,40 +45,164 @@ const UNITS = {
 } as const
 
 /**
- * A chart as SVG; where scripts run, `workbench.js` draws it again from its options, with exact values for the pointer.
+ * A chart, and its values below it where they are asked for; of one place only the values. A text says why the rows are none.
+ *
+ * @param range what a range of its days is called in the address: of `day`, `day_from` and `day_to`
+ * @param notes about days, which are marked in lines and areas over days or months
  */
-export function renderChart(chart: Chart): Html {
-  const {title, shape, unit, marks = [], range} = chart
-  const places = chart.places.map(nameOf)
-  const series = chart.series.map(({name, values}) => ({name: nameOf(name), values}))
-  const isStacked = shape === 'area'
+export function renderChart(
+  shape: ChartShape,
+  block: Block,
+  linkTo: LinkTo,
+  {title, values, range}: Readonly<Record<string, string>> = {},
+  notes: readonly StandingNote[] = [],
+): Html | string {
+  const chart = readChart(block, shape, linkTo)
+  if (typeof chart === 'string') return chart
+  const {places} = chart
+  if (range !== undefined && !places.every((place) => /^\d{4}-\d\d(-\d\d)?$/.test(place)))
+    return 'A range needs a chart whose places are days or months.'
+  const isOnlyListed = places.length === 1 && values !== undefined
+  const noted = isOfTime(shape) && !isOnlyListed ? placeNotes(places, notes) : []
+  const listed = noted.map(
+    ({subject, text, who}) =>
+      html`<li>${subject}: <span class="lines">${text}</span> <span class="muted">${who}</span></li>`,
+  )
+  return html`${!isOnlyListed && drawChart(shape, {...chart, title: title ?? chart.title}, range, noted)}${
+    listed.length > 0 && html`<ol class="noted small">${listed}</ol>`
+  }${values !== undefined && html`<details${isOnlyListed && html` open`}><summary>${values}</summary>${listValues(shape, block, linkTo)}</details>`}`
+}
+
+/** The values of a chart as a table: of time, the newest first. @param most places */
+export function listValues(shape: ChartShape | 'map', block: Block, linkTo: LinkTo, most = Infinity) {
+  const chart = readChart(block, shape, linkTo)
+  if (typeof chart === 'string') return chart
+  const [first] = listShown(block)
+  const groups = [...Map.groupBy(block.rows, (row) => first?.of(row)).values()]
+  const rows = (isOfTime(shape) ? groups.reverse() : groups).slice(0, most).flat()
+  const all = chart.places.length
+  return html`${(chart.isMatrix ? renderMatrix : renderMeant)({...block, rows}, linkTo)}${all > most && html`<p class="muted small">The ${isOfTime(shape) ? 'last' : 'first'} ${most} of ${all}; the attachment has more.</p>`}`
+}
+
+/**
+ * What a chart shows of rows, their totals left out: the first column names the places; the numbers after it are series or, where places
+ * come more than once, the values of the one text column are.
+ */
+function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
+  const rows = block.rows.filter((row) => !isSo(block, 'is_total', row))
+  const [first, ...others] = listShown(block)
+  const numbers = others.filter(isNumeric)
+  const [text, ...texts] = others.filter((column) => !isNumeric(column))
+  if (!first || numbers.length === 0)
+    return 'A chart needs a column that names the places, and numbers after it.'
+  const valuesOf = (column: Shown) => [...new Set(rows.map((row) => textOf(column, row)))]
+  const places = valuesOf(first)
+  const names = text ? valuesOf(text) : []
+  const isOne = numbers.length === 1 && texts.length === 0
+  // A series is a number, unless places come more than once, or one text has one value.
+  const named = places.length < rows.length || (isOne && names.length === 1) ? text : undefined
+  if (places.length < rows.length && (!named || !isOne))
+    return `'${first.name}' has the same value in several rows: a chart needs one row for each, or beside it one text column, whose values are the series, and one number.`
+  if (named && names.length > MOST_SERIES)
+    return `'${named.name}' has ${names.length} values: a chart can show ${MOST_SERIES} series.`
+  const keyOf = (place: string, series: string) => JSON.stringify([place, series])
+  const points = new Map(
+    rows.flatMap((row) =>
+      numbers.map((column) => [
+        keyOf(textOf(first, row), named ? textOf(named, row) : column.name),
+        {value: numberAt(column, row), href: linkTo(column.beside(row, 'href') ?? '')},
+      ]),
+    ),
+  )
+  if (named && points.size < rows.length)
+    return `'${first.name}' and '${named.name}' have the same values in several rows: a chart needs one row for each.`
+  const series = named ? names : numbers.map(({name}) => name)
+  const isAll = (...meanings: string[]) => numbers.every((column) => meanings.includes(meaningOf(column)))
+  return {
+    unit: isAll('usd') ? 'usd' : isAll('ratio', 'percent') ? 'ratio' : ('number' as keyof typeof UNITS),
+    /** Its second column names the series. */
+    isMatrix: named !== undefined && named === others[0],
+    places: places.map(words),
+    /** A description for people who cannot see it. */
+    title: named ? `${numbers[0]?.name} by ${named.name}` : series.join(', '),
+    series: series.map((name) => {
+      const own = places.map((place) => points.get(keyOf(place, name)))
+      const [href, ...others] = new Set(own.flatMap((point) => (point ? [point.href] : [])))
+      return {
+        name: nameOf(words(name)),
+        // Stacked, nothing is none.
+        data: own.map((point) => point?.value ?? (shape === 'area' ? 0 : null)),
+        /** Where a click on a value leads, or one address for all. */
+        hrefs: others.length > 0 ? own.map((point) => point?.href) : href,
+      }
+    }),
+  }
+}
+
+function numberAt(column: Shown, row: Row): number | null {
+  const value = column.of(row)
+  if (value === undefined || value === null) return null
+  return meaningOf(column) === 'percent' ? Number(value) / 100 : Number(value)
+}
+
+/** Notes that a chart has room for: the latest. */
+const MOST_MARKS = 20
+
+/** The notes that have a place on an axis of days or months: of days, the first that is not before it. */
+function placeNotes(places: readonly string[], notes: readonly StandingNote[]) {
+  const months = places.map((place) => place.slice(0, 7))
+  if (!places.every((place, index) => isCalendarDate(place.length === 7 ? `${months[index]}-01` : place)))
+    return []
+  const isMonthly = new Set(months).size === places.length
+  const placeOf = (day: string) => {
+    if (isMonthly) return months.indexOf(day.slice(0, 7))
+    return day < (places[0] ?? '') ? -1 : places.findIndex((place) => place >= day)
+  }
+  return notes
+    .map((note) => ({...note, place: placeOf(note.subject)}))
+    .filter(({place}) => place !== -1)
+    .slice(-MOST_MARKS)
+}
+
+/** A chart as SVG; where scripts run, `workbench.js` draws it again from its options, with exact values for the pointer. */
+function drawChart(
+  shape: ChartShape,
+  {title, unit, places, series}: Chart,
+  range: string | undefined,
+  noted: readonly {place: number}[],
+): Html {
   const isBar = shape === 'bar' || shape === 'waterfall'
-  const seriesOf = ({name, values}: Series) => ({
-    name,
+  const shown = series.map((one) => ({
+    ...one,
     type: isBar ? 'bar' : 'line',
-    data: values,
-    symbol: places.length > 40 ? 'none' : 'circle',
+    symbol: places.length > 40 || shape === 'area' ? 'none' : 'circle',
     symbolSize: 4,
     emphasis: {disabled: true},
-    ...(isStacked && {stack: 'all', areaStyle: {opacity: 1}, lineStyle: {width: 0}, symbol: 'none'}),
-  })
+    cursor: one.hrefs === undefined ? 'default' : 'pointer',
+    triggerEvent: one.hrefs !== undefined,
+    ...(shape === 'area' && {stack: 'all', areaStyle: {opacity: 1}, lineStyle: {width: 0}}),
+  }))
+  // Notes of one place share its mark.
+  const marks = Map.groupBy(noted.keys(), (index) => noted[index]?.place)
   const markLine = {
     silent: true,
     symbol: 'none',
     lineStyle: {color: 'var(--muted)', type: 'dashed'},
     label: {color: 'var(--ink)', formatter: '{b}', distance: 2},
-    data: marks.map(({place, name}) => ({name, xAxis: place})),
+    data: [...marks].map(([xAxis, found]) => ({xAxis, name: found.map((index) => index + 1).join(', ')})),
   }
+  const ends = levelsOf(series[0]?.data ?? []).map(([, to]) => to)
+  const [least, most] = [Math.min(...ends), Math.max(...ends)]
   const option = {
     animation: false,
     color: COLOURS,
     textStyle: {fontFamily: FONT, color: 'var(--muted)'},
     aria: {enabled: true, label: {description: title}},
-    grid: {left: 70, right: 34, top: marks.length > 0 ? 22 : 10, bottom: 26},
+    grid: {left: 70, right: 34, top: marks.size > 0 ? 22 : 10, bottom: 26},
     tooltip: {trigger: 'axis', confine: true},
     xAxis: {
       type: 'category',
-      data: places,
+      data: places.map(nameOf),
       boundaryGap: isBar,
       axisLine: {lineStyle: {color: 'var(--line)'}},
       axisTick: {show: false},
@@ -76,14 +211,15 @@ export function renderChart(chart: Chart): Html {
     yAxis: {
       type: 'value',
       scale: shape === 'line',
-      ...(shape === 'waterfall' && {min: findFloor(series[0]?.values ?? [])}),
+      // Movements are small compared with the whole.
+      ...(shape === 'waterfall' && {min: Math.max(0, least - (most - least || most) / 2)}),
       splitLine: {lineStyle: {color: 'var(--line)'}},
       axisLabel: {color: 'var(--muted)', showMinLabel: shape !== 'waterfall'},
     },
     series:
       shape === 'waterfall'
-        ? series.flatMap(fallOf)
-        : series.map((one, index) => ({...seriesOf(one), ...(index === 0 && {markLine})})),
+        ? shown.flatMap(standOnInvisible)
+        : shown.map((one, index) => ({...one, ...(index === 0 && {markLine})})),
   }
   const drawn = init(null, null, {renderer: 'svg', ssr: true, width: 1100, height: 320})
   try {
@@ -102,8 +238,8 @@ export function renderChart(chart: Chart): Html {
 const nameOf = (name: string) =>
   showControls(name === '' ? '(blank)' : name.length > 40 ? `${name.slice(0, 39)}…` : name)
 
-/** The begin and end of each movement. */
-function levelsOf(values: Series['values']): [from: number, to: number][] {
+/** The begin and end of each movement: the first and last stand on the axis. */
+function levelsOf(values: Values): [from: number, to: number][] {
   let level = 0
   return values.map((value, index) => {
     const from = index === 0 || index === values.length - 1 ? 0 : level
@@ -112,25 +248,16 @@ function levelsOf(values: Series['values']): [from: number, to: number][] {
   })
 }
 
-/** The axis begins shortly below the movements, which are small compared with the whole. */
-function findFloor(values: Series['values']): number {
-  const ends = levelsOf(values).map(([, to]) => to)
-  const least = Math.min(...ends)
-  const floor = least - (Math.max(...ends) - least) / 2
-  const step = 10 ** Math.max(0, Math.floor(Math.log10(Math.abs(floor) || 1)) - 2)
-  return Math.max(0, Math.floor(floor / step) * step)
-}
-
-/** Bars on invisible ones: the first and last stand on the axis, each movement on its lower end. */
-function fallOf({name, values}: Series) {
-  const levels = levelsOf(values)
-  const colourOf = ([from, to]: [number, number], index: number) =>
+/** The bars of a waterfall, on bars that nobody sees. */
+function standOnInvisible<Bar extends {data: Values}>(bar: Bar) {
+  const levels = levelsOf(bar.data)
+  const colourOf = (from: number, to: number, index: number) =>
     index === 0 || index === levels.length - 1 ? COLOURS[0] : to < from ? 'var(--bad)' : 'var(--good)'
-  const bar = {type: 'bar', stack: 'all', emphasis: {disabled: true}}
   return [
     {
       ...bar,
       name: '',
+      stack: 'all',
       silent: true,
       itemStyle: {color: 'transparent'},
       tooltip: {show: false},
@@ -138,10 +265,10 @@ function fallOf({name, values}: Series) {
     },
     {
       ...bar,
-      name,
-      data: levels.map((ends, index) => ({
-        value: Math.abs(ends[1] - ends[0]),
-        itemStyle: {color: colourOf(ends, index)},
+      stack: 'all',
+      data: levels.map(([from, to], index) => ({
+        value: Math.abs(to - from),
+        itemStyle: {color: colourOf(from, to, index)},
       })),
     },
   ]

@@ -1,28 +1,19 @@
 import {realpathSync, statSync} from 'node:fs'
-import {dirname} from 'node:path'
+import {dirname, join} from 'node:path'
 import {z} from 'zod'
 import {isPast} from '../build/build-folder.ts'
 import {readMovedBetween, readMovedSince, type Which} from '../build/movement.ts'
 import {explainError} from '../core/errors.ts'
-import {type Release, readReleaseChecks} from '../store/release.ts'
+import {type Release, readRelease, readReleaseChecks} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {pageOf, wordChecks} from './figures.ts'
-import {type Html, html} from './html.ts'
+import {html} from './html.ts'
 import {type Params, viewPage} from './pages.ts'
-import {type History, listReleases, queriesOf} from './reader.ts'
+import {listReleases, queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
 
 /** A view of a release alone has neither a present state of runs nor a process that reads history. */
 type MorningView = View & Partial<Pick<AskingView, 'overview' | 'history' | 'mayAct'>>
-
-/** What of ended months is not issued, or why that is unknown. */
-async function readNotIssued(history: History): Promise<unknown> {
-  try {
-    return await history.ask('notIssued')
-  } catch (error) {
-    return {problem: explainError(error).message}
-  }
-}
 
 /** The other kept releases; before are those that readers saw before this one, whatever their day. */
 function listOthers({dir, manifest: {release_id, known_at}}: Release) {
@@ -31,9 +22,9 @@ function listOthers({dir, manifest: {release_id, known_at}}: Release) {
     !isPast(other) &&
     (manifest.known_at < known_at ||
       (manifest.known_at === known_at && statSync(other).mtimeMs < statSync(own).mtimeMs))
-  return listReleases(dirname(own)).flatMap((release) => {
-    const {release_id: name, as_of, known_at} = release.manifest
-    return name === release_id ? [] : {release, name, as_of, known_at, is_before: isBefore(release)}
+  return listReleases(dirname(own)).flatMap((other) => {
+    const {release_id: name, as_of, known_at} = other.manifest
+    return name === release_id ? [] : {name, as_of, known_at, is_before: isBefore(other)}
   })
 }
 
@@ -53,18 +44,20 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   const tables = queriesOf(ask)
   const [wished = ''] = filter.values.get('against') ?? []
   const others = listOthers(release)
-  const listed = JSON.stringify(others.map(({release: _, ...told}) => told))
-  const bases = await tables.all(baseRow, readQuery('bases'), [wished, listed])
+  const bases = await tables.all(baseRow, readQuery('bases'), [wished, JSON.stringify(others)])
   const base = bases.find(({is_chosen}) => is_chosen)
   const told = {...NOTHING_COMPARED, bases, base}
   if (!base?.is_known) return told
   if (base.day !== null) return {...told, ...(await readMovedSince(tables, base.day, which))}
-  const before = others.find(({name}) => name === base.name)?.release ?? release
   const asked = {...which, condition: filter.condition}
   const moved = history
-    ? await history.ask('moved', base.name, release.manifest.release_id, asked)
-    : await readMovedBetween(before, release, asked)
-  return {...told, ...moved}
+    ? history.ask('moved', base.name, release.manifest.release_id, asked)
+    : readMovedBetween(
+        readRelease(join(dirname(realpathSync(release.dir)), base.name)) ?? release,
+        release,
+        asked,
+      )
+  return {...told, ...(await moved)}
 }
 
 /** What {@link compare} tells, and what was noted, is not for an address to say. */
@@ -90,28 +83,28 @@ export async function viewMorning(view: MorningView): Promise<Page> {
     checks: readReleaseChecks(release.dir),
     alarms,
     not_read: notRead,
-    not_issued: history && (await readNotIssued(history)),
+    not_issued: await history
+      ?.ask('notIssued')
+      .catch((error: unknown) => ({problem: explainError(error).message})),
     next: next[0] && {name: next[0].job.name, slot: new Date(next[0].slot).toISOString()},
     running: holder && `${holder.command}, ${holder.progress}`,
   }
-  const problems: string[] = []
-  const rows: Record<string, number> = {}
-  const show = async (part: string) => {
-    const page = await viewPage(`parts/${part}`, view, {params})
-    problems.push(...(page?.problems ?? []))
-    Object.assign(rows, page?.rows)
-    return page
-  }
-  const figures = await show('morning')
-  const moved = (await show('moved'))?.body
-  const needs = html`${(await show('needs'))?.body}${(await show('findings'))?.body}`
-  const isEmpty = needs.html.replaceAll(/<[^>]*>/g, '').trim() === ''
-  const body: Html = html`${figures?.body}
+  const shown: Page[] = []
+  for (const part of ['morning', 'moved', 'needs', 'findings', 'fresh'])
+    shown.push((await viewPage(`parts/${part}`, view, {params})) ?? {title: '', body: html``})
+  const [figures, moved, needs, findings, fresh] = shown.map(({body}) => body)
+  const open = html`${needs}${findings}`
+  const isEmpty = open.html.replaceAll(/<[^>]*>/g, '').trim() === ''
+  return {
+    title: shown[0]?.title ?? '',
+    body: html`${figures}
 ${moved}
 <h2>What needs a person</h2>
-${isEmpty ? html`<p class="passed">Nothing.</p>` : needs}
-${(await show('fresh'))?.body}`
-  return {title: figures?.title ?? '', body, problems, rows}
+${isEmpty ? html`<p class="passed">Nothing.</p>` : open}
+${fresh}`,
+    problems: shown.flatMap(({problems = []}) => problems),
+    rows: Object.assign({}, ...shown.map(({rows}) => rows)),
+  }
 }
 
 /** `/portfolio` */

@@ -89,24 +89,25 @@ const wordProblem = (name: string, line: number, problem: string) =>
 /** Reads a page. @param given in place of the text of its file */
 function readPage({name, path}: {name: string; path: string}, given?: string): PageText {
   const page: PageText = {name, about: {needs: []}, markdown: '', line: 1, problems: []}
+  const tell = (line: number, problem: string) => page.problems.push(wordProblem(name, line, problem))
   try {
     const text = (given ?? readSqlFile(path)).replaceAll(/\r\n?/g, '\n')
     const [whole = '', yaml = ''] = /^\s*---[ \t]*\n(.*?)(?<=\n)---[ \t]*(?:\n|$)/s.exec(text) ?? []
     if (whole === '' && /^\s*---/.test(text))
-      page.problems.push(wordProblem(name, 1, "front matter without an end: expected a line '---' after it"))
-    Object.assign(page, {markdown: text.slice(whole.length), line: whole.split('\n').length})
+      tell(1, "front matter without an end: expected a line '---' after it")
+    const lines = whole.split('\n')
+    Object.assign(page, {markdown: text.slice(whole.length), line: lines.length})
     const {data, error} = frontMatter.safeParse(parse(yaml) ?? {})
     if (data) return {...page, about: data}
-    const lines = whole.split('\n')
     for (const issue of error.issues) {
       const [key] = issue.code === 'unrecognized_keys' ? issue.keys : issue.path
       const line = lines.findIndex((one) => one.startsWith(`${String(key)}:`))
-      page.problems.push(wordProblem(name, Math.max(line + 1, 1), `'${lines[line]}': ${issue.message}`))
+      tell(Math.max(line + 1, 1), `'${lines[line]}': ${issue.message}`)
     }
   } catch (error) {
-    const [line = 0, words = explainError(error).problem] =
-      error instanceof YAMLParseError ? [error.linePos?.[0].line, error.message.split(' at line ')[0]] : []
-    page.problems.push(wordProblem(name, line + 1, words))
+    if (error instanceof YAMLParseError)
+      tell((error.linePos?.[0].line ?? 0) + 1, error.message.split(' at line ')[0] ?? '')
+    else tell(1, explainError(error).problem)
   }
   return page
 }
@@ -387,12 +388,9 @@ async function answerBlock(
     if (shape === 'pages') return html`${renderPages(query, Number(rows[0]?.[0]), Number(rows[0]?.[1]))}`
     if (shape === 'actions') return html`${mayAct && objectsOf({columns, rows}).map(renderAction)}`
     if (shape === 'title') return rows[0] && {title: shorten(String(rows[0][0]))}
-    const shown = renderBlock(
-      {columns, rows: rows.slice(0, most)},
-      {shape, options, notes, ...(isMail && {mostOfMail: MOST_OF_MAIL})},
-      linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view),
-      tell,
-    )
+    const linkTo = linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view)
+    const around = {linkTo, options, notes, tell, ...(isMail && {mostOfMail: MOST_OF_MAIL})}
+    const shown = renderBlock({columns, rows: rows.slice(0, most)}, shape, around)
     return html`${shown}${options.range !== undefined && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
   } catch (error) {
     const {problem} = explainError(error)

@@ -31,10 +31,10 @@ const MEASURES = ['sum', 'count', 'avg', 'min', 'max']
 /** Queries that are kept of one person, and of all. */
 const KEPT = {each: 30, all: 3_000}
 
-/** Keeps a query that a person asks among what people did, once, and forgets the oldest. */
-function keepQuery({stateDb, person, overview}: AskingView, sql: string): void {
+/** Keeps a query that a person asks among what people did, once, and forgets the oldest; says why where it cannot. */
+function keepQuery({stateDb, person, overview}: AskingView, sql: string): string | undefined {
   const at = new Date(overview.now).toISOString()
-  inStateTransaction(stateDb, () => {
+  const keep = () => {
     stateDb.run(`delete from page_action where command = 'sql' and who = ? and words = ?`, [person, sql])
     const times = {began_at: at, ended_at: at, exit_code: 0}
     stateDb.insert('page_action', {who: person, command: 'sql', words: sql, ...times})
@@ -48,7 +48,12 @@ function keepQuery({stateDb, person, overview}: AskingView, sql: string): void {
        )`,
       [KEPT.each, KEPT.all],
     )
-  })
+  }
+  try {
+    inStateTransaction(stateDb, keep)
+  } catch (error) {
+    return explainError(error).problem
+  }
 }
 
 const keptRow = z.object({began_at: z.string(), words: z.string()})
@@ -88,6 +93,20 @@ group by cube (${row}, ${column})
 order by grouping(${row}) desc, ${row}, grouping(${column}), ${column}`
 }
 
+/** Asks a query, or its pivot: the columns of the query, and the rows with what they were asked by, or why there are none. */
+async function askSql({people, filter}: AskingView, sql: string, pivot: Pivot | undefined) {
+  const ask = async (text: string, most: number) => {
+    const {columns, rows} = await people.ask({sql: text, condition: filter.condition, most: most + 1})
+    return {sql: text, columns, rows: rows.slice(0, most), isCut: rows.length > most}
+  }
+  const bare = sql.replace(/[;\s]+$/, '')
+  const asked = await ask(pivot ? `describe (${bare}\n)` : sql, MOST).catch(explainError)
+  if (asked instanceof Error) return {columns: [], shown: asked}
+  if (!pivot) return {columns: asked.columns, shown: asked}
+  const columns = asked.rows.map(([name, type]) => ({name: String(name), type: String(type)}))
+  return {columns, shown: await ask(writePivot(bare, pivot, columns), MOST_CELLS).catch(explainError)}
+}
+
 /** The form that makes a pivot of a query's rows. */
 function renderPivot({filter}: AskingView, sql: string, columns: Columns, pivot: Pivot | undefined): Html {
   const choose = (label: string, name: keyof Pivot, names: readonly string[], usual: string | undefined) =>
@@ -104,67 +123,47 @@ ${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}">
  * rows as table, figures or chart; undefined of a name that nothing is saved under.
  */
 export async function viewSql(view: AskingView): Promise<Page | undefined> {
-  const {people, filter, query, folder, mayRun} = view
+  const {filter, query, folder, mayRun} = view
   const saved = query.get('saved')
-  const given = query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved))
-  if (given === undefined) return undefined
-  const shape = SHAPES.find((one) => one === query.get('as')) ?? 'table'
-  const names = listNamed(folder.queries, '.sql')
-  const sql = given.trim()
-  const isOnlyShown = !mayRun && query.has('q')
+  const sql = (query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved)))?.trim()
+  if (sql === undefined) return undefined
   const pivot = readPivot(query)
-  const bare = sql.replace(/[;\s]+$/, '')
-  const ask = (text: string, most: number) =>
-    people.ask({sql: text, condition: filter.condition, most: most + 1}).catch(explainError)
-  const answer = sql === '' || isOnlyShown ? undefined : await ask(pivot ? `describe (${bare}\n)` : sql, MOST)
-  const failure = answer instanceof Error ? answer.message : undefined
-  let notKept: string | undefined
-  try {
-    if (answer) keepQuery(view, sql)
-  } catch (error) {
-    notKept = explainError(error).problem
-  }
-  const columns =
-    answer instanceof Error
-      ? []
-      : pivot
-        ? (answer?.rows ?? []).map(([name, type]) => ({name: String(name), type: String(type)}))
-        : (answer?.columns ?? [])
-  const pivoted = pivot && failure === undefined && answer ? writePivot(bare, pivot, columns) : undefined
-  const shown = pivoted === undefined ? answer : await ask(pivoted, MOST_CELLS)
+  const shape = SHAPES.find((one) => one === query.get('as')) ?? 'table'
+  const isOnlyShown = !mayRun && query.has('q')
+  const {columns, shown} = sql === '' || isOnlyShown ? NOTHING_ASKED : await askSql(view, sql, pivot)
+  const notKept = shown && keepQuery(view, sql)
+  const failure = shown instanceof Error ? shown.message : undefined
+  const names = listNamed(folder.queries, '.sql')
   const body = html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: [name]})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
-${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure})}${notKept !== undefined && html`<p class="notice">The query is not kept: ${notKept}</p>`}${renderKept(view)}${
+${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure})}${notKept && html`<p class="notice">The query is not kept: ${notKept}</p>`}${renderKept(view)}${
   columns.length > 0 && renderPivot(view, sql, columns, pivot)
 }${
   shown instanceof Error
-    ? html`<pre class="failed" tabindex="0">${shown.message}</pre>`
-    : shown &&
-      renderAnswer(view, pivoted ?? sql, shown, {
-        shape: pivoted !== undefined && shape === 'table' ? 'matrix' : shape,
-        most: pivoted === undefined ? MOST : MOST_CELLS,
-      })
+    ? html`<pre class="failed" tabindex="0">${failure}</pre>`
+    : shown && renderAnswer(view, shown, pivot && shape === 'table' ? 'matrix' : shape)
 }`
   return {title: 'SQL', body}
 }
 
+const NOTHING_ASKED = {columns: [], shown: undefined}
+
 /** The rows of a query as they are asked for, above them their download, and the form that saves it, or makes a page of it. */
 function renderAnswer(
   view: AskingView,
-  sql: string,
-  {columns, rows}: Block,
-  {shape, most}: {shape: Shape; most: number},
+  {sql, isCut, ...block}: Block & {sql: string; isCut: boolean},
+  shape: Shape,
 ): Html {
   const {filter, query, mayAct} = view
-  const shown = {columns, rows: rows.slice(0, most)}
+  const {length} = block.rows
   return html`
-<p class="downloads">${rows.length > most ? `The first ${count(most)} rows.` : `${quantity(rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
+<p class="downloads">${isCut ? `The first ${count(length)} rows.` : `${quantity(length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
 <details><summary>Save this query</summary>
 <form class="sql" method="post" action="/sql/queries">
 ${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}"><input type="hidden" name="as" value="${shape}">
 <p><label>Name <input name="name" value="${query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
 ${mayAct && html`<p><label>Title <input name="title"></label> <button formaction="${addressOf('/edit', filter)}" name="do" value="save">Make this query a page</button>, which shows it as ${shape}</p>`}
 </form></details>
-${shape === 'table' ? renderExact(shown) : renderBlock(shown, {shape, options: {}}, linkOf(view))}`
+${shape === 'table' ? renderExact(block) : renderBlock(block, shape, {linkTo: linkOf(view), options: {}})}`
 }
 
 /** The statement in a field, which a script makes an editor that knows the tables. */
@@ -225,27 +224,28 @@ function readFilterForm(form: URLSearchParams, filter: Filter): Given {
   return {name, text, address: linkOf({filter})(form.get('path') ?? '/') ?? '/'}
 }
 
+const SAVED = [
+  {path: '/sql/queries', what: 'query', ending: '.sql', read: readQueryForm},
+  {path: '/filters', what: 'filter', ending: '.filter', read: readFilterForm},
+]
+
 /**
  * Adds `POST /sql/queries`, which saves the query `q` of a form as `name`, and `POST /filters`, which saves the filter of a form: for
  * everybody, as a file of `queries/` in the data folder, a filter as the end of an address. One of this name stays as it is: the form is
  * refused.
  */
 export function addSaved(server: FastifyInstance, folder: DataFolder): void {
-  const add = (path: string, kind: '.sql' | '.filter', read: typeof readQueryForm) =>
+  for (const {path, what, ending, read} of SAVED)
     server.post(path, async (request, reply) => {
       const form = request.body instanceof URLSearchParams ? request.body : new URLSearchParams()
       const given = read(form, parseFilter(form))
       const notSaved = (status: number, why: string) => refuse(request, reply, status, `Not saved: ${why}.`)
       if (typeof given === 'string') return await notSaved(400, given)
-      const file = join(folder.queries, `${given.name}${kind}`)
-      if (existsSync(file)) {
-        const what = kind === '.sql' ? 'query' : 'filter'
+      const file = join(folder.queries, `${given.name}${ending}`)
+      if (existsSync(file))
         return await notSaved(409, `there is a ${what} '${given.name}' already; take another name`)
-      }
       mkdirSync(folder.queries, {recursive: true})
       writeFileAtomically(file, `${given.text}\n`)
       return await reply.redirect(given.address, 303)
     })
-  add('/sql/queries', '.sql', readQueryForm)
-  add('/filters', '.filter', readFilterForm)
 }

@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {type Chart, renderChart} from '../../src/web/chart.ts'
+import {type ChartShape, renderChart} from '../../src/web/chart.ts'
 import {html, prose} from '../../src/web/html.ts'
 
 test('values put into a template are escaped, markup is not', () => {
@@ -10,15 +10,19 @@ test('values put into a template are escaped, markup is not', () => {
   expect(prose('is `<null>` & more').html).toBe('is <code>&lt;null&gt;</code> &amp; more')
 })
 
+/** A chart of rows whose first column names places, and whose last is a number of a meaning. */
+const draw = (shape: ChartShape, names: readonly string[], rows: readonly (readonly unknown[])[]) =>
+  html`${renderChart(shape, {columns: names.map((name) => ({name, type: ''})), rows}, () => undefined)}`.html
+
 test.each([1, 2, 400])(
   'a chart of %s days is drawn, whatever its names are and what is missing',
   (length) => {
-    const places = Array.from({length}, (_, index) => `day ${index}`)
-    const values = places.map((_, index) => (index % 7 === 3 ? null : index * 1e6))
     const odd = '<script>alert(1)</script>'
-    const series = [odd, 'two'].map((name) => ({name, values}))
+    const rows = Array.from({length}, (_, index) =>
+      [odd, 'two'].map((name) => [`day ${index}`, name, index % 7 === 3 ? null : index * 1e6]),
+    )
     for (const shape of ['area', 'line', 'bar'] as const) {
-      const chart = renderChart({title: odd, shape, unit: 'usd', places, series}).html
+      const chart = draw(shape, ['place', 'series', `${odd}_usd`], rows.flat())
       expect(chart).not.toMatch(/<script|NaN|Infinity/)
       expect(chart).toContain('&lt;script&gt;alert(1)')
       expect(chart).toContain('day 0')
@@ -27,18 +31,17 @@ test.each([1, 2, 400])(
 )
 
 test('no two labels of an axis are the same', () => {
-  const charts: [Chart['shape'], Chart['unit'], number[]][] = [
+  const charts: [ChartShape, string, number[]][] = [
     ['waterfall', 'usd', [10_000_000_000_000, 1_200_000, -300_000, 10_000_000_900_000]],
     ['line', 'usd', [10_000_000_000_000, 10_000_001_000_000, 10_000_002_000_000]],
     ['line', 'ratio', [0.69531, 0.69534, 0.69539]],
-    ['line', 'number', [1_000_001, 1_000_004, 1_000_009]],
+    ['line', 'ms', [1_000_001, 1_000_004, 1_000_009]],
     ['area', 'usd', [455_000_000, 456_000_000]],
     ['bar', 'usd', [0, 0]],
   ]
   for (const [shape, unit, values] of charts) {
-    const places = values.map((_, index) => `place ${index}`)
-    const chart = renderChart({title: 'A chart', shape, unit, places, series: [{name: 'one', values}]})
-    const labels = [...chart.html.matchAll(/<text[^>]*>([^<]+)<\/text>/g)]
+    const rows = values.map((value, index) => [`place ${index}`, value])
+    const labels = [...draw(shape, ['place', `one_${unit}`], rows).matchAll(/<text[^>]*>([^<]+)<\/text>/g)]
       .map(([, label = '']) => label)
       .filter((label) => /[$%\d]/.test(label) && !label.startsWith('place'))
     expect(labels.length, `${shape} of ${unit}`).toBeGreaterThan(0)

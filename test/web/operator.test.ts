@@ -303,7 +303,7 @@ test('each day says in words how its runs ended, and how long the longest took',
   add('done', `${after}T03:00`, `${after}T03:45`)
   add('queued', `${day}T18:00`, `${day}T18:30`, {error_code: 'SOURCE_DOWN', not_before: Date.UTC(2099, 0)})
   const {page} = await openPage(`${side.url}/runs`)
-  const cells = (tone: string) => page.locator(`.calendar td.shade-${tone}`).allTextContents()
+  const cells = (tone: string) => page.locator(`.matrix td.shade-${tone}`).allTextContents()
   expect(await cells('failed')).toEqual([`${day.slice(5)} 1 failed, 2 done`])
   expect(await cells('warned')).toEqual([`${before.slice(5)} 1 skipped`])
   expect(await page.locator('figure.chart').getAttribute('data-option')).toMatch(

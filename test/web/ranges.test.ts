@@ -19,6 +19,16 @@ const own = lab.beside.use(
   writeSqlFolder({
     'pages/months.md': chart('line title="Months" range=day', months.join(', ')),
     'pages/states.md': chart('bar range=day', `('TX', 1), ('CA', 2)`),
+    'pages/clicks.md': `\`\`\`sql bar title="States"
+select * from (values ('CT', 1, '/deals?state=CT'), ('CA', 1, '//example.com')) as t(place, amount, amount_href)
+\`\`\`
+
+\`\`\`sql area title="Days" range=day
+select day, part, 1 as amount, '/deals?part=' || part as amount_href
+from (select unnest(['2026-01-01', '2026-01-02', '2026-01-03']) as day), (select unnest(['open', 'ended']) as part)
+order by all
+\`\`\`
+`,
   }),
 )
 const side = await serveLab(lab, {sqlDir: own.path})
@@ -59,6 +69,31 @@ test('dragging over a chart of time, or its fields, chooses days in the address;
   ])
   await page.getByRole('link', {name: 'All days'}).click()
   await page.waitForURL(/months\?state=CT$/)
+  expect(complaints).toEqual([])
+})
+
+test('a click on a value of a chart leads where the page says, with the filter, also where dragging chooses days', async () => {
+  const {page, complaints} = await openPage(`${side.url}/pages/clicks?state=CT`)
+  const click = async (title: string, x: number, y: number) => {
+    const drawing = page.locator(`figure.chart[aria-label="${title}"] [role=img] > div:has(svg)`)
+    await drawing.scrollIntoViewIfNeeded()
+    const box = await drawing.boundingBox()
+    if (!box) throw new Error(`no chart '${title}'`)
+    // Inside the axes.
+    await page.mouse.click(box.x + 70 + (box.width - 104) * x, box.y + 10 + (box.height - 36) * y)
+  }
+  await click('States', 0.75, 0.9)
+  await click('States', 0.25, 0.9)
+  await page.waitForURL(`${side.url}/deals?state=CT`)
+  for (const [y, part] of [
+    [0.9, 'ended'],
+    [0.3, 'open'],
+  ] as const) {
+    await page.goBack()
+    await page.locator('figure.chart[data-chooses]').waitFor()
+    await click('Days', 0.4, y)
+    await page.waitForURL(`${side.url}/deals?state=CT&part=${part}`)
+  }
   expect(complaints).toEqual([])
 })
 

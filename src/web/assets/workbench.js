@@ -59,6 +59,18 @@ const letChoose = (chart, figure, option) => {
     location.search = query
   })
 }
+// A click on a value leads where the page says.
+const letLead = (chart, {series}) => {
+  const hrefOf = ({seriesIndex, dataIndex, event}) => {
+    const {hrefs} = series[seriesIndex]
+    const at = dataIndex ?? chart.convertFromPixel({gridIndex: 0}, [event.offsetX, event.offsetY])[0]
+    return typeof hrefs === 'string' ? hrefs : hrefs?.[at]
+  }
+  chart.on('click', 'series', (clicked) => {
+    const href = hrefOf(clicked)
+    if (href) location.href = href
+  })
+}
 const figures = [...document.querySelectorAll('figure.chart')]
 if (figures.length > 0) {
   const {init} = await import('/assets/echarts.js')
@@ -75,6 +87,9 @@ if (figures.length > 0) {
     const chart = init(drawing, null, {renderer: 'svg'})
     chart.setOption(option)
     new ResizeObserver(() => chart.resize()).observe(drawing)
-    if (figure.dataset.range && matchMedia('(pointer: fine)').matches) letChoose(chart, figure, option)
+    // Elsewhere a tap shows the exact values.
+    if (!matchMedia('(pointer: fine)').matches) continue
+    letLead(chart, option)
+    if (figure.dataset.range) letChoose(chart, figure, option)
   }
 }
