@@ -53,6 +53,7 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   )
   const given = new Set([...rawTables, ...source.seeds.map(({name}) => `seed.${name}`)])
   const selects = await parseSelects(db, source.models)
+  for (const select of selects.values()) requireTablesAlone(select)
   const {models: ordered, reads} = orderModels(source.models, selects, given)
   const models = markPerDeal(ordered, reads)
   const columns = new Map<string, TableColumn[]>()
@@ -74,6 +75,7 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     columns.set(`seed.${name}`, await readColumns(db, `release.seed.${quoteName(name)}`))
   }
   const checkSelects = await parseSelects(db, source.checks, 'CHECK_SQL')
+  for (const select of checkSelects.values()) requireTablesAlone(select)
   for (const check of source.checks) await bindCheck(db, check)
   const checkReads = new Map(
     [...checkSelects].map(([check, {tables}]) => [check, tables.map(({name}) => name)]),
@@ -134,8 +136,7 @@ const parsedSelect = z.object({
 /**
  * Parses files that hold one SELECT each, all in one statement; returns the SELECTs by name.
  *
- * @param code of the CheckError if a file is not one SELECT
- * @throws CheckError with file and line, also `MODEL_UNREPEATABLE` and `MODEL_UNKNOWN_TABLE` if it reads what is no table
+ * @param code of the CheckError if a file is not one SELECT, with file and line
  */
 export async function parseSelects(
   db: Database,
@@ -170,8 +171,8 @@ function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, 
       line: lineAt(query_location),
     }))
     .filter(({name}) => !ctes.includes(name))
-  requireTablesAlone(file, statements, lineAt)
   return {
+    file,
     statements,
     /** The tables it reads, without its CTEs. */
     tables,
@@ -238,11 +239,7 @@ const PURE_TABLE_FUNCTIONS = [
  *
  * @throws CheckError `MODEL_UNREPEATABLE`, `MODEL_UNKNOWN_TABLE`, with file and line
  */
-function requireTablesAlone(
-  file: string,
-  statements: readonly unknown[],
-  lineAt: (position?: number) => number,
-): void {
+function requireTablesAlone({file, statements, lineAt}: ParsedSelect): void {
   const isRead = ({type}: Node) => type === 'BASE_TABLE' || type === 'TABLE_FUNCTION'
   for (const {table_name = '', function: called, query_location} of findNodes(statements, isRead)) {
     const place = {file, line: lineAt(query_location)}
