@@ -40,6 +40,8 @@ test('a bucket and a container take batches that pandas and DuckDB read by month
   const bucket = {kind: 's3', bucket: 'lender-batches', region: 'eu-west-1', endpoint, access_key_id: id}
   const targets = {
     lake: {...bucket, secret_key_file: at('secret')},
+    // As Google Cloud Storage takes it.
+    google: {...bucket, region: 'auto', path: 'google', secret_key_file: at('secret')},
     blobs: {kind: 'azure', url, sas_file: at('sas')},
     stranger: {...bucket, secret_key_file: at('wrong')},
     guest: {kind: 'azure', url, sas_file: at('wrong')},
@@ -50,7 +52,7 @@ test('a bucket and a container take batches that pandas and DuckDB read by month
   const words = ['export', 'parquet', '--partition', 'month', '--table', 'core.deal', 'core.borrower']
   expect(await run([...words, '--deliver', 'stranger'], 5)).toMatch(/403 \w*Signature\w*/)
   expect(await run([...words, '--deliver', 'guest'], 5)).toContain('403 ')
-  await run([...words, '--deliver', 'lake', 'blobs'])
+  await run([...words, '--deliver', 'lake', 'google', 'blobs'])
   const [batch] = readdirSync(join(lab.folder.exports, 'parquet'))
   const monthly = `select strftime(created_on, '%Y-%m') as month, sum(loan_amount)::varchar as amount from core.deal group by 1`
   const {rows} = JSON.parse(await run(['query', monthly, '--json']))
