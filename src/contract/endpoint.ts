@@ -86,8 +86,14 @@ export function problemsOf(endpoint: Endpoint): ProblemCode[] {
 export interface Operation {
   query: object
   body: unknown
-  /** A record, the records of a list, a file as a Response, or undefined. */
+  /** A record, the records of a list, a {@link ServedFile}, or undefined. */
   answer: unknown
+}
+
+/** A file with its headers. */
+export interface ServedFile {
+  headers: Record<string, string>
+  content: Uint8Array
 }
 
 /** What only some endpoints have. */
@@ -115,7 +121,7 @@ export function endpointsOf(tag: string) {
     get<T>(path: string, summary: string, record: z.ZodType<T>, more: More = {}): Bodiless<T> {
       return {...read, path, summary, record, ...more}
     },
-    file(path: string, summary: string): Bodiless<Response> {
+    file(path: string, summary: string): Bodiless<ServedFile> {
       return {...read, path, summary, record: null, headers: ['Content-Disposition', 'Repr-Digest']}
     },
     list<Query extends PageQuery, T>(

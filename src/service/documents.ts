@@ -78,7 +78,7 @@ function formatDisposition({file_name, name}: DealDocument): string {
   return `attachment; filename*=UTF-8''${encoded}`
 }
 
-const contentRow = z.object({content: z.instanceof(Uint8Array<ArrayBuffer>)})
+const contentRow = z.object({content: z.instanceof(Uint8Array)})
 
 /** Creates the operations on documents and their generations; `onRequested` is called once a generation is committed. */
 export function createDocumentHandlers(world: ServiceWorld, onRequested: () => void) {
@@ -105,7 +105,7 @@ export function createDocumentHandlers(world: ServiceWorld, onRequested: () => v
         'Content-Security-Policy': "default-src 'none'; sandbox",
         'Repr-Digest': `sha-256=:${Buffer.from(document.sha256, 'hex').toString('base64')}:`,
       }
-      return new Response(database.one(contentRow, sql, [childId]).content, {headers})
+      return {headers, ...database.one(contentRow, sql, [childId])}
     },
     requestDocumentGeneration: ({id: deal_id, body: {template}}) => {
       database.afterCommit(onRequested)

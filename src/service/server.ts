@@ -8,7 +8,13 @@ import {
   fastify,
 } from 'fastify'
 import {z} from 'zod'
-import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema, type Operation} from '../contract/endpoint.ts'
+import {
+  type Endpoint,
+  IDEMPOTENCY_KEY,
+  noBodySchema,
+  type Operation,
+  type ServedFile,
+} from '../contract/endpoint.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
 import type {PageQuery} from '../contract/list.ts'
 import type {ProblemCode} from '../contract/problem.ts'
@@ -244,7 +250,7 @@ const OWNERS: readonly (readonly [path: string, kind: Kind<unknown>])[] = [
 
 function addRoute<Id extends OperationId>(operationId: Id, app: FastifyInstance, api: Api): void {
   const endpoint: Endpoint<Operations[Id]> = ENDPOINTS[operationId]
-  const {method, path, query, body, isMultipart, isList} = endpoint
+  const {method, path, query, body, record, isMultipart, isList} = endpoint
   const {database, handlers} = api
   const [, owner] = OWNERS.find(([start]) => path.startsWith(start)) ?? []
   const find = (request: FastifyRequest): unknown => {
@@ -255,25 +261,24 @@ function addRoute<Id extends OperationId>(operationId: Id, app: FastifyInstance,
     const call = {id, childId, query, body, ifMatch, page: {after: FIRST, limit: 0}}
     return isList ? readPage(operationId, call, api) : handlers[operationId](call)
   }
+  const answer = (request: FastifyRequest) => formatAnswer(endpoint, request, find(request))
+  const change = async (request: FastifyRequest, reply: FastifyReply) => {
+    await api.checkBody(request.body)
+    const written = write(() => answer(request), request, database)
+    return send(written, reply)
+  }
+  const read = (request: FastifyRequest, reply: FastifyReply) => {
+    if (record !== null) return void send(answer(request), reply)
+    const {headers, content} = find(request) as ServedFile
+    void reply.headers(headers).send(content)
+  }
   app.route({
     method,
     url: path.replace(/\{(\w+)\}/g, ':$1'),
     schema: {operationId, querystring: query, ...(method !== 'GET' && {body})},
     config: {endpoint},
     ...(isMultipart && {preValidation: receiveParts}),
-    handler: async (request, reply) => {
-      const format = (found: unknown) => formatAnswer(endpoint, request, found)
-      if (method !== 'GET') {
-        await api.checkBody(request.body)
-        return send(
-          write(() => format(find(request)), request, database),
-          reply,
-        )
-      }
-      const found = find(request)
-      if (!(found instanceof Response)) return send(format(found), reply)
-      return reply.headers(Object.fromEntries(found.headers)).send(Buffer.from(await found.arrayBuffer()))
-    },
+    handler: method === 'GET' ? read : change,
   })
 }
 
@@ -319,22 +324,6 @@ function send({status, headers, body}: KeptAnswer, reply: FastifyReply): Fastify
   return body === '' ? reply.send() : reply.type('application/json; charset=utf-8').send(body)
 }
 
-/** Writes in one transaction: the change, its events, and the answer kept for an Idempotency-Key. */
-function write(
-  work: () => KeptAnswer,
-  {method, url, keyOwner: owner, headers, body}: FastifyRequest,
-  database: ServiceDatabase,
-): KeptAnswer {
-  const key = method === 'POST' ? headers['idempotency-key'] : undefined
-  if (key === undefined) return database.transaction(work)
-  if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw refuse('invalid_idempotency_key')
-  const told = isObject(body) && isObject(body.file) ? {...body, file: body.file.sha256} : body
-  // Keyed: four digits of a national id could be guessed from a plain digest.
-  const digest = createHmac('sha256', database.secret).update(JSON.stringify([method, url, told ?? null]))
-  const keyed = {owner, key, fingerprint: digest.digest('base64url')}
-  return database.transaction(() => answerOnce(keyed, work, {database, now: realClock.now()}))
-}
-
 /** An answer kept for an Idempotency-Key. */
 type KeptAnswer = Omit<z.output<typeof answerRow>, 'fingerprint'>
 const answerRow = z.object({
@@ -346,27 +335,32 @@ const answerRow = z.object({
 })
 
 /**
- * Runs `work` once per owner and Idempotency-Key; its answer is stored in the same transaction and repeated for 24 hours.
+ * Writes in one transaction: the change, its events, and the answer kept for an Idempotency-Key, which is repeated for 24 hours.
  *
  * @throws Refusal (422) if the key was used with another request
  */
-export function answerOnce(
-  keyed: {owner: string; key: string; fingerprint: string},
+function write(
   work: () => KeptAnswer,
-  {database, now}: {database: ServiceDatabase; now: number},
+  {method, url, keyOwner: owner, headers: sent, body}: FastifyRequest,
+  database: ServiceDatabase,
 ): KeptAnswer {
-  const {owner, key, fingerprint} = keyed
-  database.run('delete from idempotent_answer where created_at < ?', [now - DAY_MS])
-  const known = database.first(answerRow, 'select * from idempotent_answer where owner = ? and key = ?', [
-    owner,
-    key,
-  ])
-  if (known) {
-    if (known.fingerprint !== fingerprint) throw refuse('idempotency_key_reused')
-    return {...known, headers: {...known.headers, 'Idempotency-Replayed': 'true'}}
-  }
-  const answer = work()
-  const headers = JSON.stringify(answer.headers)
-  database.insert('idempotent_answer', {...keyed, ...answer, headers, created_at: now})
-  return answer
+  const key = method === 'POST' ? sent['idempotency-key'] : undefined
+  if (key === undefined) return database.transaction(work)
+  if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw refuse('invalid_idempotency_key')
+  const told = isObject(body) && isObject(body.file) ? {...body, file: body.file.sha256} : body
+  // Keyed: four digits of a national id could be guessed from a plain digest.
+  const digest = createHmac('sha256', database.secret).update(JSON.stringify([method, url, told ?? null]))
+  const fingerprint = digest.digest('base64url')
+  return database.transaction(() => {
+    const now = realClock.now()
+    database.run('delete from idempotent_answer where created_at < ?', [now - DAY_MS])
+    const sql = 'select * from idempotent_answer where owner = ? and key = ?'
+    const known = database.first(answerRow, sql, [owner, key])
+    if (known && known.fingerprint !== fingerprint) throw refuse('idempotency_key_reused')
+    if (known) return {...known, headers: {...known.headers, 'Idempotency-Replayed': 'true'}}
+    const answer = work()
+    const headers = JSON.stringify(answer.headers)
+    database.insert('idempotent_answer', {...answer, owner, key, fingerprint, headers, created_at: now})
+    return answer
+  })
 }

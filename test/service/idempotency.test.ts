@@ -1,7 +1,6 @@
 import {beforeEach, expect, test} from 'vitest'
 import type {Deal} from '../../src/contract/deal.ts'
 import {createApiKey} from '../../src/service/access.ts'
-import {answerOnce} from '../../src/service/server.ts'
 import {useShared} from '../support/set-up.ts'
 import {aDeal, call, NOW, readData, readRefusal, startTestService, upload} from './client.ts'
 
@@ -67,10 +66,15 @@ test('identifies an upload by the bytes of its file', async () => {
   expect(await again.text()).toBe(await first.text())
 })
 
-test('is forgotten after 24 hours', () => {
-  const request = {owner: 'me', key: 'row-1', fingerprint: 'print'}
-  let runs = 0
-  const work = () => ({status: 201, headers: {}, body: String(++runs)})
-  const at = (now: number) => answerOnce(request, work, {database: service.database, now}).body
-  expect([at(0), at(86_400_000), at(86_400_001)]).toEqual(['1', '1', '2'])
+test('is forgotten after 24 hours', async () => {
+  const createLater = async (ms: number) => {
+    service.database.run('update idempotent_answer set created_at = created_at - ?', [ms])
+    return (await create('row-1')).headers.get('idempotency-replayed')
+  }
+  expect([await createLater(0), await createLater(86_000_000), await createLater(400_001)]).toEqual([
+    null,
+    'true',
+    null,
+  ])
+  expect(service.store.count()).toBe(2)
 })
