@@ -203,6 +203,9 @@ export async function fetchMissingDetails(
   )
 }
 
+/** So many own pages take longer than a walk, which the budget of details then brings about. */
+const MOST_HINTS = 100_000
+
 /** The ids of the deals that a source, if it can, lists as changed since the last walk began; those lists are kept nowhere. */
 export async function listChanged({db, stream, client, config}: WalkTools, world: World): Promise<string[]> {
   const {startedAt} = await findPast(db, stream)
@@ -213,8 +216,10 @@ export async function listChanged({db, stream, client, config}: WalkTools, world
   const request = {path: stream.listPath, pageSize: config.pageSize, filter}
   const ids: string[] = []
   await db.closedWhile(async () => {
-    for await (const {records} of walkPages(request, client, world))
+    for await (const {records} of walkPages(request, client, world)) {
       for (const record of records) if (isObject(record) && typeof record.id === 'string') ids.push(record.id)
+      if (ids.length >= MOST_HINTS) return
+    }
   })
   return ids
 }

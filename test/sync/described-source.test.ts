@@ -372,6 +372,20 @@ test('between walks, events apply looks at what the source lists as changed, and
   expect(await lab.queryHistory('select walk_id from walk')).toHaveLength(2)
 })
 
+test('a list of changes without end is left, and a walk made instead', async () => {
+  const page: Dialect['page'] = (records, {url}) => {
+    const number = url.searchParams.has('since') ? url.searchParams.get('pageNumber') : null
+    return {body: number ? Array.from({length: 40_000}, (_, n) => ({facilityNo: `${number}_${n}`})) : records}
+  }
+  await using lab = await openForeign('plaza', {...plaza, page}, (text) =>
+    text.replace('"filter": "state",', '"filter": "state", "changedSince": "since",'),
+  )
+  const config = {...lab.config, baseUrl: lab.foreign.origin, detailBudgetMinutes: 0}
+  await lab.sync(DAY_1, {config})
+  expect(await applyEvents(config, lab.createWorld(DAY_2))).toMatchObject({outcome: 'walked', appended: 0})
+  expect(await lab.queryHistory('select walk_id from walk')).toHaveLength(2)
+})
+
 const OPENLY = {auth: {by: 'oauth2', tokenUrl: 'http://a.example/t', clientId: 'x'}}
 const withDeals = (deals: object, more: object = {}) =>
   JSON.stringify({...more, paging: {by: 'link'}, deals: {list: '/a', ...deals}})
