@@ -105,7 +105,7 @@ export async function applyEvents(config: Config, world: World) {
   if (ids.size === 0 && !hasHints) return {outcome: 'unchanged', events: 0, deals: 0, appended: 0}
   const look = (run: CurrentRun) =>
     atSource(source, {folder, run, accepted: new Set()}, async (tools, steady) => {
-      for (const id of await listChanged(tools, steady)) ids.add(id)
+      for (const id of await listChanged(tools)) ids.add(id)
       return {outcome: 'applied', deals: ids.size, ...(await lookAt(tools, [...ids], steady))}
     })
   const {isComplete, appended} =

@@ -1,14 +1,14 @@
 import pLimit from 'p-limit'
 import {codeOf, isOfKind, LoantapeError} from '../core/errors.ts'
 import {isObject, listRepeated} from '../core/json.ts'
-import type {Received, WireRecord, World} from '../core/types.ts'
+import type {Progress, Received, WireRecord, World} from '../core/types.ts'
 import type {SourceClient} from './client.ts'
 import {type Page, readAhead, walkPages} from './walk-pages.ts'
 
 type Client = Pick<SourceClient, 'getJson'>
 
-/** Single records to ask for, or their lists. */
-export interface EachRequest<Found> {
+/** Single records to ask for, or their lists; `step` and `unit` name them in the progress. */
+export interface EachRequest<Found> extends Required<Pick<Progress, 'step' | 'unit'>> {
   /** The first should be known to exist: a 404 means `gone` once the path has answered for another id, and `failed` before. */
   ids: readonly string[]
   /** Path, relative to the base URL; `{id}` stands for a record's id. */
@@ -35,24 +35,15 @@ export type EachAnswer<Found> =
  */
 type EachEnd = 'done' | 'not_offered' | 'budget' | 'interrupted' | 'rate_limited' | 'refused' | 'failing'
 
-/** The result of asking for all ids. */
-export interface EachSummary {
-  /** The path answered for an id that was asked for at least once. */
-  proven: boolean
-  fetched: number
-  gone: number
-  failed: number
-  ended: EachEnd
-}
+/** The counts of the answers; `proven`: the path answered for an id. */
+export type EachSummary = {proven: boolean; fetched: number; gone: number; failed: number; ended: EachEnd}
 
 const MOST_FAILURES_IN_A_ROW = 5
 /** Outstanding answers, as a multiple of the concurrency: enough that a slow one does not hold up the others. */
 const WINDOW = 2
 
-interface Reply<Found> {
-  answer?: EachAnswer<Found>
-  ended?: EachEnd
-}
+/** One answer, and why asking ends with it. */
+type Reply<Found> = {answer?: EachAnswer<Found>; ended?: EachEnd}
 
 /**
  * Asks for one id after another and hands over the answers in the order of the ids, each after the one before was taken. A failure
@@ -61,11 +52,17 @@ interface Reply<Found> {
  */
 export async function askEach<Found>(
   {ids, ask, ...request}: EachRequest<Found>,
-  client: Client,
+  client: Client & Progress['source'],
   take: (answer: EachAnswer<Found>) => void | Promise<void>,
-  {log}: Pick<World, 'log'>,
+  {log, onProgress}: Pick<World, 'log' | 'onProgress'>,
 ): Promise<EachSummary> {
   const summary: EachSummary = {proven: false, fetched: 0, gone: 0, failed: 0, ended: 'done'}
+  const {step, unit} = request
+  const report = () => {
+    const done = summary.fetched + summary.gone + summary.failed
+    onProgress({step, unit, done, total: ids.length, source: client})
+  }
+  report()
   if (request.budgetMs <= 0) return {...summary, ended: 'budget'}
   const consumer = new AbortController()
   const budget = AbortSignal.timeout(Math.ceil(request.budgetMs))
@@ -80,6 +77,7 @@ export async function askEach<Found>(
 
   async function handOver(answer: EachAnswer<Found>): Promise<void> {
     summary[answer.outcome === 'found' ? 'fetched' : answer.outcome] += 1
+    report()
     await take(answer)
   }
 
@@ -148,8 +146,7 @@ function encodeSegment(id: string): string {
 }
 
 /** A record's own page, with the answer as received. */
-export type DetailAnswer = EachAnswer<Found>
-type Found = {record: WireRecord; received: Received}
+export type DetailAnswer = EachAnswer<{record: WireRecord; received: Received}>
 
 /** Asks for a record's own page. */
 export async function askOwnPage(id: string, path: string, client: Client): Promise<DetailAnswer> {
@@ -171,12 +168,12 @@ const MOST_PAGES = 100
 const MOST_LENGTH = 32_000_000
 
 /** Creates the function that asks for the list of one record; a list that is not read to its end fails as a whole. */
-export function createListAsker(pageSize: number, world: Pick<World, 'log'>) {
+export function createListAsker(pageSize: number) {
   return async (id: string, path: string, client: Client): Promise<ListingAnswer> => {
     const pages: Page[] = []
     let length = 0
     try {
-      for await (const page of walkPages({path, pageSize}, client, world)) {
+      for await (const page of walkPages({path, pageSize}, client)) {
         length += page.received.body.length
         if (pages.length === MOST_PAGES || length > MOST_LENGTH) return failedAs(id, 'TOO_MANY_PAGES')
         pages.push(page)

@@ -77,16 +77,14 @@ export function createClient(config: ClientConfig, world: World) {
   const answers = new Map<number, number>()
   let hasRead = false
 
-  async function exchange(
-    target: Target,
-    {path: asked, query, accept}: {path: string; query: Query; accept: string},
-    signal: AbortSignal,
-  ): Promise<Exchange> {
+  async function exchange(target: Target, asked: Asked, signal: AbortSignal): Promise<Exchange> {
+    const {query} = asked
+    const accept = asked.isJson ? 'application/json' : 'application/json, text/csv, */*;q=0.1'
     const credential = await credentials.get()
     const requestedAt = BigInt(Math.floor(world.clock.now())) * 1000n
     const startedAt = world.realClock.now()
     try {
-      const path = buildPath(base, asked, {...query, ...credential.query})
+      const path = buildPath(base, asked.path, {...query, ...credential.query})
       const request = {origin: base.origin, path, headers: {...headers, ...credential.headers, accept}}
       const answer = await receive(agent, request, {signal, timeoutMs: timeoutMs * TIMEOUTS_PER_ANSWER})
       const {status, body} = answer
@@ -112,11 +110,8 @@ export function createClient(config: ClientConfig, world: World) {
     }
   }
 
-  async function ask<T>(
-    request: {path: string; query: Query; accept: string; cancelled?: AbortSignal | undefined},
-    read: (answer: Exchange, target: Target) => T,
-  ): Promise<T> {
-    const {path, cancelled} = request
+  async function ask(request: Asked): Promise<Exchange & {body: unknown}> {
+    const {path, isJson, cancelled} = request
     // A next URL may hold more than a path.
     const target = {host: base.host, path: path.replace(/\?.*/s, '')}
     const signal = cancelled ? AbortSignal.any([world.signal, cancelled]) : world.signal
@@ -127,7 +122,7 @@ export function createClient(config: ClientConfig, world: World) {
           let answer = await send()
           if (answer.status === 401 && credentials.renew(answer.credential)) answer = await send()
           requireServed(answer, target, base)
-          return read(answer, target)
+          return {...answer, body: isJson ? parseAnswer(answer, target) : undefined}
         },
         {retries: config.retries, target},
         {...world, signal},
@@ -159,25 +154,20 @@ export function createClient(config: ClientConfig, world: World) {
      */
     async getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
       const request = translator?.(path, query)
-      const how = {accept: 'application/json', cancelled}
-      if (!request) return ask({path, query, ...how}, parseAnswer)
-      const {answer, exchange} = await ask(
-        {path: request.path, query: request.query, ...how},
-        (exchange, target) => ({answer: parseAnswer(exchange, target), exchange}),
-      )
-      if (answer.status >= 300) return answer
-      const {received, status} = answer
+      const asked = request ?? {path, query}
+      const answer = await ask({path: asked.path, query: asked.query, isJson: true, cancelled})
+      const {status, received, body, headers, credential} = answer
+      if (!request || status >= 300) return {status, body, received}
       // Read from the text that goes to the tape, so that the tape is read the same.
-      const text = request.translate(answer.body, exchange.headers)
+      const text = request.translate(body, headers)
       const original = {...received, path: request.place, query: {}}
-      const isKept = !repeatsSecret(original.body, exchange.credential)
+      const isKept = !repeatsSecret(original.body, credential)
       const translated = {...received, path, query, body: Buffer.from(text), ...(isKept && {original})}
       return {status, body: parseJson(text), received: translated}
     },
     /** Asks for one resource that need not be JSON; throws as `getJson` does. */
-    getText(path: string): Promise<Received> {
-      const accept = 'application/json, text/csv, */*;q=0.1'
-      return ask({path, query: {}, accept}, ({received}) => received)
+    async getText(path: string): Promise<Received> {
+      return (await ask({path, query: {}, isJson: false})).received
     },
     [Symbol.asyncDispose]: (): Promise<void> => agent[Symbol.asyncDispose](),
   })
@@ -240,6 +230,13 @@ export interface JsonAnswer {
   received: Received
 }
 
+interface Asked {
+  path: string
+  query: Query
+  isJson: boolean
+  cancelled?: AbortSignal | undefined
+}
+
 interface Exchange extends LimitedAnswer {
   credential: Credential
   received: Received
@@ -254,8 +251,8 @@ const NOT_NOW = new Set([408, 425])
 
 const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
 
-/** Parses an answer. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError if it is not JSON or is truncated */
-function parseAnswer({status, headers, received}: Exchange, target: Target): JsonAnswer {
+/** Parses an answer; null for one that need not be JSON. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError */
+function parseAnswer({status, headers, received}: Exchange, target: Target): unknown {
   const text = new TextDecoder().decode(received.body)
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
   const body = parseJson(text)
@@ -263,7 +260,7 @@ function parseAnswer({status, headers, received}: Exchange, target: Target): Jso
     const [said = ''] = String(headers['content-type'] ?? 'unknown').split(';', 1)
     throw new RetryableError({code: 'SOURCE_NOT_JSON', problem: tellForeign(said, CONTENT_TYPES)})
   }
-  return {status, body: body ?? null, received}
+  return body ?? null
 }
 
 /**

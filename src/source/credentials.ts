@@ -16,12 +16,7 @@ type Auth = SourceDescription['auth']
 /** A token is renewed this long before it expires. */
 const RENEWED_MS = 30_000
 
-/**
- * Creates the credentials of one run: the first key until the source refuses it, then the next one; for OAuth 2 a token that a
- * key is exchanged for.
- *
- * @param keys the API keys in the order they are tried
- */
+/** Creates the credentials of one run: one key after another, once the source refuses it; for OAuth 2 a token given for a key. */
 export function createCredentials(
   auth: Auth,
   {keys, timeoutMs}: {keys: readonly string[]; timeoutMs: number},
@@ -50,11 +45,7 @@ export function createCredentials(
   }
 
   return {
-    /**
-     * The credential to send now: the same object until it changes.
-     *
-     * @throws AuthError `SOURCE_UNAUTHORIZED` if no token is given for the key; RetryableError
-     */
+    /** The credential to send now: the same object until it changes. @throws as {@link fetchToken} does */
     async get(): Promise<Credential> {
       if (current && world.realClock.now() < current.until) return current.credential
       making ??= make().finally(() => {

@@ -171,12 +171,8 @@ function listRenewals(header: string, policy: string): number[] {
 const LIMIT_HEADER = /ratelimit|retry-after/
 
 /**
- * Reads every header in use for limits: `Retry-After`, `RateLimit` and `RateLimit-Policy`
- * (draft-ietf-httpapi-ratelimit-headers, its newer and older forms), `RateLimit-*` and `X-RateLimit-*`.
- * Unreadable values are ignored.
- *
- * @param now ms since the epoch
- * @returns the longest wait they ask for, ms, because none of a quota remains or at any rate; 0 if none
+ * The longest wait that headers ask for, ms; 0 if none. Reads `Retry-After`, `RateLimit` and `RateLimit-Policy`
+ * (draft-ietf-httpapi-ratelimit-headers, its newer and older forms), `RateLimit-*` and `X-RateLimit-*`; what is unreadable is ignored.
  */
 export function parseWait(headers: ResponseHeaders, now: number): number {
   if (!Object.keys(headers).some((name) => LIMIT_HEADER.test(name))) return 0
@@ -194,10 +190,7 @@ const RAISE_PER_SECOND = 0.01
 /** Idle time proves nothing about the source, so one answer never counts for more than this. */
 const LONGEST_RAISE_MS = 5_000
 
-/**
- * Creates a token bucket that is full at `now` and whose rate adapts: halved when the source refuses, then raised slowly.
- * All instants are ms.
- */
+/** Creates a token bucket, full at `now`; its rate is halved when the source refuses, then raised slowly. Instants are ms. */
 export function createTokenBucket(
   {ratePerSecond, burst, learntRate}: Omit<RateLimitSettings, 'maxWaitMs' | 'host'>,
   now: number,

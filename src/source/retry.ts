@@ -83,8 +83,7 @@ function giveUp(failure: RetryableError, {retries, target: {host, path}}: Policy
 /**
  * Tries until the attempt returns, throws something that is not retryable, or the retries are used up.
  *
- * @throws DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`; ContractError `SOURCE_NOT_JSON`; whatever else the
- * attempt throws
+ * @throws DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`; ContractError `SOURCE_NOT_JSON`; what else the attempt throws
  */
 export async function withRetries<T>(
   attempt: () => Promise<T>,

@@ -2,10 +2,10 @@ import {STATUS_CODES} from 'node:http'
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {createListProgress, type PageBody, readPage, type SeenIds} from '../contract/list.ts'
 import {PROBLEMS} from '../contract/problem.ts'
-import {codeOf, type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {type LoantapeError, newError} from '../core/errors.ts'
 import {isObject} from '../core/json.ts'
 import {tellForeign} from '../core/text.ts'
-import type {Received, World} from '../core/types.ts'
+import type {Received} from '../core/types.ts'
 import type {JsonAnswer, SourceClient} from './client.ts'
 
 /** Keeps a failed read-ahead from being an unhandled rejection; awaiting it later still throws. */
@@ -20,9 +20,8 @@ export interface WalkRequest {
   path: string
   /** Where to resume; by default at the start. */
   cursor?: string | null
-  /** Every cursor this walk has seen, if it is resumed. */
+  /** Cursors and ids that a resumed walk has seen; ids of its pages are added. */
   seenCursors?: Iterable<string>
-  /** The ids of the records this walk has seen; the walk adds those of its pages. */
   seenIds?: SeenIds
   /** The walk fails if the list has more records than this; no limit by default. */
   mostIds?: number
@@ -57,7 +56,6 @@ const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
 export async function* walkPages(
   request: WalkRequest,
   client: Pick<SourceClient, 'getJson'>,
-  world: Pick<World, 'log'>,
 ): AsyncGenerator<Page, void, undefined> {
   const consumer = new AbortController()
   const progress = createListProgress({
@@ -67,10 +65,15 @@ export async function* walkPages(
   })
   let {cursor = null, envelope = null} = request
 
-  const fetchPage = (cursor: string | null) =>
-    readAhead(askForPage({...request, cursor}, client, consumer.signal))
+  async function askForPage(cursor: string | null): Promise<JsonAnswer> {
+    const {path, pageSize: limit, filter} = request
+    const query = {limit, ...filter, ...(cursor !== null && {cursor})}
+    const answer = await client.getJson(path, query, consumer.signal)
+    if (answer.status >= 400) throw createRefused(path, answer, cursor !== null)
+    return answer
+  }
 
-  let ahead: Promise<JsonAnswer> | null = fetchPage(cursor)
+  let ahead: Promise<JsonAnswer> | null = readAhead(askForPage(cursor))
   try {
     while (ahead) {
       const current: Promise<JsonAnswer> = ahead
@@ -92,7 +95,7 @@ export async function* walkPages(
       progress.take(page)
       if (nextCursor !== null) {
         cursor = nextCursor
-        ahead = fetchPage(cursor)
+        ahead = readAhead(askForPage(cursor))
         // undici sends it two turns of the event loop from now, once it knows that the connection is still open. A consumer at
         // work would delay that.
         await nextTurn()
@@ -101,30 +104,10 @@ export async function* walkPages(
       yield page
     }
   } finally {
-    if (ahead) consumer.abort()
-    await ahead?.catch((error: unknown) => {
-      if (error === consumer.signal.reason) return
-      world.log.warn(
-        {path: request.path, code: codeOf(error), reason: messageOf(error)},
-        'the page fetched ahead failed after the walk was given up',
-      )
-    })
+    // The consumer gave up: what became of the page ahead changes nothing.
+    consumer.abort()
+    await Promise.allSettled([ahead])
   }
-}
-
-async function askForPage(
-  {path, pageSize, filter, cursor}: WalkRequest,
-  client: Pick<SourceClient, 'getJson'>,
-  signal: AbortSignal,
-): Promise<JsonAnswer> {
-  const query = {
-    limit: pageSize,
-    ...filter,
-    ...(typeof cursor === 'string' && {cursor}),
-  }
-  const answer = await client.getJson(path, query, signal)
-  if (answer.status >= 400) throw createRefused(path, answer, typeof cursor === 'string')
-  return answer
 }
 
 const KNOWN_REASONS = new Set([...Object.keys(PROBLEMS), ...Object.values(STATUS_CODES).map(String)])

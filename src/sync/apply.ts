@@ -2,22 +2,12 @@ import {hash} from 'node:crypto'
 import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
+import type {EachSummary} from '../source/ask-each.ts'
 import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
 import {writeSettings} from '../store/warehouse.ts'
 import {applyMapped} from './mapped-fields.ts'
 import {type Batch, type ChangePlan, dropPlan, type OpenWalk, stagedOf} from './plan-changes.ts'
-import {
-  amountOf,
-  buildReachSql,
-  carryLate,
-  clearStage,
-  comparedSql,
-  listColumns,
-  tablesOf,
-} from './stream-tables.ts'
-
-/** Which rows of `change` replace the latest state. */
-const MOVES_HEAD = `not is_late and source <> 'gone'`
+import {amountOf, buildReachSql, carryLate, clearStage, comparedSql, tablesOf} from './stream-tables.ts'
 
 /**
  * Stores what `planChanges` found: versions are appended, the latest states replaced, the certificate completed with its bridge,
@@ -38,25 +28,19 @@ export async function applyObservations(
   const {head, confirmation} = tablesOf(stream)
   const {idColumn} = stream
   const {walkId, businessDate} = batch
-  if (walkId !== null) {
-    await insertWalk(db, stream, batch, {
-      ...{state: 'applied', ended_how: 'complete', recorded_at: recorded, ...plan.counts},
-      ...{details_fetched: details?.fetched ?? 0, details_failed: details?.failed ?? 0},
-    })
-    await db.run(buildDriftSql(stream), [walkId])
-  }
-  await db.run(buildAppendSql(stream), [walkId, businessDate, recorded])
-  if (confirmation !== null) await db.run(buildConfirmSql(stream, confirmation), [businessDate, recorded])
-  await db.run(
-    `delete from ${head} where ${idColumn} in (
-       select ${idColumn} from change where ${MOVES_HEAD} union all select ${idColumn} from absence
-     )`,
-  )
-  await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [walkId, businessDate])
+  await db.run(buildAppendSql(stream), [walkId, recorded])
+  if (confirmation !== null) await db.run(buildConfirmSql(stream, confirmation), [recorded])
+  await db.run(`delete from ${head} where ${idColumn} in (select ${idColumn} from change where not is_late)`)
+  await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [walkId])
   if (plan.late > 0) await carryLate(db, stream)
   await applyMapped(db, stream, {staged: stagedOf(stream, batch), businessDate, recorded})
   if (walkId !== null) {
-    await db.run(buildBridgeSql(stream), [walkId])
+    const bridge = await db.one(z.record(z.string(), z.string()), buildBridgeSql(stream, batch))
+    await insertWalk(db, stream, batch, {
+      ...{state: 'applied', ended_how: 'complete', recorded_at: recorded, ...plan.counts, ...bridge},
+      ...{details_fetched: details?.fetched ?? 0, details_failed: details?.failed ?? 0},
+    })
+    await db.run(buildDriftSql(stream), [walkId])
     await clearStage(db, stream, walkId)
   }
   await dropPlan(db)
@@ -69,42 +53,15 @@ export async function applyObservations(
 function buildAppendSql(stream: Stream): string {
   const {version} = tablesOf(stream)
   const {idColumn} = stream
-  const observed = stream.columns.map(({name, mayBeAbsent}) =>
+  const columns = stream.columns.map(({name, mayBeAbsent}) =>
     mayBeAbsent ? `case when ${name}_present then ${name} end as ${name}, ${name}_present` : name,
-  )
-  const absent = stream.columns.map(({name, mayBeAbsent}) =>
-    mayBeAbsent ? `null as ${name}, false as ${name}_present` : name,
   )
   return `
     insert into ${version} by name
-    with appended as (
-      select
-        ${idColumn},
-        'seen' as kind,
-        source,
-        observed_at,
-        case when is_late then cast($2 as date) else greatest(cast($2 as date), head_business_date) end
-          as business_date,
-        row_hash,
-        list_hash,
-        ${observed.join(', ')}
+    with placed as (
+      select ${idColumn}, row_number() over (order by ${idColumn}) as place
       from change
       where is_appended
-      union all by name
-      select
-        ${idColumn},
-        kind,
-        'list' as source,
-        observed_at,
-        business_date,
-        row_hash,
-        list_hash,
-        ${absent.join(', ')}
-      from absence
-    ),
-    placed as (
-      select ${idColumn}, row_number() over (order by ${idColumn}) as place
-      from appended
     )
     select
       (select coalesce(max(seq), 0) from ${version}) + place as seq,
@@ -114,11 +71,11 @@ function buildAppendSql(stream: Stream): string {
       $1 as walk_id,
       observed_at,
       business_date,
-      $3 as recorded_at,
+      $2 as recorded_at,
       row_hash,
       list_hash,
-      ${listColumns(stream)}
-    from appended
+      ${columns.join(', ')}
+    from change
     join placed using (${idColumn})`
 }
 
@@ -130,50 +87,31 @@ function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): s
       (select coalesce(max(seq), 0) from ${confirmation}) + row_number() over (order by ${idColumn}) as seq,
       ${idColumn},
       observed_at,
-      greatest(cast($1 as date), head_business_date) as business_date,
-      $2 as recorded_at
+      business_date,
+      $1 as recorded_at
     from change
     where not is_appended and source in ('detail', 'webhook') and ${confirmed}_present`
 }
 
-/**
- * The latest states that change. Without a new version, only what decides on the next detail requests moves: the digest
- * of the list row and the instant of the last detail.
- */
-function buildNextHeadSql(stream: Stream): string {
-  const {idColumn} = stream
-  const columns = stream.columns.map(({name}) => name).join(', ')
+/** The latest states that change. Without a new version, only the digest of the list row and the instant of the last detail do. */
+function buildNextHeadSql({idColumn, columns}: Stream): string {
   return `
     select
       ${idColumn},
-      'seen' as kind,
+      kind,
       case when is_appended then $1 else head_walk_id end as walk_id,
       case when is_appended then observed_at else head_observed_at end as observed_at,
-      case when is_appended then greatest(cast($2 as date), head_business_date) else head_business_date end
-        as business_date,
+      case when is_appended then business_date else head_business_date end as business_date,
       row_hash,
       list_hash,
-      ${columns},
+      ${columns.map(({name}) => name).join(', ')},
       case when source in ('detail', 'webhook') then observed_at else head_detail_at end as detail_at
     from change
-    where ${MOVES_HEAD}
-    union all by name
-    select
-      ${idColumn},
-      kind,
-      walk_id,
-      observed_at,
-      business_date,
-      row_hash,
-      list_hash,
-      ${columns},
-      detail_at
-    from absence`
+    where not is_late`
 }
 
 /**
- * Stores a walk that ended without being applied, and clears it from the stage. A refused walk's rejected records stay as
- * evidence.
+ * Stores a walk that ended without being applied, and clears it from the stage; a refused walk's rejected records stay as evidence.
  *
  * @param tapeHead chain of the line that says how it ended
  */
@@ -217,10 +155,7 @@ async function insertWalk(
 }
 
 /** How many own pages or lists were fetched for a walk. */
-export interface Fetched {
-  fetched: number
-  failed: number
-}
+export type Fetched = Pick<EachSummary, 'fetched' | 'failed'>
 
 /** The columns of `raw.walk` about a walk's progress. */
 function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
@@ -252,73 +187,59 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   }
 }
 
-const TERMS = ['present', 'kept_quarantined', 'kept_missing', 'adjusted']
-
 /**
- * SQL that completes the bridge of the certificate `$1`, in records and amount:
+ * SQL of the bridge of a walk's certificate, in records and amount:
  * present = distinct + kept because quarantined + kept because missing + adjusted by observations outside the list.
  * For a child stream, it covers only the children of parents it listed.
  *
  * Every record falls under exactly one term, so the bridge is exact; a check of the release compares both sides.
  */
-function buildBridgeSql(stream: Stream): string {
+function buildBridgeSql(stream: Stream, {walkId, unreadableIds}: OpenWalk): string {
   const {idColumn} = stream
-  const sums = TERMS.flatMap((term) => [`${term}_deals`, `${term}_amount`]).map(
-    (column) => `${column} = bridge.${column}`,
-  )
   return `
-    update warehouse.raw.walk set
-      ${sums.join(',\n      ')}
-    from (
-      with present as (
-        select ${idColumn} as id, kind, ${amountOf(stream)} as amount
-        from ${tablesOf(stream).head}
-        where kind in ('seen', 'missing') and ${buildReachSql(stream, '$1')}
-      ),
-      listed as (
-        select ${idColumn} as id, listed_amount as amount
-        from incoming
-        where is_listed
-      ),
-      rejected as (
-        select distinct record_id as id
-        from warehouse.raw.quarantine
-        where walk_id = $1 and stream = ${quoteLiteral(stream.name)} and source = 'list'
-      ),
-      walk as (
-        from warehouse.raw.walk where walk_id = $1
-      ),
-      termed as (
-        select
-          present.id is not null as is_present,
-          listed.id is not null as is_listed,
-          coalesce(present.amount, 0) as present_amount,
-          coalesce(listed.amount, 0) as listed_amount,
-          case
-            when listed.id is not null then 'adjusted'
-            when rejected.id is not null then 'quarantined'
-            when present.kind = 'missing' then 'missing'
-            when walk.unreadable_ids > 0 then 'quarantined'
-            else 'adjusted'
-          end as term
-        from present
-        full join listed on listed.id = present.id
-        left join rejected on rejected.id = present.id
-        cross join walk
-      )
+    with present as (
+      select ${idColumn} as id, kind, ${amountOf(stream)} as amount
+      from ${tablesOf(stream).head}
+      where kind in ('seen', 'missing') and ${buildReachSql(stream, walkId)}
+    ),
+    listed as (
+      select ${idColumn} as id, listed_amount as amount
+      from incoming
+      where is_listed
+    ),
+    rejected as (
+      select distinct record_id as id
+      from temp.staged_quarantine
+      where walk_id = ${quoteLiteral(walkId)} and source = 'list'
+    ),
+    termed as (
       select
-        count(*) filter (is_present) as present_deals,
-        coalesce(sum(present_amount), 0) as present_amount,
-        count(*) filter (term = 'quarantined') as kept_quarantined_deals,
-        coalesce(sum(present_amount) filter (term = 'quarantined'), 0) as kept_quarantined_amount,
-        count(*) filter (term = 'missing') as kept_missing_deals,
-        coalesce(sum(present_amount) filter (term = 'missing'), 0) as kept_missing_amount,
-        coalesce(sum(cast(is_present as bigint) - cast(is_listed as bigint)) filter (term = 'adjusted'), 0)
-          as adjusted_deals,
-        coalesce(sum(present_amount - listed_amount) filter (term = 'adjusted'), 0) as adjusted_amount
-      from termed
-    ) as bridge
-    where walk.walk_id = $1`
+        present.id is not null as is_present,
+        listed.id is not null as is_listed,
+        coalesce(present.amount, 0) as present_amount,
+        coalesce(listed.amount, 0) as listed_amount,
+        case
+          when listed.id is not null then 'adjusted'
+          when rejected.id is not null then 'quarantined'
+          when present.kind = 'missing' then 'missing'
+          when ${unreadableIds} > 0 then 'quarantined'
+          else 'adjusted'
+        end as term
+      from present
+      full join listed on listed.id = present.id
+      left join rejected on rejected.id = present.id
+    )
+    select
+      count(*) filter (is_present) as present_deals,
+      coalesce(sum(present_amount), 0) as present_amount,
+      count(*) filter (term = 'quarantined') as kept_quarantined_deals,
+      coalesce(sum(present_amount) filter (term = 'quarantined'), 0) as kept_quarantined_amount,
+      count(*) filter (term = 'missing') as kept_missing_deals,
+      coalesce(sum(present_amount) filter (term = 'missing'), 0) as kept_missing_amount,
+      coalesce(sum(cast(is_present as bigint) - cast(is_listed as bigint)) filter (term = 'adjusted'), 0)
+        as adjusted_deals,
+      coalesce(sum(present_amount - listed_amount) filter (term = 'adjusted'), 0) as adjusted_amount
+    from termed`
 }
 
 /** Only the most frequent of each kind are kept, so that a source with ids as field names cannot flood a report. */
@@ -356,64 +277,39 @@ export function listLastDrift(db: Database, {name}: Stream): Promise<DriftFindin
  * they miss nothing.
  */
 function buildDriftSql(stream: Stream): string {
-  const findings = [
-    buildNewFieldsSql(stream),
-    ...optionalColumnsOf(stream).map(({name}) => buildMissingFieldSql(stream, name)),
-    ...stream.vocabularies.map((vocabulary) => buildUnknownValuesSql(stream, vocabulary)),
-  ]
+  const {staged} = tablesOf(stream)
+  const missing = optionalColumnsOf(stream).map(
+    ({name}) => `
+      select id, 'missing_field' as kind, '${name}' as path, null as value
+      from observed where source = 'detail' and not ${name}_present`,
+  )
+  const unknown = stream.vocabularies.map(({column, known}) => {
+    const value = comparedSql(stream, column)
+    return `
+      select id, 'unknown_value' as kind, '${column}' as path, ${value} as value
+      from observed where ${column} is not null and ${buildUnknownSql(stream, {column, known}, value)}`
+  })
   return `
     insert into warehouse.raw.drift by name
     with observed as (
-      from ${tablesOf(stream).staged} where source in ('list', 'detail')
+      select *, ${stream.idColumn} as id from ${staged} where source in ('list', 'detail')
     ),
     finding as (
-      ${findings.map((sql) => `(${sql})`).join('\n      union all by name\n      ')}
+      select id, 'new_field' as kind, unnest(string_split(unknown_fields, chr(10))) as path, cast(null as varchar) as value
+      from observed where unknown_fields is not null
+      ${[...missing, ...unknown].map((sql) => `union all ${sql}`).join('\n      ')}
     )
-    select $1 as walk_id, ${quoteLiteral(stream.name)} as stream, kind, path, value, records
+    select $1 as walk_id, ${quoteLiteral(stream.name)} as stream, kind, path, value, count(distinct id) as records
     from finding
-    where records > 0
-    qualify row_number() over (partition by kind order by records desc, path, value) <= ${MOST_FINDINGS}
+    group by kind, path, value
+    qualify row_number() over (partition by kind order by count(distinct id) desc, path, value) <= ${MOST_FINDINGS}
     order by kind, path, value`
 }
 
-function buildNewFieldsSql({idColumn}: Stream): string {
-  return `
-    select 'new_field' as kind, path, cast(null as varchar) as value, count(distinct id) as records
-    from (
-      select ${idColumn} as id, unnest(string_split(unknown_fields, chr(10))) as path
-      from observed
-      where unknown_fields is not null
-    )
-    group by path`
-}
-
-function buildMissingFieldSql({idColumn}: Stream, column: string): string {
-  return `
-    select
-      'missing_field' as kind,
-      ${quoteLiteral(column)} as path,
-      cast(null as varchar) as value,
-      count(distinct ${idColumn}) as records
-    from observed
-    where source = 'detail' and not ${column}_present`
-}
-
-/** A vocabulary without a fixed list consists of the values stored before; the first values are not drift. */
-function buildUnknownValuesSql(stream: Stream, {column, known}: Vocabulary): string {
+/** SQL condition: a value is outside its vocabulary. One without a fixed list has the values stored before, from the second on. */
+function buildUnknownSql(stream: Stream, {column, known}: Vocabulary, value: string): string {
+  if (known !== null) return `${value} not in (${known.map(quoteLiteral).join(', ')})`
   const {version} = tablesOf(stream)
-  const value = comparedSql(stream, column)
   const before = `(select distinct ${value} from ${version} where ${column} is not null and walk_id is distinct from $1)`
-  const isUnknown =
-    known === null
-      ? `exists ${before} and ${value} not in ${before}`
-      : `${value} not in (${known.map(quoteLiteral).join(', ')})`
-  return `
-    select
-      'unknown_value' as kind,
-      ${quoteLiteral(column)} as path,
-      ${value} as value,
-      count(distinct ${stream.idColumn}) as records
-    from observed
-    where ${column} is not null and ${isUnknown}
-    group by ${value}`
+  return `exists ${before} and ${value} not in ${before}`
 }

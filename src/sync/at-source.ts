@@ -13,7 +13,7 @@ import type {Database} from '../store/database.ts'
 import {readWrittenText} from '../store/files.ts'
 import {readFact, writeFact} from '../store/recorded.ts'
 import type {CurrentRun} from '../store/runs.ts'
-import {hasStateDb, inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {readSettings} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
@@ -40,20 +40,6 @@ export function storeLearntRate(
   stateDb.run('delete from learnt_rate where learnt_at <= ?', [now - KEPT_MS])
   const learnt = {base_url: baseUrl, rate_per_second: ratePerSecond, learnt_at: now}
   stateDb.insert('learnt_rate', learnt, 'or replace')
-}
-
-/** Adds a run's answers, by HTTP status, to those of all runs. */
-function addSourceAnswers(stateDb: StateDb, answers: ReadonlyMap<number, number>): void {
-  if (answers.size === 0) return
-  inStateTransaction(stateDb, () => {
-    for (const answer of answers) {
-      stateDb.run(
-        `insert into source_answer (status, answers) values (?, ?)
-         on conflict (status) do update set answers = answers + excluded.answers`,
-        answer,
-      )
-    }
-  })
 }
 
 /**
@@ -91,7 +77,11 @@ export async function atSource<T>(
     throw error
   } finally {
     storeLearntRate(stateDb, config.baseUrl, client.ratePerSecond, world)
-    addSourceAnswers(stateDb, client.answers)
+    stateDb.run(
+      `insert into source_answer (status, answers) select key, value from json_each(?) where true
+       on conflict (status) do update set answers = answers + excluded.answers`,
+      [JSON.stringify(Object.fromEntries(client.answers))],
+    )
   }
 }
 
@@ -117,30 +107,11 @@ const OBSERVED = STREAMS.map((stream) => {
   return `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from ${tablesOf(stream).head}`
 }).join(' union all ')
 
-/** The latest request time of anything applied, microseconds since the epoch. */
-function findLastObserved(db: Database): Promise<bigint | null> {
-  return db.value(
-    z.coerce.bigint().nullable(),
-    `select epoch_us(greatest(
-       (select max(seen_at) from (${OBSERVED})),
-       (select max(ended_at) from warehouse.raw.walk where state = 'applied')
-     ))`,
-  )
-}
-
-/**
- * Makes sure that a data folder is pinned to this source, or to none yet.
- *
- * @throws ConfigError `SOURCE_PINNED`
- */
+/** Makes sure that a data folder is pinned to this source, or to none yet. @throws ConfigError `SOURCE_PINNED` */
 export function requirePin(pinned: string | undefined, baseUrl: string): void {
   if (pinned === undefined || pinned === baseUrl) return
   throw newError('SOURCE_PINNED', `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`)
 }
-
-/** How many ids an error names in its text, and how many in its details. */
-const NAMED = 3
-const LISTED = 100
 
 /**
  * The clock of one run at the source: never behind what is stored, and it never goes back, neither between requests nor up to
@@ -156,23 +127,32 @@ async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Pr
       'CLOCK_BACKWARDS',
       `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}.`,
     )
-  const observed = await findLastObserved(db)
+  // The latest request time of anything applied.
+  const observed = await db.value(
+    micros,
+    `select epoch_us(greatest(
+       (select max(seen_at) from (${OBSERVED})),
+       (select max(ended_at) from warehouse.raw.walk where state = 'applied')
+     ))`,
+  )
   if (observed !== null && isBehind(now, observed)) throw await createAhead(db, now, observed)
   const asked = [observed]
   for (const {stream, walk} of walks.values()) {
     const staged = `select epoch_us(max(observed_at)) from ${tablesOf(stream).staged}`
-    asked.push(walk.startedAt, walk.endedAt, await db.value(z.coerce.bigint().nullable(), staged))
+    asked.push(walk.startedAt, walk.endedAt, await db.value(micros, staged))
   }
-  return createSteadyClock(clock, Math.max(now, ...asked.map((micros) => toMs(micros ?? 0n))))
+  return createSteadyClock(clock, Math.max(now, ...asked.map((instant) => toMs(instant ?? 0n))))
 }
 
-function isBehind(now: number, micros: bigint): boolean {
-  return toMs(micros) - now >= SMALL_STEP_MS
-}
+/** Microseconds since the epoch, or null. */
+const micros = z.coerce.bigint().nullable()
+const toMs = (instant: bigint) => Number(instant / 1000n)
+const isBehind = (now: number, instant: bigint) => toMs(instant) - now >= SMALL_STEP_MS
+const formatMs = (ms: number) => new Date(ms).toISOString()
 
-function toMs(micros: bigint): number {
-  return Number(micros / 1000n)
-}
+/** How many ids an error names in its text, and how many in its details. */
+const NAMED = 3
+const LISTED = 100
 
 async function createAhead(db: Database, now: number, observed: bigint): Promise<LoantapeError> {
   const late = await db.all(
@@ -196,8 +176,4 @@ async function createAhead(db: Database, now: number, observed: bigint): Promise
     },
     'guard',
   )
-}
-
-function formatMs(ms: number): string {
-  return new Date(ms).toISOString()
 }

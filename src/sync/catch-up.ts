@@ -1,5 +1,6 @@
 import {existsSync} from 'node:fs'
 import {z} from 'zod'
+import type {Stream} from '../contract/stream.ts'
 import type {Config} from '../core/config.ts'
 import {LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
@@ -23,25 +24,24 @@ import type {Frame, TapeLine} from '../store/tape.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {openHistory, openWarehouse, readSettings, type Warehouse, writeSettings} from '../store/warehouse.ts'
 import {storeWalk} from './apply.ts'
-import {type Intake, instant, type Known, openIntake, parseBody, readKnown} from './intake.ts'
-import {adoptFields} from './mapped-fields.ts'
+import {type Intake, type OpenWalks, openIntake, parseBody} from './intake.ts'
+import {adoptFields, readStreams} from './mapped-fields.ts'
 import {planChanges} from './plan-changes.ts'
 import {settleUnit} from './settle.ts'
 import {clearStage, createStage} from './stream-tables.ts'
-import {isHistory, listReadableTapes, openTapes, type ReadableTape, type Tapes} from './tapes.ts'
+import {
+  isHistory,
+  listReadableTapes,
+  openTapes,
+  parseOutcome,
+  type ReadableTape,
+  type Tapes,
+} from './tapes.ts'
 
 /** The owner of a warehouse, and the last unit it contains. */
-type Stand = Awaited<ReturnType<typeof readStand>>
 export async function readStand(folder: DataFolder) {
   await using db = await openHistory(folder)
   return await readSettings(db, 'history')
-}
-
-/** A catch-up of the warehouse: the units that it lacks, in order, or why it cannot be brought up to date. */
-interface CatchUp {
-  units: HistoryUnit[]
-  problems: Disagreement[]
-  isBehind: boolean
 }
 
 /**
@@ -55,33 +55,31 @@ export async function planCatchUp(
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   world: World,
   gone: readonly string[] = [],
-): Promise<CatchUp | null> {
+) {
   if (findLockHolder(stateDb, world)) return null
-  const stand = existsSync(folder.warehouse) ? await tryStand(folder) : {}
-  return stand ? planFrom(stand, findReadKey(config, folder), {folder, stateDb}, gone) : null
-}
-
-/** Undefined for a damaged warehouse: commands that need it will say so. */
-async function tryStand(folder: DataFolder): Promise<Stand | undefined> {
-  try {
-    return await readStand(folder)
-  } catch (error) {
+  const ifDamaged = (error: unknown) => {
     if (error instanceof LoantapeError || /could not read|corrupt|checksum/i.test(messageOf(error)))
-      return undefined
+      return null
     throw error
   }
+  const stand = existsSync(folder.warehouse) ? await readStand(folder).catch(ifDamaged) : {}
+  return stand && planFrom(stand, findReadKey(config, folder), {folder, stateDb}, gone)
 }
 
-/**
- * Opens warehouse and tapes for a run that stores something; first takes up what dead runs had settled or read.
- *
- * @throws what opening them throws; ConfigError `STORES_DISAGREE`
- */
+interface Opened {
+  db: Warehouse
+  tapes: Tapes
+  /** All streams, the deals first. */
+  streams: readonly [Stream, ...Stream[]]
+  walks: OpenWalks
+}
+
+/** Opens warehouse and tapes for a run that stores something; takes up what dead runs left. @throws `STORES_DISAGREE` */
 export async function openToSettle(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   world: World,
-): Promise<Known & AsyncDisposable & {db: Warehouse; tapes: Tapes}> {
+): Promise<AsyncDisposable & Opened> {
   await using opening = new AsyncDisposableStack()
   const db = opening.use(await openWarehouse(folder, world, config))
   world.onStep('warehouse opened')
@@ -95,8 +93,7 @@ export async function openToSettle(
 }
 
 /**
- * Settles again what the tapes hold and an open warehouse lacks, because a run died before storing it or an older file was put
- * back.
+ * Settles again what the tapes hold and an open warehouse lacks: a run died before storing it, or an older file was put back.
  *
  * @returns whether it still lacks some, after `atMost` units
  * @throws ConfigError `STORES_DISAGREE` if it is ahead, belongs to another folder, or its tapes cannot be read
@@ -127,19 +124,18 @@ export async function catchUpWarehouse(
   return isLeft
 }
 
+/** The units that a warehouse lacks, in order, or why it cannot be brought up to date. */
 function planFrom(
-  {folder_id: folderId, tape_head: head}: Partial<Stand>,
+  {folder_id: folderId, tape_head: head}: Awaited<ReturnType<typeof readStand>>,
   key: TapeKey | undefined,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   gone: readonly string[] = [],
-): CatchUp {
+): {units: HistoryUnit[]; problems: Disagreement[]; isBehind: boolean} {
   const own = readFact(stateDb, 'folder_id')
   const isBehind = (head ?? '') !== (readFact(stateDb, 'history_head') ?? '')
-  const refuseStand = (problem: string, losses: string[] = []) => ({
-    units: [],
-    problems: [{store: 'warehouse.duckdb', problem, losses}],
-    isBehind,
-  })
+  const refuseStand = (problem: string, losses: string[] = []) => {
+    return {units: [], problems: [{store: 'warehouse.duckdb', problem, losses}], isBehind}
+  }
   if (folderId !== undefined && folderId !== own)
     return refuseStand(
       `it belongs to data folder ${folderId}; tapes and state database are those of ${own ?? 'none'}.`,
@@ -170,10 +166,7 @@ export interface HistoryUnit extends Omit<RecordedUnit, 'tape'> {
   after: string | undefined
 }
 
-/**
- * The units of history after number `from` of the record, in order, without those given up; `lacking` are those whose tapes
- * cannot be read.
- */
+/** The units of history after number `from`, in order, without those given up; `lacking`: their tapes cannot be read. */
 export function listUnits(
   stateDb: StateDb,
   readable: readonly ReadableTape[],
@@ -196,11 +189,7 @@ export function listUnits(
   return {units, lacking}
 }
 
-/**
- * The lines of a unit, its outcome last.
- *
- * @throws UnexpectedError `TAPE_DAMAGED`
- */
+/** The lines of a unit, its outcome last. @throws UnexpectedError `TAPE_DAMAGED` */
 function* readUnit({tape, no, chain, after}: HistoryUnit): Generator<TapeLine> {
   let isOwn = after === undefined
   for (const line of tape.lines()) {
@@ -222,54 +211,51 @@ export function readFrames(unit: HistoryUnit): {begin: Frame; outcome: Frame} {
   return {begin, outcome}
 }
 
-const takenBackBegin = z.object({walk: z.string(), why: z.string()})
-
 /** Why each walk that was taken back no longer counts, by its id. */
 export function readTakenBack(units: readonly HistoryUnit[]): Map<string, string> {
-  const begins = units
-    .filter(({kind}) => kind === 'without')
-    .map((unit) => takenBackBegin.parse(readFrames(unit).begin))
-  return new Map(begins.map(({walk, why}) => [walk, why]))
+  const begins = units.filter(({kind}) => kind === 'without').map((unit) => readFrames(unit).begin)
+  return new Map(begins.map(({walk, why}) => [String(walk), String(why)]))
 }
 
 /** Lines of a tape that are staged together. */
 const LINES_AT_ONCE = 200
 
-function createReader(db: Database, known: Known) {
-  let intake: Intake | undefined
-  let kind = ''
-  let waiting = 0
-  let problem: string | null = null
+/** Hands lines to the intakes of their units. After the first problem nothing more is taken in. */
+function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks = new Map()) {
+  const read: {kind: string; intake?: Intake | undefined; problem: string | null} = {kind: '', problem: null}
+  let taken = 0
 
-  async function read(line: TapeLine): Promise<void> {
+  async function takeIn(line: TapeLine): Promise<void> {
     const {frame} = line
-    if (frame.frame === 'begin' && intake?.kind !== 'walk') {
-      kind = String(frame.kind)
-      intake = openIntake(db, known, frame)
+    if (frame.frame === 'begin' && read.intake?.kind !== 'walk') {
+      read.kind = String(frame.kind)
+      const intake = openIntake(db, streams, frame)
+      if (intake?.kind === 'walk' && walks.has(intake.stream.name))
+        throw new Error(`another walk of the ${intake.stream.plural} is under way`)
+      read.intake = intake
       return
     }
-    intake?.take(frame, parseBody(line))
-    waiting += 1
-    if (intake?.kind !== 'walk' || waiting < LINES_AT_ONCE) return
-    waiting = 0
-    await intake.stage()
+    read.intake?.take(frame, parseBody(line))
+    taken += 1
+    if (read.intake?.kind === 'walk' && taken % LINES_AT_ONCE === 0) await read.intake.stage()
   }
 
-  async function attempt(work: () => Promise<void> | undefined): Promise<void> {
-    if (problem !== null) return
+  const attempt = async (work: () => Promise<void> | undefined) => {
+    if (read.problem !== null) return
     try {
       await work()
     } catch (error) {
-      problem = messageOf(error)
+      read.problem = messageOf(error)
     }
   }
 
   return {
-    take: (line: TapeLine) => attempt(() => read(line)),
+    take: (line: TapeLine) => attempt(() => takeIn(line)),
     /** Its kind; the unit, if it is readable and has answers; the first problem. */
-    async finish(): Promise<{intake?: Intake | undefined; kind: string; problem: string | null}> {
-      await attempt(() => intake?.stage())
-      if (problem === null) return {intake, kind, problem}
+    async finish(): Promise<typeof read> {
+      await attempt(() => read.intake?.stage())
+      const {kind, intake, problem} = read
+      if (problem === null) return read
       if (intake?.kind === 'walk') await clearStage(db, intake.stream, intake.walk.walkId)
       return {kind, problem}
     },
@@ -277,45 +263,35 @@ function createReader(db: Database, known: Known) {
 }
 
 /**
- * Makes the stage and reads back what dead runs had read: an open walk resumes where its tape ends. Walks that cannot be
- * continued are ended on their tapes.
- *
- * @param left the units that {@link Tapes.listLeft} names
+ * Makes the stage and reads back what dead runs had read, the units `left`: an open walk resumes where its tape ends. Walks that
+ * cannot be continued are ended on their tapes.
  */
 export async function resumeWalks(
-  {db, tapes}: {db: Database; tapes: Tapes},
+  {db, tapes}: Pick<Opened, 'db' | 'tapes'>,
   left: readonly string[],
   {log}: Pick<World, 'log'>,
-): Promise<Known> {
+): Promise<Omit<Opened, 'db' | 'tapes'>> {
   await createStage(db)
-  const known = await readKnown(db)
+  const streams = await readStreams(db)
+  const walks: OpenWalks = new Map()
   for (const unit of left) {
-    const reader = createReader(db, known)
+    const reader = createReader(db, streams, walks)
     if (!(await tapes.reopen(unit, reader.take))) continue
     const {intake, kind, problem} = await reader.finish()
-    const walk = intake?.kind === 'walk' ? intake : undefined
-    if (walk && walk.walk.endedAt !== null) {
-      known.walks.set(walk.stream.name, walk)
+    if (intake?.kind === 'walk' && intake.walk.endedAt !== null) {
+      walks.set(intake.stream.name, intake)
       continue
     }
     if (problem !== null) log.warn({unit, reason: problem}, 'what a run had read cannot be continued')
     const why = problem ?? 'its run died'
     const tapeHead = tapes.conclude(unit, {outcome: 'abandoned', why})
-    if (walk) await storeWalk(db, walk.stream, walk.walk, {state: 'abandoned', how: why, tapeHead})
+    if (intake?.kind === 'walk')
+      await storeWalk(db, intake.stream, intake.walk, {state: 'abandoned', how: why, tapeHead})
     else if (isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head: tapeHead})
     tapes.finish(unit)
   }
-  return known
+  return {streams, walks}
 }
-
-const outcomeFrame = z.object({
-  outcome: z.string(),
-  why: z.string().optional(),
-  recorded_at: instant.optional(),
-  is_certified: z.boolean().optional(),
-  details: z.object({fetched: z.number(), failed: z.number()}).optional(),
-})
-const hashKeyFrame = z.object({hashKey: z.string().optional()})
 
 /**
  * Settles a unit again from its tape, at the same instant as its run; the guards are not asked again. Requires the stage.
@@ -329,16 +305,16 @@ export async function settleAgain(
   unit: HistoryUnit,
   without: ReadonlyMap<string, string>,
 ): Promise<Frame> {
-  const reader = createReader(db, await readKnown(db))
-  let hashKey: string | undefined
+  const reader = createReader(db, await readStreams(db))
+  let hashKey: unknown
   let end: Frame = {frame: 'begin'}
   for (const line of readUnit(unit)) {
     end = line.frame
-    if (end.frame === 'begin') ({hashKey} = hashKeyFrame.parse(end))
+    if (end.frame === 'begin') ({hashKey} = end)
     await reader.take(line)
   }
   const {intake, problem} = await reader.finish()
-  const {outcome, why, recorded_at: now, is_certified, details} = outcomeFrame.parse(end)
+  const {outcome, why, recorded_at: now, is_certified, details} = parseOutcome({frame: end})
   if (!isHistory(unit.kind, outcome)) return end
   if (outcome === 'settled' && problem !== null)
     throw newError(
@@ -356,6 +332,9 @@ export async function settleAgain(
     await storeWalk(db, intake.stream, intake.walk, {state, how, tapeHead: unit.chain})
   }
   // A unit that stored nothing counts as contained.
-  await writeSettings(db, {tape_head: unit.chain, ...(intake && {hash_key: hashKey})})
+  await writeSettings(db, {
+    tape_head: unit.chain,
+    ...(intake && hashKey !== undefined && {hash_key: String(hashKey)}),
+  })
   return end
 }

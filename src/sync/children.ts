@@ -2,10 +2,11 @@ import {createHash} from 'node:crypto'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {readPage} from '../contract/list.ts'
+import type {Stream} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
 import {isOfKind, type LoantapeError} from '../core/errors.ts'
-import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
-import {createListAsker, type ListingAnswer} from '../source/ask-each.ts'
+import {NO_CHANGES, type World} from '../core/types.ts'
+import {createListAsker, type EachSummary, type ListingAnswer} from '../source/ask-each.ts'
 import {createSealer} from '../source/record.ts'
 import {quoteLiteral} from '../store/database.ts'
 import type {Frame} from '../store/tape.ts'
@@ -92,19 +93,23 @@ async function listParentsInNeed(
 }
 
 /** The result of one child stream in a run. */
-export interface ChildResult {
-  /** `borrowers` */
-  stream: string
-  /** `unchanged`: no list was due; `refused`: nothing was applied, `reason` says why. */
-  outcome: 'applied' | 'unchanged' | 'refused'
-  /** Deals whose list was read to its end, and deals whose list could not be. */
-  listed: number
-  failed: number
-  /** Why reading ended: `done`, `budget`, `not_offered`, … */
-  ended: string
-  changes: ChangeCounts
-  /** Code of the error that refused it. */
-  reason: string | null
+export type ChildResult = ReturnType<typeof createResult>
+
+function createResult({plural}: Stream) {
+  return {
+    /** `borrowers` */
+    stream: plural,
+    /** `unchanged`: no list was due; `refused`: nothing was applied, `reason` says why. */
+    outcome: 'unchanged' as 'applied' | 'unchanged' | 'refused',
+    /** Deals whose list was read to its end, and deals whose list could not be. */
+    listed: 0,
+    failed: 0,
+    /** Why reading ended: `done`, `budget`, `not_offered`, … */
+    ended: 'done' as EachSummary['ended'],
+    changes: NO_CHANGES,
+    /** Code of the error that refused it. */
+    reason: null as string | null,
+  }
 }
 
 interface ChildRun {
@@ -121,42 +126,36 @@ interface ChildRun {
  */
 export async function syncChildren(tools: WalkTools, run: ChildRun, world: World): Promise<ChildResult> {
   const {stream, walks} = tools
-  const nothing: ChildResult = {
-    stream: stream.plural,
-    outcome: 'unchanged',
-    listed: 0,
-    failed: 0,
-    ended: 'done',
-    changes: NO_CHANGES,
-    reason: null,
-  }
+  const result = createResult(stream)
   try {
     const left = walks.get(stream.name)
     const isRead = left?.walk.described === requestOf(stream, tools.config).described
     if (left && !isRead) await endWalk(tools, left, {state: 'abandoned', how: 'another source.json'})
     // Its run died on an earlier day: what it read still belongs to that day.
     else if (left && left.walk.businessDate !== run.businessDate)
-      await settleChildren(tools, left, nothing, world)
-    return await readAndSettle(tools, run, nothing, world)
+      await settleChildren(tools, left, createResult(stream), world)
+    await readAndSettle(tools, run, result, world)
   } catch (error) {
     if (!isOfKind(error, 'deferred') || error.code !== 'CLOCK_STEPPED') throw error
     await dropWalks(tools, 'clock stepped')
-    return refuse(nothing, error, world)
+    refuse(result, error, world)
   }
+  return result
 }
 
 async function readAndSettle(
   tools: WalkTools,
   {businessDate, budgetMs, hashKey}: ChildRun,
-  nothing: ChildResult,
+  result: ChildResult,
   world: World,
-): Promise<ChildResult> {
+): Promise<void> {
   const {db, stream, client, config, walks} = tools
   const open = walks.get(stream.name)
   const now = BigInt(world.clock.now()) * 1000n
   const asked = {businessDate, now, limit: mostWithin(budgetMs, config)}
   const ids = budgetMs > 0 ? await listParentsInNeed(tools, asked) : []
-  if (!open && ids.length === 0) return budgetMs > 0 ? nothing : {...nothing, ended: 'budget'}
+  if (budgetMs <= 0) result.ended = 'budget'
+  if (!open && ids.length === 0) return
   if (open) await continueWalk(tools, open)
   const unit = open ?? (await startWalk(tools, {businessDate, startedAt: now}, world))
   const hasListed = await db.value(
@@ -171,11 +170,12 @@ async function readAndSettle(
   const {ended, failed, gone, fetched} = await askAndTake(
     tools,
     unit,
-    {stored: 'lists stored', step: stream.plural, unit: 'lists'},
+    'lists stored',
     {
       ids,
+      ...{step: stream.plural, unit: 'lists'},
       path: stream.listPath,
-      ask: createListAsker(config.pageSize, world),
+      ask: createListAsker(config.pageSize),
       // Once the path has answered, one deal's failing list must not stop the others.
       mode: hasListed ? 'on' : 'auto',
       concurrency: config.detailConcurrency,
@@ -186,15 +186,11 @@ async function readAndSettle(
   )
   unit.walk.isComplete = ended === 'done' && failed + gone === 0
   unit.walk.waitedMs += client.waitedMs - waitedBefore
-  return settleChildren(tools, unit, {...nothing, listed: fetched, failed: failed + gone, ended}, world)
+  Object.assign(result, {listed: fetched, failed: failed + gone, ended})
+  await settleChildren(tools, unit, result, world)
 }
 
-/**
- * The lines of a list: its pages as received. For people, the records are sealed and the line has the digest of what was
- * received.
- *
- * @param seal makes personal data unreadable; undefined for streams without it
- */
+/** The lines of a list: its pages as received. Records of people are sealed, and the line has the digest of what was received. */
 function describeList(
   answer: ListingAnswer,
   seal: ((record: unknown) => unknown) | undefined,
@@ -227,18 +223,18 @@ async function settleChildren(
   unit: WalkIntake,
   result: ChildResult,
   world: World,
-): Promise<ChildResult> {
+): Promise<void> {
   try {
-    const details = {fetched: result.listed, failed: result.failed}
-    const changes = await settleWalk(tools, unit, details, world)
-    return {...result, outcome: 'applied', changes}
+    const {listed: fetched, failed} = result
+    result.changes = await settleWalk(tools, unit, {fetched, failed}, world)
+    result.outcome = 'applied'
   } catch (error) {
     if (!isOfKind(error, 'guard', 'contract')) throw error
-    return refuse(result, error, world)
+    refuse(result, error, world)
   }
 }
 
-function refuse(result: ChildResult, {code, problem}: LoantapeError, {log}: World): ChildResult {
+function refuse(result: ChildResult, {code, problem}: LoantapeError, {log}: World): void {
   log.warn({stream: result.stream, code, reason: problem}, 'not applied')
-  return {...result, outcome: 'refused', reason: code}
+  Object.assign(result, {outcome: 'refused', reason: code})
 }

@@ -1,15 +1,16 @@
-import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
+import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import {HOUR_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
 import {isObject} from '../core/json.ts'
 import type {WireRecord, World} from '../core/types.ts'
-import {askOwnPage, type DetailAnswer} from '../source/ask-each.ts'
+import {askEach, askOwnPage, type DetailAnswer} from '../source/ask-each.ts'
 import {walkPages} from '../source/walk-pages.ts'
 import type {Database} from '../store/database.ts'
+import type {Fetched} from './apply.ts'
 import {judgePlan} from './guard.ts'
-import {type Answer, askAndTake, askInTurn, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
+import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {type ChangePlan, findAbsences} from './plan-changes.ts'
 import {settleBeside} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
@@ -33,56 +34,35 @@ export async function listDetailCandidates(
   stream: Stream,
   asked: {now: bigint; limit: number; mode: 'auto' | 'on'},
 ): Promise<Map<string, WireRecord>> {
+  // A list row with every field of the contract.
+  const whole = optionalColumnsOf(stream).map(({name}) => `${name}_present`)
   const isWhole =
-    asked.mode === 'auto' && (await namesMappedFields(db, stream)) ? buildWholeSql(stream) : 'false'
+    asked.mode === 'auto' && (await namesMappedFields(db, stream)) ? whole.join(' and ') : 'false'
   const {head} = tablesOf(stream)
   const inNeed = `need, ${isSettledSql(stream)} desc, detail_at nulls first, id`
-  return readWireFields(
-    db,
-    stream,
+  const rows = await db.all(
+    knownRow,
     `with candidate as materialized (${buildCandidatesSql(stream, isWhole)}),
      quota as (
-       select greatest(
-         (select least(1, count(*)) from absence),
-         ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval 1 day)
-       ) as records
+       select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval 1 day)
        from ${head} where kind = 'seen'
      ),
-     needed as (
-       from candidate where need < 2
-       union all
+     due as (
        from candidate where need = 2
        qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
-         or row_number() over (order by detail_at, id) <= (select records from quota)
-       union all
-       from candidate where need = 3
-       qualify row_number() over (order by id) <= (select least(1, count(*)) from absence)
+         or row_number() over (order by detail_at, id) <= (from quota)
+     ),
+     witness as (
+       from candidate where need > 0 and exists (from absence) order by ${inNeed} limit 1
      )
-     select id, ${listWireFields(stream)}
-     from needed
-     order by row_number() over (order by need = 0, ${inNeed}) <> 1, ${inNeed}
+     select id, ${buildWireSql(stream.columns)} as known
+     from candidate
+     where need < 2 or id in (select id from due) or id in (select id from witness)
+     order by id is distinct from (select id from witness), ${inNeed}
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
   )
-}
-
-/** Reads rows of wire fields by their `id`, without what is null. */
-async function readWireFields(
-  db: Database,
-  {wireFields}: Stream,
-  sql: string,
-  params: DuckDBValue[],
-): Promise<Map<string, WireRecord>> {
-  const rows = await db.all(z.record(z.string(), z.string().nullable()), sql, params)
-  const isKept = ([name, value]: [string, unknown]) => wireFields.includes(name) && value !== null
-  return new Map(
-    rows.map(({id, ...row}) => [id ?? '', Object.fromEntries(Object.entries(row).filter(isKept))]),
-  )
-}
-
-/** SQL condition: a list row has every field of the contract. */
-function buildWholeSql(stream: Stream): string {
-  return ['true', ...optionalColumnsOf(stream).map(({name}) => `${name}_present`)].join(' and ')
+  return new Map(rows.map(({id, known}) => [id, known]))
 }
 
 /** Whether the list shows each mapped field; if so, a row without one has no value for it. */
@@ -121,47 +101,46 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
     where ${idColumn} not in (select ${idColumn} from incoming)`
 }
 
-/** The columns as wire fields in text; null if the row leaves them out. */
-function listWireFields({columns}: Stream): string {
-  const precisions = columns.map(({precisionColumn}) => precisionColumn)
-  return columns
-    .filter(({name}) => !precisions.includes(name))
-    .map((column) => {
-      const text = buildWireText(column)
-      return `${column.mayBeAbsent ? `case when ${column.name}_present then ${text} end` : text} as ${column.name}`
-    })
-    .join(', ')
-}
+const knownRow = z.object({
+  id: z.string(),
+  known: z.string().transform((text): WireRecord => JSON.parse(text)),
+})
 
-function buildWireText({name, type, precisionColumn}: Column): string {
-  if (type !== 'TIMESTAMP') return `cast(${name} as varchar)`
-  const instant = `strftime(${name}, '%Y-%m-%dT%H:%M:%S.%fZ')`
-  if (precisionColumn === undefined) return instant
-  return `case ${precisionColumn} when 'date' then strftime(${name}, '%Y-%m-%d') else ${instant} end`
+/** SQL of a row's columns as wire fields, a JSON object of texts; what is null or left out is not in it. */
+function buildWireSql(columns: readonly Column[]): string {
+  const precisions = columns.map(({precisionColumn}) => precisionColumn)
+  const fields = columns
+    .filter(({name}) => !precisions.includes(name))
+    .map(({name, precisionColumn, mayBeAbsent}) => {
+      const date =
+        precisionColumn && `when ${precisionColumn} = 'date' then cast(cast(${name} as date) as varchar)`
+      const isShown = mayBeAbsent ? `${name}_present` : 'true'
+      return `'${name}', case when ${isShown} is not true then null ${date ?? ''} else cast(${name} as varchar) end`
+    })
+  return `json_merge_patch('{}', json_object(${fields.join(', ')}))`
 }
 
 /** The last known wire fields of these records, by id, without optional ones; they fill in what a page leaves out. */
-export function listLastKnown(
+export async function listLastKnown(
   db: Database,
   stream: Stream,
   ids: readonly string[],
 ): Promise<Map<string, WireRecord>> {
-  const flags = optionalColumnsOf(stream).map(({name}) => `, false as ${name}_present`)
-  return readWireFields(
-    db,
-    stream,
-    `select ${stream.idColumn} as id, ${listWireFields(stream)}
-     from (select *${flags.join('')} from ${tablesOf(stream).head})
+  const rows = await db.all(
+    knownRow,
+    `select ${stream.idColumn} as id, ${buildWireSql(stream.columns.filter(({mayBeAbsent}) => !mayBeAbsent))} as known
+     from ${tablesOf(stream).head}
      where ${stream.idColumn} in (select unnest(from_json($1, '["varchar"]')))`,
     [JSON.stringify(ids)],
   )
+  return new Map(rows.map(({id, known}) => [id, known]))
 }
-
-const PROGRESS = {step: 'details', unit: 'details'}
 
 /** How own pages are asked for. */
 const requestOf = (ids: readonly string[], mode: 'auto' | 'on', config: SourceConfig) => ({
   ids,
+  step: 'details',
+  unit: 'details',
   path: '/deals/{id}',
   ask: askOwnPage,
   mode,
@@ -177,7 +156,7 @@ export async function fetchMissingDetails(
   tools: WalkTools,
   unit: WalkIntake,
   world: World,
-): Promise<{fetched: number; failed: number}> {
+): Promise<Fetched> {
   const {db, stream, config} = tools
   const nothing = {fetched: 0, failed: 0}
   if (config.detail === 'off') return nothing
@@ -191,7 +170,7 @@ export async function fetchMissingDetails(
   return askAndTake(
     tools,
     unit,
-    {stored: 'details stored', ...PROGRESS},
+    'details stored',
     requestOf([...known.keys()], config.detail, config),
     (answer) => {
       if (answer.outcome === 'failed') return []
@@ -207,7 +186,7 @@ export async function fetchMissingDetails(
 const MOST_HINTS = 100_000
 
 /** The ids of the deals that a source, if it can, lists as changed since the last walk began; those lists are kept nowhere. */
-export async function listChanged({db, stream, client, config}: WalkTools, world: World): Promise<string[]> {
+export async function listChanged({db, stream, client, config}: WalkTools): Promise<string[]> {
   const {startedAt} = await findPast(db, stream)
   if (config.description?.deals.changedSince === undefined || startedAt === null) return []
   // The source's clock may be an hour behind.
@@ -216,7 +195,7 @@ export async function listChanged({db, stream, client, config}: WalkTools, world
   const request = {path: stream.listPath, pageSize: config.pageSize, filter}
   const ids: string[] = []
   await db.closedWhile(async () => {
-    for await (const {records} of walkPages(request, client, world)) {
+    for await (const {records} of walkPages(request, client)) {
       for (const record of records) if (isObject(record) && typeof record.id === 'string') ids.push(record.id)
       if (ids.length >= MOST_HINTS) return
     }
@@ -237,7 +216,7 @@ export async function lookAt(
   if (ids.length === 0) return {appended: 0, isComplete: true}
   const answers: DetailAnswer[] = []
   const take = (answer: DetailAnswer) => void answers.push(answer)
-  await db.closedWhile(() => askInTurn(client, PROGRESS, requestOf(ids, 'on', config), take, world))
+  await db.closedWhile(() => askEach(requestOf(ids, 'on', config), client, take, world))
   const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
   const found = answers.filter((answer) => answer.outcome === 'found')
   const foundIds = found.map(({id}) => id)
@@ -246,7 +225,7 @@ export async function lookAt(
     return {frame: {frame: 'look', id, known: known.get(id)}, body: {data: record}, received}
   })
   const said = {kind: 'look', stream: deals.name, businessDate, isWalkOpen: walks.has(deals.name)}
-  const judge = (plan: ChangePlan) => judgePlan(db, deals, plan, config, new Set())
+  const judge = (plan: ChangePlan) => judgePlan(db, {stream: deals}, plan, config)
   const {appended, read} = await settleBeside({db, tapes}, businessDate, {said, lines, judge}, world)
   return {appended, isComplete: read === ids.length}
 }

@@ -2,9 +2,9 @@ import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
-import {formatCents} from '../core/money.ts'
+import {formatCents, quantity} from '../core/money.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import type {ChangePlan} from './plan-changes.ts'
+import type {ChangePlan, OpenWalk} from './plan-changes.ts'
 import {amountOf, buildHeadSql, comparedSql, isSettledSql, tablesOf} from './stream-tables.ts'
 
 /** What an operator can accept. */
@@ -17,8 +17,6 @@ type GuardLimits = Pick<Config, 'shrinkLimitPct' | 'changeLimitPct' | 'growthLim
 
 /** A plan and its movement since the last applied walk. */
 export type MeasuredPlan = ChangePlan & {moved: Movement}
-
-const CODES = {shrink: 'GUARD_SHRINK', growth: 'GUARD_GROWTH', change: 'GUARD_CHANGE'} as const
 
 /** Fewer records than this never trip a guard: a small portfolio moves in large steps. */
 const IGNORED_RECORDS = 3
@@ -35,15 +33,41 @@ const IGNORED_STEPS = 10
 /** A larger share of the pipeline never enters a settled status between two walks. */
 const ENTERED_LIMIT_PCT = 50
 
-/** Measures a plan from its temporary tables and judges it as {@link guardChanges} does. */
+/**
+ * Measures a plan from its temporary tables and judges it as {@link guardChanges} does; of a walk also how much of it could be read.
+ *
+ * @throws GuardError; ContractError `SOURCE_QUARANTINE`
+ */
 export async function judgePlan(
   db: Database,
-  stream: Stream,
+  {stream, walk}: {stream: Stream; walk?: OpenWalk},
   plan: ChangePlan,
   limits: GuardLimits,
-  accepted: ReadonlySet<Acceptance>,
+  accepted: ReadonlySet<Acceptance> = new Set(),
 ): Promise<void> {
+  if (walk) await requireBoundedQuarantine(db, walk)
   guardChanges({...plan, moved: await measureMovement(db, stream)}, limits, accepted, stream)
+}
+
+/** This many bad records are always tolerated. */
+const TOLERATED_RECORDS = 3
+const TOLERATED_PCT = 5
+
+/** Refuses a walk with too many unreadable records: then the source has changed. @throws ContractError `SOURCE_QUARANTINE` */
+export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Promise<void> {
+  const {quarantined, records} = walk
+  if (quarantined <= TOLERATED_RECORDS || quarantined * 100 <= records * TOLERATED_PCT) return
+  const places = await db.all(
+    z.object({path: z.string(), reason: z.string(), records: z.string()}),
+    `select path, any_value(reason) as reason, count(*) as records from temp.staged_quarantine
+     where walk_id = $1 group by path order by count(*) desc, path limit 3`,
+    [walk.walkId],
+  )
+  const worst = places.map((place) => `${place.path} (${place.records}: ${place.reason})`).join('; ')
+  throw newError(
+    'SOURCE_QUARANTINE',
+    `${quarantined} of ${quantity(records, 'record')} could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
+  )
 }
 
 /**
@@ -59,15 +83,12 @@ export function guardChanges(
   stream: Stream,
 ): void {
   const isForeign = accepted.has('source') || countListed(plan) === plan.counts.created
-  const guards = [
-    {accept: 'shrink', findings: findShrink(plan, limits, stream), ask: 'whether they were deleted'},
-    {accept: 'growth', findings: findGrowth(plan, limits, stream), ask: 'whether that is right'},
-    {accept: 'change', findings: findChanges(plan, limits, stream), ask: 'whether that is right'},
-  ] as const
-  for (const {accept, findings, ask} of guards) {
-    if (findings.length === 0 || accepted.has(accept)) continue
+  const findings = listFindings(plan, limits, stream)
+  for (const accept of ['shrink', 'growth', 'change'] as const) {
+    if (findings[accept].length === 0 || accepted.has(accept)) continue
     const isElsewhere = accept === 'shrink' && isForeign
-    throw newError(CODES[accept], `Refused: ${findings.join('; ')}.`, {
+    const ask = accept === 'shrink' ? 'whether they were deleted' : 'whether that is right'
+    throw newError(CODES[accept], `Refused: ${findings[accept].join('; ')}.`, {
       next: isElsewhere
         ? 'If this is another service, give it a folder of its own with --data. Otherwise ask the service where they are.'
         : `Ask the service ${ask}. If so, run \`loantape sync --accept ${accept}\`.`,
@@ -75,11 +96,9 @@ export function guardChanges(
   }
 }
 
-/**
- * How many records a list may show before it is considered endless: more than {@link guardChanges} would let through.
- *
- * @param known records present before
- */
+const CODES = {shrink: 'GUARD_SHRINK', growth: 'GUARD_GROWTH', change: 'GUARD_CHANGE'} as const
+
+/** How many records a list may show, of which `known` were present before: more than {@link guardChanges} would let through. */
 export function mostListed(
   known: number,
   {growthLimitPct}: Pick<GuardLimits, 'growthLimitPct'>,
@@ -95,56 +114,55 @@ function countListed({counts}: ChangePlan): number {
   return counts.created + counts.updated + counts.restored + counts.unchanged
 }
 
-function findShrink(plan: ChangePlan, {shrinkLimitPct}: GuardLimits, {plural}: Stream): string[] {
+/** What is beyond the limits, by what accepts it. */
+function listFindings(
+  plan: MeasuredPlan,
+  {shrinkLimitPct, growthLimitPct, changeLimitPct}: GuardLimits,
+  {plural, parent, settled, amountColumn}: Stream,
+) {
   const {known, newlyAbsent, counts} = plan
-  if (countListed(plan) === 0 && counts.missing + counts.vanished > IGNORED_RECORDS) {
-    return [`the walk lists no ${plural}, although ${known} are known`]
-  }
-  if (newlyAbsent <= IGNORED_RECORDS || newlyAbsent * 100 <= known * shrinkLimitPct) return []
-  return [`${newlyAbsent} of ${known} known ${plural} are absent, more than ${shrinkLimitPct} %`]
-}
+  const {before, after, amounts, left, entered, columns} = plan.moved
+  const findings: Record<keyof typeof CODES, string[]> = {shrink: [], growth: [], change: []}
+  const exceeds = (part: number | bigint, whole: number | bigint, limitPct: number) =>
+    BigInt(part) * 10_000n > BigInt(whole) * BigInt(Math.round(limitPct * 100))
 
-/** A child's lists are read where something happened, so many new children are normal. */
-function findGrowth(
-  {moved: {before, after}}: MeasuredPlan,
-  {growthLimitPct}: GuardLimits,
-  {plural, parent}: Stream,
-): string[] {
-  if (before.records === 0 || parent) return []
-  const findings: string[] = []
-  const grown = after.records - before.records
-  const more = `more than ${growthLimitPct} % more`
-  if (grown > IGNORED_STEPS && grown * 100 > before.records * growthLimitPct) {
-    findings.push(`${after.records} ${plural} where there were ${before.records}, ${more}`)
-  }
-  const grownCents = after.amountCents - before.amountCents
-  const limit = before.amountCents * BigInt(Math.round(growthLimitPct * 100))
-  if (before.records > IGNORED_STEPS && grownCents * 10_000n > limit) {
-    const [now, then] = [after, before].map(({amountCents}) => formatCents(amountCents))
-    findings.push(`an amount of ${now} where there were ${then}, ${more}`)
-  }
-  return findings
-}
+  if (countListed(plan) === 0 && counts.missing + counts.vanished > IGNORED_RECORDS)
+    findings.shrink.push(`the walk lists no ${plural}, although ${known} are known`)
+  else if (newlyAbsent > IGNORED_RECORDS && exceeds(newlyAbsent, known, shrinkLimitPct))
+    findings.shrink.push(
+      `${newlyAbsent} of ${known} known ${plural} are absent, more than ${shrinkLimitPct} %`,
+    )
 
-function findChanges({moved}: MeasuredPlan, {changeLimitPct}: GuardLimits, stream: Stream): string[] {
-  const {before, amounts, left, entered, columns} = moved
-  const {plural, settled, amountColumn} = stream
-  const findings: string[] = []
-  const judge = (records: number, ignored: number, what: string) => {
-    if (records <= ignored || records * 100 <= before.records * changeLimitPct) return
-    findings.push(`${records} of ${before.records} known ${plural} ${what}, more than ${changeLimitPct} %`)
+  // A child's lists are read where something happened, so many new children are normal.
+  if (before.records > 0 && !parent) {
+    const more = `more than ${growthLimitPct} % more`
+    const grown = after.records - before.records
+    if (grown > IGNORED_STEPS && exceeds(grown, before.records, growthLimitPct))
+      findings.growth.push(`${after.records} ${plural} where there were ${before.records}, ${more}`)
+    const grownCents = after.amountCents - before.amountCents
+    if (before.records > IGNORED_STEPS && exceeds(grownCents, before.amountCents, growthLimitPct)) {
+      const [now, then] = [after, before].map(({amountCents}) => formatCents(amountCents))
+      findings.growth.push(`an amount of ${now} where there were ${then}, ${more}`)
+    }
   }
-  judge(amounts, IGNORED_RECORDS, `change their ${amountColumn}`)
-  judge(left, IGNORED_RECORDS, `leave ${settled?.values[0]}`)
-  if (entered > IGNORED_STEPS && entered * 100 > before.pipeline * ENTERED_LIMIT_PCT) {
-    findings.push(
+
+  const changes: [records: number, what: string, ignored: number][] = [
+    [amounts, `change their ${amountColumn}`, IGNORED_RECORDS],
+    [left, `leave ${settled?.values[0]}`, IGNORED_RECORDS],
+  ]
+  for (const [column, records] of Object.entries(columns)) {
+    const ignored = column === settled?.column ? IGNORED_STEPS : IGNORED_RECORDS
+    changes.push([records, `change their ${column}`, ignored])
+  }
+  for (const [records, what, ignored] of changes)
+    if (records > ignored && exceeds(records, before.records, changeLimitPct))
+      findings.change.push(
+        `${records} of ${before.records} known ${plural} ${what}, more than ${changeLimitPct} %`,
+      )
+  if (entered > IGNORED_STEPS && exceeds(entered, before.pipeline, ENTERED_LIMIT_PCT))
+    findings.change.push(
       `${entered} ${plural} become ${settled?.values[0]}, more than half of the ${before.pipeline} in the pipeline`,
     )
-  }
-  for (const [column, records] of Object.entries(columns)) {
-    const isStep = column === settled?.column
-    judge(records, isStep ? IGNORED_STEPS : IGNORED_RECORDS, `change their ${column}`)
-  }
   return findings
 }
 
@@ -181,25 +199,8 @@ function listMovements(stream: Stream): [name: string, condition: string][] {
   return found
 }
 
-/**
- * Makes the temporary table `looked`: the records that were looked at since the last applied walk, in their state then; all
- * columns are null for those unknown then.
- */
-async function createLooked(db: Database, stream: Stream): Promise<void> {
-  const {idColumn, name} = stream
-  const {version} = tablesOf(stream)
-  const lastAt = `(select max(recorded_at) from warehouse.raw.walk
-    where stream = ${quoteLiteral(name)} and state = 'applied')`
-  const ids = `select distinct ${idColumn} from ${version} where source = 'webhook' and recorded_at > ${lastAt}`
-  await db.run(`create or replace temp table looked as
-    select *
-    from (${ids})
-    left join (${buildHeadSql(stream, `${idColumn} in (${ids}) and recorded_at <= ${lastAt}`)}) using (${idColumn})`)
-}
-
 /** Measures a plan from its tables `change` and `absence`. */
 export async function measureMovement(db: Database, stream: Stream) {
-  await createLooked(db, stream)
   const row = await db.one(z.record(z.string(), z.string()), buildMovementSql(stream))
   const count = (name: string) => Number(row[name] ?? 0)
   const cents = (name: string) => BigInt((row[name] ?? '0').replace('.', ''))
@@ -225,8 +226,12 @@ const IS_PRESENT = `kind in ('seen', 'missing')`
 
 /** Only records that changed or were looked at are compared; the others add to the sums. */
 function buildMovementSql(stream: Stream): string {
-  const {idColumn, settled, columns} = stream
-  const {head} = tablesOf(stream)
+  const {idColumn, settled, columns, name} = stream
+  const {head, version} = tablesOf(stream)
+  const lastAt = `(
+    select max(recorded_at) from warehouse.raw.walk where stream = ${quoteLiteral(name)} and state = 'applied'
+  )`
+  const lookedAt = `select distinct ${idColumn} from ${version} where source = 'webhook' and recorded_at > ${lastAt}`
   const fields = [idColumn, ...columns.map(({name}) => name)].join(', ')
   const notIn = (table: string) => `${idColumn} not in (select ${idColumn} from ${table})`
   const ended = settled ? [...settled.values, ...settled.ended].map(quoteLiteral).join(', ') : ''
@@ -239,7 +244,13 @@ function buildMovementSql(stream: Stream): string {
     ([name, condition]) => `count(*) filter (${condition}) as "${name}"`,
   )
   return `
-    with changed as (select ${fields} from change where not is_late and source <> 'gone'),
+    with changed as (select ${fields} from change where kind = 'seen' and not is_late),
+    -- Records looked at since the last applied walk, as they were then; all columns are null for those unknown then.
+    looked as materialized (
+      select *
+      from (${lookedAt})
+      left join (${buildHeadSql(stream, `${idColumn} in (${lookedAt}) and recorded_at <= ${lastAt}`)}) using (${idColumn})
+    ),
     known as (
       select ${fields} from ${head} where ${IS_PRESENT} and ${notIn('looked')}
       union all by name
@@ -247,7 +258,7 @@ function buildMovementSql(stream: Stream): string {
     ),
     next as (
       select ${fields} from ${head}
-      where ${IS_PRESENT} and ${notIn('changed')} and ${notIn(`absence where kind = 'vanished'`)}
+      where ${IS_PRESENT} and ${notIn('changed')} and ${notIn(`change where kind = 'vanished'`)}
       union all by name
       from changed
     ),

@@ -2,10 +2,9 @@ import {z} from 'zod'
 import type {SourceDescription} from '../contract/description.ts'
 import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
-import {parseInstant} from '../core/clock.ts'
 import {burstOf, type SourceConfig} from '../core/config.ts'
 import {isObject, parseJson} from '../core/json.ts'
-import type {ColumnValue, NormalisedPage, Received, World} from '../core/types.ts'
+import type {ColumnValue, NormalisedPage, Received, RunStep, World} from '../core/types.ts'
 import {askEach, type EachAnswer, type EachRequest, type EachSummary} from '../source/ask-each.ts'
 import type {SourceClient} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
@@ -15,12 +14,17 @@ import type {StateDb} from '../store/state-db.ts'
 import {type Frame, type TapeLine, textOf} from '../store/tape.ts'
 import type {Warehouse} from '../store/warehouse.ts'
 import type {Acceptance} from './guard.ts'
-import {readStreams} from './mapped-fields.ts'
-import type {OpenWalk, ReadBeside} from './plan-changes.ts'
-import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
+import {type OpenWalk, type ReadBeside, walkBegin} from './plan-changes.ts'
 import {feedParser, isObservation, parseRates, type RateRow, stageRates} from './rate-feed.ts'
-import {BESIDE, createStaged, createStagedRows, stageLists} from './stream-tables.ts'
-import type {Tapes} from './tapes.ts'
+import {
+  BESIDE,
+  createStaged,
+  createStagedRows,
+  type RejectedRecord,
+  stageLists,
+  stageQuarantined,
+} from './stream-tables.ts'
+import {instant, parseOutcome, type Tapes} from './tapes.ts'
 
 /*
  * Every answer is interpreted here and nowhere else. A run hands over each line as it writes it to the tape, with the body
@@ -39,40 +43,9 @@ export type Intake = WalkIntake | BesideIntake | ReturnType<typeof openRates>
 /** The open walks by stream name, at most one each. */
 export type OpenWalks = Map<string, WalkIntake>
 
-/** All streams, the deals first, and the open walks. */
-export interface Known {
-  streams: readonly [Stream, ...Stream[]]
-  walks: OpenWalks
-}
-
-/** The streams, and no open walks. */
-export const readKnown = async (db: Database): Promise<Known> => ({
-  streams: await readStreams(db),
-  walks: new Map(),
-})
-
-/** Parses an instant of a tape into microseconds since the epoch. */
-export const instant = z.string().transform((text, context) => {
-  const micros = parseInstant(text)
-  if (micros === null) context.addIssue('expected an instant')
-  return micros ?? 0n
-})
 const anyRecord = z.record(z.string(), z.unknown())
 const received = {requested_at: instant, received_at: z.iso.datetime().transform((text) => Date.parse(text))}
 
-const walkBegin = z.object({
-  kind: z.literal('walk'),
-  stream: z.string(),
-  unit: z.string(),
-  baseUrl: z.string(),
-  pageSize: z.number(),
-  filter: z.string(),
-  described: z.string().optional(),
-  businessDate: z.string(),
-  startedAt: instant,
-  resumed: z.number(),
-  accepted: z.object({what: z.array(z.string()), who: z.string(), why: z.string().nullable()}).nullable(),
-})
 const besideBegin = z.object({
   kind: z.enum(['look', 'replay']),
   stream: z.string(),
@@ -113,18 +86,15 @@ const replayFrame = z.object({
   parent: z.string().optional(),
   listed: anyRecord.optional(),
 })
-const outcomeFrame = z.object({is_complete: z.boolean().optional(), waited_ms: z.number().optional()})
 
 /** Begins a unit from its first line; undefined for units without answers. */
-export function openIntake(db: Database, known: Known, begin: Frame): Intake | undefined {
+export function openIntake(db: Database, streams: readonly Stream[], begin: Frame): Intake | undefined {
   if (!['walk', 'look', 'replay', 'rates'].includes(String(begin.kind))) return undefined
   const said = beginFrame.parse(begin)
   if (said.kind === 'rates') return openRates(db, said)
-  const stream = known.streams.find(({name}) => name === said.stream)
+  const stream = streams.find(({name}) => name === said.stream)
   if (!stream) throw new Error(`there is no stream '${said.stream}'`)
-  if (said.kind !== 'walk') return openBeside(db, stream, said)
-  if (known.walks.has(stream.name)) throw new Error(`another walk of the ${stream.plural} is under way`)
-  return openWalk(db, stream, said)
+  return said.kind === 'walk' ? openWalk(db, stream, said) : openBeside(db, stream, said)
 }
 
 const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
@@ -223,7 +193,7 @@ function openWalk(
   }
 
   function takeEnd(frame: Frame): void {
-    const {is_complete, waited_ms} = outcomeFrame.parse(frame)
+    const {is_complete, waited_ms} = parseOutcome({frame})
     walk.isComplete = is_complete ?? walk.isComplete
     walk.waitedMs = waited_ms ?? walk.waitedMs
   }
@@ -346,23 +316,19 @@ export interface Answer {
   received?: Received | {body: Buffer; original?: undefined} | undefined
 }
 
-/** A step of a run that stores answers. */
-type StoredStep = 'pages stored' | 'details stored' | 'lists stored'
-
 /** Lines are stored in groups, which end at this many lines, bytes of bodies, or milliseconds. */
 const GROUP_LINES = 50
 const GROUP_BYTES = 8_000_000
 const GROUP_MS = 1000
 
 /**
- * Writes the answers that `work` reads to the tape and takes them in. The warehouse is closed meanwhile.
- *
- * @param work passes answers that belong together in one call
+ * Writes the answers that `work` reads to the tape and takes them in; the warehouse is closed meanwhile. Answers that belong
+ * together come in one call.
  */
 export async function takeDown<T>(
   {db, tapes}: Pick<WalkTools, 'db' | 'tapes'>,
   unit: WalkIntake,
-  step: StoredStep,
+  step: RunStep,
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
   work: (take: (lines: readonly Answer[]) => Promise<void>) => Promise<T>,
 ): Promise<T> {
@@ -405,44 +371,21 @@ export async function takeDown<T>(
 export const mostWithin = (budgetMs: number, config: SourceConfig) =>
   Math.ceil((budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
 
-/** Asks for one record after another and reports the progress. */
-export function askInTurn<Found>(
-  client: SourceClient,
-  progress: {step: string; unit: string},
-  request: EachRequest<Found>,
-  take: (answer: EachAnswer<Found>) => void | Promise<void>,
-  world: World,
-): Promise<EachSummary> {
-  let done = 0
-  const report = () => world.onProgress({...progress, done, total: request.ids.length, source: client})
-  report()
-  const takeNext = (answer: EachAnswer<Found>) => {
-    done += 1
-    report()
-    return take(answer)
-  }
-  return askEach(request, client, takeNext, world)
-}
-
-/**
- * Asks in turn, writes the answers to the tape and takes them in.
- *
- * @param progress `stored` names the step at which lines are stored
- * @param describe makes the lines of an answer
- */
+/** Asks in turn, writes the lines that `describe` makes of the answers to the tape, and takes them in. */
 export async function askAndTake<Found>(
   tools: WalkTools,
   unit: WalkIntake,
-  {stored, ...progress}: {stored: StoredStep; step: string; unit: string},
+  stored: RunStep,
   request: EachRequest<Found>,
   describe: (answer: EachAnswer<Found>) => readonly Answer[],
   world: World,
 ): Promise<EachSummary> {
+  const {client, stream} = tools
   const summary = await takeDown(tools, unit, stored, world, (take) =>
-    askInTurn(tools.client, progress, request, (answer) => take(describe(answer)), world),
+    askEach(request, client, (answer) => take(describe(answer)), world),
   )
   const {ended, fetched, proven} = summary
   const told = {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'}
-  world.log.info({stream: tools.stream.plural, ...told}, `${progress.unit} ended`)
+  world.log.info({stream: stream.plural, ...told}, `${request.unit} ended`)
   return summary
 }

@@ -99,16 +99,12 @@ export async function applyMapped(
      where known.value is distinct from told.value
        or known.is_readable is distinct from told.is_readable
        or told.observed_at < known.observed_at
-       or told.deal_id in (select deal_id from temp.change where is_appended)`,
+       or told.deal_id in (select deal_id from temp.change where is_appended and kind = 'seen')`,
     [businessDate, recorded],
   )
 }
 
-/**
- * The fields that `fields.json` of the data folder maps, by name; none if there is no such file.
- *
- * @throws ConfigError `FIELDS_FILE`
- */
+/** The fields that `fields.json` maps, by name; none if there is no such file. @throws ConfigError `FIELDS_FILE` */
 export function readMappedFields({fields: file}: DataFolder): MappedField[] {
   if (!existsSync(file)) return []
   return parseMappedFields(readWrittenText(file, refuseFields(file)), file, dealStream.wireFields)

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import type {Column, Stream} from '../contract/stream.ts'
+import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {
@@ -11,21 +11,29 @@ import {
   comparedSql,
   tablesOf,
 } from './stream-tables.ts'
+import {instant} from './tapes.ts'
 
-/** What applying a walk would change; the guards judge it. */
-export type ChangePlan = Awaited<ReturnType<typeof planChanges>>
+/** The first line of a walk: what it asks for. */
+export const walkBegin = z.object({
+  kind: z.literal('walk'),
+  stream: z.string(),
+  unit: z.string(),
+  baseUrl: z.string(),
+  pageSize: z.number(),
+  /** `status=underwriting`, or empty for every record. */
+  filter: z.string(),
+  /** The sha256 of what `source.json` said. */
+  described: z.string().optional(),
+  businessDate: z.string(),
+  startedAt: instant,
+  resumed: z.number(),
+  /** What an operator accepted beforehand, although a guard would refuse it. */
+  accepted: z.object({what: z.array(z.string()), who: z.string(), why: z.string().nullable()}).nullable(),
+})
 
 /** The progress of an open walk, updated as answers are taken in. Instants in microseconds since the epoch. */
-export interface OpenWalk {
+export interface OpenWalk extends Omit<z.output<typeof walkBegin>, 'kind' | 'stream' | 'unit'> {
   walkId: string
-  baseUrl: string
-  pageSize: number
-  /** `status=underwriting`, or empty for every record. */
-  filter: string
-  /** The sha256 of what `source.json` said; undefined without one. */
-  described?: string | undefined
-  businessDate: string
-  startedAt: bigint
   /** Start of the last request for a list. */
   endedAt: bigint | null
   /** The cursors of its pages, in order; empty for the first. */
@@ -39,9 +47,6 @@ export interface OpenWalk {
   records: number
   quarantined: number
   unreadableIds: number
-  resumed: number
-  /** What an operator accepted beforehand, although a guard would refuse it. */
-  accepted: {what: string[]; who: string; why: string | null} | null
   waitedMs: number
   /** The totals of its certificate; null until its changes were planned. */
   certified: {distinct_records: number; duplicates: number; amount_total: string} | null
@@ -60,6 +65,10 @@ export interface ReadBeside {
 
 const count = z.coerce.number()
 const planRow = z.object({
+  /** What a walk saw. For records seen twice, the later request counts. */
+  listed: count,
+  distinct_records: count,
+  amount_total: z.string(),
   created: count,
   updated: count,
   restored: count,
@@ -76,19 +85,27 @@ const planRow = z.object({
   late: count,
 })
 
+/** What applying a walk would change; the guards judge it. */
+export type ChangePlan = Awaited<ReturnType<typeof planChanges>>
+
 /**
- * Compares what was staged with the latest known states and leaves two temporary tables: `change`, a row for each observed
- * record that leaves a trace, and `absence`, a row for each record that a walk proves absent; a walk gets the totals of its
- * certificate. Nothing is stored yet.
+ * Compares what was staged with the latest known states and leaves the temporary table `change`: a row for each record that leaves
+ * a trace, with its kind: `seen`, or `missing` or `vanished` if it is proved absent. A walk gets the totals of its certificate.
+ * Nothing is stored yet.
  *
  * A field that was left out is carried over from the state before; a record that then equals that state has not changed. A record
  * that says the same in another spelling is appended, and counts as unchanged.
  */
 export async function planChanges(db: Database, stream: Stream, batch: Batch) {
   await findAbsences(db, stream, batch)
-  if (batch.walkId !== null) batch.certified = await certify(db, stream)
   await db.run(`create or replace temp table change as ${buildChangeSql(stream, batch)}`)
-  const {known, newlyAbsent, appended, late, ...counts} = await db.one(planRow, buildPlanSql(stream, batch))
+  const {listed, distinct_records, amount_total, ...planned} = await db.one(
+    planRow,
+    buildPlanSql(stream, batch),
+  )
+  if (batch.walkId !== null)
+    batch.certified = {distinct_records, amount_total, duplicates: listed - distinct_records}
+  const {known, newlyAbsent, appended, late, ...counts} = planned
   return {counts: counts satisfies ChangeCounts, known, newlyAbsent, appended, late}
 }
 
@@ -96,25 +113,7 @@ export async function planChanges(db: Database, stream: Stream, batch: Batch) {
 export const stagedOf = (stream: Stream, {walkId}: Batch) =>
   walkId === null ? `temp.${BESIDE}` : tablesOf(stream).staged
 
-const totalsRow = z.object({listed: count, distinct_records: count, amount_total: z.string()})
-
-/** What a walk saw, as counts and the total of the amounts. For records seen twice, the later request counts. */
-async function certify(db: Database, stream: Stream): Promise<OpenWalk['certified']> {
-  const {listed, ...totals} = await db.one(
-    totalsRow,
-    `select
-       (select count(*) from ${tablesOf(stream).staged} where source = 'list') as listed,
-       count(*) as distinct_records,
-       coalesce(sum(listed_amount), 0)::decimal(38, 2) as amount_total
-     from incoming
-     where is_listed`,
-  )
-  return {...totals, duplicates: listed - totals.distinct_records}
-}
-
-/**
- * Makes only the temporary table `absence` and what it is computed from, which is enough to choose the own pages to fetch.
- */
+/** Makes only the temporary table `absence` and what it is computed from, which is enough to choose the own pages to fetch. */
 export async function findAbsences(db: Database, stream: Stream, batch: Batch): Promise<void> {
   const {idColumn} = stream
   const staged = stagedOf(stream, batch)
@@ -170,28 +169,6 @@ export function dropPlan(db: Database): Promise<void> {
   )
 }
 
-/**
- * How many records a planned walk found changed since the last look: new, different, back, or newly absent; and how many of them
- * nobody had announced. A record that was already missing and is now confirmed gone changed earlier.
- */
-export function countUntold(
-  db: Database,
-  {idColumn}: Stream,
-  told: ReadonlySet<string>,
-): Promise<{changes: number; missed: number}> {
-  return db.one(
-    z.object({changes: count, missed: count}),
-    `with changed as (
-       select ${idColumn} as id from temp.change where is_listed and content not in ('unchanged', 'respelled')
-       union all
-       select ${idColumn} from temp.absence where head_kind = 'seen'
-     )
-     select count(*) as changes, count(*) filter (id not in (select unnest(from_json($1, '["varchar"]')))) as missed
-     from changed`,
-    [JSON.stringify([...told])],
-  )
-}
-
 /** The value a column has after this observation `i`, given the state before it `h`. */
 function carry(stream: Stream, column: Column): string {
   const {name} = column
@@ -207,13 +184,14 @@ function carry(stream: Stream, column: Column): string {
 
 function buildChangeSql(stream: Stream, batch: Batch): string {
   const isKept = batch.walkId === null && batch.isWalkOpen
+  const date = `date '${batch.businessDate}'`
   const {idColumn} = stream
   const {head} = tablesOf(stream)
   const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
   const columnsNow = new Map(stream.columns.map((column) => [column.name, carry(stream, column)]))
   const isSame = ({name}: Column) =>
     `${comparedSql(stream, name, `h.${name}`)} is not distinct from ${comparedSql(stream, name, `(${columnsNow.get(name)})`)}`
-  const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
+  const flags = optionalColumnsOf(stream).map(({name}) => `${name}_present`)
   // An unchanged record leaves no row here, so an unchanged walk costs no memory.
   return `
     with joined as (
@@ -223,7 +201,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
         i.is_listed,
         i.observed_at,
         coalesce(i.list_hash, h.list_hash, 0) as list_hash,
-        ${[...carried, ...flags].join(',\n        ')},
+        ${[...carried, ...flags.map((flag) => `i.${flag}`)].join(',\n        ')},
         h.kind as head_kind,
         h.walk_id as head_walk_id,
         h.observed_at as head_observed_at,
@@ -247,6 +225,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
         ) or ${isKept} as is_kept_anyway
       from incoming i
       left join ${head} h on h.${idColumn} = i.${idColumn}
+      where i.source <> 'gone'
     ),
     hashed as (
       select *, ${buildRowHashSql(stream)} as row_hash
@@ -256,7 +235,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
       select
         *,
         case
-          when source = 'gone' or is_late then 'unchanged'
+          when is_late then 'unchanged'
           when head_kind is null then 'created'
           when head_kind = 'vanished' then 'restored'
           when row_hash <> head_row_hash then if(is_same, 'respelled', 'updated')
@@ -266,16 +245,22 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
     )
     select
       *,
-      source <> 'gone'
-        and (content <> 'unchanged' or is_late or head_kind = 'missing' or is_kept_anyway)
-        as is_appended
+      'seen' as kind,
+      case when is_late then ${date} else greatest(${date}, head_business_date) end as business_date,
+      content <> 'unchanged' or is_late or head_kind = 'missing' or is_kept_anyway as is_appended
     from classified
-    where content <> 'unchanged'
-      or is_late
-      or head_kind = 'missing'
-      or is_kept_anyway
-      or source not in ('list', 'replay')
-      or list_hash <> head_list_hash`
+    where is_appended or source not in ('list', 'replay') or list_hash <> head_list_hash
+    union all by name
+    select
+      * exclude (walk_id, detail_at),
+      ${flags.map((flag) => `false as ${flag},`).join(' ')}
+      'list' as source,
+      false as is_listed,
+      detail_at as head_detail_at,
+      false as is_late,
+      'absent' as content,
+      true as is_appended
+    from absence`
 }
 
 /**
@@ -350,35 +335,29 @@ function buildWalkSql(batch: Batch): string {
     ${isComplete} as is_complete, ${quoteLiteral(filter)} as filter, ${unreadableIds} as unreadable_ids`
 }
 
-function buildPlanSql(stream: Stream, {walkId}: Batch): string {
+function buildPlanSql(stream: Stream, batch: Batch): string {
   const {head} = tablesOf(stream)
+  const isReached = buildReachSql(stream, batch.walkId ?? '')
   return `
-    with observed as (
-      select
-        count(*) filter (is_listed and content = 'created') as created,
-        count(*) filter (is_listed and content = 'updated') as updated,
-        count(*) filter (is_listed and content = 'restored') as restored,
-        (select count(*) from incoming where is_listed)
-          - count(*) filter (is_listed and content not in ('unchanged', 'respelled')) as unchanged,
-        count(*) filter (is_appended) as appended,
-        count(*) filter (is_late) as late
-      from change
-    ),
-    absent as (
-      select
-        count(*) filter (kind = 'missing' and head_kind = 'seen') as missing,
-        count(*) filter (kind = 'vanished') as vanished,
-        count(*) filter (head_kind = 'seen') as "newlyAbsent",
-        count(*) as absences
-      from absence
-    ),
-    known as (
-      select count(*) as known from ${head}
-      where kind in ('seen', 'missing') and ${buildReachSql(stream, quoteLiteral(walkId ?? ''), 'temp.staged_listing')}
+    with listed as materialized (
+      select count(*) as records, cast(coalesce(sum(listed_amount), 0) as decimal(38, 2)) as amount
+      from incoming
+      where is_listed
     )
     select
-      observed.* replace (observed.appended + absent.absences as appended),
-      absent.* exclude (absences),
-      known
-    from observed, absent, known`
+      (select count(*) from ${stagedOf(stream, batch)} where source = 'list') as listed,
+      (select records from listed) as distinct_records,
+      (select amount from listed) as amount_total,
+      count(*) filter (is_listed and content = 'created') as created,
+      count(*) filter (is_listed and content = 'updated') as updated,
+      count(*) filter (is_listed and content = 'restored') as restored,
+      (select records from listed) - count(*) filter (is_listed and content not in ('unchanged', 'respelled'))
+        as unchanged,
+      count(*) filter (kind = 'missing' and head_kind = 'seen') as missing,
+      count(*) filter (kind = 'vanished') as vanished,
+      count(*) filter (kind <> 'seen' and head_kind = 'seen') as "newlyAbsent",
+      count(*) filter (is_appended) as appended,
+      count(*) filter (is_late) as late,
+      (select count(*) from ${head} where kind in ('seen', 'missing') and ${isReached}) as known
+    from change`
 }

@@ -1,54 +1,15 @@
-import {hash} from 'node:crypto'
-import {DATE, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {z} from 'zod'
 import {readPage} from '../contract/list.ts'
-import type {Stream} from '../contract/stream.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {findValue, parseJson, sliceJson} from '../core/json.ts'
-import type {ColumnValue, Quarantined} from '../core/types.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
-import {appendRows} from '../store/row-buffer.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type TapeLine, textOf} from '../store/tape.ts'
 import {findReadKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import {listReadableTapes, type ReadableTape} from './tapes.ts'
-
-/**
- * A rejected record. `place` is `page/position`, the id of a deal for its own page, or `deal/page/position` in a list of
- * children.
- */
-export type RejectedRecord = Quarantined & {source: 'list' | 'detail'; place: string}
-
-/**
- * Stages the places of rejected records on their tape, never their content; they count in releases once their walk is
- * applied.
- */
-export async function stageQuarantined(
-  db: Database,
-  stream: Stream,
-  walk: {walkId: string; businessDate: string},
-  records: readonly RejectedRecord[],
-): Promise<void> {
-  const rows = records.map((record): ColumnValue[] => [
-    `q_${hash('sha256', `${walk.walkId} ${record.source} ${record.place}`).slice(0, 12)}`,
-    stream.name,
-    walk.walkId,
-    record.source,
-    record.id,
-    record.path,
-    record.reason,
-    record.observedAt,
-    walk.businessDate,
-    null,
-    null,
-    record.place,
-  ])
-  const types = [...Array<DuckDBType>(7).fill(VARCHAR), TIMESTAMP, DATE, TIMESTAMP, TIMESTAMP, VARCHAR]
-  await appendRows(db, {table: 'staged_quarantine', types}, rows)
-}
 
 /** A record in quarantine. */
 export type QuarantineEntry = z.output<typeof entryRow>
@@ -74,30 +35,13 @@ const entryRow = z.object({
 /** SQL condition: the record is still on a tape, so it can be replayed. */
 const WAITS = 'replayed_at is null and place is not null'
 
-/**
- * The records in quarantine that wait to be replayed, oldest first.
- *
- * @param catalog `warehouse` when it is open for writing, `history` for reading
- */
+/** The records in quarantine that wait to be replayed, oldest first; `catalog`: `history` when open for reading. */
 export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<QuarantineEntry[]> {
   return db.all(
     entryRow,
     `from ${catalog}.raw.quarantine where ${WAITS} order by observed_at, walk_id, quarantine_id`,
   )
 }
-
-/** How often records were seen, and when first and last. */
-const seen = {times: z.coerce.number(), since: z.string(), until: z.string()}
-
-/** `records` counts different ones. */
-const reasonRow = z.object({path: z.string(), reason: z.string(), records: z.coerce.number(), ...seen})
-
-/** The id and the walk are those of when it was last seen. */
-const waitingRow = entryRow
-  .pick({quarantine_id: true, walk_id: true, stream: true, record_id: true, path: true, reason: true})
-  .extend(seen)
-
-const MOST_REASONS = 100
 
 /** How many records wait to be replayed, and how many no longer can be, because they or their tapes were pruned. */
 export function countUnreplayed(
@@ -108,25 +52,6 @@ export function countUnreplayed(
     z.object({waiting: z.coerce.number(), pruned: z.coerce.number()}),
     `select count(place) as waiting, count(*) - count(place) as pruned
      from ${catalog}.raw.quarantine where replayed_at is null`,
-  )
-}
-
-/** Which of these ids are in quarantine, replayed or not. */
-export function listKept(db: Database, ids: readonly string[]): Promise<string[]> {
-  return db.column(
-    z.string(),
-    `select quarantine_id from warehouse.raw.quarantine
-     where quarantine_id in (select unnest(from_json($1, '["varchar"]')))`,
-    [JSON.stringify(ids)],
-  )
-}
-
-/** Marks records as replayed; `now` in microseconds since the epoch. */
-export function noteReplayed(db: Database, ids: readonly string[], now: bigint): Promise<void> {
-  return db.run(
-    `update warehouse.raw.quarantine set replayed_at = $1
-     where quarantine_id in (select unnest(from_json($2, '["varchar"]')))`,
-    [new DuckDBTimestampValue(now), JSON.stringify(ids)],
   )
 }
 
@@ -161,10 +86,8 @@ export function countServed(
 }
 
 /**
- * Clears the places of records of walks whose tapes are gone, and of those that were no longer needed at an {@link Age}. A record
- * that can still be replayed into an applied walk is kept, and no row is ever removed: releases of past dates read them.
- *
- * @returns how many of the latter there were
+ * Clears the places of records of walks whose tapes are gone, and of those no longer needed at an {@link Age}; returns how many the
+ * latter are. Those that can still be replayed are kept. No row is ever removed: releases of past dates read them.
  */
 export async function pruneRecords(db: Database, age: Age, gone: readonly string[]): Promise<number> {
   const clear = 'update warehouse.raw.quarantine set place = null where'
@@ -177,12 +100,7 @@ export async function pruneRecords(db: Database, age: Age, gone: readonly string
 /** A quarantined record as its source sent it; personal data is sealed. */
 export type FoundRecord = ReturnType<typeof read>
 
-/**
- * Finds quarantined records on the tapes of their walks. Records on unreadable tapes are left out.
- *
- * @returns them by their quarantine ids
- * @throws UnexpectedError `TAPE_DAMAGED`
- */
+/** Finds quarantined records on the tapes of their walks, by their ids; unreadable tapes are left out. @throws `TAPE_DAMAGED` */
 export function findQuarantinedRecords(
   entries: readonly QuarantineEntry[],
   tapes: readonly ReadableTape[],
@@ -231,6 +149,18 @@ export interface ReasonsRequest {
   page: number
 }
 
+/** How often records were seen, and when first and last. */
+const seen = {times: z.coerce.number(), since: z.string(), until: z.string()}
+
+/** `records` counts different ones. */
+const reasonRow = z.object({path: z.string(), reason: z.string(), records: z.coerce.number(), ...seen})
+
+/** The id and the walk are those of when it was last seen. */
+const waitingRow = entryRow
+  .pick({quarantine_id: true, walk_id: true, stream: true, record_id: true, path: true, reason: true})
+  .extend(seen)
+
+const MOST_REASONS = 100
 const PER_PAGE = 50
 
 /** The reasons, most records first, a page of the waiting records, the latest first, and how many were pruned. */

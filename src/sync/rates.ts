@@ -6,15 +6,13 @@ import type {Received, World} from '../core/types.ts'
 import {createClient} from '../source/client.ts'
 import {walkPages} from '../source/walk-pages.ts'
 import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
-import type {Database} from '../store/database.ts'
 import {readWritten, readWrittenText} from '../store/files.ts'
 import {withRun} from '../store/runs.ts'
 import {readDescription} from './at-source.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
-import {createFeedError, feedsFile, parseRates, type RateFeed, type RateRow} from './rate-feed.ts'
+import {createFeedError, feedsFile, parseRates, type RateFeed} from './rate-feed.ts'
 import {settleBeside} from './settle.ts'
-import type {Tapes} from './tapes.ts'
 
 /**
  * The feeds of `LOANTAPE_RATES_FILE`; none if it is not set.
@@ -48,17 +46,21 @@ const PROBLEMS_SHOWN = 5
  */
 export async function ingestRates(config: Config, world: World) {
   const feeds = readRateFeeds(config)
-  const results: Awaited<ReturnType<typeof storeReading>>[] = []
-  if (feeds.length === 0) return {run_id: null, outcome: 'not_configured' as const, faulty: 0, feeds: results}
+  const readings: Awaited<ReturnType<typeof readFeed>>[] = []
+  if (feeds.length === 0) return {run_id: null, outcome: 'not_configured' as const, faulty: 0, feeds: []}
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   // Read before the warehouse is locked, so a feed that hangs blocks nobody.
-  const readings: Reading[] = []
   const hurried = {...config, maxWaitMinutes: Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)}
   for (const feed of feeds) readings.push(await readFeed(feed, hurried, world))
   return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
     await using opened = await openToSettle(config, {folder, stateDb}, world)
-    for (const reading of readings) results.push(await storeReading(opened, reading, config, world))
+    for (const {said, lines, report} of readings) {
+      if (report.outcome === 'failed') continue
+      const {read, appended} = await settleBeside(opened, said.businessDate, {said, lines}, world)
+      Object.assign(report, {appended, known: read - appended})
+    }
+    const results = readings.map(({report}) => report)
     const isChanged = results.some(({appended}) => appended > 0)
     return {
       run_id: runId,
@@ -70,28 +72,53 @@ export async function ingestRates(config: Config, world: World) {
   })
 }
 
-/** The answers of one feed and their rows, or why it failed. */
-interface Reading {
-  feed: RateFeed
-  startedAt: number
-  answers: {received: Received; text: string}[]
-  rows: RateRow[]
-  failure?: string
-}
-
-async function readFeed(feed: RateFeed, config: Config, world: World): Promise<Reading> {
-  const reading = {feed, startedAt: world.clock.now()}
+/** Reads one feed: the unit to store, and the report. */
+async function readFeed(feed: RateFeed, config: Config, world: World) {
+  const {csv, ...parser} = feed
+  const {timeZone} = config
+  const now = world.clock.now()
+  const startedAt = formatInstant(BigInt(Math.floor(now)) * 1000n)
+  const said = {kind: 'rates', feed: parser, businessDate: businessDateOf(now, config), startedAt, timeZone}
+  const report = {
+    feed: feed.name,
+    /** `failed`: nothing was stored; `problems` says why. */
+    outcome: 'read' as 'read' | 'failed',
+    rows: 0,
+    empty: 0,
+    /** Rows that could not be read. */
+    rejected: 0,
+    /** Values appended, and values that were known. */
+    appended: 0,
+    known: 0,
+    problems: [] as string[],
+  }
   try {
-    const read =
-      feed.csv === undefined
+    const answers =
+      csv === undefined
         ? await askService(feed, config, world)
-        : [await readCsvSource(feed, feed.csv, config, world)]
-    const answers = read.map((received) => ({received, text: new TextDecoder().decode(received.body)}))
-    return {...reading, answers, rows: answers.flatMap(({text}) => parseRates(feed, text, config.timeZone))}
+        : [await readCsvSource(feed, csv, config, world)]
+    const lines = answers.map((received) => {
+      const body = new TextDecoder().decode(received.body)
+      return {frame: {frame: 'rates', feed: feed.name}, body, received} satisfies Answer
+    })
+    const rows = lines.flatMap(({body}) => parseRates(feed, body, timeZone))
+    const rejected = rows.filter((row) => typeof row === 'string')
+    if (rejected.length > 0)
+      world.log.warn(
+        {stream: feed.name, count: rejected.length, reason: rejected[0]},
+        'rows of rates rejected',
+      )
+    report.rows = rows.length
+    report.empty = rows.filter((row) => row === null).length
+    report.rejected = rejected.length
+    report.problems = rejected.slice(0, PROBLEMS_SHOWN)
+    return {said, lines, report}
   } catch (error) {
     if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
     world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
-    return {...reading, answers: [], rows: [], failure: `[${error.code}] ${error.problem}`}
+    report.outcome = 'failed'
+    report.problems = [`[${error.code}] ${error.problem}`]
+    return {said, lines: [], report}
   }
 }
 
@@ -104,7 +131,7 @@ async function askService(feed: RateFeed, config: Config, world: World): Promise
   const description = readDescription(dataFolderAt(config.dataDir))
   await using client = createClient({...requireSource(config), description}, world)
   const answers: Received[] = []
-  for await (const {received} of walkPages({path: '/rates', pageSize: PAGE_SIZE}, client, world)) {
+  for await (const {received} of walkPages({path: '/rates', pageSize: PAGE_SIZE}, client)) {
     if (answers.length === MOST_PAGES) throw createFeedError(feed, `more than ${MOST_PAGES} pages`)
     answers.push(received)
   }
@@ -137,39 +164,4 @@ function readCsvFile(feed: RateFeed, file: string, {clock, realClock}: World): R
   } catch (cause) {
     throw createFeedError(feed, `file '${file}' cannot be read (${codeOf(cause)})`, cause)
   }
-}
-
-async function storeReading(
-  {db, tapes}: {db: Database; tapes: Tapes},
-  {feed: {csv: _, ...parser}, startedAt, answers, rows, failure}: Reading,
-  config: Config,
-  world: World,
-) {
-  const {name: feed} = parser
-  const rejected = rows.filter((row) => typeof row === 'string')
-  const result = {
-    feed,
-    /** `failed`: nothing was stored; `problems` says why. */
-    outcome: failure === undefined ? ('read' as const) : ('failed' as const),
-    rows: rows.length,
-    empty: rows.filter((row) => row === null).length,
-    /** Rows that could not be read. */
-    rejected: rejected.length,
-    /** Values appended, and values that were known. */
-    appended: 0,
-    known: 0,
-    problems: failure === undefined ? rejected.slice(0, PROBLEMS_SHOWN) : [failure],
-  }
-  if (failure !== undefined) return result
-  if (rejected.length > 0)
-    world.log.warn({stream: feed, count: rejected.length, reason: rejected[0]}, 'rows of rates rejected')
-  const {timeZone} = config
-  const businessDate = businessDateOf(startedAt, config)
-  const observedAt = BigInt(Math.floor(startedAt)) * 1000n
-  const said = {kind: 'rates', feed: parser, businessDate, startedAt: formatInstant(observedAt), timeZone}
-  const lines = answers.map(({received, text}): Answer => {
-    return {frame: {frame: 'rates', feed}, body: text, received}
-  })
-  const {read, appended} = await settleBeside({db, tapes}, businessDate, {said, lines}, world)
-  return {...result, appended, known: read - appended}
 }

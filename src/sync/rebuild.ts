@@ -1,6 +1,6 @@
 import {existsSync, rmSync} from 'node:fs'
 import {z} from 'zod'
-import type {KnownField, MappedField} from '../contract/mapped-field.ts'
+import type {MappedField} from '../contract/mapped-field.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
@@ -26,15 +26,10 @@ import {
   settleAgain,
 } from './catch-up.ts'
 import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
-import {createStage, rebuildHead, tablesOf} from './stream-tables.ts'
+import {createStage, rebuildHead} from './stream-tables.ts'
 import {listReadableTapes, openTapes, type Tapes} from './tapes.ts'
 
-/**
- * Makes sure that every settle is on a tape.
- *
- * @param told when the settles on tapes were recorded
- * @throws UnexpectedError `REBUILD_LOSES`
- */
+/** Makes sure that every settle is on a tape: those of the instants `told`. @throws UnexpectedError `REBUILD_LOSES` */
 async function requireEverySettle(db: Database, told: readonly unknown[]): Promise<void> {
   const lost = await db.all(
     z.object({kind: z.string(), recorded_at: z.string()}),
@@ -52,26 +47,23 @@ async function requireEverySettle(db: Database, told: readonly unknown[]): Promi
   )
 }
 
-const countsRow = z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()})
-
-/** The tables that differ, with the number of rows that only the present warehouse has, and that only the new one has. */
-async function compareTables(db: Database) {
-  const tables = await db.column(
+const listTables = (db: Database) =>
+  db.column(
     z.string(),
     `select table_name from duckdb_tables()
      where database_name = 'warehouse' and schema_name = 'raw' order by table_name`,
   )
+
+/** The tables that differ, with the number of rows that only the present warehouse has, and that only the new one has. */
+async function compareTables(db: Database) {
   const differences = []
-  for (const table of tables) {
-    const [now, rebuilt] = [
-      `(${selectCompared('present', table)})`,
-      `(${selectCompared('warehouse', table)})`,
-    ]
+  for (const table of await listTables(db)) {
+    const [now, rebuilt] = [selectCompared('present', table), selectCompared('warehouse', table)]
     const counts = await db.one(
-      countsRow,
+      z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()}),
       `select
-         (select count(*) from (from ${now} except all from ${rebuilt})) as only_now,
-         (select count(*) from (from ${rebuilt} except all from ${now})) as only_rebuilt`,
+         (select count(*) from ((${now}) except all (${rebuilt}))) as only_now,
+         (select count(*) from ((${rebuilt}) except all (${now}))) as only_rebuilt`,
     )
     if (counts.only_now + counts.only_rebuilt > 0) differences.push({table, ...counts})
   }
@@ -97,30 +89,7 @@ interface Basis {
   takenBack: ReadonlyMap<string, string>
   /** The fields to map; undefined keeps those of the warehouse. */
   fields: readonly MappedField[] | undefined
-}
-
-/**
- * Copies into the empty database `warehouse` what was stored before the first settle of the tapes.
- *
- * @param isReadable whether the present warehouse can be read, as `present`
- * @throws UnexpectedError `REBUILD_BASE` if it cannot be read
- */
-async function takeOver(
-  db: Database,
-  {units, isWhole, since, fields}: Basis,
-  isReadable: boolean,
-): Promise<void> {
-  if (isReadable) {
-    await takeOverFields(db, fields, since)
-    await takeOverRows(db, units, since)
-  } else if (isWhole) {
-    await writeKnownFields(db, fields ?? [])
-  } else {
-    throw newError(
-      'REBUILD_BASE',
-      `The warehouse cannot be read, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is on no tape.`,
-    )
-  }
+  settings: Parameters<typeof writeSettings>[1]
 }
 
 /** The past of a newly mapped field is known only from the tapes. */
@@ -135,14 +104,13 @@ async function takeOverFields(
     'select exists (from present.raw.settle where $1::timestamp is null or recorded_at < $1::timestamp)',
     [since],
   )
-  const date = (field: MappedField): KnownField => {
-    const before = known.find(
-      ({name, type, path}) =>
-        name === field.name && type === field.type && path.join('\n') === field.path.join('\n'),
-    )
-    return {...field, since: before ? before.since : isOlder ? since : null}
-  }
-  await writeKnownFields(db, (fields ?? known).map(date))
+  const idOf = ({name, type, path}: MappedField) => JSON.stringify([name, type, path])
+  const sinces = new Map(known.map((field) => [idOf(field), field.since]))
+  const dated = (fields ?? known).map((field) => {
+    const before = sinces.get(idOf(field))
+    return {...field, since: before === undefined && isOlder ? since : (before ?? null)}
+  })
+  await writeKnownFields(db, dated)
 }
 
 async function takeOverRows(
@@ -152,25 +120,17 @@ async function takeOverRows(
 ): Promise<void> {
   const before = since === null ? 'true' : `recorded_at < ${quoteLiteral(since)}`
   const names = units.map(({tape}) => quoteLiteral(tape.unit)).join(', ') || `''`
-  const isKept = 'walk_id in (select walk_id from warehouse.raw.walk)'
-  const isMapped =
-    'name in (select name from warehouse.raw.mapped_field semi join present.raw.mapped_field using (name, path, type))'
-  const kept: Record<string, string> = {
-    walk: `(state = 'applied' and ${before}) or (state in ('refused', 'abandoned') and walk_id not in (${names}))`,
-    listing: isKept,
-    drift: isKept,
-    quarantine: isKept,
-    setting: 'true',
-    rate: before,
-    settle: before,
-    deal_extra: `${before} and ${isMapped}`,
+  const walk = `(state = 'applied' and ${before}) or (state in ('refused', 'abandoned') and walk_id not in (${names}))`
+  const ofWalk = `walk_id in (select walk_id from present.raw.walk where ${walk})`
+  const conditions: Record<string, string> = {
+    ...{setting: 'true', walk, listing: ofWalk, drift: ofWalk, quarantine: ofWalk},
+    deal_extra: `${before} and name in (
+      select name from warehouse.raw.mapped_field semi join present.raw.mapped_field using (name, path, type)
+    )`,
   }
-  for (const stream of STREAMS) {
-    for (const table of [tablesOf(stream).version, tablesOf(stream).confirmation]) {
-      if (table !== null) kept[table.split('.').at(-1) ?? ''] = before
-    }
-  }
-  for (const [table, condition] of Object.entries(kept)) {
+  for (const table of await listTables(db)) {
+    if (table.endsWith('_head') || table === 'mapped_field') continue
+    const condition = conditions[table] ?? before
     await db.run(`insert into warehouse.raw.${table} by name from present.raw.${table} where ${condition}`)
   }
   if (since !== null) {
@@ -221,78 +181,98 @@ export async function rebuildWarehouse(
     const isWhole = lacking.length === 0 && historyHead !== undefined
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
-    const fields = keepsFields ? undefined : readMappedFields(folder)
     const since = findFirstSettle(units)
-    const settings = {
-      folder_id: requireFolderId(stateDb),
-      // The last units may have been given up. Without units it stands where the present one does.
-      tape_head: units.length > 0 || isWhole ? historyHead : undefined,
+    const basis: Basis = {
+      ...{units, isWhole, since, takenBack},
+      fields: keepsFields ? undefined : readMappedFields(folder),
+      settings: {
+        folder_id: requireFolderId(stateDb),
+        // The last units may have been given up. Without units it stands where the present one does.
+        tape_head: units.length > 0 || isWhole ? historyHead : undefined,
+      },
     }
     const temporary = `${folder.warehouse}.rebuilt`
-    const remove = () => {
-      for (const file of [temporary, `${temporary}.wal`]) rmSync(file, {force: true})
+    using cleaning = new DisposableStack()
+    cleaning.defer(() => removeDatabase(temporary))
+    const compute = (present: boolean) => computeAnew(config, basis, {temporary, present}, world)
+    const differences = await compute(isReadable).catch((error: unknown) => {
+      const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))
+      if (!isReadable || !isDamage) throw error
+      const reason = messageOf(error)
+      world.log.warn({file: folder.warehouse, reason}, 'the present warehouse cannot be read')
+      return compute(false)
+    })
+    const result = {
+      /** Walks, looks, rates and replays that were settled again. */
+      units: units.length,
+      /** When the first of them was settled; earlier rows were copied unchanged. */
+      since,
+      /** Null if the present warehouse cannot be read. */
+      differences,
+      /** Where the files it replaced are now. */
+      set_aside: [] as string[],
     }
-    const compute = async (present: boolean) => {
-      remove()
-      const work = async <T>(task: (db: Database) => Promise<T>): Promise<T> => {
-        await using db = await openBeside(folder, temporary, present)
-        await prepareLoad(db, folder, config.memoryMb)
-        await createStage(db)
-        const result = await task(db)
-        await db.run('checkpoint warehouse')
-        return result
-      }
-      return computeAnew(work, {units, isWhole, since, takenBack, fields}, {present, settings}, world)
+    if (differences?.length === 0) return {outcome: 'equal' as const, ...result}
+    if (!isApplied) return {outcome: 'different' as const, ...result}
+    if (without) {
+      // Every later rebuild leaves the walk out too.
+      const now = world.clock.now()
+      const said = {kind: 'without', ...without}
+      await tapes.settleOfDay(businessDateOf(now, config), said, ({conclude}) =>
+        conclude(BigInt(now) * 1000n),
+      )
     }
-    try {
-      const differences = await compute(isReadable).catch((error: unknown) => {
-        const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))
-        if (!isReadable || !isDamage) throw error
-        const reason = messageOf(error)
-        world.log.warn({file: folder.warehouse, reason}, 'the present warehouse cannot be read')
-        return compute(false)
-      })
-      const result = {
-        /** Walks, looks, rates and replays that were settled again. */
-        units: units.length,
-        /** When the first of them was settled; earlier rows were copied unchanged. */
-        since,
-        /** Null if the present warehouse cannot be read. */
-        differences,
-        /** Where the files it replaced are now. */
-        set_aside: [] as string[],
-      }
-      if (differences?.length === 0) return {outcome: 'equal' as const, ...result}
-      if (!isApplied) return {outcome: 'different' as const, ...result}
-      if (without) {
-        // Every later rebuild leaves the walk out too.
-        const now = world.clock.now()
-        const said = {kind: 'without', ...without}
-        await tapes.settleOfDay(businessDateOf(now, config), said, ({conclude}) =>
-          conclude(BigInt(now) * 1000n),
-        )
-      }
-      result.set_aside = await putInPlace(folder, temporary, config, world)
-      return {outcome: 'rebuilt' as const, ...result}
-    } finally {
-      remove()
-    }
+    result.set_aside = await putInPlace(folder, temporary, config, world)
+    return {outcome: 'rebuilt' as const, ...result}
   })
 }
 
-/** Settles the units in an empty warehouse, closing the engine now and then, and compares it with the present one. */
+function removeDatabase(file: string): void {
+  for (const path of [file, `${file}.wal`]) rmSync(path, {force: true})
+}
+
+/**
+ * Copies into an empty warehouse what was stored before the first settle of the tapes, settles their units, closing the engine now
+ * and then, and compares it with the present one, if that can be read.
+ *
+ * @throws UnexpectedError `REBUILD_BASE`, `REBUILD_LOSES`
+ */
 async function computeAnew(
-  work: <T>(task: (db: Database) => Promise<T>) => Promise<T>,
+  config: Config,
   basis: Basis,
-  {present, settings}: {present: boolean; settings: Parameters<typeof writeSettings>[1]},
+  {temporary, present}: {temporary: string; present: boolean},
   world: World,
 ) {
-  const {units, takenBack} = basis
+  const {units, since, takenBack, fields, settings} = basis
+  if (!present && !basis.isWhole)
+    throw newError(
+      'REBUILD_BASE',
+      `The warehouse cannot be read, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is on no tape.`,
+    )
+  const folder = dataFolderAt(config.dataDir)
+  const attach = [
+    {path: temporary, alias: 'warehouse'},
+    ...(present ? [{path: folder.warehouse, alias: 'present', readOnly: true}] : []),
+  ]
+  async function work<T>(task: (db: Database) => Promise<T>): Promise<T> {
+    await using db = await openDatabase({attach, threads: 1})
+    await prepareLoad(db, folder, config.memoryMb)
+    await createStage(db)
+    const result = await task(db)
+    await db.run('checkpoint warehouse')
+    return result
+  }
+
   const told: unknown[] = []
   const report = (done: number) =>
     world.onProgress({step: 'rebuilding', unit: 'units', done, total: units.length})
+  removeDatabase(temporary)
   report(0)
-  await work((db) => takeOver(db, basis, present))
+  await work(async (db) => {
+    if (!present) return writeKnownFields(db, fields ?? [])
+    await takeOverFields(db, fields, since)
+    await takeOverRows(db, units, since)
+  })
   for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
     await work(async (db) => {
       for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
@@ -347,14 +327,6 @@ async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: 
     if (codeOf(error) !== 'WAREHOUSE_UNREADABLE') throw error
     return false
   }
-}
-
-function openBeside({warehouse}: DataFolder, temporary: string, withPresent: boolean): Promise<Database> {
-  const present = {path: warehouse, alias: 'present', readOnly: true}
-  return openDatabase({
-    attach: [{path: temporary, alias: 'warehouse'}, ...(withPresent ? [present] : [])],
-    threads: 1,
-  })
 }
 
 async function putInPlace(

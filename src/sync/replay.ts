@@ -1,12 +1,10 @@
-import type {Stream} from '../contract/stream.ts'
-import {businessDateOf, formatInstant, parseInstant} from '../core/clock.ts'
+import {businessDateOf, formatInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {createNormaliser} from '../source/record.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import type {Frame} from '../store/tape.ts'
 import {openToSettle} from './catch-up.ts'
-import type {Answer} from './intake.ts'
 import {
   countUnreplayed,
   type FoundRecord,
@@ -15,7 +13,7 @@ import {
   type QuarantineEntry,
 } from './quarantine.ts'
 import {settleBeside} from './settle.ts'
-import {listReadableTapes} from './tapes.ts'
+import {instant, listReadableTapes} from './tapes.ts'
 
 /**
  * Reads the records in quarantine again, after a fix of schema or code, and stores those that are now readable, with
@@ -41,12 +39,13 @@ export async function replayRecords(
   }
   for (const stream of streams) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
-    const lines = entries.flatMap(createReader(stream, found))
+    const normalise = createNormaliser(stream)
+    const lines = entries.flatMap((entry) => describeReplay(entry, found.get(entry.quarantine_id), normalise))
     counts.replayed += lines.length
     counts.waiting += entries.length - lines.length
     // Walk by walk, oldest first, since each is compared with the one before.
-    for (const ofWalk of Map.groupBy(lines, ({entry}) => entry.walk_id).values()) {
-      const businessDate = ofWalk[0]?.entry.business_date
+    for (const ofWalk of Map.groupBy(lines, ({walk_id}) => walk_id).values()) {
+      const businessDate = ofWalk[0]?.business_date
       const said = {kind: 'replay', stream: stream.name, businessDate, isWalkOpen: walks.has(stream.name)}
       const today = businessDateOf(world.clock.now(), config)
       const {appended} = await settleBeside({db, tapes}, today, {said, lines: ofWalk}, world)
@@ -56,25 +55,20 @@ export async function replayRecords(
   return counts
 }
 
-/** Makes a function that reads a quarantined record again; it returns its line, or none. */
-function createReader(
-  stream: Stream,
-  found: ReadonlyMap<string, FoundRecord>,
-): (entry: QuarantineEntry) => (Answer & {entry: QuarantineEntry})[] {
-  const normalise = createNormaliser(stream)
-  return (entry) => {
-    const observedAt = parseInstant(`${entry.observed_at}Z`)
-    const told = found.get(entry.quarantine_id)
-    const text = told?.text()
-    if (observedAt === null || !told || text === undefined) return []
-    const {parent, listed, json} = told
-    const record = listed ? {...listed, ...Object(json)} : json
-    if (normalise([record], observedAt, parent).observations.length === 0) return []
-    const {quarantine_id} = entry
-    const frame: Frame = {
-      ...{frame: 'replay', quarantine_id, observed_at: formatInstant(observedAt)},
-      ...{parent, listed},
-    }
-    return [{entry, frame, body: json, received: {body: Buffer.from(text)}}]
-  }
+/** The line of a quarantined record that can be read now; none otherwise. */
+function describeReplay(
+  entry: QuarantineEntry,
+  found: FoundRecord | undefined,
+  normalise: ReturnType<typeof createNormaliser>,
+) {
+  const text = found?.text()
+  if (!found || text === undefined) return []
+  const {parent, listed, json} = found
+  const observedAt = instant.parse(`${entry.observed_at}Z`)
+  const record = listed ? {...listed, ...Object(json)} : json
+  if (normalise([record], observedAt, parent).observations.length === 0) return []
+  const {quarantine_id, walk_id, business_date} = entry
+  const said = {quarantine_id, observed_at: formatInstant(observedAt), parent, listed}
+  const frame: Frame = {frame: 'replay', ...said}
+  return [{walk_id, business_date, frame, body: json, received: {body: Buffer.from(text)}}]
 }

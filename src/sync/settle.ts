@@ -2,8 +2,6 @@ import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {newError} from '../core/errors.ts'
-import {quantity} from '../core/money.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {type Database, inTransaction} from '../store/database.ts'
 import type {StateDb} from '../store/state-db.ts'
@@ -15,13 +13,11 @@ import {
   type BesideIntake,
   type Intake,
   openIntake,
-  readKnown,
   type WalkIntake,
   type WalkTools,
 } from './intake.ts'
-import {findLastSettle} from './mapped-fields.ts'
-import {type ChangePlan, countUntold, type OpenWalk, planChanges} from './plan-changes.ts'
-import {listKept, noteReplayed} from './quarantine.ts'
+import {findLastSettle, readStreams} from './mapped-fields.ts'
+import {type ChangePlan, type OpenWalk, planChanges} from './plan-changes.ts'
 import {appendRates} from './rate-feed.ts'
 import {BESIDE, tablesOf} from './stream-tables.ts'
 import type {Tapes} from './tapes.ts'
@@ -43,7 +39,8 @@ export function settle(
   append: (recordedAt: DuckDBTimestampValue) => Promise<string>,
 ): Promise<bigint> {
   return inTransaction(db, async () => {
-    const recordedAt = await nextRecordedAt(db, now)
+    const last = await findLastSettle(db)
+    const recordedAt = last !== null && last >= now ? last + 1n : now
     const recorded = new DuckDBTimestampValue(recordedAt)
     const tapeHead = await append(recorded)
     await db.run(
@@ -75,32 +72,19 @@ export function settle(
   })
 }
 
-/** An instant to record at, microseconds since the epoch: the business clock, but later than every earlier record. */
-async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
-  const last = await findLastSettle(db)
-  return last !== null && last >= now ? last + 1n : now
-}
-
 /** SQL: for each table the number of rows stored at `$1` or with walk `$2`, and a digest of them that ignores order. */
 function buildStoredSql(): string {
-  const ofMoment = [
-    ...STREAMS.map((stream) => tablesOf(stream).version),
-    ...STREAMS.map((stream) => tablesOf(stream).confirmation).filter((table) => table !== null),
-    'warehouse.raw.rate',
-    'warehouse.raw.quarantine',
-  ].map((table) => [table, 'hash(told)', 'recorded_at = $1'] as const)
+  const count = (table: string, condition = 'recorded_at = $1', digest = 'hash(told)') =>
+    `select '${table}' as name, count(*) as records, bit_xor(${digest}) as digest from ${table} as told where ${condition}`
   const certificate =
     'hash(walk_id, stream, business_date, is_complete, records, quarantined, amount_total, cursor_digest)'
+  const ofStreams = STREAMS.map(tablesOf).flatMap(({version, confirmation}) => [version, confirmation])
+  const ofMoment = [...ofStreams, 'warehouse.raw.rate', 'warehouse.raw.quarantine']
   return [
-    ...ofMoment,
-    ['warehouse.raw.walk', certificate, 'recorded_at = $1'] as const,
-    ['warehouse.raw.listing', 'hash(told)', 'walk_id = $2'] as const,
-  ]
-    .map(
-      ([table, digest, condition]) =>
-        `select '${table}' as name, count(*) as records, bit_xor(${digest}) as digest from ${table} as told where ${condition}`,
-    )
-    .join(' union all ')
+    ...ofMoment.filter((table) => table !== null).map((table) => count(table)),
+    count('warehouse.raw.walk', 'recorded_at = $1', certificate),
+    count('warehouse.raw.listing', 'walk_id = $2'),
+  ].join(' union all ')
 }
 
 interface Settling {
@@ -114,9 +98,8 @@ interface Settling {
 }
 
 /**
- * Makes the staged rows of a unit history, in one transaction: for the first time, or again from its tape.
- *
- * @returns how many records or values could be read, and how many versions or values were appended
+ * Makes the staged rows of a unit history, in one transaction: for the first time, or again from its tape. Returns how many records
+ * or values could be read, and how many versions or values were appended.
  */
 export async function settleUnit(db: Database, unit: Intake, settling: Settling) {
   const {now, details, judge, conclude} = settling
@@ -141,26 +124,33 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
     })
   await settle(db, {kind, walkId: batch.walkId, now}, async (recorded) => {
     await applyObservations(db, stream, batch, {plan, details, recorded})
-    if (unit.kind === 'replay') await noteReplayed(db, unit.entries, now)
+    if (unit.kind === 'replay')
+      await db.run(
+        `update warehouse.raw.quarantine set replayed_at = $2 where quarantine_id in (select id from (${ENTRIES}))`,
+        [JSON.stringify(unit.entries), new DuckDBTimestampValue(now)],
+      )
     return conclude(recorded.micros)
   })
   const read = unit.kind === 'walk' ? unit.walk.records - unit.walk.quarantined : unit.entries.length
   return {read, appended: plan.appended}
 }
 
+/** SQL of the ids in `$1`, a JSON array, with their positions. */
+const ENTRIES = `select unnest(ids) as id, unnest(range(len(ids))) as position
+  from (select from_json($1, '["varchar"]') as ids)`
+
 /** Drops staged records that are no longer in quarantine: their walk may have been taken back meanwhile. */
 async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolean> {
-  const kept = new Set(await listKept(db, entries))
-  const gone = entries.flatMap((id, position) => (kept.has(id) ? [] : [position]))
-  if (gone.length > 0) await db.run(`delete from temp.${BESIDE} where position in (${gone.join(', ')})`)
-  return kept.size > 0
+  await db.run(
+    `delete from temp.${BESIDE} where position in (
+       select position from (${ENTRIES}) where id not in (select quarantine_id from warehouse.raw.quarantine)
+     )`,
+    [JSON.stringify(entries)],
+  )
+  return db.value(z.boolean(), `select count(*) > 0 from temp.${BESIDE}`)
 }
 
-/**
- * Writes a unit that is not a walk to the tape of a day, takes it in, and settles it.
- *
- * @param unit what its first line says, its lines with their parsed bodies, and who judges it
- */
+/** Writes a unit that is not a walk to the tape of a day, `said` in its first line; takes it in, and settles it. */
 export function settleBeside(
   {db, tapes}: {db: Database; tapes: Tapes},
   date: string,
@@ -169,7 +159,7 @@ export function settleBeside(
 ) {
   const now = BigInt(Math.floor(clock.now())) * 1000n
   return tapes.settleOfDay(date, unit.said, async ({name, begin, conclude}) => {
-    const intake = openIntake(db, await readKnown(db), begin)
+    const intake = openIntake(db, await readStreams(db), begin)
     if (!intake) throw new Error(`Unit of kind '${begin.kind}': it cannot be settled.`)
     for (const {frame, body, received} of unit.lines) intake.take(tapes.take(name, frame, received), body)
     tapes.store(name)
@@ -202,7 +192,7 @@ export async function settleWalk(
       counts = plan.counts
       world.onStep('changes planned')
       try {
-        await requireBelievable(tools, unit, plan)
+        await judgePlan(db, unit, plan, config, tools.accepted)
       } catch (refusal) {
         await endWalk(tools, unit, {state: 'refused', how: String(refusal)})
         throw refusal
@@ -218,19 +208,12 @@ export async function settleWalk(
   return counts
 }
 
-async function requireBelievable(
-  {db, config, accepted}: WalkTools,
-  {walk, stream}: WalkIntake,
-  plan: ChangePlan,
-): Promise<void> {
-  await requireBoundedQuarantine(db, walk)
-  await judgePlan(db, stream, plan, config, accepted)
-}
-
 /** The facts of a walk that no other line of its tape holds. */
-function describeEnd({isComplete, waitedMs, certified}: OpenWalk): Record<string, unknown> {
-  return {is_complete: isComplete, waited_ms: waitedMs, is_certified: certified !== null}
-}
+const describeEnd = ({isComplete, waitedMs, certified}: OpenWalk) => ({
+  is_complete: isComplete,
+  waited_ms: waitedMs,
+  is_certified: certified !== null,
+})
 
 /** Drops the open walks that `isDropped` picks, of any stream. */
 export async function dropWalks(
@@ -255,54 +238,24 @@ export async function endWalk(
   tapes.finish(walk.walkId)
 }
 
-/**
- * Returns the certificate of a walk and what settling it would change, and drops the walk.
- *
- * @throws what {@link settleWalk} would
- */
-export async function previewWalk(
-  tools: WalkTools,
-  unit: WalkIntake,
-): Promise<{certificate: ReturnType<typeof certificateOf>; changes: ChangeCounts}> {
+/** Returns the certificate of a walk and what settling it would change, and drops the walk. @throws as {@link settleWalk} does */
+export async function previewWalk(tools: WalkTools, unit: WalkIntake) {
+  const {db, config, accepted} = tools
   const {walk, stream} = unit
   try {
-    const plan = await planChanges(tools.db, stream, walk)
-    await requireBelievable(tools, unit, plan)
+    const plan = await planChanges(db, stream, walk)
+    await judgePlan(db, unit, plan, config, accepted)
     return {certificate: certificateOf(walk), changes: plan.counts}
   } finally {
     await endWalk(tools, unit, {state: 'abandoned', how: 'dry run'})
   }
 }
 
-/** This many bad records are always tolerated. */
-const TOLERATED_RECORDS = 3
-const TOLERATED_PCT = 5
-
 /**
- * Refuses a walk with too many unreadable records: then the source has changed, not single records.
- *
- * @throws ContractError `SOURCE_QUARANTINE` naming the most frequent places
- */
-export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Promise<void> {
-  const {quarantined, records} = walk
-  if (quarantined <= TOLERATED_RECORDS || quarantined * 100 <= records * TOLERATED_PCT) return
-  const places = await db.all(
-    z.object({path: z.string(), reason: z.string(), records: z.string()}),
-    `select path, any_value(reason) as reason, count(*) as records from temp.staged_quarantine
-     where walk_id = $1 group by path order by count(*) desc, path limit 3`,
-    [walk.walkId],
-  )
-  const worst = places.map((place) => `${place.path} (${place.records}: ${place.reason})`).join('; ')
-  throw newError(
-    'SOURCE_QUARANTINE',
-    `${quarantined} of ${quantity(records, 'record')} could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
-  )
-}
-
-/**
- * Compares what a planned walk of deals found with what webhooks announced. An event counts for a walk if it was received after
- * the previous walk began, looked at or not; the first walk under webhooks is only a baseline for the next. The walk is not
- * applied yet: if the run dies now, the run that continues it counts again.
+ * Compares what a planned walk of deals found with what webhooks announced: deals new, different, back or newly absent; one that
+ * was missing and is now confirmed gone changed earlier. An event counts for a walk if it was received after the previous walk
+ * began, looked at or not; the first walk under webhooks is only a baseline for the next. The walk is not applied yet: if the run
+ * dies now, the run that continues it counts again.
  */
 async function settleCoverage(
   db: Database,
@@ -316,13 +269,23 @@ async function settleCoverage(
      where stream = '${dealStream.name}' and state = 'applied'`,
   )
   const told = before === null ? undefined : findDealsToldSince(stateDb, before)
-  const found = told ? await countUntold(db, dealStream, told) : null
-  settleWalkCoverage(stateDb, walkId, found, realClock.now())
-  if (found === null) return
-  log.info(
-    {walk_id: walkId, changes: found.changes, count: found.missed},
-    'changes that no webhook had told of',
-  )
+  const found =
+    told &&
+    (await db.one(
+      z.object({changes: z.coerce.number(), missed: z.coerce.number()}),
+      `select
+         count(*) as changes,
+         count(*) filter (deal_id not in (select unnest(from_json($1, '["varchar"]')))) as missed
+       from temp.change
+       where (is_listed and content not in ('unchanged', 'respelled')) or (kind <> 'seen' and head_kind = 'seen')`,
+      [JSON.stringify(told)],
+    ))
+  settleWalkCoverage(stateDb, walkId, found ?? null, realClock.now())
+  if (found)
+    log.info(
+      {walk_id: walkId, changes: found.changes, count: found.missed},
+      'changes that no webhook had told of',
+    )
 }
 
 /** The certificate of a walk whose changes were planned; `sync --json` prints it. */

@@ -1,7 +1,18 @@
-import {BIGINT, BOOLEAN, DECIMAL, type DuckDBType, ENUM, INTEGER, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {hash} from 'node:crypto'
+import {
+  BIGINT,
+  BOOLEAN,
+  DATE,
+  DECIMAL,
+  type DuckDBType,
+  ENUM,
+  INTEGER,
+  TIMESTAMP,
+  VARCHAR,
+} from '@duckdb/node-api'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
-import type {ColumnValue, Observation} from '../core/types.ts'
+import type {ColumnValue, Observation, Quarantined} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {appendRows, createRowBuffer} from '../store/row-buffer.ts'
 import {canonicalSql} from '../store/sql.ts'
@@ -25,13 +36,6 @@ export function tablesOf({name, confirmed, mapped}: Stream) {
   }
 }
 
-/** A stream's column names as an SQL list, each with its `_present` flag if it has one. */
-export function listColumns({columns}: Stream): string {
-  return columns
-    .flatMap(({name, mayBeAbsent}) => (mayBeAbsent ? [name, `${name}_present`] : [name]))
-    .join(', ')
-}
-
 /** SQL of a stream's amount; zero if it has none. */
 export function amountOf({amountColumn}: Stream): string {
   return amountColumn ?? 'cast(0 as decimal(18, 2))'
@@ -52,16 +56,12 @@ export function isSettledSql(stream: Stream, value?: string): string {
   return `${comparedSql(stream, settled.column, value)} in (${values})`
 }
 
-/** SQL condition on a row of a stream's tables: the lists of a walk (`$1`, or a literal) cover it. */
-export function buildReachSql(
-  {name, parent}: Stream,
-  walkId: string,
-  lists: string = 'warehouse.raw.listing',
-): string {
+/** SQL condition on a row of a stream's tables: the staged lists of a walk cover it. */
+export function buildReachSql({name, parent}: Stream, walkId: string): string {
   if (!parent) return 'true'
   return `${parent.column} in (
-    select parent_id from ${lists}
-    where walk_id = ${walkId} and stream = ${quoteLiteral(name)} and outcome = 'listed'
+    select parent_id from temp.staged_listing
+    where walk_id = ${quoteLiteral(walkId)} and stream = ${quoteLiteral(name)} and outcome = 'listed'
   )`
 }
 
@@ -126,17 +126,16 @@ export function createStagedRows(stream: Stream) {
 
 /** SQL of the digest of a staged row: its columns, and which it leaves out. */
 export function buildListHashSql(stream: Stream): string {
-  const flags = optionalColumnsOf(stream).map(({name}) => `cast(${name}_present as varchar)`)
-  return `md5_number(concat_ws(chr(31), ${[...listTexts(stream), ...flags].join(', ')}))`
+  return buildRowHashSql(
+    stream,
+    optionalColumnsOf(stream).map(({name}) => `cast(${name}_present as varchar)`),
+  )
 }
 
 /** SQL of a record's digest over its contract columns; nulls and empty texts differ. */
-export function buildRowHashSql(stream: Stream): string {
-  return `md5_number(concat_ws(chr(31), ${listTexts(stream).join(', ')}))`
-}
-
-function listTexts(stream: Stream): string[] {
-  return stream.columns.map(({name}) => `coalesce(cast(${name} as varchar), chr(0))`)
+export function buildRowHashSql({columns}: Stream, flags: readonly string[] = []): string {
+  const texts = columns.map(({name}) => `coalesce(cast(${name} as varchar), chr(0))`)
+  return `md5_number(concat_ws(chr(31), ${[...texts, ...flags].join(', ')}))`
 }
 
 /** Computes the latest states of a stream again from its versions. */
@@ -215,6 +214,28 @@ export async function clearStage(db: Database, stream: Stream, walkId: string): 
     `delete from ${tablesOf(stream).staged};
      delete from temp.staged_listing ${ofWalk}; delete from temp.staged_quarantine ${ofWalk}`,
   )
+}
+
+/**
+ * A rejected record. `place` is `page/position`, the id of a deal for its own page, or `deal/page/position` in a list of
+ * children.
+ */
+export type RejectedRecord = Quarantined & {source: 'list' | 'detail'; place: string}
+
+/** Stages the places of rejected records on their tape, never their content; they count in releases once their walk is applied. */
+export async function stageQuarantined(
+  db: Database,
+  stream: Stream,
+  {walkId, businessDate}: {walkId: string; businessDate: string},
+  records: readonly RejectedRecord[],
+): Promise<void> {
+  const rows = records.map(({source, place, id, path, reason, observedAt}): ColumnValue[] => {
+    const quarantineId = `q_${hash('sha256', `${walkId} ${source} ${place}`).slice(0, 12)}`
+    const seen = [quarantineId, stream.name, walkId, source, id, path, reason, observedAt, businessDate]
+    return [...seen, null, null, place]
+  })
+  const types = [...Array<DuckDBType>(7).fill(VARCHAR), TIMESTAMP, DATE, TIMESTAMP, TIMESTAMP, VARCHAR]
+  await appendRows(db, {table: 'staged_quarantine', types}, rows)
 }
 
 /** Stages the outcomes of single parents' lists, a row for each, in the columns of `raw.listing`. */

@@ -1,7 +1,7 @@
 import {chmodSync, existsSync, rmSync, statSync, truncateSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {formatInstant} from '../core/clock.ts'
+import {formatInstant, parseInstant} from '../core/clock.ts'
 import {isOfKind, newError} from '../core/errors.ts'
 import {VERSION} from '../core/process.ts'
 import {NONE, tellForeign} from '../core/text.ts'
@@ -51,6 +51,13 @@ export function pathOfTape(unit: string, date: string): string {
   return join('tape', date.slice(0, 4), date.slice(5, 7), `${unit}.jsonl.zst`)
 }
 
+/** A unit on the tape of a day. */
+interface DayUnit {
+  name: string
+  begin: Frame
+  conclude: (recordedAt: bigint) => string
+}
+
 interface OpenTape {
   writer: TapeWriter
   /** The kind of the current unit. */
@@ -59,11 +66,7 @@ interface OpenTape {
   outcome: string
 }
 
-/**
- * Opens the tapes of a run.
- *
- * @throws as {@link requireTapeKey} does
- */
+/** Opens the tapes of a run. @throws as {@link requireTapeKey} does */
 export function openTapes(
   config: KeyConfig,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
@@ -78,33 +81,23 @@ export function openTapes(
     return tape
   }
 
-  function create(unit: string, date: string): void {
-    const row = {unit, path: pathOfTape(unit, date)}
-    noteTape(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
-    const writer = createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
-    open.set(unit, {writer, kind: '', outcome: ''})
-  }
-
-  function goOn(row: TapeRow, end: TapeEnd, kind: string): void {
+  function resume(row: TapeRow, end: TapeEnd, kind: string): void {
     const path = join(folder.root, row.path)
     chmodSync(path, 0o600)
     open.set(row.unit, {writer: resumeTape(path, key, end), kind, outcome: ''})
   }
 
-  /** Opens the tape of a day, or a further one if it is damaged; returns its name. */
+  /** The name of the tape of a day, opened if it exists, or of a further one if it is damaged. */
   async function openOfDay(date: string): Promise<string> {
     for (let number = 1; ; number += 1) {
       const unit = number === 1 ? date : `${date}.${number}`
       const row = findTape(stateDb, unit)
-      if (!row) {
-        create(unit, date)
-        return unit
-      }
+      if (!row) return unit
       const {end, kind} = await readThrough(folder, row, key)
       // A damaged tape stays as it is: somebody may repair it.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
       changeTape(stateDb, unit, {ended_at: null})
-      goOn(row, end, kind)
+      resume(row, end, kind)
       return unit
     }
   }
@@ -114,25 +107,22 @@ export function openTapes(
     key,
     /** Begins the tape of a walk, or writes that another run continues it; returns that line. */
     begin(unit: string, date: string, said: Record<string, unknown>): Frame {
-      if (!open.has(unit)) create(unit, date)
+      if (!open.has(unit)) {
+        const row = {unit, path: pathOfTape(unit, date)}
+        noteTape(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
+        const writer = createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
+        open.set(unit, {writer, kind: '', outcome: ''})
+      }
       const begin = tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), ...said})
       tapes.store(unit)
       stateDb.run('update tape set bytes = 0 where unit = ? and bytes is null', [unit])
       return begin
     },
-    /**
-     * Begins, on the tape of its day, a unit that belongs to no walk: a look, a replay, rates.
-     *
-     * @param settle writes and stores the rest; it calls `conclude` last, inside its transaction
-     */
+    /** Begins a unit on the tape of its day: a look, a replay, rates. `settle` writes the rest and calls `conclude` last. */
     async settleOfDay<T>(
       date: string,
       said: Record<string, unknown>,
-      settle: (unit: {
-        name: string
-        begin: Frame
-        conclude: (recordedAt: bigint) => string
-      }) => Promise<T> | T,
+      settle: (unit: DayUnit) => Promise<T> | T,
     ): Promise<T> {
       const name = await openOfDay(date)
       const begin = tapes.begin(name, date, said)
@@ -155,34 +145,30 @@ export function openTapes(
         syncToDisk(path)
         chmodSync(path, 0o400)
         const {outcome} = parseOutcome(end)
-        const whole = {outcome, head: end.chain, bytes, sha256: digestFileNow(path)}
-        changeTape(stateDb, row.unit, {ended_at: now(), ...whole})
+        const sha256 = digestFileNow(path)
+        changeTape(stateDb, row.unit, {ended_at: now(), outcome, head: end.chain, bytes, sha256})
       }
       return listTapes(stateDb)
         .filter(isBeingWritten)
         .map(({unit}) => unit)
     },
     /**
-     * Reads a tape that a dead run left and continues it after its last whole line. A tape that can no longer be read is marked as
-     * lost, with its unit.
-     *
-     * @param take gets its lines, one after another
-     * @returns whether it can be continued
+     * Reads the lines of a tape that a dead run left and continues it after the last whole one. One that can no longer be read is
+     * marked as lost; returns false then.
      */
     async reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<boolean> {
       const row = findTape(stateDb, unit)
       if (!row) return false
       const {end, kind} = await readThrough(folder, row, key, take)
       if (end) {
-        goOn(row, end, kind)
+        resume(row, end, kind)
         return true
       }
       if (row.bytes === null) {
         rmSync(join(folder.root, row.path), {force: true})
         stateDb.run('delete from tape where unit = ?', [unit])
       } else {
-        const lost = {outcome: 'lost', head: '', bytes: 0, sha256: ''}
-        changeTape(stateDb, unit, {ended_at: now(), ...lost})
+        changeTape(stateDb, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
       }
       return false
     },
@@ -249,15 +235,28 @@ export function isHistory(kind: string, outcome: string): boolean {
   return kind === 'walk' || (outcome === 'settled' && ['look', 'rates', 'replay'].includes(kind))
 }
 
+/** Parses an instant of a tape into microseconds since the epoch. */
+export const instant = z.string().transform((text, context) => {
+  const micros = parseInstant(text)
+  if (micros === null) context.addIssue('expected an instant')
+  return micros ?? 0n
+})
+
 const outcomeSchema = z.object({
   no: z.number(),
   previous: z.string().nullable(),
   kind: z.string(),
   outcome: z.string(),
+  why: z.string().optional(),
+  recorded_at: instant.optional(),
+  is_complete: z.boolean().optional(),
+  is_certified: z.boolean().optional(),
+  waited_ms: z.number().optional(),
+  details: z.object({fetched: z.number(), failed: z.number()}).optional(),
 })
 
 /** What an outcome says of its unit, and its place in the record. */
-export const parseOutcome = ({frame}: TapeLine) => outcomeSchema.parse(frame)
+export const parseOutcome = ({frame}: Pick<TapeLine, 'frame'>) => outcomeSchema.parse(frame)
 
 /**
  * Adds to the record the outcomes that dead runs wrote to their tapes but not to the state database. Call it in a transaction,

@@ -82,9 +82,8 @@ export function requestOf({parent}: Stream, {baseUrl, pageSize, stage, descripti
 }
 
 async function startAnew(tools: WalkTools, world: World): Promise<WalkIntake> {
-  const {db, stream, config} = tools
   const now = world.clock.now()
-  const businessDate = await findBusinessDate(db, stream, config, now)
+  const businessDate = await findBusinessDate(tools.db, tools.stream, tools.config, now)
   const unit = await startWalk(tools, {businessDate, startedAt: BigInt(now) * 1000n}, world)
   world.onStep('walk begun')
   return unit
@@ -102,12 +101,7 @@ export function findPast(db: Database, stream: Stream) {
 }
 
 /** The business date of what is read at `now` (ms since the epoch), never earlier than that of the last walk. */
-export async function findBusinessDate(
-  db: Database,
-  stream: Stream,
-  config: Config,
-  now: number,
-): Promise<string> {
+export async function findBusinessDate(db: Database, stream: Stream, config: Config, now: number) {
   const {businessDate: last} = await findPast(db, stream)
   const today = businessDateOf(now, config)
   return last !== null && last > today ? last : today
@@ -126,7 +120,7 @@ export async function startWalk(
   const walkId = `w_${runId}_${attempt.padStart(6, '0')}`
   const said = await describeWalk(tools, {...requestOf(stream, config), ...when}, 0)
   const begin = tapes.begin(walkId, when.businessDate, said)
-  const unit = openIntake(db, {streams: [stream], walks}, begin)
+  const unit = openIntake(db, [stream], begin)
   if (unit?.kind !== 'walk') throw new Error(`Tape '${walkId}': its first line does not begin a walk.`)
   walks.set(stream.name, unit)
   return unit
@@ -163,18 +157,6 @@ async function describeWalk(
   }
 }
 
-/** The ids of all records a walk has read, quarantined ones included. */
-async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
-  if (walk.pages === 0) return
-  const rows = db.stream(
-    `select ${stream.idColumn} from ${tablesOf(stream).staged}
-     union all
-     select record_id from temp.staged_quarantine
-     where walk_id = ${quoteLiteral(walk.walkId)} and record_id is not null`,
-  )
-  for await (const ids of rows) yield* ids.map(String)
-}
-
 async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
   const {db, client, config, accepted} = tools
   const {stream, walk} = unit
@@ -198,10 +180,18 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
     filter: config.stage === undefined ? undefined : {status: config.stage},
     envelope,
   }
-  for await (const id of listReadIds(db, stream, walk)) request.seenIds.add(id)
+  if (walk.pages > 0) {
+    const read = db.stream(
+      `select ${stream.idColumn} from ${tablesOf(stream).staged}
+       union all
+       select record_id from temp.staged_quarantine
+       where walk_id = ${quoteLiteral(walk.walkId)} and record_id is not null`,
+    )
+    for await (const ids of read) for (const id of ids) request.seenIds.add(String(id))
+  }
   report()
   await takeDown(tools, unit, 'pages stored', world, async (take) => {
-    for await (const {envelope, received, body} of walkPages(request, client, world)) {
+    for await (const {envelope, received, body} of walkPages(request, client)) {
       const waited_ms = client.waitedMs - waitedBefore
       await take([{frame: {frame: 'list', envelope, waited_ms}, body, received}])
       report()

@@ -1,32 +1,16 @@
 import {z} from 'zod'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 
-/** How many of the changes that a complete walk found were announced by webhooks. */
-const coverageRow = z.object({
-  walk_id: z.string(),
-  /** ISO 8601, real clock. */
-  settled_at: z.string(),
-  /** Deals the walk found created, updated, restored or newly absent. */
-  changes: z.number(),
-  /** Those that no event has named since the previous walk began. */
-  missed: z.number(),
-})
-
 /** The deals named by events since a walk began; undefined if its coverage was not recorded. */
-export function findDealsToldSince(stateDb: StateDb, walkId: string): Set<string> | undefined {
-  const [beganAt] = stateDb.column(z.string(), 'select began_at from webhook_coverage where walk_id = ?', [
-    walkId,
-  ])
+export function findDealsToldSince(stateDb: StateDb, walkId: string): string[] | undefined {
+  const began = 'select began_at from webhook_coverage where walk_id = ?'
+  const [beganAt] = stateDb.column(z.string(), began, [walkId])
   if (beganAt === undefined) return undefined
   const sql = 'select distinct deal_id from webhook_event where received_at >= ?'
-  return new Set(stateDb.column(z.string(), sql, [beganAt]))
+  return stateDb.column(z.string(), sql, [beganAt])
 }
 
-/**
- * Stores the coverage of a walk. Events received since its tape was begun may be about deals it had already read.
- *
- * @param found null if there is nothing to compare with
- */
+/** Stores the coverage of a walk, null if it cannot be compared; events received since its tape was begun count for the next. */
 export function settleWalkCoverage(
   stateDb: StateDb,
   walkId: string,
@@ -40,10 +24,18 @@ export function settleWalkCoverage(
   )
 }
 
-/** The webhook coverage of the last walk; undefined if it could not be compared. */
+/** How many of the changes that the last walk found webhooks had announced; undefined if that could not be compared. */
 export function findLastCoverage(stateDb: StateDb) {
   return stateDb.first(
-    coverageRow,
+    z.object({
+      walk_id: z.string(),
+      /** ISO 8601, real clock. */
+      settled_at: z.string(),
+      /** Deals the walk found created, updated, restored or newly absent. */
+      changes: z.number(),
+      /** Those that no event has named since the previous walk began. */
+      missed: z.number(),
+    }),
     `select walk_id, settled_at, changes, missed
      from (select * from webhook_coverage order by settled_at desc, rowid desc limit 1)
      where missed is not null`,
@@ -54,10 +46,8 @@ export function findLastCoverage(stateDb: StateDb) {
 const KEPT_DAYS = 4
 
 /**
- * Keeps an event, durably when this returns. An event that names no deal, such as one of a task, is settled at once: there is
- * nothing to look at again, and no walk would see more.
- *
- * @returns false if it was already there
+ * Keeps an event, durably when this returns; false if it was already there. One that names no deal, such as one of a task, is
+ * settled at once: no look and no walk would see more.
  */
 export function storeEvent(
   stateDb: StateDb,
@@ -66,21 +56,12 @@ export function storeEvent(
 ): boolean {
   const {eventId, type, dealId} = event
   const at = new Date(now).toISOString()
-  const row = {
-    event_id: eventId,
-    received_at: at,
-    type,
-    deal_id: dealId ?? '',
-    settled_at: dealId === null ? at : null,
-    outcome: dealId === null ? 'noted' : null,
-  }
+  const settled = dealId === null ? {settled_at: at, outcome: 'noted'} : {settled_at: null, outcome: null}
+  const row = {event_id: eventId, received_at: at, type, deal_id: dealId ?? '', ...settled}
   return stateDb.insert('webhook_event', row, 'or ignore').changes === 1
 }
 
-/**
- * Events not yet settled, oldest first: their deals are to be looked at again. `received_at` is ISO 8601 of the
- * real clock.
- */
+/** Events not yet settled, oldest first: their deals are to be looked at again. `received_at`: ISO 8601, real clock. */
 export function listWaitingEvents(stateDb: StateDb) {
   return stateDb.all(
     z.object({event_id: z.string(), received_at: z.string(), type: z.string(), deal_id: z.string()}),
@@ -89,10 +70,7 @@ export function listWaitingEvents(stateDb: StateDb) {
   )
 }
 
-/**
- * The deals named by the events still kept, settled or not, and when the last event of each was received: ISO 8601, real
- * clock.
- */
+/** The deals named by the events still kept, settled or not, and when the last of each came: ISO 8601, real clock. */
 export function listNamedDeals(stateDb: StateDb) {
   return stateDb.all(
     z.object({deal_id: z.string(), received_at: z.string()}),

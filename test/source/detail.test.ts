@@ -17,6 +17,7 @@ type Asked = EachRequest<{record: WireRecord; received: Received}>
 
 const aRequest = (ids: Iterable<string>, changes: Partial<Asked> = {}): Asked => ({
   ...{ids: [...ids], path: '/deals/{id}', ask: askOwnPage, mode: 'on', concurrency: 2, budgetMs: 60_000},
+  ...{step: 'details', unit: 'details'},
   ...changes,
 })
 
@@ -62,7 +63,13 @@ const answer =
   (_request, response) =>
     sendJson(response, body, {status})
 
-/** A client that finds every deal. */
+/** A client that never waits. */
+const aClient = (getJson: Parameters<typeof askEach>[1]['getJson']) => ({
+  ...{waitedMs: 0, waitingSince: null},
+  getJson,
+})
+
+/** An answer that finds every deal. */
 async function find(path: string) {
   const asked = {path, query: {}, status: 200, headers: {}}
   const received = {...asked, requestedAt: 0n, receivedAt: 0, body: Buffer.alloc(0)}
@@ -82,12 +89,10 @@ test('any id but a dot segment becomes one segment of the path', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(anId, {minLength: 1, maxLength: 5}), async (ids) => {
       const asked: string[] = []
-      const client = {
-        getJson(path: string) {
-          asked.push(path)
-          return find(path)
-        },
-      }
+      const client = aClient((path) => {
+        asked.push(path)
+        return find(path)
+      })
       const {answers} = await fetchDetails(ids, client)
       expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual(ids.map((id) => `${id} found`))
       for (const path of asked) expect(path).toMatch(/^\/deals\/[^/?#]+$/)
@@ -104,15 +109,13 @@ test('an id that no path can contain fails, and the others continue', async () =
 
 test('auto asks for one deal alone before it asks for more', async () => {
   let [asked, answered] = [0, 0]
-  const client = {
-    async getJson(path: string) {
-      asked += 1
-      await passTurns()
-      if (answered === 0) expect(asked).toBe(1)
-      answered += 1
-      return find(path)
-    },
-  }
+  const client = aClient(async (path) => {
+    asked += 1
+    await passTurns()
+    if (answered === 0) expect(asked).toBe(1)
+    answered += 1
+    return find(path)
+  })
   const {summary} = await fetchDetails('abc', client, {mode: 'auto'})
   expect(summary).toMatchObject({proven: true, fetched: 3})
 })
@@ -190,17 +193,15 @@ test('ends quietly if the run is asked to stop', async () => {
 
 test('never has more concurrent requests than allowed, nor asks far ahead of the consumer', async () => {
   let [underWay, most, asked, taken, furthest] = [0, 0, 0, 0, 0]
-  const client = {
-    getJson: async (path: string) => {
-      asked += 1
-      furthest = Math.max(furthest, asked - taken)
-      underWay += 1
-      most = Math.max(most, underWay)
-      await new Promise((resolve) => setImmediate(resolve))
-      underWay -= 1
-      return find(path)
-    },
-  }
+  const client = aClient(async (path) => {
+    asked += 1
+    furthest = Math.max(furthest, asked - taken)
+    underWay += 1
+    most = Math.max(most, underWay)
+    await new Promise((resolve) => setImmediate(resolve))
+    underWay -= 1
+    return find(path)
+  })
   const ids = Array.from({length: 60}, (_, index) => `deal_${index}`)
   const take = async () => {
     await passTurns()
@@ -233,5 +234,12 @@ test('a consumer that fails cancels requests in progress', async () => {
 
 test('our own bug is not taken for a failing source', async () => {
   const bug = new TypeError('a bug')
-  expect(await failureOf(fetchDetails('abc', {getJson: () => Promise.reject(bug)}))).toBe(bug)
+  expect(
+    await failureOf(
+      fetchDetails(
+        'abc',
+        aClient(() => Promise.reject(bug)),
+      ),
+    ),
+  ).toBe(bug)
 })

@@ -21,7 +21,7 @@ async function withWalk<T>(
 ): Promise<T> {
   await using server = await startTestServer(handler)
   await using client = createClient(aClientConfig({baseUrl: server.url}), world)
-  return await use(walkPages(aWalk(request), client, world), {requests: server.requests, world})
+  return await use(walkPages(aWalk(request), client), {requests: server.requests, world})
 }
 
 /** Pages `c1` → `c2` → … of one record each; page n is requested with cursor `c<n>`, the first without. */
@@ -212,7 +212,7 @@ test('sees every record once, in order, however many there are and wherever the 
         let cursor: string | null = null
         do {
           let pages = 0
-          for await (const page of walkPages(aWalk({cursor, seenCursors, pageSize}), client, world)) {
+          for await (const page of walkPages(aWalk({cursor, seenCursors, pageSize}), client)) {
             seen.push(...page.records)
             cursor = page.nextCursor
             if (cursor !== null) seenCursors.push(cursor)

@@ -73,23 +73,19 @@ async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<W
   if (!withStage.has(db)) await createStage(db)
   withStage.add(db)
   walks += 1
-  const unit = openIntake(
-    db,
-    {streams: [stream], walks: new Map()},
-    {
-      frame: 'begin',
-      kind: 'walk',
-      stream: stream.name,
-      unit: `w_${String(walks).padStart(6, '0')}`,
-      baseUrl: 'http://localhost/v1',
-      pageSize: 100,
-      filter: spec.filter ?? '',
-      businessDate: spec.businessDate ?? spec.at.slice(0, 10),
-      startedAt: formatInstant(micros(spec.at)),
-      resumed: 0,
-      accepted: null,
-    },
-  )
+  const unit = openIntake(db, [stream], {
+    frame: 'begin',
+    kind: 'walk',
+    stream: stream.name,
+    unit: `w_${String(walks).padStart(6, '0')}`,
+    baseUrl: 'http://localhost/v1',
+    pageSize: 100,
+    filter: spec.filter ?? '',
+    businessDate: spec.businessDate ?? spec.at.slice(0, 10),
+    startedAt: formatInstant(micros(spec.at)),
+    resumed: 0,
+    accepted: null,
+  })
   if (unit?.kind !== 'walk') throw new Error('not a walk')
   return unit
 }

@@ -1,7 +1,7 @@
 import {expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
 import {storeWalk} from '../../src/sync/apply.ts'
-import {requireBoundedQuarantine} from '../../src/sync/settle.ts'
+import {requireBoundedQuarantine} from '../../src/sync/guard.ts'
 import {findPast} from '../../src/sync/walk.ts'
 import {anyRow} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
