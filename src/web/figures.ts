@@ -63,23 +63,18 @@ export function inTimeZone(markup: string, timeZone: string): string {
   })
 }
 
-const UNITS: readonly (readonly [seconds: number, unit: string])[] = [
-  [86_400, 'd'],
-  [3600, 'h'],
-  [60, 'min'],
-  [1, 's'],
-]
-
 /** A duration in its two largest units. */
 export function span(ms: number): string {
-  let rest = Math.max(0, Math.round(ms / 1000))
-  const first = UNITS.findIndex(([seconds]) => rest >= seconds)
-  const parts = UNITS.slice(first, first + 2).flatMap(([seconds, unit]) => {
-    const value = Math.floor(rest / seconds)
-    rest %= seconds
-    return value > 0 ? `${value} ${unit}` : []
-  })
-  return first === -1 ? '0 s' : parts.join(' ')
+  const seconds = Math.max(0, Math.round(ms / 1000))
+  const parts = [
+    [Math.floor(seconds / 86_400), 'd'],
+    [Math.floor(seconds / 3600) % 24, 'h'],
+    [Math.floor(seconds / 60) % 60, 'min'],
+    [seconds % 60, 's'],
+  ] as const
+  const first = parts.findIndex(([value]) => value > 0)
+  const shown = parts.slice(first, first + 2).filter(([value]) => value > 0)
+  return first === -1 ? '0 s' : shown.map((part) => part.join(' ')).join(' ')
 }
 
 /** Node accepts 16 KB of headers, and a status can be of any length. */

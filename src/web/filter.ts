@@ -52,6 +52,8 @@ interface Kind {
   unit?: string
   /** A text without the marks that people write around it. */
   plain?(text: string): string
+  /** As people read it; by default in words. */
+  write?(value: string): string
 }
 
 const KINDS: Record<string, Kind> = {
@@ -66,6 +68,7 @@ const KINDS: Record<string, Kind> = {
     has: (text) => /^(0|[1-9]\d{0,14})(\.\d{1,2})?$/.test(text),
     expected: 'dollars such as 1000000 or $1,000,000.00',
     unit: '$',
+    write: (value) => `$${groupThousands(value)}`,
     // A comma is no decimal point.
     plain: (text) => (/^\$? ?\d{1,3}(,?\d{3})*(\.\d+)?$/.test(text) ? text.replaceAll(/[$, ]/g, '') : text),
   },
@@ -73,9 +76,12 @@ const KINDS: Record<string, Kind> = {
     has: (text) => /^\d{1,9}(\.\d{1,7})?$/.test(text),
     expected: 'a percentage such as 75 or 72.5',
     unit: '%',
+    write: (value) => `${value} %`,
     plain: (text) => text.replace(/ ?%$/, ''),
   },
 }
+
+const kindOf = (name: string) => KINDS[DIMENSIONS[name]?.kind ?? '']
 
 /** Reads a filter from an address; other parameters belong to the page. */
 export function parseFilter(query: URLSearchParams): Filter {
@@ -84,7 +90,7 @@ export function parseFilter(query: URLSearchParams): Filter {
   const reads: string[] = []
   for (const [name, dimension] of Object.entries(DIMENSIONS)) {
     const given = [...new Set(query.getAll(name))]
-    const kind = dimension.kind === undefined ? undefined : KINDS[dimension.kind]
+    const kind = kindOf(name)
     // A form sends an empty day if none was chosen; a status may really be blank.
     const own = kind
       ? given
@@ -104,7 +110,7 @@ export function parseFilter(query: URLSearchParams): Filter {
 }
 
 /** Whether a dimension is an end of a range. */
-const isBound = (name: string) => DIMENSIONS[name]?.kind !== undefined && DIMENSIONS[name].is_of !== undefined
+const isBound = (name: string) => kindOf(name) !== undefined && DIMENSIONS[name]?.is_of !== undefined
 
 /** What is wrong with an address, in words; undefined if nothing is. */
 export function findFault({values}: Filter): string | undefined {
@@ -112,7 +118,7 @@ export function findFault({values}: Filter): string | undefined {
   const cut = [...values].find(([, entries]) => entries.some((value) => value.includes('\0')))
   if (cut) return `${titleOf(cut[0])}: a NUL character, expected text.`
   for (const [name, entries] of values) {
-    const kind = KINDS[DIMENSIONS[name]?.kind ?? '']
+    const kind = kindOf(name)
     const wrong = kind && entries.find((value) => !kind.has(value))
     if (wrong !== undefined) return `${titleOf(name)} '${wrong}': expected ${kind?.expected}.`
     if (isBound(name) && entries.length > 1)
@@ -161,23 +167,12 @@ export function isForViewers(name: string, viewerTables: string | undefined): bo
 export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name
 
 /** A value of a dimension as people read it. */
-export function wordValue(name: string, value: string): string {
-  const kind = DIMENSIONS[name]?.kind
-  return kind === 'amount' ? `$${groupThousands(value)}` : kind === 'percent' ? `${value} %` : words(value)
-}
-
-/** SQL of the buckets that {@link renderFilter} offers: of each dimension those of most deals. */
-export const OFFERED = `
-  select dimension, bucket
-  from mart.portfolio_breakdown
-  where dimension <> 'created_month' and not regexp_matches(bucket, '[\\r\\n]')
-  qualify row_number() over (partition by dimension order by open_deals desc, deals desc, bucket) <= 30
-  order by dimension, sort_order`
+export const wordValue = (name: string, value: string): string => (kindOf(name)?.write ?? words)(value)
 
 /**
  * A form in which people choose deals, which shows them on the same page.
  *
- * @param given `offered`: rows of {@link OFFERED}; `saved`: filters by name; `maySave`: whether this one may be saved
+ * @param given `offered`: rows of `sql/queries/offered.sql`; `saved`: filters by name; `maySave`: whether this one may be saved
  */
 export function renderFilter(
   here: string,
@@ -203,7 +198,7 @@ ${[...all].map((value) => html`<label><input type="checkbox" name="${name}" valu
   })
   const bounds = Object.keys(DIMENSIONS).filter(isBound)
   const ranges = bounds.map((name) => {
-    const unit = KINDS[DIMENSIONS[name]?.kind ?? '']?.unit
+    const unit = kindOf(name)?.unit
     const type = unit === undefined ? html`type="date"` : html`inputmode="decimal"`
     return html`<label>${titleOf(name)}${unit && `, ${unit}`} <input name="${name}" value="${values.get(name)?.[0]}" ${type}></label>\n`
   })

@@ -46,7 +46,8 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   const others = listOthers(release)
   const bases = await tables.all(baseRow, readQuery('bases'), [wished, JSON.stringify(others)])
   const base = bases.find(({is_chosen}) => is_chosen)
-  const told = {...NOTHING_COMPARED, bases, base}
+  // What is not known is not for an address to say, either.
+  const told = {bases, base, totals: undefined, moved: undefined}
   if (!base?.is_known) return told
   if (base.day !== null) return {...told, ...(await readMovedSince(tables, base.day, which))}
   const asked = {...which, condition: filter.condition}
@@ -58,15 +59,6 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
         asked,
       )
   return {...told, ...(await moved)}
-}
-
-/** What {@link compare} tells, and what was noted, is not for an address to say. */
-export const NOTHING_COMPARED: Params = {
-  bases: undefined,
-  base: undefined,
-  totals: undefined,
-  moved: undefined,
-  notes: undefined,
 }
 
 /** `/`: the figures, what moved them since another day, and what needs attention. */

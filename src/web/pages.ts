@@ -174,6 +174,9 @@ export const textsOf = (params: Params) =>
       .map(([name, value]) => [name, typeof value === 'string' ? value : JSON.stringify(value)]),
   )
 
+/** What the program alone tells pages of ours: what is compared, and what was noted. */
+const TOLD = ['bases', 'base', 'totals', 'moved', 'notes']
+
 /** Rows of a table, of a mail and of a chart that are shown. */
 const MOST_ROWS = 1000
 const MOST_OF_MAIL = 50
@@ -202,9 +205,9 @@ export async function viewPage(
   // Who may not see it sees ours of that name.
   if (mayAct === false && !isForAll(page))
     return file?.isOwn ? await viewPage(name, {...view, pageDirs: []}, {params}) : undefined
-  // What the program does not know is not for the address to say.
-  const own = [...view.query].filter(([key]) => !Object.hasOwn(params, key))
-  const given = {...Object.fromEntries(own), ...textsOf(params)}
+  const isTold = (key: string) => Object.hasOwn(params, key) || (!file?.isOwn && TOLD.includes(key))
+  const asked = [...view.query].filter(([key]) => !isTold(key))
+  const given = {...Object.fromEntries(asked), ...textsOf(params)}
   if (!people || (!file?.isOwn && !isAmongOwn)) return await renderPageText(page, view, given)
   const ask: View['ask'] = ({sql, most, isWhole}) =>
     people.ask({sql, most, params: given, condition: isWhole ? undefined : filter.condition})

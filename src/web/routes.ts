@@ -7,7 +7,7 @@ import {pageOf, wordChecks} from './figures.ts'
 import {addressOfDeal, type Filter} from './filter.ts'
 import {html} from './html.ts'
 import {PLACES} from './http-server.ts'
-import {NOTHING_COMPARED, viewMorning, viewMoved, viewPortfolio} from './morning.ts'
+import {viewMorning, viewMoved, viewPortfolio} from './morning.ts'
 import {
   linkOf,
   listOwn,
@@ -78,10 +78,7 @@ export const ROUTES: Record<string, Route> = {
     entry: await history.ask('quarantined', id),
   })),
   '/pages': viewPages,
-  '/pages/:id': (view, id) =>
-    NAME.test(id)
-      ? viewPage(id, view, {isAmongOwn: true, params: id === 'portfolio' ? NOTHING_COMPARED : {}})
-      : undefined,
+  '/pages/:id': (view, id) => (NAME.test(id) ? viewPage(id, view, {isAmongOwn: true}) : undefined),
   '/tables': viewTables,
   '/tables/:id': viewTable,
   '/sql': viewSql,

@@ -9,17 +9,17 @@ import type {AskingView, Page, View} from './view.ts'
 /** Formats that a table can be had in. */
 export const FORMATS = ['csv', 'xlsx', 'json', 'parquet'] as const
 
-const SCHEMAS = ['core', 'mart', 'accounting']
+/** In order; a schema of people's own stands in for the blank. */
+const SCHEMAS = ['core', 'mart', 'accounting', '', 'work']
+
+function placeOf({name}: {name: string}): number {
+  const place = SCHEMAS.indexOf(name.split('.')[0] ?? '')
+  return place === -1 ? SCHEMAS.indexOf('') : place
+}
 
 /** The tables that analysts read first, those of the build last. */
-export function bySchema(a: {name: string}, b: {name: string}): number {
-  const [one, other] = [a, b].map(({name}) => {
-    const schema = name.split('.')[0] ?? ''
-    const known = SCHEMAS.indexOf(schema)
-    return schema === 'work' ? SCHEMAS.length + 1 : known === -1 ? SCHEMAS.length : known
-  })
-  return (one ?? 0) - (other ?? 0) || (a.name < b.name ? -1 : 1)
-}
+export const bySchema = (a: {name: string}, b: {name: string}): number =>
+  placeOf(a) - placeOf(b) || (a.name < b.name ? -1 : 1)
 
 /** The published tables of a release by schema, the ones that analysts read first. */
 export function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): ReleaseModel[] {

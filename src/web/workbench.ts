@@ -11,6 +11,7 @@ import type {World} from '../core/types.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
+import {readQuery} from '../store/sql.ts'
 import {listOpenActions, viewRuns} from './actions.ts'
 import {sendData} from './data-api.ts'
 import {instant} from './figures.ts'
@@ -19,7 +20,6 @@ import {
   type Filter,
   findFault,
   isForViewers,
-  OFFERED,
   parseFilter,
   renderFilter,
   titleOf,
@@ -109,7 +109,8 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     const isThere = (name: string) => view.mayRead(name) && tables.some((table) => table.name === name)
     if (!['core.deal', 'mart.portfolio_breakdown'].every(isThere)) return undefined
     try {
-      const offered = await queriesOf((asked) => view.ask({...asked, isWhole: true})).all(bucketRow, OFFERED)
+      const {all} = queriesOf((asked) => view.ask({...asked, isWhole: true}))
+      const offered = await all(bucketRow, readQuery('offered'))
       const saved = listSavedFilters(folder).filter(({filter}) => filter.reads.every(view.mayRead))
       return renderFilter(path, view, {offered, saved, maySave: view.mayAct})
     } catch (error) {
