@@ -26,7 +26,7 @@ import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {countRows} from '../store/sql.ts'
-import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 import {listNotIssued, requireSameHistory} from './standing.ts'
 
@@ -136,18 +136,19 @@ export function remapPeriods(
 ): {outcome: 'remapped' | 'unchanged'; period: string} {
   const mapping = requireOwnMapping(config)
   using books = openBooks(config, world)
-  const {stateDb, perform} = books
-  return inStateTransaction(stateDb, () => {
+  const {stateDb} = books
+  let period = ''
+  const act = books.perform(() => {
     const last = listClosedPeriods(stateDb).at(-1)
     if (last === undefined) {
       throw newError('PERIOD_STATE', 'No period is closed: the mapping holds for every period already.', {
         next: 'Export again: the difference to what was issued is booked.',
       })
     }
-    const period = nextPeriod(last)
+    period = nextPeriod(last)
     const versions = listMappingVersions(stateDb, mapping, period)
     const moved = versions.findLastIndex(({movesBalances}) => movesBalances)
-    if (versions[moved]?.since === period) return {outcome: 'unchanged', period}
+    if (versions[moved]?.since === period) return undefined
     const standing = versions.slice(Math.max(0, moved))
     if (standing.every((version) => hasSameReceivables(version.mapping, mapping))) {
       throw newError(
@@ -156,13 +157,13 @@ export function remapPeriods(
         {next: 'Change accounting.json first.'},
       )
     }
-    perform(() => ({
+    return {
       act: 'periods remapped',
       mapping,
       event: {period, action: 'remap', ...signedBy(world), why},
-    }))
-    return {outcome: 'remapped', period}
+    }
   })
+  return {outcome: act ? 'remapped' : 'unchanged', period}
 }
 
 /** Who acts, and when. */

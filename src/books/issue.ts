@@ -20,7 +20,7 @@ import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '..
 import {beginFolder, syncToDisk} from '../store/files.ts'
 import {tellWentOn} from '../store/recorded.ts'
 import type {Release} from '../store/release.ts'
-import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {describeStale, type JournalTarget, prepareBatch, readIssueState} from './journal-batch.ts'
 import {requireSameHistory} from './standing.ts'
 
@@ -82,14 +82,12 @@ async function issueMonth(
     return await readJournal(latest, months, {deals})
   }
   const store = (batch: BatchAct) =>
-    inStateTransaction(stateDb, () => {
+    perform(() => {
       const now = readIssueState(stateDb)
       if (now.events !== state.events) throw describeStale(period)
-      if (now.batches !== state.batches) return false
-      const at = new Date(world.realClock.now()).toISOString()
-      perform(() => ({act: 'batch issued', at, batches: [batch]}))
-      state = readIssueState(stateDb)
-      return true
+      if (now.batches !== state.batches) return undefined
+      state = {...now, batches: now.batches + 1}
+      return {act: 'batch issued', at: new Date(world.realClock.now()).toISOString(), batches: [batch]}
     })
   const present = {release, terms, isComplete: span.isComplete, mapping}
   for await (const target of listTargets(stateDb, request, present)) {
