@@ -34,7 +34,7 @@ const isOfTime = (shape: string) => shape === 'line' || shape === 'area'
 /** Series that a chart can tell apart by colour. */
 const MOST_SERIES = 7
 
-const FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+const FONT = 'system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif'
 const COLOURS = Array.from({length: MOST_SERIES}, (_, index) => `var(--series-${index + 1})`)
 
 /** How values are written beside the axis. */
@@ -206,7 +206,8 @@ function drawChart(
       boundaryGap: isBar,
       axisLine: {lineStyle: {color: 'var(--line)'}},
       axisTick: {show: false},
-      axisLabel: {color: 'var(--muted)'},
+      // Within the chart: beside the value at the axis, and not cut off.
+      axisLabel: {color: 'var(--muted)', ...(!isBar && {alignMinLabel: 'left', alignMaxLabel: 'right'})},
     },
     yAxis: {
       type: 'value',
