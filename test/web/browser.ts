@@ -1,8 +1,9 @@
-import {mkdirSync, rmdirSync} from 'node:fs'
+import {mkdirSync, rmdirSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import chromium from '@sparticuz/chromium'
 import axe from 'axe-core'
+import {HtmlValidate} from 'html-validate'
 import {type Browser, type LaunchOptions, type Page, chromium as playwright} from 'playwright-core'
 import {codeOf} from '../../src/core/errors.ts'
 import {until} from '../support/until.ts'
@@ -31,6 +32,38 @@ export async function listViolations(
     .map(({id, nodes}) => ({id, where: nodes[0].html})))`)
 }
 
+/** Waits for what a page draws anew at another width. */
+export const untilDrawn = (page: Page): Promise<unknown> =>
+  page.evaluate('new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))')
+
+/** What is cut off or out of reach at the present width of a page whose parts are all open: the page itself, and its controls. */
+export async function listMisfits(page: Page): Promise<string[]> {
+  await page.evaluate(`document.querySelectorAll('details').forEach((part) => (part.open = true))`)
+  await untilDrawn(page)
+  return page.evaluate(`(() => {
+    const {scrollWidth, clientWidth} = document.documentElement
+    const controls = document.querySelectorAll('a[href], button, input, select, textarea, summary')
+    const shown = [...controls].filter((one) => one.checkVisibility() && !one.matches('.skip'))
+    // What one can scroll to is not lost.
+    const isOut = (one) =>
+      !one.closest('.scroll, pre, .graph, .cm-scroller') &&
+      [...one.getClientRects()].some(({left, right}) => left < -0.5 || right > clientWidth + 0.5)
+    const isCut = (one) => one.matches('button, select, summary') && one.scrollWidth > one.clientWidth + 1
+    const wrong = shown.filter((one) => isOut(one) || isCut(one)).map((one) => one.outerHTML.slice(0, 200))
+    return [...(scrollWidth > clientWidth ? ['the page is ' + scrollWidth + ' wide'] : []), ...wrong]
+  })()`)
+}
+
+const validator = new HtmlValidate({extends: ['html-validate:standard']})
+
+/** What is wrong with the markup of a page by the standard. */
+export async function listFaults(markup: string): Promise<string[]> {
+  const {results} = await validator.validateString(markup)
+  return results.flatMap(({messages}) =>
+    messages.map(({line, column, message}) => `${line}:${column} ${message}`),
+  )
+}
+
 async function launch(attempt = 1): Promise<Browser> {
   const browser = await playwright.launch(await findBrowser()).catch((error: unknown) => {
     if (attempt === ATTEMPTS) throw error
@@ -45,6 +78,17 @@ async function launch(attempt = 1): Promise<Browser> {
   }
   return browser
 }
+
+/** What the fonts of the package say for each other font, so that text is as wide on every machine; what they lack comes from its own. */
+const FONTS = `<?xml version="1.0"?>
+<fontconfig>
+  <include ignore_missing="yes">/etc/fonts/fonts.conf</include>
+  <dir>${join(tmpdir(), 'fonts')}</dir>
+  <match target="pattern">
+    <edit name="family" mode="assign" binding="strong"><string>Open Sans</string></edit>
+  </match>
+</fontconfig>
+`
 
 /** Unpacks the browser, one worker at a time: another worker would start a half-unpacked one. */
 async function unpackBrowser(): Promise<string> {
@@ -67,8 +111,12 @@ async function unpackBrowser(): Promise<string> {
 
 async function findBrowser(): Promise<LaunchOptions> {
   if (process.platform !== 'linux') return {channel: 'chrome', timeout: 0}
+  const executablePath = await unpackBrowser()
+  const fonts = join(tmpdir(), 'chromium.fonts')
+  writeFileSync(fonts, FONTS)
   return {
-    executablePath: await unpackBrowser(),
+    executablePath,
+    env: {...process.env, FONTCONFIG_FILE: fonts},
     // In single-process mode the browser ends with its first page; a software GPU is slower than none.
     args: [...chromium.args.filter((arg) => !UNWANTED.test(arg)), '--disable-gpu'],
     headless: true,

@@ -7,7 +7,7 @@ import {acquireLock} from '../../src/store/runs.ts'
 import {aDeal} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {listViolations} from './browser.ts'
+import {listFaults, listMisfits, listViolations} from './browser.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
 import {openPage, serveLab} from './side.ts'
 
@@ -55,7 +55,14 @@ const PAGES = [
   '/deals/deal_000001/received',
   '/books',
   '/books/2026-03',
+  '/find?q=austin',
+  '/compare?as_of=2026-03-02',
+  '/quarantine',
+  '/runs',
   '/pages',
+  '/pages/first_page',
+  '/pages/data_quality',
+  '/edit?name=first_page',
   '/tables',
   '/tables/core.deal',
   '/sql?q=from core.deal limit 20',
@@ -66,17 +73,22 @@ test.each(PAGES)('%s fits a desk and a phone, can be read aloud and reports no e
   // A script redraws charts after the page has loaded.
   const blank = page.locator('figure.chart:not(:has(> [role=img] > div svg))')
   await until(async () => (await blank.count()) === 0)
-  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(1280)
+  expect(await listMisfits(page)).toEqual([])
   expect(await page.title()).not.toBe('stolen')
   expect(await page.locator('img').count()).toBe(0)
   expect(await page.locator('.failed').allTextContents()).toEqual([])
   expect(await listViolations(page)).toEqual([])
+  expect(await listFaults(await side.read(path))).toEqual([])
+
+  // A desk at 200 %.
+  await page.setViewportSize({width: 640, height: 450})
+  expect(await listMisfits(page)).toEqual([])
 
   await page.setViewportSize({width: 390, height: 900})
   await page.emulateMedia({colorScheme: 'dark'})
   await page.reload()
   await until(async () => (await blank.count()) === 0)
-  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
+  expect(await listMisfits(page)).toEqual([])
   expect(complaints).toEqual([])
   // No first amount is cut off, but in a table or query that keeps its order; no date is broken, no column wider than the page.
   const keepsOrder = /^\/(tables|sql)/.test(path)
