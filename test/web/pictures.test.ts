@@ -1,0 +1,196 @@
+import {existsSync, mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {crc32, deflateSync} from 'node:zlib'
+import type {Page} from 'playwright-core'
+import {expect, onTestFinished, test} from 'vitest'
+import {PLACES} from '../../src/web/http-server.ts'
+import {until} from '../support/until.ts'
+import {startBrowser, untilDrawn} from './browser.ts'
+import {useLender} from './lender.ts'
+
+// A picture of each page, by day and by night, on a desk and on a phone: what is out of place, missing, unreadable or of another colour is
+// found without anybody looking. `npm run pictures` takes them anew; look at what `git diff` shows of them.
+//
+// They are the same on every machine: the Chromium is the one npm brings, its fonts are those that come with it (`browser.ts`), the
+// lender's clocks stand still, and what differs from run to run is masked. They are compared by the mean colour of squares as high as a
+// line: one number for another or a smoother edge is no difference, a line more or less is.
+
+const FOLDER = join(import.meta.dirname, '../golden/pictures')
+const WIDTHS = {wide: 1280, narrow: 390}
+
+/** Pixels of a picture for each of the page. */
+const SCALE = 0.5
+
+/** The side of a square, in pixels of a picture; how far its colours may be off, of 255; the share of squares that may be. */
+const SQUARE = 8
+const TOLERANCE = 20
+const SHARE = 0.005
+
+/** Colours of a stored picture. */
+const COLOURS = 64
+
+const {lab, side} = await useLender()
+const [deal] = await lab.query(
+  `select deal_id from core.deal join (select deal_id from core.document group by all having count(*) > 1) using (deal_id)
+   where status = 'funded' and funded_on > date '2026-01-05' order by deal_id limit 1`,
+)
+const QUERY =
+  'select state, status, count(*) as deals, sum(loan_amount) as amount from core.deal group by all order by all limit 12'
+
+/** Every page of the navigation, and that of a deal. */
+const PAGES: [name: string, path: string][] = [
+  ...PLACES.map(([title, path]): [string, string] => [
+    title.toLowerCase(),
+    path === '/sql' ? `${path}?q=${encodeURIComponent(QUERY)}` : path,
+  ]),
+  ['deal', `/deals/${deal?.deal_id}`],
+]
+
+test.each(PAGES)('%s looks as it did', async (name, path) => {
+  const page = await open(path)
+  for (const colorScheme of ['light', 'dark'] as const)
+    for (const [form, width] of Object.entries(WIDTHS)) {
+      await page.emulateMedia({colorScheme})
+      await page.setViewportSize({width, height: 900})
+      await untilDrawn(page)
+      await expectPicture(page, `${name}-${form}-${colorScheme}`)
+    }
+})
+
+async function open(path: string): Promise<Page> {
+  const page = await (await startBrowser()).newPage({
+    deviceScaleFactor: SCALE,
+    locale: 'en-US',
+    timezoneId: 'UTC',
+  })
+  onTestFinished(() => page.close())
+  await page.goto(side.url + path)
+  if (path.startsWith('/sql?')) {
+    await page.getByRole('button', {name: 'Run'}).click()
+    await page.locator('.downloads').waitFor()
+    await page.locator('.cm-editor').waitFor()
+  }
+  await page.locator('#live').getByText('idle').waitFor()
+  const blank = page.locator('figure.chart:not(:has(> [role=img] > div svg))')
+  await until(async () => (await blank.count()) === 0)
+  await page.evaluate(MASK)
+  return page
+}
+
+/** Ids that depend on the version, instants of this run, and how long something took. */
+const MASK = `(() => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+  while (texts.nextNode())
+    texts.currentNode.data = texts.currentNode.data
+      .replaceAll(/\\b[0-9a-f]{12,}\\b/g, (id) => '0'.repeat(id.length))
+      .replaceAll(/(?!2025|2026-0[123])\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d(:\\d\\d)?/g, '2026-03-05 08:00:00')
+      .replaceAll(/\\b[\\d.]+ (ms|s|MB|KB)\\b/g, '1.0 $1')
+})()`
+
+/** Compares the whole page with its picture; `UPDATE_GOLDEN=1` takes it anew, never in CI. */
+async function expectPicture(page: Page, name: string): Promise<void> {
+  const file = join(FOLDER, `${name}.png`)
+  const taken = await page.screenshot({fullPage: true})
+  if (process.env.UPDATE_GOLDEN) {
+    if (process.env.CI) throw new Error('UPDATE_GOLDEN is refused in CI')
+    mkdirSync(FOLDER, {recursive: true})
+    const {width, height, pixels} = await ask<{width: number; height: number; pixels: string}>(
+      READ_PIXELS,
+      taken,
+    )
+    writeFileSync(file, writePicture(Buffer.from(pixels, 'base64'), width, height))
+  }
+  expect(existsSync(file), `${name}: there is no picture; npm run pictures takes it`).toBe(true)
+  const now = await ask<number[][][]>(READ_SQUARES, taken)
+  const before = await ask<number[][][]>(READ_SQUARES, readFileSync(file))
+  expect(now.length, `${name}: lines`).toBe(before.length)
+  const off = now.flatMap((line, row) =>
+    line.flatMap((square, column) => {
+      const other = before[row]?.[column] ?? []
+      return square.some((value, part) => Math.abs(value - (other[part] ?? 0)) > TOLERANCE)
+        ? [`${(column * SQUARE) / SCALE}, ${(row * SQUARE) / SCALE}`]
+        : []
+    }),
+  )
+  expect(off.length, `${name}: other than its picture at ${off.slice(0, 4).join('; ')}`).toBeLessThanOrEqual(
+    now.flat().length * SHARE,
+  )
+}
+
+/** Asks a browser about a picture. */
+async function ask<T>(what: string, picture: Buffer): Promise<T> {
+  table ??= (await startBrowser()).newPage()
+  return (await table).evaluate(`(async () => {
+    const image = new Image()
+    image.src = 'data:image/png;base64,${picture.toString('base64')}'
+    await image.decode()
+    const {width, height} = image
+    const context = new OffscreenCanvas(width, height).getContext('2d')
+    context.drawImage(image, 0, 0)
+    const {data} = context.getImageData(0, 0, width, height)
+    ${what}
+  })()`)
+}
+
+let table: Promise<Page> | undefined
+
+const READ_PIXELS = `return {width, height, pixels: new Uint8Array(data.buffer).toBase64()}`
+
+/** The mean colour of each square, line by line. */
+const READ_SQUARES = `
+  return Array.from({length: Math.ceil(height / ${SQUARE})}, (_, row) =>
+    Array.from({length: Math.ceil(width / ${SQUARE})}, (_, column) => {
+      const [sum, x0, y0] = [[0, 0, 0], column * ${SQUARE}, row * ${SQUARE}]
+      const [x1, y1] = [Math.min(x0 + ${SQUARE}, width), Math.min(y0 + ${SQUARE}, height)]
+      for (let y = y0; y < y1; y += 1)
+        for (let x = x0; x < x1; x += 1)
+          for (let part = 0; part < 3; part += 1) sum[part] += data[4 * (y * width + x) + part]
+      return sum.map((value) => value / ((x1 - x0) * (y1 - y0)))
+    }))`
+
+/** A PNG of the {@link COLOURS} that stand for most pixels (https://www.w3.org/TR/png-3/). @param pixels RGBA */
+function writePicture(pixels: Buffer, width: number, height: number): Buffer {
+  const colourAt = (pixel: number) => pixels.readUIntBE(4 * pixel, 3)
+  const partsOf = (colour: number) => [colour >> 16, (colour >> 8) & 255, colour & 255]
+  const distance = (one: number, other: number) => {
+    const others = partsOf(other)
+    return Math.max(...partsOf(one).map((part, index) => Math.abs(part - (others[index] ?? 0))))
+  }
+  const counts = new Map<number, number>()
+  for (let pixel = 0; pixel < width * height; pixel += 1)
+    counts.set(colourAt(pixel), (counts.get(colourAt(pixel)) ?? 0) + 1)
+  const palette: number[] = []
+  for (const [colour] of [...counts].sort(([, one], [, other]) => other - one))
+    if (palette.length < COLOURS && palette.every((other) => distance(colour, other) > 16))
+      palette.push(colour)
+  const nearest = new Map(
+    counts.keys().map((colour) => {
+      const distances = palette.map((other) => distance(colour, other))
+      return [colour, distances.indexOf(Math.min(...distances))]
+    }),
+  )
+  // Each line begins with its filter: none.
+  const lines = Buffer.alloc((width + 1) * height)
+  for (let pixel = 0; pixel < width * height; pixel += 1)
+    lines[pixel + Math.floor(pixel / width) + 1] = nearest.get(colourAt(pixel)) ?? 0
+  const head = Buffer.alloc(13)
+  head.writeUInt32BE(width, 0)
+  head.writeUInt32BE(height, 4)
+  // Eight bits a pixel, by palette.
+  head.set([8, 3, 0, 0, 0], 8)
+  return Buffer.concat([
+    Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'),
+    writeChunk('IHDR', head),
+    writeChunk('PLTE', Buffer.from(palette.flatMap(partsOf))),
+    writeChunk('IDAT', deflateSync(lines, {level: 9})),
+    writeChunk('IEND', Buffer.alloc(0)),
+  ])
+}
+
+function writeChunk(type: string, data: Buffer): Buffer {
+  const body = Buffer.concat([Buffer.from(type, 'latin1'), data])
+  const [length, sum] = [Buffer.alloc(4), Buffer.alloc(4)]
+  length.writeUInt32BE(data.length)
+  sum.writeUInt32BE(crc32(body))
+  return Buffer.concat([length, body, sum])
+}
