@@ -1,0 +1,203 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import type {Locator, Page} from 'playwright-core'
+import {expect, test} from 'vitest'
+import {failureOf} from '../support/lab.ts'
+import {useLender} from './lender.ts'
+import {OPERATOR, openPage, VIEWER} from './side.ts'
+
+// What people come for, with the clicks that docs/workbench.md says it takes; typing and the Enter key are none.
+
+const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
+const CLICKS = new Map(
+  [...docs.matchAll(/^\| ([\w ]+) \| [^|]+ \| (\d+) \|$/gm)].map(([, who = '', clicks]) => [
+    who,
+    Number(clicks),
+  ]),
+)
+
+const {lab, side, serve} = await useLender()
+
+/** Opens the first page as somebody, and counts clicks. */
+async function come(who: string, url = side.url, options: Parameters<typeof openPage>[1] = {}) {
+  const {page, complaints} = await openPage(url, options)
+  let clicks = 0
+  return {
+    page,
+    async click(target: Locator) {
+      clicks += 1
+      await target.click()
+    },
+    goTo: (name: string) => page.getByLabel('Pages').getByRole('link', {name, exact: true}),
+    /** Expects that the task is done. */
+    leave() {
+      expect(complaints).toEqual([])
+      expect(clicks, who).toBe(CLICKS.get(who))
+    },
+  }
+}
+
+const heading = (page: Page) => page.locator('h1').textContent()
+
+test('a head of credit finds the deal that moved the book most in a week, and the record that says so', async () => {
+  const {page, click, leave} = await come('head of credit')
+  await click(page.getByRole('link', {name: 'week before'}))
+  const moved = page.locator('h2:has-text("What moved it") ~ .scroll').first().locator('tbody tr').first()
+  const [id = '', open = ''] = await moved.locator('td').allTextContents()
+  expect(open).toMatch(/^[+−–]/)
+  await click(moved.getByRole('link').first())
+  expect(await page.locator('.lead').textContent()).toBe(id)
+  await click(page.getByRole('link', {name: 'The records as they were received'}))
+  expect(await page.locator('pre').last().textContent()).toContain(`"id":"${id}"`)
+  leave()
+})
+
+test('an analyst chooses deals in the filter', async () => {
+  const {page, click, goTo, leave} = await come('analyst')
+  await click(goTo('Deals'))
+  await click(page.getByText('Filter', {exact: true}))
+  await click(page.getByLabel('TX', {exact: true}))
+  await click(page.getByLabel('fix and flip', {exact: true}))
+  await click(page.getByLabel('Loan amount from, $'))
+  await page.keyboard.type('$1,000,000')
+  await click(page.getByLabel('Loan-to-value from, %'))
+  await page.keyboard.type('75 %')
+  await page.keyboard.press('Enter')
+  await page.locator('.chips').waitFor()
+  const chosen = await lab.query(
+    `select * from core.deal where state = 'TX' and loan_program = 'fix_and_flip' and loan_amount >= 1000000 and ltv >= 0.75`,
+  )
+  expect(chosen.length).toBeGreaterThan(0)
+  expect(await page.locator('#total').textContent()).toMatch(new RegExp(`^${chosen.length} deals?, `))
+  leave()
+})
+
+const COHORTS = `---
+title: Cohorts
+order: 1
+---
+
+\`\`\`sql choices label="By"
+select unnest(['state', 'loan_program']) as part, '/pages/cohorts?by=' || part || '&least=' || coalesce($least, '0') as part_href, part = $by as is_current
+\`\`\`
+
+\`\`\`sql choices label="From"
+select unnest([0, 1000000]) as amount_usd, '/pages/cohorts?least=' || amount_usd || '&by=' || coalesce($by, 'state') as amount_usd_href, amount_usd = coalesce($least, '0')::bigint as is_current
+\`\`\`
+
+\`\`\`sql bar title="Amount"
+select if($by = 'loan_program', loan_program, state) as part, sum(loan_amount) as amount
+from core.deal where loan_amount >= coalesce($least, '0')::decimal(18, 2) group by all order by amount desc limit 12
+\`\`\`
+
+\`\`\`sql matrix heading="Months until funded"
+select strftime(created_on, '%Y-%m') as created, date_diff('month', created_on, funded_on) as months, count(*) as deals
+from core.deal where funded_on is not null and loan_amount >= coalesce($least, '0')::decimal(18, 2) group by all order by all
+\`\`\`
+`
+
+test('an analyst makes a page of two parameters, a chart and a matrix of cohorts', async () => {
+  const {page, click, goTo, leave} = await come('analyst with a page')
+  await click(goTo('Pages'))
+  await page.getByLabel('Name').fill('cohorts')
+  await click(page.getByRole('button', {name: 'Begin a page'}))
+  await page.getByRole('textbox', {name: 'Markdown'}).fill(COHORTS)
+  await click(page.getByRole('button', {name: 'Save'}))
+  expect(await heading(page)).toBe('Cohorts')
+  await click(page.getByRole('link', {name: 'loan_program'}))
+  await click(page.getByRole('link', {name: '$1,000,000'}))
+  expect(new URL(page.url()).search).toBe('?least=1000000&by=loan_program')
+  expect(await page.locator('.choices [aria-current]').allTextContents()).toEqual([
+    'loan_program',
+    '$1,000,000',
+  ])
+  expect(await page.locator('figure.chart').getAttribute('data-option')).toContain('"fix and flip"')
+  const cells = await page.locator('.scroll').last().locator('tbody td.number').allTextContents()
+  const [expected] = await lab.query(
+    'select count(*) as deals from core.deal where funded_on is not null and loan_amount >= 1000000',
+  )
+  const sum = cells.reduce((total, cell) => total + (Number(cell.replace(',', '')) || 0), 0)
+  expect(sum).toBe(Number(expected?.deals))
+  leave()
+})
+
+test('an accountant sees what the next export of a month holds, and closes the month', async () => {
+  const {page, click, goTo, leave} = await come('accountant')
+  await click(goTo('Books'))
+  await click(page.locator('tr', {hasText: '2026-02'}).getByRole('link', {name: /^quickbooks: /}))
+  expect(await heading(page)).toBe('Journal of 2026-02')
+  expect(await page.locator('.lead').textContent()).toMatch(/^Batch .* for 2026-02\.$/)
+  await click(goTo('Books'))
+  await click(page.getByText('Close 2026-02', {exact: true}))
+  await click(page.getByRole('button', {name: 'Yes, close 2026-02'}))
+  await page.getByText(/^Closed 2026-02: /).waitFor()
+  leave()
+})
+
+test('a visitor goes from an amount to a deal behind it, and can change nothing', async () => {
+  await using guarded = await serve({webToken: OPERATOR, webViewerToken: VIEWER})
+  const httpCredentials = {username: 'visitor', password: VIEWER}
+  const {page, click, leave} = await come('visitor', guarded.url, {httpCredentials})
+  const amount = page.locator('.figure', {hasText: 'Funded'}).first()
+  const exact = (await amount.locator('.note').first().textContent()) ?? ''
+  await click(amount.getByRole('link').first())
+  expect(exact).toContain((await page.locator('#total').textContent()) ?? 'none')
+  await click(page.locator('tbody a').first())
+  expect(await page.locator('dl.deal').textContent()).toContain('funded')
+  expect(await page.locator('form[method=post]').count()).toBe(0)
+  leave()
+})
+
+test('an operator accepts what a guard refused', async () => {
+  const ids = lab.service.store.ids('funded')
+  for (const id of ids) lab.service.store.remove(id)
+  expect(await failureOf(lab.sync('2026-03-05T07:30:00-05:00'))).toMatchObject({code: 'GUARD_SHRINK'})
+  const {page, click, goTo, leave} = await come('operator')
+  await click(goTo('Runs'))
+  expect(await page.locator('main').textContent()).toContain('The last walk was refused.')
+  await click(page.getByText('Accept it', {exact: true}))
+  await page.getByLabel('Why').fill('the funded book was sold')
+  await click(page.getByRole('button', {name: 'Walk again and accept'}))
+  await page
+    .getByText(/complete/)
+    .first()
+    .waitFor()
+  leave()
+})
+
+test('all of it can be done with keys alone', async () => {
+  const {page} = await openPage(side.url)
+  const press = (key: string) => page.keyboard.press(key)
+  const focused = () => page.evaluate('document.activeElement.textContent.trim()')
+  await press('Tab')
+  expect(await focused()).toBe('To the page')
+  const [deal] = await lab.query('select deal_id from core.deal order by 1 limit 1')
+  await press('/')
+  await page.keyboard.type(String(deal?.deal_id))
+  await press('Enter')
+  await page.waitForURL(`${side.url}/deals/${deal?.deal_id}`)
+  await page.goto(`${side.url}/deals`)
+  while ((await focused()) !== 'Filter') await press('Tab')
+  await press('Enter')
+  while ((await page.evaluate('document.activeElement.value')) !== 'TX') await press('Tab')
+  await press('Space')
+  await press('Enter')
+  await page.locator('.chips').waitFor()
+  expect(new URL(page.url()).search).toBe('?state=TX')
+  // Every control is reached in turn, and none keeps the focus.
+  for (const path of ['/', '/deals?state=TX', '/sql', '/runs', '/edit?name=cohorts']) {
+    await page.goto(side.url + path)
+    await page.locator('.cm-editor').waitFor({state: path === '/sql' ? 'attached' : 'detached'})
+    const all =
+      (await page.evaluate(`[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex="0"], .cm-content')]
+      .filter((one) => one.checkVisibility({visibilityProperty: true}))
+      .map((one, index) => (one.dataset.place = index)).length`)) as number
+    const reached = new Set<string>()
+    for (let presses = 0; presses < all + 5; presses += 1) {
+      await press('Tab')
+      reached.add(await page.evaluate('document.activeElement.dataset.place ?? ""'))
+    }
+    reached.delete('')
+    expect(reached.size, path).toBe(all)
+  }
+})
