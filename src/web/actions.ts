@@ -116,7 +116,7 @@ export function addActions(
     server.post('/actions', async (request, reply) => {
       const {body} = request
       const parsed = askedSchema.safeParse(body instanceof URLSearchParams ? Object.fromEntries(body) : body)
-      const notDone = (status: number, why: string) => refuse(request, reply, status, `Not done: ${why}.`)
+      const notDone = (status: number, why: string) => refuse(reply, status, `Not done: ${why}.`)
       if (!parsed.success) return await notDone(400, 'expected a form of this server')
       const obstacle = findObstacle(parsed.data)
       if (obstacle !== undefined) return await notDone(409, obstacle)
@@ -135,7 +135,7 @@ export function addActions(
         } catch (error) {
           const {exitCode, message} = explainError(error)
           end(actionId, exitCode, message)
-          return await refuse(request, reply, 409, message)
+          return await refuse(reply, 409, message)
         }
         return await reply.redirect(`${findWayBack(request)}#notes`, 303)
       }

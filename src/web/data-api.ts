@@ -4,12 +4,12 @@ import {open} from 'node:fs/promises'
 import {join} from 'node:path'
 import {Readable} from 'node:stream'
 import {setTimeout} from 'node:timers/promises'
-import type {FastifyReply, FastifyRequest} from 'fastify'
+import type {FastifyReply} from 'fastify'
 import {explainError} from '../core/errors.ts'
 import {CONTENT_TYPES} from '../export/batch.ts'
 import {quoteName} from '../store/database.ts'
 import {addressOf} from './filter.ts'
-import {askerOf, refuse, refuseBusy} from './http-server.ts'
+import {askerOf, refuse} from './http-server.ts'
 import type {Reader} from './reader.ts'
 import {FORMATS} from './tables.ts'
 import type {View} from './view.ts'
@@ -37,9 +37,9 @@ export async function sendData(
   view: View,
   reader: Reader,
   name: string,
-  request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
+  const {request} = reply
   const {release, filter, query, mayRead} = view
   const [, table = '', format = ''] = /^(.+)\.(\w+)$/.exec(name) ?? []
   const known = FORMATS.find((one) => one === format)
@@ -47,12 +47,7 @@ export async function sendData(
   // Only such a name may stand in SQL.
   const whole = mayRead(table) ? release.manifest.tables.find((entry) => entry.name === table) : undefined
   if (!known || (asked === null && !whole))
-    return refuse(
-      request,
-      reply,
-      404,
-      `No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.`,
-    )
+    return refuse(reply, 404, `No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.`)
   // Shown on the SQL page, where a person runs it.
   if (asked !== null && askerOf(request) === 'person')
     return reply.redirect(addressOf('/sql', filter, {q: [asked]}), 303)
@@ -93,9 +88,8 @@ export async function sendData(
     if (isWritten) await written
   } catch (error) {
     const {code, message} = explainError(error)
-    if (code === 'WEB_BUSY') return refuseBusy(request, reply, message)
-    if (code !== 'QUERY_FAILED' && code !== 'QUERY_STOPPED') throw error
-    return refuse(request, reply, 400, message)
+    if (!['WEB_BUSY', 'QUERY_FAILED', 'QUERY_STOPPED'].includes(code)) throw error
+    return refuse(reply, code === 'WEB_BUSY' ? 503 : 400, message)
   }
   if (isWritten) reply.header('content-length', sizeOf(path))
   // Whoever reads slowly need not get to the end of half a file.

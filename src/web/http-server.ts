@@ -36,14 +36,8 @@ const wantsPage = ({headers}: FastifyRequest) => headers.accept?.includes('text/
  * @param problem its first part is the title
  * @param next what to do
  */
-export function refuse(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  status: number,
-  problem: string,
-  next?: string,
-): FastifyReply {
-  reply.code(status)
+export function refuse(reply: FastifyReply, status: number, problem: string, next?: string): FastifyReply {
+  const {request} = reply.code(status)
   if (!wantsPage(request)) return reply.type('text/plain').send(`${problem}\n`)
   const isFleet = !reply.server.hasRoute({method: 'GET', url: '/portfolio'})
   const page = renderWorkbench({
@@ -60,10 +54,6 @@ export function refuse(
 /** Answers with a page. */
 export const sendPage = (reply: FastifyReply, page: string) =>
   reply.type('text/html; charset=utf-8').send(page)
-
-/** Answers 503 with `Retry-After`. */
-export const refuseBusy = (request: FastifyRequest, reply: FastifyReply, problem: string) =>
-  refuse(request, markBusy(reply), 503, problem, 'Load the page again in a moment.')
 
 /** Sets 503 and `Retry-After`, in seconds. */
 export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', '10')
@@ -126,8 +116,7 @@ function guardAccess(server: FastifyInstance, config: Config): void {
     reply.headers(SECURITY_HEADERS)
     const {url = ''} = request.routeOptions
     const asks = askerOf(request)
-    const refused = (problem: string, next: string, status = 403) =>
-      refuse(request, reply, status, problem, next)
+    const refused = (problem: string, next: string, status = 403) => refuse(reply, status, problem, next)
     if (asks === 'elsewhere' && !isVisit(request))
       return refused('Refused: a page of another site asked for this.', 'Open the workbench itself.')
     if (OPEN.test(url)) return
@@ -278,8 +267,8 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     keepAliveTimeout: 5_000,
     forceCloseConnections: true,
     // This request has passed no hook.
-    frameworkErrors: (error, request, reply) =>
-      refuse(request, reply.headers(SECURITY_HEADERS), error.statusCode ?? 400, error.message),
+    frameworkErrors: (error, _request, reply) =>
+      refuse(reply.headers(SECURITY_HEADERS), error.statusCode ?? 400, error.message),
   })
   // What people send are forms.
   server.removeAllContentTypeParsers()
@@ -296,7 +285,10 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     const {url = ''} = request.routeOptions
     if (OPEN.test(url)) return
     const leave = enter(networkOf(request.ip))
-    if (!leave) return refuseBusy(request, reply, 'Too much is asked for at this moment.')
+    if (!leave) {
+      const problem = 'Too much is asked for at this moment.'
+      return refuse(markBusy(reply), 503, problem, 'Load the page again in a moment.')
+    }
     const {socket} = request.raw
     answered.add(socket)
     const closed = new AbortController()
@@ -312,13 +304,11 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
   })
   server.setErrorHandler<Error & {statusCode?: number}>((error, request, reply) => {
     const status = error.statusCode ?? 500
-    if (status < 500) return refuse(request, reply, status, error.message)
+    if (status < 500) return refuse(reply, status, error.message)
     world.log.error({err: error, path: request.routeOptions.url}, 'a request failed')
-    return refuse(request, reply, status, 'Failed; see the log.')
+    return refuse(reply, status, 'Failed; see the log.')
   })
-  server.setNotFoundHandler((request, reply) =>
-    refuse(request, reply, 404, 'Not found.', 'There is no such page.'),
-  )
+  server.setNotFoundHandler((_request, reply) => refuse(reply, 404, 'Not found.', 'There is no such page.'))
   server.get('/healthz', async (_request, reply) => reply.type('text/plain').send('ok\n'))
   return server
 }

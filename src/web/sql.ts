@@ -239,7 +239,7 @@ export function addSaved(server: FastifyInstance, folder: DataFolder): void {
     server.post(path, async (request, reply) => {
       const form = request.body instanceof URLSearchParams ? request.body : new URLSearchParams()
       const given = read(form, parseFilter(form))
-      const notSaved = (status: number, why: string) => refuse(request, reply, status, `Not saved: ${why}.`)
+      const notSaved = (status: number, why: string) => refuse(reply, status, `Not saved: ${why}.`)
       if (typeof given === 'string') return await notSaved(400, given)
       const file = join(folder.queries, `${given.name}${ending}`)
       if (existsSync(file))

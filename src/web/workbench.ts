@@ -154,7 +154,8 @@ ${choice}`
   }
 
   /** What an address asks for; without a release there is no view. */
-  const open = (request: FastifyRequest, reply: FastifyReply) => {
+  const open = (reply: FastifyReply) => {
+    const {request} = reply
     const query = new URL(request.url, 'http://localhost').searchParams
     const given = parseFilter(query)
     const caller = readCaller(request, config)
@@ -199,21 +200,17 @@ ${choice}`
     }
     // Who reads slowly keeps its place, so that files do not pile up.
     const findDownloads = () => readers && inTurn(readers.downloads, once(reply.raw, 'close'))
-    return {filter, query, overview, mayAct, view, findDownloads}
+    return {request, filter, query, overview, mayAct, view, findDownloads}
   }
   type Opened = ReturnType<typeof open>
   /** A page in its frame; one that fails says why. */
   const addAnyPage = (
     path: string,
-    make: (
-      opened: Opened,
-      id: string,
-      request: FastifyRequest,
-    ) => Promise<Page | undefined> | Page | undefined,
+    make: (opened: Opened, id: string) => Promise<Page | undefined> | Page | undefined,
     method = ['GET'],
   ) => {
     const handler = async (request: FastifyRequest, reply: FastifyReply) => {
-      const opened = open(request, reply)
+      const opened = open(reply)
       const {view} = opened
       const here = request.url.split('?')[0] ?? '/'
       const fault = findFault(opened.filter)
@@ -222,7 +219,7 @@ ${choice}`
         const page = {title: 'Not shown', body}
         return sendPage(reply.code(400), frame(here, page, {...opened, filter: NO_FILTER}))
       }
-      const answer = async () => (await make(opened, idOf(request), request)) ?? NOTHING_THERE
+      const answer = async () => (await make(opened, idOf(request))) ?? NOTHING_THERE
       const page = await answer().catch(describeFailure)
       if (page.leadsTo !== undefined) return reply.redirect(page.leadsTo, 303)
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
@@ -246,18 +243,16 @@ ${choice}`
     return page && {...page, body: html`${page.body}${walks}`}
   })
   addAnyPage('/runs/:id', (_opened, id) => viewState('state/run', {stateDb: tools.stateDb, params: {id}}))
-  addAnyPage('/edit', ({view}, _id, request) => view && viewEditor(view, request, world.realClock.now()), [
-    'GET',
-    'POST',
-  ])
+  const edit = ({view, request}: Opened) => view && viewEditor(view, request, world.realClock.now())
+  addAnyPage('/edit', edit, ['GET', 'POST'])
   addSaved(server, folder)
   server.get('/data/:id', async (request, reply) => {
-    const {view, filter, findDownloads} = open(request, reply)
+    const {view, filter, findDownloads} = open(reply)
     const fault = findFault(filter)
-    if (fault !== undefined) return refuse(request, reply, 400, fault)
+    if (fault !== undefined) return refuse(reply, 400, fault)
     const reader = findDownloads()
-    if (!view || !reader) return refuse(request, reply, 503, 'There is no release yet.')
-    return await sendData(view, reader, idOf(request), request, reply)
+    if (!view || !reader) return refuse(reply, 503, 'There is no release yet.')
+    return await sendData(view, reader, idOf(request), reply)
   })
   return opened
 }
