@@ -29,6 +29,8 @@ interface Limits {
   /** How many questions wait, and how many each caller has at once; any number by default. */
   waiting?: number
   each?: number
+  /** A question goes on once nobody wants its answer: to start another process takes longer. */
+  goesOn?: boolean
 }
 
 /** Whose turn a question waits for; by default each is one of its own. */
@@ -93,9 +95,10 @@ function end(helper: Helper, process = helper.process): void {
  */
 function createHelpers<Asked extends Record<string, (...about: never[]) => unknown>>(
   module: keyof typeof MODULES,
-  {timeoutMs, idleMs, processes = 1, tries: most = 1, waiting = Infinity, each = Infinity}: Limits,
+  limits: Limits,
   argsOf: (index: number) => readonly string[] = () => [],
 ) {
+  const {timeoutMs, idleMs, processes = 1, waiting = Infinity, each = Infinity, goesOn = false} = limits
   const [code, words] = MODULES[module]
   const stop = (reason: string) => newError(code, `${words}: ${reason}.`)
   const helpers = Array.from({length: processes}, (_, index): Helper => ({module, args: argsOf(index)}))
@@ -106,11 +109,11 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
   async function askOf(
     helper: Helper,
     question: object,
-    signal: AbortSignal,
-    tries = most,
+    signal: AbortSignal | undefined,
+    tries = limits.tries ?? 1,
   ): Promise<unknown> {
     if (isClosed) throw stop('nothing is read there any more')
-    if (signal.aborted) throw stop(NOBODY_WAITS)
+    if (signal?.aborted) throw stop(NOBODY_WAITS)
     clearTimeout(helper.idle)
     const {promise, resolve, reject} = Promise.withResolvers<Told | undefined>()
     const giveUp = (reason: string) => {
@@ -119,12 +122,12 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
     }
     const onAbort = () => giveUp(NOBODY_WAITS)
     const timer = setTimeout(giveUp, timeoutMs, 'it took too long')
-    signal.addEventListener('abort', onAbort, {once: true})
+    signal?.addEventListener('abort', onAbort, {once: true})
     helper.take = resolve
     const process = requireProcess(helper)
     process.send(question, (error) => error && end(helper, process))
     const told = await promise.finally(() => {
-      signal.removeEventListener('abort', onAbort)
+      signal?.removeEventListener('abort', onAbort)
       clearTimeout(timer)
       helper.idle = setTimeout(end, idleMs, helper).unref()
     })
@@ -151,7 +154,8 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
         const work = async () => {
           const helper = free.pop()
           if (!helper) throw new Error('more turns than helpers')
-          const answer = askOf(helper, {name, about}, signal).finally(() => free.push(helper))
+          const asked = askOf(helper, {name, about}, goesOn ? undefined : signal)
+          const answer = asked.finally(() => free.push(helper))
           resolve(answer as Promise<Awaited<ReturnType<Asked[Name]>>>)
           await Promise.allSettled([answer, until])
         }
@@ -247,7 +251,7 @@ export function createReaderPool(limits: Limits & ReleaseLimits) {
 const QUESTIONS = {processes: 2, waiting: 20, each: 4}
 
 /** What pages ask of the history. */
-const HISTORY = {processes: 4, waiting: 56, each: 20, tries: 2}
+const HISTORY = {processes: 4, waiting: 56, each: 20, tries: 2, goesOn: true}
 
 const IDLE_MS = 300_000
 
