@@ -5,7 +5,7 @@ import {z} from 'zod'
 import {closeWords, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {buildSafeRows} from '../export/csv.ts'
 import {type Database, giveBackMemory, quoteLiteral, quoteName} from '../store/database.ts'
-import {openForQuestions, readRelease, readReleaseModels} from '../store/release.ts'
+import {openForQuestions, type ReleaseModel, readRelease, readReleaseModels} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import {createDealSet, type DealSet} from './deal-set.ts'
 import {isForViewers} from './filter.ts'
@@ -67,8 +67,14 @@ async function open(dir: string, file?: string) {
     const release = readRelease(dir)
     if (!release) throw new Error(`no release in '${dir}'`)
     const db = await openForQuestions(release, {memoryMb, withWork: true, spillDir, file})
-    const dispose = () => db[Symbol.asyncDispose]()
-    return {release, db, sets: new Map<string, DealSet>(), [Symbol.asyncDispose]: dispose}
+    return {
+      release,
+      db,
+      sets: new Map<string, DealSet>(),
+      /** Read when a set needs them. */
+      models: undefined as readonly ReleaseModel[] | undefined,
+      [Symbol.asyncDispose]: () => db[Symbol.asyncDispose](),
+    }
   } catch (cause) {
     throw new Error('the release cannot be read: it may have been removed meanwhile.', {cause})
   }
@@ -78,16 +84,18 @@ let made = 0
 
 /** Lets names mean the tables of some deals; of those that are asked for, each is made. */
 async function narrow(
-  {release, db, sets}: Instance,
+  instance: Instance,
   condition: string | undefined,
   isAsked: (name: string) => boolean,
 ): Promise<void> {
+  const {release, db, sets} = instance
   if (condition === undefined) {
     await db.run(`set search_path = 'release.main,kept.work'`)
     return
   }
   made += 1
-  const models = readReleaseModels(release.dir)
+  instance.models ??= readReleaseModels(release.dir)
+  const models = instance.models
   const set = sets.get(condition) ?? (await createDealSet(db, models, {catalog: `set${made}`, condition}))
   // The one that was asked for last stands last.
   sets.delete(condition)
