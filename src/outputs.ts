@@ -239,27 +239,18 @@ async function sendBatches(
   return results
 }
 
+/** A backup, and the targets that took it. */
+export type SentBackup = BackupResult & {deliveries: Awaited<ReturnType<typeof sendBackup>>[]}
+
 /**
- * Makes a backup, which `make` gives away to be sent to targets, below `backup/<id of the data folder>/`. A target that fails does not stop the others: the
- * first failure is thrown once all have ended.
+ * Creates what sends a backup to targets, below `backup/<id of the data folder>/`. A target that fails does not stop the others:
+ * the first failure is thrown once all have been tried.
  *
- * @throws what `make` throws; of the targets, what {@link deliverBatches} throws
+ * @throws what {@link deliverBatches} throws; at once for a target that does not exist, before anything is copied
  */
-export async function deliverBackup<Made extends BackupResult>(
-  config: Config,
-  {
-    make,
-    targets,
-  }: {make: (send: (made: BackupResult) => Promise<void>) => Promise<Made>; targets: readonly string[]},
-  world: World,
-) {
-  // A misspelt target is refused before anything is copied.
+export function createBackupSender(config: Config, targets: readonly string[], world: World) {
   const named = targets.length > 0 ? readTargets(config, targets) : []
-  const deliveries: Awaited<ReturnType<typeof sendBackup>>[] = []
-  const made = await make(async ({dir}) => {
-    deliveries.push(...(await sendToEach(dir, named, world)))
-  })
-  return {...made, deliveries}
+  return ({dir}: BackupResult): Promise<SentBackup['deliveries']> => sendToEach(dir, named, world)
 }
 
 async function sendToEach(dir: string, targets: readonly NamedTarget[], world: World) {

@@ -1,7 +1,7 @@
 import {replaceTapeKey} from '../accounting/acts.ts'
 import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
-import {deliverBackup} from '../outputs.ts'
+import {createBackupSender, type SentBackup} from '../outputs.ts'
 import {backUp, examineBackup, restoreBackup, sayAuthentic} from '../record/backup.ts'
 import {type PruneResult, pruneData} from '../record/prune.ts'
 import {goOn} from '../record/record-compare.ts'
@@ -61,22 +61,11 @@ export const commands = {
         `${quantity(given_up.length, 'unit or batch')} given up. \`loantape period true-up\` shows by how much books and history differ.`,
       ]),
   ),
-  backup: does(
-    ({config, options: {deliver: targets = []}, world}: Invocation<{deliver?: string[]}>, dir: string) =>
-      deliverBackup(
-        config,
-        {
-          async make(send) {
-            const made = await backUp(config, dir, world)
-            await send(made)
-            return made
-          },
-          targets,
-        },
-        world,
-      ),
-    renderBackup,
-  ),
+  backup: does(async ({config, options, world}: Invocation<{deliver?: string[]}>, dir: string) => {
+    const send = createBackupSender(config, options.deliver ?? [], world)
+    const made = await backUp(config, dir, world)
+    return {...made, deliveries: await send(made)}
+  }, renderBackup),
   restore: does(
     ({config, options}: Invocation<{trust?: boolean}>, backup: string) =>
       restoreBackup(config, backup, {isTrusted: options.trust ?? false}),
@@ -121,7 +110,7 @@ function renderVerified(found: VerifyResult): string {
   ])
 }
 
-export function renderBackup(made: Awaited<ReturnType<typeof deliverBackup>>): string {
+export function renderBackup(made: SentBackup): string {
   const {dir, files, bytes, tape_key, authenticated, deliveries} = made
   return joinLines([
     `Backed up ${quantity(files, 'file')}, ${(bytes / 1e6).toFixed(1)} MB: ${dir}`,

@@ -153,11 +153,11 @@ export function listDated(dir: string, world: Pick<World, 'realClock'>): string[
  * Makes a backup in a folder, named after the time, sends it where it is to go, and removes the oldest of this data folder beyond
  * `kept`. One that could not be sent is removed once the next is there: an attempt after another removes no older night.
  */
-export async function backUpDated(
+export async function backUpDated<Delivery = never>(
   config: Config,
   {to, kept}: {to: string; kept: number},
   world: World,
-  send: (made: BackupResult) => Promise<void> = async () => undefined,
+  send: (made: BackupResult) => Promise<Delivery[]> = async () => [],
 ) {
   requireOwnPlace(config, to)
   const made_at = isoNow(world)
@@ -166,7 +166,7 @@ export async function backUpDated(
   const [superseded] = existsSync(unsent) ? [readFileSync(unsent, 'utf8')] : []
   if (superseded && DATED.test(superseded)) rmSync(join(to, superseded), {recursive: true, force: true})
   writeFileAtomically(unsent, basename(result.dir))
-  await send(result)
+  const deliveries = await send(result)
   rmSync(unsent)
   const own = readManifest(result.dir).folder_id
   const isOwn = (name: string) => {
@@ -179,7 +179,7 @@ export async function backUpDated(
   }
   const removed = listDated(to, world).filter(isOwn).slice(0, -kept)
   for (const name of removed) rmSync(join(to, name), {recursive: true})
-  return {...result, removed}
+  return {...result, removed, deliveries}
 }
 
 const STATE_DB = 'state.sqlite'

@@ -10,9 +10,9 @@ import {scrubSecrets} from '../core/log.ts'
 import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {publishRelease} from '../export/publish.ts'
-import {deliverBackup, deliverBatches, exportRelease} from '../outputs.ts'
+import {createBackupSender, deliverBatches, exportRelease} from '../outputs.ts'
 import {applyEvents, syncDeals} from '../pipeline.ts'
-import {type BackupResult, backUpDated} from '../record/backup.ts'
+import {backUpDated} from '../record/backup.ts'
 import {rehearseRestore} from '../record/drill.ts'
 import {pruneData} from '../record/prune.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
@@ -124,8 +124,8 @@ async function runStep(
     case 'close_period':
       return {do: step.do, result: await closePreviousMonth(config, {job, step, instant}, world)}
     case 'backup': {
-      const make = (send: (made: BackupResult) => Promise<void>) => backUpDated(config, step, world, send)
-      return {do: step.do, result: await deliverBackup(config, {make, targets: step.deliver ?? []}, world)}
+      const send = createBackupSender(config, step.deliver ?? [], world)
+      return {do: step.do, result: await backUpDated(config, step, world, send)}
     }
     case 'prune':
       return {do: step.do, result: await pruneData(config, {isDryRun: false}, world)}
