@@ -17,7 +17,7 @@ import {
   writeFact,
 } from '../store/recorded.ts'
 import {releaseManifestSchema} from '../store/release.ts'
-import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {writeWholeTape} from '../store/tape.ts'
 import {
   findReadKey,
@@ -147,7 +147,7 @@ export function createPerformer(
     noteUnit(stateDb, {no: no + 1, tape: unit, kind: 'act', chain: head}, false)
   }
   return (decide) =>
-    inStateTransaction(stateDb, () => {
+    stateDb.transaction(() => {
       const act = decide()
       if (act) write(act)
       return act

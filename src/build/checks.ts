@@ -3,11 +3,10 @@ import {z} from 'zod'
 import {DEAL_ID} from '../contract/deal.ts'
 import {LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
-import {shorten} from '../core/text.ts'
 import type {Check, Model} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import type {CheckOutcome} from '../store/release.ts'
-import {countRows, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
+import {countRows, describeRow, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {createModelError} from './read-models.ts'
 
@@ -197,18 +196,10 @@ async function findWrongRows(db: Database, {name, severity, next, sql}: Check): 
     failures,
     next,
     deals: rows[0] && 'deals' in rows[0] ? rows.reduce((sum, {deals}) => sum + Number(deals), 0) : undefined,
-    samples: rows.slice(0, SAMPLES).map(formatSample),
+    samples: rows.slice(0, SAMPLES).map(describeRow),
     ids: rows.map((row) => String(Object.values(row)[0])),
     rows,
   }
-}
-
-/** Formats a row: the first column is the id, the others explain. */
-function formatSample(row: Record<string, unknown>): string {
-  const [[id, subject] = ['', ''], ...others] = Object.entries(row)
-  const named = id.endsWith('_id') ? String(subject) : shorten(String(subject))
-  const explained = others.map(([column, value]) => `${column}=${shorten(String(value))}`).join(', ')
-  return explained === '' ? named : `${named} (${explained})`
 }
 
 /**

@@ -35,7 +35,7 @@ import {
   writeFact,
 } from '../store/recorded.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
-import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {openTape, readTapeHeader, textOf} from '../store/tape.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {planCatchUp, readStand} from '../sync/catch-up.ts'
@@ -184,7 +184,7 @@ function compareTapes(
   fillsGaps = false,
 ): Backlog {
   const key = findReadKey(config, folder)
-  const backlog = inStateTransaction(stateDb, () => {
+  const backlog = stateDb.transaction(() => {
     const found = readBacklog(folder, stateDb, {key, fillsGaps})
     if (found.problems.length === 0) storeBacklog(folder, stateDb, found)
     return found

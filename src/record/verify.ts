@@ -53,7 +53,11 @@ export async function verifyAll(config: Config, world: World) {
   world.onProgress({step: 'release'})
   const release = findCurrentRelease(folder)
   if (release) note('current', await verifyRelease(release))
-  note('state.sqlite', verifyStateDb(folder, stateDb))
+  const {integrity_check: found} = stateDb.db.prepare('pragma integrity_check(1)').get() ?? {}
+  if (found !== 'ok') {
+    const problem = `State database '${folder.stateDb}' is damaged: ${String(found).split('\n').at(-1)}.`
+    note('state.sqlite', [{problem, next: CATALOGUE.STATE_UNREADABLE.next}])
+  }
   world.onProgress({step: 'batches'})
   const batches = await verifyBatches(folder)
   note('exports', batches.faults)
@@ -88,13 +92,6 @@ function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedB
     const problem = `its files in the state database cannot be read (${messageOf(error)})`
     return fault(problem, CATALOGUE.STATE_UNREADABLE.next)
   }
-}
-
-function verifyStateDb({stateDb: path}: DataFolder, stateDb: StateDb): Fault[] {
-  const {integrity_check: found} = stateDb.db.prepare('pragma integrity_check(1)').get() ?? {}
-  if (found === 'ok') return []
-  const problem = `State database '${path}' is damaged: ${String(found).split('\n').at(-1)}.`
-  return [{problem, next: CATALOGUE.STATE_UNREADABLE.next}]
 }
 
 async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {

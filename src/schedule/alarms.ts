@@ -10,7 +10,7 @@ import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
 import {findLastSuccess, findRunSince, type Run} from '../store/runs.ts'
-import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {type DigestStep, type Job, webhookJob} from './job.ts'
 import {isoOf, type JobRun, listLastAttempts} from './job-runs.ts'
 
@@ -284,7 +284,7 @@ async function sendNews(
   const channels = createChannels(config)
   const now = world.realClock.now()
   // In one transaction: however many processes look, each change is told once.
-  inStateTransaction(stateDb, () => {
+  stateDb.transaction(() => {
     const news = findNews()
     const times = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
     for (const {alarm, ...message} of news)

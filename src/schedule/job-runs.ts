@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {type Holder, holderRow, isHolderAlive, markHolder} from '../store/runs.ts'
-import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import type {StateDb} from '../store/state-db.ts'
 import type {Job} from './job.ts'
 
 const text = z.string().nullable()
@@ -121,7 +121,7 @@ export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: numb
     retryAt === null ? [exitCode === 0 ? 'done' : 'failed', null] : ['queued', 'tried again']
   const outcome = {exit_code: exitCode, error_code: errorCode, error}
   const row = {state, reason, not_before: retryAt ?? run.not_before, ended_at, ...outcome, summary}
-  inStateTransaction(stateDb, () => {
+  stateDb.transaction(() => {
     const {changes} = stateDb.update('job_run', {job_run_id, attempt, state: 'running'}, row)
     if (changes === 0) return
     const started_at = run.started_at ?? ended_at
@@ -148,13 +148,6 @@ export function listAttempts(stateDb: StateDb, jobRunId: number): JobAttempt[] {
   return stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [
     jobRunId,
   ])
-}
-
-/** How many attempts of a run have crashed. */
-export function countCrashes(stateDb: StateDb, {job_run_id}: Pick<JobRun, 'job_run_id'>): number {
-  const sql = `select count(*) from job_attempt where job_run_id = ? and error_code = 'JOB_CRASHED'`
-  const [count = 0] = stateDb.column(z.number(), sql, [job_run_id])
-  return count
 }
 
 const runningRow = z.unknown().transform((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))

@@ -4,19 +4,19 @@ import {DAY_MS} from '../core/clock.ts'
 import {codeOf, EXIT_CODES, messageOf} from '../core/errors.ts'
 import {findComplaint, type ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import type {StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {findJob, type Job, webhookJob} from './job.ts'
 import {
   type AttemptEnd,
   claimRun,
-  countCrashes,
   describeTimeout,
   endRun,
   hasPendingRun,
   isOverdue,
   isoOf,
   type JobRun,
+  listAttempts,
   listLastAttempts,
   listQueuedRuns,
   listRunning,
@@ -73,7 +73,7 @@ export function createScheduler(
 
   /** Ends an attempt of which its process recorded no end; has no effect otherwise. */
   function endFailed(run: JobRun, end: AttemptEnd, now: number): void {
-    const crashes = countCrashes(stateDb, run)
+    const crashes = listAttempts(stateDb, run.job_run_id).filter((one) => one.error_code === CRASHED).length
     const retryAt = decideRetry(findJob(jobs, run.job), {...run, crashes}, end, now)
     endRun(stateDb, run, {...end, retryAt}, now)
   }
@@ -137,7 +137,8 @@ export function createScheduler(
   }
 }
 
-const describeCrash = (error: string): AttemptEnd => ({exitCode: null, errorCode: 'JOB_CRASHED', error})
+const CRASHED = 'JOB_CRASHED'
+const describeCrash = (error: string): AttemptEnd => ({exitCode: null, errorCode: CRASHED, error})
 
 /** How a process ended that recorded nothing: it may fail before it reaches its run, for instance if it gets no secret. */
 function describeEnd({code, signal, log = ''}: ProcessEnd): AttemptEnd {
@@ -177,7 +178,7 @@ export function decideRetry(
   now: number,
 ): number | null {
   if (!job || slot === null) return null
-  if (end.errorCode === 'JOB_CRASHED') return crashes + 1 < MOST_CRASHES ? now : null
+  if (end.errorCode === CRASHED) return crashes + 1 < MOST_CRASHES ? now : null
   if (end.errorCode === 'INTERRUPTED') return now
   if (end.exitCode !== 4 && end.exitCode !== 6) return null
   const [pauseMs, last] =
@@ -210,7 +211,7 @@ function planSlots(stateDb: StateDb, job: Job, now: number): void {
   // Older runs would be pruned at once; this also bounds the work after the clock was years ahead.
   const due = listSlots(job, Math.max(seenUntil, now - KEPT_DAYS * DAY_MS), now)
   if (due.length === 0 && now - seenUntil < STORED_MS) return
-  inStateTransaction(stateDb, () => {
+  stateDb.transaction(() => {
     for (const instant of due) {
       const reason = whySkipped(job, now - instant)
       recordSlot(stateDb, {job: name, instant, state: reason === null ? 'queued' : 'skipped', reason}, now)
@@ -266,7 +267,7 @@ function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'
   const [latest = null] = stateDb.column(z.string().nullable(), 'select max(seen_until) from job_watch')
   if (latest === null || Date.parse(latest) - now <= JUMP_MS) return
   const at = isoOf(now)
-  inStateTransaction(stateDb, () => {
+  stateDb.transaction(() => {
     stateDb.run(
       `update job_watch set watched_from = min(watched_from, ?1), seen_until = min(?1, coalesce(seen_before, ?1)),
          seen_before = null
@@ -326,7 +327,7 @@ function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): vo
 
 /** Stores the last log lines of an attempt; the attempts of the last 1000 runs are kept. */
 function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: string): void {
-  inStateTransaction(stateDb, () => {
+  stateDb.transaction(() => {
     stateDb.update('job_attempt', {job_run_id, attempt}, {log})
     stateDb.run('delete from job_attempt where job_run_id <= ?', [job_run_id - 1000])
   })

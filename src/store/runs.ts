@@ -4,7 +4,7 @@ import {explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import {isProcessAlive, readProcessStart} from '../core/process.ts'
 import {countOf, type World} from '../core/types.ts'
-import {inStateTransaction, openStateDb, type StateDb} from './state-db.ts'
+import {openStateDb, type StateDb} from './state-db.ts'
 
 /** A holder on another machine is taken for dead after this long without a heartbeat. */
 const STALE_AFTER_MS = 60_000
@@ -64,7 +64,7 @@ export function acquireLock(
   const {name = WAREHOUSE} = run
   // A heartbeat in the future is set to now: a living holder beats again, a dead one grows old.
   stateDb.run('update lock set heartbeat_at = ?1 where heartbeat_at > ?1', [world.realClock.now()])
-  inStateTransaction(stateDb, () => {
+  stateDb.transaction(() => {
     const holder = findLockHolder(stateDb, world, name)
     if (holder)
       throw newError(

@@ -3,6 +3,7 @@ import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {shorten} from '../core/text.ts'
 import type {Database, Queries} from './database.ts'
 import {readWritten} from './files.ts'
 
@@ -84,6 +85,14 @@ export function readColumns(db: Database, table: string): Promise<TableColumn[]>
 /** How many rows a table or subquery has. */
 export async function countRows(db: Queries, from: string): Promise<number> {
   return (await db.one(z.object({rows: z.coerce.number()}), `select count(*) as "rows" from ${from}`)).rows
+}
+
+/** A row as text: its first column is its id, the others explain: `deal_7f3a (loan_amount=250000.00)`. */
+export function describeRow(row: Record<string, unknown>): string {
+  const [[id, subject] = ['', ''], ...others] = Object.entries(row)
+  const named = id.endsWith('_id') ? String(subject) : shorten(String(subject))
+  const explained = others.map(([column, value]) => `${column}=${shorten(String(value))}`).join(', ')
+  return explained === '' ? named : `${named} (${explained})`
 }
 
 /** A digest of rows in any order. Computing it reads every value. */

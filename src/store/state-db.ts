@@ -72,11 +72,6 @@ function explainFault(path: string, cause: unknown): unknown {
   return cause
 }
 
-/** Runs `work` in one transaction, during which nobody else writes: all of it is stored, or nothing. */
-export function inStateTransaction<T>(stateDb: StateDb, work: () => T): T {
-  return stateDb.transaction(work)
-}
-
 /** The folder of the state database's migrations. */
 export const STATE_MIGRATIONS = join(import.meta.dirname, '../../sql/migrations/state')
 
@@ -84,7 +79,7 @@ export const STATE_MIGRATIONS = join(import.meta.dirname, '../../sql/migrations/
 export function migrateStateDb(stateDb: StateDb, dir: string = STATE_MIGRATIONS): void {
   // Write nothing if there is nothing to do, so that reading works on a full disk.
   if (listPending(stateDb, dir).length === 0) return
-  inStateTransaction(stateDb, () => {
+  stateDb.transaction(() => {
     for (const file of listPending(stateDb, dir)) stateDb.db.exec(readFileSync(file, 'utf8'))
     stateDb.db.exec(`pragma user_version = ${listFiles(dir, '.sql').length}`)
   })

@@ -28,7 +28,11 @@ export function createTapeKey(bytes: Buffer): TapeKey {
  * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, of which people make copies
  */
 export function readTapeKey(file: string, root: string): TapeKey | undefined {
-  requireOutside(file, root)
+  if (isInside(file, root))
+    throw createKeyError(
+      file,
+      'expected a file outside the data folder, so that a copy of the folder does not include it',
+    )
   if (!existsSync(file)) return undefined
   const text = readWrittenText(file, (problem, cause) => createKeyError(file, problem, cause)).trim()
   if (!/^[0-9a-f]{64}$/.test(text)) throw createKeyError(file, 'expected 64 hex digits')
@@ -42,7 +46,6 @@ export function readTapeKey(file: string, root: string): TapeKey | undefined {
  * @throws ConfigError `TAPE_KEY_FILE`
  */
 export function makeTapeKey(file: string, root: string): TapeKey {
-  requireOutside(file, root)
   try {
     return createTapeKey(writeNewKey(file))
   } catch (cause) {
@@ -52,14 +55,6 @@ export function makeTapeKey(file: string, root: string): TapeKey {
     if (fault) throw fault
     throw createKeyError(file, `cannot be written (${codeOf(cause)})`, cause)
   }
-}
-
-function requireOutside(file: string, root: string): void {
-  if (isInside(file, root))
-    throw createKeyError(
-      file,
-      'expected a file outside the data folder, so that a copy of the folder does not include it',
-    )
 }
 
 function createKeyError(file: string, problem: string, cause?: unknown): LoantapeError {

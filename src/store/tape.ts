@@ -111,30 +111,24 @@ export function formatBare({covered, chain}: TapeLine): string {
   return `${covered.slice(0, -1)}${MARK}${chain}"}`
 }
 
-/** Reads a line and verifies that it follows `previous`; otherwise returns what is wrong. */
-function parseLine(text: string, previous: string): TapeLine | {problem: string} {
-  const line = readLineAlone(text)
-  if (!line) return {problem: 'it has no chain'}
-  if (line.chain !== digest(`${previous}\n${line.covered}`))
-    return {problem: 'it does not follow the line before'}
-  return line.body === undefined || digest(line.body) === line.sha256
-    ? line
-    : {problem: 'its body is not what was received'}
-}
-
-/** Reads a line without verifying it; undefined if it has no chain. */
-function readLineAlone(text: string): TapeLine | undefined {
+/** Reads a line and verifies its body and, if given, that it follows `previous`; otherwise returns what is wrong. */
+function parseLine(text: string, previous?: string): TapeLine | {problem: string} {
   const end = text.indexOf(MARK)
-  if (end === -1) return undefined
+  if (end === -1) return {problem: 'it has no chain'}
   const covered = `${text.slice(0, end)}}`
   const chain = text.slice(end + MARK.length, end + MARK.length + CHAIN_START.length)
+  if (previous !== undefined && chain !== digest(`${previous}\n${covered}`))
+    return {problem: 'it does not follow the line before'}
   const {sha256, encoding, ...frame} = frameSchema.parse(JSON.parse(covered))
   const said = text.slice(end + MARK.length + chain.length + 1)
   if (sha256 === undefined || said === '}') return {frame, sha256, body: undefined, chain, covered}
-  const body = said.startsWith(RAW)
+  const written = said.startsWith(RAW)
     ? said.slice(RAW.length, -1)
     : bodySchema.parse(JSON.parse(`{${said.slice(1)}`)).body
-  return {frame, sha256, body: Buffer.from(body, encoding ?? 'utf8'), chain, covered}
+  const body = Buffer.from(written, encoding ?? 'utf8')
+  return digest(body) === sha256
+    ? {frame, sha256, body, chain, covered}
+    : {problem: 'its body is not what was received'}
 }
 
 /*
@@ -179,17 +173,11 @@ function unseal({header, read}: TapeFile, {number, from, to}: Group, key: TapeKe
 
 /** Begins a tape of a data folder. */
 export function createTape(path: string, key: TapeKey, folderId: string): TapeWriter {
-  const tape = beginTape(path, key, folderId)
-  syncToDisk(path)
-  syncToDisk(dirname(path))
-  return tape
-}
-
-/** The same, without waiting for the disk. */
-function beginTape(path: string, key: TapeKey, folderId: string): TapeWriter {
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   const tapeId = `${folderId} ${randomBytes(8).toString('hex')}`
   writeFileSync(path, `loantape tape 1 ${key.fingerprint} ${tapeId}\n`, {mode: 0o600})
+  syncToDisk(path)
+  syncToDisk(dirname(path))
   return writeTape(path, key, {tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
 }
 
@@ -202,7 +190,7 @@ export function writeWholeTape(
 ): {chain: string; bytes: number; sha256: string} {
   removeAbandoned(tapes, WRITING)
   const temporary = join(tapes, `${WRITING}${basename(path)}${WRITER_MARK}`)
-  using tape = beginTape(temporary, key, folderId)
+  using tape = createTape(temporary, key, folderId)
   for (const {frame, body} of lines) tape.add(frame, body)
   const written = tape.finish()
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
@@ -379,7 +367,8 @@ export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined
   const group = header && [...listGroups(file)].at(-1)
   if (!group) return {last: undefined, bytes: HEADER_BYTES}
   const text = header.fingerprint === key.fingerprint ? unseal(file, group, key)?.at(-1) : undefined
-  return {last: text === undefined ? undefined : readLineAlone(text), bytes: group.to}
+  const last = text === undefined ? undefined : parseLine(text)
+  return {last: last && 'chain' in last ? last : undefined, bytes: group.to}
 }
 
 /** Reads every line of a whole tape. @throws UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG` */

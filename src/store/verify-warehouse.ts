@@ -4,7 +4,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {type Fault, messageOf} from '../core/errors.ts'
 import {listSome} from '../core/text.ts'
 import type {DataFolder} from './data-folder.ts'
-import {fillIn, listFiles, readSqlFile, SQL_DIR, splitHeader} from './sql.ts'
+import {describeRow, fillIn, listFiles, readSqlFile, SQL_DIR, splitHeader} from './sql.ts'
 import {openHistory} from './warehouse.ts'
 
 const NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
@@ -37,13 +37,6 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
   }
   const walks = await db.value(z.coerce.number(), `select count(*) from walk where state = 'applied'`)
   return {walks, faults}
-}
-
-/** `deal_7 (versions=2, last=3)` */
-function describeRow(row: Record<string, unknown>): string {
-  const [first, ...rest] = Object.entries(row)
-  const others = rest.map(([name, value]) => `${name}=${value}`)
-  return `${first?.[1]}${others.length > 0 ? ` (${others.join(', ')})` : ''}`
 }
 
 /**

@@ -19,7 +19,7 @@ import {
   requireFolderId,
   type TapeRow,
 } from '../store/recorded.ts'
-import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import type {StateDb} from '../store/state-db.ts'
 import {
   createTape,
   type Frame,
@@ -138,7 +138,7 @@ export function openTapes(
     },
     /** Ends the tapes that dead runs had concluded; returns the units that these runs left unfinished, oldest first. */
     listLeft(): string[] {
-      for (const {row, end, bytes} of inStateTransaction(stateDb, () => adoptEnded(folder, stateDb, key))) {
+      for (const {row, end, bytes} of stateDb.transaction(() => adoptEnded(folder, stateDb, key))) {
         const path = join(folder.root, row.path)
         chmodSync(path, 0o600)
         truncateSync(path, bytes)
@@ -188,7 +188,7 @@ export function openTapes(
       const tape = tapeOf(unit)
       const {writer, kind} = tape
       writer.store()
-      return inStateTransaction(stateDb, () => {
+      return stateDb.transaction(() => {
         adoptEnded(folder, stateDb, key, unit)
         const {no, chain: previous} = findHead(stateDb)
         const when = recordedAt === undefined ? {} : {recorded_at: formatInstant(recordedAt)}

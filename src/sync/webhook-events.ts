@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import type {StateDb} from '../store/state-db.ts'
 
 /** The deals named by events since a walk began; undefined if its coverage was not recorded. */
 export function findDealsToldSince(stateDb: StateDb, walkId: string): string[] | undefined {
@@ -84,7 +84,7 @@ export function settleEvents(
   {eventIds, outcome}: {eventIds: readonly string[]; outcome: 'applied' | 'walked'},
   now: number,
 ): void {
-  inStateTransaction(stateDb, () => {
+  stateDb.transaction(() => {
     stateDb.run(
       `update webhook_event set settled_at = ?, outcome = ?
        where event_id in (select value from json_each(?)) and settled_at is null`,

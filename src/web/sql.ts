@@ -9,7 +9,6 @@ import type {DataFolder} from '../store/data-folder.ts'
 import {quoteName} from '../store/database.ts'
 import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
-import {inStateTransaction} from '../store/state-db.ts'
 import {renderBlock, SHAPES, type Shape} from './blocks.ts'
 import {type Block, isNumeric, renderExact} from './cells.ts'
 import {count, instant, LONGEST_ADDRESS, linked} from './figures.ts'
@@ -50,7 +49,7 @@ function keepQuery({stateDb, person, overview}: AskingView, sql: string): string
     )
   }
   try {
-    inStateTransaction(stateDb, keep)
+    stateDb.transaction(keep)
   } catch (error) {
     return explainError(error).problem
   }
