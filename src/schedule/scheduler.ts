@@ -4,6 +4,7 @@ import {DAY_MS} from '../core/clock.ts'
 import {codeOf, EXIT_CODES, messageOf} from '../core/errors.ts'
 import {findComplaint, type ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
+import {findRunSince} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {findJob, type Job, webhookJob} from './job.ts'
@@ -312,7 +313,8 @@ function planEvents(stateDb: StateDb, now: number): void {
   if (hasPendingRun(stateDb, webhookJob.name)) return
   const run = listLastAttempts(stateDb).find(({job}) => job === webhookJob.name)
   // The events still wait after a failure; without a pause they would be run again at once, forever.
-  if (run?.state === 'failed' && now - Date.parse(run.ended_at ?? '') < LONGEST_PAUSE_MS) return
+  const isPaused = run?.state === 'failed' && now - Date.parse(run.ended_at ?? '') < LONGEST_PAUSE_MS
+  if (isPaused && findRunSince(stateDb, run)?.exit_code !== 0) return
   recordSlot(stateDb, {job: webhookJob.name, instant: now, state: 'queued', reason: null}, now)
 }
 

@@ -136,7 +136,7 @@ export function openTapes(
         tapes.finish(name)
       }
     },
-    /** Ends the tapes that dead runs had concluded; returns the units that these runs left unfinished, oldest first. */
+    /** Ends the tapes that dead runs had concluded; returns those that these runs left unfinished, oldest first. */
     listLeft(): string[] {
       for (const {row, end, bytes} of stateDb.transaction(() => adoptEnded(folder, stateDb, key))) {
         const path = join(folder.root, row.path)

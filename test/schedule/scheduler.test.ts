@@ -220,6 +220,15 @@ test('events whose run failed wait for half an hour, or until somebody runs them
   endRun(scheduler.stateDb, beginRun(scheduler.stateDb, webhookJob.name, now), {exitCode: 0}, now + MINUTE)
   scheduler.tickAt('06-01T00:33')
   expect(scheduler.started).toHaveLength(3)
+  const shrunk = {exit_code: 8, error_code: 'GUARD_SHRINK'}
+  for (const how of [shrunk, {exit_code: 0}]) {
+    const at = new Date(now).toISOString()
+    const run = {run_id: `r ${how.exit_code}`, command: 'events', pid: 1, started_at: at, ended_at: at}
+    scheduler.stateDb.insert('run', {...run, ...how})
+    if (how === shrunk) await scheduler.end({exitCode: 8, errorCode: 'GUARD_SHRINK'})
+    scheduler.tickAt('06-01T00:34')
+    expect(scheduler.started, `${how.exit_code}`).toHaveLength(how === shrunk ? 3 : 4)
+  }
 })
 
 test('an event received under a clock that was ahead is processed once the clock is right again', () => {
