@@ -339,6 +339,9 @@ function rewriteFunction(node: Node): Node {
   const parts = {...rewriteParts(node), schema: '', alias: ''}
   // A count is signed, because a difference of counts may be negative.
   if (name === 'count' || name === 'count_star') return call('toInt64', {...parts, function_name: 'count'})
+  const [value] = parts.children
+  if (name === 'quantile_disc' && value && isHalf(children[1]))
+    return {...parts, function_name: 'medianExactLow', children: [value]}
   const other = NAMES[name]
   if (other !== undefined)
     return {...parts, function_name: other, is_operator: node.is_operator && other === name}
@@ -356,6 +359,9 @@ function rewriteSeries([from, to, step]: readonly Node[]): Node {
   const count = call('plus', call('dateDiff', text(unit.toLowerCase()), ...dates), integer(1))
   return mapSteps(`add${unit}s`, [first], call('greatest', integer(0), count))
 }
+
+/** Whether a node is the constant 0.5, a decimal in the parser's tree. */
+const isHalf = (node: Node | undefined) => node?.value?.value === 5 && node.value.type.type_info?.scale === 1
 
 function findConstant(node: Node | undefined): unknown {
   return node?.value?.value ?? (node && findConstant(node.child ?? node.children?.[0]))
