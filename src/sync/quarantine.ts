@@ -115,7 +115,10 @@ export function findQuarantinedRecords(
       if (start === undefined) continue
       for (const {source, place, quarantine_id} of ofWalk) {
         const whole = `${source} ${place}`
-        if (whole.startsWith(start)) found.set(quarantine_id, read(line, Number(whole.slice(start.length))))
+        const position = whole.slice(start.length)
+        // One id may begin with another.
+        const isOwn = line.frame.frame === 'detail' ? position === '' : /^\d+$/.test(position)
+        if (isOwn && whole.startsWith(start)) found.set(quarantine_id, read(line, Number(position)))
       }
     }
   }

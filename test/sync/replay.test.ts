@@ -3,10 +3,11 @@ import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {dealStream} from '../../src/contract/deal.ts'
+import type {WireRecord} from '../../src/core/types.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {changeLists, dyingAt, useLab} from '../support/set-up.ts'
 
@@ -123,6 +124,21 @@ test('a release made before a replay is remade byte for byte, after the replay a
   const pruned = await lab.run(['prune', '--json'], {LOANTAPE_NOW: LATER})
   expect(JSON.parse(pruned.stdout)).toMatchObject({quarantined: 1})
   await remake()
+})
+
+test('a record is shown as its own page sent it, though its id begins with that of another deal', async () => {
+  const deals = [
+    {...aDeal(1), id: 'deal_1'},
+    {...aDeal(2), id: 'deal_10', status: 'funded' as const},
+  ]
+  await using two = await createLab({tables: FEW_TABLES, deals})
+  const change = ({data}: WireRecord) => ({data: {...Object(data), loan_amount: 'much'}})
+  two.service.faults.add({match: {path: '/deals/deal_10'}, fault: {kind: 'mutate', change}})
+  await two.walk(DAY_1)
+  const {records} = JSON.parse((await two.run(['quarantine', 'list', '--json'])).stdout)
+  expect(records).toMatchObject([{record_id: 'deal_10'}])
+  const {stdout} = await two.run(['quarantine', 'show', records[0].quarantine_id, '--json'])
+  expect(JSON.parse(JSON.parse(stdout).record)).toMatchObject({id: 'deal_10', loan_amount: 'much'})
 })
 
 test('the rejected records of a refused walk can be viewed until their content is pruned', async () => {
