@@ -123,8 +123,8 @@ function renderModelGraph({tables, plan}: Dictionary): Html {
   const names = [...raw, ...tables.map(({name}) => name)]
   for (const name of names)
     graph.setNode(name, {width: Math.round(name.length * CHARACTER_WIDTH) + 18, height: NODE_HEIGHT})
-  for (const {name} of tables)
-    for (const read of plan.reads.get(name) ?? []) if (graph.hasNode(read)) graph.setEdge(read, name)
+  for (const {name, reads} of tables)
+    for (const read of reads) if (graph.hasNode(read)) graph.setEdge(read, name)
   layout(graph)
   // A line goes around the tables between its ends.
   const edges = (graph.edges() as {v: string; w: string}[]).map(({v: from, w: to}) => {
@@ -141,8 +141,7 @@ function renderModelGraph({tables, plan}: Dictionary): Html {
 ${edges}${nodes}</svg></div>`
 }
 
-const builtOf = ({name}: Table, {manifest}: Dictionary) =>
-  manifest?.models.find((model) => model.name === name)
+const builtOf = ({name}: Table, {manifest}: Dictionary) => manifest?.models.find((one) => one.name === name)
 
 function renderContents(dictionary: Dictionary): Html {
   const groups = [...Map.groupBy(dictionary.tables, ({name}) => name.split('.')[0] ?? '')]
@@ -166,9 +165,7 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
   const profiles = listProfiles(entry)
   const prefix = `${name} `
   const own = checks.filter((check) => check.name.startsWith(prefix))
-  const others = checks.filter(
-    ({name: check, is_tag}) => !is_tag && plan.checkReads.get(check)?.includes(name),
-  )
+  const others = checks.filter((check) => !check.is_tag && plan.checkReads.get(check.name)?.includes(name))
   const facts = [
     built && html`<b>${count(built.rows)}</b> ${built.rows === 1 ? 'row' : 'rows'}`,
     built && html`built in <b>${count(built.duration_ms)} ms</b>`,

@@ -108,25 +108,21 @@ async function narrow(
   await db.run(`set search_path = ${quoteLiteral(`${set.catalog}.main`)}`)
 }
 
-const named = z.object({schema_name: z.string(), table_name: z.string()})
-
 /** Keeps only the readable tables of a question in an instance and detaches the release. */
 async function keepOnly(
   {db, sets}: Instance,
   only: string,
   isAsked: (name: string) => boolean,
 ): Promise<void> {
-  const stored = await db.all(
-    named,
-    `select schema_name, table_name from duckdb_tables() where database_name = 'release'`,
+  const stored = await db.column(
+    z.string(),
+    `select schema_name || '.' || table_name from duckdb_tables() where database_name = 'release'`,
   )
   await db.run(`attach ':memory:' as allowed`)
-  for (const {schema_name, table_name} of stored) {
-    const name = `${schema_name}.${table_name}`
-    if (!isAsked(name) || !isForViewers(name, only)) continue
-    const table = `${quoteName(schema_name)}.${quoteName(table_name)}`
-    await db.run(`create schema if not exists allowed.${quoteName(schema_name)}`)
-    await db.run(`create table allowed.${table} as from ${table}`)
+  for (const name of stored.filter((one) => isAsked(one) && isForViewers(one, only))) {
+    const [schema, table] = name.split('.').map(quoteName)
+    await db.run(`create schema if not exists allowed.${schema}`)
+    await db.run(`create table allowed.${schema}.${table} as from ${schema}.${table}`)
   }
   await db.run(`set search_path = 'allowed.main'`)
   const others = [...sets.values()].map(({catalog}) => catalog)

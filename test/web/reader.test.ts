@@ -159,6 +159,10 @@ test('a release is read as it was found: not as the one that has taken its place
   const told = await Promise.all(past.map((reader) => reader?.people.ask({sql: count, most: 1})))
   expect(told.map((answer) => answer?.rows)).toEqual([[[1]], [[2]], [[3]], [[4]]])
   expect((await slow)?.rows).toEqual([[200_000_000]])
+  // Pages of more releases than have a process, at once.
+  const shown = [...past, ...past].map((reader) => reader?.pages.page({sql: count}))
+  const shownRows = (await Promise.all(shown)).map((answer) => answer?.rows)
+  expect(shownRows).toEqual([1, 2, 3, 4, 1, 2, 3, 4].map((deals) => [[deals]]))
   mkdirSync(join(nights.folder.releases, '2026-01-01-000000000000'))
   writeFileSync(
     join(nights.folder.releases, '2026-01-01-000000000000/manifest.json'),
