@@ -266,34 +266,29 @@ async function renderPageText(
   params: Record<string, string>,
 ): Promise<Page | undefined> {
   const {name, about} = page
-  const problems: string[] = [...page.problems]
+  const shown = {title: nameOf(page), problems: [...page.problems], rows: {} as Record<string, number>}
+  const failed = (problem: string) => html`<pre class="failed" tabindex="0">${problem}</pre>`
+  if (page.problems.length > 0) return {...shown, body: html`${page.problems.map(failed)}`}
+  const lacking = findLacking(about.needs, view)
+  if (lacking !== undefined) {
+    shown.problems.push(wordProblem(name, 1, lacking))
+    return {...shown, body: html`<p class="notice">${lacking}</p>`}
+  }
   const marked = new Marked()
   const tokens = marked.lexer(page.markdown)
-  const heading = tokens.find(
-    (token): token is Tokens.Heading => token.type === 'heading' && token.depth === 1,
-  )
-  let title = nameOf(page)
-  const failed = (problem: string) => html`<pre class="failed" tabindex="0">${problem}</pre>`
-  if (problems.length > 0) return {title, problems, body: html`${problems.map(failed)}`}
-  const lacking = findLacking(about.needs, view)
-  if (lacking !== undefined)
-    return {title, problems: [wordProblem(name, 1, lacking)], body: html`<p class="notice">${lacking}</p>`}
+  const heading = tokens.find((token) => token.type === 'heading' && token.depth === 1)
   const answers = new Map<Token, Html>()
-  const rows: Record<string, number> = {}
   let {line} = page
   for (const token of tokens) {
     if (token.type === 'code' && /^sql\b/.test(token.lang ?? '')) {
       const tell = (problem: string, at = 0) => {
-        problems.push(wordProblem(name, line + at, problem))
-        return failed(problems.at(-1) ?? '')
+        const words = wordProblem(name, line + at, problem)
+        shown.problems.push(words)
+        return failed(words)
       }
-      const note = (named: string, found: number) => {
-        rows[named] = (rows[named] ?? 0) + found
-      }
-      const answer = await answerBlock(token as Tokens.Code, {params, tell, note}, view)
+      const answer = await answerBlock(token as Tokens.Code, {params, tell, shown}, view)
       if (answer === undefined) return undefined
-      if ('title' in answer) title = answer.title
-      answers.set(token, 'title' in answer ? html`` : answer)
+      answers.set(token, answer)
     }
     line += token.raw.split('\n').length - 1
   }
@@ -318,12 +313,7 @@ async function renderPageText(
       },
     },
   })
-  return {
-    title,
-    problems,
-    rows,
-    body: html`<div class="written">${new Html(marked.parser(tokens))}</div>`,
-  }
+  return {...shown, body: html`<div class="written">${new Html(marked.parser(tokens))}</div>`}
 }
 
 /** Stands for this site where an address is read. */
@@ -352,33 +342,30 @@ export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: stri
 }
 
 /**
- * What a block shows, or the title it is; undefined of a title without rows.
+ * What a block shows; undefined of a title without rows.
  *
- * @param given `tell` of what fails, at a line of it; `note` how many rows a named one has
+ * @param given `tell` of what fails, at a line of it; `shown`: the page, whose title and counted rows it may change
  */
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
   given: {
     params: Record<string, string>
     tell: (problem: string, at?: number) => Html
-    note: (name: string, rows: number) => void
+    shown: {title: string; rows: Record<string, number>}
   },
   view: Shown,
-): Promise<Html | {title: string} | undefined> {
-  const {params, tell} = given
+): Promise<Html | undefined> {
+  const {params, tell, shown: page} = given
   const asked = parseAsked(lang.replace(/^sql\s*/, ''))
   if (typeof asked === 'string') return tell(asked)
   const {shape, options} = asked
-  const {ask, filter, query, release, mayAct, isMail = false} = view
+  const {ask, filter, query, mayAct, isMail = false} = view
   const {needs, name} = options
-  const note = (rows: number) => name !== undefined && given.note(name, rows)
-  if (
-    needs !== undefined &&
-    (view.mayRead?.(needs) === false || release?.manifest.tables.every(({name}) => name !== needs))
-  ) {
-    note(0)
-    return html``
+  const note = (rows: number) => {
+    if (name !== undefined) page.rows[name] = (page.rows[name] ?? 0) + rows
   }
+  note(0)
+  if (needs !== undefined && findLacking([needs], view) !== undefined) return html``
   const isCounted = !['matrix', 'bar', 'waterfall', 'map'].includes(shape)
   const most = ['line', 'area'].includes(shape) ? MOST_PLACES : isMail && isCounted ? MOST_OF_MAIL : MOST_ROWS
   const isWhole = options.deals === 'all'
@@ -390,7 +377,11 @@ async function answerBlock(
     note(rows.length)
     if (shape === 'pages') return html`${renderPages(query, Number(rows[0]?.[0]), Number(rows[0]?.[1]))}`
     if (shape === 'actions') return html`${mayAct && objectsOf({columns, rows}).map(renderAction)}`
-    if (shape === 'title') return rows[0] && {title: shorten(String(rows[0][0]))}
+    if (shape === 'title') {
+      if (!rows[0]) return undefined
+      page.title = shorten(String(rows[0][0]))
+      return html``
+    }
     const linkTo = linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view)
     const around = {linkTo, options, notes, tell, ...(isMail && {mostOfMail: MOST_OF_MAIL})}
     const shown = renderBlock({columns, rows: rows.slice(0, most)}, shape, around)
@@ -450,8 +441,8 @@ async function renderListed(
   // Errors name lines of the statement: nothing stands above it.
   const own = `(${sql.replace(/[;\s]+$/, '')}\n)`
   const {columns} = await read(`from ${own} limit 0`)
-  const amount = columns.find(isDollars)?.name ?? 'amount'
   const has = (name: string) => columns.some((column) => column.name === name)
+  const amount = columns.find(isDollars)?.name ?? 'amount'
   // Counting different deals takes many times as long; what tells rows of one deal apart is their `day`.
   const deals = has('day') ? 'count(distinct deal_id)' : 'count(*)'
   const total = await read(
