@@ -11,9 +11,8 @@ seedPortfolio(service.store, {deals: Number(deals), seed: 1, today: '2026-03-02'
 const startMs = performance.now() - startedAt
 const page = await fetch(`${service.url}/deals?limit=100`, {headers: {authorization: `Bearer ${apiKey}`}})
 const body = await page.text()
-const textUrl = await serveBare(body)
-const objectUrl = await serveBare(JSON.parse(body))
-process.send?.({url: service.url, textUrl, objectUrl, startMs})
+const urls = {list: service.url, text: await serveBare(body), object: await serveBare(JSON.parse(body))}
+process.send?.({urls, startMs})
 process.on('disconnect', () => process.exit(0))
 
 async function serveBare(page: unknown): Promise<string> {
