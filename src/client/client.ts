@@ -389,6 +389,6 @@ type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
  */
 export function verifyWebhook(body: string, headers: WebhookHeaders, secret: string): WebhookEvent {
   const entries = headers instanceof Headers ? [...headers] : Object.entries(headers)
-  const texts = Object.fromEntries(entries.map(([name, value]) => [name.toLowerCase(), String(value)]))
+  const texts = Object.fromEntries(entries.map(([name, value]) => [name, String(value)]))
   return webhookEventSchema.parse(new Webhook(secret).verify(body, texts))
 }

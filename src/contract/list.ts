@@ -140,8 +140,13 @@ export function createBroken(expectation: string): LoantapeError {
 /** This many pages in a row without a new record end the walk. */
 const MOST_STALE_PAGES = 3
 
-/** A list that is read page by page. */
-interface ListRead {
+/** Creates the check that a list makes progress from page to page. */
+export function createListProgress({
+  name,
+  cursors = [],
+  seenIds = createSeenIds(),
+  mostIds = Number.POSITIVE_INFINITY,
+}: {
   /** For errors: `GET /deals`. */
   name: string
   /** The cursors read so far; null is the first page. */
@@ -150,15 +155,7 @@ interface ListRead {
   seenIds?: SeenIds | undefined
   /** A list longer than this is taken as endless. */
   mostIds?: number | undefined
-}
-
-/** Creates the check that a list makes progress from page to page. */
-export function createListProgress({
-  name,
-  cursors = [],
-  seenIds = createSeenIds(),
-  mostIds = Number.POSITIVE_INFINITY,
-}: ListRead) {
+}) {
   const seen = new Set(cursors)
   seen.delete(null)
   let stalePages = 0
@@ -199,18 +196,40 @@ function idOf(record: unknown): string {
   return typeof id === 'string' ? id : JSON.stringify(record)
 }
 
-/** A set of ids, kept as hashes: those of a million take a fifth of the memory of the texts. */
+/** A set of ids, kept as numbers: a million take 8 MB, as texts 100 MB. */
 export type SeenIds = ReturnType<typeof createSeenIds>
 
 /** Creates an empty set of ids. */
 export function createSeenIds() {
-  const hashes = new Set<number>()
+  /** Less than half full; a hash stands in its place or the next free one, and 0 is none. */
+  let hashes = new Int32Array(1024)
+  let size = 0
+
+  function put(hash: number): boolean {
+    let place = hash & (hashes.length - 1)
+    while (hashes[place] !== 0 && hashes[place] !== hash) place = (place + 1) & (hashes.length - 1)
+    const isNew = hashes[place] === 0
+    hashes[place] = hash
+    return isNew
+  }
+
+  function grow(): void {
+    const all = hashes
+    hashes = new Int32Array(all.length * 2)
+    for (const hash of all) if (hash !== 0) put(hash)
+  }
+
   return {
     get size(): number {
-      return hashes.size
+      return size
     },
     /** Whether the id is new. Among millions of ids, one new id in thousands is taken as known. */
-    add: (id: string): boolean => hashes.size < hashes.add(hashOf(id)).size,
+    add(id: string): boolean {
+      if (size * 2 >= hashes.length) grow()
+      const isNew = put(hashOf(id) || 1)
+      if (isNew) size += 1
+      return isNew
+    },
   }
 }
 
