@@ -20,6 +20,11 @@ import {Refusal, refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, type Kind, rowInstant} from './service-database.ts'
 
+/** Of one uploaded file. */
+export const MOST_FILE_BYTES = 25 * 1024 * 1024
+/** Of one deal. */
+const MOST_DOCUMENTS = 200
+
 /** PDF, scans and office documents; plain text is recognised by its bytes. */
 const KEPT_TYPES = new Set([
   'application/pdf',
@@ -82,14 +87,13 @@ const contentRow = z.object({content: z.instanceof(Uint8Array)})
 
 /** Creates the operations on documents and their generations; `onRequested` is called once a generation is committed. */
 export function createDocumentHandlers(world: ServiceWorld, onRequested: () => void) {
-  const {database, clock, documentsPerDeal} = world
+  const {database, clock} = world
   return {
     uploadDocument: ({id: dealId, body}) => {
-      const [documents = 0] = database.column(z.number(), 'select count(*) from document where deal_id = ?', [
-        dealId,
-      ])
-      if (documents >= documentsPerDeal)
-        throw refuse('too_many_documents', {detail: `A deal has at most ${documentsPerDeal} documents.`})
+      const sql = 'select count(*) as documents from document where deal_id = ?'
+      const {documents} = database.one(z.object({documents: z.number()}), sql, [dealId])
+      if (documents >= MOST_DOCUMENTS)
+        throw refuse('too_many_documents', {detail: `A deal has at most ${MOST_DOCUMENTS} documents.`})
       return attachDocument({...body, dealId}, world)
     },
     listDocuments: ({id, page}) => database.page(DOCUMENTS, page, {deal_id: id}),

@@ -39,8 +39,6 @@ export interface ServiceWorld {
   emit(event: Omit<WebhookEvent, 'timestamp'>): void
   /** Gets errors of background work. */
   onError(error: unknown): void
-  /** The most documents that one deal may have. */
-  documentsPerDeal: number
 }
 
 /** Letters of base64url: 132 bits. */

@@ -25,7 +25,7 @@ import {createSilentLog, type Log} from '../core/log.ts'
 import {addAccessHooks, type RateLimit, refuseUnknown} from './access.ts'
 import {createDealHandlers, createDealStore, createRecordHandlers, DEALS, etagOf} from './deals.ts'
 import {addDescription} from './description.ts'
-import {createDocumentHandlers, createGenerator, receiveParts} from './documents.ts'
+import {createDocumentHandlers, createGenerator, MOST_FILE_BYTES, receiveParts} from './documents.ts'
 import {Refusal, refuse} from './refusal.ts'
 import {type Call, formatCursor, type Handlers, PREFIX, readCursor, type ServiceWorld} from './requests.ts'
 import {
@@ -57,10 +57,6 @@ export interface ServiceOptions {
   clock: Clock
   /** None by default. */
   rateLimit?: RateLimit
-  /** The limit of one uploaded file; default 25 MiB. */
-  maxFileBytes?: number
-  /** Default 200. */
-  documentsPerDeal?: number
   webhooks?: WebhookOptions
   log?: Log
   /** Adds hooks that run before the service's own. */
@@ -99,7 +95,7 @@ export async function startService(options: ServiceOptions) {
     })
     options.extend?.(app)
     addAccessHooks(app, {...options, database})
-    addBodyParsers(app, options.maxFileBytes ?? 25 * 1024 * 1024)
+    addBodyParsers(app)
     addDescription(app)
     app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
     const address = await app.listen({host, port}).catch((cause: unknown) => {
@@ -121,11 +117,11 @@ export async function startService(options: ServiceOptions) {
 
 /** Joins the handlers of all operations, and the background work. */
 function buildApi(options: ServiceOptions, database: ServiceDatabase, log: Log) {
-  const {clock, documentsPerDeal = 200, webhooks = {}} = options
+  const {clock, webhooks = {}} = options
   const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
   const guard = createAddressGuard(webhooks)
   const outbox = createOutbox(guard, webhooks, {database, clock, onError})
-  const world: ServiceWorld = {database, clock, emit: outbox.emit, onError, documentsPerDeal}
+  const world: ServiceWorld = {database, clock, emit: outbox.emit, onError}
   const generator = createGenerator(world)
   const handlers: Handlers = {
     ...createDealHandlers(world),
@@ -215,7 +211,7 @@ function createApp(log: Log): FastifyInstance {
 }
 
 /** An empty body is not JSON, but endpoints without a body accept it. */
-function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
+function addBodyParsers(app: FastifyInstance): void {
   const parseJson = app.getDefaultJsonParser('error', 'error')
   app.removeContentTypeParser('application/json')
   app.addContentTypeParser('application/json', {parseAs: 'string'}, (request, body, done) => {
@@ -223,7 +219,14 @@ function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
     else parseJson(request, String(body), done)
   })
   app.register(multipart, {
-    limits: {fileSize: maxFileBytes, files: 1, fields: 10, fieldSize: 1_000, fieldNameSize: 100, parts: 12},
+    limits: {
+      fileSize: MOST_FILE_BYTES,
+      files: 1,
+      fields: 10,
+      fieldSize: 1_000,
+      fieldNameSize: 100,
+      parts: 12,
+    },
     throwFileSizeLimit: false,
   })
 }
