@@ -164,7 +164,8 @@ function renderSection(
   )
   return `## The local service
 
-\`npm run bench service -- --write\`, ${availableParallelism()} cores. *list* is pages of 100 a second; *text* and *object* a bare fastify that sends one page again and again, as text or as an object.
+\`npm run bench service -- --write\`, ${availableParallelism()} cores. *list* is pages of 100 a second; *text* and *object* a bare fastify that sends one such page
+again and again, as a text it has, or as an object by \`JSON.stringify\`.
 
 | deals | start (s) | list | list / text | list / object | report (ms) |
 |---|---|---|---|---|---|
