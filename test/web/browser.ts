@@ -32,9 +32,13 @@ export async function listViolations(
     .map(({id, nodes}) => ({id, where: nodes[0].html})))`)
 }
 
-/** Waits for what a page draws anew at another width. */
-export const untilDrawn = (page: Page): Promise<unknown> =>
-  page.evaluate('new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))')
+/** Waits until a page has its width, and the charts that scripts drew have theirs. */
+export const untilDrawn = (page: Page): Promise<boolean> =>
+  until(() =>
+    page.evaluate<boolean>(`innerWidth === ${page.viewportSize()?.width} &&
+      [...document.querySelectorAll('figure.chart > [role=img] > div svg')].every((drawn) =>
+        Math.abs(drawn.getBoundingClientRect().width - drawn.closest('[role=img]').clientWidth) < 1)`),
+  )
 
 /** What is cut off or out of reach at the present width of a page whose parts are all open: the page itself, and its controls. */
 export async function listMisfits(page: Page): Promise<string[]> {
