@@ -66,6 +66,10 @@ export async function viewMorning(view: MorningView): Promise<Page> {
   const {release, overview, history} = view
   const {as_of, observed_until, known_at, checks} = release.manifest
   const {alarms = [], notRead, next = [], holder} = overview ?? {}
+  // Read by another process meanwhile.
+  const notIssued = history
+    ?.ask('notIssued')
+    .catch((error: unknown) => ({problem: explainError(error).message}))
   const params = {
     ...(await compare(view)),
     as_of,
@@ -75,9 +79,7 @@ export async function viewMorning(view: MorningView): Promise<Page> {
     checks: readReleaseChecks(release.dir),
     alarms,
     not_read: notRead,
-    not_issued: await history
-      ?.ask('notIssued')
-      .catch((error: unknown) => ({problem: explainError(error).message})),
+    not_issued: await notIssued,
     next: next[0] && {name: next[0].job.name, slot: new Date(next[0].slot).toISOString()},
     running: holder && `${holder.command}, ${holder.progress}`,
   }
