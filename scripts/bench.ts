@@ -4,6 +4,7 @@ import {z} from 'zod'
 import {benchClickhouse} from './bench/clickhouse.ts'
 import {benchCommands} from './bench/commands.ts'
 import {benchModels} from './bench/models.ts'
+import {benchPages} from './bench/pages.ts'
 import {benchPeers} from './bench/peers.ts'
 import {costRow, runScript} from './bench/run-process.ts'
 import {benchService} from './bench/service.ts'
@@ -18,8 +19,6 @@ const QUICK: Case[] = [
   [100_000, 0],
 ]
 const FULL: Case[] = [
-  [10_000, 0],
-  [10_000, 20],
   [10_000, 200],
   [100_000, 0],
   [100_000, 20],
@@ -87,6 +86,7 @@ async function benchLoads(): Promise<void> {
 
 const BENCHES: Record<string, () => Promise<void>> = {
   models: benchModels,
+  pages: benchPages,
   peers: benchPeers,
   clickhouse: benchClickhouse,
   commands: benchCommands,
