@@ -135,8 +135,8 @@ export function moveIntoPlace(temporary: string, final: string): void {
 }
 
 /**
- * Begins a folder under a temporary name beside its final one, and removes what dead writers left under such names. Disposing it
- * removes what is unfinished.
+ * Begins a folder under a temporary name beside its final one; disposing it removes what is unfinished. What dead writers left beside
+ * it goes, too, and whatever else this process has begun there: one folder at a time.
  */
 export function beginFolder(final: string) {
   const parent = dirname(final)
