@@ -3,14 +3,7 @@ import {join, relative} from 'node:path'
 import {z} from 'zod'
 import {createDealClient} from '../client/client.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {
-  addDays,
-  businessDateOf,
-  createFrozenClock,
-  DAY_MS,
-  HOUR_MS,
-  sleepUntilStopped,
-} from '../core/clock.ts'
+import {addDays, businessDateOf, DAY_MS, HOUR_MS, sleepUntilStopped} from '../core/clock.ts'
 import {type Config, requireSource} from '../core/config.ts'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
@@ -125,7 +118,7 @@ async function runDemo(
   for (const day of days) {
     if (day !== firstDay) advanceDay(service.store, {seed, day})
     const worldAt = (instant: number): World =>
-      day === today ? world : {...world, clock: createFrozenClock(instant)}
+      day === today ? world : {...world, clock: {now: () => instant}}
     const evening = eveningOf(day, config)
     if (day < releasedFrom) {
       // A sync without a release, which can be built later.

@@ -21,7 +21,12 @@ export const commands = {
       db,
       call.world,
       () => runQuery(db.connection, sql),
-      (_cut, cause) => newError('INTERRUPTED', 'Asked to stop during the query.', {...NOTHING_DONE, cause}),
+      (_cut, cause) =>
+        newError('INTERRUPTED', 'Asked to stop during the query.', {
+          kept: 'Nothing was changed.',
+          next: undefined,
+          cause,
+        }),
     )
     cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
   }),
@@ -39,8 +44,6 @@ export const commands = {
     await runShell(db, join(dataFolderAt(config.dataDir).cache, 'sql-history'), cli)
   }),
 }
-
-const NOTHING_DONE = {kept: 'Nothing was changed.', next: undefined}
 
 interface QueryOptions extends ReleaseOptions {
   file?: string

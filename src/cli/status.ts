@@ -40,8 +40,6 @@ export const commands = {
 
 type Status = Awaited<ReturnType<typeof readStatus>>
 
-const CLASSIFIED = 'status_is_classified'
-
 /** Above this share of unclassified deals, the figures by class do not describe the portfolio. */
 const TOLERATED_UNCLASSIFIED_PCT = 10
 
@@ -57,7 +55,8 @@ export function readStanding(
   const now = world.realClock.now()
   const ageHours = endedAt === null ? null : (now - Date.parse(endedAt)) / HOUR_MS
   const release = findCurrentRelease(folder)?.manifest
-  const unclassified_deals = release?.checks.results.find(({name}) => name === CLASSIFIED)?.deals ?? 0
+  const unclassified_deals =
+    release?.checks.results.find(({name}) => name === 'status_is_classified')?.deals ?? 0
   const isClassified =
     unclassified_deals * 100 <= (release?.source.present.deals ?? 0) * TOLERATED_UNCLASSIFIED_PCT
   return {

@@ -14,14 +14,13 @@ export function joinLines(lines: readonly (string | false | null | undefined)[])
   return lines.filter((line) => typeof line === 'string').join('\n')
 }
 
-/** What a cell holds; null is an empty one. */
-type Cell = string | number | null | undefined
-
 /** A count, an amount or a share, as text; an account's number is none. */
 const FIGURE = /^([-+]?\$?[\d,]+\.\d+( %)?|[-+][\d,]+)$/
 
 /** Renders rows as a table titled after their fields; figures are right-aligned, with separators. */
-export function renderTable(rows: readonly Readonly<Record<string, Cell>>[]): string {
+export function renderTable(
+  rows: readonly Readonly<Record<string, string | number | null | undefined>>[],
+): string {
   const fields = Object.keys(rows[0] ?? {})
   const columns = fields.map((field) => {
     const isFigure = rows.every(({[field]: cell}) => typeof cell !== 'string' || FIGURE.test(cell))

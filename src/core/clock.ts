@@ -33,15 +33,10 @@ export async function sleepUntilStopped(clock: RealClock, ms: number, signal: Ab
   }
 }
 
-/** A clock that stands still at `instant` (ms since the epoch). */
-export function createFrozenClock(instant: number): Clock {
-  return {now: () => instant}
-}
-
 /** The business clock; `LOANTAPE_NOW` freezes it. */
 export function createBusinessClock(now: string | undefined): Clock {
   const instant = now === undefined ? null : parseInstant(now)
-  return instant === null ? realClock : createFrozenClock(Number(instant / 1000n))
+  return instant === null ? realClock : {now: () => Number(instant / 1000n)}
 }
 
 /** A smaller step back is a clock correction; a larger one means the clock was wrong. */

@@ -41,13 +41,10 @@ export function shorten(text: string): string {
 }
 
 /** A foreign word in a form safe to log and store: known words unchanged, others, which may be names, as part of their sha256. */
-export function tellForeign(word: string, known: ReadonlySet<string> | RegExp): string {
+export function tellForeign(word: string, known: ReadonlySet<string> | RegExp = new Set()): string {
   const isKnown = known instanceof RegExp ? known.test(word) : known.has(word)
   return isKnown ? word : `sha256:${hash('sha256', word).slice(0, 12)}`
 }
-
-/** For {@link tellForeign}: no word is known. */
-export const NONE: ReadonlySet<string> = new Set()
 
 /** A field name: it has no space, dot or at sign, as names and addresses of people do. */
 export const FIELD_NAME = /^[A-Za-z_][\w-]{0,63}$/

@@ -13,7 +13,7 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {findValue, isObject, parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
-import {NONE, tellForeign} from '../core/text.ts'
+import {tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
@@ -245,7 +245,7 @@ function createReducer(deals: Stream): (line: TapeLine) => string {
       return JSON.stringify({
         data: records.map((deal, position) => (unread.has(position) ? null : reduceDeal(deal))),
         has_more: nextCursor !== null,
-        next_cursor: nextCursor && tellForeign(nextCursor, NONE),
+        next_cursor: nextCursor && tellForeign(nextCursor),
       })
     }
     const data = isObject(body) ? body.data : undefined

@@ -4,7 +4,7 @@ import {z} from 'zod'
 import {formatInstant, parseInstant} from '../core/clock.ts'
 import {isOfKind, newError} from '../core/errors.ts'
 import {VERSION} from '../core/process.ts'
-import {NONE, tellForeign} from '../core/text.ts'
+import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {digestFileNow, listFilesBelow, syncToDisk} from '../store/files.ts'
@@ -219,7 +219,7 @@ export function openTapes(
 
 function describeReceived({path, query, status, headers, requestedAt, receivedAt}: Received) {
   return {
-    request: {path, ...query, ...(query.cursor && {cursor: tellForeign(String(query.cursor), NONE)})},
+    request: {path, ...query, ...(query.cursor && {cursor: tellForeign(String(query.cursor))})},
     status,
     headers,
     requested_at: formatInstant(requestedAt),

@@ -1,7 +1,6 @@
 import {expect} from 'vitest'
 import type {ListedDeal} from '../../src/contract/deal.ts'
 import type {Problem} from '../../src/contract/problem.ts'
-import {createFrozenClock} from '../../src/core/clock.ts'
 import type {StoredDeal} from '../../src/service/deals.ts'
 import type {RunningService, ServiceOptions} from '../../src/service/server.ts'
 import {aDeal as storedDeal} from '../support/lab.ts'
@@ -18,7 +17,7 @@ export const API_KEY = 'sk_test_service_tests'
 export const NOW: number = Date.parse('2026-03-02T15:04:05.678Z')
 
 export function startTestService(options: Partial<ServiceOptions> = {}): Promise<SpoiltService> {
-  return startSpoiltService({apiKeys: [API_KEY], clock: createFrozenClock(NOW), ...options})
+  return startSpoiltService({apiKeys: [API_KEY], clock: {now: () => NOW}, ...options})
 }
 
 /** A stored deal of this moment; the number sets its id and its place in the list. */

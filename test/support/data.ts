@@ -2,7 +2,7 @@ import {mkdtempDisposableSync, readdirSync, readFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join, relative} from 'node:path'
 import {z} from 'zod'
-import {createFrozenClock, realClock} from '../../src/core/clock.ts'
+import {realClock} from '../../src/core/clock.ts'
 import {createSilentLog} from '../../src/core/log.ts'
 import type {World} from '../../src/core/types.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
@@ -49,7 +49,7 @@ export const envOf = (url: string, dataDir: string): Record<string, string> => (
 
 /** A world of this machine, whose business clock may stand at an instant (ISO 8601). */
 export const createWorld = (now?: string): World => ({
-  clock: now === undefined ? realClock : createFrozenClock(Date.parse(now)),
+  clock: now === undefined ? realClock : {now: () => Date.parse(now)},
   realClock,
   random: Math.random,
   log: createSilentLog(),

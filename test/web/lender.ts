@@ -1,4 +1,4 @@
-import {addDays, createFrozenClock, realClock} from '../../src/core/clock.ts'
+import {addDays, realClock} from '../../src/core/clock.ts'
 import {readJobs} from '../../src/schedule/job.ts'
 import {isoOf} from '../../src/schedule/job-runs.ts'
 import {advanceDay, linkPortfolio, seedPortfolio} from '../../src/service/portfolio.ts'
@@ -37,7 +37,7 @@ export async function useLender() {
   const env = {...lab.env, LOANTAPE_SQL_DIR: own.path, LOANTAPE_NOW: NOW}
   const createStill = (now: string) => ({
     ...lab.createWorld(now),
-    realClock: {...realClock, ...createFrozenClock(Date.parse(now))},
+    realClock: {...realClock, now: () => Date.parse(now)},
   })
   const [first = '', ...others] = DAYS
   seedPortfolio(store, {deals: 240, seed: SEED, today: first})
