@@ -42,9 +42,9 @@ export async function closePeriod(
   {period, why = null}: {period: string; why?: string | null},
   world: World,
 ) {
-  const span = await readPeriodSpan(config, period, world)
   using books = openBooks(config, world)
   const {folder, stateDb, perform} = books
+  const span = await readPeriodSpan(config, period, world)
   requireNext(stateDb, period, span.first)
   if (!span.isComplete) {
     throw newError(
