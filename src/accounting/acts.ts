@@ -44,7 +44,7 @@ const batchSchema = batchRow.extend({
 
 /** Tapes that are gone, with their units, so that the record has no gap. */
 const goneTapeSchema = z.object({
-  unit: z.string(),
+  name: z.string(),
   path: z.string(),
   units: z.array(z.object({no: z.number(), kind: z.string(), chain: z.string()})),
 })
@@ -127,13 +127,13 @@ export function createPerformer(
     // Parsed as from a tape, so that a state database computed from tapes is the same, to the order of keys.
     applyAct(stateDb, actSchema.parse(JSON.parse(text)))
     const begun_at = new Date(realClock.now()).toISOString()
-    const unit = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
-    const path = pathOfTape(unit, begun_at)
+    const name = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
+    const path = pathOfTape(name, begun_at)
     const {no, chain: previous} = findHead(stateDb)
     const whole = writeWholeTape(
       {tapes: folder.tapes, path: join(folder.root, path)},
       [
-        {frame: {frame: 'begin', unit, kind: 'act', act: act.act, version: VERSION, begun_at}},
+        {frame: {frame: 'begin', tape: name, kind: 'act', act: act.act, version: VERSION, begun_at}},
         {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)},
         {frame: {frame: 'outcome', kind: 'act', outcome: 'settled', no: no + 1, previous}},
       ],
@@ -143,8 +143,8 @@ export function createPerformer(
     onStep('act written')
     const {chain: head, bytes, sha256} = whole
     const ended = {ended_at: begun_at, outcome: 'settled', head, bytes, sha256}
-    noteTape(stateDb, {unit, path, fingerprint: key.fingerprint, begun_at, ...ended})
-    noteUnit(stateDb, {no: no + 1, tape: unit, kind: 'act', chain: head}, false)
+    noteTape(stateDb, {name, path, fingerprint: key.fingerprint, begun_at, ...ended})
+    noteUnit(stateDb, {no: no + 1, tape: name, kind: 'act', chain: head}, false)
   }
   return (decide) =>
     stateDb.transaction(() => {
@@ -186,13 +186,13 @@ export function applyAct(stateDb: StateDb, act: Act): void {
       stateDb.insert('note', act.note)
       break
     case 'tapes pruned':
-      for (const {unit} of act.tapes) changeTape(stateDb, unit, {removed_at: act.at})
+      for (const {name} of act.tapes) changeTape(stateDb, name, {removed_at: act.at})
       break
     case 'key replaced':
       noteTapeKey(stateDb, {fingerprint: act.fingerprint, since: act.since, why: act.why})
       break
     case 'went on':
-      for (const {unit} of act.tapes) changeTape(stateDb, unit, {outcome: 'lost', removed_at: act.at})
+      for (const {name} of act.tapes) changeTape(stateDb, name, {outcome: 'lost', removed_at: act.at})
       for (const what of listGivenUp(act)) {
         const is_in_history = act.losses.includes(what) ? 0 : 1
         stateDb.insert('record_loss', {what, is_in_history}, 'or replace')

@@ -41,8 +41,8 @@ export const commands = {
       return outcome === 'damaged' || rebuilt?.outcome === 'different' || books.length > 0 ? 1 : 0
     },
   ),
-  'tape cat': does(({cli, config}, unit: string) => {
-    for (const line of readTape(config, unit)) cli.printJson(line)
+  'tape cat': does(({cli, config}, name: string) => {
+    for (const line of readTape(config, name)) cli.printJson(line)
   }),
   'tape new-key': does(
     ({config, options, world}: Invocation<{why: string}>) => replaceTapeKey(config, options.why, world),

@@ -62,7 +62,7 @@ export async function writeEvidence(config: Config, {of, to, from, allFields = f
   // The warehouse is closed again before tapes are read, so that nobody waits for it.
   const {tapeHead, baseUrl, deals} = await readOrigin(folder, subject, of)
   const {tapes, before} = followBack(folder, key, tapeHead)
-  if (!tapes.some(({tape}) => tape.unit === subject.source.walk_id))
+  if (!tapes.some(({tape}) => tape.name === subject.source.walk_id))
     throw newError(
       'EVIDENCE_TAPES',
       `The tape that '${of}' rests on is not kept, or is sealed with another key.`,
@@ -150,7 +150,7 @@ type ProvingTape = ReturnType<typeof followBack>['tapes'][number]
 /** The tapes that lead to a head, oldest first, and the head before them, whose tape is no longer kept. */
 function followBack(folder: DataFolder, key: TapeKey, head: string) {
   using stateDb = openStateDb(folder.stateDb)
-  const readable = new Map(listReadableTapes(folder, stateDb, key).map((tape) => [tape.unit, tape]))
+  const readable = new Map(listReadableTapes(folder, stateDb, key).map((tape) => [tape.name, tape]))
   const recorded = listRecorded(stateDb)
   const until = recorded.slice(0, recorded.findIndex(({chain}) => chain === head) + 1)
   const from = until.findLastIndex(({tape}) => !readable.has(tape)) + 1
@@ -160,7 +160,7 @@ function followBack(folder: DataFolder, key: TapeKey, head: string) {
   return {tapes, before: until[from - 1]?.chain ?? null}
 }
 
-const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
+const nameOf = ({tape}: ProvingTape): string => `${tape.name}.jsonl`
 
 /** Writes every line without its body, and the answers of the release's walk, or of every day since `from`. */
 async function writeTapes(
@@ -175,8 +175,8 @@ async function writeTapes(
 ) {
   const {tapes, subject, baseUrl, deals, from, allFields} = proof
   const reduce = createReducer(deals)
-  const isShown = ({unit, businessDate}: Frame) =>
-    from === undefined ? unit === subject.source.walk_id : String(businessDate ?? unit) >= from
+  const isShown = ({tape, businessDate}: Frame) =>
+    from === undefined ? tape === subject.source.walk_id : String(businessDate ?? tape) >= from
   const written = {lines: 0, answers: 0, shown: [] as string[]}
   mkdirSync(join(dir, 'tapes'), {mode: 0o700})
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
@@ -259,7 +259,7 @@ function createReducer(deals: Stream): (line: TapeLine) => string {
 
 async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[]): Promise<unknown[]> {
   await using db = await openHistory(folder)
-  const walks = JSON.stringify(tapes.map(({tape}) => tape.unit))
+  const walks = JSON.stringify(tapes.map(({tape}) => tape.name))
   return await db.all(z.record(z.string(), z.unknown()), readQuery('certificates'), [walks])
 }
 

@@ -40,7 +40,7 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
       pruneReleases(folder, config, needed)
       if (old.length + quarantined > 0) {
         await using db = await openWarehouse(folder, world, config)
-        const gone = old.map(({unit}) => unit)
+        const gone = old.map(({name}) => name)
         quarantined = await pruneRecords(db, age, gone)
       }
       removeTapes({folder, stateDb, config}, old, world)
@@ -70,7 +70,7 @@ function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
   const ended = listTapes(stateDb).map((tape) => ({tape, at: Date.parse(tape.ended_at ?? '')}))
   const last = Math.max(...ended.map(({at}) => at).filter((at) => at <= now))
   return ended
-    .filter(({tape, at}) => !isOfActs(tape.unit) && tape.removed_at === null && at < last - days * DAY_MS)
+    .filter(({tape, at}) => !isOfActs(tape.name) && tape.removed_at === null && at < last - days * DAY_MS)
     .map(({tape}) => tape)
 }
 

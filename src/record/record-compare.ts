@@ -82,7 +82,7 @@ export async function goOn(
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
   const {problems: own, gaps, gone} = compareTapes(config, {folder, stateDb}, world, true)
-  const lost = gone.map(({unit}) => unit)
+  const lost = gone.map(({name}) => name)
   const plan = await planCatchUp(config, {folder, stateDb}, world, lost)
   const found = [...own, ...(plan?.problems ?? [])]
   const foreign = found.find(({losses}) => losses.length === 0)
@@ -99,7 +99,7 @@ export async function goOn(
     why,
     tapes: [
       ...gone.map((row) => describeGone(recorded, row)),
-      ...gaps.map(({no, kind, chain, tape}) => ({unit: tape, path: '', units: [{no, kind, chain}]})),
+      ...gaps.map(({no, kind, chain, tape}) => ({name: tape, path: '', units: [{no, kind, chain}]})),
     ],
     losses,
     history_head: head !== '' && losses.includes(head) ? head : undefined,
@@ -116,10 +116,10 @@ export async function goOn(
 /** A missing tape with its units of the record. */
 export function describeGone(
   recorded: readonly RecordedUnit[],
-  {unit, path}: Pick<TapeRow, 'unit' | 'path'>,
-): {unit: string; path: string; units: Omit<RecordedUnit, 'tape'>[]} {
-  const units = recorded.filter(({tape}) => tape === unit).map(({no, kind, chain}) => ({no, kind, chain}))
-  return {unit, path, units}
+  {name, path}: Pick<TapeRow, 'name' | 'path'>,
+): {name: string; path: string; units: Omit<RecordedUnit, 'tape'>[]} {
+  const units = recorded.filter(({tape}) => tape === name).map(({no, kind, chain}) => ({no, kind, chain}))
+  return {name, path, units}
 }
 
 /** The current release must rest on a unit of the record, and every journal batch on an act. */
@@ -227,7 +227,7 @@ interface Backlog {
   problems: Disagreement[]
 }
 
-const beginSchema = z.object({unit: z.string(), begun_at: z.string(), described: z.string().optional()})
+const beginSchema = z.object({tape: z.string(), begun_at: z.string(), described: z.string().optional()})
 
 function readBacklog(
   folder: DataFolder,
@@ -266,20 +266,20 @@ function readBacklog(
   }
   const acts = backlog.tapes.flatMap(({units}) => units.flatMap(({act}) => act ?? []))
   const givenUp = new Set(
-    acts.flatMap((act) => (act.act === 'went on' ? act.tapes.map(({unit}) => unit) : [])),
+    acts.flatMap((act) => (act.act === 'went on' ? act.tapes.map(({name}) => name) : [])),
   )
-  const missing = rows.filter((row) => isMissing(files, row) && !givenUp.has(row.unit))
+  const missing = rows.filter((row) => isMissing(files, row) && !givenUp.has(row.name))
   if (missing.length > 0) {
     const head = findHead(stateDb)
     const names = missing.map(({path}) => `${path} is ${files.has(path) ? 'cut off' : 'not there'}`)
     complain(
       `the state database knows ${quantity(missing.length, 'tape')} that ${missing.length === 1 ? 'is' : 'are'} missing or cut off: ${listSome(names)}. It stands at unit ${head.no} of the record (${short(head.chain)}).`,
-      recorded.filter(({tape}) => missing.some(({unit}) => unit === tape)).map(({chain}) => chain),
+      recorded.filter(({tape}) => missing.some(({name}) => name === tape)).map(({chain}) => chain),
     )
   }
   backlog.gone.push(...missing)
   for (const row of backlog.problems.length === 0 ? rows.filter(isBeingWritten) : []) {
-    const last = recorded.findLast(({tape}) => tape === row.unit)
+    const last = recorded.findLast(({tape}) => tape === row.name)
     // The tape of a walk ends with an outcome; that of a day may continue after one.
     if (last?.kind !== 'walk' || key?.fingerprint !== row.fingerprint) continue
     if (readEndOf(folder, row, key).last?.chain === last.chain) continue
@@ -292,7 +292,7 @@ function readBacklog(
 
 /** Reads a tape. @returns its units, or its problem */
 function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | string {
-  const unit = basename(path, '.jsonl.zst')
+  const name = basename(path, '.jsonl.zst')
   const units: FoundUnit[] = []
   let [begunAt, outcome, isEnded, isDescribed] = ['', '', false, false]
   let act: Act | undefined
@@ -302,7 +302,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
     isEnded = frame.frame === 'outcome'
     if (frame.frame === 'begin') {
       const begin = beginSchema.parse(frame)
-      if (begin.unit !== unit) return `it is the tape of '${begin.unit}', copied or renamed`
+      if (begin.tape !== name) return `it is the tape of '${begin.tape}', copied or renamed`
       begunAt ||= begin.begun_at
       isDescribed ||= begin.described !== undefined
       act = undefined
@@ -311,14 +311,14 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
     if (frame.frame !== 'outcome') continue
     const {no, previous, kind, ...ended} = parseOutcome(line)
     outcome = ended.outcome
-    const own = {no, previous, tape: unit, kind, chain: line.chain, isHistory: isHistory(kind, outcome)}
+    const own = {no, previous, tape: name, kind, chain: line.chain, isHistory: isHistory(kind, outcome)}
     units.push({...own, ...(act && {act})})
   }
   const {problem, bytes, chain} = end
   // The tape of a killed walk may be torn at its end, which the next run cuts off.
   if (problem !== null && isEnded) return problem
   if (begunAt === '') return 'it holds nothing'
-  const row = {unit, path, fingerprint: key.fingerprint, begun_at: begunAt, bytes}
+  const row = {name, path, fingerprint: key.fingerprint, begun_at: begunAt, bytes}
   // The tape of a dead run stays open: the next run continues or ends it.
   if (!isEnded) return {row: {...row, outcome: null, head: null, sha256: null}, units, isDescribed}
   const sha256 = digestFileNow(join(folder.root, path))
@@ -335,7 +335,7 @@ function chainUp(
   const standing = new Map(recorded.map((unit) => [unit.no, unit]))
   const gone = acts.flatMap((act) =>
     act.act === 'tapes pruned' || act.act === 'went on'
-      ? act.tapes.flatMap(({unit, units: own}) => own.map((one) => createGone({...one, tape: unit})))
+      ? act.tapes.flatMap(({name, units: own}) => own.map((one) => createGone({...one, tape: name})))
       : [],
   )
   const goneNos = new Set(gone.map(({no}) => no))
@@ -404,9 +404,9 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
 }
 
 /** Adds a tape that is known only from the act that removed it or gave it up. */
-function noteGone(stateDb: StateDb, unit: string): void {
+function noteGone(stateDb: StateDb, name: string): void {
   noteTape(stateDb, {
-    ...{unit, path: `tape/${unit}`, fingerprint: '', begun_at: '', ended_at: '', outcome: 'removed'},
+    ...{name, path: `tape/${name}`, fingerprint: '', begun_at: '', ended_at: '', outcome: 'removed'},
     ...{head: '', bytes: 0, sha256: '', removed_at: ''},
   })
 }

@@ -160,9 +160,9 @@ async function readVersions({dataDir}: Config, dealId: string, {field, asOf}: As
 }
 
 /** A walk has its own tape; a look is on the tape of its day, which the cut-off may move back. */
-function mayHold({unit}: ReadableTape, walkId: string | null, recordedAt: string): boolean {
-  if (walkId !== null) return unit === walkId
-  const daysApart = (Date.parse(unit.slice(0, 10)) - Date.parse(recordedAt)) / 86_400_000
+function mayHold({name}: ReadableTape, walkId: string | null, recordedAt: string): boolean {
+  if (walkId !== null) return name === walkId
+  const daysApart = (Date.parse(name.slice(0, 10)) - Date.parse(recordedAt)) / 86_400_000
   return Math.abs(daysApart) < 3
 }
 

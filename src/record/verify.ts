@@ -179,7 +179,7 @@ async function examine(
   } catch (error) {
     return messageOf(error)
   }
-  const lacking = [...record.values()].find(({tape, chain}) => tape === row.unit && !ends.has(chain))
+  const lacking = [...record.values()].find(({tape, chain}) => tape === row.name && !ends.has(chain))
   return lacking ? `it lacks unit ${lacking.no} of the record` : lines
 }
 
@@ -204,7 +204,7 @@ export function compareBooks(config: Config): string[] {
   using stateDb = openStateDb(folder.stateDb)
   using anew = openStateDb(':memory:')
   const readable = listReadableTapes(folder, stateDb, findReadKey(config, folder))
-  const tapes = new Map(readable.map((tape) => [tape.unit, tape]))
+  const tapes = new Map(readable.map((tape) => [tape.name, tape]))
   const acts = listRecorded(stateDb)
     .filter(({tape}) => isOfActs(tape))
     .flatMap(({tape}) => [...(tapes.get(tape)?.lines() ?? [])])
@@ -231,13 +231,13 @@ function readBooks(stateDb: StateDb, table: string, columns: string): string {
  *
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
  */
-export function* readTape(config: Config, unit: string): Generator<Record<string, unknown>> {
+export function* readTape(config: Config, name: string): Generator<Record<string, unknown>> {
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
-  const row = findTape(stateDb, unit)
+  const row = findTape(stateDb, name)
   if (row?.removed_at !== null) {
     const gone = row && `${row.outcome === 'lost' ? 'given up' : 'removed as old'} on ${row.removed_at}`
-    throw newError('UNKNOWN_NAME', `Tape '${unit}': ${gone ?? 'there is none with this name'}.`, {
+    throw newError('UNKNOWN_NAME', `Tape '${name}': ${gone ?? 'there is none with this name'}.`, {
       next: 'The tape of a walk has its id (`loantape query "select walk_id from mart.run"`), that of a day its date.',
     })
   }

@@ -77,8 +77,8 @@ export function tellWentOn<Manifest extends object>(
 /** A tape, as the state database holds it; instants are ISO 8601 of the real clock. */
 export type TapeRow = z.output<typeof tapeRow>
 const tapeRow = z.object({
-  /** The walk or the day it belongs to: `2026-11-22`. */
-  unit: z.string(),
+  /** The walk, act or day it belongs to: `2026-11-22`. */
+  name: z.string(),
   /** Below the data folder. */
   path: z.string(),
   fingerprint: z.string(),
@@ -98,16 +98,16 @@ const tapeRow = z.object({
 /** Records a tape that is begun or continued, and whatever else is known about it. */
 export function noteTape(
   stateDb: StateDb,
-  tape: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
+  tape: Pick<TapeRow, 'name' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
 ): void {
-  const {unit, path, fingerprint, begun_at, ...more} = tape
-  stateDb.insert('tape', {unit, path, fingerprint, begun_at}, 'or ignore')
-  changeTape(stateDb, unit, {ended_at: null, ...more})
+  const {name, path, fingerprint, begun_at, ...more} = tape
+  stateDb.insert('tape', {name, path, fingerprint, begun_at}, 'or ignore')
+  changeTape(stateDb, name, {ended_at: null, ...more})
 }
 
 /** Changes what is known about a tape. */
-export function changeTape(stateDb: StateDb, unit: string, changes: Partial<TapeRow>): void {
-  stateDb.update('tape', {unit}, changes)
+export function changeTape(stateDb: StateDb, name: string, changes: Partial<TapeRow>): void {
+  stateDb.update('tape', {name}, changes)
 }
 
 /** Every tape, oldest first, pruned ones included. */
@@ -116,8 +116,8 @@ export function listTapes(stateDb: StateDb): TapeRow[] {
 }
 
 /** The tape of a walk or a day. */
-export function findTape(stateDb: StateDb, unit: string): TapeRow | undefined {
-  return stateDb.first(tapeRow, 'select * from tape where unit = ?', [unit])
+export function findTape(stateDb: StateDb, name: string): TapeRow | undefined {
+  return stateDb.first(tapeRow, 'select * from tape where name = ?', [name])
 }
 
 /** The fingerprint of the present tape key; undefined before the first. */

@@ -149,7 +149,7 @@ function planFrom(
       [head],
     )
   }
-  const tapes = listReadableTapes(folder, stateDb, key).filter(({unit}) => !gone.includes(unit))
+  const tapes = listReadableTapes(folder, stateDb, key).filter(({name}) => !gone.includes(name))
   const {units, lacking} = listUnits(stateDb, tapes, last?.no)
   const [first] = lacking
   if (!first) return {units, problems: [], isBehind}
@@ -172,7 +172,7 @@ export function listUnits(
   readable: readonly ReadableTape[],
   from = 0,
 ): {units: HistoryUnit[]; lacking: RecordedUnit[]} {
-  const tapes = new Map(readable.map((tape) => [tape.unit, tape]))
+  const tapes = new Map(readable.map((tape) => [tape.name, tape]))
   const units: HistoryUnit[] = []
   const lacking: RecordedUnit[] = []
   const chains = new Map<string, string>()
@@ -274,21 +274,21 @@ export async function resumeWalks(
   await createStage(db)
   const streams = await readStreams(db)
   const walks: OpenWalks = new Map()
-  for (const unit of left) {
+  for (const tape of left) {
     const reader = createReader(db, streams, walks)
-    if (!(await tapes.reopen(unit, reader.take))) continue
+    if (!(await tapes.reopen(tape, reader.take))) continue
     const {intake, kind, problem} = await reader.finish()
     if (intake?.kind === 'walk' && intake.walk.endedAt !== null) {
       walks.set(intake.stream.name, intake)
       continue
     }
-    if (problem !== null) log.warn({unit, reason: problem}, 'what a run had read cannot be continued')
+    if (problem !== null) log.warn({file: tape, reason: problem}, 'what a run had read cannot be continued')
     const why = problem ?? 'its run died'
-    const tapeHead = tapes.conclude(unit, {outcome: 'abandoned', why})
+    const tapeHead = tapes.conclude(tape, {outcome: 'abandoned', why})
     if (intake?.kind === 'walk')
       await storeWalk(db, intake.stream, intake.walk, {state: 'abandoned', how: why, tapeHead})
     else if (isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head: tapeHead})
-    tapes.finish(unit)
+    tapes.finish(tape)
   }
   return {streams, walks}
 }
@@ -319,9 +319,9 @@ export async function settleAgain(
   if (outcome === 'settled' && problem !== null)
     throw newError(
       'DATA_NEWER',
-      `Tape '${unit.tape.file}' of '${unit.tape.unit}' cannot be read by this version: ${problem}.`,
+      `Tape '${unit.tape.file}' of '${unit.tape.name}' cannot be read by this version: ${problem}.`,
     )
-  const takenBack = without.get(unit.tape.unit)
+  const takenBack = without.get(unit.tape.name)
   if (intake && outcome === 'settled' && now !== undefined && takenBack === undefined) {
     await settleUnit(db, intake, {now, details, conclude: () => unit.chain})
   } else if (intake?.kind === 'walk') {

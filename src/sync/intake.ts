@@ -102,11 +102,11 @@ const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
 function openWalk(
   db: Database,
   stream: Stream,
-  {unit, kind, stream: _, ...asked}: z.output<typeof walkBegin>,
+  {tape, kind, stream: _, ...asked}: z.output<typeof walkBegin>,
 ) {
   const walk: OpenWalk = {
     ...asked,
-    walkId: unit,
+    walkId: tape,
     endedAt: null,
     cursors: [],
     nextCursor: null,

@@ -17,7 +17,7 @@ import {instant} from './tapes.ts'
 export const walkBegin = z.object({
   kind: z.literal('walk'),
   stream: z.string(),
-  unit: z.string(),
+  tape: z.string(),
   baseUrl: z.string(),
   pageSize: z.number(),
   /** `status=underwriting`, or empty for every record. */
@@ -32,7 +32,7 @@ export const walkBegin = z.object({
 })
 
 /** The progress of an open walk, updated as answers are taken in. Instants in microseconds since the epoch. */
-export interface OpenWalk extends Omit<z.output<typeof walkBegin>, 'kind' | 'stream' | 'unit'> {
+export interface OpenWalk extends Omit<z.output<typeof walkBegin>, 'kind' | 'stream' | 'tape'> {
   walkId: string
   /** Start of the last request for a list. */
   endedAt: bigint | null

@@ -107,7 +107,7 @@ export function findQuarantinedRecords(
 ): Map<string, FoundRecord> {
   const found = new Map<string, FoundRecord>()
   for (const [walkId, ofWalk] of Map.groupBy(entries, ({walk_id}) => walk_id)) {
-    const tape = tapes.find(({unit}) => unit === walkId)
+    const tape = tapes.find(({name}) => name === walkId)
     let pages = 0
     for (const line of tape?.lines() ?? []) {
       if (line.frame.frame === 'list') pages += 1

@@ -119,7 +119,7 @@ async function takeOverRows(
   since: string | null,
 ): Promise<void> {
   const before = since === null ? 'true' : `recorded_at < ${quoteLiteral(since)}`
-  const names = units.map(({tape}) => quoteLiteral(tape.unit)).join(', ') || `''`
+  const names = units.map(({tape}) => quoteLiteral(tape.name)).join(', ') || `''`
   const walk = `(state = 'applied' and ${before}) or (state in ('refused', 'abandoned') and walk_id not in (${names}))`
   const ofWalk = `walk_id in (select walk_id from present.raw.walk where ${walk})`
   const conditions: Record<string, string> = {
@@ -302,7 +302,7 @@ function findFirstSettle(units: readonly HistoryUnit[]): string | null {
 }
 
 function requireWalk(units: readonly HistoryUnit[], walk: string): string {
-  const unit = units.find(({tape}) => tape.unit === walk)
+  const unit = units.find(({tape}) => tape.name === walk)
   const outcome = unit && readFrames(unit).outcome.outcome
   if (outcome === 'settled') return walk
   throw newError(

@@ -47,8 +47,8 @@ interface TapeOutcome {
 export type Tapes = ReturnType<typeof openTapes>
 
 /** The path of a tape below the data folder. */
-export function pathOfTape(unit: string, date: string): string {
-  return join('tape', date.slice(0, 4), date.slice(5, 7), `${unit}.jsonl.zst`)
+export function pathOfTape(name: string, date: string): string {
+  return join('tape', date.slice(0, 4), date.slice(5, 7), `${name}.jsonl.zst`)
 }
 
 /** A unit on the tape of a day. */
@@ -75,30 +75,30 @@ export function openTapes(
   const key = requireTapeKey(config, folder, stateDb, {realClock})
   const open = new Map<string, OpenTape>()
   const now = () => new Date(realClock.now()).toISOString()
-  const tapeOf = (unit: string): OpenTape => {
-    const tape = open.get(unit)
-    if (!tape) throw new Error(`Tape '${unit}' is not open.`)
+  const tapeOf = (name: string): OpenTape => {
+    const tape = open.get(name)
+    if (!tape) throw new Error(`Tape '${name}' is not open.`)
     return tape
   }
 
   function resume(row: TapeRow, end: TapeEnd, kind: string): void {
     const path = join(folder.root, row.path)
     chmodSync(path, 0o600)
-    open.set(row.unit, {writer: resumeTape(path, key, end), kind, outcome: ''})
+    open.set(row.name, {writer: resumeTape(path, key, end), kind, outcome: ''})
   }
 
   /** The name of the tape of a day, opened if it exists, or of a further one if it is damaged. */
   async function openOfDay(date: string): Promise<string> {
     for (let number = 1; ; number += 1) {
-      const unit = number === 1 ? date : `${date}.${number}`
-      const row = findTape(stateDb, unit)
-      if (!row) return unit
+      const name = number === 1 ? date : `${date}.${number}`
+      const row = findTape(stateDb, name)
+      if (!row) return name
       const {end, kind} = await readThrough(folder, row, key)
       // A damaged tape stays as it is: somebody may repair it.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
-      changeTape(stateDb, unit, {ended_at: null})
+      changeTape(stateDb, name, {ended_at: null})
       resume(row, end, kind)
-      return unit
+      return name
     }
   }
 
@@ -106,16 +106,16 @@ export function openTapes(
     /** The key they are sealed with. */
     key,
     /** Begins the tape of a walk, or writes that another run continues it; returns that line. */
-    begin(unit: string, date: string, said: Record<string, unknown>): Frame {
-      if (!open.has(unit)) {
-        const row = {unit, path: pathOfTape(unit, date)}
+    begin(name: string, date: string, said: Record<string, unknown>): Frame {
+      if (!open.has(name)) {
+        const row = {name, path: pathOfTape(name, date)}
         noteTape(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
         const writer = createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
-        open.set(unit, {writer, kind: '', outcome: ''})
+        open.set(name, {writer, kind: '', outcome: ''})
       }
-      const begin = tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), ...said})
-      tapes.store(unit)
-      stateDb.run('update tape set bytes = 0 where unit = ? and bytes is null', [unit])
+      const begin = tapes.take(name, {frame: 'begin', tape: name, version: VERSION, begun_at: now(), ...said})
+      tapes.store(name)
+      stateDb.run('update tape set bytes = 0 where name = ? and bytes is null', [name])
       return begin
     },
     /** Begins a unit on the tape of its day: a look, a replay, rates. `settle` writes the rest and calls `conclude` last. */
@@ -146,18 +146,18 @@ export function openTapes(
         chmodSync(path, 0o400)
         const {outcome} = parseOutcome(end)
         const sha256 = digestFileNow(path)
-        changeTape(stateDb, row.unit, {ended_at: now(), outcome, head: end.chain, bytes, sha256})
+        changeTape(stateDb, row.name, {ended_at: now(), outcome, head: end.chain, bytes, sha256})
       }
       return listTapes(stateDb)
         .filter(isBeingWritten)
-        .map(({unit}) => unit)
+        .map(({name}) => name)
     },
     /**
      * Reads the lines of a tape that a dead run left and continues it after the last whole one. One that can no longer be read is
      * marked as lost; returns false then.
      */
-    async reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<boolean> {
-      const row = findTape(stateDb, unit)
+    async reopen(name: string, take: (line: TapeLine) => Promise<void>): Promise<boolean> {
+      const row = findTape(stateDb, name)
       if (!row) return false
       const {end, kind} = await readThrough(folder, row, key, take)
       if (end) {
@@ -166,49 +166,49 @@ export function openTapes(
       }
       if (row.bytes === null) {
         rmSync(join(folder.root, row.path), {force: true})
-        stateDb.run('delete from tape where unit = ?', [unit])
+        stateDb.run('delete from tape where name = ?', [name])
       } else {
-        changeTape(stateDb, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
+        changeTape(stateDb, name, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
       }
       return false
     },
     /** Adds a line, which is on the disk after `store`; returns it without its body. */
-    take(unit: string, frame: Frame, received?: Received | {body: Buffer; original?: undefined}): Frame {
+    take(name: string, frame: Frame, received?: Received | {body: Buffer; original?: undefined}): Frame {
       const line = received && 'path' in received ? {...frame, ...describeReceived(received)} : frame
-      const tape = tapeOf(unit)
+      const tape = tapeOf(name)
       if (frame.frame === 'begin') tape.kind = String(frame.kind)
       const original = received?.original
       if (original) tape.writer.add({frame: 'received', ...describeReceived(original)}, original.body)
       tape.writer.add(line, received?.body)
       return line
     },
-    store: (unit: string): void => tapeOf(unit).writer.store(),
+    store: (name: string): void => tapeOf(name).writer.store(),
     /** Writes the outcome of a unit before it takes effect; returns the chain of that line. */
-    conclude(unit: string, {recordedAt, ...outcome}: TapeOutcome): string {
-      const tape = tapeOf(unit)
+    conclude(name: string, {recordedAt, ...outcome}: TapeOutcome): string {
+      const tape = tapeOf(name)
       const {writer, kind} = tape
       writer.store()
       return stateDb.transaction(() => {
-        adoptEnded(folder, stateDb, key, unit)
+        adoptEnded(folder, stateDb, key, name)
         const {no, chain: previous} = findHead(stateDb)
         const when = recordedAt === undefined ? {} : {recorded_at: formatInstant(recordedAt)}
         writer.add({frame: 'outcome', kind, ...outcome, ...when, no: no + 1, previous})
         writer.store()
         if (outcome.outcome === 'settled') onStep('outcome written')
         tape.outcome = outcome.outcome
-        const recorded = {no: no + 1, tape: unit, kind, chain: writer.chain}
+        const recorded = {no: no + 1, tape: name, kind, chain: writer.chain}
         noteUnit(stateDb, recorded, isHistory(kind, outcome.outcome))
         return writer.chain
       })
     },
-    finish(unit: string): void {
-      const tape = open.get(unit)
+    finish(name: string): void {
+      const tape = open.get(name)
       if (!tape) return
       const {writer, outcome} = tape
       const {sha256, bytes} = writer.finish()
-      open.delete(unit)
+      open.delete(name)
       writer[Symbol.dispose]()
-      changeTape(stateDb, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
+      changeTape(stateDb, name, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
     },
     [Symbol.dispose](): void {
       for (const {writer} of open.values()) writer[Symbol.dispose]()
@@ -284,13 +284,13 @@ export function adoptEnded(
       `Data folder '${folder.root}', state.sqlite: it does not know ${unknown}: another command wrote that tape and died before recording it.`,
       {next: 'Run the command again: it reads that tape first.'},
     )
-  const left = rows.filter((row) => isBeingWritten(row) && row.unit !== own)
+  const left = rows.filter((row) => isBeingWritten(row) && row.name !== own)
   return left.flatMap((row) => {
     const {last: end, bytes} = readEndOf(folder, row, key)
     if (end?.frame.frame !== 'outcome') return []
     const {no, kind, outcome} = parseOutcome(end)
     if (!findRecorded(stateDb, end.chain))
-      noteUnit(stateDb, {no, tape: row.unit, kind, chain: end.chain}, isHistory(kind, outcome))
+      noteUnit(stateDb, {no, tape: row.name, kind, chain: end.chain}, isHistory(kind, outcome))
     return [{row, end, bytes}]
   })
 }
@@ -304,7 +304,7 @@ export function readEndOf({root}: DataFolder, {path}: {path: string}, key: TapeK
 /** Reads the whole lines of a tape. `end` is where they stop, undefined if none are of this unit; `kind` is its last unit's. */
 async function readThrough(
   folder: DataFolder,
-  row: Pick<TapeRow, 'unit' | 'path' | 'fingerprint'>,
+  row: Pick<TapeRow, 'name' | 'path' | 'fingerprint'>,
   key: TapeKey,
   take?: (line: TapeLine) => Promise<void>,
 ): Promise<{end?: TapeEnd; kind: string}> {
@@ -314,8 +314,8 @@ async function readThrough(
   if (row.fingerprint !== key.fingerprint || !existsSync(path)) return {kind}
   const {lines, end} = openTape(path, key)
   for (const line of lines) {
-    const {frame, unit, kind: named} = line.frame
-    if (frame === 'begin' && unit !== row.unit) return {kind}
+    const {frame, tape, kind: named} = line.frame
+    if (frame === 'begin' && tape !== row.name) return {kind}
     if (frame === 'begin') kind = String(named)
     await take?.(line)
   }

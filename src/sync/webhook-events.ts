@@ -19,7 +19,7 @@ export function settleWalkCoverage(
 ): void {
   stateDb.run(
     `insert or replace into webhook_coverage (walk_id, began_at, settled_at, changes, missed)
-     select unit, begun_at, ?, ?, ? from tape where unit = ?`,
+     select name, begun_at, ?, ?, ? from tape where name = ?`,
     [new Date(now).toISOString(), found?.changes ?? null, found?.missed ?? null, walkId],
   )
 }

@@ -93,7 +93,7 @@ async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<s
   const keyless = change('keyless', open, (_, dir) => rmSync(join(dir, 'tape.key')))
   const damaged = change('damaged', open, ({warehouse}) => writeFileSync(warehouse, 'damaged'.repeat(1000)))
   const guarded = 'sync --accept shrink --accept change'
-  const undo = `rebuild --without ${findLastWalk(open).unit} --why wrong --apply`
+  const undo = `rebuild --without ${findLastWalk(open).name} --why wrong --apply`
   const beforeExports: Record<string, Deed> = {
     'batch issued': {command: 'export xero --period 2026-01', folder: open},
     'month closed': {command: 'period close 2026-01', folder: open, refusal: 'PERIOD_CLOSED'},
@@ -140,7 +140,7 @@ function copyTo(dir: string, from: string): string {
 
 function findLastWalk(dir: string): TapeRow {
   using stateDb = openStateDb(join(dir, 'data/state.sqlite'))
-  const walk = listTapes(stateDb).findLast(({unit}) => unit.startsWith('w_'))
+  const walk = listTapes(stateDb).findLast(({name}) => name.startsWith('w_'))
   assert(walk)
   return walk
 }

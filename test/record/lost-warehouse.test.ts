@@ -178,7 +178,7 @@ test('a tape that lost its end before it was closed can be given up, too', async
   {
     using stateDb = openStateDb(lab.folder.stateDb)
     const open = {ended_at: null, outcome: null, head: null, sha256: null}
-    changeTape(stateDb, listTapes(stateDb)[1]!.unit, open)
+    changeTape(stateDb, listTapes(stateDb)[1]!.name, open)
   }
   chmodSync(tape!, 0o600)
   truncateSync(tape!)
@@ -211,7 +211,7 @@ test('after pruning, a restored older warehouse catches up from the tapes since'
     using stateDb = openStateDb(lab.folder.stateDb)
     const [first] = listTapes(stateDb)
     removeTapes(1)
-    changeTape(stateDb, first!.unit, {removed_at: DAY_3})
+    changeTape(stateDb, first!.name, {removed_at: DAY_3})
   }
   writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
   const failure = await failureOf(rebuild())

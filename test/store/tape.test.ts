@@ -72,7 +72,7 @@ test('what is written is read back, byte for byte', () => {
 test('cut off at any byte, it keeps what was stored, shows nothing torn, and can be continued', () => {
   const path = join(root, 'cut')
   const groups = [
-    [[{frame: 'begin', unit: 'w_1'}, undefined]],
+    [[{frame: 'begin', tape: 'w_1'}, undefined]],
     [[{frame: 'list', cursor: null}, Buffer.from('{"data":[1]}')]],
     [[{frame: 'list', cursor: 'a'}, Buffer.from([0xff, 0x00, 0x0a])]],
   ] as [Frame, Buffer | undefined][][]

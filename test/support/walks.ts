@@ -77,7 +77,7 @@ async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<W
     frame: 'begin',
     kind: 'walk',
     stream: stream.name,
-    unit: `w_${String(walks).padStart(6, '0')}`,
+    tape: `w_${String(walks).padStart(6, '0')}`,
     baseUrl: 'http://localhost/v1',
     pageSize: 100,
     filter: spec.filter ?? '',

@@ -161,8 +161,8 @@ test('what only unreadable tapes hold is carried over; a rebuild that would lose
     const [lost] = listTapes(stateDb).slice(-2)
     rmSync(join(lab.folder.root, lost!.path))
     expect(await rebuild()).toMatchObject({outcome: 'equal', units: 1})
-    for (const table of ['tape_unit where tape', 'tape where unit'])
-      stateDb.run(`delete from ${table} = ?`, [lost!.unit])
+    for (const table of ['tape_unit where tape', 'tape where name'])
+      stateDb.run(`delete from ${table} = ?`, [lost!.name])
   }
   expect(await failureOf(rebuild({isApplied: true}))).toMatchObject({code: 'REBUILD_LOSES'})
 })

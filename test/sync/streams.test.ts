@@ -292,6 +292,6 @@ test.each(AMID_LISTS)(
 
 function countTapedLists(): number {
   using stateDb = openStateDb(lab.folder.stateDb)
-  const lines = readTape(lab.config, listTapes(stateDb).at(-1)?.unit ?? '')
+  const lines = readTape(lab.config, listTapes(stateDb).at(-1)?.name ?? '')
   return [...lines].filter(({frame}) => frame === 'children').length
 }

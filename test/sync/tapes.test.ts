@@ -81,7 +81,7 @@ test('a walk puts every answer on its tape as it came, and its own outcome', asy
   const lines = await readTape(walkId)
   expect(lines[0]).toMatchObject({
     frame: 'begin',
-    unit: walkId,
+    tape: walkId,
     stream: 'deal',
     businessDate: '2026-02-02',
     limits: {shrinkPct: 5, changePct: 20, growthPct: 100},
@@ -136,7 +136,7 @@ test('a walk whose tape this version cannot read starts afresh, and its tape say
     using stateDb = openStateDb(lab.folder.stateDb)
     const [{fingerprint = '', path = ''} = {}] = listTapes(stateDb)
     const [torn, none] = ['w_torn', 'w_none'].map((name) => {
-      return {unit: name, path: path.replace(/w_[^.]+/, name), fingerprint, begun_at: DAY_1}
+      return {name, path: path.replace(/w_[^.]+/, name), fingerprint, begun_at: DAY_1}
     })
     noteTape(stateDb, torn!)
     writeFileSync(join(lab.folder.root, torn!.path), 'loantape ta')
@@ -160,7 +160,7 @@ test('a unit that a dead run settled on the tape of a day keeps its kind, whatev
   // As if the run had died between the tape and the state database.
   stateDb.db.exec(`
     delete from tape_unit where no = (select max(no) from tape_unit);
-    update tape set ended_at = null where unit = '2026-02-03'`)
+    update tape set ended_at = null where name = '2026-02-03'`)
   using tapes = openTapesOf(stateDb)
   expect(tapes.listLeft()).toEqual([])
   expect(listRecorded(stateDb).at(-1)?.kind).toBe('look')

@@ -200,7 +200,7 @@ test('what webhooks missed is shown once a walk was compared; if webhooks are of
   await using deaf = await serveLab(lab)
   const VALUE = /^loantape_webhook_missed_changes \d+$/m
   expect(await open.read('/metrics')).not.toMatch(VALUE)
-  const walkId = listTapes(stateDb).at(-1)?.unit ?? ''
+  const walkId = listTapes(stateDb).at(-1)?.name ?? ''
   settleWalkCoverage(stateDb, walkId, {changes: 5, missed: 2}, Date.now())
   expect(await open.read('/metrics')).toContain('\nloantape_webhook_missed_changes 2\n')
   expect(await open.read('/runs')).toContain('no webhook told of 2')

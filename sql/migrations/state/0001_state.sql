@@ -205,10 +205,10 @@ create table webhook_coverage (
   missed integer
 ) strict;
 
--- unit: a walk, an act, or the day whose looks, rates and replays share a tape. head: the chain of its last line.
+-- name: of a walk or an act, or the day whose looks, rates and replays share a tape. head: the chain of its last line.
 create table tape (
   tape_no integer primary key,
-  unit text not null unique,
+  name text not null unique,
   path text not null,
   fingerprint text not null,
   begun_at text not null,
