@@ -161,6 +161,7 @@ test("a build writes its output file over one's own, but never over a file of th
     'state.sqlite',
     'hash.key',
     'accounting.json',
+    'source.json',
     'current/portfolio.duckdb',
     'exports/mine.duckdb',
     '../',
