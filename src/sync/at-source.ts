@@ -68,8 +68,7 @@ export async function atSource<T>(
   const {createClient} = await import('../source/client.ts')
   await using client = createClient({...config, learntRate}, world)
   try {
-    const [stream] = streams
-    const at = {runId, db, stateDb, tapes, walks, stream, client, config}
+    const at = {runId, db, stateDb, tapes, walks, stream: streams[0], client, config}
     return await work({...at, accepted, why, who: world.who}, world)
   } catch (error) {
     // The clock went back, so the request times may be wrong.

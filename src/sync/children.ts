@@ -112,13 +112,8 @@ function createResult({plural}: Stream) {
   }
 }
 
-interface ChildRun {
-  /** The business date of the parents' walk. */
-  businessDate: string
-  budgetMs: number
-  /** The key of hashed fields; undefined for streams without any. */
-  hashKey: string | undefined
-}
+/** `businessDate` is that of the parents' walk; `hashKey` of hashed fields, undefined for streams without any. */
+type ChildRun = {businessDate: string; budgetMs: number; hashKey: string | undefined}
 
 /**
  * Reads, within the budget, the lists of the parents in need, and applies them as one walk of the child stream.

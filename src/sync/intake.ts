@@ -94,16 +94,14 @@ export function openIntake(db: Database, streams: readonly Stream[], begin: Fram
   if (said.kind === 'rates') return openRates(db, said)
   const stream = streams.find(({name}) => name === said.stream)
   if (!stream) throw new Error(`there is no stream '${said.stream}'`)
-  return said.kind === 'walk' ? openWalk(db, stream, said) : openBeside(db, stream, said)
+  return said.kind === 'walk' ? openWalk(db, stream, begin) : openBeside(db, stream, said)
 }
 
 const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
 
-function openWalk(
-  db: Database,
-  stream: Stream,
-  {tape, kind, stream: _, ...asked}: z.output<typeof walkBegin>,
-) {
+/** Begins a walk from its first line. */
+export function openWalk(db: Database, stream: Stream, begin: Frame) {
+  const {tape, kind, stream: _, ...asked} = walkBegin.parse(begin)
   const walk: OpenWalk = {
     ...asked,
     walkId: tape,

@@ -11,7 +11,7 @@ import {walkPages} from '../source/walk-pages.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {readSettings} from '../store/warehouse.ts'
 import {mostListed} from './guard.ts'
-import {openIntake, takeDown, type WalkIntake, type WalkTools} from './intake.ts'
+import {openWalk, takeDown, type WalkIntake, type WalkTools} from './intake.ts'
 import type {OpenWalk} from './plan-changes.ts'
 import {endWalk, settleWalk} from './settle.ts'
 import {tablesOf} from './stream-tables.ts'
@@ -120,8 +120,7 @@ export async function startWalk(
   const walkId = `w_${runId}_${attempt.padStart(6, '0')}`
   const said = await describeWalk(tools, {...requestOf(stream, config), ...when}, 0)
   const begin = tapes.begin(walkId, when.businessDate, said)
-  const unit = openIntake(db, [stream], begin)
-  if (unit?.kind !== 'walk') throw new Error(`Tape '${walkId}': its first line does not begin a walk.`)
+  const unit = openWalk(db, stream, begin)
   walks.set(stream.name, unit)
   return unit
 }

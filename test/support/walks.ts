@@ -6,7 +6,7 @@ import type {WireRecord} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
 import type {Frame} from '../../src/store/tape.ts'
 import {applyObservations} from '../../src/sync/apply.ts'
-import {openIntake, type WalkIntake} from '../../src/sync/intake.ts'
+import {openWalk, type WalkIntake} from '../../src/sync/intake.ts'
 import {planChanges} from '../../src/sync/plan-changes.ts'
 import {certificateOf, settle} from '../../src/sync/settle.ts'
 import {createStage} from '../../src/sync/stream-tables.ts'
@@ -73,7 +73,7 @@ async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<W
   if (!withStage.has(db)) await createStage(db)
   withStage.add(db)
   walks += 1
-  const unit = openIntake(db, [stream], {
+  return openWalk(db, stream, {
     frame: 'begin',
     kind: 'walk',
     stream: stream.name,
@@ -86,8 +86,6 @@ async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<W
     resumed: 0,
     accepted: null,
   })
-  if (unit?.kind !== 'walk') throw new Error('not a walk')
-  return unit
 }
 
 /** Lines as on a tape, each with its body. */
