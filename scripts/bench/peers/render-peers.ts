@@ -17,11 +17,7 @@ const seconds = (ms: number) => (ms / 1000).toFixed(1)
 export function renderPeers(comparisons: readonly Comparison[]): string {
   const rounds = comparisons[0]?.of.rounds ?? 1
   const cases = comparisons.map(({of}) => `${of.deals.toLocaleString('en')} deals at ${of.delayMs} ms a page`)
-  const loads = comparisons.flatMap(({of}) => [
-    `${of.deals.toLocaleString('en')}: first`,
-    'unchanged',
-    '1 % changed',
-  ])
+  const loads = comparisons.flatMap(({of}) => [`${of.deals.toLocaleString('en')}: first`, 'unchanged'])
   const header = ['tool', ...loads, 'CPU', 'peak memory (MB)']
   const tools = comparisons[0]?.outcomes.map(({tool}) => tool) ?? []
   return `## Beside other tools
@@ -44,8 +40,8 @@ function renderRow(tool: Tool, comparisons: readonly Comparison[]): string {
   const outcomes = comparisons.flatMap(({outcomes}) => outcomes.filter((one) => one.tool === tool))
   const times = outcomes.flatMap((one) =>
     'reason' in one
-      ? [one.reason.replaceAll(/[|\s]+/g, ' '), '', '']
-      : [one.loads.first, one.loads.again, one.loads.changed].map(({wall_ms}) => seconds(wall_ms)),
+      ? [one.reason.replaceAll(/[|\s]+/g, ' '), '']
+      : [one.loads.first, one.loads.again].map(({wall_ms}) => seconds(wall_ms)),
   )
   const last = outcomes.at(-1)
   const costs =
