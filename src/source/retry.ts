@@ -74,9 +74,8 @@ function giveUp(failure: RetryableError, {retries, target: {host, path}}: Policy
     SOURCE_FAILING: `Source '${host}' failed at GET ${path}, ${tries}, at last with ${problem}: expected an answer.`,
     SOURCE_UNREACHABLE: `Source '${host}' could not be reached at GET ${path}, ${tries}, at last with '${problem}': expected an answer.`,
   }
-  const code =
-    (['SOURCE_NOT_JSON', 'SOURCE_FAILING'] as const).find((one) => one === failure.code) ??
-    'SOURCE_UNREACHABLE'
+  const codes = ['SOURCE_NOT_JSON', 'SOURCE_FAILING'] as const
+  const code = codes.find((one) => one === failure.code) ?? 'SOURCE_UNREACHABLE'
   return newError(code, words[code], {cause: failure})
 }
 

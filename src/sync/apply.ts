@@ -19,12 +19,9 @@ export async function applyObservations(
   db: Database,
   stream: Stream,
   batch: Batch,
-  {
-    plan,
-    details,
-    recorded,
-  }: {plan: ChangePlan; details?: Fetched | undefined; recorded: DuckDBTimestampValue},
+  applied: {plan: ChangePlan; details?: Fetched | undefined; recorded: DuckDBTimestampValue},
 ): Promise<void> {
+  const {plan, details, recorded} = applied
   const {head, confirmation} = tablesOf(stream)
   const {idColumn} = stream
   const {walkId, businessDate} = batch

@@ -122,11 +122,7 @@ export function findLastSettle(db: Database): Promise<bigint | null> {
  *
  * @throws ConfigError `FIELDS_FILE` if nothing is stored yet
  */
-export async function adoptFields(
-  db: Database,
-  folder: DataFolder,
-  {log}: Pick<World, 'log'>,
-): Promise<void> {
+export async function adoptFields(db: Database, folder: DataFolder, {log}: Pick<World, 'log'>) {
   if ((await findLastSettle(db)) === null) {
     await writeKnownFields(db, readMappedFields(folder))
     return

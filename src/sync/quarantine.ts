@@ -44,10 +44,7 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
 }
 
 /** How many records wait to be replayed, and how many no longer can be, because they or their tapes were pruned. */
-export function countUnreplayed(
-  db: Database,
-  catalog: 'warehouse' | 'history',
-): Promise<{waiting: number; pruned: number}> {
+export function countUnreplayed(db: Database, catalog: 'warehouse' | 'history') {
   return db.one(
     z.object({waiting: z.coerce.number(), pruned: z.coerce.number()}),
     `select count(place) as waiting, count(*) - count(place) as pruned
@@ -55,12 +52,8 @@ export function countUnreplayed(
   )
 }
 
-/** How far back, in days from the last stored instant or now, whichever is earlier. */
-export interface Age {
-  /** `YYYY-MM-DD HH:MM:SS`, UTC. */
-  now: string
-  days: number
-}
+/** So many days before the last stored instant or `now` (`YYYY-MM-DD HH:MM:SS`, UTC), whichever is earlier. */
+export type Age = {now: string; days: number}
 
 /** SQL condition: the record was no longer needed at an {@link Age}: replayed, or its walk refused or abandoned. */
 function servedSql(catalog: 'warehouse' | 'history'): string {
@@ -76,11 +69,7 @@ function servedSql(catalog: 'warehouse' | 'history'): string {
 }
 
 /** How many quarantined records were no longer needed at an {@link Age}. */
-export function countServed(
-  db: Database,
-  catalog: 'warehouse' | 'history',
-  {now, days}: Age,
-): Promise<number> {
+export function countServed(db: Database, catalog: 'warehouse' | 'history', {now, days}: Age) {
   const sql = `select count(*) from ${catalog}.raw.quarantine where ${servedSql(catalog)}`
   return db.value(z.coerce.number(), sql, [now, days])
 }
