@@ -3,7 +3,7 @@ import {isCalendarDate} from '../core/clock.ts'
 import {explainError, type LoantapeError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import {VERSION} from '../core/process.ts'
-import type {Claim} from '../schedule/run-job.ts'
+import type {Claim} from '../schedule/job-runs.ts'
 import {type does, refuseValue} from './command.ts'
 import specs from './commands.json' with {type: 'json'}
 import type {Cli} from './context.ts'
@@ -138,8 +138,8 @@ const FORMS: Record<string, {expected: string; parse: (text: string, before: unk
   claim: {
     expected: '<run>.<attempt>, as the scheduler passes it',
     parse(text): Claim | undefined {
-      const [, jobRunId, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
-      return jobRunId === undefined ? undefined : {jobRunId: Number(jobRunId), attempt: Number(attempt)}
+      const [, id, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
+      return id === undefined ? undefined : {job_run_id: Number(id), attempt: Number(attempt)}
     },
   },
   once: {

@@ -30,6 +30,9 @@ export const jobRunRow = z.object({
   summary: text,
 })
 
+/** A run that a process may carry out, by its attempt. */
+export type Claim = Pick<JobRun, 'job_run_id' | 'attempt'>
+
 /** An instant, ms since the epoch, as ISO 8601. */
 export const isoOf = (now: number): string => new Date(now).toISOString()
 
@@ -70,12 +73,7 @@ const SELECT_RUN = 'select * from job_run where job_run_id = ?'
  *
  * @returns undefined if another process has taken that attempt
  */
-export function adoptRun(
-  stateDb: StateDb,
-  claim: {jobRunId: number; attempt: number; pid?: number},
-  now: number,
-): JobRun | undefined {
-  const {jobRunId: job_run_id, attempt, pid} = claim
+export function adoptRun(stateDb: StateDb, {job_run_id, attempt}: Claim, now: number, pid?: number) {
   const running = {job_run_id, attempt, state: 'running'}
   const {changes} = stateDb.update('job_run', running, markHolder(now, pid))
   return changes === 0 ? undefined : stateDb.one(jobRunRow, SELECT_RUN, [job_run_id])
@@ -103,24 +101,19 @@ export function claimRun(stateDb: StateDb, now: number): JobRun | undefined {
   )
 }
 
-/** How an attempt ended; `retryAt`, ms since the epoch, queues it again. */
-export interface AttemptEnd {
-  exitCode: number | null
-  errorCode?: string | null
-  error?: string | null
-  summary?: string | null
-  retryAt?: number | null
-}
+/** How an attempt ended; `not_before` queues it again. */
+export type AttemptEnd = Pick<JobRun, 'exit_code'> &
+  Partial<Pick<JobRun, 'error_code' | 'error' | 'summary'>> & {not_before?: number | null}
 
 /** Records how an attempt ended, once. */
 export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: number): void {
-  const {exitCode, errorCode = null, error = null, summary = null, retryAt = null} = end
+  const {exit_code, error_code = null, error = null, summary = null, not_before = null} = end
   const {job_run_id, attempt} = run
   const ended_at = isoOf(now)
   const [state, reason] =
-    retryAt === null ? [exitCode === 0 ? 'done' : 'failed', null] : ['queued', 'tried again']
-  const outcome = {exit_code: exitCode, error_code: errorCode, error}
-  const row = {state, reason, not_before: retryAt ?? run.not_before, ended_at, ...outcome, summary}
+    not_before === null ? [exit_code === 0 ? 'done' : 'failed', null] : ['queued', 'tried again']
+  const outcome = {exit_code, error_code, error}
+  const row = {state, reason, not_before: not_before ?? run.not_before, ended_at, ...outcome, summary}
   stateDb.transaction(() => {
     const {changes} = stateDb.update('job_run', {job_run_id, attempt, state: 'running'}, row)
     if (changes === 0) return
@@ -144,10 +137,8 @@ const attemptRow = z.object({
 })
 
 /** The ended attempts of a run, oldest first. */
-export function listAttempts(stateDb: StateDb, jobRunId: number): JobAttempt[] {
-  return stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [
-    jobRunId,
-  ])
+export function listAttempts(stateDb: StateDb, id: number): JobAttempt[] {
+  return stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [id])
 }
 
 const runningRow = z.unknown().transform((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))
@@ -193,5 +184,5 @@ export function isOverdue(
 /** The end of an attempt that timed out. It is not retried: it would most likely hang again. */
 export function describeTimeout({timeoutMinutes}: Job): AttemptEnd {
   const error = `It took longer than its timeout of ${timeoutMinutes} minutes and was stopped. Everything it stored is kept; the current release is unchanged. The log of that time shows what it waited for; if the job needs longer, raise its timeoutMinutes.`
-  return {exitCode: null, errorCode: 'JOB_TIMEOUT', error}
+  return {exit_code: null, error_code: 'JOB_TIMEOUT', error}
 }

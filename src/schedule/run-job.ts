@@ -21,15 +21,9 @@ import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './alarms.ts'
 import {type Job, readJobs, type Step} from './job.ts'
-import {adoptRun, beginRun, describeTimeout, endRun, isOverdue} from './job-runs.ts'
+import {adoptRun, beginRun, type Claim, describeTimeout, endRun, isOverdue} from './job-runs.ts'
 import {decideRetry} from './scheduler.ts'
 import {findBusinessDay} from './slots.ts'
-
-/** A run the scheduler has claimed for this process. */
-export interface Claim {
-  jobRunId: number
-  attempt: number
-}
 
 /**
  * Runs a job, records in the state database how it ended and whether it is tried again, and tells people.
@@ -53,20 +47,20 @@ export async function performJob(
   if (!run)
     throw newError(
       'RUN_TAKEN',
-      `Run '${claim?.jobRunId}', attempt ${claim?.attempt}: another process has taken it over.`,
+      `Run '${claim?.job_run_id}', attempt ${claim?.attempt}: another process has taken it over.`,
     )
   try {
     const slot = run.slot === null ? undefined : Date.parse(run.slot)
     const result = await runJob(config, {job, slot, render}, world)
-    endRun(stateDb, run, {exitCode: 0, summary: JSON.stringify(result)}, world.realClock.now())
+    endRun(stateDb, run, {exit_code: 0, summary: JSON.stringify(result)}, world.realClock.now())
     if (hasStep('sync')) await pingDeadMan(config, world)
     return result
   } catch (error) {
     const now = world.realClock.now()
     const wasEnded = world.signal.aborted && isOverdue(job, run, now)
-    const {code: errorCode, exitCode, message} = explainError(error)
-    const retryAt = decideRetry(job, run, {exitCode, errorCode}, now)
-    const end = {exitCode, errorCode, error: scrubSecrets(message), retryAt}
+    const {code: error_code, exitCode: exit_code, message} = explainError(error)
+    const not_before = decideRetry(job, run, {exit_code, error_code}, now)
+    const end = {exit_code, error_code, error: scrubSecrets(message), not_before}
     endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now)
     throw error
   } finally {

@@ -56,7 +56,7 @@ export function createScheduler(
       const now = world.realClock.now()
       const job = findLimits(run)
       if (isOverdue(job, run, now)) endRun(stateDb, run, describeTimeout(job), now)
-      else endFailed(run, world.signal.aborted ? {...end, errorCode: 'INTERRUPTED'} : end, now)
+      else endFailed(run, world.signal.aborted ? {...end, error_code: 'INTERRUPTED'} : end, now)
       if (log !== undefined) storeAttemptLog(stateDb, run, log)
       current = undefined
       recordEnd = undefined
@@ -75,8 +75,8 @@ export function createScheduler(
   /** Ends an attempt of which its process recorded no end; has no effect otherwise. */
   function endFailed(run: JobRun, end: AttemptEnd, now: number): void {
     const crashes = listAttempts(stateDb, run.job_run_id).filter((one) => one.error_code === CRASHED).length
-    const retryAt = decideRetry(findJob(jobs, run.job), {...run, crashes}, end, now)
-    endRun(stateDb, run, {...end, retryAt}, now)
+    const not_before = decideRetry(findJob(jobs, run.job), {...run, crashes}, end, now)
+    endRun(stateDb, run, {...end, not_before}, now)
   }
 
   /** The job of a run, for its timeout: the usual one if the job has been disabled, removed or renamed meanwhile. */
@@ -139,16 +139,16 @@ export function createScheduler(
 }
 
 const CRASHED = 'JOB_CRASHED'
-const describeCrash = (error: string): AttemptEnd => ({exitCode: null, errorCode: CRASHED, error})
+const describeCrash = (error: string): AttemptEnd => ({exit_code: null, error_code: CRASHED, error})
 
 /** How a process ended that recorded nothing: it may fail before it reaches its run, for instance if it gets no secret. */
 function describeEnd({code, signal, log = ''}: ProcessEnd): AttemptEnd {
   if (signal !== null) return describeCrash(`Its process was killed by ${signal}.`)
   const problem = `Its process ended with exit code ${code} and recorded no result.`
-  const [, error = problem, errorCode = null] = /^(.*?) \[(\w+)\]$/ms.exec(findComplaint(log) ?? '') ?? []
+  const [, error = problem, error_code = null] = /^(.*?) \[(\w+)\]$/ms.exec(findComplaint(log) ?? '') ?? []
   // Node ends with 1 for many reasons of its own.
-  const isKnown = code === 1 ? errorCode !== null : code !== 0 && code !== null && code in EXIT_CODES
-  return isKnown ? {exitCode: code, errorCode, error} : describeCrash(problem)
+  const isKnown = code === 1 ? error_code !== null : code !== 0 && code !== null && code in EXIT_CODES
+  return isKnown ? {exit_code: code, error_code, error} : describeCrash(problem)
 }
 
 const MINUTE_MS = 60_000
@@ -175,15 +175,15 @@ const lastStartOf = (job: Job, slot: string) =>
 export function decideRetry(
   job: Job | undefined,
   {slot, attempt, crashes = 0}: Pick<JobRun, 'slot' | 'attempt'> & {crashes?: number},
-  end: Pick<AttemptEnd, 'exitCode' | 'errorCode'>,
+  end: Pick<AttemptEnd, 'exit_code' | 'error_code'>,
   now: number,
 ): number | null {
   if (!job || slot === null) return null
-  if (end.errorCode === CRASHED) return crashes + 1 < MOST_CRASHES ? now : null
-  if (end.errorCode === 'INTERRUPTED') return now
-  if (end.exitCode !== 4 && end.exitCode !== 6) return null
+  if (end.error_code === CRASHED) return crashes + 1 < MOST_CRASHES ? now : null
+  if (end.error_code === 'INTERRUPTED') return now
+  if (end.exit_code !== 4 && end.exit_code !== 6) return null
   const [pauseMs, last] =
-    end.exitCode === 4
+    end.exit_code === 4
       ? [MINUTE_MS, lastStartOf(job, slot)]
       : [Math.min(MINUTE_MS * 2 ** (attempt - 1), LONGEST_PAUSE_MS), endOfGrace(job, slot)]
   return now + pauseMs <= last ? now + pauseMs : null

@@ -151,11 +151,10 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       throw newError('FLEET_DATA_SHARED', `Data folder '${root}' of source '${name}' is another source's.`)
     const stateDb = openStateDb(folder.stateDb, tools.patienceMs)
     const jobs = source.jobs.filter(({enabled}) => enabled)
-    const startRun = ({job, job_run_id: jobRunId, attempt}: JobRun) => {
-      const args = ['run', job, '--data', folder.root, '--claim', `${jobRunId}.${attempt}`, '--json']
-      const onStarted = (pid: number) => {
-        adoptRun(stateDb, {jobRunId, attempt, pid}, world.realClock.now())
-      }
+    const startRun = (run: JobRun) => {
+      const claim = `${run.job_run_id}.${run.attempt}`
+      const args = ['run', run.job, '--data', folder.root, '--claim', claim, '--json']
+      const onStarted = (pid: number) => void adoptRun(stateDb, run, world.realClock.now(), pid)
       return (tools.carryOut ?? runLoantape)(args, {signal: world.signal, onStarted, ...environment})
     }
     const scheduler = createScheduler({stateDb, jobs, startRun}, world)

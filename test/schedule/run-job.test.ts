@@ -102,7 +102,7 @@ test('a manually requested run is recorded, with its error message', async () =>
 
 test('a claim given to another process is not executed', async () => {
   const failure = await failureOf(
-    performJob(lab.config, {job: monthEnd(close), claim: {jobRunId: 999, attempt: 1}}, lab.createWorld()),
+    performJob(lab.config, {job: monthEnd(close), claim: {job_run_id: 999, attempt: 1}}, lab.createWorld()),
   )
   expect(failure).toMatchObject({code: 'RUN_TAKEN', exitCode: 2})
 })

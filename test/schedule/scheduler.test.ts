@@ -84,7 +84,7 @@ function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes:
     crash,
     /** Ends the current run. */
     async end(end?: Partial<Parameters<typeof endRun>[2]>) {
-      if (running) endRun(stateDb, running, {exitCode: 0, ...end}, now)
+      if (running) endRun(stateDb, running, {exit_code: 0, ...end}, now)
       await crash({code: 0, signal: null})
     },
   }
@@ -209,15 +209,15 @@ test('events whose run failed wait for half an hour, or until somebody runs them
   const scheduler = aScheduler([])
   receive(scheduler, 'evt_1')
   scheduler.tickAt('06-01T00:00:05')
-  await scheduler.end({exitCode: 8, errorCode: 'GUARD_SHRINK'})
+  await scheduler.end({exit_code: 8, error_code: 'GUARD_SHRINK'})
   scheduler.tickAt('06-01T00:00:06')
   receive(scheduler, 'evt_2')
   scheduler.tickAt('06-01T00:29')
   expect(scheduler.started).toHaveLength(1)
   scheduler.tickAt('06-01T00:31')
   expect(scheduler.started).toHaveLength(2)
-  await scheduler.end({exitCode: 8, errorCode: 'GUARD_SHRINK'})
-  endRun(scheduler.stateDb, beginRun(scheduler.stateDb, webhookJob.name, now), {exitCode: 0}, now + MINUTE)
+  await scheduler.end({exit_code: 8, error_code: 'GUARD_SHRINK'})
+  endRun(scheduler.stateDb, beginRun(scheduler.stateDb, webhookJob.name, now), {exit_code: 0}, now + MINUTE)
   scheduler.tickAt('06-01T00:33')
   expect(scheduler.started).toHaveLength(3)
   const shrunk = {exit_code: 8, error_code: 'GUARD_SHRINK'}
@@ -225,7 +225,7 @@ test('events whose run failed wait for half an hour, or until somebody runs them
     const at = new Date(now).toISOString()
     const run = {run_id: `r ${how.exit_code}`, command: 'events', pid: 1, started_at: at, ended_at: at}
     scheduler.stateDb.insert('run', {...run, ...how})
-    if (how === shrunk) await scheduler.end({exitCode: 8, errorCode: 'GUARD_SHRINK'})
+    if (how === shrunk) await scheduler.end({exit_code: 8, error_code: 'GUARD_SHRINK'})
     scheduler.tickAt('06-01T00:34')
     expect(scheduler.started, `${how.exit_code}`).toHaveLength(how === shrunk ? 3 : 4)
   }
@@ -402,7 +402,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
   scheduler.tick()
   scheduler.tickAt('06-01T06:30')
   const {pid, said, ended} = await startDeaf()
-  adoptRun(scheduler.stateDb, {jobRunId: 1, attempt: 1, pid}, now)
+  adoptRun(scheduler.stateDb, {job_run_id: 1, attempt: 1}, now, pid)
   scheduler.tickAt('06-01T06:59:59.999')
   now += 1
   for (let tick = 0; tick < 10; tick += 1) {
@@ -439,7 +439,7 @@ test.each([
   gone.tick()
   gone.tickAt('06-01T06:30')
   const {pid, said, ended} = await startDeaf()
-  adoptRun(gone.stateDb, {jobRunId: 1, attempt: 1, pid}, now)
+  adoptRun(gone.stateDb, {job_run_id: 1, attempt: 1}, now, pid)
   const next = aScheduler(jobs)
   now += minutes * MINUTE
   next.tick()
@@ -456,7 +456,7 @@ test('a run is forgotten after 90 days, also one of webhooks or started by hand'
   scheduler.tick()
   for (const job of ['nightly', webhookJob.name, 'yearly']) {
     const run = beginRun(stateDb, job, now)
-    endRun(stateDb, run, {exitCode: 0}, now)
+    endRun(stateDb, run, {exit_code: 0}, now)
   }
   now += 91 * DAY
   scheduler.tick()

@@ -71,16 +71,16 @@ test('never more runs than allowed are active, and a source with many jobs does 
       }),
       runs: 2,
       async carryOut(args, {cwd = ''}) {
-        const [jobRunId = 0, attempt = 0] = (args[args.indexOf('--claim') + 1] ?? '').split('.').map(Number)
+        const [job_run_id = 0, attempt = 0] = (args[args.indexOf('--claim') + 1] ?? '').split('.').map(Number)
         using stateDb = openStateDb(dataFolderAt(rootOf(cwd)).stateDb)
-        const run = adoptRun(stateDb, {jobRunId, attempt, pid: process.pid}, now)
+        const run = adoptRun(stateDb, {job_run_id, attempt}, now)
         underWay += 1
         most = Math.max(most, underWay)
         runs[cwd] = (runs[cwd] ?? 0) + 1
         const until = now + (cwd === 'busy' ? 3_000 : 2_000)
         while (now < until && !stop.signal.aborted) await turn()
         underWay -= 1
-        if (run) endRun(stateDb, run, {exitCode: 0}, now)
+        if (run) endRun(stateDb, run, {exit_code: 0}, now)
         return {code: 0, signal: null}
       },
     },

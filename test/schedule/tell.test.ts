@@ -38,13 +38,13 @@ const tell = (jobs?: string[]) => tellPeople(stateDb, watched(jobs), world())
 /** A job runs and ends; `fields` say how badly. */
 async function runAndTell(fields: Partial<Parameters<typeof endRun>[2]> = {}): Promise<void> {
   now += HOUR / 2
-  endRun(stateDb, beginRun(stateDb, 'nightly', now), {exitCode: 0, ...fields}, now)
+  endRun(stateDb, beginRun(stateDb, 'nightly', now), {exit_code: 0, ...fields}, now)
   await tell()
 }
 
 const shrunk = {
-  exitCode: 8,
-  errorCode: 'GUARD_SHRINK',
+  exit_code: 8,
+  error_code: 'GUARD_SHRINK',
   error: 'Walk <w1> would take 20 % of the deals. Nothing was applied. Look, then sync --accept shrink.',
 }
 
@@ -72,7 +72,7 @@ test("a message names the run, what is kept, what to do and the fleet's lender, 
   expect(mails[0]).toContain('To: night@example.com')
   expect(mails[0]).toContain('Walk <w1>')
   config = {...config, source: 'acme'}
-  await runAndTell({exitCode: 3, errorCode: 'CHECKS_FAILED', error: 'A check failed.'})
+  await runAndTell({exit_code: 3, error_code: 'CHECKS_FAILED', error: 'A check failed.'})
   expect(posts[1]).toMatch(/^\*acme: .*failed a check, nothing was released/)
   expect(mails[1]).toContain('Subject: loantape: acme: Job nightly')
 })
@@ -88,7 +88,7 @@ test('a later failure by hand is reported as the present cause, and a success as
   now += HOUR
   const run = beginRun(stateDb, 'nightly', now)
   sync(5, 'SOURCE_UNAUTHORIZED')
-  endRun(stateDb, run, {exitCode: 5, errorCode: 'SOURCE_UNAUTHORIZED', error: 'No.'}, now)
+  endRun(stateDb, run, {exit_code: 5, error_code: 'SOURCE_UNAUTHORIZED', error: 'No.'}, now)
   const alarms = () => listAlarms(stateDb, watched(), now)
   await tell()
   expect(alarms()).toMatchObject([{state: 'SOURCE_UNAUTHORIZED', since: isoNow()}])
@@ -115,8 +115,8 @@ test('a skipped slot, a run that waited, was stopped or found it was not due, an
   await tell()
   expect(posts).toEqual([])
   await runAndTell(shrunk)
-  await runAndTell({exitCode: 4, errorCode: 'RUN_IN_PROGRESS', error: 'Another run.'})
-  await runAndTell({exitCode: 6, errorCode: 'INTERRUPTED', error: 'Asked to stop.'})
+  await runAndTell({exit_code: 4, error_code: 'RUN_IN_PROGRESS', error: 'Another run.'})
+  await runAndTell({exit_code: 6, error_code: 'INTERRUPTED', error: 'Asked to stop.'})
   await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'not_due', steps: []})})
   await tell(['other'])
   expect(posts).toHaveLength(1)

@@ -142,10 +142,13 @@ test('a job is run on demand, once, and the page of its run reports it', async (
   expect((await post(RUN)).status).toBe(409)
   await page.locator(`a[href="/runs/${number}"]`).first().click()
   expect(await page.locator('main').textContent()).toContain('asked for on the page')
-  const end = {exitCode: 6, errorCode: 'SOURCE_DOWN', error: 'The source is down.', summary: null}
-  const attempt = (retryAt: number | null, ended: Omit<Parameters<typeof endRun>[2], 'retryAt'> = end) => {
+  const end = {exit_code: 6, error_code: 'SOURCE_DOWN', error: 'The source is down.', summary: null}
+  const attempt = (
+    not_before: number | null,
+    ended: Omit<Parameters<typeof endRun>[2], 'not_before'> = end,
+  ) => {
     const claimed = claimRun(stateDb, Date.parse('2099-01-01'))
-    if (claimed) endRun(stateDb, claimed, {...ended, retryAt}, Date.parse('2026-07-01T04:00:00Z'))
+    if (claimed) endRun(stateDb, claimed, {...ended, not_before}, Date.parse('2026-07-01T04:00:00Z'))
   }
   attempt(Date.parse('2026-07-01T04:01:00Z'))
   const again = ['failed', '2026-07-01 00:01:00 EDT']
@@ -155,7 +158,7 @@ test('a job is run on demand, once, and the page of its run reports it', async (
   expect(await page.locator('tbody').textContent()).toContain('SOURCE_DOWN')
   const checks = {passed: 2, warned: 1, results: [{name: 'x', rows: [{deal_id: 'deal_000001'}]}]}
   const summary = JSON.stringify({steps: [{do: 'sync', result: {checks}}]})
-  attempt(null, {exitCode: 0, errorCode: null, error: null, summary})
+  attempt(null, {exit_code: 0, error_code: null, error: null, summary})
   expect((await readLast(page)).at(-2)).toBe(`Run ${number}: done`)
   await page.goto(`${side.url}/runs/${number}`)
   const facts = await page.locator('dd').allTextContents()
