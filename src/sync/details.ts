@@ -112,10 +112,10 @@ function buildWireSql(columns: readonly Column[]): string {
   const fields = columns
     .filter(({name}) => !precisions.includes(name))
     .map(({name, precisionColumn, mayBeAbsent}) => {
-      const date =
-        precisionColumn && `when ${precisionColumn} = 'date' then cast(cast(${name} as date) as varchar)`
-      const isShown = mayBeAbsent ? `${name}_present` : 'true'
-      return `'${name}', case when ${isShown} is not true then null ${date ?? ''} else cast(${name} as varchar) end`
+      const text = `cast(${name} as varchar)`
+      const date = `cast(cast(${name} as date) as varchar)`
+      const value = precisionColumn ? `if(${precisionColumn} = 'date', ${date}, ${text})` : text
+      return `'${name}', ${mayBeAbsent ? `if(${name}_present, ${value}, null)` : value}`
     })
   return `json_merge_patch('{}', json_object(${fields.join(', ')}))`
 }
