@@ -7,7 +7,7 @@ import packageJson from '../../package.json' with {type: 'json'}
 import {DAY_MS} from './clock.ts'
 import {codeOf} from './errors.ts'
 
-/** This program's version: `0.1.0`. */
+/** This program's version, such as `1.0.0`. */
 export const VERSION = packageJson.version
 
 /** This program and its version, as manifests name it. */

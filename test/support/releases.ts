@@ -17,7 +17,7 @@ const nobody = {deals: 0, amount: '0.00'}
 export function aManifest(fields: Partial<ReleaseManifest> = {}): ReleaseManifest {
   return {
     schema_version: 1,
-    generator: 'loantape 0.1.0',
+    generator: 'loantape 1.0.0',
     engine: 'DuckDB v1.5.6',
     release_id: '2026-02-02-0123456789ab',
     as_of: '2026-02-02',

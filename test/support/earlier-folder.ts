@@ -1,0 +1,57 @@
+import {execFileSync} from 'node:child_process'
+import {createServer} from 'node:http'
+import {type AddressInfo, connect} from 'node:net'
+import {dirname, join} from 'node:path'
+import {setAccounts} from './books.ts'
+import {createLab, type Lab, someDeals} from './lab.ts'
+
+/** The data folders that released versions made, one archive each: `<version>.tgz`. */
+export const FOLDERS: string = join(import.meta.dirname, '../folders')
+
+/** What such a folder belongs to; the same on every machine, unlike the address of a lab's service. */
+const SOURCE = 'http://deals.company.test/v1'
+const PARTS = ['data', 'tape.key']
+const rootOf = (lab: Lab) => dirname(lab.folder.root)
+
+/** A lab whose service is behind a proxy, where a data folder knows it as {@link SOURCE}. */
+export async function createEarlierLab() {
+  const lab = await createLab({deals: someDeals(12), tables: 'all'})
+  const proxy = createServer().on('connect', (_request, socket, head) => {
+    const there = connect(Number(new URL(lab.service.url).port), '127.0.0.1', () => {
+      socket.write('HTTP/1.1 200 OK\r\n\r\n')
+      there.write(head)
+      there.pipe(socket).pipe(there)
+    })
+    for (const end of [socket, there]) end.on('error', () => undefined)
+  })
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+  lab.beside.defer(() => void proxy.close())
+  return {
+    ...lab,
+    proxy: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
+    /** Runs a command line at a business instant (ISO 8601) and reads the JSON it prints; fails if it fails. */
+    async at(now: string, ...args: string[]) {
+      const ended = await lab.run([...args, '--json'], {LOANTAPE_BASE_URL: SOURCE, LOANTAPE_NOW: now})
+      if (ended.code !== 0) throw new Error(`loantape ${args.join(' ')}: ${ended.stderr}`)
+      return JSON.parse(ended.stdout)
+    },
+    save: (archive: string) => execFileSync('tar', ['-czf', archive, '-C', rootOf(lab), ...PARTS]),
+    load: (archive: string) => execFileSync('tar', ['-xzf', archive, '-C', rootOf(lab)]),
+  }
+}
+
+/** Two months of a lender: fundings, an ending, a closed month, exports, a note. */
+export async function playEarlier({at, service, folder}: Awaited<ReturnType<typeof createEarlierLab>>) {
+  await at('2026-01-05T23:30:00-05:00', 'sync')
+  service.store.update('deal_000001', {status: 'funded'})
+  service.store.update('deal_000002', {status: 'funded', loanAmountCents: 250_000_07n})
+  await at('2026-01-20T23:30:00-05:00', 'sync')
+  await at('2026-01-21T09:00:00-05:00', 'accounting', 'init')
+  setAccounts(folder)
+  await at('2026-01-21T09:05:00-05:00', 'note', 'add', '--day', '2026-01-20', '--text', 'the first two loans')
+  service.store.update('deal_000001', {status: 'paid_off'})
+  await at('2026-02-02T23:30:00-05:00', 'sync')
+  await at('2026-02-03T09:00:00-05:00', 'export', 'xero', '--period', '2026-01')
+  await at('2026-02-03T09:05:00-05:00', 'period', 'close', '2026-01')
+  await at('2026-02-03T09:10:00-05:00', 'export', 'csv')
+}
