@@ -173,7 +173,8 @@ function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total
   const cells = (row: Row) =>
     columns.map(({kind, cell, shade}) => {
       const value = cell(row)
-      const shape = kind ?? (typeof value === 'string' && isCalendarDate(value) ? 'day' : undefined)
+      const text = value instanceof Html ? value.html : String(value)
+      const shape = kind ?? (isCalendarDate(text) ? 'day' : undefined)
       const classes = [shape ?? '', shade?.(row) ?? ''].join(' ').trim()
       return html`<td${classes !== '' && html` class="${classes}"`}>${value}</td>`
     })

@@ -206,8 +206,7 @@ function drawChart(
       boundaryGap: isBar,
       axisLine: {lineStyle: {color: 'var(--line)'}},
       axisTick: {show: false},
-      // Within the chart: beside the value at the axis, and not cut off.
-      axisLabel: {color: 'var(--muted)', ...(!isBar && {alignMinLabel: 'left', alignMaxLabel: 'right'})},
+      axisLabel: {color: 'var(--muted)'},
     },
     yAxis: {
       type: 'value',

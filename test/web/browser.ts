@@ -83,11 +83,15 @@ async function launch(attempt = 1): Promise<Browser> {
   return browser
 }
 
-/** What the fonts of the package say for each other font, so that text is as wide on every machine; what they lack comes from its own. */
+/** Every text is in the font of the package, so that it is as wide on every machine; characters that it lacks come from the machine's. */
 const FONTS = `<?xml version="1.0"?>
 <fontconfig>
-  <include ignore_missing="yes">/etc/fonts/fonts.conf</include>
   <dir>${join(tmpdir(), 'fonts')}</dir>
+  <dir>/usr/share/fonts</dir>
+  <cachedir>${join(tmpdir(), 'fonts-cache')}</cachedir>
+  <match target="font">
+    <edit name="hinting" mode="assign"><bool>false</bool></edit>
+  </match>
   <match target="pattern">
     <edit name="family" mode="assign" binding="strong"><string>Open Sans</string></edit>
   </match>
@@ -116,7 +120,8 @@ async function unpackBrowser(): Promise<string> {
 async function findBrowser(): Promise<LaunchOptions> {
   if (process.platform !== 'linux') return {channel: 'chrome', timeout: 0}
   const executablePath = await unpackBrowser()
-  const fonts = join(tmpdir(), 'chromium.fonts')
+  // Of this process: a browser of another one may be reading its own.
+  const fonts = join(tmpdir(), `chromium-${process.pid}.fonts`)
   writeFileSync(fonts, FONTS)
   return {
     executablePath,
