@@ -90,7 +90,7 @@ test('every npm script that a page names exists', () => {
   const named = [
     ...PAGES.map(readPage)
       .join('\n')
-      .matchAll(/npm run ([\w:]+)/g),
+      .matchAll(/npm run ([\w:-]+)/g),
   ].map(([, name = '']) => name)
   expect(named.filter((name) => !scripts.includes(name))).toEqual([])
 })
