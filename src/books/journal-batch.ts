@@ -115,7 +115,7 @@ export function composeBatch(target: BatchTarget, plan: BatchPlan): BatchAct | u
     profile: profile.name,
     period,
     period_complete: isComplete,
-    files: files.map(({text: _text, lines: _lines, cells: _cells, ...file}) => file),
+    files: files.map(({text: _text, lines: _lines, ...file}) => file),
     supersedes: [...new Set(superseded.map(({batch_id}) => batch_id))],
     bridge,
   })

@@ -8,25 +8,36 @@ import {messageOf, newError} from '../core/errors.ts'
 import {addAmounts, centsOf} from '../core/money.ts'
 import type {BatchFile} from '../export/batch.ts'
 
-/** A file of a journal batch as its manifest names it, its text, the lines it holds, and the cells of its rows, header first. */
+/** A file of a journal batch as its manifest names it, its text, and the lines it holds. */
 interface JournalFile extends BatchFile {
   text: string
   lines: readonly IssuedLine[]
-  cells: readonly string[][]
 }
 
 /** The input of a cell. */
 interface JournalCell {
   line: IssuedLine
-  entry: readonly IssuedLine[]
   /** Of the line in its entry, from 0. */
   index: number
   batchId: string
   mapping: AccountMapping
 }
 
-/** Writes a cell of at most `longest` characters. */
-type Content = (cell: JournalCell, longest: number) => string
+/**
+ * What a cell says of its line, as an importer would read it: `date` as `YYYY-MM-DD`, amounts as decimal text, `line_no` in its entry
+ * from 1. By `narration` an importer tells entries apart, if not by `number` alone.
+ */
+type Told = Partial<
+  Record<'number' | 'date' | 'account' | 'debit' | 'credit' | 'line_no' | 'narration', string>
+>
+
+/** What a column of a profile can hold. */
+interface Content {
+  /** @param longest the most characters that the cell may have */
+  write(cell: JournalCell, longest: number): string
+  /** Most cells say nothing that is booked. */
+  read?(text: string): Told
+}
 
 const DIMENSIONS = [
   'entity',
@@ -39,36 +50,58 @@ const DIMENSIONS = [
   'tax_rate',
 ] as const
 
-/** What a column of a profile can hold. */
 const CONTENTS: Record<string, Content> = {
-  number: ({line}) => line.journal_no,
-  // An importer tells entries apart by it, so all lines of one have that of the first.
-  narration: ({line, entry}, longest) => fitText(`${line.journal_no} ${(entry[0] ?? line).memo}`, longest),
-  us_date: ({line}) => line.entry_date.replace(/^(\d+)-(\d+)-(\d+)$/, '$2/$3/$1'),
-  named_month({line}) {
-    const [year, month, day] = line.entry_date.split('-')
-    return `${day} ${MONTHS[Number(month) - 1]} ${year}`
+  number: {write: ({line}) => line.journal_no, read: (number) => ({number})},
+  narration: {
+    write: ({line}, longest) => fitText(`${line.journal_no} ${line.memo}`, longest),
+    read: (narration) => ({number: narration.split(' ')[0] ?? '', narration}),
   },
-  account_code: ({line}) => line.account_code,
-  account_name: ({line}) => line.account_name,
-  debit: ({line}) => line.debit ?? '',
-  credit: ({line}) => line.credit ?? '',
-  amount: ({line}) => line.debit ?? `-${line.credit}`,
-  memo: ({line}, longest) => fitText(line.memo, longest),
-  memo_in_batch({line, batchId}, longest) {
-    const mark = ` [${batchId}]`
-    return `${fitText(line.memo, longest - mark.length)}${mark}`
+  us_date: {
+    write: ({line}) => line.entry_date.replace(/^(\d+)-(\d+)-(\d+)$/, '$2/$3/$1'),
+    read: (text) => ({date: parseDate(text, /^(?<month>\d\d)\/(?<day>\d\d)\/(?<year>\d{4})$/, 'MM/DD/YYYY')}),
   },
-  batch_id: ({batchId}) => batchId,
-  line_no: ({index}) => String(index + 1),
-  ...Object.fromEntries(DIMENSIONS.map((field): [string, Content] => [field, ({mapping}) => mapping[field]])),
-  tracking_name_1: ({mapping}) => mapping.tracking[0]?.name ?? '',
-  tracking_option_1: ({mapping}) => mapping.tracking[0]?.option ?? '',
-  tracking_name_2: ({mapping}) => mapping.tracking[1]?.name ?? '',
-  tracking_option_2: ({mapping}) => mapping.tracking[1]?.option ?? '',
+  named_month: {
+    write({line}) {
+      const [year, month, day] = line.entry_date.split('-')
+      return `${day} ${MONTHS[Number(month) - 1]} ${year}`
+    },
+    read: (text) => ({
+      date: parseDate(text, /^(?<day>\d\d) (?<month>[A-Z][a-z]{2}) (?<year>\d{4})$/, 'dd mmm yyyy'),
+    }),
+  },
+  account_code: {write: ({line}) => line.account_code, read: (account) => ({account})},
+  account_name: {write: ({line}) => line.account_name, read: (account) => ({account})},
+  debit: {write: ({line}) => line.debit ?? '', read: (debit) => ({debit})},
+  credit: {write: ({line}) => line.credit ?? '', read: (credit) => ({credit})},
+  amount: {
+    write: ({line}) => line.debit ?? `-${line.credit}`,
+    read: (text) => (text.startsWith('-') ? {credit: text.slice(1)} : {debit: text}),
+  },
+  memo: {write: ({line}, longest) => fitText(line.memo, longest)},
+  memo_in_batch: {
+    write({line, batchId}, longest) {
+      const mark = ` [${batchId}]`
+      return `${fitText(line.memo, longest - mark.length)}${mark}`
+    },
+  },
+  batch_id: {write: ({batchId}) => batchId},
+  line_no: {write: ({index}) => String(index + 1), read: (line_no) => ({line_no})},
+  ...Object.fromEntries(DIMENSIONS.map((field) => [field, {write: ({mapping}) => mapping[field]}])),
+  tracking_name_1: {write: ({mapping}) => mapping.tracking[0]?.name ?? ''},
+  tracking_option_1: {write: ({mapping}) => mapping.tracking[0]?.option ?? ''},
+  tracking_name_2: {write: ({mapping}) => mapping.tracking[1]?.name ?? ''},
+  tracking_option_2: {write: ({mapping}) => mapping.tracking[1]?.option ?? ''},
 }
 
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
+
+/** A date as `YYYY-MM-DD`. */
+function parseDate(text: string, form: RegExp, expected: string): string {
+  const {year, month = '', day} = form.exec(text)?.groups ?? {}
+  const number = MONTHS.includes(month) ? String(MONTHS.indexOf(month) + 1).padStart(2, '0') : month
+  prove(/^\d\d$/.test(number), `date '${text}': expected ${expected}`)
+  return `${year}-${number}-${day}`
+}
 
 /**
  * Writes lines as the files of a batch: one, or as many as the importer's limits demand. Lines with the same number are an entry
@@ -82,61 +115,56 @@ export function formatJournalFiles(
   context: Pick<JournalCell, 'batchId' | 'mapping'>,
 ): JournalFile[] {
   const {columns, first_line_only, limits} = profile
-  const names = Object.keys(columns)
-  const header = stringify([names])
+  const header = stringify([Object.keys(columns)])
   const write = (cell: JournalCell) =>
     Object.entries(columns).map(([column, content]) =>
       cell.index > 0 && first_line_only.includes(column)
         ? ''
-        : contentOf(content)(cell, limits.cells[column] ?? Infinity),
+        : contentOf(content).write(cell, limits.cells[column] ?? Infinity),
     )
-  const parts: {text: string; bytes: number; lines: IssuedLine[]; cells: string[][]}[] = []
+  const parts: {text: string; bytes: number; lines: IssuedLine[]}[] = []
   for (const entry of Map.groupBy(lines, ({journal_no}) => journal_no).values()) {
-    const cells = entry.map((line, index) => write({line, entry, index, ...context}))
-    const text = stringify(cells)
+    const text = stringify(entry.map((line, index) => write({line, index, ...context})))
     const bytes = Buffer.byteLength(text)
     let part = parts.at(-1)
     if (!part || part.lines.length + entry.length > limits.rows || part.bytes + bytes > limits.bytes) {
-      part = {text: header, bytes: Buffer.byteLength(header), lines: [], cells: [names]}
+      part = {text: header, bytes: Buffer.byteLength(header), lines: []}
       parts.push(part)
     }
     part.text += text
     part.bytes += bytes
     part.lines.push(...entry)
-    part.cells.push(...cells)
   }
   const count = String(parts.length).padStart(2, '0')
-  return parts.map(({text, bytes, lines, cells}, index) => {
+  return parts.map(({text, bytes, lines}, index) => {
     const suffix = parts.length === 1 ? '' : `_part${String(index + 1).padStart(count.length, '0')}of${count}`
     return {
       name: `${profile.name}_${context.batchId}${suffix}.csv`,
       bytes,
       sha256: hash('sha256', text),
       rows: lines.length,
-      columns: names,
+      columns: Object.keys(columns),
       sum_amount: null,
       sum_debit: addAmounts(lines.map(({debit}) => debit)),
       sum_credit: addAmounts(lines.map(({credit}) => credit)),
       text,
       lines,
-      cells,
     }
   })
 }
 
 /**
- * Reads files back and proves them: rows and cells are those that were written, within the importer's limits, in characters it
- * accepts; each entry is in balance, its amounts of the importer's form.
+ * Reads files back as their importer would and proves them: columns, characters, limits, dates and amounts; each entry
+ * whole, in one place, under a number of its own, balanced, and line by line the same as what was written.
  *
  * @throws CheckError `JOURNAL_FILE` naming file, line and what was expected
  */
 export function proveJournalFiles(profile: JournalProfile, files: readonly JournalFile[]): void {
+  const numbers = new Set<string>()
   for (const file of files) {
     const reading = {row: 0}
     try {
-      proveFile(profile, file, reading)
-      for (const entry of Map.groupBy(file.lines, ({journal_no}) => journal_no).values())
-        proveEntry(profile, entry)
+      proveFile(profile, file, numbers, reading)
     } catch (error) {
       const place = `File '${file.name}'${reading.row === 0 ? '' : `, line ${reading.row}`}`
       throw newError('JOURNAL_FILE', `${place} would not import: ${messageOf(error)}.`)
@@ -149,40 +177,83 @@ function prove(isRight: boolean, problem: string): void {
 }
 
 /** @param reading its `row` is the line being read; 0 for what concerns the whole file */
-function proveFile({name, limits}: JournalProfile, {text, cells}: JournalFile, reading: {row: number}): void {
+function proveFile(
+  profile: JournalProfile,
+  {text, lines}: JournalFile,
+  numbers: Set<string>,
+  reading: {row: number},
+): void {
+  const {limits, name} = profile
   prove(CHARACTERS[limits.characters].test(text), `a character that ${name} does not accept`)
   prove(Buffer.byteLength(text) <= limits.bytes, 'too many bytes')
-  const [columns = [], ...written] = cells
-  const [header, ...rows]: string[][] = parse(text)
+  const [header = [], ...rows]: string[][] = parse(text)
   prove(rows.length <= limits.rows, `${rows.length} lines: expected at most ${limits.rows}`)
-  prove(rows.length === written.length, `${rows.length} lines: expected the ${written.length} written`)
+  prove(rows.length === lines.length, `${rows.length} lines: expected the ${lines.length} written`)
+  const columns = Object.keys(profile.columns)
   reading.row = 1
-  prove(isDeepStrictEqual(header, columns), `columns ${header?.join(', ')}: expected ${columns.join(', ')}`)
-  for (const row of written) {
-    const found = rows[reading.row - 1]
-    reading.row += 1
-    prove(isDeepStrictEqual(found, row), `'${found?.join(', ')}': expected '${row.join(', ')}'`)
-    for (const [index, cell] of row.entries()) {
-      const column = columns[index] ?? ''
-      const longest = limits.cells[column] ?? Infinity
-      prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
-      prove(cell.length <= longest, `${cell.length} characters in ${column}: expected at most ${longest}`)
+  prove(isDeepStrictEqual(header, columns), `columns ${header.join(', ')}: expected ${columns.join(', ')}`)
+  for (const [number, entry] of Map.groupBy(lines, ({journal_no}) => journal_no)) {
+    let narration: string | undefined
+    for (const [index, line] of entry.entries()) {
+      reading.row += 1
+      const told = readCells(profile, rows[reading.row - 2] ?? [], index === 0)
+      narration ??= told.narration
+      proveLine(told, line, {line_no: String(index + 1), narration})
+      proveAmount(line, limits.digits)
     }
+    prove(!numbers.has(number), `entry '${number}' twice`)
+    numbers.add(number)
+    const balance = entry.reduce(
+      (sum, {debit, credit}) => sum + centsOf(debit ?? '') - centsOf(credit ?? ''),
+      0n,
+    )
+    prove(balance === 0n && entry.length >= 2, `entry '${number}' is not in balance`)
   }
-  reading.row = 0
 }
 
-function proveEntry({limits}: JournalProfile, lines: readonly IssuedLine[]): void {
-  let balance = 0n
-  for (const {debit, credit} of lines) {
-    const amount = debit ?? credit ?? ''
-    prove((debit === null) !== (credit === null), 'debit and credit: expected exactly one')
-    prove(/^\d+\.\d\d$/.test(amount) && Number(amount) > 0, `amount '${amount}': expected 1234.56`)
-    const most = `at most ${limits.digits} digits before the point`
-    prove(amount.length - 3 <= limits.digits, `amount '${amount}': expected ${most}`)
-    balance += centsOf(debit ?? '') - centsOf(credit ?? '')
+/** What the cells of a row say; columns of first lines say nothing on others. */
+function readCells(
+  {columns, first_line_only, limits}: JournalProfile,
+  cells: readonly string[],
+  isFirst: boolean,
+): Told {
+  const told: Told = {account: '', debit: '', credit: '', ...(isFirst && {number: '', date: ''})}
+  for (const [index, [column, content]] of Object.entries(columns).entries()) {
+    const cell = cells[index] ?? ''
+    const longest = limits.cells[column] ?? Infinity
+    prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
+    prove(cell.length <= longest, `${cell.length} characters in ${column}: expected at most ${longest}`)
+    const isOfFirst = first_line_only.includes(column)
+    if (isOfFirst) prove((cell !== '') === isFirst, `${column} '${cell}': expected it on first lines alone`)
+    if (isFirst || !isOfFirst) Object.assign(told, contentOf(content).read?.(cell))
   }
-  prove(balance === 0n && lines.length >= 2, `entry '${lines[0]?.journal_no}' is not in balance`)
+  return told
+}
+
+/** Requires that a row says of a line what was written. */
+function proveLine(
+  {account = '', ...told}: Told,
+  line: IssuedLine,
+  entry: {line_no: string; narration: string | undefined},
+): void {
+  const written: Record<string, string | undefined> = {
+    number: line.journal_no,
+    date: line.entry_date,
+    debit: line.debit ?? '',
+    credit: line.credit ?? '',
+    ...entry,
+  }
+  for (const [field, value] of Object.entries(told))
+    prove(value === written[field], `${field} '${value}': expected '${written[field]}'`)
+  const accounts = [line.account_code, line.account_name]
+  prove(accounts.includes(account), `account '${account}': expected ${accounts.join(' or ')}`)
+}
+
+function proveAmount({debit, credit}: IssuedLine, digits: number): void {
+  const amount = debit ?? credit ?? ''
+  prove((debit === null) !== (credit === null), 'debit and credit: expected exactly one')
+  prove(/^\d+\.\d\d$/.test(amount) && Number(amount) > 0, `amount '${amount}': expected 1234.56`)
+  prove(amount.length - 3 <= digits, `amount '${amount}': expected at most ${digits} digits before the point`)
 }
 
 function contentOf(name: string): Content {

@@ -70,8 +70,15 @@ describe.each(profiles)('%s', (name, profile) => {
 
   const spoilt: [string, (text: string) => string][] = [
     ['one cent less', (text) => text.replace('1234.56', '1234.55')],
+    ['an amount without cents', (text) => text.replaceAll('1234.56', '1234')],
+    ['a thousands separator', (text) => text.replaceAll('1234.56', '"1,234.56"')],
     ['a missing line', (text) => text.split('\n').toSpliced(2, 1).join('\n')],
+    ['a missing entry', (text) => text.split('\n').toSpliced(1, 2).join('\n')],
     ['another number', (text) => text.replaceAll('LT2602-000000000001', 'LT2602-000000000003')],
+    ['a repeated number', (text) => text.replaceAll('LT2602-000000000002', 'LT2602-000000000001')],
+    ['another account', (text) => text.replace(/1210|Loans receivable:Bridge/, '9999')],
+    ['another date', (text) => text.replace(/02\/03\/2026|03 Feb 2026/, (date) => date.replace('03', '04'))],
+    ['a date in another format', (text) => text.replace(/02\/03\/2026|03 Feb 2026/, '2026-02-03')],
     ['an altered header', (text) => text.replace(/^([^\n]*?)([A-Z])/, '$1X$2')],
     ['a byte order mark', (text) => `\uFEFF${text}`],
     ['a line end within a cell', (text) => text.replace('Main St', 'Main\r\nSt')],
@@ -82,6 +89,27 @@ describe.each(profiles)('%s', (name, profile) => {
     for (const [what, spoil] of spoilt)
       expect(() => proveSpoilt(profile, spoil), what).toThrow(/would not import/)
   })
+})
+
+const misshapen: [string, string, (text: string) => string][] = [
+  ['intacct', 'a missing line number', (text) => text.replace(',,,,2,', ',,,,3,')],
+  ['intacct', 'a journal on the second line', (text) => text.replace('\n,,,,2,', '\nGJ,,,,2,')],
+  ['intacct', 'a date on the second line', (text) => text.replace('\n,,,,2,', '\n,02/03/2026,,,2,')],
+  ['intacct', 'no description', (text) => text.replace(/"Funding[^"]*",LT/, ',LT')],
+  ['xero', 'two narrations in one entry', (text) => text.replace('Funding deal_1,', 'Funding deal_9,')],
+  [
+    'netsuite',
+    'separated lines of one entry',
+    (text) => {
+      const [head, one, two, three, ...rest] = text.split('\n')
+      return [head, one, three, two, ...rest].join('\n')
+    },
+  ],
+]
+
+test('the proof notices what only one profile has', () => {
+  for (const [name, what, spoil] of misshapen)
+    expect(() => proveSpoilt(findJournalProfile(name)!, spoil), what).toThrow(/would not import/)
 })
 
 const tooMuch: [string, string, Parameters<typeof anEntry>[1]][] = [
