@@ -57,7 +57,7 @@ export const WRITING = '.writing-'
 
 /** Whether the writer named at the end of a path, {@link WRITER_MARK}, is gone; on another machine, if idle for a day. */
 export function isAbandoned(path: string): boolean {
-  const [, host = hostname(), pid, start] = /(?:@([^@]+))?-(\d+)(?:~(\d*))?$/.exec(basename(path)) ?? []
+  const [, host, pid, start] = /@([^@]+)-(\d+)(?:~(\d*))?$/.exec(basename(path)) ?? []
   if (pid === undefined) return false
   if (host === hostname()) return !isOtherProcess(Number(pid), start)
   const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}

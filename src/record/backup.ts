@@ -266,8 +266,7 @@ export async function examineBackup(
       'BACKUP_NOT_AUTHENTIC',
       `Manifest of the backup '${dir}' has no MAC of key ${key.fingerprint}: it was changed, made by somebody else, or made under another key or none.`,
     )
-  for (const file of files)
-    if (!(await isWritten(dir, file).catch(() => false))) throw createDamaged(dir, file.path)
+  for (const file of files) await requireWritten(dir, file)
   return {
     outcome: 'whole' as const,
     /** The backup. */
@@ -280,12 +279,19 @@ export async function examineBackup(
   }
 }
 
-/** Whether a file of a backup is the one its manifest names. */
-async function isWritten(dir: string, {path, bytes, sha256}: Manifest['files'][number]): Promise<boolean> {
+/** Requires that a file of a backup is the one its manifest names. @throws UnexpectedError `BACKUP_DAMAGED` */
+async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['files'][number]): Promise<void> {
   const file = join(dir, path)
-  if (!KEPT_PATH.test(path) || !isInside(file, dir)) return false
-  // A forged backup may hold a pipe or a device, and reading those might never end.
-  return isFile(file) && statSync(file).size === bytes && (await digestFile(file)) === sha256
+  let cause: unknown
+  try {
+    const isOurs = KEPT_PATH.test(path) && isInside(file, dir)
+    // A forged backup may hold a pipe or a device, and reading those might never end.
+    const isSame = isOurs && isFile(file) && statSync(file).size === bytes
+    if (isSame && (await digestFile(file)) === sha256) return
+  } catch (error) {
+    cause = error
+  }
+  throw createDamaged(dir, path, cause)
 }
 
 /** Says whether a backup is known to be authentic. */
@@ -350,8 +356,9 @@ function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
   return createHmac('sha256', Buffer.from(derived)).update(JSON.stringify(fields)).digest('hex')
 }
 
-const createDamaged = (dir: string, path: string) =>
+const createDamaged = (dir: string, path: string, cause?: unknown) =>
   newError(
     'BACKUP_DAMAGED',
     `File '${shorten(path)}' of the backup '${dir}' is not the one that was written.`,
+    {cause},
   )

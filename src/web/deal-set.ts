@@ -60,7 +60,7 @@ export async function createDealSet(
       // A filter is several times as fast as a join.
       await db.run(`create view ${table} as from ${stored} as deal where ${condition}`)
     } else if (model?.is_per_deal) {
-      const [join, ids] = isMost && isOfHistory(model) ? ['anti', 'others'] : ['semi', 'deals']
+      const [join, ids] = isMost && OF_HISTORY.includes(name) ? ['anti', 'others'] : ['semi', 'deals']
       const those = `select stored.* from ${stored} as stored ${join} join ${catalog}.main.${ids} using (deal_id)`
       await db.run(`create view ${table} as ${those}`)
     } else if (!model || model.reads.some((read) => read.startsWith('raw.'))) {
@@ -88,9 +88,14 @@ export async function createDealSet(
   }
 }
 
-/** Whether a table of ours holds deals of `core.deal_history` alone; what else is told of deals may be of unknown ones. */
-const isOfHistory = ({name, is_published, reads}: ReleaseModel) =>
-  ['core.deal', 'core.deal_history'].includes(name) ||
-  (!is_published && reads.includes('core.deal_history') && !reads.includes('work.quarantined'))
+/** Tables of ours that hold deals of `core.deal_history` alone; what else is told of deals may be of unknown ones. */
+const OF_HISTORY = [
+  'core.deal',
+  'core.deal_history',
+  'work.position_span',
+  'work.deal_life',
+  'work.deal_standing',
+  'work.stage_spell',
+]
 
 const qualify = (name: string) => name.split('.').map(quoteName).join('.')

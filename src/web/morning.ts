@@ -51,14 +51,11 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   if (!base?.is_known) return told
   if (base.day !== null) return {...told, ...(await readMovedSince(tables, base.day, which))}
   const asked = {...which, condition: filter.condition}
-  const moved = history
-    ? history.ask('moved', base.name, release.manifest.release_id, asked)
-    : readMovedBetween(
-        readRelease(join(dirname(realpathSync(release.dir)), base.name)) ?? release,
-        release,
-        asked,
-      )
-  return {...told, ...(await moved)}
+  if (history)
+    return {...told, ...(await history.ask('moved', base.name, release.manifest.release_id, asked))}
+  const other = readRelease(join(dirname(realpathSync(release.dir)), base.name))
+  // Retention may have removed it meanwhile.
+  return other ? {...told, ...(await readMovedBetween(other, release, asked))} : told
 }
 
 /** `/`: the figures, what moved them since another day, and what needs attention. */

@@ -20,7 +20,8 @@ test('a path is abandoned when its writer is dead, or on another machine and unt
   const [host, ours, foreign] = [hostname(), process.ppid, `@${hostname()}-2-${DEAD}`]
   for (const [mark, expected] of [
     [`@${host}-${DEAD}`, true],
-    [`-${DEAD}`, true],
+    // A name that people gave.
+    [`-${DEAD}`, false],
     // Our own pid: a predecessor.
     [WRITER_MARK, true],
     // A pid that was reused.

@@ -5,6 +5,7 @@ import {applyEvents} from '../../src/pipeline.ts'
 import {type Dialect, serveForeign} from '../support/foreign-service.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {dyingAt, linkBorrower, useShared} from '../support/set-up.ts'
+import {receiveEvents} from '../support/webhooks.ts'
 
 const EXAMPLES = join(import.meta.dirname, '../../docs/sources')
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -384,6 +385,22 @@ test('a list of changes without end is left, and a walk made instead', async () 
   await lab.sync(DAY_1, {config})
   expect(await applyEvents(config, lab.createWorld(DAY_2))).toMatchObject({outcome: 'walked', appended: 0})
   expect(await lab.queryHistory('select walk_id from walk')).toHaveLength(2)
+})
+
+test('a source that cannot list what changed keeps nobody from following webhooks', async () => {
+  const page: Dialect['page'] = (records, {url}) => ({
+    body: url.searchParams.has('since') ? {rows: 'none'} : records,
+  })
+  await using lab = await openForeign('plaza', {...plaza, page}, (text) =>
+    text.replace('"filter": "state",', '"filter": "state", "changedSince": "since",'),
+  )
+  const config = {...lab.config, baseUrl: lab.foreign.origin}
+  await lab.sync(DAY_1, {config})
+  lab.service.store.update('deal_000002', {loanAmountCents: 1_00n})
+  const apply = () => applyEvents(config, lab.createWorld(DAY_2))
+  expect(await failureOf(apply())).toMatchObject({code: 'SOURCE_ENVELOPE'})
+  receiveEvents(lab.folder, 'deal_000002')
+  expect(await apply()).toEqual({outcome: 'applied', events: 1, deals: 1, appended: 1})
 })
 
 const OPENLY = {auth: {by: 'oauth2', tokenUrl: 'http://a.example/t', clientId: 'x'}}

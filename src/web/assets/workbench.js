@@ -3,6 +3,8 @@ const live = document.querySelector('#live')
 let isRunning = live.dataset.running === 'true'
 const follow = async () => {
   const answer = document.hidden ? undefined : await fetch('/runs/live').catch(() => undefined)
+  // A browser would ask for the password again and again.
+  if (answer?.status === 401) return
   const now = answer?.ok ? await answer.json().catch(() => undefined) : undefined
   if (now) {
     live.textContent = now.words
