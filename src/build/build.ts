@@ -302,13 +302,9 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   const {timeZone, dayCutoff} = config
   const files = filesOf(dir)
   if (!before) for (const file of [files.database, files.work]) rmSync(file, {force: true})
-  await using db = await openHistoryFile(files.history, {lanes: lanesOf(config)})
-  const limited = await limitBuild(
-    db,
-    config,
-    {spillDir: files.spill, historyBytes: statSync(files.history).size},
-    world,
-  )
+  const historyBytes = statSync(files.history).size
+  await using db = await openHistoryFile(files.history, {lanes: lanesOf(config, historyBytes)})
+  const limited = await limitBuild(db, config, {spillDir: files.spill, historyBytes}, world)
   const rebuilt = before
     ? await attachWhatChanged(db, files, {config, moment, models: plan.models}, before)
     : 0
@@ -367,11 +363,13 @@ const THREAD_MB = 125
 const THREAD_BYTES = 7_000_000
 
 /** Enough for a million deals; given more, the engine takes more and is no faster. */
-const ENOUGH_MB = 3000
+const ENOUGH_MB = 1700
 
-/** Memory per lane; more lanes than these gain little. */
-const LANE_MB = 1000
-const MOST_LANES = 3
+/** Memory per lane. */
+const LANE_MB = 850
+
+/** Bytes of history from which on there is one lane: two large statements at once take twice the memory and no less time. */
+const ONE_LANE_BYTES = 60_000_000
 
 /** What a build works on: a model, a check, or the file of a table. */
 type Subject = Model | Check | {name: string; file: string}
@@ -418,8 +416,9 @@ function countEach(
 }
 
 /** How many models, checks or files are worked on at once. */
-function lanesOf(config: Pick<Config, 'memoryMb'>): number {
-  return Math.max(1, Math.min(availableParallelism(), MOST_LANES, Math.floor(memoryFor(config) / LANE_MB)))
+function lanesOf(config: Pick<Config, 'memoryMb'>, historyBytes: number): number {
+  if (historyBytes >= ONE_LANE_BYTES) return 1
+  return Math.max(1, Math.min(availableParallelism(), Math.floor(memoryFor(config) / LANE_MB)))
 }
 
 /** The memory of a build in megabytes: as configured, else {@link ENOUGH_MB} or what the machine has, if that is less. */
