@@ -9,6 +9,7 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs'
+import {hostname} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {markPast, noteUse, pruneReleases} from '../../src/build/build-folder.ts'
@@ -70,7 +71,7 @@ test.each([
 })
 
 test('current is a relative link that follows the release it is pointed to, whatever a dead swap left', async () => {
-  symlinkSync('nowhere', `${folder.current}.tmp-${process.pid}`)
+  symlinkSync('nowhere', `${folder.current}.tmp@${hostname()}-${process.pid}`)
   await publishTables(folder, {release_id: 'first'})
   expect(readlinkSync(folder.current)).toBe('releases/first')
   await publishTables(folder, {release_id: 'second'})
@@ -111,7 +112,9 @@ test('a release that was just used is not the one to go, though others were used
 })
 
 test('builds that died are removed, even one of a process with our pid, and one still running is not', () => {
-  const left = [4194999, process.pid, process.ppid].map((pid) => join(folder.releases, `.building-x-${pid}`))
+  const left = [4194999, process.pid, process.ppid].map((pid) =>
+    join(folder.releases, `.building-x@${hostname()}-${pid}`),
+  )
   for (const dir of left) mkdirSync(dir, {recursive: true})
   expect(prune(7, 2)).toEqual([])
   expect(left.map((dir) => existsSync(dir))).toEqual([false, false, true])

@@ -1,4 +1,5 @@
 import {mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
+import {hostname} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, expect, test} from 'vitest'
 import {dialectSchema} from '../../src/export/dialect.ts'
@@ -144,10 +145,15 @@ test('a batch that another process finishes at that very moment stays', () => {
 })
 
 test('leftovers of dead exports are removed, work in progress of others is not', () => {
-  const other = (suffix: string | number) => join(folder.exports, `own/.writing-other-${suffix}`)
+  const other = (pid: string | number) => join(folder.exports, `own/.writing-other@${hostname()}-${pid}`)
   place(other('999999999'), 'dead')
   place(other(process.pid), 'dead, in a container of the same numbers')
   place(other(process.ppid), 'alive')
+  // A name that people gave.
+  place(join(folder.exports, 'own/.writing-notes-999999999'), 'theirs')
   beginFolder(final)[Symbol.dispose]()
-  expect(readdirSync(join(folder.exports, 'own'))).toEqual([`.writing-other-${process.ppid}`])
+  expect(readdirSync(join(folder.exports, 'own'))).toEqual([
+    '.writing-notes-999999999',
+    `.writing-other@${hostname()}-${process.ppid}`,
+  ])
 })

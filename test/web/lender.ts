@@ -67,7 +67,7 @@ export async function useLender() {
     ['accounting', 'init'],
     ['export', 'quickbooks', '--period', '2026-01'],
     ['period', 'close', '2026-01', '--why', 'All of January is in.'],
-    ['note', 'add', '--day', '2026-03-04', '--text', 'The Austin book was bought that day.'],
+    ['note', 'add', '--who', 'anna', '--day', '2026-03-04', '--text', 'The Austin book was bought that day.'],
   ]) {
     const {code, stderr} = await lab.run(args, env)
     if (code !== 0) throw new Error(stderr)
