@@ -85,11 +85,11 @@ export const listNotes = (stateDb: StateDb): Note[] =>
   stateDb.all(noteSchema, 'select * from note order by note_no')
 
 /** A note that neither was replaced nor withdrawn. */
-export type StandingNote = z.output<typeof standingNote>
+type StandingNote = z.output<typeof standingNote>
 const standingNote = noteSchema.extend({text: z.string()})
 
 /** The notes that stand about days, or about limits, in their order. */
-export const listStanding = (stateDb: StateDb, about: 'day' | 'limit'): StandingNote[] =>
+export const listStanding = (stateDb: Pick<StateDb, 'all'>, about: 'day' | 'limit'): StandingNote[] =>
   stateDb.all(
     standingNote,
     `select * from note

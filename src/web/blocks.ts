@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {LONGEST_NOTE, type StandingNote} from '../accounting/notes.ts'
+import {LONGEST_NOTE} from '../accounting/notes.ts'
 import {parseJson} from '../core/json.ts'
 import {
   BESIDE_FIGURE,
@@ -19,7 +19,7 @@ import {
   shadeOf,
   titleOfColumn,
 } from './cells.ts'
-import {type ChartShape, listValues, renderChart} from './chart.ts'
+import {type ChartShape, type DayNote, listValues, renderChart} from './chart.ts'
 import {dollarsAtAGlance, linked, ratio} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 
@@ -28,7 +28,7 @@ interface Around {
   linkTo: LinkTo
   options: Readonly<Record<string, string>>
   /** About days, which are marked in lines and areas over days or months. */
-  notes?: readonly StandingNote[]
+  notes?: readonly DayNote[]
 }
 /** A text says why the rows have no such shape. */
 type Render = (block: Block, around: Around) => Html | Html[] | string

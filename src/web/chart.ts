@@ -2,7 +2,7 @@ import {BarChart, LineChart} from 'echarts/charts'
 import {AriaComponent, GridComponent, MarkLineComponent, TooltipComponent} from 'echarts/components'
 import {init, use} from 'echarts/core'
 import {SVGRenderer} from 'echarts/renderers'
-import type {StandingNote} from '../accounting/notes.ts'
+import {z} from 'zod'
 import {isCalendarDate} from '../core/clock.ts'
 import {
   type Block,
@@ -28,8 +28,12 @@ export type ChartShape = 'area' | 'line' | 'bar' | 'waterfall'
 type Chart = Exclude<ReturnType<typeof readChart>, string>
 type Values = readonly (number | null)[]
 
+/** What was noted about a day. */
+export type DayNote = z.output<typeof dayNote>
+export const dayNote = z.object({subject: z.string(), text: z.string(), who: z.string()})
+
 /** Shapes whose places are days or months. */
-const isOfTime = (shape: string) => shape === 'line' || shape === 'area'
+export const isOfTime = (shape: string) => shape === 'line' || shape === 'area'
 
 /** Series that a chart can tell apart by colour. */
 const MOST_SERIES = 7
@@ -55,7 +59,7 @@ export function renderChart(
   block: Block,
   linkTo: LinkTo,
   {title, values, range}: Readonly<Record<string, string>> = {},
-  notes: readonly StandingNote[] = [],
+  notes: readonly DayNote[] = [],
 ): Html | string {
   const chart = readChart(block, shape, linkTo)
   if (typeof chart === 'string') return chart
@@ -149,7 +153,7 @@ function numberAt(column: Shown, row: Row): number | null {
 const MOST_MARKS = 20
 
 /** The notes that have a place on an axis of days or months: of days, the first that is not before it. */
-function placeNotes(places: readonly string[], notes: readonly StandingNote[]) {
+function placeNotes(places: readonly string[], notes: readonly DayNote[]) {
   const months = places.map((place) => place.slice(0, 7))
   if (!places.every((place, index) => isCalendarDate(place.length === 7 ? `${months[index]}-01` : place)))
     return []

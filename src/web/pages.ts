@@ -13,9 +13,11 @@ import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {parseAsked, renderAction, renderBlock} from './blocks.ts'
 import {type Block, isDollars, objectsOf, renderMeant} from './cells.ts'
+import {type DayNote, dayNote, isOfTime} from './chart.ts'
 import {capitalised, count, linked, pageOf} from './figures.ts'
 import {addressOf, addressOfPart, ofAllDeals, parseFilter} from './filter.ts'
 import {Html, html} from './html.ts'
+import {queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
 
 /** What people may call a page or a query: a plain name of a file. */
@@ -184,7 +186,7 @@ const MOST_PLACES = 50_000
 
 /** What a page needs of a view; the state database has no release. */
 type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen' | 'isMail'> &
-  Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead' | 'stateDb'>>
+  Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead'>> & {stateDb?: Pick<StateDb, 'all'>}
 
 /**
  * A page by its name; undefined of none, of one that is not for who asks, and where its title has no rows. What people wrote is asked as
@@ -221,12 +223,13 @@ export async function viewPage(
 export async function viewState(
   name: string,
   {
-    stateDb: {db},
+    stateDb,
     params,
     mayAct = false,
     timeZone = 'UTC',
-  }: {stateDb: Pick<StateDb, 'db'>; params: Params; mayAct?: boolean; timeZone?: string},
+  }: {stateDb: StateDb | Pick<StateDb, 'db'>; params: Params; mayAct?: boolean; timeZone?: string},
 ): Promise<Page | undefined> {
+  const {db} = stateDb
   const query = new URLSearchParams()
   const given = textsOf(params)
   db.function('local_day', (at) => dateOfWallTime(wallTimeOf(Date.parse(String(at)), timeZone)))
@@ -244,7 +247,15 @@ export async function viewState(
     const columns = statement.columns().map(({name, type}, index) => ({name, type: type ?? typeOf(index)}))
     return {columns, rows}
   }
-  return await viewPage(name, {filter: parseFilter(query), query, pageDirs: [], ask, mayAct})
+  const noted = 'all' in stateDb && {stateDb}
+  return await viewPage(name, {
+    filter: parseFilter(query),
+    query,
+    pageDirs: [],
+    ask,
+    mayAct,
+    ...noted,
+  })
 }
 
 /** Which of the tables that a page needs is not there, or not for who asks, in words; undefined of none. */
@@ -367,9 +378,9 @@ async function answerBlock(
   note(0)
   if (needs !== undefined && findLacking([needs], view) !== undefined) return html``
   const isCounted = !['matrix', 'bar', 'waterfall', 'map'].includes(shape)
-  const most = ['line', 'area'].includes(shape) ? MOST_PLACES : isMail && isCounted ? MOST_OF_MAIL : MOST_ROWS
+  const most = isOfTime(shape) ? MOST_PLACES : isMail && isCounted ? MOST_OF_MAIL : MOST_ROWS
   const isWhole = options.deals === 'all'
-  const notes = view.stateDb && view.mayRead?.('core.note') !== false ? listStanding(view.stateDb, 'day') : []
+  const notes = isOfTime(shape) ? await listDayNotes(view) : []
   const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
     if (shape === 'deals') return await renderListed(text, read, view, {...options, note})
@@ -390,6 +401,27 @@ async function answerBlock(
     const {problem} = explainError(error)
     return tell(problem, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
   }
+}
+
+/** What a release alone tells about days, as notes. */
+const DAY_NOTES = {
+  'mart.run': `select cast(business_date as varchar) as subject,
+      concat_ws(': ', 'Accepted ' || accepted, accepted_why) as text, accepted_by as who
+    from mart.run where accepted is not null`,
+  'core.note': `select cast(day as varchar) as subject, note as text, written_by as who
+    from core.note where about = 'day' and ended_at is null`,
+}
+
+/** What was noted about days by now, or by the moment of a release that nobody serves, and why a guard was overruled. */
+async function listDayNotes(view: Shown): Promise<DayNote[]> {
+  const {stateDb, release, ask} = view
+  const mayRead = view.mayRead?.('core.note') !== false
+  const noted: DayNote[] = stateDb && mayRead ? listStanding(stateDb, 'day') : []
+  if (release)
+    for (const [table, sql] of Object.entries(DAY_NOTES))
+      if (findLacking([table], view) === undefined && !(stateDb && table === 'core.note'))
+        noted.push(...(await queriesOf((asked) => ask({...asked, isWhole: true})).all(dayNote, sql)))
+  return noted.sort((a, b) => (a.subject < b.subject ? -1 : 1))
 }
 
 /** The same address with another value of a parameter; another order begins at the first page. */

@@ -1,4 +1,7 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {DAY_MS} from '../../src/core/clock.ts'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {useLab, useShared} from '../support/set-up.ts'
@@ -42,6 +45,24 @@ test('a note about a day stands on Morning, in Compare and in charts over days a
   expect(await page.locator('.noted li').allTextContents()).toEqual(['2026-03-04: a holiday web 127.0.0.1'])
   expect(await page.locator('figure:has(+ .noted) [role=img]').first().innerHTML()).toContain('dasharray')
   expect(await listViolations(page)).toEqual([])
+})
+
+test('a report shows what was noted before its release was built, and Runs beside how long runs took', async () => {
+  await lab.sync('2026-03-05T23:30:00-05:00', {config})
+  const out = join(lab.folder.root, '../portfolio.html')
+  expect(await lab.run(['report', '--page', 'portfolio', '--out', out])).toMatchObject({code: 0})
+  expect(readFileSync(out, 'utf8')).toMatch(/<ol class="noted small"><li>2026-03-04: .*a holiday/)
+  const days = [3, 2, 1].map((back) => new Date(Date.now() - back * DAY_MS).toISOString().slice(0, 10))
+  for (const day of days)
+    side.stateDb.insert('job_run', {
+      ...{job: 'nightly', slot: day, state: 'done', attempt: 1, not_before: 0},
+      ...{started_at: `${day}T12:00:00.000Z`, ended_at: `${day}T12:05:00.000Z`},
+    })
+  const noted = ['note', 'add', '--who', 'ben', '--day', String(days[1]), '--text', 'The source was slow.']
+  expect(await lab.run(noted)).toMatchObject({code: 0})
+  const {page} = await openPage(`${side.url}/runs`)
+  const listed = await page.locator('.noted li').allTextContents()
+  expect(listed).toEqual([`${days[1]}: The source was slow. ben`])
 })
 
 test('notes about a deal and a limit stand beside them until they are withdrawn', async () => {

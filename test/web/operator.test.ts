@@ -279,6 +279,9 @@ test('a walk refused by a guard is accepted, and can then not be accepted again'
   expect(await page.locator('summary:text-is("Accept it")').count()).toBe(0)
   const walks = await page.locator('h2:has-text("Last walks") ~ .scroll').first().textContent()
   expect(walks).toMatch(/2026-03-03.*shrink accepted by .*: the pilot book was sold/)
+  const charts = await open('/portfolio')
+  const [noted] = await charts.locator('.noted li').allTextContents()
+  expect(noted).toMatch(/^2026-03-03: Accepted shrink: the pilot book was sold \S/)
 })
 
 test('the next server reports what a killed one left unfinished', async () => {
