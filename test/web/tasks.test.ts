@@ -10,7 +10,7 @@ import {OPERATOR, openPage, VIEWER} from './side.ts'
 
 const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
 const CLICKS = new Map(
-  [...docs.matchAll(/^\| ([\w ]+) \| [^|]+ \| (\d+) \|$/gm)].map(([, who = '', clicks]) => [
+  [...docs.matchAll(/^\| ([\w, ]+) \| [^|]+ \| (\d+) \|$/gm)].map(([, who = '', clicks]) => [
     who,
     Number(clicks),
   ]),
@@ -68,8 +68,19 @@ test('an analyst chooses deals in the filter', async () => {
     `select * from core.deal where state = 'TX' and loan_program = 'fix_and_flip' and loan_amount >= 1000000 and ltv >= 0.75`,
   )
   expect(chosen.length).toBeGreaterThan(0)
-  expect(await page.locator('#total').textContent()).toMatch(new RegExp(`^${chosen.length} deals?, `))
+  const total = new RegExp(`^${chosen.length} deals?, `)
+  expect(await page.locator('#total').textContent()).toMatch(total)
   leave()
+  await page.getByText('Filter', {exact: true}).click()
+  await page.getByLabel(/^Save what is chosen/).fill('large_flips')
+  await page.getByRole('button', {name: 'Save', exact: true}).click()
+  const again = await come('analyst, the next day')
+  await again.click(again.page.getByText('Filter', {exact: true}))
+  await again.click(again.page.getByRole('link', {name: 'large flips'}))
+  await again.page.locator('.chips').waitFor()
+  const open = again.page.locator('.figure').filter({hasText: 'Open'}).getByRole('link')
+  expect(await open.first().getAttribute('href')).toContain('amount_from=1000000')
+  again.leave()
 })
 
 const COHORTS = `---
