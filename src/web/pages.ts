@@ -188,17 +188,25 @@ const MOST_PLACES = 50_000
 type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen' | 'isMail'> &
   Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead'>> & {stateDb?: Pick<StateDb, 'all'>}
 
+/** What a page is shown with. */
+interface Given {
+  isAmongOwn?: boolean
+  params?: Params
+  text?: string
+  within?: readonly string[]
+}
+
 /**
  * A page by its name; undefined of none, of one that is not for who asks, and where its title has no rows. What people wrote is asked as
  * their questions are, a shipped page as our own, unless it is one among people's pages.
  *
- * @param params of its SQL, in place of those of the address
- * @param text what people wrote, in place of the file
+ * @param given `params` of its SQL, in place of those of the address; `text`: what people wrote, in place of the file; `within`: the pages
+ *   that hold it
  */
 export async function viewPage(
   name: string,
   view: Shown,
-  {isAmongOwn = false, params = {}, text}: {isAmongOwn?: boolean; params?: Params; text?: string} = {},
+  {isAmongOwn = false, params = {}, text, within = []}: Given = {},
 ): Promise<Page | undefined> {
   const file = listPages(view.pageDirs).find((one) => one.name === name)
   if (!file && text === undefined) return undefined
@@ -210,11 +218,13 @@ export async function viewPage(
   const isTold = (key: string) => Object.hasOwn(params, key) || (!file?.isOwn && TOLD.includes(key))
   const asked = [...view.query].filter(([key]) => !isTold(key))
   const given = {...Object.fromEntries(asked), ...textsOf(params)}
-  if (!people || (!file?.isOwn && !isAmongOwn)) return await renderPageText(page, view, given)
+  const around = {params: given, within: [...within, name]}
+  if (!people || (!file?.isOwn && !isAmongOwn)) return await renderPageText(page, view, around)
   const ask: View['ask'] = ({sql, most, isWhole}) =>
     people.ask({sql, most, params: given, condition: isWhole ? undefined : filter.condition})
-  const shown = await renderPageText(page, {...view, ask}, given)
-  if (!shown || !mayAct || !file?.isOwn || text !== undefined || !NAME.test(name)) return shown
+  const shown = await renderPageText(page, {...view, ask}, {...around, isAmongOwn: true})
+  const isWhole = text === undefined && within.length === 0 && NAME.test(name)
+  if (!shown || !mayAct || !file?.isOwn || !isWhole) return shown
   const edit = html`<p class="small"><a href="${addressOf('/edit', filter, {name: [name]})}">Edit this page</a></p>`
   return {...shown, body: html`${shown.body}\n${edit}`}
 }
@@ -270,11 +280,11 @@ export function findLacking(
   return hidden && `Table '${hidden}', which is needed here, is not for viewers.`
 }
 
-/** A page with the rows of its blocks. */
+/** A page with the rows of its blocks, and the pages that it holds. */
 async function renderPageText(
   page: PageText,
   view: Shown,
-  params: Record<string, string>,
+  {params, isAmongOwn = false, within}: Given & {params: Record<string, string>; within: readonly string[]},
 ): Promise<Page | undefined> {
   const {name, about} = page
   const shown = {title: nameOf(page), problems: [...page.problems], rows: {} as Record<string, number>}
@@ -290,13 +300,24 @@ async function renderPageText(
   const heading = tokens.find((token) => token.type === 'heading' && token.depth === 1)
   const answers = new Map<Token, Html>()
   let {line} = page
+  const tell = (problem: string, at = 0) => {
+    const words = wordProblem(name, line + at, problem)
+    shown.problems.push(words)
+    return failed(words)
+  }
+  /** A page that this one holds. Of an own page none of ours is told what the program tells ours. */
+  const hold = async (part: string) => {
+    if (within.includes(part)) return tell(`Page '${part}' holds itself.`)
+    const held = await viewPage(part, view, {isAmongOwn, within, params: isAmongOwn ? {} : params})
+    if (!held) return tell(`There is no page '${part}', or it has nothing to show.`)
+    shown.problems.push(...(held.problems ?? []))
+    Object.assign(shown.rows, held.rows)
+    return held.body
+  }
   for (const token of tokens) {
+    const [, part] = (token.type === 'code' && /^page\s+(\S+)$/.exec(token.lang ?? '')) || []
+    if (part !== undefined) answers.set(token, await hold(part))
     if (token.type === 'code' && /^sql\b/.test(token.lang ?? '')) {
-      const tell = (problem: string, at = 0) => {
-        const words = wordProblem(name, line + at, problem)
-        shown.problems.push(words)
-        return failed(words)
-      }
       const answer = await answerBlock(token as Tokens.Code, {params, tell, shown}, view)
       if (answer === undefined) return undefined
       answers.set(token, answer)

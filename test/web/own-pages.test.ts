@@ -64,6 +64,8 @@ const own = lab.beside.use(
     'pages/shown.md': shown,
     'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
     'pages/state/runs.md': '## Ours\n',
+    'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, 'nobody') as words")}`,
+    'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
   }),
 )
 const side = await serveLab(lab, {sqlDir: own.path})
@@ -115,6 +117,17 @@ test('parameters of the address are those of its SQL, whatever they contain', as
   expect(await read(`/pages/more?show=${encodeURIComponent(`' || (select 1) --<b>`)}`)).toContain(
     'asked for &#39; || (select 1) --&lt;b&gt;,',
   )
+})
+
+test('a page holds others, ours and its own, with the parameters and filters of its address', async () => {
+  const page = await read('/pages/holding?show=us&state=FL&base=%22x&checks=%5B%5D')
+  expect(page).toMatch(/<h1>Holding<\/h1>.*<div class="name">Open<\/div>.*\$0\.01.*said by us/s)
+  expect(page).toContain('pages/holding.md, line 9: Page &#39;holding&#39; holds itself.')
+  expect(page).toContain('line 12: There is no page &#39;nowhere&#39;, or it has nothing to show.')
+  expect(page).not.toContain('Held')
+  expect(page.match(/Edit this page/g)).toHaveLength(1)
+  const report = await renderReport(requireRelease(lab.folder), {...lab.config, sqlDir: own.path}, 'holding')
+  expect(report.problems).toHaveLength(2)
 })
 
 test('amounts are exact, and rounded only if a note gives the exact ones', async () => {
