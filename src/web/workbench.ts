@@ -136,7 +136,11 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
       release &&
       html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, filter, query, release)}</li>`
     }</ul>
-${chips.length > 0 && html`<p class="chips">${chips}</p>`}
+${chips.length > 0 && html`<p class="chips">${chips}</p>`}${
+  release &&
+  filter.condition !== undefined &&
+  html`<p class="muted small">Deals that are so as of ${release.as_of}. Charts, changes since a day, durations and rates are those of the same deals, whatever they were before; against another release, each has its own.</p>`
+}
 ${choice}`
     return renderWorkbench({
       ...page,
