@@ -33,7 +33,7 @@ test('the configuration page and .env.example match the settings: npm run docs',
   expect(readPage('.env.example')).toBe(renderEnvExample())
 })
 
-test.each(PAGES)('every setting that %s names exists', (page) => {
+test.each([...PAGES, 'src/core/errors.json'])('every setting that %s names exists', (page) => {
   const known = listSettings().flatMap(({env}) => [env, `${env}_FILE`, `${env}_COMMAND`])
   const named = readPage(page).match(/\bLOANTAPE_[A-Z_]*[A-Z]\b/g) ?? []
   // Kubernetes sets LOANTAPE_PORT.
