@@ -53,7 +53,7 @@ function explain(asked: string): Explained {
       .find(({length}) => length > 0) ?? []
   throw newError(
     'UNKNOWN_NAME',
-    `Code '${asked}': expected ${nearest.length > 0 ? nearest.join(', ') : 'a known code'}.`,
+    `Code '${asked}': expected ${nearest.length > 0 ? `a code such as ${nearest.slice(0, 5).join(', ')}` : 'a known code'}.`,
     {next: '`loantape explain` lists all codes.'},
   )
 }
@@ -67,8 +67,12 @@ function renderOne({code, exit_code, meaning, kept, next}: Explained): string {
 }
 
 function renderAll(all: readonly Explained[]): string {
-  const sorted = all.toSorted((one, other) => one.exit_code - other.exit_code)
-  return renderTable(sorted.map(({exit_code: exit, code, meaning}) => ({exit, code, meaning})))
+  const kinds = [...Map.groupBy(all, ({exit_code: exit, meaning}) => `exit ${exit}, ${meaning}:`)].toSorted()
+  const inLines = (codes: string) => codes.replaceAll(/(.{1,76})(?: |$)/g, '  $1\n')
+  return [
+    ...kinds.map(([kind, found]) => `${kind}\n${inLines(found.map(({code}) => code).join(' '))}`),
+    '`loantape explain CODE` says what is kept then, and what to do.',
+  ].join('\n')
 }
 
 /** A command, named by the words that lead to it, `/period/close`, and the words that can follow. */

@@ -58,9 +58,9 @@ test('explain finds an error by its code in any spelling, and suggests the neare
   const shrink = readJson(await explain('[GUARD_SHRINK]', '--json'))
   expect(shrink).toMatchObject({code: 'GUARD_SHRINK', exit_code: 8})
   for (const [asked, words] of Object.entries({
-    shrink: "Code 'shrink': expected GUARD_SHRINK.",
-    shrnk: "Code 'shrnk': expected GUARD_SHRINK.",
-    SOURCE_PINED: 'expected SOURCE_PINNED.',
+    shrink: "Code 'shrink': expected a code such as GUARD_SHRINK.",
+    shrnk: "Code 'shrnk': expected a code such as GUARD_SHRINK.",
+    SOURCE_PINED: 'expected a code such as SOURCE_PINNED.',
     nonsense: 'expected a known code. Nothing was changed. `loantape explain` lists all codes.',
   }))
     await expectRefused(explain(asked, '--json'), 'UNKNOWN_NAME', words)
@@ -68,6 +68,14 @@ test('explain finds an error by its code in any spelling, and suggests the neare
 
 test('without a code, explain lists every code by exit code', async () => {
   const {stdout} = await explain()
-  expect(stdout).toMatch(/^ +8 {2}GUARD_CHANGE +a guard refused.*\n +8 {2}GUARD_GROWTH /m)
-  expect(stdout.trimEnd().split('\n')).toHaveLength(Object.keys(CATALOGUE).length + 2)
+  expect(stdout).toMatch(/^exit 8, a guard refused.*:\n {2}GUARD_CHANGE /m)
+  expect(
+    stdout
+      .match(/^ {2}.*/gm)
+      ?.join('')
+      .trim()
+      .split(/ +/)
+      .sort(),
+  ).toEqual(Object.keys(CATALOGUE).sort())
+  expect(Math.max(...[...stdout.matchAll(/^ {2}.*/gm)].map(([line]) => line.length))).toBeLessThanOrEqual(80)
 })
