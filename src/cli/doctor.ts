@@ -22,7 +22,7 @@ import {GENERATOR, VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {readTargets} from '../export/delivery-target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
-import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
+import {listExportedProfiles, listFaults, readJobs, type Step} from '../schedule/job.ts'
 import {createClient, type JsonAnswer} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
@@ -140,7 +140,11 @@ const EXAMINATIONS: Examinations = {
     const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)
     return `match this history; not yet issued: ${words.join('; ') || 'nothing'}`
   },
-  jobs: async (config) => namesOf(readJobs(config)),
+  jobs: async (config) => {
+    const jobs = readJobs(config)
+    const faults = listFaults(jobs)
+    return faults.length > 0 ? faults : namesOf(jobs)
+  },
   targets: async (config) => {
     const asked = readJobs(config).flatMap(({steps}) => steps.flatMap(listTargets))
     if (config.targetsFile === undefined && asked.length === 0) return 'none configured'

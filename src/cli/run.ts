@@ -83,6 +83,8 @@ function describeJob(job: Job, now: number) {
     timeout_minutes: job.timeoutMinutes,
     /** A disabled job is never due; `loantape run` still runs it. */
     enabled: job.enabled,
+    /** What is wrong with its file, if anything is. */
+    fault: job.fault?.problem ?? null,
     steps: job.steps.map((step) => step.do),
     /** The next five, in the job's time zone and in UTC. */
     next_slots: (job.enabled ? listNextSlots(job, now, 5) : []).map((instant) => ({
@@ -93,6 +95,7 @@ function describeJob(job: Job, now: number) {
 }
 
 function renderJob(job: ReturnType<typeof describeJob>): string {
+  if (job.fault !== null) return `${job.name}: never due. ${job.fault}`
   return [
     `${job.name}: ${job.schedule} (${job.time_zone}), catch up ${job.catch_up}, grace ${job.grace_minutes} minutes, ended after ${job.timeout_minutes}`,
     `  steps: ${job.steps.join(', ')}`,

@@ -32,7 +32,7 @@ export const commands = {
     using stateDb = openStateDb(folder.stateDb)
     const source = {config, folder, jobs}
     const {startWeb} = await import('../web/web-server.ts')
-    const tools = {stateDb, folder, jobs: jobs.filter(({enabled}) => enabled)}
+    const tools = {stateDb, folder, jobs: jobs.filter(({enabled, fault}) => enabled || fault)}
     await using web = options.web ? await startWeb(config, tools, world) : undefined
     if (web) world.log.info({url: web.url}, 'web side listens')
     const list = () => (isDemo ? [] : [''])

@@ -40,7 +40,7 @@ interface Watched {
   /** The current one. */
   release: ReleaseManifest | undefined
   /** A removed job raises no alarm: nobody will ever repair its last run. */
-  jobs: readonly Pick<Job, 'name'>[]
+  jobs: readonly Pick<Job, 'name' | 'fault'>[]
 }
 
 /** What is wrong now, whether people were told or not; oldest first. */
@@ -68,8 +68,9 @@ export function readConditions(stateDb: StateDb, {config, release, jobs}: Watche
   return [
     describeLimits(release),
     ...listLastAttempts(stateDb)
-      .filter(({job}) => [webhookJob, ...jobs].some(({name}) => name === job))
+      .filter(({job}) => [webhookJob, ...jobs].some(({name, fault}) => name === job && !fault))
       .map((run) => describeJob(stateDb, run)),
+    ...jobs.flatMap(({name, fault}) => (fault ? describeFault(name, fault) : [])),
     describeFreshness(stateDb, lastSync, config, now),
     describeQuarantine(lastSync),
     describeRates(findLastSuccess(stateDb, 'rates')),
@@ -116,6 +117,13 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
     since: ended_at,
   }
 }
+
+const describeFault = (name: string, {code, problem, next}: LoantapeError): Condition => ({
+  name: `job ${name}`,
+  state: code,
+  title: `Job ${name} is never due: its file is wrong [${code}]`,
+  words: `${problem} ${next}`,
+})
 
 const CRASHED =
   'its process ended and recorded no result. What was stored before is intact. See the log of that time; docs/operations.md says what to do.'

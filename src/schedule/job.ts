@@ -1,11 +1,11 @@
 import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {createRequire} from 'node:module'
-import {join, resolve} from 'node:path'
+import {basename, join, resolve} from 'node:path'
 import type Yaml from 'yaml'
 import {z} from 'zod'
 import {isTimeZone} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {explainError, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {describeIssues} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {dialectSchema} from '../export/dialect.ts'
@@ -88,8 +88,8 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('notify')}),
 ])
 
-/** A scheduled job, one per file of `jobs/`. */
-export type Job = z.output<typeof jobSchema>
+/** A scheduled job, one per file of `jobs/`. That of a wrong file has a `fault`, and is never due. */
+export type Job = z.output<typeof jobSchema> & {fault?: LoantapeError}
 const jobSchema = z
   .strictObject({
     name: z
@@ -135,10 +135,13 @@ export function findJob(jobs: readonly Job[], name: string): Job | undefined {
   return [webhookJob, ...jobs].find((job) => job.name === name)
 }
 
-/** The job of this name. @throws ConfigError `UNKNOWN_NAME` with the names of the job files */
+/** The job of this name. @throws ConfigError `UNKNOWN_NAME` with the names of the job files; `JOB_INVALID` */
 export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
   const jobs = readJobs(config)
   const job = findJob(jobs, name)
+  // A wrong file may hold the job of this name.
+  const [fault] = listFaults(job ? [job] : jobs)
+  if (fault) throw fault
   if (job) return job
   const names = jobs.map((known) => known.name)
   throw newError('UNKNOWN_NAME', `Job '${name}' on the command line: ${expectOneOf(name, names)}.`)
@@ -150,10 +153,15 @@ export function listExportedProfiles(jobs: readonly Job[]): string[] {
   return [...new Set(steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])))]
 }
 
+/** What is wrong with files of jobs. */
+export const listFaults = (jobs: readonly Pick<Job, 'fault'>[]): LoantapeError[] =>
+  jobs.flatMap(({fault}) => fault ?? [])
+
 /**
- * Reads every job file: the built-in ones, and the user's own, which replace those of the same name.
+ * Reads every job file: the built-in ones, and the user's own, which replace those of the same name. A wrong file takes no other job
+ * down: its fault `JOB_INVALID` names file and field.
  *
- * @throws ConfigError `JOB_INVALID` naming file and field
+ * @throws ConfigError `JOB_INVALID` without the folder
  */
 export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
   const builtIn = join(import.meta.dirname, '../../jobs')
@@ -166,9 +174,9 @@ export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
       const file = join(folder, name)
       const job = readJob(file)
       const other = ofFolder.get(job.name)
-      if (other !== undefined) throw jobError(file, `'${job.name}' is also the name of the job in ${other}`)
+      const isTwice = other !== undefined && `'${job.name}' is also the name of the job in ${other}`
       ofFolder.set(job.name, name)
-      jobs.set(job.name, job)
+      jobs.set(job.name, isTwice ? brokenAs(job.name, jobError(file, isTwice)) : job)
     }
   }
   return [...jobs.values()]
@@ -178,12 +186,28 @@ export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
 const isJobFile = (name: string) => /^[^.].*\.(ya?ml|[cm]?[jt]s)$/i.test(name)
 
 function readJob(file: string): Job {
-  const isYaml = /\.ya?ml$/.test(file) && isFile(file)
-  if (!isYaml) throw jobError(file, 'expected YAML in a file whose name ends in .yaml')
-  const parsed = jobSchema.safeParse(parseYaml(file))
-  if (parsed.success) return parsed.data
-  throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
+  let name = basename(file).replace(/\.\w+$/, '')
+  try {
+    const isYaml = /\.ya?ml$/.test(file) && isFile(file)
+    if (!isYaml) throw jobError(file, 'expected YAML in a file whose name ends in .yaml')
+    const written = parseYaml(file)
+    const parsed = jobSchema.safeParse(written)
+    if (parsed.success) return parsed.data
+    name = z.object({name: z.string()}).safeParse(written).data?.name ?? name
+    throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
+  } catch (error) {
+    return brokenAs(name, explainError(error))
+  }
 }
+
+/** Stands for a job whose file is wrong. */
+const brokenAs = (name: string, fault: LoantapeError): Job => ({
+  ...webhookJob,
+  name,
+  enabled: false,
+  steps: [],
+  fault,
+})
 
 /** The server reads jobs while others wait: a long one is none. */
 const LONGEST = 16_384

@@ -50,8 +50,9 @@ export function listNextSlots(schedule: Schedule, after: number, count: number):
 }
 
 /** The next due instant of each schedule that has one, the soonest first. */
-export function listNextOfEach<Job extends Schedule>(jobs: readonly Job[], now: number) {
+export function listNextOfEach<Job extends Schedule & {enabled: boolean}>(jobs: readonly Job[], now: number) {
   return jobs
+    .filter(({enabled}) => enabled)
     .flatMap((job) => listNextSlots(job, now, 1).map((slot) => ({job, slot})))
     .sort((a, b) => a.slot - b.slot)
 }

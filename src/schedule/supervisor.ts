@@ -11,7 +11,7 @@ import {findCurrentRelease} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {tellPeople} from './alarms.ts'
-import type {Job} from './job.ts'
+import {type Job, listFaults} from './job.ts'
 import {adoptRun, type JobRun, listRunning} from './job-runs.ts'
 import {createScheduler} from './scheduler.ts'
 
@@ -158,6 +158,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       return (tools.carryOut ?? runLoantape)(args, {signal: world.signal, onStarted, ...environment})
     }
     const scheduler = createScheduler({stateDb, jobs, startRun}, world)
+    for (const fault of listFaults(source.jobs)) logProblem(fault, world, 'this job is never due')
     world.log.info({count: jobs.length, job: jobs.map((job) => job.name).join(', ')}, 'source is served')
     return {source, root, stateDb, scheduler}
   }

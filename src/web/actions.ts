@@ -79,7 +79,8 @@ export function addActions(
   /** Why it is not possible now. */
   function findObstacle(asked: Asked): string | undefined {
     if (asked.do === 'run') {
-      if (!jobs.some(({name}) => name === asked.job)) return `no job '${asked.job}' is scheduled here`
+      if (!jobs.some(({name, enabled}) => enabled && name === asked.job))
+        return `no job '${asked.job}' is scheduled here`
       return hasPendingRun(stateDb, asked.job) ? `a run of ${asked.job} waits or goes on already` : undefined
     }
     if (asked.do === 'note') return undefined

@@ -151,7 +151,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
     hung: {healthy: false, error: null, alarms: [{name: 'job once', state: 'JOB_TIMEOUT'}]},
     damaged: {healthy: false, error: {code: 'STATE_UNREADABLE'}},
     locked: {healthy: false, error: {code: 'STATE_BUSY'}},
-    broken: {healthy: false, error: {code: 'JOB_INVALID'}},
+    broken: {healthy: false, error: null},
   })
 
   const page = await (await fetch(`${url}/`)).text()

@@ -105,10 +105,19 @@ test('a server killed amid notifications has stored each one it acknowledged, an
   expect(listStored().sort()).toEqual(sent.sort())
 })
 
-test('a bad job file is refused at start-up', async () => {
+test('a bad job file is an alarm, and stops neither the server nor other jobs', async () => {
+  await lab.sync(new Date().toISOString())
+  writeOnceDue(READ_RATES)
   writeJob('bad', {schedule: '0 7 1 * *', catchUp: 'each'})
-  const words = /bad\.yaml.*catchUp: 'each' with a sync step/
-  await expectRefused(lab.run(['serve', '--json'], env), 'JOB_INVALID', words)
+  const serve = lab.start(['serve'], env)
+  await until(() => onceRuns()[0]?.state === 'done' && readRuns('select 1 from alarm').length > 0)
+  expect(await stopProcess(serve)).toBe(0)
+  expect(readRuns('select name, state from alarm')).toEqual([{name: 'job bad', state: 'JOB_INVALID'}])
+  const words = /bad\.yaml': .*catchUp: 'each' with a sync step/
+  for (const args of [['status'], ['jobs', 'list'], ['doctor']])
+    expect((await lab.run(args, env)).stdout, args[0]).toMatch(words)
+  await expectRefused(lab.run(['run', 'bad', '--json'], env), 'JOB_INVALID', words)
+  expect(await lab.run(['period', 'list'], env)).toMatchObject({code: 0})
 })
 
 test('jobs list shows the next five slots of each job in local time and UTC, and which jobs are disabled', async () => {

@@ -2,7 +2,7 @@ import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {parseConfig} from '../../src/core/config.ts'
-import {readJobs, requireJob} from '../../src/schedule/job.ts'
+import {listFaults, readJobs, requireJob} from '../../src/schedule/job.ts'
 import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
 
@@ -28,6 +28,15 @@ function aJob(fields: Record<string, unknown> = {}): Record<string, unknown> {
 
 const write = (file: string, text: string | Buffer) => writeFileSync(join(jobsDir, file), text)
 const refusalOf = (work: () => unknown) => failureOf((async () => work())())
+
+/** What is wrong with the one wrong file; all other jobs are read. */
+function requireFault() {
+  const jobs = readJobs(withOwn())
+  const [fault, ...others] = listFaults(jobs)
+  if (!fault || others.length > 0) throw new Error(`${others.length} faults`)
+  expect(jobs.filter((job) => job.fault).map(({enabled, steps}) => [enabled, steps])).toEqual([[false, []]])
+  return fault
+}
 
 test("the user's own jobs join the built-in ones or replace them by name", () => {
   expect(requireJob(builtIn, 'nightly')).toMatchObject({
@@ -67,7 +76,7 @@ test.each<[fields: string[], wrong: Record<string, unknown>]>([
   [['catchUp'], {catchUp: 'each', steps: [{do: 'sync'}]}],
 ])('a bad %s is refused with file and field', async (fields, wrong) => {
   write('bad.yaml', JSON.stringify(aJob(wrong)))
-  const refusal = await refusalOf(() => readJobs(withOwn()))
+  const refusal = requireFault()
   expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
   for (const words of [join(jobsDir, 'bad.yaml'), ...fields]) expect(refusal.message).toContain(words)
   // The profiles that exist, each once.
@@ -91,24 +100,34 @@ test.each([
   ],
 ])('a file that %s is refused by name', async (_, text, words) => {
   write('broken.yaml', text)
-  const refusal = await refusalOf(() => readJobs(withOwn()))
+  const refusal = requireFault()
   expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
   expect(refusal.message).toContain('broken.yaml')
   expect(refusal.message).toMatch(words)
 })
 
 test('nothing that looks like a job is left out in silence', async () => {
-  const refusal = async () => (await refusalOf(() => readJobs(withOwn()))).message
+  const refusal = () => requireFault().message
   write('.x.yaml', '?')
   readJobs(withOwn())
   write('old.mjs', 'export default {}')
-  expect(await refusal()).toContain(`Job '${join(jobsDir, 'old.mjs')}': expected YAML`)
+  expect(refusal()).toContain(`Job '${join(jobsDir, 'old.mjs')}': expected YAML`)
   rmSync(join(jobsDir, 'old.mjs'))
   mkdirSync(join(jobsDir, 'x.yaml'))
-  expect(await refusal()).toContain('x.yaml')
+  expect(refusal()).toContain('x.yaml')
   rmSync(join(jobsDir, 'x.yaml'), {recursive: true})
   for (const file of ['x.yaml', 'x.yml']) write(file, JSON.stringify(aJob()))
-  expect(await refusal()).toContain(`x.yml': 'month-end' is also the name of the job in x.yaml`)
+  expect(refusal()).toContain(`x.yml': 'month-end' is also the name of the job in x.yaml`)
+})
+
+test('a wrong file takes down the job it holds, ours of that name too, and no other', async () => {
+  write('mine.yaml', JSON.stringify(aJob({name: 'nightly', catchUp: 'never'})))
+  expect(requireJob(withOwn(), 'month-end').steps).toHaveLength(3)
+  const refusals = ['nightly', 'nothing'].map((name) => refusalOf(() => requireJob(withOwn(), name)))
+  for (const {code, message} of await Promise.all(refusals)) {
+    expect(code).toBe('JOB_INVALID')
+    expect(message).toContain('mine.yaml')
+  }
 })
 
 test('a missing folder is refused by name', async () => {
