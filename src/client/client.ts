@@ -241,11 +241,13 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
 
   async function attempt({method, path, headers, body, ...call}: Outgoing): Promise<Response | ApiError> {
     const limit = AbortSignal.timeout(call.timeoutMs ?? timeoutMs)
+    // A header that cannot be sent is the caller's mistake, not a service that does not answer.
+    new Headers(headers)
     try {
       const response = await fetch(baseUrl + path, {
         method,
         headers: {authorization: `Bearer ${apiKey}`, ...headers},
-        redirect: 'error',
+        redirect: 'manual',
         signal: call.signal ? AbortSignal.any([call.signal, limit]) : limit,
         ...(body !== undefined && {body}),
       })
@@ -322,11 +324,14 @@ function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
     ): Promise<Answered<Operations[Id]['answer']>> {
       const response = await open(id, parts)
       const text = await response.text()
-      if (text === '') return undefined as Answered<Operations[Id]['answer']>
+      const {method, record} = ENDPOINTS[id]
+      if (text === '' && record === null) return undefined as Answered<Operations[Id]['answer']>
       const body = parseJson(text)
-      if (isObject(body) && isObject(body.data)) {
+      const data = isObject(body) && isObject(body.data) ? body.data : undefined
+      // What was created is lost to the caller without its id.
+      if (data && (method !== 'POST' || (typeof data.id === 'string' && data.id !== ''))) {
         const etag = {value: response.headers.get('etag') ?? undefined}
-        return Object.defineProperty(body.data, 'etag', etag) as Answered<Operations[Id]['answer']>
+        return Object.defineProperty(data, 'etag', etag) as Answered<Operations[Id]['answer']>
       }
       const detail = 'The service answered without a record.'
       throw new ApiError({status: response.status, code: 'unknown', detail})
@@ -347,7 +352,7 @@ function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
         let cursor = start
         do {
           const response = await open(id, {signal, timeoutMs, ids, query: {...filter, limit, cursor}})
-          const body = JSON.parse(await response.text())
+          const body = parseJson(await response.text())
           const {records, nextCursor} = readWhole(() => {
             const read = readPage(body, envelope)
             progress.take(read)

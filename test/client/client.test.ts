@@ -94,7 +94,8 @@ test('reads a list wherever its paging fields are, and throws if it does not go 
   const readAll = () => Array.fromAsync(client.deals.list({limit: 2}))
   service.faults.add({match: {path: '/deals?'}, fault: {kind: 'envelope', shape: 'data_object'}})
   expect(await readAll()).toHaveLength(5)
-  for (const fault of [{kind: 'envelope', shape: 'no_cursor'}, {kind: 'repeat_cursor'}] as const) {
+  const broken = [{kind: 'envelope', shape: 'no_cursor'}, {kind: 'repeat_cursor'}, {kind: 'html'}] as const
+  for (const fault of broken) {
     service.faults.clear()
     service.faults.add({match: {path: '/deals?'}, fault})
     expect(await failureOf(readAll())).toMatchObject({status: 200, code: 'broken_list'})
@@ -141,6 +142,23 @@ test('a refusal names code, fields and request', async () => {
   expect(refusal.errors.map(({path}) => path)).toEqual(['loan_amount'])
   expect((await failureOf(createClient({apiKey: 'sk_test_x'}).deals.get('x'))).code).toBe('invalid_token')
   expect(waits).toEqual([])
+})
+
+test('neither a redirect nor a header that cannot be sent is asked again', async () => {
+  service.faults.add({fault: {kind: 'status', status: 301, body: 'moved', headers: {location: '/v2'}}})
+  expect(await failureOf(client.deals.get('x'))).toMatchObject({status: 301, code: 'unknown'})
+  await expect(client.deals.create(newDeal, {idempotencyKey: 'Straße №5'})).rejects.toThrow(TypeError)
+  expect([service.requests.count, ...waits]).toEqual([1])
+})
+
+test('a creation is answered with its record, or it failed', async () => {
+  for (const answer of [
+    {status: 201, body: {data: {}}},
+    {status: 201, body: ''},
+  ]) {
+    service.faults.add({match: {method: 'POST', times: 1}, fault: {kind: 'status', ...answer}})
+    expect(await failureOf(client.deals.create(newDeal))).toMatchObject({status: 201, code: 'unknown'})
+  }
 })
 
 test('a creation whose answer is lost is sent again under one key and takes effect once', async () => {
