@@ -1,3 +1,4 @@
+import {isUtf8} from 'node:buffer'
 import {createHash, randomBytes} from 'node:crypto'
 import {
   chmodSync,
@@ -93,11 +94,14 @@ export function readWritten(path: string): Buffer {
 
 /** The text of a file that people write. @param refuse makes the error of a problem */
 export function readWrittenText(path: string, refuse: Refuse): string {
+  let bytes: Buffer
   try {
-    return readWritten(path).toString()
+    bytes = readWritten(path)
   } catch (cause) {
     throw refuse(`cannot be read (${codeOf(cause)})`, cause)
   }
+  if (!isUtf8(bytes)) throw refuse('is not UTF-8; save it as UTF-8')
+  return bytes.toString()
 }
 
 /** Forces a file's or folder's content to the disk. */
