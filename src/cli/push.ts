@@ -1,4 +1,5 @@
-import {appendFileSync, existsSync, readFileSync, statSync, truncateSync} from 'node:fs'
+import {appendFileSync, existsSync, readFileSync, truncateSync} from 'node:fs'
+import {dirname} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {stringify} from 'csv-stringify/sync'
 import pLimit from 'p-limit'
@@ -8,85 +9,87 @@ import {type NewDeal, newDealSchema} from '../contract/deal.ts'
 import {refuseSourceFile} from '../contract/description.ts'
 import {IDEMPOTENCY_KEY} from '../contract/endpoint.ts'
 import {PROBLEMS} from '../contract/problem.ts'
+import {HOUR_MS, type RealClock} from '../core/clock.ts'
 import {requireSource} from '../core/config.ts'
-import {codeOf, exitCodeOf, isOfKind, type LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {describeIssues} from '../core/json.ts'
+import {codeOf, exitCodeOf, findMachineFault, isOfKind, messageOf, newError} from '../core/errors.ts'
+import {describeIssues, type Refuse} from '../core/json.ts'
 import {parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {shareWithFolder} from '../store/files.ts'
+import {isFile, readWrittenText, shareWithFolder, syncToDisk} from '../store/files.ts'
 import {readDescription} from '../sync/at-source.ts'
 import {does, type Invocation} from './command.ts'
 
 export const commands = {
   'push deals': does(
     pushFile,
-    ({created, known, invalid, refused, result_file}) =>
-      `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
-      `Row by row: ${result_file}`,
-    ({invalid, refused}) => (invalid + refused > 0 ? exitCodeOf('check') : 0),
+    ({created, known, invalid, refused, unclear, result_file}) =>
+      `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused` +
+      `${unclear > 0 ? `, ${unclear} unclear` : ''}.\nRow by row: ${result_file}`,
+    ({invalid, refused, unclear}) => (invalid + refused + unclear > 0 ? exitCodeOf('check') : 0),
   ),
 }
 
 /** The number of rows by outcome; `push deals --json` prints it. */
 async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, file: string) {
   const {cli, options} = call
-  const rows = parseDealRows(file, readCsv(file))
+  const rows = parseDealRows(file, readWrittenText(file, refuseFile(file)))
   const result_file = options.result ?? `${file}.result.csv`
   if (options.dryRun) {
     const problems = rows.flatMap((row) => ('problem' in row ? `line ${row.line}: ${row.problem}` : []))
     for (const words of problems) cli.complain(words)
-    return {created: 0, known: 0, invalid: problems.length, refused: 0, result_file}
+    return {created: 0, known: 0, invalid: problems.length, refused: 0, unclear: 0, result_file}
   }
   const folder = dataFolderAt(call.config.dataDir)
   if (readDescription(folder))
     throw refuseSourceFile(folder.source)('deals are pushed to a Deal Financing Service only')
   const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(call.config)
   const {signal, realClock, random} = call.world
+  const service = {baseUrl, apiKey, retries, clock: realClock, random}
   const client = createDealClient({
-    baseUrl,
-    apiKey,
-    retries,
+    ...service,
     timeoutMs: requestTimeoutSeconds * 1000,
-    clock: realClock,
-    random,
     fetch: (url, asked) => {
       const query = String(url).includes('?') ? baseUrlQuery.replace('?', '&') : baseUrlQuery
       return fetch(url + query, asked)
     },
   })
-  return {...(await pushDeals(rows, {client, resultFile: result_file, signal})), result_file}
+  return {...(await pushDeals(rows, {...service, client, resultFile: result_file, signal})), result_file}
+}
+
+/** Where deals go, and what a push needs of the world. */
+interface PushWorld {
+  client: Pick<DealClient, 'deals'>
+  baseUrl: string
+  apiKey: string
+  /** Gets the result of each row, and has those of earlier pushes. */
+  resultFile: string
+  clock: Pick<RealClock, 'now'>
+  signal: AbortSignal
 }
 
 /**
- * Creates the deal of every row once: its external reference is the Idempotency-Key, and rows of earlier pushes are not sent.
+ * Creates the deal of every row once: its external reference is the Idempotency-Key, and the result file says what was sent before.
  *
- * @param world.resultFile gets the result of each row, and has those of earlier pushes
  * @throws ConfigError `PUSH_FILE`; AuthError `PUSH_UNAUTHORIZED`; DeferredError `PUSH_UNREACHABLE`, `INTERRUPTED`, when the same
  * command can send the rest
  */
-export async function pushDeals(
-  rows: readonly DealRow[],
-  {client, resultFile, signal}: {client: Pick<DealClient, 'deals'>; resultFile: string; signal: AbortSignal},
-) {
-  const known = readCreated(resultFile)
-  const counts = {created: 0, known: 0, invalid: 0, refused: 0}
+export async function pushDeals(rows: readonly DealRow[], world: PushWorld) {
+  const results = openResults(world.resultFile)
+  const counts = {created: 0, known: 0, invalid: 0, refused: 0, unclear: 0}
   const limit = pLimit(4)
   let failure: unknown
   const pushOne = async (row: DealRow): Promise<void> => {
-    if (failure !== undefined || signal.aborted) return
+    if (failure !== undefined || world.signal.aborted) return
     try {
-      const {outcome, deal_id = '', message = ''} = await pushRow(row, known, client)
-      counts[outcome]++
-      const {line, reference} = row
-      appendResult(resultFile, {line, external_reference: reference, outcome, deal_id, message})
+      counts[await pushRow(row, results, world)]++
     } catch (error) {
       failure ??= error
     }
   }
   await Promise.all(rows.map((row) => limit(() => pushOne(row))))
   if (failure !== undefined) throw failure
-  if (signal.aborted)
+  if (world.signal.aborted)
     throw newError('INTERRUPTED', 'The push was asked to stop.', {
       kept: 'The result file names every deal created so far.',
       next: 'Run the same command again: it sends the remaining rows.',
@@ -94,29 +97,45 @@ export async function pushDeals(
   return counts
 }
 
-/** `created` and `known` rows have a deal; `invalid` ones were not sent, `refused` ones were. */
-async function pushRow(
-  row: DealRow,
-  known: ReadonlyMap<string, string>,
-  client: Pick<DealClient, 'deals'>,
-): Promise<{outcome: 'created' | 'known' | 'invalid' | 'refused'; deal_id?: string; message?: string}> {
-  if ('problem' in row) return {outcome: 'invalid', message: row.problem}
-  const deal_id = known.get(row.reference)
-  if (deal_id !== undefined) return {outcome: 'known', deal_id}
+/** The service keeps an Idempotency-Key for 24 hours, for one API key; retries and clocks that differ need some of them. */
+const SENT_AGAIN_MS = 23 * HOUR_MS
+/** The statuses that concern one row; any other failure ends the push. */
+const OF_ROW = new Set([400, 409, 413, 422])
+const LOOK = 'a deal may exist: look, then change unclear to created, with its deal_id, or to refused'
+
+async function pushRow(row: DealRow, results: ReturnType<typeof openResults>, world: PushWorld) {
+  const {line, reference} = row
+  const request = `${new URL(world.baseUrl).href} ${reference}`
+  const tell = <O extends string>(outcome: O, said: ResultLine = {}): O => {
+    results.append({line, external_reference: reference, outcome, request, ...said})
+    return outcome
+  }
+  if ('problem' in row) return tell('invalid', {message: row.problem})
+  const earlier = results.earlier.get(request)
+  if (earlier?.outcome === 'created') return tell('known', {deal_id: earlier.deal_id})
+  const isOpen = earlier !== undefined && earlier.outcome !== 'refused'
+  const now = world.clock.now()
+  const by = `API key ${tellForeign(world.apiKey)}`
+  const isRecent = isOpen && Math.abs(now - Date.parse(earlier.sent_at)) < SENT_AGAIN_MS
+  if (isOpen && !(isRecent && earlier.message === by)) return tell('unclear', {message: LOOK})
+  if (!isOpen) tell('sent', {message: by, sent_at: new Date(now).toISOString()})
   try {
-    const {id} = await client.deals.create(row.deal, {idempotencyKey: row.reference})
-    return {outcome: 'created', deal_id: id}
+    const {id} = await world.client.deals.create(row.deal, {idempotencyKey: reference})
+    return tell('created', {deal_id: id})
   } catch (cause) {
     if (!(cause instanceof ApiError)) throw cause
-    const {status, code, message, errors} = cause
+    const {status, code, errors} = cause
+    const message = [cause.message, ...errors.map((wrong) => `${wrong.path}: ${wrong.message}`)].join('; ')
+    if (OF_ROW.has(status) && (isOpen || code === 'idempotency_key_reused'))
+      return tell('unclear', {message: `${message}; ${LOOK}`})
+    if (OF_ROW.has(status)) return tell('refused', {message})
+    const isPassing = status === 0 || status === 429 || status >= 500
+    if (!isPassing && status >= 300 && !isOpen) tell('refused', {message})
     const answer = status === 0 ? 'no answer came' : `status ${status} (${tellForeign(code, KNOWN_CODES)})`
-    // What concerns every row ends the push; what concerns one is its result.
     if (status === 401 || status === 403)
       throw newError('PUSH_UNAUTHORIZED', `The service refused the API key: ${answer}.`, {cause})
-    if (status === 0 || status === 429 || status >= 500)
-      throw newError('PUSH_UNREACHABLE', `The service does not accept deals now: ${answer}.`, {cause})
-    const fields = errors.map((wrong) => `${wrong.path}: ${wrong.message}`)
-    return {outcome: 'refused', message: [message, ...fields].join('; ')}
+    const next = isPassing ? {} : {next: 'Check the base URL, then run the same command again.'}
+    throw newError('PUSH_UNREACHABLE', `The service does not accept deals now: ${answer}.`, {cause, ...next})
   }
 }
 
@@ -128,21 +147,21 @@ type DealRow = {line: number; reference: string} & ({deal: NewDeal} | {problem: 
 const REQUIRED = ['external_reference', 'property_address', 'loan_amount'] as const
 const COLUMNS: readonly string[] = [...REQUIRED, 'property_value', 'loan_program']
 
-function createFileError(file: string, problem: string, cause?: unknown): LoantapeError {
-  return newError('PUSH_FILE', `File '${file}': ${problem}.`, {
-    next: `Give it a header with ${REQUIRED.join(', ')} and, where known, property_value and loan_program.`,
-    cause,
-  })
-}
+const refuseFile =
+  (file: string, next?: string): Refuse =>
+  (problem, cause) =>
+    newError('PUSH_FILE', `File '${file}': ${problem}.`, {next, cause})
 
 function readHeader(file: string, header: readonly string[]): string[] {
+  const next = `Give it a header with ${REQUIRED.join(', ')} and, where known, property_value and loan_program.`
+  const refuse = refuseFile(file, next)
   const names = header.map((name) => name.trim())
   const missing = REQUIRED.filter((name) => !names.includes(name))
   const unknown = names.filter((name) => !COLUMNS.includes(name))
   const repeated = names.filter((name, index) => names.indexOf(name) !== index)
-  if (missing.length > 0) throw createFileError(file, `column ${missing.join(', ')} is missing`)
-  if (unknown.length > 0) throw createFileError(file, `column '${unknown.join("', '")}' is not known`)
-  if (repeated.length > 0) throw createFileError(file, `column '${repeated.join("', '")}' appears twice`)
+  if (missing.length > 0) throw refuse(`column ${missing.join(', ')} is missing`)
+  if (unknown.length > 0) throw refuse(`column '${unknown.join("', '")}' is not known`)
+  if (repeated.length > 0) throw refuse(`column '${repeated.join("', '")}' appears twice`)
   return names
 }
 
@@ -167,28 +186,23 @@ const rowSchema = z
   .transform(({external_reference, ...deal}): unknown => deal)
   .pipe(newDealSchema)
 
-function readCsv(file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch (cause) {
-    throw createFileError(file, `cannot be read (${codeOf(cause)})`, cause)
-  }
-}
-
 /** The deals of a CSV file with a header; a wrong row is a row with a problem. @throws ConfigError `PUSH_FILE` */
 export function parseDealRows(file: string, text: string): DealRow[] {
-  if (text.trim() === '') throw createFileError(file, 'it is empty')
-  let records: {record: Record<string, string>; info: {lines: number}}[]
+  if (text.trim() === '') throw refuseFile(file)('it is empty')
+  let records: {record: Record<string, string>; info: {lines: number; error: unknown}}[]
   try {
     const columns = (header: string[]): string[] => readHeader(file, header)
-    records = parse(text, {bom: true, columns, info: true, trim: true, skip_empty_lines: true})
+    const more = {info: true, trim: true, skip_empty_lines: true, relax_column_count: true} as const
+    records = parse(text, {bom: true, columns, ...more})
   } catch (error) {
     if (isOfKind(error, 'config')) throw error
-    throw createFileError(file, messageOf(error), error)
+    throw refuseFile(file)(messageOf(error), error)
   }
   const lines = new Map<string, number>()
-  return records.map(({record, info: {lines: line}}) => {
+  return records.map(({record, info: {lines: line, error: miscounted}}) => {
     const reference = record.external_reference ?? ''
+    if (miscounted !== undefined)
+      return {line, reference, problem: 'row: expected as many cells as in the header; a comma needs quotes'}
     const earlier = lines.get(reference)
     lines.set(reference, earlier ?? line)
     if (earlier !== undefined)
@@ -198,38 +212,49 @@ export function parseDealRows(file: string, text: string): DealRow[] {
   })
 }
 
-const RESULT_COLUMNS = ['line', 'external_reference', 'outcome', 'deal_id', 'message'] as const
-const HEADER = `${RESULT_COLUMNS.join(',')}\n`
+const RESULT = ['line', 'external_reference', 'outcome', 'deal_id', 'message', 'request', 'sent_at'] as const
+const HEADER = `${RESULT.join(',')}\n`
+type ResultLine = Partial<Record<(typeof RESULT)[number], string | number>>
 
-const createdRow = z.object({
-  external_reference: z.string(),
-  outcome: z.literal('created'),
-  deal_id: z.string().startsWith('deal_'),
-})
+/** A line that says what became of a request; no spreadsheet takes `request` for a number. */
+const earlierSchema = z
+  .record(z.enum(RESULT), z.string())
+  .refine(({outcome, deal_id}) => (outcome === 'created' ? deal_id !== '' : DECISIVE.includes(outcome)))
+const DECISIVE = ['sent', 'refused', 'unclear']
 
-/** Reads the deals that earlier pushes created, by external reference; cuts off half a line at the end. */
-function readCreated(path: string): Map<string, string> {
-  if (!existsSync(path)) return new Map()
-  const text = readFileSync(path, 'utf8')
-  // A spreadsheet may have saved it.
-  const plain = text.replace(/^\uFEFF/, '').replaceAll('\r\n', '\n')
-  if (!HEADER.startsWith(plain.slice(0, HEADER.length)))
-    throw newError(
-      'PUSH_FILE',
-      `File '${path}' holds no results of a push: expected one that begins with ${RESULT_COLUMNS.join(',')}.`,
-      {next: 'Name another file with --result.'},
-    )
-  // A push that was killed may have left half a line; the service still knows its Idempotency-Key.
-  const whole = text.slice(0, text.lastIndexOf('\n') + 1)
-  if (whole.length < text.length) truncateSync(path, Buffer.byteLength(whole))
-  const rows: unknown[] = parse(whole, {bom: true, columns: true, relax_column_count: true})
-  const created = rows.flatMap((row) => createdRow.safeParse(row).data ?? [])
-  return new Map(created.map((row) => [row.external_reference, row.deal_id]))
-}
-
-/** Appends the result of one row, durably; the file is never rewritten. */
-function appendResult(path: string, result: Record<(typeof RESULT_COLUMNS)[number], string | number>): void {
-  const header = (statSync(path, {throwIfNoEntry: false})?.size ?? 0) === 0
-  appendFileSync(path, stringify([result], {header, columns: [...RESULT_COLUMNS]}), {flush: true})
-  if (header) shareWithFolder(path)
+/** Opens the result file, before anything is sent: one that cannot be used is refused. Half a line at its end is cut off. */
+function openResults(path: string) {
+  const refuse = refuseFile(path, 'Name another file with --result.')
+  /** The last line of each request; `created` stays. */
+  const earlier = new Map<string, z.output<typeof earlierSchema>>()
+  try {
+    if (existsSync(path) && !isFile(path)) throw refuse('is not a file')
+    appendFileSync(path, '')
+    const bytes = readFileSync(path)
+    // A spreadsheet may have saved it.
+    const text = bytes.toString().replace(/^\uFEFF|\r(?=\n)/g, '')
+    const whole = text.slice(0, text.lastIndexOf('\n') + 1)
+    if (!HEADER.startsWith(text.slice(0, HEADER.length)))
+      throw refuse(`holds no results of a push: expected one that begins with ${RESULT.join(',')}`)
+    if (whole !== text) truncateSync(path, bytes.lastIndexOf('\n') + 1)
+    if (whole === '') {
+      appendFileSync(path, HEADER, {flush: true})
+      shareWithFolder(path)
+      syncToDisk(dirname(path))
+    }
+    const rows: unknown[] = parse(whole, {columns: true, relax_column_count: true})
+    for (const row of rows) {
+      const {data} = earlierSchema.safeParse(row)
+      if (data && earlier.get(data.request)?.outcome !== 'created') earlier.set(data.request, data)
+    }
+  } catch (error) {
+    if (isOfKind(error, 'config')) throw error
+    throw findMachineFault(error) ?? refuse(`cannot be used (${codeOf(error)})`, error)
+  }
+  /** Appends one line, durably. */
+  const append = (result: ResultLine): void => {
+    const cast = {string: (text: string) => text.replace(/[\r\n]+/g, ' ')}
+    appendFileSync(path, stringify([result], {columns: [...RESULT], cast}), {flush: true})
+  }
+  return {earlier, append}
 }

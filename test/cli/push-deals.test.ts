@@ -4,7 +4,9 @@ import {parse} from 'csv-parse/sync'
 import {beforeEach, expect, test} from 'vitest'
 import {parseDealRows, pushDeals} from '../../src/cli/push.ts'
 import {createDealClient} from '../../src/client/index.ts'
+import {realClock} from '../../src/core/clock.ts'
 import {API_KEY, startTestService} from '../service/client.ts'
+import {sendJson, startTestServer} from '../source/test-server.ts'
 import {runCommand} from '../support/command.ts'
 import {useFolder, useShared} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
@@ -19,23 +21,32 @@ const folder = useFolder().folder.root
 const resultFile = join(folder, 'deals.csv.result.csv')
 beforeEach(service.remember())
 
-const push = (csv: string, more: {apiKey?: string; signal?: AbortSignal} = {}) =>
-  pushDeals(parseDealRows('deals.csv', csv), {
-    client: createDealClient({baseUrl: service.url, apiKey: more.apiKey ?? API_KEY, retries: 0}),
-    resultFile,
-    signal: more.signal ?? new AbortController().signal,
-  })
+const push = (csv: string, more: {baseUrl?: string; apiKey?: string; signal?: AbortSignal} = {}) => {
+  const to = {baseUrl: service.url, apiKey: API_KEY, ...more}
+  const {signal = new AbortController().signal} = more
+  const client = createDealClient({...to, retries: 0})
+  return pushDeals(parseDealRows('deals.csv', csv), {...to, client, resultFile, clock: realClock, signal})
+}
+const NONE = {created: 0, known: 0, invalid: 0, refused: 0, unclear: 0}
+/** Changes the result file as a person or a spreadsheet does. */
+const editResults = (from: string | RegExp, to: string) =>
+  writeFileSync(resultFile, readFileSync(resultFile, 'utf8').replaceAll(from, to))
+/** Lets the answers of all creations get lost. */
+const loseAnswers = () =>
+  service.faults.add({match: {method: 'POST'}, fault: {kind: 'reset', when: 'mid_body'}})
 const readResults = (): Record<string, string>[] => parse(readFileSync(resultFile, 'utf8'), {columns: true})
 const stored = () => service.store.list({limit: 100}).map(({id, createdAt, ...deal}) => deal)
 
 test('creates a deal for every row, exact to the cent, and reports its id', async () => {
-  expect(await push(CSV)).toEqual({created: 2, known: 0, invalid: 0, refused: 0})
+  expect(await push(CSV)).toEqual({...NONE, created: 2})
   const first = {loanAmountCents: 35_000_010n, propertyValueCents: 50_000_000n, loanProgram: 'bridge_30yr'}
   const second = {loanAmountCents: 100_000_000n, propertyValueCents: null, loanProgram: null}
   const addresses = ['12 Main St, Austin, TX 78701', 'Lot 7; "The Mill"']
   const expected = [first, second].map((deal, index) => ({...deal, propertyAddress: addresses[index]}))
   expect(stored()).toEqual(expect.arrayContaining(expected.map((deal) => ({...deal, status: 'draft'}))))
-  const results = readResults().toSorted((one, other) => Number(one.line) - Number(other.line))
+  const results = readResults()
+    .filter(({outcome}) => outcome !== 'sent')
+    .toSorted((one, other) => Number(one.line) - Number(other.line))
   expect(results.map(({line, outcome}) => `${line} ${outcome}`)).toEqual(['2 created', '3 created'])
   expect(results.map(({deal_id}) => deal_id).sort()).toEqual(service.store.ids().sort())
 })
@@ -43,7 +54,9 @@ test('creates a deal for every row, exact to the cent, and reports its id', asyn
 test('creates nothing twice: not on a second run, nor when the result file is missing, torn or saved by a spreadsheet', async () => {
   await push(CSV)
   writeFileSync(resultFile, `\uFEFF${readFileSync(resultFile, 'utf8').replaceAll('\n', '\r\n')}`)
-  expect(await push(CSV)).toMatchObject({created: 0, known: 2})
+  const more = `${CSV}crm-9,1 Main St,5,,\n`
+  expect(await push(more)).toMatchObject({created: 1, known: 2})
+  expect(await push(more)).toMatchObject({created: 0, known: 3})
   rmSync(resultFile)
   await push(CSV)
   const header = readFileSync(resultFile, 'utf8').split('\n')[0]
@@ -54,7 +67,7 @@ test('creates nothing twice: not on a second run, nor when the result file is mi
   expect(await push(CSV)).toMatchObject({created: 0, known: 2})
   const lines = readFileSync(resultFile, 'utf8').split('\n')
   expect(lines.filter((line) => line === header)).toHaveLength(1)
-  expect(service.store.count()).toBe(2)
+  expect(service.store.count()).toBe(3)
 })
 
 test('an existing file that holds no results is refused and left as it is, and nothing is sent', async () => {
@@ -69,29 +82,127 @@ test('an existing file that holds no results is refused and left as it is, and n
 test('a wrong row is left out with its reason, and the others are sent', async () => {
   const wrong = [
     ...['crm-3,1 Main St,-5,,', 'crm-4,,5,,', 'crm-5,1 Main St,1.234,,', 'crm-1,1 Main St,5,,'],
-    ...[',1 Main St,5,,', 'crm-6,1 Main St,5,80000000000000,'],
+    ...[',1 Main St,5,,', 'crm-6,1 Main St,5,80000000000000,', 'crm-7,1 Main St, Austin,5,,'],
   ]
-  expect(await push(`${CSV}${wrong.join('\n')}\n`)).toEqual({created: 2, known: 0, invalid: 6, refused: 0})
+  expect(await push(`${CSV}${wrong.join('\n')}\n`)).toEqual({...NONE, created: 2, invalid: 7})
   const messages = readResults().filter(({outcome}) => outcome === 'invalid')
-  expect(messages.map(({line, message}) => `${line} ${message?.split(':')[0]}`).sort()).toEqual([
+  expect(messages.map(({line, message}) => `${line} ${message?.split(':')[0]}`)).toEqual([
     '4 loan_amount',
     '5 property_address',
     '6 loan_amount',
     '7 external_reference',
     '8 external_reference',
     '9 property_value',
+    '10 row',
   ])
   expect(messages.find(({line}) => String(line) === '7')?.message).toContain('also in line 2')
 })
 
-test('a row that changed under its reference is refused, not created again', async () => {
+test('a row that changed under its reference is unclear, and not sent again until a person has looked', async () => {
   await push(CSV)
   rmSync(resultFile)
-  expect(await push(CSV.replace('350000.10', '360000'))).toMatchObject({created: 1, refused: 1})
-  expect(readResults().find(({outcome}) => outcome === 'refused')?.message).toContain(
+  const changed = CSV.replace('350000.10', '360000')
+  expect(await push(changed)).toEqual({...NONE, created: 1, unclear: 1})
+  expect(readResults().find(({outcome}) => outcome === 'unclear')?.message).toContain(
     'idempotency_key_reused',
   )
+  service.requests.clear()
+  expect(await push(CSV)).toEqual({...NONE, known: 1, unclear: 1})
+  expect(service.requests.count).toBe(0)
+  editResults('unclear,,', 'created,deal_7,')
+  expect(await push(CSV)).toEqual({...NONE, known: 2})
   expect(service.store.count()).toBe(2)
+})
+
+test('a request without an answer is repeated within a day under the same key, and later or under another key never', async () => {
+  loseAnswers()
+  await expect(push(CSV)).rejects.toMatchObject({code: 'PUSH_UNREACHABLE'})
+  service.faults.clear()
+  const lost = readFileSync(resultFile, 'utf8')
+  expect(await push(CSV, {apiKey: 'sk_test_new'})).toEqual({...NONE, unclear: 2})
+  for (const at of ['2026-01-02T03:04:05.678Z', '2999-01-02T03:04:05.678Z', '2.1.26 03:04']) {
+    writeFileSync(resultFile, lost.replaceAll(/[^,]*Z$/gm, at))
+    expect(await push(CSV)).toEqual({...NONE, unclear: 2})
+  }
+  writeFileSync(resultFile, lost)
+  expect(await push(CSV.replace('1000000', '-1'))).toEqual({
+    ...NONE,
+    created: 1,
+    invalid: 1,
+  })
+  expect(await push(CSV)).toEqual({...NONE, created: 1, known: 1})
+  expect(service.store.count()).toBe(2)
+})
+
+test('a refusal after a lost answer leaves open whether the first request created a deal', async () => {
+  loseAnswers()
+  await expect(push(CSV)).rejects.toMatchObject({code: 'PUSH_UNREACHABLE'})
+  for (const [status, outcome] of [
+    [404, 'sent'],
+    [400, 'unclear'],
+  ] as const) {
+    service.faults.clear()
+    service.faults.add({match: {method: 'POST'}, fault: {kind: 'status', status}})
+    await push(CSV).catch(() => undefined)
+    expect(readResults().at(-1)?.outcome).toBe(outcome)
+  }
+})
+
+test('the result file names the service: another one gets every deal', async () => {
+  await push(CSV)
+  await using other = await startTestService()
+  expect(await push(CSV, {baseUrl: other.url})).toEqual({...NONE, created: 2})
+  expect(other.store.count()).toBe(2)
+  for (const baseUrl of [other.url, service.url])
+    expect(await push(CSV, {baseUrl})).toEqual({...NONE, known: 2})
+})
+
+test('a reference that a spreadsheet took for a number is still known', async () => {
+  const csv = CSV.replace('crm-1', '00123').replace('crm-2', '1e5')
+  await push(csv)
+  editResults(',00123,', ',123,')
+  editResults(/^(\d+),1e5,/gm, '$1,100000,')
+  expect(await push(csv)).toEqual({...NONE, known: 2})
+})
+
+test('an answer that concerns every row ends the push, and the rows go once the cause is gone', async () => {
+  for (const status of [301, 404, 405]) {
+    service.faults.add({match: {method: 'POST'}, fault: {kind: 'status', status}})
+    await expect(push(CSV)).rejects.toMatchObject({code: 'PUSH_UNREACHABLE', exitCode: 6})
+    service.faults.clear()
+  }
+  expect(readResults().map(({outcome}) => outcome)).not.toContain('unclear')
+  editResults(/[^,]*Z$/gm, '2026-01-02T03:04:05.678Z')
+  expect(await push(CSV)).toEqual({...NONE, created: 2})
+})
+
+test('an answer without the id of a deal counts as none', async () => {
+  await using other = await startTestServer((_request, response, turn) => {
+    if (turn === 0) response.writeHead(204).end()
+    else sendJson(response, {data: turn === 1 ? {} : {id: `D-${turn}`}}, {status: 201})
+  })
+  const [first = '', second = ''] = CSV.trimEnd().split('\n')
+  const one = `${first}\n${second}\n`
+  for (let turn = 0; turn < 2; turn += 1)
+    await expect(push(one, {baseUrl: other.url})).rejects.toMatchObject({code: 'PUSH_UNREACHABLE'})
+  expect(await push(one, {baseUrl: other.url})).toEqual({...NONE, created: 1})
+  expect(await push(one, {baseUrl: other.url})).toEqual({...NONE, known: 1})
+})
+
+test('a file that cannot hold results is refused before anything is sent', async () => {
+  const file = join(folder, 'deals.csv')
+  writeFileSync(file, CSV)
+  const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}
+  for (const to of [join(folder, 'no', 'such.csv'), folder, '/dev/null'])
+    await expectRefused(runCommand(['push', 'deals', file, '--result', to, '--json'], env), 'PUSH_FILE', to)
+  expect(service.store.count()).toBe(0)
+})
+
+test('a file that is no UTF-8 is refused', async () => {
+  const file = join(folder, 'deals.csv')
+  writeFileSync(file, Buffer.from(CSV.replace('12 Main St', 'Stra\xdfe 5'), 'latin1'))
+  const pushed = runCommand(['push', 'deals', file, '--dry-run', '--json'], {})
+  await expectRefused(pushed, 'PUSH_FILE', 'is not UTF-8')
 })
 
 test('a file that holds no deals is refused before anything is sent', () => {
@@ -101,7 +212,6 @@ test('a file that holds no deals is refused before anything is sent', () => {
     [CSV.replace('loan_program', 'ssn'), "'ssn' is not known"],
     [CSV.replace('property_value', 'loan_amount'), "'loan_amount' appears twice"],
     [`${CSV}crm-3,"open`, 'Quote Not Closed'],
-    [`${CSV}crm-3,too,few\n`, 'Invalid Record Length'],
   ] as const)
     expect(() => parseDealRows('deals.csv', csv), words).toThrow(words)
 })
@@ -127,7 +237,7 @@ test('the command reports the outcome, in its exit code, too', async () => {
   expect(existsSync(resultFile)).toBe(false)
 
   const pushed = await runCommand(['push', 'deals', file, '--json'], env)
-  expect(readJson(pushed)).toEqual({created: 2, known: 0, invalid: 1, refused: 0, result_file: resultFile})
+  expect(readJson(pushed)).toEqual({...NONE, created: 2, invalid: 1, result_file: resultFile})
   expect(pushed.code).toBe(3)
   await expectRefused(runCommand(['push', 'deals', join(folder, 'none.csv'), '--json'], env), 'PUSH_FILE')
 })
