@@ -236,18 +236,25 @@ const LOOKS: [column: RegExp, look: Look][] = [
   [/ DECIMAL\(\d+,2\)$/, MONEY],
 ]
 
+/** What XML cannot hold, reads as another character, or the library drops. */
+const UNSAFE = /[[\p{Cc}\ufffe\uffff]--[\t\n\x80-\x9f]]/gv
+
 /**
- * A text as a cell value. A plain `_x0041_` would be read as `A` (ST_Xstring of ECMA-376); the library escapes it in rich text, the
- * only form that LibreOffice decodes.
+ * A text as a cell value. The unsafe is written as `_x0001_`, so a plain `_x0041_` would be read as `A` (ST_Xstring of ECMA-376):
+ * the library escapes that in rich text, the only form that LibreOffice decodes.
  */
 function readText(text: string): CellValue {
-  return /_x[0-9a-f]{4}_/i.test(text) ? {richText: [{text}]} : text
+  // After it has escaped `_x0041_`, the library drops `\0`.
+  const safe = text.replace(UNSAFE, (unit) => `_\0x${toHex(unit)}_\0`)
+  return safe !== text || /_x[0-9a-f]{4}_/i.test(text) ? {richText: [{text: safe}]} : text
 }
+
+const toHex = (unit: string) => unit.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')
 
 /** A number as a cell value that keeps every digit; `NaN` and `Infinity` stay text. */
 function readNumber(text: string): CellValue {
   const digits = text.replace(/[^\d]/g, '').replace(/^0+/, '')
-  return digits.length <= EXACT_DIGITS && Number.isFinite(Number(text)) ? Number(text) : text
+  return digits.length <= EXACT_DIGITS && Number.isFinite(Number(text)) ? Number(text) : readText(text)
 }
 
 /** An instant as a cell value; before 1900-03-01, where spreadsheets disagree, it stays text. */

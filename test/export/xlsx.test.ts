@@ -68,18 +68,21 @@ test('cells are typed and formatted, a formula is a text, and the header is froz
   expect(sheet.getColumn(2).width).toBeGreaterThan(20)
 })
 
-test('a text a spreadsheet would decode is escaped, a number it would round is a text, a double neither', async () => {
-  const odd = await publishTables(data.folder, {
+test('a text that a spreadsheet would decode or XML not hold is escaped, a number it would round is a text, a double neither', async () => {
+  const published = await publishTables(data.folder, {
     release_id: 'odd',
     sql: `create schema release.core; create table release.core.deal as select
       '_x0041_ _xyz_ __x000d_' as "_x0041_", 'Net' as b,
       '1234567890123.45'::decimal(18,2) as loan_amount, '12345678901234.56'::decimal(18,2) as amount,
-      (1 / 3)::double as ltv, 'nan'::double as share_pct, 1e300::double as c`,
+      (1 / 3)::double as ltv, 'nan'::double as share_pct, 1e300::double as c,
+      'a' || chr(13) || chr(10) || '_x0041' || chr(1) || 'x0041_' || chr(65534) || chr(127) || chr(27) || ' ' as d, ['_x0041_'] as e`,
   })
-  const [head, row] = valuesOf(await openBook((await write(odd)).dir), 'core.deal')
+  const [head, row] = valuesOf(await openBook((await write(published)).dir), 'core.deal')
   expect(head?.[0]).toEqual({richText: [{text: '_x005F_x0041_'}]})
   const escaped = {richText: [{text: '_x005F_x0041_ _xyz_ __x005F_x000d_'}]}
-  expect(row).toEqual([escaped, 'Net', 1234567890123.45, '12345678901234.56', 1 / 3, 'NaN', 1e300])
+  const odd = ['a_x000D_\n_x005F_x0041_x0001_x0041__xFFFE__x007F__x001B_ ', '_x005F_x0041_']
+  const kept = odd.map((text) => ({richText: [{text}]}))
+  expect(row).toEqual([escaped, 'Net', 1234567890123.45, '12345678901234.56', 1 / 3, 'NaN', 1e300, ...kept])
 })
 
 test('the first sheet and the manifest say what the workbook contains and what each sheet totals', async () => {
