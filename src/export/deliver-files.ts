@@ -3,6 +3,7 @@ import {accessSync, constants, createReadStream, existsSync, mkdirSync, statSync
 import {copyFile, rm} from 'node:fs/promises'
 import {connect} from 'node:net'
 import {dirname, extname, join, posix} from 'node:path'
+import {addAbortSignal} from 'node:stream'
 import type SftpClient from 'ssh2-sftp-client'
 import {z} from 'zod'
 import {sleepUntilStopped} from '../core/clock.ts'
@@ -21,7 +22,7 @@ export interface DeliveryRequest extends NamedTarget {
   isAgain?: boolean
   /** Whether only their owner may read the files in a folder. */
   isPrivate?: boolean
-  /** How long an endpoint may be silent; a minute by default. */
+  /** How long a target may make no progress; a minute by default. */
   silenceMs?: number
 }
 
@@ -210,12 +211,12 @@ const errorsAt = (where: string) => ({
 
 /** Connects to a target for the files of a batch, which go into this folder below the target's path. */
 async function openCarrier(
-  {target, silenceMs, isPrivate}: {target: Target; silenceMs?: number; isPrivate?: boolean},
+  {target, silenceMs = 60_000, isPrivate}: {target: Target; silenceMs?: number; isPrivate?: boolean},
   folder: string,
   world: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
   if (target.kind === 'folder') return openFolder(target, folder, isPrivate)
-  if (target.kind === 'sftp') return await openSftp(target, folder, world)
+  if (target.kind === 'sftp') return await openSftp(target, {folder, silenceMs}, world)
   return await openHttp(target, {folder, silenceMs}, world)
 }
 
@@ -331,17 +332,20 @@ async function preparePut(target: Kind<'http' | 's3' | 'azure'>): Promise<Put> {
   return target.kind === 'azure' ? putToContainer(target) : putToEndpoint(target)
 }
 
+/** More than a store says about a refusal. */
+const MOST_SAID_BYTES = 65_536
+
 /** Sends files by PUT. */
 async function openHttp(
   target: Kind<'http' | 's3' | 'azure'>,
-  {folder, silenceMs = 60_000}: {folder: string; silenceMs?: number | undefined},
+  {folder, silenceMs}: {folder: string; silenceMs: number},
   {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
   const isStore = target.kind !== 'http'
   const {failed, refused, unauthorised} = errorsAt(isStore ? placeOf(target) : new URL(target.url).origin)
   const put = await preparePut(target)
   const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
-  const agent = openAgent(placeOf(target), {timeoutMs: silenceMs})
+  const agent = openAgent(placeOf(target), {timeoutMs: silenceMs, maxResponseSize: MOST_SAID_BYTES})
   return {
     async put(file) {
       const {name, bytes, path} = file
@@ -360,10 +364,13 @@ async function openHttp(
         signal,
       })
         .then(async ({statusCode, headers, body}) => {
+          // Only the status counts: a body may drip for ever.
+          const within = AbortSignal.timeout(silenceMs / 10)
+          const said = await addAbortSignal(within, body)
+            .text()
+            .catch(() => '')
           // Stores say in XML why: a clock that is wrong looks like a wrong key otherwise.
-          const isTold = isStore && statusCode >= 300
-          const [, why] = /<Code>(\w+)</.exec(isTold ? await body.text() : '') ?? []
-          if (!isTold) await body.dump()
+          const [, why] = /<Code>(\w+)</.exec(isStore && statusCode >= 300 ? said : '') ?? []
           return {statusCode, headers, why}
         })
         .catch((cause: unknown) => {
@@ -394,7 +401,7 @@ const UNTRUSTED = /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL|EPROTO/
 /** Connects to an SFTP server with the pinned host key; files are uploaded as `.part`, then renamed. */
 async function openSftp(
   target: Kind<'sftp'>,
-  folder: string,
+  {folder, silenceMs}: {folder: string; silenceMs: number},
   {signal}: Pick<World, 'signal'>,
 ): Promise<Carrier> {
   const where = `sftp://${target.host}:${target.port}`
@@ -414,15 +421,18 @@ async function openSftp(
   })
   const socket = connect({host: target.host, port: target.port, noDelay: true})
   // Makes an upload fail at once, before it is renamed. A graceful end would wait for a hung server.
-  const hangUp = () => void socket.destroy()
+  const hangUp = () => {
+    clearTimeout(silence)
+    socket.destroy()
+  }
+  const noProgress = () => socket.destroy(new Error(`no progress for ${silenceMs / 1000} s`))
+  const silence = setTimeout(noProgress, silenceMs)
   signal.addEventListener('abort', hangUp, {once: true})
   let shown = ''
   try {
     await client.connect({
       sock: socket,
       username: target.user,
-      readyTimeout: 20_000,
-      keepaliveInterval: 10_000,
       ...(key !== undefined && {privateKey: key}),
       ...(passphrase !== undefined && {passphrase}),
       ...(password !== undefined && {password}),
@@ -444,11 +454,12 @@ async function openSftp(
     async put({name, path, bytes}) {
       const final = posix.join(target.path, folder, name)
       const part = `${final}.part`
+      silence.refresh()
       try {
         const dir = posix.dirname(final)
         if (!dirs.has(dir) && (await client.exists(dir)) === false) await client.mkdir(dir, true)
         dirs.add(dir)
-        await client.fastPut(path, part)
+        await client.fastPut(path, part, {step: () => void silence.refresh()})
         const {size} = await client.stat(part)
         if (size !== bytes) throw errors.failed(`file '${name}' arrived with ${size} of ${bytes} bytes`)
         await rename(client, part, final)

@@ -312,6 +312,20 @@ test('an endpoint that hangs is abandoned after a while, and tried again', async
   expect(readTarget()).toEqual(whole)
 })
 
+test('a target is judged by its status, whatever it goes on to say', async () => {
+  let status = 201
+  await using target = await startTestServer((_request, response) => {
+    response.writeHead(status)
+    const part = status === 201 ? '.' : '.'.repeat(100_000)
+    const dripping = setInterval(() => response.write(part), 20)
+    response.on('close', () => clearInterval(dripping))
+  })
+  expect(await deliver(http(target), {silenceMs: 2000})).toMatchObject({outcome: 'delivered', sent: 3})
+  status = 403
+  const store: Target = {kind: 'azure', url: target.url, sas_file: writeSecret('sas', 'sig=x')}
+  expect(await failureOf(deliver(store, {isAgain: true}))).toMatchObject({code: 'TARGET_AUTH'})
+})
+
 test('a delivery asked to stop in the middle of a file ends at once, and the next resumes', async () => {
   const stopping = new AbortController()
   await using endpoint = await startEndpoint((request) => {
@@ -408,6 +422,17 @@ test('a connection that breaks in the middle of a file, a full disk or a stop le
   expect(await deliver(target, {secret: 'pass'})).toMatchObject({outcome: 'delivered'})
   expect(server.logins - before).toBe(2)
   expect(readTarget()).toMatchObject(whole)
+})
+
+test('a server that logs in and then answers nothing is left after a while, and tried again', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  server.isMute = true
+  const failure = await failureOf(deliver(sftp(server), {secret: 'pass', silenceMs: 300}))
+  expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect(failure.message).toContain('(no progress for 0.3 s)')
+  expect(pauses).toHaveLength(3)
+  server.isMute = false
+  expect(await deliver(sftp(server), {secret: 'pass'})).toMatchObject({outcome: 'delivered', sent: 3})
 })
 
 test('a server that shows another host key gets nothing, not even a password', async () => {

@@ -77,6 +77,7 @@ export async function startSftp(root: string, access: {password?: string; public
     /** Answers a request with what `work` sends, or else with how it ended. */
     const on = (event: string, work: (id: number, ...args: never[]) => unknown) =>
       stream.on(event, (id, ...args) => {
+        if (result.isMute) return
         try {
           if (work(id, ...args) !== 'answered') stream.status(id, STATUS_CODE.OK)
         } catch (error) {
@@ -134,6 +135,8 @@ export async function startSftp(root: string, access: {password?: string; public
     hostKey: `SHA256:${createHash('sha256').update(parsed.getPublicSSH()).digest('base64').replace(/=+$/, '')}`,
     /** Called on each write of a path; a test may break the connection here. */
     onWrite: (_: string): 'go on' | 'break' | 'full' => 'go on',
+    /** Answers no request of a user that is logged in. */
+    isMute: false,
     renamed: [] as string[],
     logins: 0,
     async [Symbol.asyncDispose]() {
