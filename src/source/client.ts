@@ -120,7 +120,10 @@ export function createClient(config: ClientConfig, world: World) {
         async () => {
           const send = () => limiter.send(() => exchange(target, request, signal), signal)
           let answer = await send()
-          if (answer.status === 401 && credentials.renew(answer.credential)) answer = await send()
+          for (let isFresh = false; answer.status === 401; isFresh = true) {
+            if (!credentials.renew(answer.credential, isFresh)) break
+            answer = await send()
+          }
           requireServed(answer, target, base)
           return {...answer, body: isJson ? parseAnswer(answer, target) : undefined}
         },

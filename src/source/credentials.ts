@@ -53,11 +53,14 @@ export function createCredentials(
       })
       return making
     },
-    /** After a 401: whether there is another credential than the refused one. */
-    renew(refused: Credential): boolean {
+    /** After a 401: whether there is another credential than the refused one, which `isFresh` if a 401 made it. */
+    renew(refused: Credential, isFresh: boolean): boolean {
       if (current?.credential !== refused) return true
-      if (auth.by !== 'oauth2' && turn + 1 >= keys.length) return false
-      if (auth.by !== 'oauth2') turn += 1
+      // Another token may have ended before its time.
+      if (auth.by !== 'oauth2' || isFresh) {
+        if (turn + 1 >= keys.length) return false
+        turn += 1
+      }
       current = undefined
       return true
     },
@@ -81,14 +84,14 @@ const LONGEST_WAIT_MS = 60_000
 /** A dripping answer never times out between two parts, so the whole may take this many timeouts. */
 export const TIMEOUTS_PER_ANSWER = 10
 
-/** Statuses after which a token server may answer later. */
-const NOT_NOW = [408, 425, 429]
+/** Codes of RFC 6749, 5.2: the server has understood, and refuses. */
+const REFUSED = /^(invalid|unauthorized|unsupported)_/
 
 /**
  * Exchanges a secret for a token (RFC 6749, 4.4).
  *
  * @returns null if the server does not know the secret and it is not the last
- * @throws AuthError `SOURCE_UNAUTHORIZED`; RetryableError
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError
  */
 async function fetchToken(
   {tokenUrl, clientId, scope}: Extract<Auth, {by: 'oauth2'}>,
@@ -119,14 +122,21 @@ async function fetchToken(
   const seconds = Number(answer.expires_in)
   if (status === 200 && typeof token === 'string' && /^[\x21-\x7e]+$/.test(token))
     return {token, seconds: seconds > 0 && Number.isFinite(seconds) ? seconds : UNSAID_SECONDS}
-  if (status < 500 && !NOT_NOW.includes(status)) {
+  if (status === 401 || status === 403 || REFUSED.test(String(answer.error))) {
     if (!isLast && (status === 401 || answer.error === 'invalid_client')) return null
     throw newError(
       'SOURCE_UNAUTHORIZED',
       `Status ${status} from ${server}: expected a token for client '${clientId}' of source.json.`,
     )
   }
+  if (status >= 300 && status < 400)
+    throw newError('SOURCE_REDIRECTED', `Redirect ${status} from ${server}: expected a token.`, {
+      next: 'Set tokenUrl of source.json to the address that answers without a redirect.',
+    })
   const waitMs = parseRetryAfter(String(said['retry-after'] ?? ''), realClock.now()) ?? 0
   await realClock.sleep(Math.min(waitMs, LONGEST_WAIT_MS), signal)
-  throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status} of ${server}`})
+  throw new RetryableError({
+    code: 'SOURCE_FAILING',
+    problem: `status ${status} without a token from ${server}`,
+  })
 }

@@ -237,16 +237,18 @@ test('a walk cut off goes on at its link, and begins anew once source.json says 
   expect(anew).toMatchObject({certificate: {resumed: 0, records: 25}, changes: {updated: 24}})
 })
 
-test('a token server that is busy is asked again, and the second secret once it refuses the first', async () => {
+test('a token server that is busy or says nothing of use is asked again, and the second secret once it refuses the first', async () => {
   const harbor = createHarbor()
   const faults = [
     {status: 503, body: 'busy', headers: {'retry-after': '7'}},
     {status: 429, body: {}},
+    {status: 200, body: '<html>maintenance</html>'},
+    {status: 404, body: 'no such page'},
   ]
   const token: Dialect['token'] = (got) =>
     got.url.pathname === '/token' && faults.length > 0 ? faults.shift() : harbor.token?.(got)
   await using lab = await openForeign('harbor', {...harbor, token})
-  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const}
+  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const, retries: 4}
   const keys = {apiKey: 'an_old_secret', nextApiKey: KEY}
   const waits: number[] = []
   const realClock = {
@@ -264,6 +266,23 @@ test('a token server that is busy is asked again, and the second secret once it 
   )
   expect(refused).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
   expect(refused.message).not.toMatch(/neither|nor_/)
+  faults.push({status: 302, body: {}})
+  const moved = await failureOf(lab.walk(DAY_2, {config}))
+  expect(moved).toMatchObject({code: 'SOURCE_REDIRECTED', message: expect.stringContaining('tokenUrl')})
+})
+
+test('the second secret is used once the source refuses the tokens given for the first', async () => {
+  const harbor = createHarbor()
+  const first = `Basic ${Buffer.from('loantape:an_old_secret').toString('base64')}`
+  const token: Dialect['token'] = (got) =>
+    got.headers.authorization === first ? {body: {access_token: 'old'}} : harbor.token?.(got)
+  await using lab = await openForeign('harbor', {...harbor, token})
+  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const, apiKey: 'an_old_secret'}
+  expect(await lab.walk(DAY_1, {config: {...config, nextApiKey: KEY}})).toMatchObject({
+    certificate: {records: 25},
+  })
+  expect(lab.foreign.refusals()).toBe(2)
+  expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
 })
 
 test('without its source.json a folder asks for nothing, and pushes nothing with one', async () => {
