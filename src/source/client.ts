@@ -151,8 +151,8 @@ export function createClient(config: ClientConfig, world: World) {
      *
      * @param path relative to the base URL
      * @param cancelled cancels this request alone, which then throws the signal's reason
-     * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_JSON`,
-     * `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`,
+     * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_COMPRESSED`,
+     * `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_NOT_JSON`,
      * `SOURCE_RATE_LIMITED`, `INTERRUPTED`; of a described source, ContractError `SOURCE_ENVELOPE`, `SOURCE_NOT_FOUND`
      */
     async getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
@@ -261,7 +261,8 @@ function parseAnswer({status, headers, received}: Exchange, target: Target): unk
   const body = parseJson(text)
   if (body === undefined && status < 300) {
     const [said = ''] = String(headers['content-type'] ?? 'unknown').split(';', 1)
-    throw new RetryableError({code: 'SOURCE_NOT_JSON', problem: tellForeign(said, CONTENT_TYPES)})
+    const problem = `${received.body.length} bytes of type '${tellForeign(said, CONTENT_TYPES)}'`
+    throw new RetryableError({code: 'SOURCE_NOT_JSON', problem})
   }
   return body ?? null
 }

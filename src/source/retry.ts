@@ -70,7 +70,7 @@ function giveUp(failure: RetryableError, {retries, target: {host, path}}: Policy
   const {problem} = failure
   const tries = retries === 0 ? 'once' : `${retries + 1} times in a row`
   const words = {
-    SOURCE_NOT_JSON: `Answer of content type '${problem}' from source '${host}' to GET ${path}, ${tries}: expected JSON.`,
+    SOURCE_NOT_JSON: `Source '${host}' answered GET ${path}, ${tries}, at last with ${problem}: expected JSON that is not cut off.`,
     SOURCE_FAILING: `Source '${host}' failed at GET ${path}, ${tries}, at last with ${problem}: expected an answer.`,
     SOURCE_UNREACHABLE: `Source '${host}' could not be reached at GET ${path}, ${tries}, at last with '${problem}': expected an answer.`,
   }
@@ -82,7 +82,7 @@ function giveUp(failure: RetryableError, {retries, target: {host, path}}: Policy
 /**
  * Tries until the attempt returns, throws something that is not retryable, or the retries are used up.
  *
- * @throws DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`; ContractError `SOURCE_NOT_JSON`; what else the attempt throws
+ * @throws DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_NOT_JSON`; what else the attempt throws
  */
 export async function withRetries<T>(
   attempt: () => Promise<T>,

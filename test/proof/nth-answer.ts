@@ -33,7 +33,7 @@ interface Kind {
 const FAILING = {code: 'SOURCE_FAILING', exitCode: 6}
 const LIMITED = {code: 'SOURCE_RATE_LIMITED', exitCode: 6}
 const UNREACHABLE = {code: 'SOURCE_UNREACHABLE', exitCode: 6}
-const NOT_JSON = {code: 'SOURCE_NOT_JSON', exitCode: 7}
+const NOT_JSON = {code: 'SOURCE_NOT_JSON', exitCode: 6}
 const UNAUTHORIZED = {code: 'SOURCE_UNAUTHORIZED', exitCode: 5}
 
 const statusOf = (status: number, wait?: string): Fault => ({

@@ -37,7 +37,10 @@ function breakOff(response: ServerResponse, how: 'end' | 'resetAndDestroy', head
 const GIVE_UP = {
   SOURCE_UNREACHABLE: {exitCode: 6, words: /'127\.0\.0\.1:\d+'.*The next run continues/s},
   SOURCE_FAILING: {exitCode: 6, words: /status [45]\d\d/},
-  SOURCE_NOT_JSON: {exitCode: 7, words: /'(text\/html|application\/json|unknown)'.*LOANTAPE_BASE_URL/s},
+  SOURCE_NOT_JSON: {
+    exitCode: 6,
+    words: /\d+ bytes of type '(text\/html|application\/json|unknown)': expected/,
+  },
 }
 
 /** Spoilt answers, by the code of the error that they end in. */
