@@ -1,8 +1,10 @@
 import {randomBytes} from 'node:crypto'
+import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
+import {explainError, sayKept} from '../core/errors.ts'
 import {VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
@@ -111,7 +113,10 @@ export const actSchema = z.discriminatedUnion('act', [
   }),
 ])
 
-/** Performs the act that `decide` chooses, if any, in the transaction in which it chooses; returns the act. */
+/**
+ * Performs the act that `decide` chooses, if any, in the transaction in which it chooses; returns the act. An error of a failure after
+ * the act is on its tape says that the act stands.
+ */
 export type Perform = <A extends Act | undefined>(decide: () => A) => A
 
 /** Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. */
@@ -120,6 +125,7 @@ export function createPerformer(
   {folder, stateDb, newKey}: {folder: DataFolder; stateDb: StateDb; newKey?: TapeKey},
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
 ): Perform {
+  let file = ''
   const write = (act: Act) => {
     const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
     adoptEnded(folder, stateDb, key)
@@ -129,9 +135,10 @@ export function createPerformer(
     const begun_at = new Date(realClock.now()).toISOString()
     const name = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
     const path = pathOfTape(name, begun_at)
+    file = join(folder.root, path)
     const {no, chain: previous} = findHead(stateDb)
     const whole = writeWholeTape(
-      {tapes: folder.tapes, path: join(folder.root, path)},
+      {tapes: folder.tapes, path: file},
       [
         {frame: {frame: 'begin', tape: name, kind: 'act', act: act.act, version: VERSION, begun_at}},
         {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)},
@@ -146,13 +153,22 @@ export function createPerformer(
     noteTape(stateDb, {name, path, fingerprint: key.fingerprint, begun_at, ...ended})
     noteUnit(stateDb, {no: no + 1, tape: name, kind: 'act', chain: head}, false)
   }
-  return (decide) =>
-    stateDb.transaction(() => {
-      const act = decide()
-      if (act) write(act)
-      return act
-    })
+  return (decide) => {
+    file = ''
+    try {
+      return stateDb.transaction(() => {
+        const act = decide()
+        if (act) write(act)
+        return act
+      })
+    } catch (error) {
+      throw existsSync(file) ? sayKept(explainError(error), ON_TAPE, LOOK) : error
+    }
+  }
 }
+
+const ON_TAPE = 'What you asked for is on its tape all the same, and takes effect with the next command.'
+const LOOK = 'Correct the cause, then look whether it is there before you do it again.'
 
 /** Opens the state database of a folder to perform acts in it. @throws ConfigError `NOT_WRITABLE` */
 export function openBooks(config: Pick<Config, 'dataDir'> & KeyConfig, world: World) {

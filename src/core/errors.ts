@@ -97,9 +97,9 @@ export function newError(
   return new LoantapeError({...said, ...more, code, problem}, kind)
 }
 
-/** The same error with another `kept` sentence. */
-export function sayKept(error: LoantapeError, kept: string): LoantapeError {
-  return new LoantapeError({...error, kept, cause: error.cause}, error.kind)
+/** The same error with other words of what is kept, and of what to do next. */
+export function sayKept(error: LoantapeError, kept: string, next = error.next): LoantapeError {
+  return new LoantapeError({...error, kept, next, cause: error.cause}, error.kind)
 }
 
 /** An error that another process reported. */

@@ -1,7 +1,7 @@
 import {existsSync, readdirSync, readFileSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
-import {LONGEST_NOTE} from '../../src/accounting/notes.ts'
+import {LONGEST_NOTE, writeNote} from '../../src/accounting/notes.ts'
 import {compareBuilds} from '../../src/build/compare-builds.ts'
 import {noteLastBuild, readLastBuild} from '../../src/build/last-build.ts'
 import {nameOfUser} from '../../src/core/process.ts'
@@ -9,7 +9,7 @@ import {compareBooks} from '../../src/record/verify.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {expectRefused} from '../cli/outcome.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {someDeals} from '../support/lab.ts'
+import {failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
 const lab = await useLab({tables: `${FEW_TABLES} +core.note`, deals: someDeals(30)})
@@ -108,6 +108,18 @@ test('of two people who replace or withdraw one note, one does', async () => {
   )
   await note('2026-03-03', 'withdraw', '2')
   await expectRefused(lab.run(['note', 'withdraw', '2', '--json']), 'UNKNOWN_NAME', 'withdrew it')
+})
+
+test('an act that fails once it is on its tape says that it stands, and stands once', async () => {
+  const onStep = () => {
+    throw new Error('database or disk is full')
+  }
+  const draft = {about: 'day', subject: '2026-03-02', text: 'a holiday'} as const
+  const world = {...lab.createWorld('2026-03-03T14:00:00Z'), onStep}
+  const failure = await failureOf((async () => writeNote(lab.config, draft, world))())
+  expect(failure).toMatchObject({code: 'DISK_FULL', next: expect.stringContaining('before you do it again')})
+  expect(failure.message).toContain('takes effect with the next command')
+  expect((await listed()).match(/a holiday/g)).toHaveLength(1)
 })
 
 const refusals: [args: string[], code: string, words: string][] = [
