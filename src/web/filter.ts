@@ -10,6 +10,8 @@ interface Dimension {
   title: string
   /** What its values are; by default any text. */
   kind?: string
+  /** Whether a deal has other values of it on other days. */
+  moves?: boolean
   /** SQL: whether `core.deal as deal` has one of these values, or all that bound a range; without it, it chooses no deals. */
   is_of?: string
   /** The table that tells it, besides `core.deal`. */
@@ -40,6 +42,9 @@ export interface Filter {
   /** The tables that tell which they are. */
   reads: readonly string[]
 }
+
+/** Whether other deals are chosen on other days. */
+export const isMoving = ({values}: Filter) => [...values.keys()].some((name) => DIMENSIONS[name]?.moves)
 
 const isMoment = (text: string) =>
   isCalendarDate(text.slice(0, 10)) && /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)

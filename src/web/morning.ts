@@ -7,6 +7,7 @@ import {explainError} from '../core/errors.ts'
 import {type Release, readRelease, readReleaseChecks} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {pageOf, wordChecks} from './figures.ts'
+import {isMoving} from './filter.ts'
 import {html} from './html.ts'
 import {type Params, viewPage} from './pages.ts'
 import {listReleases, queriesOf} from './reader.ts'
@@ -31,6 +32,9 @@ function listOthers({dir, manifest: {release_id, known_at}}: Release) {
 const baseRow = z.looseObject({
   name: z.string(),
   day: z.string().nullable(),
+  since: z.string(),
+  as_of: z.string().nullable(),
+  known_at: z.string().nullable(),
   is_known: z.boolean(),
   is_chosen: z.boolean(),
 })
@@ -49,13 +53,19 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   // What is not known is not for an address to say, either.
   const told = {bases, base, totals: undefined, moved: undefined}
   if (!base?.is_known) return told
-  if (base.day !== null) return {...told, ...(await readMovedSince(tables, base.day, which))}
+  if (base.day !== null && !isMoving(filter))
+    return {...told, ...(await readMovedSince(tables, base.day, which))}
+  // Which deals were in a status or of an amount on another day, a release of that day tells.
+  const ofDay = others.filter(({as_of, is_before}) => as_of === base.day && is_before)
+  const [kept] = base.day === null ? [base] : ofDay.sort((a, b) => (a.known_at < b.known_at ? 1 : -1))
+  if (!kept) return {...told, base: {...base, since: `${base.since}, of which no release is kept`}}
+  const shown = {...told, base: {...base, day: null, as_of: kept.as_of, known_at: kept.known_at}}
   const asked = {...which, condition: filter.condition}
   if (history)
-    return {...told, ...(await history.ask('moved', base.name, release.manifest.release_id, asked))}
-  const other = readRelease(join(dirname(realpathSync(release.dir)), base.name))
+    return {...shown, ...(await history.ask('moved', kept.name, release.manifest.release_id, asked))}
+  const other = readRelease(join(dirname(realpathSync(release.dir)), kept.name))
   // Retention may have removed it meanwhile.
-  return other ? {...told, ...(await readMovedBetween(other, release, asked))} : told
+  return other ? {...shown, ...(await readMovedBetween(other, release, asked))} : told
 }
 
 /** `/`: the figures, what moved them since another day, and what needs attention. */

@@ -139,7 +139,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
 ${chips.length > 0 && html`<p class="chips">${chips}</p>`}${
   release &&
   filter.condition !== undefined &&
-  html`<p class="muted small">Deals that are so as of ${release.as_of}. Charts, changes since a day, durations and rates are those of the same deals, whatever they were before; against another release, each has its own.</p>`
+  html`<p class="muted small">Deals that are so as of ${release.as_of}. A change compares them with those that were so before; charts, durations and rates follow the same deals through time.</p>`
 }
 ${choice}`
     return renderWorkbench({

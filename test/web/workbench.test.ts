@@ -198,6 +198,22 @@ test('the loan-to-value of a day is compared as the release of that day has it',
     expect(await side.readText(`${path}?against=2026-03-02`)).toContain(words)
 })
 
+test.each(['part=funded', 'status=funded', 'amount_from=300000'])(
+  'a change of the deals with %s is that from those that were so on the day',
+  async (filter) => {
+    const [then, now] = await Promise.all(
+      ['&as_of=2026-03-02', ''].map((day) => json(`/data/mart.portfolio_summary.json?${filter}${day}`)),
+    )
+    const [before, after] = [then, now].map((rows) => cents(String(rows?.[0]?.open_amount)))
+    const moved = Number((after ?? 0n) - (before ?? 0n)) / 100
+    expect(moved).not.toBe(0)
+    const words = `${moved < 0 ? '−' : '+'}$${Math.abs(moved).toLocaleString('en-US', {minimumFractionDigits: 2})}`
+    expect(await side.readText(`/portfolio?${filter}&against=2026-03-02`)).toContain(words)
+    const unkept = await side.readText(`/?${filter}&against=2026-03-01`)
+    expect(unkept).toContain('Nothing is known of 2026-03-01')
+  },
+)
+
 test('the funded share of a month that began before the first walk is shown as unknown, not as nothing', async () => {
   expect(await side.readText('/pipeline')).toMatch(
     /How much of it is funded .*? 2026-03 \d+ \d+ unknown \d+ unknown \d+ unknown /,
