@@ -1,5 +1,5 @@
 import type {z} from 'zod'
-import {type LoantapeError, messageOf} from './errors.ts'
+import {messageOf} from './errors.ts'
 
 /** The name of a member, or the position of an element. */
 type Step = string | number
@@ -30,7 +30,7 @@ export function listRepeated(value: unknown): readonly Step[][] {
 }
 
 /** Makes the error of a problem. */
-export type Refuse = (problem: string, cause?: unknown) => LoantapeError
+export type Refuse = (problem: string, cause?: unknown) => Error
 
 /**
  * The value of a JSON file that people write: nothing of it is lost unsaid, as a name's first value would be and the name
@@ -140,7 +140,7 @@ export function sliceJson(text: string, path: readonly Step[]): string | undefin
   return found && text.slice(found.start, found.end)
 }
 
-const SCALAR = /[^\s,\]}]*/y
+const SCALAR = /[^\s,\]}]+/y
 
 /**
  * Visits the parts of a JSON text, each after the parts within it and the whole last: the steps that lead to it, which only hold

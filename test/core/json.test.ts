@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {listRepeated, parseJson, sliceJson} from '../../src/core/json.ts'
+import {listRepeated, parseJson, parseWritten, sliceJson} from '../../src/core/json.ts'
 
 const aBlank = fc.constantFrom('', ' ', '\n', '\t ')
 const AWKWARD = [
@@ -92,4 +92,10 @@ test('reports each repeated name in an object, and no other', () => {
   )
   // A name escaped differently is the same name.
   expect(listRepeated(parseJson('{"deals": [{"id": 1, "i\\u0064": 2}]}'))).toEqual([['deals', 0, 'id']])
+})
+
+test('a file with a byte order mark is read', () => {
+  const refuse = (problem: string) => new Error(problem)
+  expect(parseWritten('\ufeff{"a": 1}', refuse)).toEqual({a: 1})
+  expect(() => parseWritten('\ufeff{"a": 1, "a": 2}', refuse)).toThrow('a: expected each name once')
 })
