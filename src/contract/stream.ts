@@ -65,10 +65,6 @@ export const dateField = z
   .refine(isCalendarDate, 'expected a calendar date, YYYY-MM-DD')
   .meta({format: 'date'})
 
-/** The years 0001 to 9999, which every table and file writes with four digits; microseconds since the epoch. */
-const FIRST = BigInt(Date.parse('0001-01-01')) * 1000n
-const BEYOND = BigInt(Date.parse('9999-12-31')) * 1000n + 86_400_000_000n
-
 /**
  * An instant of the years 0001 to 9999 (UTC if it has no offset) or a date: microseconds since the epoch, and whether it was
  * an `instant` or a `date`.
@@ -76,7 +72,7 @@ const BEYOND = BigInt(Date.parse('9999-12-31')) * 1000n + 86_400_000_000n
 export const instantOrDate = z.string().transform((text, context) => {
   const precision: 'date' | 'instant' = isCalendarDate(text) ? 'date' : 'instant'
   const micros = parseInstant(precision === 'date' ? `${text}T00:00Z` : text) ?? parseInstant(`${text}Z`)
-  if (micros !== null && micros >= FIRST && micros < BEYOND) return {micros, precision}
+  if (micros !== null) return {micros, precision}
   context.addIssue({
     code: 'custom',
     message: 'expected an ISO 8601 timestamp or date of the years 0001 to 9999',

@@ -111,27 +111,34 @@ export function isTimeZone(name: string): boolean {
   }
 }
 
-/** Whether `text` is a calendar date `YYYY-MM-DD` that exists. */
+/** Whether `text` is a calendar date `YYYY-MM-DD` that exists, of the years 0001 to 9999. */
 export function isCalendarDate(text: string): boolean {
-  const midnight = /^\d{4}-\d{2}-\d{2}$/.test(text) ? Date.parse(`${text}T00:00Z`) : Number.NaN
+  const midnight = /^(?!0000)\d{4}-\d{2}-\d{2}$/.test(text) ? Date.parse(`${text}T00:00Z`) : Number.NaN
   // The 31st of a shorter month is read as a day of the next; every month has a 28th.
   return !Number.isNaN(midnight) && (text.slice(8) <= '28' || dateOfWallTime(midnight) === text)
 }
 
 /** The usual form, which needs no further check: on days that every month has. */
 const plainInstant =
-  /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{3})?Z$/
+  /^(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{3})?Z$/
 
 const isoInstant =
   /^(\d{4}-\d{2}-\d{2})[Tt ]((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?\s*(?:[Zz]|([+-](?:[01]\d|2[0-3])):?([0-5]\d))$/
 
-/** An ISO 8601 instant with an offset in microseconds since the epoch, further digits cut off; null if it does not exist. */
+/** The years 0001 to 9999, which every table and file writes with four digits. */
+const [FIRST_MS, LAST_MS] = [Date.parse('0001-01-01'), Date.parse('9999-12-31T23:59:59.999Z')]
+
+/**
+ * An ISO 8601 instant with an offset in microseconds since the epoch, further digits cut off; null if it does not exist, or not in
+ * the years 0001 to 9999.
+ */
 export function parseInstant(text: string): bigint | null {
   if (plainInstant.test(text)) return BigInt(Date.parse(text)) * 1000n
   const [, date = '', time, seconds = '00', fraction = '', hours = '+00', minutes = '00'] =
     isoInstant.exec(text) ?? []
   if (!isCalendarDate(date)) return null
   const ms = Date.parse(`${date}T${time}:${seconds}${hours}:${minutes}`)
+  if (ms < FIRST_MS || ms > LAST_MS) return null
   return BigInt(ms) * 1000n + BigInt(fraction.slice(0, 6).padEnd(6, '0'))
 }
 
