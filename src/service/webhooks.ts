@@ -15,7 +15,7 @@ import {
   webhookDeliverySchema,
   webhookEndpointSchema,
 } from '../contract/webhook.ts'
-import {DAY_MS, HOUR_MS, realClock} from '../core/clock.ts'
+import {DAY_MS, HOUR_MS, realClock, SMALL_STEP_MS} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, type Kind, rowInstant, type ServiceDatabase} from './service-database.ts'
@@ -88,7 +88,8 @@ export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: ()
     listWebhookDeliveries: ({id, page}) => database.page(DELIVERIES, page, {endpoint_id: id}),
     redeliverWebhook: ({id, childId}) => {
       const delivery = {id: childId, endpoint_id: id}
-      database.update('webhook_delivery', delivery, {status: 'pending', attempts: 0, next_attempt_at: 0})
+      const next_attempt_at = realClock.now()
+      database.update('webhook_delivery', delivery, {status: 'pending', attempts: 0, next_attempt_at})
       database.afterCommit(onDue)
       return database.record(DELIVERIES, delivery)
     },
@@ -111,6 +112,7 @@ const dueRow = z.object({
   endpoint_id: z.string(),
   event_id: z.string(),
   attempts: z.number(),
+  next_attempt_at: z.number(),
   url: z.string(),
   secret: z.string(),
   payload: z.string(),
@@ -120,7 +122,7 @@ type Due = z.output<typeof dueRow>
 
 // Of each endpoint the first ones, by an index: what else waits costs nothing. Those being sent are still due, so they count.
 const SELECT_DUE = `
-  select d.id, d.endpoint_id, d.event_id, d.attempts, e.url, e.secret, event.payload
+  select d.id, d.endpoint_id, d.event_id, d.attempts, d.next_attempt_at, e.url, e.secret, event.payload
   from webhook_endpoint as e
   cross join webhook_delivery as d on d.id in (
     select id from webhook_delivery
@@ -130,6 +132,12 @@ const SELECT_DUE = `
   )
   cross join event on event.id = d.event_id
   where e.status = 'enabled'`
+
+// What waits longer than its attempts allow was stored while the clock was ahead.
+const HASTEN = `
+  update webhook_delivery set next_attempt_at = ?1
+  where status = 'pending'
+    and next_attempt_at > ?1 + ${SMALL_STEP_MS} + coalesce(json_extract(?2, '$[' || attempts || ']'), 0)`
 
 /** Deletes ended deliveries older than 30 days. */
 export function pruneDeliveries(database: ServiceDatabase, now: number): void {
@@ -150,23 +158,24 @@ const SELECT_SUBSCRIBED = `
   select id from webhook_endpoint
   where status = 'enabled' and exists (select 1 from json_each(events) where value = ?)`
 
+/** Stores the outcome of an attempt, unless the delivery was decided anew meanwhile; 410 disables the URL that was asked. */
 function storeOutcome(
-  due: Due,
+  {id, endpoint_id, url, next_attempt_at: asked_at, ...due}: Due,
   {status: last_status, error: last_error}: Outcome,
   database: ServiceDatabase,
   {now, retryDelaysMs}: {now: number; retryDelaysMs: readonly number[]},
 ): void {
   const attempts = due.attempts + 1
   const isTaken = last_status !== null && last_status >= 200 && last_status < 300
-  const isGone = last_status === 410
-  const delay = isTaken || isGone ? undefined : retryDelaysMs[attempts - 1]
-  const status = isTaken ? 'delivered' : delay === undefined ? 'failed' : 'pending'
-  const next_attempt_at = delay === undefined ? null : now + delay
-  const outcome = {status, attempts, next_attempt_at, last_status, last_error}
   const disabled = {status: 'disabled', disabled_reason: 'answered 410 Gone'}
   database.transaction(() => {
-    database.update('webhook_delivery', {id: due.id}, outcome)
-    if (isGone) database.update('webhook_endpoint', {id: due.endpoint_id}, disabled)
+    const isGone =
+      last_status === 410 && database.update('webhook_endpoint', {id: endpoint_id, url}, disabled).changes > 0
+    const delay = isTaken || isGone ? undefined : retryDelaysMs[attempts - 1]
+    const status = isTaken ? 'delivered' : delay === undefined ? 'failed' : 'pending'
+    const next_attempt_at = delay === undefined ? null : now + delay
+    const outcome = {status, attempts, next_attempt_at, last_status, last_error}
+    database.update('webhook_delivery', {id, next_attempt_at: asked_at}, outcome)
   })
 }
 
@@ -211,12 +220,13 @@ export function createOutbox(
   const {signal} = stopping
   const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
   const sending = new Map<string, Promise<void>>()
-  /** Endpoints that gave no answer rest until the next look, so that their backlog leaves time for others. */
+  /** Endpoints that gave no answer rest until the next look, so that their backlog leaves time for others; monotonic ms. */
   const restsUntil = new Map<string, number>()
+  let lookedAt = Number.POSITIVE_INFINITY
 
   async function deliver(due: Due): Promise<void> {
     const outcome = await send(due, {guard, agent, signal})
-    if (outcome.status === null) restsUntil.set(due.endpoint_id, realClock.now() + LOOK_MS)
+    if (outcome.status === null) restsUntil.set(due.endpoint_id, performance.now() + LOOK_MS)
     if (!signal.aborted) storeOutcome(due, outcome, database, {now: realClock.now(), retryDelaysMs})
     sending.delete(due.id)
     wake()
@@ -227,9 +237,11 @@ export function createOutbox(
     if (signal.aborted) return
     try {
       const now = realClock.now()
+      if (now < lookedAt) database.run(HASTEN, [now, JSON.stringify([0, ...retryDelaysMs])])
+      lookedAt = now
       for (const due of database.all(dueRow, SELECT_DUE, [now])) {
         // A delivery whose outcome could not be stored stays here, so that only the next service retries it.
-        const waits = sending.has(due.id) || (restsUntil.get(due.endpoint_id) ?? 0) > now
+        const waits = sending.has(due.id) || (restsUntil.get(due.endpoint_id) ?? 0) > performance.now()
         if (!waits) sending.set(due.id, deliver(due).catch(onError))
       }
     } catch (error) {

@@ -20,8 +20,9 @@ export async function startReceiver() {
   const received: Notification[] = []
   const server = await startTestServer(async ({headers, incoming}, response) => {
     const body = await text(incoming)
-    const status = receiver.answer(received.length)
+    const answer = receiver.answer(received.length)
     received.push({id: String(headers['webhook-id']), headers, text: body})
+    const status = await answer
     if (status === 0) return
     response.writeHead(status, status === 302 ? {location: receiver.url} : {}).end('thanks')
   })
@@ -29,7 +30,7 @@ export async function startReceiver() {
     url: server.url,
     received,
     /** The status of each answer, by the number of earlier ones; 200 by default, 0 for no answer ever. */
-    answer: (_turn: number) => 200,
+    answer: (_turn: number): number | Promise<number> => 200,
     /** Resolves when this many have arrived. */
     async waitFor(count: number) {
       await until(() => received.length >= count)

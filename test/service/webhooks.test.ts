@@ -1,4 +1,4 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, onTestFinished, test, vi} from 'vitest'
 import {
   type CreatedWebhookEndpoint,
   EVENT_TYPES,
@@ -142,6 +142,49 @@ test('410 disables the endpoint until it is enabled again', async () => {
   expect(enabled).toMatchObject({status: 'enabled', disabled_reason: null, events: [...EVENT_TYPES]})
   await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 6})
   expect((await settled(endpoint, 2)).map(({status}) => status).sort()).toEqual(['delivered', 'failed'])
+})
+
+test('an answer to an earlier address neither disables the endpoint nor ends the delivery', async () => {
+  await using old = await startReceiver()
+  const {promise, resolve} = Promise.withResolvers<number>()
+  old.answer = () => promise
+  const endpoint = await register({url: old.url})
+  await call(service, 'DELETE', '/deals/deal_000002')
+  await old.waitFor(1)
+  const path = `/webhook-endpoints/${endpoint.id}`
+  expect((await call(service, 'PATCH', path, {url: receiver.url})).status).toBe(200)
+  resolve(410)
+  expect(await settled(endpoint, 1)).toMatchObject([{status: 'delivered', attempts: 2}])
+  expect(await get(service, path)).toMatchObject({status: 'enabled', disabled_reason: null})
+})
+
+test('a delivery resent by hand during its last attempt is sent again, whatever that brings', async () => {
+  const {promise, resolve} = Promise.withResolvers<number>()
+  receiver.answer = (turn) => [503, 503, 503, promise][turn] ?? 204
+  const endpoint = await register()
+  await call(service, 'DELETE', '/deals/deal_000002')
+  await receiver.waitFor(4)
+  const path = `/webhook-endpoints/${endpoint.id}/deliveries`
+  const [delivery] = await deliveriesOf(endpoint)
+  expect((await call(service, 'POST', `${path}/${delivery!.id}/redeliver`, {})).status).toBe(202)
+  resolve(503)
+  expect(await settled(endpoint, 1)).toMatchObject([{status: 'delivered', attempts: 1, last_status: 204}])
+})
+
+test('after the clock was set back by a day, nothing waits for a day', async () => {
+  await service.close()
+  service = await startTestService({webhooks: {allowPrivate: true, retryDelaysMs: [60_000]}})
+  service.store.insert([aDeal(1), aDeal(2)])
+  vi.useFakeTimers({toFake: ['Date'], now: Date.now() + 86_400_000})
+  onTestFinished(() => void vi.useRealTimers())
+  const endpoint = await register({url: 'http://127.0.0.1:9/'})
+  await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
+  await until(async () => (await deliveriesOf(endpoint))[0]?.attempts === 1)
+  vi.useRealTimers()
+  await call(service, 'PATCH', `/webhook-endpoints/${endpoint.id}`, {url: receiver.url})
+  await call(service, 'DELETE', '/deals/deal_000002')
+  const delivered = {status: 'delivered'}
+  expect(await settled(endpoint, 2)).toMatchObject([delivered, delivered])
 })
 
 test('the secret is shown on creation and never again', async () => {
