@@ -213,7 +213,8 @@ const RATES_IN_FORCE: Rows<Rate> = {
       select latest.id from rate as latest
       where latest.provider = rate_record.provider
         and latest.loan_program = rate_record.loan_program
-        and latest.effective_at <= ?
+        and latest.effective_at <= ?1
+        and latest.created_at <= ?1
       order by latest.effective_at desc, latest.created_at desc, latest.id desc
       limit 1
     )
@@ -256,9 +257,11 @@ export function createRecordHandlers({database, clock, emit}: ServiceWorld) {
       })
       return database.one(RATES.row, 'select * from rate_record where id = ?', [id])
     },
-    listRates: ({query: {provider, loan_program, current}, page}) =>
-      current
-        ? database.page(RATES_IN_FORCE, page, {provider, loan_program}, [clock.now()])
-        : database.page(RATES, page, {provider, loan_program}),
+    listRates: ({query: {provider, loan_program, current}, page}) => {
+      if (!current) return database.page(RATES, page, {provider, loan_program})
+      const {at = clock.now()} = page.after
+      const {records, next} = database.page(RATES_IN_FORCE, page, {provider, loan_program}, [at])
+      return {records, next: next && {...next, at}}
+    },
   } satisfies Partial<Handlers>
 }

@@ -171,9 +171,12 @@ export interface Kind<T> extends Rows<T> {
   missing: ProblemCode
 }
 
-/** At most `limit` records after this one; every list is sorted by `createdAt` (ms since the epoch), then `id`. */
+/**
+ * At most `limit` records after this one; every list is sorted by `createdAt` (ms since the epoch), then `id`. `at` is the
+ * instant that all pages of a list show, if its records come and go with time.
+ */
 export interface Page {
-  after: {createdAt: number; id: string}
+  after: {createdAt: number; id: string; at?: number | undefined}
   limit: number
 }
 

@@ -84,6 +84,7 @@ test('a task is open until completed, once; one without a title or with a wrong 
     {},
     {title: ' '},
     {title: 'x', due_on: '2026-02-30'},
+    {title: 'x', due_on: '0000-01-01'},
     {title: 'x', status: 'completed'},
   ])
     expect(await refusalOf(`${DEAL}/tasks`, wrong)).toMatch('400 invalid_body')
@@ -158,6 +159,25 @@ test('rates are kept as received, with history; those in force are the latest th
     {provider: 'ACME Inc'},
     {effective_at: 'tomorrow'},
     {effective_at: '2026-03-01T00:00:00'},
+    {effective_at: '9999-12-31T23:59:59-14:00'},
+    {effective_at: '0000-01-01T00:00:00+23:59'},
   ])
     expect(await refusalOf('/rates', {...RATE, ...wrong})).toBe(`400 invalid_body ${Object.keys(wrong)}`)
+})
+
+test('the rates in force are those of one instant, however long their pages take', async () => {
+  const push = (number: number, effective_at?: string) =>
+    post<Rate>('/rates', {...RATE, provider: `p${number}`, effective_at})
+  const rates = [await push(0), await push(1), await push(2)]
+  await push(2, '2026-03-03T00:00:00Z')
+  const read = async (cursor = '') => {
+    const answer = await call(service, 'GET', `/rates?current=true&limit=2${cursor}`)
+    return (await answer.json()) as ListBody<Rate>
+  }
+  const first = await read()
+  await push(0)
+  now += 86_400_000
+  const second = await read(`&cursor=${first.next_cursor}`)
+  expect([...first.data, ...second.data]).toEqual(rates)
+  expect(second.has_more).toBe(false)
 })
