@@ -188,6 +188,11 @@ create table if not exists idempotent_answer (
   primary key (owner, key)
 ) strict;
 create index if not exists idempotent_answer_by_created on idempotent_answer (created_at);
+create index if not exists idempotent_answer_by_deal on idempotent_answer (body ->> '$.data.deal_id');
+-- What belonged to a deal is not answered again; a request that made it once finds no deal.
+create trigger if not exists deal_forgotten after delete on deal begin
+  delete from idempotent_answer where body ->> '$.data.deal_id' = old.id;
+end;
 
 create table if not exists cursor_secret (
   only_row integer primary key check (only_row = 1),
