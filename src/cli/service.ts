@@ -1,5 +1,6 @@
 import {randomBytes} from 'node:crypto'
 import {once} from 'node:events'
+import {existsSync} from 'node:fs'
 import {businessDateOf, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
@@ -41,7 +42,7 @@ export const commands = {
     ({options}: Invocation<KeyOptions>, name: string) => {
       const {live} = options
       const scopes = parseWords(options.scope, '--scope', SCOPES)
-      using database = openKeys(options)
+      using database = openKeys(options, true)
       const kind = live ? 'live' : 'test'
       const {id, key} = createApiKey(database, {kind, name, scopes, now: realClock.now()})
       return {id, api_key: key, scopes}
@@ -94,7 +95,12 @@ interface KeyOptions {
   scope: string
 }
 
-function openKeys({db}: KeyOptions): ServiceDatabase {
-  if (db !== undefined) return openServiceDatabase(db)
-  throw newError('USAGE', 'Option --db is missing: expected the SQLite file of the service.')
+function openKeys({db}: KeyOptions, mayBeNew = false): ServiceDatabase {
+  if (db === undefined)
+    throw newError('USAGE', 'Option --db is missing: expected the SQLite file of the service.')
+  if (mayBeNew || existsSync(db)) return openServiceDatabase(db)
+  throw newError(
+    'SERVICE_DB_OPEN',
+    `Option --db '${db}': expected the SQLite file of the service, found none.`,
+  )
 }
