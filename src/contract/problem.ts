@@ -16,10 +16,10 @@ export const problemSchema = z
 
 /** The status and meaning of every code. */
 export const PROBLEMS = {
-  malformed_json: {status: 400, meaning: 'The body is not JSON.'},
+  malformed_json: {status: 400, meaning: 'The body is not JSON in UTF-8, or repeats a name.'},
   malformed_body: {status: 400, meaning: 'The body ended early, or its parts cannot be read.'},
   malformed_url: {status: 400, meaning: 'The URL cannot be decoded.'},
-  bad_request: {status: 400, meaning: 'The request is not valid HTTP.'},
+  bad_request: {status: 400, meaning: 'The request is not valid HTTP, or its URL and headers are too long.'},
   invalid_body: {status: 400, meaning: 'Fields are missing, unknown or wrong; `errors` names each.'},
   invalid_parameter: {status: 400, meaning: 'Query parameters are unknown, repeated or wrong.'},
   invalid_cursor: {status: 400, meaning: 'The cursor was altered, or belongs to another list.'},

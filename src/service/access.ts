@@ -195,9 +195,10 @@ function checkContentType(request: FastifyRequest): void {
   const expected = endpoint?.isMultipart ? 'multipart/form-data' : 'application/json'
   // A body of unknown length that may turn out to be empty needs no type.
   if (endpoint?.body === noBodySchema) headers['content-type'] ??= expected
-  const sent = headers['content-type']?.split(';')[0]?.trim().toLowerCase()
-  if (sent === expected) return
-  throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}.`})
+  const [sent = '', ...parameters] = (headers['content-type'] ?? '').toLowerCase().split(';')
+  const isOther = parameters.some((text) => /^\s*charset\s*=(?!\s*"?utf-?8"?\s*$)/.test(text))
+  if (sent.trim() === expected && !isOther) return
+  throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}, in UTF-8.`})
 }
 
 const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({

@@ -40,7 +40,8 @@ const KEPT_TYPES = new Set([
 async function readMediaType(content: Buffer): Promise<string> {
   const mime = (await fileTypeFromBuffer(content))?.mime
   if (mime !== undefined && KEPT_TYPES.has(mime)) return mime
-  if (mime === undefined && isUtf8(content) && !content.includes(0)) return 'text/plain; charset=utf-8'
+  // Words such as BMW or FORM begin other types, too.
+  if (isUtf8(content) && !content.includes(0)) return 'text/plain; charset=utf-8'
   const detail =
     'Accepted are PDF, JPEG, PNG, TIFF, HEIC, Word, Excel and plain text files; this file has another type.'
   throw refuse('unsupported_file_type', {detail})
@@ -52,11 +53,15 @@ const DOCUMENTS: Kind<DealDocument> = {
   missing: 'document_not_found',
 }
 
-/** Attaches a file to a deal, within the current transaction. */
+/** Attaches a file to a deal, within the current transaction. @throws Refusal (409) if the deal has too many */
 function attachDocument(
   {dealId, category, name, file}: {dealId: string; category: string; name: string; file: ReceivedFile},
   {database, clock, emit}: ServiceWorld,
 ): DealDocument {
+  const sql = 'select count(*) as documents from document where deal_id = ?'
+  const {documents} = database.one(z.object({documents: z.number()}), sql, [dealId])
+  if (documents >= MOST_DOCUMENTS)
+    throw refuse('too_many_documents', {detail: `A deal has at most ${MOST_DOCUMENTS} documents.`})
   const id = createId('doc')
   const document = database.create(DOCUMENTS, {
     id,
@@ -89,13 +94,7 @@ const contentRow = z.object({content: z.instanceof(Uint8Array)})
 export function createDocumentHandlers(world: ServiceWorld, onRequested: () => void) {
   const {database, clock} = world
   return {
-    uploadDocument: ({id: dealId, body}) => {
-      const sql = 'select count(*) as documents from document where deal_id = ?'
-      const {documents} = database.one(z.object({documents: z.number()}), sql, [dealId])
-      if (documents >= MOST_DOCUMENTS)
-        throw refuse('too_many_documents', {detail: `A deal has at most ${MOST_DOCUMENTS} documents.`})
-      return attachDocument({...body, dealId}, world)
-    },
+    uploadDocument: ({id: dealId, body}) => attachDocument({...body, dealId}, world),
     listDocuments: ({id, page}) => database.page(DOCUMENTS, page, {deal_id: id}),
     getDocument: ({id, childId}) => database.record(DOCUMENTS, {id: childId, deal_id: id}),
     downloadDocument: ({id, childId}) => {
@@ -124,10 +123,11 @@ export function createDocumentHandlers(world: ServiceWorld, onRequested: () => v
 /** A file name safe to show: without folders, control characters and characters that change the reading direction. */
 function cleanFileName(name: string | undefined): string | null {
   const cleaned = (name ?? '')
-    .replace(/^.*[\\/]/, '')
+    // Forms write these three so (HTML, multipart/form-data).
+    .replace(/%(?:22|0D|0A)/g, decodeURIComponent)
+    .replace(/^.*[\\/]/s, '')
     .replace(/[\p{Cc}\p{Cs}\p{Bidi_Control}]/gu, '')
-    .slice(0, 255)
-  return cleaned === '' ? null : cleaned
+  return [...cleaned].slice(0, 255).join('') || null
 }
 
 /**
@@ -139,21 +139,23 @@ export async function receiveParts(request: FastifyRequest): Promise<void> {
   const parts: Record<string, unknown> = {}
   try {
     for await (const part of request.isMultipart() ? request.parts() : []) {
-      if (part.type === 'field') {
+      const isField = part.type === 'field'
+      const refusePart = (message: string) =>
+        refuse('invalid_body', {errors: [{path: cleanFileName(part.fieldname) ?? 'body', message}]})
+      if (Object.hasOwn(parts, part.fieldname)) throw refusePart('expected once')
+      // The parser writes this sign for bytes that are not UTF-8.
+      if (String(isField ? part.value : part.filename).includes('\ufffd')) throw refusePart('expected UTF-8')
+      if (isField) {
         if (part.valueTruncated)
           throw refuse('body_too_large', {detail: 'A field is longer than 1,000 bytes.'})
         parts[part.fieldname] = part.value
         continue
       }
-      if (part.fieldname !== 'file') {
-        const errors = [{path: cleanFileName(part.fieldname) ?? 'body', message: 'unknown file'}]
-        throw refuse('invalid_body', {detail: 'The file is expected in the part named file.', errors})
-      }
+      if (part.fieldname !== 'file') throw refusePart('expected the file in the part named file')
       const content = await buffer(part.file)
-      const mediaType = await readMediaType(content)
       if (part.file.truncated) throw refuse('body_too_large', {detail: 'The file is larger than allowed.'})
-      if (content.length === 0)
-        throw refuse('invalid_body', {errors: [{path: 'file', message: 'expected a file that is not empty'}]})
+      if (content.length === 0) throw refusePart('expected a file that is not empty')
+      const mediaType = await readMediaType(content)
       const fileName = cleanFileName(part.filename)
       parts.file = {content, fileName, sha256: hash('sha256', content), mediaType} satisfies ReceivedFile
     }
@@ -195,7 +197,7 @@ function generateOne({id, deal_id: dealId, template}: DocumentGeneration, world:
     )
   } catch (error) {
     finish('failed', null)
-    onError(error)
+    if (!(error instanceof Refusal)) onError(error)
   }
 }
 

@@ -1,4 +1,6 @@
+import {isUtf8} from 'node:buffer'
 import {createHmac, randomUUID} from 'node:crypto'
+import type {Socket} from 'node:net'
 import multipart from '@fastify/multipart'
 import {
   type FastifyError,
@@ -20,7 +22,7 @@ import type {PageQuery} from '../contract/list.ts'
 import type {ProblemCode} from '../contract/problem.ts'
 import {type Clock, DAY_MS, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
-import {isObject} from '../core/json.ts'
+import {isObject, parseWritten} from '../core/json.ts'
 import {createSilentLog, type Log} from '../core/log.ts'
 import {addAccessHooks, type RateLimit, refuseUnknown} from './access.ts'
 import {createDealHandlers, createDealStore, createRecordHandlers, DEALS, etagOf} from './deals.ts'
@@ -165,8 +167,6 @@ declare module 'fastify' {
 
 /** The problem that an error of the framework is, by its code or status. */
 const FAULTS: Record<string | number, ProblemCode> = {
-  FST_ERR_CTP_INVALID_JSON_BODY: 'malformed_json',
-  FST_ERR_CTP_EMPTY_JSON_BODY: 'malformed_json',
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: 'malformed_body',
   FST_PROTO_VIOLATION: 'malformed_body',
   FST_ERR_BAD_URL: 'malformed_url',
@@ -190,10 +190,28 @@ function explainFault(error: Partial<FastifyError>, request: FastifyRequest, log
   return refuse('internal')
 }
 
+const createRequestId = () => `req_${randomUUID()}`
+
+/** Answers what Node cannot read as a request; one that does not come in time gets no answer. */
+function answerClientError(error: NodeJS.ErrnoException, socket: Socket): void {
+  const body = JSON.stringify(refuse('bad_request').problem)
+  const head = [
+    'HTTP/1.1 400 Bad Request',
+    'Connection: close',
+    `Content-Length: ${body.length}`,
+    'Content-Type: application/problem+json',
+    `X-Request-Id: ${createRequestId()}`,
+  ]
+  if (socket.writable && error.code !== 'ERR_HTTP_REQUEST_TIMEOUT')
+    socket.write([...head, '', body].join('\r\n'))
+  socket.destroy(error)
+}
+
 function createApp(log: Log): FastifyInstance {
   const app = fastify({
     forceCloseConnections: true,
-    genReqId: () => `req_${randomUUID()}`,
+    genReqId: createRequestId,
+    clientErrorHandler: answerClientError,
     frameworkErrors: (error, request, reply) => answerError(error, request, reply, log),
   })
   app.setErrorHandler<Error>((error, request, reply) => answerError(error, request, reply, log))
@@ -210,18 +228,21 @@ function createApp(log: Log): FastifyInstance {
   return app
 }
 
+const refuseJson = (problem: string) => refuse('malformed_json', {detail: `The body: ${problem}.`})
+
 /** An empty body is not JSON, but endpoints without a body accept it. */
 function addBodyParsers(app: FastifyInstance): void {
-  const parseJson = app.getDefaultJsonParser('error', 'error')
   app.removeContentTypeParser('application/json')
-  app.addContentTypeParser('application/json', {parseAs: 'string'}, (request, body, done) => {
-    if (body === '' && request.routeOptions.config.endpoint?.body === noBodySchema) done(null, undefined)
-    else parseJson(request, String(body), done)
-  })
+  const parse = async (request: FastifyRequest, body: Buffer): Promise<unknown> => {
+    if (body.length === 0 && request.routeOptions.config.endpoint?.body === noBodySchema) return undefined
+    if (!isUtf8(body)) throw refuseJson('expected UTF-8')
+    return parseWritten(String(body), refuseJson)
+  }
+  app.addContentTypeParser('application/json', {parseAs: 'buffer'}, parse)
   app.register(multipart, {
     limits: {
       fileSize: MOST_FILE_BYTES,
-      files: 1,
+      files: 2,
       fields: 10,
       fieldSize: 1_000,
       fieldNameSize: 100,
@@ -350,7 +371,7 @@ function write(
   const key = method === 'POST' ? sent['idempotency-key'] : undefined
   if (key === undefined) return database.transaction(work)
   if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw refuse('invalid_idempotency_key')
-  const told = isObject(body) && isObject(body.file) ? {...body, file: body.file.sha256} : body
+  const told = isObject(body) && isObject(body.file) ? {...body, file: {...body.file, content: null}} : body
   // Keyed: four digits of a national id could be guessed from a plain digest.
   const digest = createHmac('sha256', database.secret).update(JSON.stringify([method, url, told ?? null]))
   const fingerprint = digest.digest('base64url')

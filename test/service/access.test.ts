@@ -78,8 +78,9 @@ test.each([
   expect(await readRefusal(response)).toBe('403 insufficient_scope')
 })
 
-test('refuses a body that is not declared as JSON', async () => {
-  for (const type of ['', 'text/plain', 'application/jsonp', 'application/x-www-form-urlencoded'])
+test('refuses a body that is not declared as JSON, or in another charset', async () => {
+  const charset = 'application/json; charset=iso-8859-1'
+  for (const type of ['', 'text/plain', 'application/jsonp', 'application/x-www-form-urlencoded', charset])
     expect(await readRefusal(await call(service, 'POST', '/deals', {}, {'content-type': type}))).toBe(
       '415 unsupported_media_type',
     )

@@ -28,7 +28,7 @@ export function insertDeals(service: RunningService, count: number): void {
   service.store.insert(Array.from({length: count}, (_, index) => aDeal(index + 1)))
 }
 
-/** One request with a valid key; a body is sent as JSON, a text as it is. */
+/** One request with a valid key; a body is sent as JSON, a text and bytes as they are. */
 export const call = (
   service: RunningService,
   method: string,
@@ -43,7 +43,9 @@ export const call = (
       ...(body !== undefined && {'content-type': 'application/json'}),
       ...headers,
     },
-    ...(body !== undefined && {body: typeof body === 'string' ? body : JSON.stringify(body)}),
+    ...(body !== undefined && {
+      body: typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body),
+    }),
   })
 
 /** The `data` of an answer. */

@@ -4,10 +4,11 @@ import {connect} from 'node:net'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {z} from 'zod'
-import type {DealDocument} from '../../src/contract/document.ts'
+import type {DealDocument, DocumentGeneration} from '../../src/contract/document.ts'
 import type {RunningService} from '../../src/service/server.ts'
 import {useFolder} from '../support/set-up.ts'
-import {API_KEY, aDeal, call, PDF, readData, readRefusal, startTestService, upload} from './client.ts'
+import {until} from '../support/until.ts'
+import {API_KEY, aDeal, call, get, PDF, readData, readRefusal, startTestService, upload} from './client.ts'
 
 const DEAL = 'deal_000001'
 
@@ -38,6 +39,7 @@ test('an upload is kept byte for byte and can be downloaded from its deal alone,
   expect([response.status, response.headers.get('location')]).toEqual([201, `/v1${path}`])
   expect(document).toMatchObject({
     deal_id: DEAL,
+    file_name: 'Gutachten "ä".pdf',
     category: 'appraisal',
     name: 'Appraisal',
     media_type: 'application/pdf',
@@ -70,10 +72,12 @@ test('a file name is a label, never a path', async () => {
     '%2e%2e%2fpasswd',
     "x'; drop table document; --.pdf",
     'invoice\u202Efdp.exe',
+    'two\r\nlines/a.pdf',
+    `${'😀'.repeat(300)}.pdf`,
   ]
   for (const [index, fileName] of names.entries()) {
     const {file_name} = await uploadTo(index + 10, {fileName})
-    expect(file_name ?? '').not.toMatch(/[\\/\0\p{Bidi_Control}]/u)
+    expect(file_name ?? '').not.toMatch(/[\\/\0\p{Bidi_Control}\ufffd]|%0[AD]/u)
   }
   expect(readdirSync(root).sort()).toEqual(['', '-shm', '-wal'].map((end) => `service.db${end}`))
 })
@@ -85,6 +89,8 @@ test('the type of a file is read from its bytes; programs and unknown bytes are 
   expect(await typeOf(11, '%PDF-1.7 named otherwise', 'photo.png')).toBe('application/pdf')
   expect(await typeOf(12, 'address,amount\n1 Main St,5\n', 'rent-roll.csv')).toBe(text)
   expect(await typeOf(13, '<html><script>alert(1)</script></html>', 'page.html')).toBe(text)
+  for (const [index, words] of ['BMW lease', 'MZ Holding LLC', 'GIF of house', 'FORM 1040'].entries())
+    expect(await typeOf(14 + index, words, 'note.txt')).toBe(text)
   const kept = countFiles()
   for (const bytes of [
     [0x4d, 0x5a, 0x90, 0, 3, 0, 0, 0],
@@ -112,11 +118,17 @@ test('an upload that is too large, incomplete, doubled or no form is refused and
   expect(await refusalOf({name: null})).toBe('400 invalid_body name')
   expect(await refusalOf({content: ''})).toBe('400 invalid_body file')
 
-  const send = async (body: string, type = 'multipart/form-data; boundary=x') =>
+  const send = async (body: string | Buffer, type = 'multipart/form-data; boundary=x') =>
     readRefusal(await call(service, 'POST', `/deals/${DEAL}/documents`, body, {'content-type': type}))
   const fields = part('name="category"', 'appraisal') + part('name="name"', 'A')
+  expect(await send(`${fields}${file}${file}--x--\r\n`)).toBe('400 invalid_body file')
+  expect(await send(`${fields}${part('name="name"', 'B')}${file}--x--\r\n`)).toBe('400 invalid_body name')
+  for (const [path, damaged] of [
+    ['name', part('name="category"', 'appraisal') + part('name="name"', 'Straße') + file],
+    ['file', fields + part('name="file"; filename="Straße.pdf"', PDF)],
+  ] as const)
+    expect(await send(Buffer.from(`${damaged}--x--\r\n`, 'latin1'))).toBe(`400 invalid_body ${path}`)
   for (const body of [
-    fields + file + file,
     fields + part('name="other"; filename="a.pdf"', PDF),
     fields + part('name="surprise"', '1') + file,
     fields + part('name="__proto__"', '1') + file,
@@ -151,6 +163,13 @@ test('a deal has no more documents than allowed, and takes its files along when 
   service.database.run(copied, [JSON.stringify(Array(198).fill(0))])
   expect((await upload(service, DEAL)).status).toBe(201)
   expect(await readRefusal(await upload(service, DEAL))).toBe('409 too_many_documents')
+  const generations = `/deals/${DEAL}/document-generations`
+  await call(service, 'POST', generations, {template: 'term_sheet'})
+  const [ended] = await until(async () => {
+    const found = await get<DocumentGeneration[]>(service, generations)
+    return found[0]?.status !== 'queued' && found
+  })
+  expect(ended).toMatchObject({status: 'failed', document_id: null})
   expect(countFiles()).toBe(2)
   await upload(service, 'deal_000002')
   await call(service, 'DELETE', `/deals/${DEAL}`)

@@ -1,5 +1,6 @@
 import {once} from 'node:events'
 import {connect} from 'node:net'
+import {text} from 'node:stream/consumers'
 import {expect, test} from 'vitest'
 import {useShared} from '../support/set-up.ts'
 import {API_KEY, call, insertDeals, readData, readRefusal, startTestService} from './client.ts'
@@ -15,6 +16,20 @@ test('bodies that would harm who reads them are refused', async () => {
   expect(await create({...body, property_address: 'x'.repeat(1_100_000)})).toBe('413 body_too_large')
   for (const amount of [`${'['.repeat(50_000)}${']'.repeat(50_000)}`, '1e999'])
     expect(await create(`{"loan_amount":${amount}}`)).toMatch(/^400 /)
+})
+
+test('a body that says more than one thing, or whose bytes are no text, is refused', async () => {
+  const address = '"property_address":"Straße 5"'
+  const create = async (sent: string | Buffer) => readRefusal(await call(service, 'POST', '/deals', sent))
+  for (const sent of [
+    Buffer.from(`{${address},"loan_amount":1}`, 'latin1'),
+    `{${address},"loan_amount":100,"loan_amount":900000}`,
+    `{${address},"loan_amount":1,"__proto__":{}}`,
+    `{${address},"loan_amount":1`,
+  ])
+    expect(await create(sent)).toBe('400 malformed_json')
+  const marked = await call(service, 'POST', '/deals', Buffer.from(`\ufeff{${address},"loan_amount":1}`))
+  expect(marked.status).toBe(201)
 })
 
 test.each([
@@ -46,11 +61,17 @@ test('an invalid path is 404, and an unknown or repeated parameter is refused', 
     expect(await readRefusal(await call(service, 'GET', path))).toMatch('400 invalid_parameter')
 })
 
-test('raw bytes that are not HTTP get 400, and the service stays up', async () => {
+test.each([
+  'GARBAGE\r\n\r\n',
+  'BREW /v1/deals HTTP/1.1\r\nHost: x\r\n\r\n',
+  `GET /v1/deals?cursor=${'x'.repeat(20_000)} HTTP/1.1\r\nHost: x\r\n\r\n`,
+  'POST /v1/deals HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n',
+])('raw bytes that are not HTTP get a problem as any other, and the service stays up', async (bytes) => {
   const socket = connect(Number(new URL(service.url).port), '127.0.0.1')
-  socket.end('GARBAGE\r\n\r\n')
-  const [answer] = await once(socket, 'data')
-  expect(String(answer)).toMatch(/^HTTP\/1\.1 400/)
+  socket.write(bytes)
+  const [head = '', body = ''] = (await text(socket)).split('\r\n\r\n')
+  expect(head).toMatch(/^HTTP\/1\.1 400 .+problem\+json.+X-Request-Id: req_[0-9a-f-]{36}$/s)
+  expect(JSON.parse(body)).toMatchObject({status: 400, code: 'bad_request'})
   expect((await call(service, 'GET', '/deals')).status).toBe(200)
 })
 
@@ -61,12 +82,12 @@ test.each([
   [['Transfer-Encoding: chunked'], '0\r\n\r\n'],
   [['Transfer-Encoding: chunked', 'Content-Type: application/json'], '0\r\n\r\n'],
   [['Content-Length: 2', 'Content-Type: Application/JSON; charset=utf-8'], '{}'],
-])('an operation without a body takes none, however that is sent: %j', async (sent, text) => {
+])('an operation without a body takes none, however that is sent: %j', async (sent, body) => {
   const created = await call(service, 'POST', '/deals/deal_000001/tasks', {title: 'Order title'})
   const {id} = await readData<{id: string}>(created)
   const socket = connect(Number(new URL(service.url).port), '127.0.0.1')
   const head = [`POST /v1/tasks/${id}/complete HTTP/1.1`, 'Host: x', 'Connection: close']
-  socket.write([...head, `Authorization: Bearer ${API_KEY}`, ...sent, '', text].join('\r\n'))
+  socket.write([...head, `Authorization: Bearer ${API_KEY}`, ...sent, '', body].join('\r\n'))
   const [answer] = await once(socket, 'data')
   expect(String(answer)).toMatch(/^HTTP\/1\.1 200/)
   for (const needy of ['/deals', '/deals/deal_000001/documents'])

@@ -56,13 +56,14 @@ test('keeps no refusal, and belongs to its API key', async () => {
   expect(service.store.count()).toBe(2)
 })
 
-test('identifies an upload by the bytes of its file', async () => {
+test('identifies an upload by the name and bytes of its file', async () => {
   service.store.insert([aDeal(1)])
   const headers = {'idempotency-key': 'doc-1'}
   const first = await upload(service, 'deal_000001', {}, headers)
   const again = await upload(service, 'deal_000001', {}, headers)
   const other = await upload(service, 'deal_000001', {content: 'another'}, headers)
-  expect([first.status, again.status, other.status]).toEqual([201, 201, 422])
+  const renamed = await upload(service, 'deal_000001', {fileName: 'other.pdf'}, headers)
+  expect([first, again, other, renamed].map(({status}) => status)).toEqual([201, 201, 422, 422])
   expect(await again.text()).toBe(await first.text())
 })
 
@@ -77,4 +78,17 @@ test('is forgotten after 24 hours', async () => {
     null,
   ])
   expect(service.store.count()).toBe(2)
+})
+
+test('a deleted deal takes along what was answered of its borrowers, and is not created again', async () => {
+  const {id} = await readData<Deal>(await create('row-1'))
+  const ada = {first_name: 'Ada', last_name: 'Lovelace', email: 'ada@example.com'}
+  const link = () => call(service, 'POST', `/deals/${id}/borrowers`, ada, {'idempotency-key': 'ada'})
+  expect((await link()).status).toBe(201)
+  expect((await call(service, 'DELETE', `/deals/${id}`)).status).toBe(204)
+  const kept = service.database.db.prepare('select * from idempotent_answer').all()
+  expect(JSON.stringify(kept)).not.toContain('Ada')
+  expect(await readRefusal(await link())).toBe('404 deal_not_found')
+  expect((await create('row-1')).headers.get('idempotency-replayed')).toBe('true')
+  expect(service.store.count()).toBe(0)
 })
