@@ -5,6 +5,20 @@ import {renderDigest} from '../../src/web/report.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
+test('a loan-to-value that a warning has in words is shown in words', async () => {
+  await using lab = await createLab({tables: PAGE_TABLES})
+  const value = {loanAmountCents: 350_000_00n}
+  lab.service.store.insert([
+    aDeal(1, {...value, propertyValueCents: 1_000_00n}),
+    aDeal(2, {...value, propertyValueCents: 200_000_00n}),
+  ])
+  await lab.sync('2026-03-02T20:00:00-05:00')
+  await using side = await serveLab(lab)
+  const page = await side.readText('/')
+  expect(page).toContain('ltv above 10: taken for unknown')
+  expect(page).toContain('ltv above 1.5: kept, in no average')
+})
+
 test('the second of two walks on the first day is compared, deal by deal, with what readers saw before it', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   const {store} = lab.service
