@@ -66,6 +66,7 @@ const PAGES = [
   '/tables',
   '/tables/core.deal',
   '/sql?q=from core.deal limit 20',
+  `/deals?state=${'W'.repeat(120)}`,
 ]
 
 test.each(PAGES)('%s fits a desk and a phone, can be read aloud and reports no error', async (path) => {
