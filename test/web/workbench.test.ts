@@ -470,5 +470,22 @@ test('the current run is shown as it progresses, and the page of runs reloads on
   }
   await reloaded
   expect(await live.textContent()).toBe('idle')
+
+  // While somebody writes, the page stays, and says what it does not show.
+  const search = page.getByRole('searchbox', {name: 'Find'})
+  await page.evaluate('globalThis.isSame = true')
+  {
+    using lock = acquireLock(side.stateDb, {runId: 'r_2', command: 'sync'}, world)
+    lock.setProgress('page 1 of 40')
+    await untilShown('sync: page 1 of 40')
+    await search.fill('harbor')
+  }
+  await untilShown('ended; load the page again to see how')
+  expect(await page.evaluate('globalThis.isSame')).toBe(true)
+  reloaded = page.waitForEvent('load')
+  await search.fill('')
+  await search.blur()
+  await reloaded
+  expect(await live.textContent()).toBe('idle')
   expect(complaints).toEqual([])
 })

@@ -1,16 +1,23 @@
-// The run under way, as it gets on; the page of runs shows itself again once it has ended.
+// The run under way, as it gets on; the page of runs shows itself again once it has ended, and nobody writes into it.
 const live = document.querySelector('#live')
 let isRunning = live.dataset.running === 'true'
+let hasEnded = false
+const isWrittenInto = () =>
+  document.querySelector('details.ask[open]') !== null ||
+  [...document.querySelectorAll('input, textarea')].some(
+    (field) => field === document.activeElement || field.value !== field.defaultValue,
+  )
 const follow = async () => {
   const answer = document.hidden ? undefined : await fetch('/runs/live').catch(() => undefined)
   // A browser would ask for the password again and again.
   if (answer?.status === 401) return
   const now = answer?.ok ? await answer.json().catch(() => undefined) : undefined
   if (now) {
-    live.textContent = now.words
-    live.dataset.running = now.running
-    if (isRunning && !now.running && location.pathname === '/runs') location.reload()
+    hasEnded ||= isRunning && !now.running && location.pathname === '/runs'
     isRunning = now.running
+    if (hasEnded && !isWrittenInto()) return location.reload()
+    live.textContent = hasEnded && !isRunning ? 'ended; load the page again to see how' : now.words
+    live.dataset.running = now.running
   }
   setTimeout(follow, 1000)
 }
