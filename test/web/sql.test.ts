@@ -293,6 +293,7 @@ const REFUSED = [
   'from arrow_scan(1::pointer, 1::pointer, 1::pointer)',
   // The machine.
   "select getenv('HOME')",
+  'select current_query()',
   "select system.main.current_setting('temp_directory')",
   "select ('home_directory').current_setting()",
   "select list_transform(['temp_directory'], lambda x : current_setting(x))",
