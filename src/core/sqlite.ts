@@ -5,9 +5,11 @@ import {z} from 'zod'
 export class Sqlite implements Disposable {
   readonly db: DatabaseSync
   readonly #statements = new Map<string, StatementSync>()
+  readonly #patienceMs: number
 
   /** Opens the file and waits up to `patienceMs` for another writer. */
   constructor(path: string, patienceMs = 5000) {
+    this.#patienceMs = patienceMs
     this.db = new DatabaseSync(path, {timeout: patienceMs})
   }
 
@@ -57,10 +59,18 @@ export class Sqlite implements Disposable {
     return this.run(sql, [...Object.values(changes), ...Object.values(where)])
   }
 
-  /** Runs `work` in one transaction, the current one if there is one: all of it is stored, or nothing. */
-  transaction<T>(work: () => T): T {
+  /**
+   * Runs `work` in one transaction, the current one if there is one: all of it is stored, or nothing.
+   *
+   * @param patienceMs how long to wait for another writer; by default as it was opened
+   */
+  transaction<T>(work: () => T, patienceMs = this.#patienceMs): T {
     if (this.db.isTransaction) return work()
-    this.db.exec('begin immediate')
+    try {
+      this.db.exec(`pragma busy_timeout = ${patienceMs}; begin immediate`)
+    } finally {
+      this.db.exec(`pragma busy_timeout = ${this.#patienceMs}`)
+    }
     try {
       const result = work()
       this.db.exec('commit')

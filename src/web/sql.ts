@@ -49,7 +49,8 @@ function keepQuery({stateDb, person, overview}: AskingView, sql: string): string
     )
   }
   try {
-    stateDb.transaction(keep)
+    // While it waited for another writer, nobody would be answered.
+    stateDb.transaction(keep, 0)
   } catch (error) {
     return explainError(error).problem
   }

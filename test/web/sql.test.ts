@@ -4,6 +4,7 @@ import {mkdtempSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
 import {type IncomingMessage, request} from 'node:http'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
 import {text} from 'node:stream/consumers'
 import {Workbook} from '@cj-tech-master/excelts'
 import type {Page} from 'playwright-core'
@@ -138,6 +139,18 @@ test("the last queries of a person are the person's alone, each once, and bounde
     expect(await ask(name, token), name).toEqual([])
   expect(await ask('bob', OPERATOR, 'select 1')).toEqual(['select 1'])
   expect(await guarded.read('/runs', OPERATOR)).not.toContain('operator &quot;')
+})
+
+test('a query is answered at once while another process writes the state database, and is not kept', async () => {
+  await using busy = await serveLab(lab)
+  // Whoever waits for the other one waits for days.
+  busy.stateDb.db.exec('pragma busy_timeout = 1000000000')
+  using other = new DatabaseSync(lab.folder.stateDb)
+  other.exec('begin immediate')
+  const page = await busy.readText('/sql?q=select+40%2B2')
+  expect(page).toMatch(/The query is not kept: .* 42 /)
+  other.exec('rollback')
+  expect(await busy.readText('/sql?q=select+40%2B2')).toContain('Your last queries select 40+2')
 })
 
 test('an error quotes the given text, marks its line, and says what to do next', async () => {
