@@ -108,18 +108,14 @@ async function narrow(
   await db.run(`set search_path = ${quoteLiteral(`${set.catalog}.main`)}`)
 }
 
-/** Keeps only the readable tables of a question in an instance and detaches the release. */
-async function keepOnly(
-  {db, sets}: Instance,
-  only: string,
-  isAsked: (name: string) => boolean,
-): Promise<void> {
+/** Keeps only the tables of a question in an instance and detaches the release. */
+async function keepOnly({db, sets}: Instance, isAsked: (name: string) => boolean): Promise<void> {
   const stored = await db.column(
     z.string(),
     `select schema_name || '.' || table_name from duckdb_tables() where database_name = 'release'`,
   )
   await db.run(`attach ':memory:' as allowed`)
-  for (const name of stored.filter((one) => isAsked(one) && isForViewers(one, only))) {
+  for (const name of stored.filter(isAsked)) {
     const [schema, table] = name.split('.').map(quoteName)
     await db.run(`create schema if not exists allowed.${schema}`)
     await db.run(`create table allowed.${schema}.${table} as from ${schema}.${table}`)
@@ -154,9 +150,11 @@ async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
   const {db} = instance
   const {tables, isShown} = await parseQuestion(db, sql)
   const names = new Set(tables.map((name) => name.toLowerCase()))
+  const hidden = [...names].find((name) => name.includes('.') && !isForViewers(name, only))
+  if (hidden !== undefined) throw new Error(`table '${hidden}' is not for viewers.`)
   const isAsked = (name: string) => names.has(name.toLowerCase())
   await narrow(instance, condition, isAsked)
-  if (only !== undefined) await keepOnly(instance, only, isAsked)
+  if (only !== undefined) await keepOnly(instance, isAsked)
   if (file === undefined || path === undefined) return await readRows(db, asked)
   // Prepared unchanged, so that errors quote the given text.
   const prepared = await db.connection.prepare(sql)
