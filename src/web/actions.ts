@@ -8,12 +8,11 @@ import type {World} from '../core/types.ts'
 import {bringUpToDate} from '../record/record.ts'
 import {hasPendingRun, isoOf, recordSlot} from '../schedule/job-runs.ts'
 import {formatLocal} from '../schedule/slots.ts'
-import {isDemoFolder} from '../store/data-folder.ts'
 import {findLastRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {ACCEPTABLE} from '../sync/guard.ts'
 import {wordChecks} from './figures.ts'
-import {findWayBack, readCaller, refuse} from './http-server.ts'
+import {findWayBack, refuse} from './http-server.ts'
 import {viewState} from './pages.ts'
 import type {Overview, Page, WebTools} from './view.ts'
 
@@ -68,7 +67,7 @@ const WAITED_MS = 5_000
  */
 export function addActions(
   server: FastifyInstance,
-  {config, stateDb, folder, jobs, env}: WebTools,
+  {config, stateDb, jobs, env}: WebTools,
   world: World,
 ): AsyncDisposable {
   const {realClock, log} = world
@@ -113,44 +112,42 @@ export function addActions(
 
   for (const {action_id} of listOpenActions(stateDb))
     end(action_id, null, 'The server ended before it; what it did stands among the runs.')
-  if (!isDemoFolder(folder)) {
-    server.post('/actions', async (request, reply) => {
-      const {body} = request
-      const parsed = askedSchema.safeParse(body instanceof URLSearchParams ? Object.fromEntries(body) : body)
-      const notDone = (status: number, why: string) => refuse(reply, status, `Not done: ${why}.`)
-      if (!parsed.success) return await notDone(400, 'expected a form of this server')
-      const obstacle = findObstacle(parsed.data)
-      if (obstacle !== undefined) return await notDone(409, obstacle)
-      const words = wordsOf(parsed.data)
-      const now = realClock.now()
-      const {who} = readCaller(request, config)
-      const why = 'why' in parsed.data ? parsed.data.why : null
-      const begun = {who, command: ['loantape', ...words].join(' '), why, began_at: isoOf(now)}
-      const actionId = Number(stateDb.insert('page_action', begun).lastInsertRowid)
-      if (parsed.data.do === 'note') {
-        const {about, subject, note: text = null} = parsed.data
-        try {
-          await bringUpToDate(config, world)
-          const {note_no} = writeNote(config, {about, subject, text}, {...world, who})
-          end(actionId, 0, `Noted: ${note_no}.`)
-        } catch (error) {
-          const {exitCode, message} = explainError(error)
-          end(actionId, exitCode, message)
-          return await refuse(reply, 409, message)
-        }
-        return await reply.redirect(`${findWayBack(request)}#notes`, 303)
+  server.post('/actions', async (request, reply) => {
+    const {body} = request
+    const parsed = askedSchema.safeParse(body instanceof URLSearchParams ? Object.fromEntries(body) : body)
+    const notDone = (status: number, why: string) => refuse(reply, status, `Not done: ${why}.`)
+    if (!parsed.success) return await notDone(400, 'expected a form of this server')
+    const obstacle = findObstacle(parsed.data)
+    if (obstacle !== undefined) return await notDone(409, obstacle)
+    const words = wordsOf(parsed.data)
+    const now = realClock.now()
+    const {who} = request.caller
+    const why = 'why' in parsed.data ? parsed.data.why : null
+    const begun = {who, command: ['loantape', ...words].join(' '), why, began_at: isoOf(now)}
+    const actionId = Number(stateDb.insert('page_action', begun).lastInsertRowid)
+    if (parsed.data.do === 'note') {
+      const {about, subject, note: text = null} = parsed.data
+      try {
+        await bringUpToDate(config, world)
+        const {note_no} = writeNote(config, {about, subject, text}, {...world, who})
+        end(actionId, 0, `Noted: ${note_no}.`)
+      } catch (error) {
+        const {exitCode, message} = explainError(error)
+        end(actionId, exitCode, message)
+        return await refuse(reply, 409, message)
       }
-      if (parsed.data.do === 'run') {
-        const reason = 'asked for on the page'
-        recordSlot(stateDb, {job: parsed.data.job, instant: now, state: 'queued', reason}, now)
-        end(actionId, 0, 'Queued.')
-      } else {
-        underWay = carryOut(actionId, [...words, '--who', who])
-        await Promise.race([underWay, sleepUntilStopped(realClock, WAITED_MS, signal)])
-      }
-      return await reply.redirect('/runs#what-people-did', 303)
-    })
-  }
+      return await reply.redirect(`${findWayBack(request)}#notes`, 303)
+    }
+    if (parsed.data.do === 'run') {
+      const reason = 'asked for on the page'
+      recordSlot(stateDb, {job: parsed.data.job, instant: now, state: 'queued', reason}, now)
+      end(actionId, 0, 'Queued.')
+    } else {
+      underWay = carryOut(actionId, [...words, '--who', who])
+      await Promise.race([underWay, sleepUntilStopped(realClock, WAITED_MS, signal)])
+    }
+    return await reply.redirect('/runs#what-people-did', 303)
+  })
   return {
     async [Symbol.asyncDispose]() {
       closing.abort()

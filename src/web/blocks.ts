@@ -230,13 +230,14 @@ ${note !== undefined && html`<p><textarea name="note" rows="3" maxlength="${LONG
 /** Links beside each other, one of which is the page itself; with a parameter `day`, a field for any other day. */
 function renderChoices(block: Block, {linkTo, options: {label, day}}: Around): Html {
   const [column] = listShown(block)
-  const hrefOf = (row: Row) => linkTo(column?.beside(row, 'href') ?? '') ?? ''
+  const hrefOf = (row: Row) => linkTo(column?.beside(row, 'href') ?? '')
   const choices = block.rows.map((row) => {
     const text = column ? formatValue(column, column.of(row)) : ''
     const isHere = isSo(block, 'is_current', row)
-    return html`<a href="${hrefOf(row)}"${isHere && html` aria-current="true"`}>${text}</a> `
+    const href = hrefOf(row)
+    return html`<a${href !== undefined && html` href="${href}"`}${isHere && html` aria-current="true"`}>${text}</a> `
   })
-  const [path = '', query] = hrefOf(block.rows[0] ?? []).split('?')
+  const [path = '', query] = hrefOf(block.rows[0] ?? [])?.split('?') ?? []
   const kept = [...new URLSearchParams(query)].filter(([name]) => name !== day)
   return html`<p class="choices">${label !== undefined && `${label} `}${choices}</p>${
     day !== undefined &&

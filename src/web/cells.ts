@@ -258,12 +258,12 @@ export function renderMatrix(block: Block, linkTo: LinkTo): Html | string {
 }
 
 /** Rows as they are, under the names of their columns: numbers by what they are, exact for the pointer, deals as links. */
-export function renderExact({columns, rows}: Block): Html {
+export function renderExact({columns, rows}: Block, linkTo: LinkTo): Html {
   if (rows.length === 0) return html`<p class="empty">No rows.</p>`
   const write = (column: TypedColumn, value: unknown) => {
     if (value === null || value === undefined) return html`<span class="muted">–</span>`
     if (typeof value === 'object') return JSON.stringify(value)
-    if (column.name === 'deal_id') return linked(String(value), addressOfDeal(String(value)))
+    if (column.name === 'deal_id') return linked(String(value), linkTo(addressOfDeal(String(value))))
     const text = isNumeric(column) ? formatValue(column, value) : String(value)
     return text === String(value) ? text : html`<span title="${String(value)}">${text}</span>`
   }

@@ -88,6 +88,15 @@ const KINDS: Record<string, Kind> = {
 
 const kindOf = (name: string) => KINDS[DIMENSIONS[name]?.kind ?? '']
 
+/** Stands for this site where an address is read. */
+const SITE = 'http://site.invalid'
+
+/** An address of this site, which begins with `/`; undefined of another one. */
+export function parseAddress(address: string): URL | undefined {
+  const url = address.startsWith('/') ? URL.parse(address, SITE) : null
+  return url?.origin === SITE && !url.pathname.startsWith('//') ? url : undefined
+}
+
 /** Reads a filter from an address; other parameters belong to the page. */
 export function parseFilter(query: URLSearchParams): Filter {
   const values = new Map<string, string[]>()

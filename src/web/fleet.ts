@@ -72,7 +72,8 @@ export async function renderFleet(rows: readonly SourceRow[], now: number): Prom
  */
 export function startFleetWeb(config: Config, readRows: () => readonly SourceRow[], world: World) {
   const {realClock} = world
-  return startServer(config, world, (server) => {
+  // It shows no table of a release.
+  return startServer({...config, viewerTables: undefined}, world, (server) => {
     const db = new DatabaseSync(':memory:')
     const read = () => ({sources: readRows(), now_ms: realClock.now()})
     addMetrics(server, createRegistry('fleet-metrics', db, read))

@@ -7,6 +7,8 @@ import {sleepUntilStopped} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
+import {dataFolderAt, isDemoFolder} from '../store/data-folder.ts'
+import {isForViewers, parseAddress} from './filter.ts'
 import {html} from './html.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {createPlaces} from './turns.ts'
@@ -27,6 +29,12 @@ export const PLACES = [
 /** The navigation of a fleet. */
 export const FLEET_PLACES = [['Fleet', '/']] as const
 
+declare module 'fastify' {
+  interface FastifyRequest {
+    caller: Caller
+  }
+}
+
 /** Whether a person's browser asks for a page, rather than a tool, a script or an image for data. */
 const wantsPage = ({headers}: FastifyRequest) => headers.accept?.includes('text/html') ?? false
 
@@ -43,7 +51,7 @@ export function refuse(reply: FastifyReply, status: number, problem: string, nex
   const page = renderWorkbench({
     title: problem.split(/[:;.]( |$)/)[0] ?? '',
     path: request.url.split('?')[0] ?? '/',
-    places: isFleet ? FLEET_PLACES : PLACES,
+    places: (isFleet ? FLEET_PLACES : PLACES).filter(([, href]) => request.caller.mayOpen(href)),
     ...(!isFleet && {find: {}}),
     body: html`<p class="notice">${problem}${next !== undefined && html` ${next}`}</p>
 <p><a href="${findWayBack(request)}">Back</a></p>`,
@@ -61,7 +69,8 @@ export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-a
 /** Our page that led here, or the first one. */
 export function findWayBack({headers: {referer = '', host}}: FastifyRequest): string {
   const from = URL.parse(referer)
-  return from && from.host === host ? `${from.pathname}${from.search}` : '/'
+  const ours = from?.host === host ? parseAddress(`${from?.pathname}${from?.search}`) : undefined
+  return ours ? `${ours.pathname}${ours.search}` : '/'
 }
 
 const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
@@ -72,11 +81,6 @@ const OPEN = /^\/(healthz|readyz|webhooks\/deals)$/
 const FOR_OPERATORS = /^\/(deals\/[^/]+\/received|quarantine\/[^/]+|books\/[^/]+)$/
 /** Left to viewers who can read some tables alone: every other page reads whatever it needs. */
 const OF_TABLES = /^\/(find|tables|sql|pages|data|metrics|assets|runs\/live)(\/|$)/
-
-/** Whether a caller may open a page, or what is at the pattern of a route. */
-export function mayOpen({isOperator, only}: Pick<Caller, 'isOperator' | 'only'>, path: string): boolean {
-  return isOperator || (!FOR_OPERATORS.test(path) && (only === undefined || OF_TABLES.test(path)))
-}
 
 /**
  * Refuses to serve strangers: every address but a loopback one needs a token, and so does telling viewers from operators.
@@ -114,6 +118,8 @@ const SECURITY_HEADERS = {
 function guardAccess(server: FastifyInstance, config: Config): void {
   server.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY_HEADERS)
+    const caller = readCaller(request, config)
+    request.caller = caller
     const {url = ''} = request.routeOptions
     const asks = askerOf(request)
     const refused = (problem: string, next: string, status = 403) => refuse(reply, status, problem, next)
@@ -123,22 +129,21 @@ function guardAccess(server: FastifyInstance, config: Config): void {
     const isAction = !['GET', 'HEAD'].includes(request.method)
     if (isAction && asks !== 'ours')
       return refused('Not done: expected a form of this server.', 'Open the page here, and use its form.')
-    if (config.webToken === undefined) {
-      // Without a token a page of another site must not reach us under a name that resolves to this machine.
-      if (LOOPBACK.has(hostOf(request))) return
+    // Without a token a page of another site must not reach us under a name that resolves to this machine.
+    if (config.webToken === undefined && !LOOPBACK.has(hostOf(request)))
       return refused(
         'Host not allowed: without LOANTAPE_WEB_TOKEN the server answers only by the names of this machine.',
         'Open it as http://127.0.0.1, or set LOANTAPE_WEB_TOKEN.',
       )
-    }
-    const caller = readCaller(request, config)
     if (!caller.isOperator && !caller.isViewer) {
       reply.header('www-authenticate', 'Basic realm="loantape", charset="UTF-8"')
       const next = 'Load the page again and give the token as the password, under any name.'
       return refused('Token missing or wrong.', next, 401)
     }
     if (caller.only !== undefined && url === '/') return reply.redirect('/tables', 303)
-    if ((isAction && !caller.isOperator) || !mayOpen(caller, url))
+    if (isAction && caller.isOperator && !caller.mayAct)
+      return refused('Not done: a demo is only looked at.', 'Begin a folder of your own with loantape init.')
+    if ((isAction && !caller.mayAct) || !caller.mayOpen(url))
       return refused(
         'This is for operators: LOANTAPE_WEB_TOKEN.',
         'A browser forgets the viewers\u2019 token when it is closed, and then asks for another.',
@@ -178,24 +183,34 @@ function isVisit(request: FastifyRequest): boolean {
 const hostOf = ({headers}: FastifyRequest) =>
   URL.parse(`http://${headers.host}`)?.hostname.replace(/^\[|\]$/g, '') ?? ''
 
-/** Who sends a request. */
+/** Who sends a request, and what they may do. */
 export type Caller = ReturnType<typeof readCaller>
 
 /** Reads who sends a request from its token, as Bearer or as the password a browser asks for under any name, and its address. */
-export function readCaller({headers, ip}: FastifyRequest, {webToken, webViewerToken, viewerTables}: Config) {
+function readCaller(
+  {headers, ip}: FastifyRequest,
+  {webToken, webViewerToken, viewerTables, dataDir}: Config,
+) {
   const [, scheme = '', shown = ''] = /^(bearer|basic) (\S*)/i.exec(headers.authorization ?? '') ?? []
   const pair = scheme.toLowerCase() === 'basic' ? Buffer.from(shown, 'base64').toString() : `:${shown}`
   const [, named = '', token = ''] = /^(?:([^:]*):)?(.*)$/s.exec(pair) ?? []
   const name = named.replaceAll(/\p{Cc}/gv, '').slice(0, 60)
   const network = networkOf(ip)
   const isOperator = webToken === undefined || isSame(token, webToken)
+  const only = isOperator ? undefined : viewerTables
   return {
     network,
-    /** May change something. */
     isOperator,
     isViewer: webViewerToken !== undefined && isSame(token, webViewerToken),
     /** The tables that are readable, as `LOANTAPE_VIEWER_TABLES` names them; undefined of all. */
-    only: isOperator ? undefined : viewerTables,
+    only,
+    /** May change something. */
+    mayAct: isOperator && !isDemoFolder(dataFolderAt(dataDir)),
+    /** May open a page, or what is at the pattern of a route. */
+    mayOpen: (path: string) =>
+      isOperator || (!FOR_OPERATORS.test(path) && (only === undefined || OF_TABLES.test(path))),
+    /** May read a table. */
+    mayRead: (name: string) => isForViewers(name, only),
     /** In words, as what is done is signed. */
     who: name ? `${name} (web ${ip})` : `web ${ip}`,
     /** For whom something is kept: whoever gives the name, or has the address; operators apart. */
@@ -267,8 +282,10 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     keepAliveTimeout: 5_000,
     forceCloseConnections: true,
     // This request has passed no hook.
-    frameworkErrors: (error, _request, reply) =>
-      refuse(reply.headers(SECURITY_HEADERS), error.statusCode ?? 400, error.message),
+    frameworkErrors: (error, request, reply) => {
+      request.caller = readCaller(request, config)
+      return refuse(reply.headers(SECURITY_HEADERS), error.statusCode ?? 400, error.message)
+    },
   })
   // What people send are forms.
   server.removeAllContentTypeParsers()

@@ -5,7 +5,9 @@ import type {FastifyInstance} from 'fastify'
 import {Counter, collectDefaultMetrics, Gauge, Registry} from 'prom-client'
 import type {World} from '../core/types.ts'
 import {type Params, SHIPPED, textsOf} from './pages.ts'
-import {readOverview, type WebTools} from './view.ts'
+import {readOverview, type View, type WebTools} from './view.ts'
+
+type MayRead = View['mayRead']
 
 /** `-- name: what it is`, then a SELECT of its labels and its `value`. */
 const METRIC = /^-- (\w+): (.+)\n([^;]+);/gm
@@ -16,7 +18,7 @@ const METRIC = /^-- (\w+): (.+)\n([^;]+);/gm
  *
  * @param read the values that their SQL names
  */
-export function createRegistry(file: 'metrics' | 'fleet-metrics', db: DatabaseSync, read: () => Params) {
+export function createRegistry(file: string, db: DatabaseSync, read: (mayRead: MayRead) => Params) {
   const registry = new Registry()
   collectDefaultMetrics({register: registry, prefix: 'loantape_'})
   // It names gauges `…_total`, a counter's name: their sums by type stand beside them.
@@ -46,8 +48,8 @@ export function createRegistry(file: 'metrics' | 'fleet-metrics', db: DatabaseSy
     /** Notes an answer of the web side. */
     countAnswer: (status: number) => answers.inc({status: String(status)}),
     /** Text in the Prometheus format. */
-    render() {
-      const given = textsOf(read())
+    render(mayRead: MayRead) {
+      const given = textsOf(read(mayRead))
       for (const {statement, labelNames, metric} of metrics) {
         // A reset one without labels would report 0.
         if (labelNames.length === 0) metric.remove()
@@ -66,14 +68,17 @@ export function addMetrics(
   {contentType, countAnswer, render}: ReturnType<typeof createMetrics>,
 ): void {
   server.addHook('onResponse', async (_request, reply) => countAnswer(reply.statusCode))
-  server.get('/metrics', async (_request, reply) => reply.type(contentType).send(await render()))
+  server.get('/metrics', async ({caller}, reply) =>
+    reply.type(contentType).send(await render(caller.mayRead)),
+  )
 }
 
 /** The metrics of one data folder: walks and exports run in processes of their own. */
 export function createMetrics(tools: WebTools, world: World) {
   const {stateDb, folder, config} = tools
-  return createRegistry('metrics', stateDb.db, () => {
-    const {now, alarms, release} = readOverview(tools, world)
+  return createRegistry('metrics', stateDb.db, (mayRead) => {
+    const {now, alarms, release: whole} = readOverview(tools, world)
+    const release = whole && {...whole, tables: whole.tables.filter(({name}) => mayRead(name))}
     const takes_webhooks = config.webhookSecret && 1
     const state_bytes = statSync(folder.stateDb).size
     return {now_ms: now, alarms, release, takes_webhooks, state_bytes}

@@ -55,11 +55,11 @@ function savePage(
  */
 export async function viewEditor(
   view: AskingView,
-  {body: sent, ip}: Pick<FastifyRequest, 'body' | 'ip'>,
+  {body: sent}: Pick<FastifyRequest, 'body'>,
   now: number,
 ): Promise<Page | undefined> {
   if (!view.mayAct) return undefined
-  const {filter, query, pageDirs, stateDb} = view
+  const {filter, query, pageDirs, stateDb, who} = view
   const form = sent instanceof URLSearchParams ? sent : new URLSearchParams()
   const name = form.get('name') ?? query.get('name') ?? ''
   const known = listPages(pageDirs).find((page) => page.name === name)
@@ -79,7 +79,7 @@ export async function viewEditor(
         'Somebody else has saved the page since. Saved again, your text takes the place of theirs, which is kept below.'
     else
       try {
-        savePage(stateDb, {name, path, text: `${given.trimEnd()}\n`, who: `web ${ip}`}, now)
+        savePage(stateDb, {name, path, text: `${given.trimEnd()}\n`, who}, now)
         return {title: name, body: html``, leadsTo: addressOf(`/pages/${name}`, filter)}
       } catch (error) {
         problem = `File '${path}' cannot be written (${codeOf(error)}).`

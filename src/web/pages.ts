@@ -15,7 +15,7 @@ import {parseAsked, renderAction, renderBlock} from './blocks.ts'
 import {type Block, isDollars, objectsOf, renderMeant} from './cells.ts'
 import {type DayNote, dayNote, isOfTime} from './chart.ts'
 import {capitalised, count, linked, pageOf} from './figures.ts'
-import {addressOf, addressOfPart, ofAllDeals, parseFilter} from './filter.ts'
+import {addressOf, addressOfPart, ofAllDeals, parseAddress, parseFilter} from './filter.ts'
 import {Html, html} from './html.ts'
 import {queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
@@ -348,16 +348,13 @@ async function renderPageText(
   return {...shown, body: html`<div class="written">${new Html(marked.parser(tokens))}</div>`}
 }
 
-/** Stands for this site where an address is read. */
-const SITE = 'http://site.invalid'
-
 /**
  * The page at an address of this site, with the filter; of a part of the deals, as far as the filter has some of them; undefined of one
  * that the viewer may not open.
  */
 export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: string) => {
-  const url = URL.parse(address, SITE)
-  if (!address.startsWith('/') || url?.origin !== SITE || url.pathname.startsWith('//')) return undefined
+  const url = parseAddress(address)
+  if (!url) return undefined
   const {pathname, searchParams, hash} = url
   if (view.mayOpen?.(pathname) === false) return undefined
   // Runs are of no release.

@@ -155,15 +155,19 @@ function renderAnswer(
 ): Html {
   const {filter, query, mayAct} = view
   const {length} = block.rows
+  const linkTo = linkOf(view)
   return html`
 <p class="downloads">${isCut ? `The first ${count(length)} rows.` : `${quantity(length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
-<details><summary>Save this query</summary>
+${
+  mayAct &&
+  html`<details><summary>Save this query</summary>
 <form class="sql" method="post" action="/sql/queries">
 ${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}"><input type="hidden" name="as" value="${shape}">
 <p><label>Name <input name="name" value="${query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
-${mayAct && html`<p><label>Title <input name="title"></label> <button formaction="${addressOf('/edit', filter)}" name="do" value="save">Make this query a page</button>, which shows it as ${shape}</p>`}
-</form></details>
-${shape === 'table' ? renderExact(block) : renderBlock(block, shape, {linkTo: linkOf(view), options: {}})}`
+<p><label>Title <input name="title"></label> <button formaction="${addressOf('/edit', filter)}" name="do" value="save">Make this query a page</button>, which shows it as ${shape}</p>
+</form></details>`
+}
+${shape === 'table' ? renderExact(block, linkTo) : renderBlock(block, shape, {linkTo, options: {}})}`
 }
 
 /** The statement in a field, which a script makes an editor that knows the tables. */

@@ -4,6 +4,7 @@ import {renderExact, renderMeant} from './cells.ts'
 import {linked} from './figures.ts'
 import {addressOf} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
+import {linkOf} from './pages.ts'
 import type {AskingView, Page, View} from './view.ts'
 
 /** Formats that a table can be had in. */
@@ -54,11 +55,12 @@ export function viewTables(view: AskingView): Page {
 export async function viewTable(view: View, name: string): Promise<Page | undefined> {
   const {filter, release} = view
   const models = readReleaseModels(release.dir)
-  const model = models.find((one) => one.name === name && one.is_published && view.mayRead(name))
+  const readable = listTables(view)
+  const model = readable.find((one) => one.name === name)
   if (!model) return undefined
   const sample = await view.ask({sql: `from ${name}`, most: 20})
   const hrefOf = (other: string) =>
-    models.some((one) => one.name === other && one.is_published) ? `/tables/${other}` : undefined
+    readable.some((one) => one.name === other) ? addressOf(`/tables/${other}`, filter) : undefined
   const read_by = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
   const checks = release.manifest.checks.results.filter((check) => check.name.startsWith(`${name} `))
   const body = html`<p class="lead">${prose(model.description)}</p>
@@ -69,7 +71,7 @@ ${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}<
 ${renderColumns(model.columns)}
 <p><a href="${addressOf('/sql', filter, {q: [`summarize ${name}`]})}">What they hold</a></p>
 <h2>First rows</h2>
-${renderExact(sample)}
+${renderExact(sample, linkOf(view))}
 <details><summary>How it is computed</summary><pre tabindex="0">${model.sql}</pre></details>`
   return {title: name, body}
 }

@@ -12,6 +12,7 @@ import type {StateDb} from '../store/state-db.ts'
 import type {Block} from './cells.ts'
 import type {Filter} from './filter.ts'
 import type {Html} from './html.ts'
+import type {Caller} from './http-server.ts'
 import type {History, Reader} from './reader.ts'
 import type {Asked} from './release-questions.ts'
 
@@ -66,17 +67,15 @@ export interface View {
   isMail?: boolean
 }
 
+type Tools = Pick<WebTools, 'config' | 'folder' | 'stateDb'>
+
 /** The input of a page of the workbench. */
-export interface AskingView extends View, Pick<WebTools, 'config' | 'folder' | 'stateDb'> {
+export interface AskingView extends View, Tools, Pick<Caller, 'mayAct' | 'person' | 'who'> {
   mayOpen(path: string): boolean
   /** Answers people's own questions in turn. */
   people: Reader
   history: History
   overview: Overview
-  /** Who asks, as what is kept for a person alone names them. */
-  person: string
-  /** Whether the viewer may act. */
-  mayAct: boolean
   /** Whether a query of the address is run: one that another site or a message led to is only shown. */
   mayRun: boolean
 }

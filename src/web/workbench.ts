@@ -8,28 +8,19 @@ import {z} from 'zod'
 import {codeOf, explainError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
-import {isDemoFolder} from '../store/data-folder.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {readQuery} from '../store/sql.ts'
 import {listOpenActions, viewRuns} from './actions.ts'
+import type {LinkTo} from './cells.ts'
 import {sendData} from './data-api.ts'
 import {instant} from './figures.ts'
-import {
-  addressOf,
-  type Filter,
-  findFault,
-  isForViewers,
-  parseFilter,
-  renderFilter,
-  titleOf,
-  wordValue,
-} from './filter.ts'
+import {findFault, parseFilter, renderFilter, titleOf, wordValue} from './filter.ts'
 import {type Html, html} from './html.ts'
-import {askerOf, hangUpOf, markBusy, mayOpen, PLACES, readCaller, refuse, sendPage} from './http-server.ts'
+import {askerOf, hangUpOf, markBusy, PLACES, refuse, sendPage} from './http-server.ts'
 import {viewEditor} from './page-editor.ts'
 import {renderWorkbench} from './page-frame.ts'
-import {listPageDirs, listPlaces, viewPage, viewState} from './pages.ts'
+import {linkOf, listPageDirs, listPlaces, viewPage, viewState} from './pages.ts'
 import {createReaders, queriesOf, type Reader, readHistory} from './reader.ts'
 import {ROUTES, viewNone} from './routes.ts'
 import {addSaved, listSavedFilters} from './sql.ts'
@@ -120,10 +111,11 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const frame = (
     path: string,
     page: Page,
-    {filter, query, overview, mayAct, view}: Opened,
+    {filter, query, overview, caller, view}: Opened,
     choice?: Html,
   ) => {
     const release = view?.release.manifest
+    const linkTo = linkOf({...caller, filter})
     const chips = [...filter.values].flatMap(([name, values]) =>
       values.map((value) => {
         const text = `${titleOf(name)}: ${wordValue(name, value)}`
@@ -134,7 +126,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     )
     const subject = html`<ul class="facts">${
       release &&
-      html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, filter, query, release)}</li>`
+      html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, {filter, query, linkTo}, release)}</li>`
     }</ul>
 ${chips.length > 0 && html`<p class="chips">${chips}</p>`}${
   release &&
@@ -145,10 +137,10 @@ ${choice}`
     return renderWorkbench({
       ...page,
       path,
-      places: [...PLACES, ...listPlaces({pageDirs, mayAct})].map(([title, href]) => [
-        title,
-        href === '/runs' ? href : addressOf(href, filter),
-      ]),
+      places: [...PLACES, ...listPlaces({...caller, pageDirs})].flatMap(([title, way]) => {
+        const href = linkTo(way)
+        return href === undefined ? [] : [[title, href] as const]
+      }),
       find: {filter, q: ['/find', '/deals'].includes(path) ? query.get('q')?.trim() : undefined},
       subject,
       alarms: overview.alarms.length,
@@ -162,14 +154,12 @@ ${choice}`
     const {request} = reply
     const query = new URL(request.url, 'http://localhost').searchParams
     const given = parseFilter(query)
-    const caller = readCaller(request, config)
-    const {only, isOperator, network, person} = caller
+    const {caller} = request
+    const {only, network, mayRead} = caller
     const gone = hangUpOf(reply)
-    const mayRead = (name: string) => isForViewers(name, only)
     // A filter reveals facts about deals.
     const filter = given.reads.every(mayRead) ? given : {...given, condition: 'false'}
     const overview = readOverview(tools, world)
-    const mayAct = isOperator && !isDemoFolder(folder)
     const turn = {caller: network, signal: gone}
     /** Where the caller gets no turn, the answer says when to come back. */
     const tellBusy = (error: unknown): never => {
@@ -183,6 +173,7 @@ ${choice}`
     const ofCaller = history.of(turn)
     const readers = releases.find(given)
     const view: AskingView | undefined = readers && {
+      ...caller,
       release: readers.release,
       filter,
       async ask({isWhole, ...asked}) {
@@ -190,21 +181,17 @@ ${choice}`
         gone.throwIfAborted()
         return await readers.pages.page({...asked, condition: isWhole ? undefined : filter.condition})
       },
-      mayRead,
-      mayOpen: (path) => mayOpen(caller, path),
       query,
       pageDirs,
       people: inTurn(readers.people),
       history: {ask: (...asked) => ofCaller.ask(...asked).catch(tellBusy)},
       overview,
-      person,
-      mayAct,
       mayRun: ['ours', 'tool'].includes(askerOf(request)),
       ...tools,
     }
     // Who reads slowly keeps its place, so that files do not pile up.
     const findDownloads = () => readers && inTurn(readers.downloads, once(reply.raw, 'close'))
-    return {request, filter, query, overview, mayAct, view, findDownloads}
+    return {request, filter, query, overview, caller, view, findDownloads}
   }
   type Opened = ReturnType<typeof open>
   /** A page in its frame; one that fails says why. */
@@ -236,13 +223,13 @@ ${choice}`
     server.route({method, url: path, handler})
   }
   for (const [path, make] of Object.entries(ROUTES))
-    addAnyPage(path, async ({view, filter, overview, mayAct}, id) => {
+    addAnyPage(path, async ({view, filter, overview, caller}, id) => {
       if (view) return await make(view, id)
-      const none = await viewNone(tools, filter, mayAct)
+      const none = await viewNone(tools, filter, caller.mayAct)
       return none && overview.release ? {...none, status: 404} : none
     })
-  addAnyPage('/runs', async ({view, overview, mayAct}) => {
-    const page = await viewRuns(overview, tools, mayAct)
+  addAnyPage('/runs', async ({view, overview, caller}) => {
+    const page = await viewRuns(overview, tools, caller.mayAct)
     const walks = view && (await viewPage('parts/walks', view))?.body
     return page && {...page, body: html`${page.body}${walks}`}
   })
@@ -266,14 +253,19 @@ const idOf = (request: FastifyRequest) => (request.params as {id?: string}).id ?
 const NO_FILTER = parseFilter(new URLSearchParams())
 
 /** The controls for the business date and for what was known when. */
-function renderClocks(path: string, filter: Filter, query: URLSearchParams, {as_of}: ReleaseManifest): Html {
+function renderClocks(
+  path: string,
+  {filter, query, linkTo}: Pick<AskingView, 'filter' | 'query'> & {linkTo: LinkTo},
+  {as_of}: ReleaseManifest,
+): Html {
   const {values} = filter
+  const compare = values.has('as_of') || values.has('known_at') ? linkTo('/compare') : undefined
   const others = [...query].filter(([name]) => !['as_of', 'known_at', 'page'].includes(name))
   return html`<details class="clocks"><summary>another day</summary><form action="${path}">
 ${others.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
 <label>As of <input type="date" name="as_of" value="${as_of}"></label>
 <label>Known until <input type="date" name="known_at" value="${values.get('known_at')?.[0]}"></label>
-<button>Show</button></form>${(values.has('as_of') || values.has('known_at')) && html`<p><a href="${addressOf('/compare', filter)}">What is known of this day now</a></p>`}</details>`
+<button>Show</button></form>${compare !== undefined && html`<p><a href="${compare}">What is known of this day now</a></p>`}</details>`
 }
 
 const bucketRow = z.object({dimension: z.string(), bucket: z.string()})

@@ -104,7 +104,20 @@ test('a demo is read-only', async () => {
   mkdirSync(demo.folder.root)
   writeFileSync(demo.folder.demoMark, '')
   await using shown = await serveLab(demo)
-  expect((await shown.post('/actions', {do: 'replay'})).status).toBe(404)
+  for (const path of ['/actions', '/sql/queries', '/filters', '/edit']) {
+    const refused = await shown.post(path, {
+      do: 'replay',
+      name: 'mine',
+      q: 'select 1',
+      save_as: 'mine',
+      state: 'TX',
+    })
+    expect([refused.status, await refused.text()], path).toEqual([
+      403,
+      'Not done: a demo is only looked at.\n',
+    ])
+  }
+  expect(existsSync(demo.folder.queries)).toBe(false)
 })
 
 /** Opens a page without JavaScript. */
@@ -204,6 +217,8 @@ test('a refusal is a page with links to the others and back for people, and plai
       expect(text, url).toContain('<a href="/tables">')
       expect(text, url).toContain(`<a href="${init === form ? '/runs?part=funded' : '/'}">Back</a>`)
     }
+  const referer = `${side.url}//evil.example/x`
+  expect(await side.read('/nowhere', {accept: 'text/html', referer})).toContain('<a href="/">Back</a>')
 })
 
 test('quarantined records are shown by reason and replayed when an operator asks', async () => {

@@ -153,6 +153,11 @@ test('viewers neither see nor edit what is for operators, and are told what they
     /What needs a person<\/h2>\s*<div class="written"><p>Tell Ann\.<\/p>/,
   )
   expect((await guarded.get('/edit?name=deals', VIEWER)).status).toBe(403)
+  const authorization = `Basic ${Buffer.from(`ann:${OPERATOR}`).toString('base64')}`
+  const form = {name: 'signed', text: 'x', do: 'save', from: 'none'}
+  expect((await guarded.post('/edit', form, {origin: guarded.url, authorization})).status).toBe(303)
+  expect(await guarded.readText('/edit?name=signed', OPERATOR)).toContain(', ann (web 127.0.0.1): look at it')
+  expect(await guarded.readText('/runs', OPERATOR)).toContain('ann (web 127.0.0.1) page signed')
 })
 
 test('a demo is only looked at, and a backup brings back the pages', async () => {

@@ -10,6 +10,7 @@ import {
   settleEvents,
   settleWalkCoverage,
 } from '../../src/sync/webhook-events.ts'
+import {startFleetWeb} from '../../src/web/fleet.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -169,6 +170,44 @@ test('a table a viewer cannot read is not in the catalogue, on own pages, or rev
   }
   expect((await read('/tables')).text).not.toContain('class="filter"')
   expect((await read('/tables', OPERATOR)).text).toContain('class="filter"')
+})
+
+test('a viewer is offered what a viewer may open and do', async () => {
+  const pages = [
+    '/tables',
+    '/tables/core.deal_history',
+    '/sql?q=from core.deal_history',
+    '/pages',
+    '/portfolio',
+    '/nowhere',
+  ]
+  for (const side of [some, guarded]) {
+    const offered = new Set<string>()
+    for (const page of pages) {
+      const text = await side.read(page, {authorization: `Bearer ${VIEWER}`, accept: 'text/html'})
+      expect(text, page).not.toContain('method="post"')
+      for (const [, href = ''] of text.matchAll(/href="(\/[^"#]*)/g))
+        offered.add(href.replaceAll('&amp;', '&'))
+    }
+    expect(offered).toContain('/sql')
+    for (const href of offered) expect((await side.get(href, VIEWER)).status, href).toBe(200)
+  }
+  expect((await read('/tables?as_of=2026-06-01')).text).not.toContain('/compare')
+  expect((await read('/tables/core.deal_history', OPERATOR)).text).toContain('href="/deals/deal_000001"')
+  expect((await read('/sql?q=select+1', OPERATOR)).text).toContain('action="/sql/queries"')
+})
+
+test('metrics tell a viewer of the tables that are readable, and a fleet shows its page to one of some tables', async () => {
+  const {text} = await read('/metrics')
+  expect(text).toContain('loantape_release_rows{table="core.deal_history"} 3')
+  expect(text).not.toContain('table="core.deal"')
+  expect((await read('/metrics', OPERATOR)).text).toContain('loantape_release_rows{table="core.deal"} 3')
+  const limited = {...lab.config, ...tokens, viewerTables: 'mart.*', webPort: 0}
+  await using fleet = await startFleetWeb(limited, () => [], lab.createWorld())
+  for (const path of ['/', '/metrics']) {
+    const answer = await fetch(fleet.url + path, {headers: {authorization: `Bearer ${VIEWER}`}})
+    expect([answer.status, answer.url]).toEqual([200, fleet.url + path])
+  }
 })
 
 test('every answer has the security headers, and no file is served', async () => {
