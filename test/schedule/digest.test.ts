@@ -141,7 +141,7 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   const restricted = {LOANTAPE_VIEWER_TABLES: 'mart.*', LOANTAPE_WEB_TOKEN: 'a-token-of-24-characters'}
   expect(await send({page: 'states', to}, restricted)).toContain('sent')
   expect(await send({page: 'states?place=there', to}, restricted)).toMatch(
-    /^2 .*Digest 'states' of job 'mail': pages\/states\.md, line 12: .*core\.deal.*It was not sent.*loantape pages check/s,
+    /^2 .*Digest 'states' of job 'mail': pages\/states\.md, line 11: .*'core\.deal' is not for viewers.*It was not sent.*loantape pages check/s,
   )
   expect(await send({page: 'long?state=TX', to}, restricted)).toContain("filter reads table 'core.deal'")
   expect(await send({page: 'ours', to})).toMatch(/^2 .*Page 'ours', for viewers: expected one of/s)
