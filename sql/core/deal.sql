@@ -17,8 +17,9 @@
 -- ltv: loan-to-value, loan_amount / property_value as a ratio (0.65), half up at 9 decimals; null when the value is
 --   unknown or not positive, or the ratio is above 10: a typo, counted as `ltv_above_10` in mart.data_quality.
 --   Above 1.5 it counts in no average (`ltv_above_1_5`)
--- loan_program: null when unknown or blank
--- status: in lower case, without blanks around it; another spelling of it is neither a change nor another status
+-- loan_program: null when unknown or blank; `(all)` is written `[all]`
+-- status: in lower case, without blanks around it, `(new)` as `[new]` and `(gone)` as `[gone]`; another spelling of it is neither a
+--   change nor another status
 -- status_text: as the service has it
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
 -- created_at: as the service has it, UTC; midnight if it gave only a date

@@ -14,8 +14,9 @@
 -- property_address: free text, as the service has it; null if it has none
 -- loan_amount: USD
 -- property_value: USD; null when unknown
--- loan_program: null when unknown or blank
--- status: in lower case, without blanks around it; another spelling of it makes no version
+-- loan_program: null when unknown or blank; `(all)` is written `[all]`
+-- status: in lower case, without blanks around it, `(new)` as `[new]` and `(gone)` as `[gone]`; another spelling of it makes no
+--   version
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
 with
 -- If an observation changed nothing, such as a deal only going missing, there are fewer versions than observations.

@@ -13,8 +13,10 @@
 -- property_address: as last seen
 -- loan_amount: as last seen, USD
 -- property_value: last one present, USD; an explicit null stays null
--- loan_program: last one present; an explicit null stays null, a blank text is one
--- status: as last seen, in the form statuses are compared in: without blanks around it, in lower case
+-- loan_program: last one present; an explicit null stays null, a blank text is one. `(all)` is a word of our tables: a program
+--   of this name becomes `[all]`
+-- status: as last seen, in the form statuses are compared in: without blanks around it, in lower case. `(new)` and `(gone)` are
+--   words of our tables: statuses of these names become `[new]` and `[gone]`
 -- status_text: as last seen and as sent; another spelling of the same status is no change
 -- created_at: as last seen, UTC
 -- created_at_precision: as last seen: instant, or date if the service gave only that
@@ -40,7 +42,7 @@ known as (
         'on': business_date,
         'address': property_address,
         'amount': loan_amount,
-        'status': lower(regexp_replace(status, '^[\s\x0b\p{Z}\x{feff}]+|[\s\x0b\p{Z}\x{feff}]+$', '', 'g')),
+        'status': case canonical when '(new)' then '[new]' when '(gone)' then '[gone]' else canonical end,
         'status_text': status,
         'created_at': created_at,
         'precision': created_at_precision
@@ -48,9 +50,16 @@ known as (
     end as sighting,
     case when kind = 'seen' and property_value_present then {'it': property_value} end as value,
     case
-      when kind = 'seen' and loan_program_present then {'it': case when trim(loan_program) <> '' then loan_program end}
+      when kind = 'seen' and loan_program_present then {
+        'it': case when loan_program = '(all)' then '[all]' when trim(loan_program) <> '' then loan_program end
+      }
     end as program
-  from raw.deal_version
+  from (
+    select
+      *,
+      lower(regexp_replace(status, '^[\s\x0b\p{Z}\x{feff}]+|[\s\x0b\p{Z}\x{feff}]+$', '', 'g')) as canonical
+    from raw.deal_version
+  ) as version
   where
     business_date <= cast(getvariable('as_of') as date)
     and recorded_at <= cast(getvariable('known_at') as timestamp)
