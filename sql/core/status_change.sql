@@ -17,10 +17,7 @@ select
   change.status as to_status,
   change.began_at as observed_at,
   change.began_on as observed_on,
-  case
-    when previous.spell = 1 or previous.status_since_is_exact
-      then cast(greatest(change.began_on, previous.started_on) - previous.started_on as bigint)
-  end as days_in_previous
+  cast(greatest(change.began_on, previous.started_on) - previous.started_on as bigint) as days_in_previous
 from work.status_spell as change
 inner join work.stage_spell as previous
   on previous.deal_id = change.deal_id and previous.spell = change.spell - 1

@@ -81,7 +81,8 @@ select
   case when status_since_is_exact then status_since else bounded.earliest_on end as status_since_at_earliest,
   case when status_since_is_exact then status_since else bounded.began_on end as status_since_at_latest,
   case
-    when bounded.spell > 1 or bounded.is_from_creation or (bounded.known_before is not null and bounded.was_just_created)
+    when bounded.spell > 1 and bounded.was_watched then status_since
+    when bounded.spell = 1 and (bounded.is_from_creation or (bounded.known_before is not null and bounded.was_just_created))
       then status_since
   end as started_on,
   case when bounded.began_on - status_since > 1 then bounded.began_on - status_since + 1 else 0 end as watched_from,

@@ -17,9 +17,10 @@ export function listStays({spells, createdOn, last}: Life, {reference}: Facts, a
     const isFromCreation = index === 0 && status === 'draft'
     const wasYoung = createdOn <= on && daysFrom(createdOn, on) <= 1
     const since = isFromCreation ? earlier(createdOn, on) : on
-    const isExact = after !== null && daysFrom(after, on) <= 1 && (index > 0 || (isFromCreation && wasYoung))
+    const wasWatched = after !== null && daysFrom(after, on) <= 1
+    const isExact = wasWatched && (index > 0 || (isFromCreation && wasYoung))
     const bound = index > 0 ? earlier(addDays(after!, 1), on) : createdOn <= on ? createdOn : null
-    const isKnown = index > 0 || isFromCreation || (after !== null && wasYoung)
+    const isKnown = index > 0 ? wasWatched : isFromCreation || (after !== null && wasYoung)
     const end = next?.on ?? goneOn
     const late = daysFrom(since, on)
     const exitTo = (to: string, toClass: string) => {
