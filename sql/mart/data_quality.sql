@@ -139,14 +139,14 @@ shares as (
   union all
   select
     'deals' as scope,
-    concat('drift_', drift.kind) as metric,
-    drift.path as field,
-    drift.records as part,
-    last_walk.records as whole,
-    drift.records as deals,
-    drift.value as found
-  from raw.drift
-  inner join last_walk on last_walk.walk_id = drift.walk_id and last_walk.stream = drift.stream
+    concat('drift_', kind) as metric,
+    path as field,
+    records as part,
+    whole,
+    records as deals,
+    value as found
+  from work.source_drift
+  where stream = 'deal'
   union all
   select
     scope,

@@ -66,13 +66,6 @@ fields as (
   from core.document
 ),
 
-last_walk as (
-  select *
-  from mart.run
-  where stream <> 'deal'
-  qualify recorded_at = max(recorded_at) over (partition by stream)
-),
-
 measured as (
   select
     listed.stream,
@@ -119,15 +112,15 @@ measured as (
   from listed
   union all
   select
-    drift.stream,
-    concat('drift_', drift.kind) as metric,
-    drift.path as field,
-    drift.value as found,
-    drift.records as part,
-    last_walk.records as whole,
-    drift.records as deals
-  from raw.drift
-  inner join last_walk on last_walk.walk_id = drift.walk_id and last_walk.stream = drift.stream
+    stream,
+    concat('drift_', kind) as metric,
+    path as field,
+    value as found,
+    records as part,
+    whole,
+    records as deals
+  from work.source_drift
+  where stream <> 'deal'
 )
 
 select

@@ -136,10 +136,15 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
   }
 }
 
-/** Whether a `work` model is kept with the release: it is built per deal and read by a model built whole. */
+/**
+ * Whether a `work` model is kept with the release: it is built per deal, or from raw tables, which a release does not hold, and read
+ * by a model built whole.
+ */
 function createKeptTest({models, reads}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => boolean {
   const whole = models.filter(({isPerDeal}) => !isPerDeal).flatMap(({name}) => reads.get(name) ?? [])
-  return ({name, isPerDeal, isPublished}) => isPerDeal && !isPublished && whole.includes(name)
+  const isRaw = (name: string) => reads.get(name)?.some((read) => read.startsWith('raw.'))
+  return ({name, isPerDeal, isPublished}) =>
+    (isPerDeal || isRaw(name) === true) && !isPublished && whole.includes(name)
 }
 
 /** The fully qualified table that a model becomes during a build. */

@@ -80,7 +80,9 @@ export async function planCombined(
   const given = new Set([
     ...SHARED_SEEDS,
     'mart.run',
-    ...models.filter(({name}) => name.startsWith('core.') || kept.includes(name)).map(({name}) => name),
+    ...models
+      .filter(({name}) => name.startsWith('core.') || (kept.includes(name) && ofDeals.has(name)))
+      .map(({name}) => name),
   ])
   const selects = await parseSelects(
     db,

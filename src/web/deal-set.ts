@@ -7,7 +7,8 @@ export type DealSet = Awaited<ReturnType<typeof createDealSet>>
 
 /**
  * Selects deals of a release, with all their history. Tables of which each row belongs to one deal are the release's, of these
- * deals; every other is computed by its own model over them. What tells of walks is as in the release.
+ * deals; every other is computed by its own model over them. What tells of walks, or of limits, which are those of the whole
+ * portfolio, is as in the release.
  *
  * @param db the release attached as `release`, its `work` tables as `kept`; `as_of` and `known_at` are variables of it
  * @param condition SQL over `core.deal`
@@ -63,7 +64,7 @@ export async function createDealSet(
       const [join, ids] = isMost && OF_HISTORY.includes(name) ? ['anti', 'others'] : ['semi', 'deals']
       const those = `select stored.* from ${stored} as stored ${join} join ${catalog}.main.${ids} using (deal_id)`
       await db.run(`create view ${table} as ${those}`)
-    } else if (!model || model.reads.some((read) => read.startsWith('raw.'))) {
+    } else if (!model || model.reads.some((read) => read.startsWith('raw.') || read === 'seed.limit')) {
       await db.run(`create view ${table} as from ${stored}`)
     } else {
       for (const read of model.reads) await make(read)

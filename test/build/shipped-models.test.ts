@@ -52,6 +52,16 @@ test('the quarantine is read only through work.quarantined, which applies as_of 
   expect(readers.map(([name]) => name)).toEqual(['work.quarantined'])
 })
 
+test('no model reads both deals and raw tables, so that a filter can compute what is of deals again', async () => {
+  const {plan} = await builtInPlan()
+  const isPerDeal = (name: string) => plan.models.some((model) => model.name === name && model.isPerDeal)
+  const both = [...plan.reads].filter(
+    ([name, reads]) =>
+      !isPerDeal(name) && reads.some(isPerDeal) && reads.some((read) => read.startsWith('raw.')),
+  )
+  expect(both).toEqual([])
+})
+
 test('every published column is checked as not null, or its comment says when it is null', async () => {
   const {plan} = await builtInPlan()
   const silent = plan.models

@@ -23,7 +23,7 @@ test("every mart about more than one deal has a total over all lenders, and so h
     'work.position_span',
     'work.month_move',
   ]
-  const plan = await planCombined({models, kept}, {log})
+  const plan = await planCombined({models, kept: [...kept, 'work.source_drift']}, {log})
   expect(
     plan.models
       .filter(({is_published}) => is_published)

@@ -77,6 +77,7 @@ test('an exceeded limit raises an alarm and is on the page, as is one that is ne
   expect(portfolio).toMatch(/bridge &amp; co nearly reached .*, 97\.2.% room \$100,000\.00 share 100\.0 %/)
 
   lab.service.store.insert([aDeal(11, {status: 'funded', loanProgram: 'dscr_30yr'})])
+  lab.service.store.update('deal_000002', {status: 'odd'})
   for (const id of ['deal_000001', 'deal_000011']) lab.service.store.update(id, {loanAmountCents: 1n})
   expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
   expect(alarms()).toEqual([])
@@ -84,4 +85,13 @@ test('an exceeded limit raises an alarm and is on the page, as is one that is ne
   // Limits cover all deals, even if only some are chosen.
   for (const path of ['/', '/portfolio?loan_program=dscr_30yr'])
     expect(await expectNumbersToLead(side.url, path), path).toBeGreaterThan(2)
+  const read = (table: string) => side.read(`/data/mart.${table}.csv?loan_program=dscr_30yr`)
+  expect(await read('limit_status')).toBe(await side.read('/data/mart.limit_status.csv'))
+  // How far the numbers of the deals chosen can be trusted, and what the last walk found.
+  const quality = await read('data_quality')
+  for (const line of [
+    'deals,censored_created_before_first_walk,,,100.0,1\n',
+    'deals,drift_unknown_value,status,odd,9.090909,1\n',
+  ])
+    expect(quality).toContain(line)
 })

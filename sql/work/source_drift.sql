@@ -1,0 +1,23 @@
+-- Where the source deviated from its contract in the last walk of each stream that counts. Built for other models and not
+-- published.
+-- grain: stream, kind, path, value
+--
+-- stream: deal, borrower or document
+-- kind: new_field, missing_field or unknown_value
+-- path: of the field in the source's records
+-- value: of an unknown_value; else null
+-- records: records concerned
+-- whole: records of that walk
+select
+  drift.stream,
+  drift.kind,
+  drift.path,
+  drift.value,
+  drift.records,
+  last_walk.records as whole
+from raw.drift
+inner join (
+  select *
+  from mart.run
+  qualify recorded_at = max(recorded_at) over (partition by stream)
+) as last_walk on last_walk.walk_id = drift.walk_id and last_walk.stream = drift.stream
