@@ -185,6 +185,44 @@ test('words of our tables pass every check as names of statuses and programs', a
   ])
 })
 
+test('a limit on a bucket that cannot exist stops the build, and one on a bucket nobody has seen is a warning', async () => {
+  const limits = (...rows: [dimension: string, bucket: string][]) =>
+    `insert into release.seed.limit select name, dimension, bucket, 'open', 'amount', 5, null, null
+     from (values ${rows.map(([dimension, bucket], index) => `('${index}', '${dimension}', '${bucket}')`).join(', ')}) as t(name, dimension, bucket)`
+  const find = async (name: string, spoil: string) =>
+    (await findingsOf(name, sound, {...soon, spoil})).map(({severity, samples}) => [severity, samples])
+  const wrong = limits(
+    ['ltv_band', '80-85|85–90| >90'],
+    ['state', 'Texas|unknown'],
+    ['size_band', '>=10m'],
+    ['status_class', 'Funded'],
+    ['created_month', '2026-3'],
+    ['status', 'Underwriting|underwriting'],
+    ['loan_program', 'bridge|unknown'],
+  )
+  expect(await find('limit_names_buckets', wrong)).toEqual([
+    [
+      'error',
+      [
+        '0 (dimension=ltv_band, bucket=80-85)',
+        '1 (dimension=state, bucket=Texas)',
+        '2 (dimension=size_band, bucket=>=10m)',
+        '3 (dimension=status_class, bucket=Funded)',
+        '4 (dimension=created_month, bucket=2026-3)',
+      ],
+    ],
+  ])
+  expect(await find('limit_names_known_buckets', wrong)).toEqual([
+    ['warn', ['5 (dimension=status, bucket=Underwriting)', '6 (dimension=loan_program, bucket=bridge)']],
+  ])
+  const ranks = (await builtInPlan()).plan.models.find(({name}) => name === 'work.bucket_rank')
+  const every = `insert into release.seed.limit
+    select dimension || bucket, dimension, bucket, 'open', 'amount', 5, null, null
+    from (${ranks?.sql} union all select 'created_month', '2026-12', 1)`
+  for (const name of ['limit_names_buckets', 'limit_names_known_buckets'])
+    expect(await find(name, every), name).toEqual([])
+})
+
 const day = (number: number) => ({day: `2026-03-0${number}`, created_at: '2026-03-01 12:00:00'})
 const book: History = {
   walk: [1, 2, 3].map((number) => aRow('walk', {day: `2026-03-0${number}`})),
