@@ -24,7 +24,7 @@ from
   (select summary from run where command = 'sync' and exit_code = 0 order by rowid desc limit 1) as last,
   json_each(last.summary, '$.changes') as change;
 
--- sync_total: Over all syncs: pages, records, changes, quarantined.
+-- sync_total: Over all syncs that ended well: pages, records, changes, quarantined.
 with
 sums as materialized (
   select

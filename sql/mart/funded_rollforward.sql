@@ -11,7 +11,8 @@
 -- month: YYYY-MM; every month from the first walk to as_of
 -- opening: closing of the month before; in the first month what was funded at the first walk, USD
 -- found: funded when first readable, and in quarantine since the first walk, so funded before, USD
--- originated: funded for the first time, USD
+-- originated: funded for the first time, USD; a loan that was never seen as funded, such as one first seen as sold, was never in
+--   the book
 -- refunded: funded again after it had left the book, for example after a loan was on hold; or it left so and ended, which
 --   takes it in again first, USD
 -- restored: had vanished as funded and came back as funded, or came back ended, USD

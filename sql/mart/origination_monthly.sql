@@ -8,7 +8,8 @@
 --
 -- month: YYYY-MM of the business date on which the deal was funded for the first time
 -- loan_program: as known when it was funded; `unknown` if it was not
--- deals: deals funded for the first time; a deal counts in one row
+-- deals: deals funded for the first time; a deal counts in one row, and a loan that was never seen as funded, such as one first
+--   seen as sold after it was closing, in none
 -- amount: their amounts when they were funded, USD
 select
   month,

@@ -15,7 +15,8 @@
 -- loan_program: as last known; `unknown` if it is not; `(all)` for all programs together
 -- entered: deals created in the month (created_on)
 -- entered_amount: their amounts when they were first seen, USD
--- funded: deals funded for the first time in the month, whenever created; for `(all)` those of mart.origination_monthly
+-- funded: deals funded for the first time in the month, whenever created; for `(all)` those of mart.origination_monthly. A loan
+--   that was never seen as funded, such as one first seen as sold after it was closing, is in none, but in cohort_funded
 -- funded_amount: their amounts when they were funded, USD
 -- fallout: deals that fell out in the month without having been funded, whenever created: declined, withdrawn or in another
 --   status of class ended_unfunded, or vanished; a deal that comes back no longer counts
