@@ -3,7 +3,7 @@ import {dirname, join} from 'node:path'
 import type {FastifyRequest} from 'fastify'
 import {stringify} from 'yaml'
 import {z} from 'zod'
-import {codeOf} from '../core/errors.ts'
+import {explainError} from '../core/errors.ts'
 import {stampOf, writeFileAtomically} from '../store/files.ts'
 import {readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
@@ -39,12 +39,15 @@ function savePage(
     const [command, at] = [`page ${name}`, new Date(ms).toISOString()]
     stateDb.insert('page_action', {who: by, command, began_at: at, ended_at: at, exit_code: 0, words})
   }
-  const before = existsSync(path) ? readSqlFile(path) : undefined
-  if (before !== undefined && before !== findSaved(stateDb, name))
-    note(before, 'by hand', statSync(path).mtimeMs)
-  mkdirSync(dirname(path), {recursive: true})
-  writeFileAtomically(path, text)
-  note(text, who, now)
+  // The file is written only if what is noted can be.
+  stateDb.transaction(() => {
+    const before = existsSync(path) ? readSqlFile(path) : undefined
+    if (before !== undefined && before !== findSaved(stateDb, name))
+      note(before, 'by hand', statSync(path).mtimeMs)
+    note(text, who, now)
+    mkdirSync(dirname(path), {recursive: true})
+    writeFileAtomically(path, text)
+  })
 }
 
 /**
@@ -82,7 +85,7 @@ export async function viewEditor(
         savePage(stateDb, {name, path, text: `${given.trimEnd()}\n`, who}, now)
         return {title: name, body: html``, leadsTo: addressOf(`/pages/${name}`, filter)}
       } catch (error) {
-        problem = `File '${path}' cannot be written (${codeOf(error)}).`
+        problem = `Page '${path}': ${explainError(error).problem}`
       }
   const earlier = given === undefined ? findSaved(stateDb, name, query.get('version') ?? '') : undefined
   const text = given ?? earlier ?? (known ? readSqlFile(known.path) : beginPage(name))

@@ -1,7 +1,8 @@
-import {existsSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, utimesSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Page} from 'playwright-core'
 import {beforeEach, expect, test} from 'vitest'
+import {z} from 'zod'
 import {backUp, restoreBackup} from '../../src/record/backup.ts'
 import {createLab, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -112,6 +113,21 @@ test('what is no page, no name, too long or taken is refused, and nothing is wri
   expect((await post({name: 'x', text: 'x', do: 'save'})).status, 'without what it was made from').toBe(409)
   expect((await side.get('/edit?name=x&do=save&from=none&text=x')).status).toBe(200)
   expect(existsSync(pages)).toBe(false)
+})
+
+test('a page is written only if it can be noted who did, and noted only if it can be written', async () => {
+  const post = () => side.post('/edit', {name: 'noted', text: '# Noted', do: 'save', from: 'none'})
+  const count = () => side.stateDb.all(z.unknown(), "select 1 from page_action where command = 'page noted'")
+  const {db} = side.stateDb
+  db.exec("create temp trigger full before insert on page_action begin select raise(abort, 'no room'); end")
+  const unnoted = await post()
+  db.exec('drop trigger full')
+  expect([unnoted.status, existsSync(join(pages, 'noted.md'))]).toEqual([409, false])
+  expect(await unnoted.text()).toContain('no room')
+  symlinkSync('/nowhere/at/all', pages)
+  expect([(await post()).status, count()]).toEqual([409, []])
+  rmSync(pages)
+  expect([(await post()).status, count().length]).toEqual([303, 1])
 })
 
 test('viewers neither see nor edit what is for operators, and are told what they cannot read', async () => {
