@@ -139,13 +139,14 @@ function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildR
   ])
 }
 
-export function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneResult): string {
-  if (releases.length + batches.length + quarantined + tapes.length === 0) return 'Nothing to remove.'
-  return joinLines([
-    outcome === 'dry_run' ? 'Would be removed:' : 'Removed:',
-    ...releases.map((id) => `  release ${id}`),
-    ...batches.map((batch) => `  batch ${batch}`),
-    ...tapes.map((path) => `  tape ${path}`),
+export function renderPruned({outcome, quarantined, ...removed}: PruneResult): string {
+  const lines = joinLines([
+    ...removed.releases.map((id) => `  release ${id}`),
+    ...removed.batches.map((batch) => `  batch ${batch}`),
+    ...removed.tapes.map((path) => `  tape ${path}`),
+    ...removed.replaced.map((name) => `  ${name}`),
     quarantined > 0 && `  the content of ${quantity(quarantined, 'quarantined record')}`,
   ])
+  if (lines === '') return 'Nothing to remove.'
+  return `${outcome === 'dry_run' ? 'Would be removed:' : 'Removed:'}\n${lines}`
 }

@@ -1,5 +1,5 @@
-import {rmSync} from 'node:fs'
-import {join} from 'node:path'
+import {readdirSync, rmSync} from 'node:fs'
+import {basename, join} from 'node:path'
 import {createPerformer} from '../accounting/acts.ts'
 import {listNeededReleases} from '../accounting/periods.ts'
 import {listSurplusReleases, pruneReleases} from '../build/build-folder.ts'
@@ -19,8 +19,8 @@ import {describeGone} from './record-compare.ts'
 export type PruneResult = Awaited<ReturnType<typeof pruneData>>
 
 /**
- * Removes releases, batches, tapes and the places of quarantined records beyond what the settings keep, but never the current
- * release or what a closed period needs. Ages count back from the last stored item, so a clock that is ahead makes nothing old.
+ * Removes releases, batches, tapes and the places of quarantined records beyond what the settings keep, and warehouses that a
+ * rebuild replaced, but never the current release or what a closed period needs. Ages count back from the last stored item, so a clock that is ahead makes nothing old.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
@@ -34,6 +34,9 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
     const releases = listSurplusReleases(folder, config, needed)
     const old = listOldTapes(stateDb, world.realClock.now(), config.tapeDays)
+    const replaced = readdirSync(folder.root).filter(
+      (name) => name.startsWith(basename(folder.warehouse)) && name.includes('.before-rebuild-'),
+    )
     let quarantined = await countServedRecords(folder, age)
     if (!isDryRun) {
       for (const batch of batches) removeBatch(join(folder.exports, batch))
@@ -44,9 +47,10 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
         quarantined = await pruneRecords(db, age, gone)
       }
       removeTapes({folder, stateDb, config}, old, world)
+      for (const name of replaced) rmSync(join(folder.root, name))
     }
     const tapes = old.map(({path}) => path)
-    const removed = releases.length + batches.length + quarantined + tapes.length
+    const removed = releases.length + batches.length + quarantined + tapes.length + replaced.length
     const done = removed === 0 ? ('unchanged' as const) : ('pruned' as const)
     return {
       outcome: isDryRun ? ('dry_run' as const) : done,
@@ -58,6 +62,8 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
       quarantined,
       /** Tapes, below the data folder. */
       tapes,
+      /** Warehouses that a rebuild replaced, below the data folder. */
+      replaced,
     }
   }
   if (!isDryRun) return await withRun(folder.stateDb, 'prune', world, ({stateDb}) => prune(stateDb))

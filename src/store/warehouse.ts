@@ -176,10 +176,10 @@ async function attachWarehouse(
   }
 }
 
-/** Renames a damaged file, so that it is kept and no longer used; returns the new name. */
-export function setAside(path: string, now: number): string {
+/** Renames a file, so that it is kept and no longer used; returns the new name. */
+export function setAside(path: string, now: number, how: 'damaged' | 'before-rebuild' = 'damaged'): string {
   const stamp = new Date(now).toISOString().replace(/[-:]|\.\d+/g, '')
-  const aside = `${path}.damaged-${stamp}`
+  const aside = `${path}.${how}-${stamp}`
   renameSync(path, aside)
   return aside
 }

@@ -222,7 +222,8 @@ export async function rebuildWarehouse(
         conclude(BigInt(now) * 1000n),
       )
     }
-    result.set_aside = await putInPlace(folder, temporary, config, world)
+    const how = differences === null ? 'damaged' : 'before-rebuild'
+    result.set_aside = await putInPlace(folder, {temporary, how}, config, world)
     return {outcome: 'rebuilt' as const, ...result}
   })
 }
@@ -331,14 +332,14 @@ async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: 
 
 async function putInPlace(
   folder: DataFolder,
-  temporary: string,
+  {temporary, how}: {temporary: string; how: Parameters<typeof setAside>[2]},
   {maxWaitMinutes}: Config,
   world: World,
 ): Promise<string[]> {
   using _lock = await lockWarehouse(folder, 'write', maxWaitMinutes)
   const now = world.realClock.now()
   const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
-  const aside = former.map((file) => setAside(file, now))
+  const aside = former.map((file) => setAside(file, now, how))
   // No history_id covers mapped fields, and a rebuild may know more of their past.
   rmSync(folder.lastBuild, {force: true})
   moveIntoPlace(temporary, folder.warehouse)

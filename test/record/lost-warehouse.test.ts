@@ -8,11 +8,12 @@ import {
   truncateSync,
   writeFileSync,
 } from 'node:fs'
-import {join} from 'node:path'
+import {basename, join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
 import {failureOf, someDeals, startProcess} from '../support/lab.ts'
@@ -101,7 +102,22 @@ test.each<[string, (path: string) => void]>([
   expect(failure.message).toContain('`loantape rebuild --apply`')
   const {set_aside} = await rebuild()
   expect(readFileSync(set_aside[0]!)).toEqual(damaged)
+  expect(set_aside[0]).toContain('warehouse.duckdb.damaged-')
   expect(await listSettles()).toEqual(before)
+})
+
+test('a sound warehouse that a rebuild replaces is not called damaged, and prune removes it', async () => {
+  {
+    await using db = await openWarehouse(lab.folder)
+    await db.run(`update warehouse.raw.deal_version set property_address = 'another'`)
+  }
+  const {set_aside} = await rebuild()
+  expect(set_aside).toEqual([expect.stringContaining('warehouse.duckdb.before-rebuild-')])
+  expect(await succeed('prune', '--dry-run')).toContain(basename(set_aside[0]!))
+  expect(existsSync(set_aside[0]!)).toBe(true)
+  await succeed('prune')
+  expect(existsSync(set_aside[0]!)).toBe(false)
+  expect(await succeed('prune')).toBe('Nothing to remove.\n')
 })
 
 test('a lost warehouse is rebuilt from the tapes by the next command, whichever it is', async () => {
