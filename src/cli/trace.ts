@@ -47,6 +47,7 @@ function renderTrace(trace: Trace, field: string | undefined): string {
       ? '  its tape is not kept'
       : `  ${tape}, line ${line}${sha256 === null ? '' : `, sha256 ${sha256}`}`,
     record !== null && `  ${record}`,
+    read !== null && `  as loantape read it:\n  ${read}`,
     list_row !== null && `  its list row has what its own page leaves out:\n  ${list_row}`,
   ])
 }

@@ -108,8 +108,8 @@ export interface Received {
   receivedAt: number
   /** Decompressed. */
   body: Buffer
-  /** What a described source answered; `body` is what the Deal Financing Service would have. */
-  original?: Received
+  /** What a described source answered, without its body if that repeats a secret, and where records stand in it. */
+  original?: Omit<Received, 'body' | 'original'> & {body?: Buffer; at: string[]}
 }
 
 /** A typed column value; a bigint is cents or microseconds. */

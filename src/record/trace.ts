@@ -4,13 +4,13 @@ import {dealStream} from '../contract/deal.ts'
 import {readPage} from '../contract/list.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
-import {isObject, parseJson, sliceJson} from '../core/json.ts'
+import {isObject, parseJson} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {openRelease, requireRelease} from '../store/release.ts'
 import {fillIn, readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {type TapeLine, targetOf, textOf} from '../store/tape.ts'
+import {type NumberedLine, sliceRecord, targetOf, textOf} from '../store/tape.ts'
 import {requireReadKey} from '../store/tape-key.ts'
 import {openHistory} from '../store/warehouse.ts'
 import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
@@ -69,9 +69,11 @@ export interface Trace extends Omit<Version, 'told_by' | 'walk_id' | 'value'> {
   request: string | null
   /** Of the answer's body. */
   sha256: string | null
-  /** The text of the record in the answer, byte for byte; null for an absence. */
+  /** The text of the record in the answer, byte for byte; null for an absence, and if the answer was not kept. */
   record: string | null
-  /** The deal's list row, when it has fields that the deal's own page leaves out. */
+  /** The record of a source that `source.json` describes, as the walk read it; null for a replay, which read it anew. */
+  read: string | null
+  /** The text of the deal's list row, when it has fields that the deal's own page leaves out. */
   list_row: string | null
 }
 
@@ -111,8 +113,8 @@ export async function traceDeal(config: Config, dealId: string, asked: Asked): P
   const tapes = listReadableTapes(folder, stateDb, key)
   const traces = versions.map(({walk_id, told_by, value, ...version}) => {
     const isHolding = (tape: ReadableTape) => mayHold(tape, walk_id, version.recorded_at)
-    const nowhere = {tape: null, line: null, request: null, sha256: null, record: null, list_row: null}
-    const trace: Trace = {...version, ...(asked.field !== undefined && {value}), ...nowhere}
+    const nowhere = {tape: null, line: null, request: null, sha256: null, record: null, read: null}
+    const trace: Trace = {...version, ...(asked.field !== undefined && {value}), ...nowhere, list_row: null}
     return {trace, told_by, held: new Set(tapes.filter(isHolding))}
   })
   for (const tape of tapes) {
@@ -122,14 +124,17 @@ export async function traceDeal(config: Config, dealId: string, asked: Asked): P
     await nextTurn()
     let listed: string | null = null
     for (const line of tape.lines()) {
-      listed = findListed(line, dealId) ?? listed
+      listed = findListed(line, dealId)?.record ?? listed
       for (const {trace, told_by} of wanted) {
         const found = findRecord(line, dealId, {...trace, told_by})
         if (!found) continue
         // Of two reads with the same instant, the later counts.
-        const list_row = leavesOut(found.record, line.frame.listed) ? listed : null
-        const place = {tape: tape.path, line: line.number, sha256: line.sha256 ?? null}
-        Object.assign(trace, {...place, ...found, list_row})
+        const {frame, number, sha256 = null} = line.original ?? line
+        const {record = null} = found
+        const read = (trace.source !== 'replay' && found.read) || null
+        const list_row = leavesOut(read ?? record, line.frame.listed) ? listed : null
+        const request = frame.request === undefined ? null : targetOf(frame)
+        Object.assign(trace, {tape: tape.path, line: number, sha256, request, record, read, list_row})
       }
     }
   }
@@ -168,28 +173,26 @@ function mayHold({name}: ReadableTape, walkId: string | null, recordedAt: string
 
 /** The record that a line holds for a version; for an absence, the line that ends the walk. */
 function findRecord(
-  line: TapeLine,
+  line: NumberedLine,
   dealId: string,
   {observed_at, kind, told_by, tape}: Trace & Pick<Version, 'told_by'>,
-): Pick<Trace, 'request' | 'record'> | undefined {
+): Partial<ReturnType<typeof sliceRecord>> | undefined {
   const {frame} = line
-  if (kind !== 'seen' && frame.frame === 'outcome')
-    return tape === null ? {request: null, record: null} : undefined
+  if (kind !== 'seen' && frame.frame === 'outcome') return tape === null ? {} : undefined
   if (frame.requested_at !== observed_at) return undefined
   const isOwnPage = (frame.frame === 'detail' || frame.frame === 'look') && frame.id === dealId
-  if (kind === 'vanished') return isOwnPage ? {request: targetOf(frame), record: null} : undefined
+  if (kind === 'vanished') return isOwnPage ? {} : undefined
   if (kind !== 'seen' || frame.frame !== (told_by === 'webhook' ? 'look' : told_by)) return undefined
-  const record = isOwnPage ? sliceJson(textOf(line), ['data']) : findListed(line, dealId)
-  return record === undefined ? undefined : {request: targetOf(frame), record}
+  return isOwnPage ? sliceRecord(line, ['data']) : findListed(line, dealId)
 }
 
 /** The text of a deal's row on a list page. */
-function findListed(line: TapeLine, dealId: string): string | undefined {
+function findListed(line: NumberedLine, dealId: string) {
   if (line.frame.frame !== 'list') return undefined
   const text = textOf(line)
   // Most pages do not hold the deal, and parsing takes most of the time; an id may be written with escapes.
   if (!text.includes(dealId) && !text.includes('\\')) return undefined
   const {path, records} = readPage(parseJson(text))
   const position = records.findLastIndex((item) => isObject(item) && item.id === dealId)
-  return position === -1 ? undefined : sliceJson(text, [...path, position])
+  return position === -1 ? undefined : sliceRecord(line, [...path, position])
 }

@@ -163,9 +163,10 @@ export function createClient(config: ClientConfig, world: World) {
       if (!request || status >= 300) return {status, body, received}
       // Read from the text that goes to the tape, so that the tape is read the same.
       const text = request.translate(body, headers)
-      const original = {...received, path: request.place, query: {}}
-      const isKept = !repeatsSecret(original.body, credential)
-      const translated = {...received, path, query, body: Buffer.from(text), ...(isKept && {original})}
+      const {body: sent, ...told} = received
+      const kept = repeatsSecret(sent, credential) ? {} : {body: sent}
+      const original = {...told, ...request.told, ...kept}
+      const translated = {...told, path, query, body: Buffer.from(text), original}
       return {status, body: parseJson(text), received: translated}
     },
     /** Asks for one resource that need not be JSON; throws as `getJson` does. */

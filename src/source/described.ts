@@ -6,6 +6,7 @@ import {DAY_MS, isCalendarDate, parseInstant, wallTimeOf} from '../core/clock.ts
 import {newError} from '../core/errors.ts'
 import {findValue, isObject, listRepeated} from '../core/json.ts'
 import {formatCents} from '../core/money.ts'
+import {tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 import type {ResponseHeaders} from './rate-limit.ts'
 
@@ -21,8 +22,8 @@ interface Request {
   /** Below the base URL. */
   path: string
   query: Query
-  /** What is asked for, whatever the page: its path as described. */
-  place: string
+  /** The path as described, the query without what a source could have put into it, and where the records stand. */
+  told: {path: string; query: Query; at: string[]}
   /** The text of the answer that the Deal Financing Service would have given. */
   translate: (body: unknown, headers: ResponseHeaders) => string
 }
@@ -51,16 +52,20 @@ export function createTranslator(source: SourceDescription, base: URL) {
     const filter = status === undefined ? {} : filterBy(source, String(status))
     const changed = since === undefined ? {} : {[source.deals.changedSince ?? '']: since}
     const size = source.pageSize === undefined || limit === undefined ? {} : {[source.pageSize]: limit}
+    const asked = {...size, ...filter, ...changed}
     const first = fillIn(described.list, id)
+    const steps = stepsOf(described.records)
     const isByUrl = paging.by === 'link' || paging.by === 'url'
     const isUrl = cursor !== null && isByUrl
     const path = isUrl ? cursor : first
+    // Longer numbers could be somebody's.
+    const page = cursor && tellForeign(cursor, /^\d{1,8}$/)
+    const shown = isUrl ? {next: page ?? ''} : {...asked, ...pageQuery(paging, page)}
     return {
       path,
-      place: first,
-      query: isUrl ? {} : {...size, ...filter, ...changed, ...pageQuery(paging, cursor)},
+      query: isUrl ? {} : {...asked, ...pageQuery(paging, cursor)},
+      told: {path: first, query: shown, at: steps},
       translate(body, headers) {
-        const steps = stepsOf(described.records)
         requireOnce(body, steps)
         // Some write an empty list as null.
         const records = findValue(body, steps) ?? (findValue(body, steps) === null ? [] : undefined)
@@ -82,13 +87,14 @@ export function createTranslator(source: SourceDescription, base: URL) {
   function pageOf(id: string): Request | undefined {
     const {page, record} = source.deals
     if (page === undefined) return undefined
+    const at = stepsOf(record)
+    const asked = {path: fillIn(page, id), query: {}}
     return {
-      path: fillIn(page, id),
-      place: fillIn(page, id),
-      query: {},
+      ...asked,
+      told: {...asked, at},
       translate(body) {
-        requireOnce(body, stepsOf(record))
-        return formatAnswer({data: readers.get('deals')?.(findValue(body, stepsOf(record)))})
+        requireOnce(body, at)
+        return formatAnswer({data: readers.get('deals')?.(findValue(body, at))})
       },
     }
   }
@@ -123,8 +129,8 @@ function requireTold(paging: Paging, count: number, isFull: boolean): void {
 
 const fillIn = (template: string, id = '') => template.replaceAll('{id}', () => id)
 
-/** JSON has no infinite numbers: they become objects, which the contract rejects with their record. */
-const formatAnswer = (answer: WireRecord) =>
+/** The text of a translated answer. JSON has no infinite numbers: they become objects, which the contract rejects. */
+export const formatAnswer = (answer: unknown) =>
   JSON.stringify(answer, (_name, value) =>
     typeof value === 'number' && !Number.isFinite(value) ? {number: String(value)} : value,
   )

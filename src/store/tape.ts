@@ -16,6 +16,7 @@ import {basename, dirname, join} from 'node:path'
 import {constants, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
+import {sliceJson} from '../core/json.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import {digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
 import type {TapeKey} from './tape-key.ts'
@@ -37,6 +38,8 @@ const FRAME_KINDS = [
 /** One line of a tape without its body. */
 export interface Frame {
   frame: (typeof FRAME_KINDS)[number]
+  /** Where records stand in an answer that the next line has translated. */
+  at?: string[] | undefined
   [field: string]: unknown
 }
 
@@ -56,6 +59,17 @@ export interface TapeLine {
 /** The body of a line as text. */
 export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)
 
+/**
+ * The texts of a record at a path of an answer: as its source sent it, undefined where that is not kept, and as it was translated
+ * by `source.json`, if it was.
+ */
+export function sliceRecord({original, ...line}: NumberedLine, path: readonly (string | number)[]) {
+  const read = sliceJson(textOf(line), path)
+  if (!original) return {record: read, read: undefined}
+  const {at} = original.frame
+  return {record: at && sliceJson(textOf(original), [...at, ...path.slice(1)]), read}
+}
+
 /** The chain before the first line. */
 const CHAIN_START = '0'.repeat(64)
 
@@ -68,6 +82,7 @@ const frameSchema = z.looseObject({
   frame: z.enum(FRAME_KINDS),
   sha256: z.string().optional(),
   encoding: z.literal('base64').optional(),
+  at: z.array(z.string()).optional(),
 })
 const bodySchema = z.object({body: z.string()})
 
@@ -309,8 +324,8 @@ export interface TapeEnd {
   problem: string | null
 }
 
-/** A line with its number on its tape, from 1. */
-export type NumberedLine = TapeLine & {number: number}
+/** A line with its number on its tape, from 1, and for a translated answer the line before, which has what its source sent. */
+export type NumberedLine = TapeLine & {number: number; original?: NumberedLine | undefined}
 
 /**
  * Reads a tape group by group, so its length costs no memory.
@@ -334,6 +349,7 @@ export function openTape(path: string, key: TapeKey): {lines: Generator<Numbered
         `Tape '${path}' is sealed with key ${header.fingerprint}: the key at hand is ${key.fingerprint}.`,
       )
     Object.assign(end, {tapeId: header.tapeId, bytes: HEADER_BYTES})
+    let before: NumberedLine | undefined
     for (const group of listGroups(file)) {
       const texts = unseal(file, group, key)
       if (texts === null) return stop('its bytes are not those that were written')
@@ -344,7 +360,9 @@ export function openTape(path: string, key: TapeKey): {lines: Generator<Numbered
         if ('problem' in line) return stop(line.problem)
         ;({chain} = line)
         number += 1
-        lines.push({...line, number})
+        const original = before?.frame.frame === 'received' ? before : undefined
+        before = {...line, number, original}
+        lines.push(before)
       }
       Object.assign(end, {bytes: group.to, chain, groups: group.number + 1, lines: number})
       yield* lines

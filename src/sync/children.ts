@@ -201,8 +201,9 @@ function describeList(
     const frame: Frame = {frame: 'children', parent, outcome: 'listed', page: index + 1, pages, envelope}
     if (!seal) return {frame, body, received}
     const shown = {data: records.map(seal), has_more: false}
-    const {original = received, ...told} = received
-    const received_sha256 = createHash('sha256').update(original.body).digest('hex')
+    const {original, ...told} = received
+    const sent = original?.body ?? received.body
+    const received_sha256 = createHash('sha256').update(sent).digest('hex')
     const sealed = {...told, body: Buffer.from(JSON.stringify(shown))}
     return {
       frame: {...frame, envelope: readPage(shown).envelope, received_sha256},

@@ -353,7 +353,7 @@ export async function takeDown<T>(
         for (const {frame, body, received} of answers) {
           unit.take(tapes.take(walkId, frame, received), body)
           lines += 1
-          bytes += (received?.body.length ?? 0) + (received?.original?.body.length ?? 0)
+          bytes += (received?.body.length ?? 0) + (received?.original?.body?.length ?? 0)
         }
         const isDue = lines >= GROUP_LINES || bytes >= GROUP_BYTES || realClock.now() - since >= GROUP_MS
         if (isDue) await beginStoring()

@@ -2,11 +2,11 @@ import {z} from 'zod'
 import {readPage} from '../contract/list.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
-import {findValue, parseJson, sliceJson} from '../core/json.ts'
-import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
+import {parseJson} from '../core/json.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {type TapeLine, textOf} from '../store/tape.ts'
+import {type NumberedLine, sliceRecord, type TapeLine, textOf} from '../store/tape.ts'
 import {findReadKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import {listReadableTapes, type ReadableTape} from './tapes.ts'
@@ -28,18 +28,26 @@ const entryRow = z.object({
   /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
   observed_at: z.string(),
   replayed_at: z.string().nullable(),
+  /** When its walk was settled; null if that was refused. */
+  recorded_at: z.string().nullable(),
   /** Its place on the tape of its walk; null once it or that tape is pruned. */
   place: z.string().nullable(),
 })
 
-/** SQL condition: the record is still on a tape, so it can be replayed. */
-const WAITS = 'replayed_at is null and place is not null'
+/** SQL condition: the record is on a tape and waits to be replayed, that of a refused walk until a later walk is applied. */
+const waitsSql = (catalog: 'warehouse' | 'history') => `replayed_at is null and place is not null and (
+  recorded_at is not null
+  or not exists (
+    from ${catalog}.raw.walk as later
+    where later.state = 'applied' and later.stream = quarantine.stream and later.started_at > observed_at
+  )
+)`
 
 /** The records in quarantine that wait to be replayed, oldest first; `catalog`: `history` when open for reading. */
 export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<QuarantineEntry[]> {
   return db.all(
     entryRow,
-    `from ${catalog}.raw.quarantine where ${WAITS} order by observed_at, walk_id, quarantine_id`,
+    `from ${catalog}.raw.quarantine where ${waitsSql(catalog)} order by observed_at, walk_id, quarantine_id`,
   )
 }
 
@@ -47,7 +55,7 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
 export function countUnreplayed(db: Database, catalog: 'warehouse' | 'history') {
   return db.one(
     z.object({waiting: z.coerce.number(), pruned: z.coerce.number()}),
-    `select count(place) as waiting, count(*) - count(place) as pruned
+    `select count(*) filter (${waitsSql(catalog)}) as waiting, count(*) - count(place) as pruned
      from ${catalog}.raw.quarantine where replayed_at is null`,
   )
 }
@@ -118,20 +126,28 @@ export function findQuarantinedRecords(
 export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or sealed with another key'
 
 /**
- * A record in quarantine with its text, as its source sent it; the text is null if it is not at hand.
+ * A record in quarantine with its text, as its source sent it, null if it is not at hand; and as it was translated, if it was.
  *
  * @throws ConfigError `UNKNOWN_NAME`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
 export async function showQuarantined(
   config: Config,
   quarantineId: string,
-): Promise<QuarantineEntry & {record: string | null}> {
+): Promise<QuarantineEntry & {record: string | null; read?: string | undefined}> {
   const folder = dataFolderAt(config.dataDir)
-  const entry = await findEntry(folder, quarantineId)
+  await using db = await openHistory(folder)
+  const entry = await db.first(entryRow, 'from history.raw.quarantine where quarantine_id = $1', [
+    quarantineId,
+  ])
+  if (!entry)
+    throw newError('UNKNOWN_NAME', `Record '${quarantineId}' is not in quarantine.`, {
+      next: '`loantape quarantine list` shows those that wait.',
+    })
   using stateDb = openStateDb(folder.stateDb)
   const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
   const found = findQuarantinedRecords([entry], tapes)
-  return {...entry, record: found.get(quarantineId)?.text() ?? null}
+  const {record, read} = found.get(quarantineId)?.texts() ?? {}
+  return {...entry, record: record ?? null, read}
 }
 
 /** Which records to read: those of a field and a reason, or all. Pages count from 1. */
@@ -164,7 +180,7 @@ export async function readReasons({dataDir}: Config, {path = null, reason = null
     reasonRow,
     `select path, reason, count(distinct concat(stream, ' ', coalesce(record_id, quarantine_id))) as records,
        count(*) as times, min(observed_at) as since, max(observed_at) as until
-     from history.raw.quarantine where ${WAITS}
+     from history.raw.quarantine where ${waitsSql('history')}
      group by path, reason order by records desc, path, reason limit ${MOST_REASONS}`,
   )
   const records = await db.all(
@@ -172,23 +188,13 @@ export async function readReasons({dataDir}: Config, {path = null, reason = null
     `select arg_max(quarantine_id, observed_at) as quarantine_id, arg_max(walk_id, observed_at) as walk_id,
        stream, record_id, path, reason, count(*) as times, min(observed_at) as since, max(observed_at) as until
      from history.raw.quarantine
-     where ${WAITS} and path = coalesce($1, path) and reason = coalesce($2, reason)
+     where ${waitsSql('history')} and path = coalesce($1, path) and reason = coalesce($2, reason)
      group by stream, record_id, coalesce(record_id, quarantine_id), path, reason
      order by until desc, stream, record_id, quarantine_id
      limit ${PER_PAGE} offset ${Math.max(0, page - 1) * PER_PAGE}`,
     [path, reason],
   )
   return {reasons, records, per_page: PER_PAGE, pruned: (await countUnreplayed(db, 'history')).pruned}
-}
-
-async function findEntry(folder: DataFolder, quarantineId: string): Promise<QuarantineEntry> {
-  await using db = await openHistory(folder)
-  const sql = 'from history.raw.quarantine where quarantine_id = $1'
-  const entry = await db.first(entryRow, sql, [quarantineId])
-  if (entry) return entry
-  throw newError('UNKNOWN_NAME', `Record '${quarantineId}' is not in quarantine.`, {
-    next: '`loantape quarantine list` shows those that wait.',
-  })
 }
 
 /** The place of a line's records, without their position in a list; undefined for lines without records. */
@@ -199,17 +205,14 @@ function placeOf({frame, body}: TapeLine, pages: number): string | undefined {
   return frame.frame === 'detail' ? `detail ${frame.id}` : undefined
 }
 
-function read(line: TapeLine, position: number) {
+function read(line: NumberedLine, position: number) {
   const {frame, listed, parent} = line.frame
-  const text = textOf(line)
-  const body = parseJson(text)
-  const list = frame === 'detail' ? undefined : readPage(body)
+  const list = frame === 'detail' ? undefined : readPage(parseJson(textOf(line)))
   return {
-    json: list ? list.records[position] : findValue(body, ['data']),
     /** For a child: the parent in whose list it was. */
     parent: frame === 'children' ? String(parent) : undefined,
     /** For an own page: the list row, which has the fields that the page leaves out. */
     listed: list ? undefined : (Object(listed) satisfies object),
-    text: () => sliceJson(text, list ? [...list.path, position] : ['data']),
+    texts: () => sliceRecord(line, list ? [...list.path, position] : ['data']),
   }
 }

@@ -1,9 +1,12 @@
 import {businessDateOf, formatInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
+import {parseJson} from '../core/json.ts'
+import {createRecordReader, formatAnswer} from '../source/described.ts'
 import {createNormaliser} from '../source/record.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import type {Frame} from '../store/tape.ts'
+import {readDescription} from './at-source.ts'
 import {openToSettle} from './catch-up.ts'
 import {
   countUnreplayed,
@@ -16,14 +19,17 @@ import {settleBeside} from './settle.ts'
 import {instant, listReadableTapes} from './tapes.ts'
 
 /**
- * Reads the records in quarantine again, after a fix of schema or code, and stores those that are now readable, with
- * their original instant and business date.
+ * Reads the records in quarantine again, after a fix of schema, code or `source.json`, and stores those that are now readable,
+ * with their original instant and business date; nothing of a refused walk.
+ *
+ * @throws ConfigError `SOURCE_FILE`
  */
 export async function replayRecords(
   folder: DataFolder,
   config: Config,
   {stateDb, world}: Pick<CurrentRun, 'stateDb' | 'world'>,
 ) {
+  const description = readDescription(folder, true)
   await using opened = await openToSettle(config, {folder, stateDb}, world)
   const {db, tapes, walks, streams} = opened
   const waiting = await listWaiting(db, 'warehouse')
@@ -40,7 +46,15 @@ export async function replayRecords(
   for (const stream of streams) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
     const normalise = createNormaliser(stream)
-    const lines = entries.flatMap((entry) => describeReplay(entry, found.get(entry.quarantine_id), normalise))
+    const translate = description && createRecordReader(stream, description)
+    const lines = entries.flatMap((entry) => {
+      if (entry.recorded_at === null) return []
+      const {texts, ...place} = found.get(entry.quarantine_id) ?? {}
+      const {record, read} = texts?.() ?? {}
+      const isAgain = translate && record !== undefined && read !== undefined
+      const text = isAgain ? formatAnswer(translate(parseJson(record))) : (read ?? record)
+      return text === undefined ? [] : describeReplay(entry, {...place, text}, normalise)
+    })
     counts.replayed += lines.length
     counts.waiting += entries.length - lines.length
     // Walk by walk, oldest first, since each is compared with the one before.
@@ -58,12 +72,10 @@ export async function replayRecords(
 /** The line of a quarantined record that can be read now; none otherwise. */
 function describeReplay(
   entry: QuarantineEntry,
-  found: FoundRecord | undefined,
+  {text, parent, listed}: Partial<Omit<FoundRecord, 'texts'>> & {text: string},
   normalise: ReturnType<typeof createNormaliser>,
 ) {
-  const text = found?.text()
-  if (!found || text === undefined) return []
-  const {parent, listed, json} = found
+  const json = parseJson(text)
   const observedAt = instant.parse(`${entry.observed_at}Z`)
   const record = listed ? {...listed, ...Object(json)} : json
   if (normalise([record], observedAt, parent).observations.length === 0) return []

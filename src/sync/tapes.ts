@@ -178,7 +178,8 @@ export function openTapes(
       const tape = tapeOf(name)
       if (frame.frame === 'begin') tape.kind = String(frame.kind)
       const original = received?.original
-      if (original) tape.writer.add({frame: 'received', ...describeReceived(original)}, original.body)
+      if (original)
+        tape.writer.add({frame: 'received', at: original.at, ...describeReceived(original)}, original.body)
       tape.writer.add(line, received?.body)
       return line
     },
@@ -217,7 +218,8 @@ export function openTapes(
   return tapes
 }
 
-function describeReceived({path, query, status, headers, requestedAt, receivedAt}: Received) {
+function describeReceived(received: Omit<Received, 'body' | 'original'>) {
+  const {path, query, status, headers, requestedAt, receivedAt} = received
   return {
     request: {path, ...query, ...(query.cursor && {cursor: tellForeign(String(query.cursor))})},
     status,

@@ -1,11 +1,14 @@
+import {createHash} from 'node:crypto'
 import {mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {applyEvents} from '../../src/pipeline.ts'
+import {type Trace, traceDeal} from '../../src/record/trace.ts'
 import {type Dialect, serveForeign} from '../support/foreign-service.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {dyingAt, linkBorrower, useShared} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
+import {serveLab} from '../web/side.ts'
 
 const EXAMPLES = join(import.meta.dirname, '../../docs/sources')
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -342,7 +345,75 @@ test('an answer that repeats the key is not kept as it came', async () => {
   const [walk] = await lab.queryHistory('select walk_id from walk')
   const tape = await lab.run(['tape', 'cat', String(walk?.walk_id)])
   expect(tape.stdout).not.toContain(KEY)
-  expect(tape.stdout.match(/"frame":"received"/g)).toHaveLength(25)
+  expect(tape.stdout.match(/"frame":"received".*"body":/g)).toHaveLength(25)
+  lab.service.store.update('deal_000001', {status: 'underwriting'})
+  await lab.walk(DAY_2, {config: {baseUrl: lab.foreign.origin, detail: 'off'}})
+  const version = (await traceDeal(lab.config, 'deal_000001', {})).at(-1)
+  expect(version).toMatchObject({request: '/facilities?rows=100&pageNumber=0', sha256: null, record: null})
+  expect(version?.read).toContain('"loan_amount":"350000.01"')
+})
+
+test('a version leads to the record that the source sent, with its page, and shows how it was read beside', async () => {
+  await using lab = await openForeign('harbor', createHarbor())
+  const config = {baseUrl: lab.foreign.origin, pageSize: 10}
+  await lab.walk(DAY_1, {config})
+  lab.service.store.update('deal_000012', {status: 'underwriting'})
+  await lab.sync(DAY_2, {config: {...config, detail: 'off'}})
+  const env = {LOANTAPE_BASE_URL: lab.foreign.origin}
+  const {stdout} = await lab.run(['trace', 'deal_000012', '--json'], env)
+  const versions = JSON.parse(stdout).versions as Trace[]
+  expect(versions).toMatchObject([
+    {source: 'detail', request: '/v2/loans/deal_000012'},
+    {source: 'list', request: expect.stringMatching(/^\/v2\/loans\?next=sha256%3A\w+$/)},
+  ])
+  for (const {tape, line, sha256, record, read} of versions) {
+    const cat = await lab.run(['tape', 'cat', /([^/]+)\.jsonl/.exec(tape ?? '')?.[1] ?? ''])
+    const {frame, body} = JSON.parse(cat.stdout.split('\n')[(line ?? 0) - 1] ?? '')
+    expect([frame, createHash('sha256').update(body).digest('hex')]).toEqual(['received', sha256])
+    expect(body).toContain(record)
+    expect(record).toMatch(/^\{"loanId":"deal_000012",.*"minor":"35000001"/)
+    expect(read).toMatch(
+      /"loan_amount":"350000\.01".*"id":"deal_000012"|"id":"deal_000012".*"loan_amount":"350000\.01"/,
+    )
+  }
+  await using side = await serveLab(lab, {now: DAY_2})
+  const page = await side.readText('/deals/deal_000012/received')
+  expect(page).toMatch(/&quot;minor&quot;:&quot;35000001&quot;.* As loantape read it, not as received /)
+})
+
+test('records that a wrong source.json made unreadable are read anew once it is right, or by the next walk', async () => {
+  const swap = (text: string) =>
+    text
+      .replace('appraisedValue', 'x')
+      .replace('programCode', 'appraisedValue')
+      .replace('"x"', '"programCode"')
+  await using lab = await openForeign('plaza', plaza, swap)
+  const config = {baseUrl: lab.foreign.origin}
+  const env = {LOANTAPE_BASE_URL: lab.foreign.origin, LOANTAPE_NOW: DAY_2}
+  const run = async (...args: string[]) => JSON.parse((await lab.run([...args, '--json'], env)).stdout)
+  await lab.sync(DAY_1, {config})
+  const {records} = await run('quarantine', 'list')
+  expect(records).toHaveLength(24)
+  const shown = await run('quarantine', 'show', records[0].quarantine_id)
+  expect(shown).toMatchObject({
+    record: expect.stringContaining('"programCode":"bridge'),
+    read: expect.stringContaining('"property_value":"bridge'),
+  })
+  describe(lab, 'plaza', lab.foreign.origin)
+  expect(await run('quarantine', 'replay')).toMatchObject({replayed: 24, waiting: 0})
+  expect(await lab.query('select count(property_value) as known from core.deal')).toEqual([{known: '24'}])
+  expect(await lab.run(['verify', '--rebuild'])).toMatchObject({code: 0})
+
+  describe(lab, 'plaza', lab.foreign.origin, (text) => text.replace('"commitment"', '"commitmint"'))
+  expect(await failureOf(lab.sync(DAY_2, {config}))).toMatchObject({code: 'SOURCE_QUARANTINE'})
+  expect((await run('quarantine', 'list')).records).toHaveLength(25)
+  describe(lab, 'plaza', lab.foreign.origin)
+  expect(await run('quarantine', 'replay')).toMatchObject({replayed: 0, waiting: 25})
+  await lab.sync('2026-02-04T23:30:00-05:00', {config})
+  expect(await run('quarantine', 'list')).toEqual({records: [], pruned: 0})
+  expect(await run('quarantine', 'reasons')).toMatchObject({reasons: [], records: []})
+  expect(await run('status')).toMatchObject({quarantine_waiting: 0})
+  expect(await run('quarantine', 'replay')).toMatchObject({replayed: 0, waiting: 0})
 })
 
 test('the second key is used once the first is refused, and goes to nobody else', async () => {

@@ -234,6 +234,12 @@ test('wherever a source names people, only the sealed tapes hold it: no file, lo
 
   answer = pages(SHAPES.flatMap((_, one) => [...listUnreadable(one), ...listTwice(one)]))
   expect((await run('sync', '--accept', 'envelope')).stderr).toContain('SOURCE_QUARANTINE')
+  const {records} = JSON.parse((await run('quarantine', 'list', '--json')).stdout) as {
+    records: {path: string; quarantine_id: string; record_id: string | null}[]
+  }
+  const told = new Set(records.map(({path}) => path).filter((path) => !FIELD_NAME.test(path)))
+  expect([...told]).toEqual([...told].map(() => expect.stringMatching(/^sha256:/)))
+  expect(told.size).toBeGreaterThan(8)
   for (const [now, last] of [
     [DAY_1, listUnreadable(0)],
     [DAY_2, listTwice(0)],
@@ -249,12 +255,6 @@ test('wherever a source names people, only the sealed tapes hold it: no file, lo
   expect(ofPeople.length).toBeGreaterThan(1)
   for (const {walk_id} of ofPeople)
     expect((await run('tape', 'cat', String(walk_id))).stdout).toContain('c_1')
-  const {records} = JSON.parse((await run('quarantine', 'list', '--json')).stdout) as {
-    records: {path: string; quarantine_id: string; record_id: string | null}[]
-  }
-  const told = new Set(records.map(({path}) => path).filter((path) => !FIELD_NAME.test(path)))
-  expect([...told]).toEqual([...told].map(() => expect.stringMatching(/^sha256:/)))
-  expect(told.size).toBeGreaterThan(8)
 
   const secret = `whsec_${Buffer.alloc(24, 7).toString('base64')}`
   {
