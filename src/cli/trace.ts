@@ -39,7 +39,8 @@ function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
 }
 
 function renderTrace(trace: Trace, field: string | undefined): string {
-  const {kind, source, business_date, observed_at, tape, line, request, sha256, record, list_row} = trace
+  const {kind, source, business_date, observed_at, tape, line, request, sha256, ...said} = trace
+  const {record, read, list_row} = said
   return joinLines([
     `${business_date}  ${kind} (${source})${field === undefined ? '' : `  ${field}: ${trace.value ?? 'not shown'}`}`,
     `  asked at ${observed_at}${request === null ? '' : `: GET ${request}`}`,
@@ -55,7 +56,7 @@ function renderTrace(trace: Trace, field: string | undefined): string {
 function renderEvidence({dir, release_id, batch_id, tapes, lines, answers, reduced}: EvidenceResult): string {
   return [
     `Evidence of ${batch_id === null ? '' : `batch ${batch_id} of `}release ${release_id}: ${dir}`,
-    `${quantity(lines, 'line')} of ${quantity(tapes, 'tape')}, ${quantity(answers, 'answer')} ${reduced ? 'without the fields that the contract does not know' : 'as they came'}. It holds deals in plain text: give it to nobody else.`,
+    `${quantity(lines, 'line')} of ${quantity(tapes, 'tape')}, ${quantity(answers, 'answer')}${reduced === 0 ? ' as received' : `, ${reduced} of them translated by source.json or without the fields that the contract does not know`}. It holds deals in plain text: give it to nobody else.`,
     `\`python3 ${dir}/check.py\` checks it, on any machine.`,
   ].join('\n')
 }

@@ -3,6 +3,7 @@ import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync} from 'node:fs'
 import {open, writeFile} from 'node:fs/promises'
 import {STATUS_CODES} from 'node:http'
 import {basename, join} from 'node:path'
+import {isDeepStrictEqual} from 'node:util'
 import {gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
@@ -92,8 +93,8 @@ export async function writeEvidence(config: Config, {of, to, from, allFields = f
     tapes: tapes.length,
     lines: written.lines,
     answers: written.answers,
-    /** Whether fields of the answers were left out. */
-    reduced: !allFields,
+    /** Answers that are not shown as received: fields were left out, or `source.json` translated them. */
+    reduced: written.reduced,
   }
 }
 
@@ -177,7 +178,7 @@ async function writeTapes(
   const reduce = createReducer(deals)
   const isShown = ({tape, businessDate}: Frame) =>
     from === undefined ? tape === subject.source.walk_id : String(businessDate ?? tape) >= from
-  const written = {lines: 0, answers: 0, shown: [] as string[]}
+  const written = {lines: 0, answers: 0, reduced: 0, shown: [] as string[]}
   mkdirSync(join(dir, 'tapes'), {mode: 0o700})
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   await using _archive = archive
@@ -188,10 +189,10 @@ async function writeTapes(
   for (const proving of tapes) {
     const name = nameOf(proving)
     await using file = await open(join(dir, 'tapes', name), 'wx')
-    let [number, isOpen, isTranslated] = [0, false, false]
+    let isOpen = false
     for (const line of proving.tape.lines()) {
       const {frame} = line.frame
-      number += 1
+      written.lines += 1
       await file.writeFile(`${formatBare(line)}\n`)
       if (frame === 'begin') isOpen = isShown(line.frame) && !isClosed(line.frame)
       if (isOpen && written.shown.at(-1) !== name) written.shown.push(name)
@@ -199,14 +200,13 @@ async function writeTapes(
       // A replayed record was shown before.
       if (isOpen && line.body && frame !== 'replay' && (frame !== 'received' || allFields)) {
         // A feed of rates names no people.
-        const isWhole = allFields || frame === 'rates'
-        const reduced = isTranslated && isWhole ? textOf(line) : isWhole ? undefined : reduce(line)
-        await archive.writeFile(formatAnswer(line, {place: `${name}:${number}`, baseUrl, reduced}))
+        const reduced = allFields || frame === 'rates' ? undefined : reduce(line)
+        const shown = reduced ?? (line.original && textOf(line))
+        await archive.writeFile(formatAnswer(line, {place: `${name}:${line.number}`, baseUrl, shown}))
         written.answers += 1
+        if (shown !== undefined && !(allFields && line.original?.body)) written.reduced += 1
       }
-      isTranslated = frame === 'received'
     }
-    written.lines += number
   }
   return written
 }
@@ -217,43 +217,51 @@ function isClosed({kind, stream: name}: Frame): boolean {
   return STREAMS.some((stream) => stream.name === name && stream.privacy !== undefined)
 }
 
-/** Reduces an answer about deals to the known fields of each readable deal, and the cursor of a list. */
-function createReducer(deals: Stream): (line: TapeLine) => string {
+/** Sets the value at a path of an object. */
+function setValue(holder: object, [name = '', ...inner]: readonly string[], value: unknown): void {
+  const within = findValue(holder, [name]) ?? {}
+  Reflect.set(holder, name, inner.length === 0 ? value : within)
+  if (inner.length > 0) setValue(Object(within), inner, value)
+}
+
+/** A copy with the values at some paths that are neither objects nor lists. */
+function keepPaths(value: unknown, paths: readonly (readonly string[])[]): WireRecord {
+  const kept: WireRecord = {}
+  for (const path of paths) {
+    const found = findValue(value, path)
+    if (found !== undefined && (found === null || typeof found !== 'object')) setValue(kept, path, found)
+  }
+  return kept
+}
+
+/**
+ * Creates the function that reduces an answer about deals to the known fields of each readable deal, and to the envelope of a list
+ * without its cursor; undefined if it holds nothing else.
+ */
+function createReducer(deals: Stream): (line: TapeLine) => string | undefined {
   const normalise = createNormaliser(deals)
   const paths = [...deals.wireFields.map((name) => [name]), ...(deals.mapped ?? []).map(({path}) => path)]
-  const reduceDeal = (deal: unknown) => {
-    const kept: WireRecord = {}
-    for (const path of paths) {
-      const value = findValue(deal, path)
-      if (value === undefined || isObject(value) || Array.isArray(value)) continue
-      let holder: object = kept
-      for (const name of path.slice(0, -1)) {
-        const inner = findValue(holder, [name]) ?? {}
-        Reflect.set(holder, name, inner)
-        holder = Object(inner)
-      }
-      Reflect.set(holder, path.at(-1) ?? '', value)
-    }
-    return kept
-  }
   return (line) => {
     const body = parseJson(textOf(line))
-    const {frame, envelope} = line.frame
+    const {frame, envelope, listed, known} = line.frame
     if (frame === 'list') {
       const {records, nextCursor} = readPage(body, String(envelope))
       const unread = new Set(normalise(records, 0n).quarantined.map(({position}) => position))
-      return JSON.stringify({
-        data: records.map((deal, position) => (unread.has(position) ? null : reduceDeal(deal))),
-        has_more: nextCursor !== null,
-        next_cursor: nextCursor && tellForeign(nextCursor),
-      })
+      const [data = [], place = []] = String(envelope)
+        .split(' | ')
+        .map((words) => (words === 'top level' ? [] : words.split('.')))
+      const next = [...place, 'next_cursor']
+      const kept = keepPaths(body, [[...place, 'has_more'], next])
+      const reduced = records.map((deal, position) => (unread.has(position) ? null : keepPaths(deal, paths)))
+      setValue(kept, data, reduced)
+      if (isDeepStrictEqual(kept, body)) return undefined
+      setValue(kept, next, nextCursor && tellForeign(nextCursor))
+      return JSON.stringify(kept)
     }
     const data = isObject(body) ? body.data : undefined
-    const isRead = normalise(
-      [{...Object(line.frame.listed ?? line.frame.known), ...Object(data)}],
-      0n,
-    ).observations
-    return JSON.stringify({data: isObject(data) && isRead.length > 0 ? reduceDeal(data) : null})
+    const isRead = normalise([{...Object(listed ?? known), ...Object(data)}], 0n).observations.length > 0
+    const kept = {data: isObject(data) && isRead ? keepPaths(data, paths) : null}
+    return isDeepStrictEqual(kept, body) ? undefined : JSON.stringify(kept)
   }
 }
 
@@ -272,19 +280,19 @@ const answerFrame = z.object({
   received_at: z.string(),
 })
 
-/** The record of an answer: whole, where headers of length and encoding describe the stored body, or reduced. */
+/** The record of an answer: as received, where headers of length and encoding describe the stored body, or as `shown`. */
 function formatAnswer(
   {frame, body = Buffer.alloc(0), sha256}: TapeLine,
-  {place, baseUrl, reduced}: {place: string; baseUrl: string; reduced: string | undefined},
+  {place, baseUrl, shown}: {place: string; baseUrl: string; shown: string | undefined},
 ): Buffer {
   const {status, headers, received_at: date} = answerFrame.parse(frame)
   const target = targetOf(frame)
   const isOfRates = frame.frame === 'rates'
   const uri = isOfRates ? `urn:loantape:rates:${encodeURIComponent(target)}` : `${baseUrl}${target}`
   const named = {'WARC-Target-URI': uri, 'Loantape-Line': place}
-  if (reduced !== undefined) {
+  if (shown !== undefined) {
     const fields = {...named, 'Loantape-Received-Digest': `sha256:${sha256}`}
-    return formatRecord({type: 'conversion', place, date, fields}, 'application/json', reduced)
+    return formatRecord({type: 'conversion', place, date, fields}, 'application/json', shown)
   }
   const own = Object.entries(headers).filter(
     ([name]) => !['content-length', 'content-encoding', 'transfer-encoding'].includes(name),
