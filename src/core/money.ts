@@ -50,15 +50,9 @@ export function formatCents(cents: bigint): string {
   return `${sign}${digits.slice(0, -2)}.${digits.slice(-2)}`
 }
 
-/** The exact sum of amounts, decimal text, not negative; null counts as 0. @throws Error if one is not an amount */
+/** The exact sum of amounts, decimal text with two decimals, however large; null counts as 0. */
 export function addAmounts(amounts: readonly (string | null)[]): string {
-  let sum = 0n
-  for (const amount of amounts) {
-    const cents = parseCents(amount ?? '0.00')
-    if (typeof cents === 'string') throw new Error(`amount '${amount}': ${cents}`)
-    sum += cents
-  }
-  return formatCents(sum)
+  return formatCents(amounts.reduce((sum, amount) => sum + centsOf(amount ?? '0.00'), 0n))
 }
 
 /** A count, or decimal text, with separators: `1,234.56`. */
