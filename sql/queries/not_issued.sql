@@ -1,8 +1,8 @@
 -- What the journal of a release and the entries issued to profiles do not have in common, by profile and month. $1 is a list of
--- profiles, $2 one of the entries issued to each that stand. Opening balances count once a profile has got one.
+-- profiles, each with whether opening balances belong to it, $2 one of the entries issued to each that stand.
 with
 profile as (
-  select unnest(from_json($1, '["varchar"]')) as profile
+  select unnest(from_json($1, '[{"profile": "varchar", "with_opening": "boolean"}]'), recursive := true)
 ),
 
 standing as (
@@ -10,7 +10,7 @@ standing as (
     unnest(
       from_json(
         $2,
-        '[{"profile": "varchar", "entry_id": "varchar", "period": "varchar", "event": "varchar", "amount": "decimal(18, 2)"}]'
+        '[{"profile": "varchar", "entry_id": "varchar", "period": "varchar", "amount": "decimal(18, 2)"}]'
       ),
       recursive := true
     )
@@ -24,8 +24,8 @@ journal as (
   union all
   select profile, entry_id, period, debit
   from accounting.opening_line
-  cross join (select distinct profile from standing where event = 'opening')
-  where line_no = 1
+  cross join profile
+  where line_no = 1 and with_opening
 ),
 
 open as (

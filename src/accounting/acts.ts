@@ -231,7 +231,7 @@ export function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: strin
 }
 
 /** Stores a closed period, which depends on the history of its release. */
-function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history_id'>): void {
+function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history_id' | 'after_batch'>): void {
   const pack = (value: unknown) => gzipSync(JSON.stringify(value))
   stateDb.insert('closed_period', {
     period: closed.period,
@@ -241,6 +241,10 @@ function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history
     terms: JSON.stringify(closed.terms),
     register: pack(closed.register),
     history_id: closed.release.history_id,
+    ...stateDb.one(
+      z.object({after_batch: z.number()}),
+      'select coalesce(max(batch_no), 0) as after_batch from journal_batch',
+    ),
   })
 }
 

@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
+import type {ClosedPeriod} from './periods.ts'
 import {type IssuedLine, issuedLineSchema} from './profiles.ts'
 
 /** A journal batch in the state database. */
@@ -56,6 +57,27 @@ export function listIssuedLines(
      order by batch_no, journal_no, line_no`,
     [profile, period ?? null, deals === undefined ? null : JSON.stringify([...deals])],
   )
+}
+
+/**
+ * What a profile is to have of its months. A closed month is what it was closed with, dated in it, until anything of it is issued
+ * after the closing; from then on, and while a month is open, it is the journal as it is now, dated in open months. Opening balances
+ * belong to all months once the profile has booked any.
+ */
+export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPeriod) {
+  const isIssued = (condition: string, ...values: (string | number)[]) =>
+    stateDb.first(
+      z.unknown(),
+      `select * from issued_line join journal_batch using (batch_no) where profile = ? and ${condition} limit 1`,
+      [profile, ...values],
+    ) !== undefined
+  return {
+    withOpening: isIssued(`event = 'opening'`),
+    /** Whether it is still to be issued as it was closed. */
+    isAsClosed:
+      closed !== undefined &&
+      !isIssued('issued_line.period = ? and batch_no > ?', closed.period, closed.after_batch),
+  }
 }
 
 /** The profiles that anything was ever issued to. */

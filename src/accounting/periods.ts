@@ -105,6 +105,8 @@ const closedRow = z
     register: stored(z.array(registeredLoanSchema)),
     /** The history it depends on. */
     history_id: z.string(),
+    /** The last batch issued before it was closed; 0 if none was. */
+    after_batch: z.number(),
   })
   .transform((row) => ({...row, mapping: readMapping(row)}))
 

@@ -4,7 +4,13 @@ import {backup} from 'node:sqlite'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {applyAct, type BatchAct, openBooks, type Perform} from '../accounting/acts.ts'
-import {type IssuedBatch, listBatches, listIssuedLines, markHandedOver} from '../accounting/issued.ts'
+import {
+  type IssuedBatch,
+  listBatches,
+  listIssuedLines,
+  markHandedOver,
+  readTarget,
+} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
 import {findClosedPeriod, findFirstOpenDay, readPeriodSpan} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalProfile} from '../accounting/profiles.ts'
@@ -103,12 +109,11 @@ async function issueMonth(
     const nothing = {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0}
     batches.push(last ? requireHandedOver(stateDb, folder, last, world) : {...nothing, outcome: 'empty'})
   }
-  const issued = listIssuedLines(stateDb, profile.name, {period})
-  const tied = issued.some(({event}) => event === 'opening') ? bookOpenings(terms) : terms
+  const tied = readTarget(stateDb, profile.name).withOpening ? bookOpenings(terms) : terms
   return batches.map((batch) => (batch.period === period ? {...batch, terms: tied} : batch))
 }
 
-/** What a month must add up to: what it was closed with, if that was not issued yet, and what its journal is now. */
+/** What a month must add up to, one after the other: see {@link readTarget}. */
 async function* listTargets(
   stateDb: StateDb,
   {profile, period, withOpening}: JournalRequest,
@@ -116,12 +121,10 @@ async function* listTargets(
 ): AsyncGenerator<JournalTarget> {
   const {release, terms, isComplete, mapping} = present
   const closed = findClosedPeriod(stateDb, period)
-  const month = {profile, period, isClosed: closed !== undefined, withOpening}
-  // Not if later knowledge of it was issued already, or history was recovered since: then it was issued as closed before.
-  const knownAt = closed && findLastKnown(stateDb, profile.name, period)
-  const isSame =
-    knownAt && knownAt <= closed.release.known_at && closed.history_id === closed.release.history_id
-  if (closed && (knownAt === null || isSame)) {
+  const target = readTarget(stateDb, profile.name, closed)
+  const isClosed = closed !== undefined
+  const month = {profile, period, isClosed, withOpening: withOpening || target.withOpening}
+  if (closed && target.isAsClosed) {
     yield {
       ...month,
       isComplete: true,
@@ -137,22 +140,11 @@ async function* listTargets(
     ...month,
     isComplete,
     terms,
-    lines: await readJournal(release, [period], {isClosed: month.isClosed}),
+    lines: await readJournal(release, [period], {isClosed}),
     mapping: closed?.mapping ?? mapping,
     source: tellWentOn(stateDb, release.manifest),
     firstOpenDay: findFirstOpenDay(stateDb),
   }
-}
-
-/** The latest `known_at` of anything issued for a period, in whichever batch; null if nothing was. */
-function findLastKnown(stateDb: StateDb, profile: string, period: string): string | null {
-  const [knownAt = null] = stateDb.column(
-    z.string().nullable(),
-    `select max(known_at) from journal_batch
-     where profile = ? and batch_no in (select batch_no from issued_line where period = ?)`,
-    [profile, period],
-  )
-  return knownAt
 }
 
 const writtenFiles = z.object({files: z.array(z.object({rows: z.number(), bytes: z.number()}))})

@@ -35,7 +35,7 @@ export interface JournalTarget extends BatchTarget {
   lines: readonly JournalLine[]
   /** The terms of the month's roll-forward, opening balances not booked. */
   terms: readonly TiedTerm[]
-  /** Whether opening balances are asked for. */
+  /** Whether opening balances belong to it, in this month and others. */
   withOpening: boolean
   /** No entry is dated before it: `YYYY-MM-DD`. */
   firstOpenDay: string
@@ -65,9 +65,9 @@ export async function prepareBatch(
   target: JournalTarget,
   readOther: (periods: readonly string[], deals: Iterable<string>) => Promise<JournalLine[]>,
 ): Promise<BatchAct | undefined> {
-  const {profile, period} = target
+  const {profile, period, withOpening} = target
   const before = listIssuedLines(stateDb, profile.name, {period})
-  const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
+  const {wanted, leftOut} = splitOpening(target.lines, withOpening)
   const own = planIssue(wanted, before, target.firstOpenDay)
   const deals = new Set(own.map(({deal_id}) => deal_id))
   const issued = listIssuedLines(stateDb, profile.name, {deals}).filter((line) => line.period !== period)
@@ -78,13 +78,13 @@ export async function prepareBatch(
     [profile.name, period],
   )
   const other = issued.length > 0 ? await readOther(months, new Set(issued.map(({deal_id}) => deal_id))) : []
-  const {wanted: present} = splitOpening(other, issued, false)
+  const {wanted: present} = splitOpening(other, withOpening)
   const moved = findMovedDeals(present, issued)
   const isMoved = ({deal_id}: JournalLine) => moved.has(deal_id)
   const superseded = issued.filter(isMoved)
   const elsewhere = planIssue(present.filter(isMoved), superseded, findFirstOpenDay(stateDb))
   const lines = sortLines([...own, ...elsewhere])
-  const terms = leftOut.length === 0 ? bookOpenings(target.terms) : target.terms
+  const terms = withOpening ? bookOpenings(target.terms) : target.terms
   const bridge = bridgeJournal(wanted, leftOut, own, {elsewhere, terms})
   return composeBatch(target, {lines, handedOut: lines, before: [...before, ...superseded], bridge})
 }
@@ -188,18 +188,13 @@ function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
   )
 }
 
-/**
- * Separates what to book of a journal from the opening balances to leave out. Those are booked once they are asked for,
- * and belong to the journal from then on.
- */
+/** Separates what to book of a journal from the opening balances to leave out. */
 function splitOpening(
   journal: readonly JournalLine[],
-  issued: readonly IssuedLine[],
   withOpening: boolean,
 ): {wanted: JournalLine[]; leftOut: JournalLine[]} {
-  const isBooked = withOpening || issued.some(({event}) => event === 'opening')
   const {wanted = [], leftOut = []} = Object.groupBy(journal, ({event}) =>
-    event === 'opening' && !isBooked ? 'leftOut' : 'wanted',
+    event === 'opening' && !withOpening ? 'leftOut' : 'wanted',
   )
   return {wanted, leftOut}
 }
@@ -332,9 +327,9 @@ function totalOf(lines: readonly JournalLine[]) {
 export function planTrueUp(
   journal: readonly JournalLine[],
   issued: readonly (IssuedLine & {batch_id: string})[],
-  {profile, firstOpenDay}: {profile: string; firstOpenDay: string},
+  {profile, firstOpenDay, withOpening}: {profile: string; firstOpenDay: string; withOpening: boolean},
 ): BatchPlan & {deals: string[]} {
-  const {wanted} = splitOpening(journal, issued, false)
+  const {wanted} = splitOpening(journal, withOpening)
   const held = new Set(wanted.map(({entry_id}) => entry_id))
   const gone = [...findStanding(issued)].filter(([id, {isBooked}]) => isBooked && !held.has(id))
   const deals = new Set(gone.flatMap(([, {lines}]) => lines.map(({deal_id}) => deal_id)))

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {listIssuedProfiles} from '../accounting/issued.ts'
+import {listIssuedProfiles, readTarget} from '../accounting/issued.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import {newError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
@@ -81,11 +81,14 @@ export async function listNotIssued(folder: DataFolder, exported: readonly strin
   if (!release || !hasStateDb(folder)) return []
   using stateDb = openStateDb(folder.stateDb)
   const journals = exported.filter((name) => findJournalProfile(name))
-  const profiles = [...new Set([...listIssuedProfiles(stateDb), ...journals])]
+  const profiles = [...new Set([...listIssuedProfiles(stateDb), ...journals])].map((profile) => ({
+    profile,
+    with_opening: readTarget(stateDb, profile).withOpening,
+  }))
   if (profiles.length === 0) return []
   const standing = stateDb.all(
     z.record(z.string(), z.string()),
-    `select profile, entry_id, max(issued_line.period) as period, max(event) as event, max(coalesce(debit, credit)) as amount
+    `select profile, entry_id, max(issued_line.period) as period, max(coalesce(debit, credit)) as amount
      from issued_line join journal_batch using (batch_no)
      group by profile, entry_id
      having max(issue_no) % 2 = 0`,

@@ -1,6 +1,6 @@
 import {isDeepStrictEqual} from 'node:util'
 import {openBooks} from '../accounting/acts.ts'
-import {listBatches, listIssuedLines, listIssuedProfiles} from '../accounting/issued.ts'
+import {listBatches, listIssuedLines, listIssuedProfiles, readTarget} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
 import {findFirstOpen, listMonths, readPeriodRange} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
@@ -53,7 +53,11 @@ export async function trueUp(
   const journal = await readJournal(release, months, {deals})
   const plans = issued.map(({profile, lines}) => ({
     profile,
-    plan: planTrueUp(journal, lines, {profile, firstOpenDay: `${period}-01`}),
+    plan: planTrueUp(journal, lines, {
+      profile,
+      firstOpenDay: `${period}-01`,
+      withOpening: readTarget(stateDb, profile).withOpening,
+    }),
   }))
   if (!mapping) {
     const profiles = plans.map((plan) => describePlan(plan, null))

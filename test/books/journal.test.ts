@@ -9,6 +9,7 @@ import {listBatches, listIssuedLines} from '../../src/accounting/issued.ts'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
 import {reissueBatch} from '../../src/books/issue.ts'
+import {buildRelease} from '../../src/build/build.ts'
 import type {RunStep} from '../../src/core/types.ts'
 import {exportRelease, previewExport} from '../../src/outputs.ts'
 import {pruneData} from '../../src/record/prune.ts'
@@ -155,6 +156,56 @@ test('a closed period keeps dates and bytes; later knowledge is dated in the ope
       {period: '2026-01', state: 'closed', closed: {loans: 2, amount: '600.00', late: 1}},
       {state: 'open'},
     ],
+  })
+})
+
+test('what changes without an observation is booked once, outside the closed month; so are opening balances asked for later', async () => {
+  openClosed()
+  await walkOn('2026-02-10', 100)
+  books.seed('funded_on', 'deal_id,funded_on:date\nb,2026-01-10\n')
+  const [late] = await books.export('xero', '2026-01', '2026-02-11')
+  expect(late).toMatchObject({outcome: 'written', rows: 4})
+  const again = [{...late, outcome: 'unchanged'}]
+  expect(await books.export('xero', '2026-01', '2026-02-11')).toEqual(again)
+  const [opening] = await books.export('xero', '2026-01', '2026-02-11', true)
+  expect(opening).toMatchObject({outcome: 'written', rows: 2})
+  expect(await books.export('xero', '2026-01', '2026-02-11')).toMatchObject([{outcome: 'unchanged'}])
+  const lines = Object.values(books.readBatches('xero', '2026-01')).flat()
+  expect(lines.map(({date}) => date).sort()).toEqual([
+    ...Array(2).fill('2026-01-20'),
+    ...Array(6).fill('2026-02-01'),
+  ])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 60_000n, 1090: -60_000n})
+})
+
+test('opening balances found later belong to a profile that booked any, whichever month they are of', async () => {
+  books[Symbol.dispose]()
+  books = openBooks()
+  const deals = (amount: number, status = 'funded') => ({
+    a: {loan_amount: '9999999999999999.99', status: 'funded'},
+    b: {loan_amount: '9999999999999999.99', status: 'funded'},
+    late: {loan_amount: amount, status},
+  })
+  await books.walk('2026-01-05', deals(-5))
+  // Together they have more digits than any deal can.
+  expect(await books.export('xero', '2026-01', '2026-01-06', true)).toMatchObject([
+    {rows: 4, terms: [{term: 'opening', booked: '19999999999999999.98', unbooked: '0.00'}]},
+  ])
+  await books.walk('2026-02-10', deals(50))
+  await books.walk('2026-03-10', deals(50, 'paid_off'))
+  await buildRelease(books.config, {}, books.at('2026-03-11'))
+  expect(await books.export('intacct', '2026-02', '2026-03-11')).toMatchObject([{outcome: 'empty'}])
+  for (const outcome of ['written', 'unchanged']) {
+    const {periods} = await listPeriods(books.config, books.at('2026-03-11'))
+    expect(periods[1]?.not_issued).toHaveLength(outcome === 'written' ? 1 : 0)
+    const terms = [{term: 'found', booked: '50.00', because: null}]
+    expect(await books.export('xero', '2026-02', '2026-03-11')).toMatchObject([{outcome, terms}])
+  }
+  await books.export('xero', '2026-03', '2026-03-11')
+  expect(books.sumBatches('xero', '')).toEqual({
+    1000: 50_00n,
+    1090: -19999999999999999_98n - 50_00n,
+    1200: 19999999999999999_98n,
   })
 })
 

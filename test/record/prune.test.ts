@@ -23,7 +23,7 @@ for (let number = 1; number <= 4; number++) {
 {
   using stateDb = openStateDb(lab.folder.stateDb)
   stateDb.db.exec(`
-    insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', 'h_1', '[]')`)
+    insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', 'h_1', '[]', 0)`)
 }
 await using db = await openWarehouse(lab.folder, lab.createWorld())
 await db.run(`

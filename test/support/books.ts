@@ -1,4 +1,4 @@
-import {cpSync, existsSync, globSync, readFileSync, writeFileSync} from 'node:fs'
+import {cpSync, existsSync, globSync, mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {readPeriodSpan} from '../../src/accounting/periods.ts'
@@ -62,7 +62,7 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
       const records = Object.entries(deals).map(([id, fields]) => aRecord({id, ...fields}))
       await walk(db, {at: `${day}T23:30:00Z`, pages: [records]})
     },
-    /** Stores today what was observed at noon of an earlier day, as a replay does. */
+    /** Stores today what was observed at noon of an earlier day, as a replay does; of a deal that is gone nothing. */
     async learnLate(day: string, today: string, dealId: string, amount: string, program?: string) {
       await using db = await openWarehouse(folder)
       const now = micros(`${today}T12:00:00Z`)
@@ -80,6 +80,7 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
          )
          from warehouse.raw.deal_version as known
          where deal_id = ${quoteLiteral(dealId)} and kind = 'seen' and business_date <= ${quoteLiteral(day)}
+           and exists (from warehouse.raw.deal_head where deal_id = known.deal_id and kind = 'seen')
          order by known.observed_at desc limit 1`,
           [recordedAt],
         )
@@ -89,6 +90,12 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     /** Writes accounting.json. */
     map(mapping: AccountMapping) {
       writeFileSync(join(folder.root, 'accounting.json'), JSON.stringify(mapping))
+    },
+    /** Writes a seed into a folder of the lender's own SQL, which holds from then on. */
+    seed(name: string, text: string) {
+      config.sqlDir = join(folder.root, 'sql')
+      mkdirSync(join(config.sqlDir, 'seeds'), {recursive: true})
+      writeFileSync(join(config.sqlDir, 'seeds', `${name}.csv`), text)
     },
     async export(profile: string, period: string, day: string, withOpening = false): Promise<BatchResult[]> {
       await bringUpToDate(config, at(day))
