@@ -1,11 +1,11 @@
--- What `period remap` moves: the balance each deal has in an account that the new mapping no longer books its program to,
+-- What `period remap` moves: the balance each deal has in an account that the new mapping no longer books its programs to,
 -- on the first day of the new mapping's first period. Built for other models and not kept.
--- grain: period, deal_id, loan_program, debit_code, credit_code
+-- grain: period, deal_id, debit_code, credit_code
 -- per: deal_id
 --
 -- period: YYYY-MM; the first of the new mapping
 -- deal_id: the service's id
--- loan_program: null when unknown
+-- loan_program: of several whose balances move between the same accounts the first by name; null when unknown
 -- debit_code: account number
 -- debit_name: its name
 -- credit_code: account number
@@ -88,11 +88,16 @@ balances as (
 select
   since as period,
   deal_id,
-  loan_program,
+  min(loan_program) as loan_program,
   case when balance > 0 then new_code else old_code end as debit_code,
-  case when balance > 0 then new_name else old_name end as debit_name,
+  any_value(case when balance > 0 then new_name else old_name end) as debit_name,
   case when balance > 0 then old_code else new_code end as credit_code,
-  case when balance > 0 then old_name else new_name end as credit_name,
-  cast(abs(balance) as decimal(18, 2)) as amount
+  any_value(case when balance > 0 then old_name else new_name end) as credit_name,
+  cast(sum(abs(balance)) as decimal(18, 2)) as amount
 from balances
 where balance <> 0
+group by
+  period,
+  deal_id,
+  debit_code,
+  credit_code
