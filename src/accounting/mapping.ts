@@ -1,6 +1,7 @@
 import {existsSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
+import {sourceText} from '../contract/stream.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {describeIssues, isObject, parseWritten} from '../core/json.ts'
@@ -73,7 +74,7 @@ function parseAs<T>(schema: z.ZodType<T>, value: unknown, context: z.RefinementC
 /** Which accounts and dimensions journals are booked to: `accounting.json`. docs/accounting.md explains every field. */
 export type AccountMapping = z.output<typeof mappingShape>
 const mappingShape = z.strictObject({
-  receivable: z.record(given(200), account),
+  receivable: z.record(sourceText.regex(/\S/), account),
   clearing: account,
   ended: endings.prefault({}),
   opening: account.optional(),
@@ -109,13 +110,14 @@ export const DEFAULT_MAPPING = mappingShape.parse({
 const PLACEHOLDER = /^<.*>$/
 
 /** A mapping to edit: the accounts of {@link DEFAULT_MAPPING}, one for each program, all of them placeholders. */
-function draftMapping(programs: readonly string[]): AccountMapping {
+function draftMapping(programs: readonly string[]): string {
   const {receivable, ...others} = DEFAULT_MAPPING
   const named = Object.fromEntries(programs.map((program) => [program, receivable[ANY_PROGRAM]]))
-  const marked = JSON.stringify({receivable: {...named, ...receivable}, ...others}, (key, value) =>
-    key === 'code' || key === 'name' ? `<${value}>` : value,
-  )
-  return JSON.parse(marked)
+  const mark = (_key: string, value: unknown) => {
+    const {data} = account.safeParse(value)
+    return data ? {code: `<${data.code}>`, name: `<${data.name}>`} : value
+  }
+  return `${JSON.stringify({receivable: {...named, ...receivable}, ...others}, mark, 2)}\n`
 }
 
 /**
@@ -261,8 +263,10 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   const found = release ? await readPrograms(release) : []
   // No record may have the name `__proto__`; '*' covers it.
   const programs = found.flatMap((program) => (program === '__proto__' ? [] : (program ?? [])))
+  const draft = draftMapping(programs)
+  parseMapping(draft, file)
   try {
-    writeFileSync(file, `${JSON.stringify(draftMapping(programs), null, 2)}\n`, {flag: 'wx'})
+    writeFileSync(file, draft, {flag: 'wx'})
   } catch (cause) {
     if (codeOf(cause) !== 'EEXIST') throw cause
     throw newError('OUT_PLACE', `Account mapping '${file}' already exists.`, {
@@ -286,7 +290,7 @@ export function listAccountRows(versions: readonly MappingVersion[]) {
   return versions.flatMap(({since, mapping, movesBalances}) =>
     listRoles({...mapping, opening: mapping.opening ?? mapping.clearing}).map(
       ({role, program = null, term = null, account}) => ({
-        account: `${since} ${role} ${program ?? term ?? ''}`.trim(),
+        account: [since, role, program ?? term].filter((part) => part !== null).join(' '),
         since,
         role,
         loan_program: program,

@@ -203,7 +203,10 @@ const ROW = quoteName('row no')
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   const columns = seed.columns.map((name, index) => {
     const type = widenDecimal(name, seed.types[name] ?? 'varchar')
-    return {name, expected: type, sql: buildValueSql(quoteName(name), type, index)}
+    // A program of an account is what the source sent.
+    const sql =
+      seed.isComputed && type === 'varchar' ? quoteName(name) : buildValueSql(quoteName(name), type, index)
+    return {name, expected: type, sql}
   })
   const cells = columns.map(({name}, index) => `row[${index + 2}] as ${quoteName(name)}`)
   const key = quoteName(seed.columns[0] ?? '')

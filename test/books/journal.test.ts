@@ -6,7 +6,7 @@ import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {storeBatch} from '../../src/accounting/acts.ts'
 import {listBatches, listIssuedLines} from '../../src/accounting/issued.ts'
-import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
+import {DEFAULT_MAPPING, initAccounting} from '../../src/accounting/mapping.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
 import {reissueBatch} from '../../src/books/issue.ts'
 import {buildRelease} from '../../src/build/build.ts'
@@ -16,7 +16,7 @@ import {pruneData} from '../../src/record/prune.ts'
 import {goOn} from '../../src/record/record-compare.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {type Books, openBooks} from '../support/books.ts'
+import {type Books, openBooks, setAccounts} from '../support/books.ts'
 import {anyRow, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
@@ -372,6 +372,33 @@ test('balances that several programs left in one account are moved by one entry'
   remapPeriods(books.config, {why: null}, books.at('2026-03-11'))
   for (const month of ['2026-01', '2026-02', '2026-03']) await books.export('xero', month, '2026-03-11')
   expect(books.sumBatches('xero', '')).toEqual({1210: 70_000n, 1090: -70_000n})
+})
+
+test('whatever a program is called, accounting init names it, and it can have an account of its own', async () => {
+  books[Symbol.dispose]()
+  books = openBooks()
+  const programs = ['Bridge', 'Bridge ', 'line\nend', 'code', 'name', '__proto__', 'x'.repeat(8192)]
+  const deals = (status: string) =>
+    Object.fromEntries(programs.map((loan_program, at) => [`d${at}`, {loan_amount: 1, loan_program, status}]))
+  const file = join(books.folder.root, 'accounting.json')
+  rmSync(file)
+  await books.walk('2026-01-05', deals('draft'))
+  await books.walk('2026-01-20', deals('funded'))
+  await buildRelease(books.config, {}, books.at('2026-01-21'))
+  const own = programs.filter((name) => name !== '__proto__')
+  const named = await initAccounting(books.config)
+  expect(named.programs.sort()).toEqual(own.toSorted())
+  setAccounts(books.folder)
+  const {receivable, ...others} = JSON.parse(readFileSync(file, 'utf8'))
+  expect(receivable).toMatchObject(Object.fromEntries(own.map((name) => [name, {code: '1200'}])))
+  const accounts = own.map((name, at) => [name, {code: `120${at + 1}`, name: `Loans ${at + 1}`}] as const)
+  books.map({...others, receivable: {...receivable, ...Object.fromEntries(accounts)}})
+  await books.export('xero', '2026-01', '2026-01-21')
+  const codes = ['1200', ...accounts.map(([, {code}]) => code)]
+  expect(books.sumBatches('xero', '')).toEqual({
+    1090: -7_00n,
+    ...Object.fromEntries(codes.map((code) => [code, 1_00n])),
+  })
 })
 
 test('a program that becomes known in a closed period can be mapped once that is reopened', async () => {
