@@ -1,8 +1,10 @@
 import {existsSync, statSync} from 'node:fs'
 import {join} from 'node:path'
+import {isDeepStrictEqual} from 'node:util'
 import {listBatches} from './accounting/issued.ts'
 import {findClosedPeriod, readPeriodSpan} from './accounting/periods.ts'
 import {findJournalProfile} from './accounting/profiles.ts'
+import {readClosing} from './accounting/read-journal.ts'
 import {
   exportJournal,
   type JournalPreview,
@@ -110,7 +112,7 @@ async function exportTables(
   })
 }
 
-/** A closed period is read from the release it was closed with; if that is lost, from one with the same knowledge. */
+/** A closed period is read from the release it was closed with; if that is lost, from one with the same books. */
 async function findSource(
   folder: DataFolder,
   config: Config,
@@ -123,10 +125,22 @@ async function findSource(
   }
   const span = await readPeriodSpan(config, period, world)
   using stateDb = openStateDb(folder.stateDb)
-  const closed = findClosedPeriod(stateDb, period)?.release
-  const knownAt = closed?.known_at.replace('T', ' ').replace('Z', '')
-  const kept = closed && readRelease(join(folder.releases, closed.release_id))
+  const closed = findClosedPeriod(stateDb, period)
+  const knownAt = closed?.release.known_at.replace('T', ' ').replace('Z', '')
+  const kept = closed && readRelease(join(folder.releases, closed.release.release_id))
   const release = kept ?? (await requireBuilt(config, {asOf: span.asOf, knownAt}, world))
+  if (closed && !kept) {
+    const {lines, terms, register} = closed
+    if (!isDeepStrictEqual(await readClosing(release, period), {lines, terms, register}))
+      throw newError(
+        'PERIOD_STATE',
+        `The release that '${period}' was closed with is lost, and one built now has another journal or loan register.`,
+        {
+          kept: 'Nothing was written.',
+          next: `Build with the seeds and models of then (LOANTAPE_SQL_DIR), or reopen ${period}, close it again and export again.`,
+        },
+      )
+  }
   return {release, period: {period, isComplete: span.isComplete}}
 }
 

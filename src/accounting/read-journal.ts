@@ -113,8 +113,11 @@ export async function readTieOut(release: Release, period: string): Promise<Tied
   )
 }
 
-/** The funded loans of a release. */
-export async function readRegister(release: Release) {
+/** What is kept of a month when it is closed: its journal, its roll-forward and the funded loans of a release as of its end. */
+export async function readClosing(release: Release, period: string) {
+  const lines = await readJournal(release, [period])
+  const terms = await readTieOut(release, period)
   await using db = await openRelease(release)
-  return await db.all(registeredLoanSchema, 'from accounting.loan_register order by deal_id')
+  const register = await db.all(registeredLoanSchema, 'from accounting.loan_register order by deal_id')
+  return {lines, terms, register}
 }

@@ -16,7 +16,7 @@ import {
   readPeriodSpan,
   requirePeriodName,
 } from '../accounting/periods.ts'
-import {readJournal, readRegister, readTieOut} from '../accounting/read-journal.ts'
+import {readClosing} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
@@ -57,14 +57,13 @@ export async function closePeriod(
   await requireSameHistory(stateDb, folder)
   const mapping = requireOwnMapping(config)
   const release = await requireBuilt(config, {asOf: span.asOf}, world)
-  const lines = await readJournal(release, [period])
-  const terms = await readTieOut(release, period)
-  const register = await readRegister(release)
+  const closing = await readClosing(release, period)
+  const {lines, terms, register} = closing
   perform(() => {
     requireNext(stateDb, period, span.first)
     return {
       act: 'period closed',
-      closed: {period, release: release.manifest, mapping, lines, terms, register},
+      closed: {period, release: release.manifest, mapping, ...closing},
       event: {period, action: 'close', ...signedBy(world), why},
     }
   })

@@ -469,6 +469,12 @@ test('tables of a closed period are those it was closed with', async () => {
   for (const lost of [books.folder.releases, books.folder.exports]) rmSync(lost, {recursive: true})
   expect(await exportRelease(books.config, request, books.at('2026-02-05'))).toEqual([before])
   expect(readFiles(before?.dir ?? '')).toEqual(bytes)
+  for (const lost of [books.folder.releases, sqlDir]) rmSync(lost, {recursive: true})
+  books.seed('funded_on', 'deal_id,funded_on:date\nb,2026-01-10\n')
+  const failure = await failureOf(exportRelease(books.config, request, books.at('2026-02-05')))
+  expect(failure).toMatchObject({code: 'PERIOD_STATE', exitCode: 2})
+  expect(failure.message).toContain('another journal or loan register')
+  expect(readFiles(before?.dir ?? '')).toEqual(bytes)
   const open = {...request, period: '2026-02'}
   const [february] = await exportRelease(books.config, open, books.at('2026-02-05'))
   expect(readManifest(february?.dir ?? '')).toMatchObject({as_of: '2026-02-02', period_complete: false})
