@@ -5,7 +5,9 @@ import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {listClosedPeriods, readPeriodRange} from '../../src/accounting/periods.ts'
 import type {JournalLine} from '../../src/accounting/profiles.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
+import {listNotIssued} from '../../src/books/standing.ts'
 import {trueUp} from '../../src/books/true-up.ts'
+import {buildRelease} from '../../src/build/build.ts'
 import {addDays} from '../../src/core/clock.ts'
 import {LoantapeError} from '../../src/core/errors.ts'
 import type {Random} from '../../src/service/portfolio.ts'
@@ -32,14 +34,14 @@ const copyOf = ({folder}: Books) => `${folder.warehouse}.before`
 
 function drawStep(random: Random): Step {
   const deal = () => ({
-    status: random.pick(['draft', 'funded', 'funded', 'funded', 'paid_off']),
+    status: random.pick(['draft', 'funded', 'funded', 'funded', 'bought', 'paid_off']),
     loan_amount: random.integer(1, 5),
     loan_program: random.pick(['bridge', 'dscr', null]),
   })
-  const chance = random.integer(1, 15)
+  const chance = random.integer(1, 22)
   if (chance <= 4) {
     const [a, b] = [random.chance(0.5) && {a: deal()}, random.chance(0.5) && {b: deal()}]
-    const deals = {...a, ...b, c: deal()}
+    const deals = {...a, ...b, c: deal(), late: random.chance(0.5) ? deal() : UNREADABLE}
     const walk = (books: Books, day: string) => {
       copyFileSync(books.folder.warehouse, copyOf(books))
       return books.walk(day, deals)
@@ -51,24 +53,52 @@ function drawStep(random: Random): Step {
     const [back, id] = [random.integer(1, 40), random.pick(['a', 'b', 'c'])]
     return ['learn', (books, day) => books.learnLate(addDays(day, -back), day, id, amount)]
   }
-  if (chance <= 9) {
-    const back = random.integer(0, 1)
+  if (chance <= 11) {
+    const [back, withOpening] = [random.integer(0, 2), random.chance(0.2)]
     const monthOf = (day: string) => PERIODS.filter((month) => month <= day.slice(0, 7)).at(-1 - back)
-    return ['export', (books, day) => books.export('xero', monthOf(day) ?? day.slice(0, 7), addDays(day, 1))]
+    return [
+      'export',
+      (books, day) => exportTwice(books, monthOf(day) ?? day.slice(0, 7), addDays(day, 1), withOpening),
+    ]
   }
-  if (chance <= 12) return random.pick([CLOSE, CLOSE, REOPEN])
-  if (chance === 13) {
+  if (chance <= 15) return random.pick([CLOSE, CLOSE, CLOSE, REOPEN])
+  if (chance === 16) {
     const truesUp = random.chance(0.5)
     return ['recover', (books, day) => recover(books, truesUp, day)]
   }
-  const [any, bridge] = [random.pick(['1200', '1300']), random.pick(['1200', '1400'])]
+  if (chance <= 19) {
+    const like = random.pick(['funded', 'approved'])
+    const lines = ['a', 'b', 'c'].map((id) => `${id},2026-0${random.integer(1, 3)}-${random.integer(10, 28)}`)
+    return ['seed', (books) => seed(books, like, random.chance(0.5) ? lines : [])]
+  }
+  const named = ['*', 'bridge', 'dscr'].filter((program) => program === '*' || random.chance(0.5))
+  const accounts = named.map((program) => {
+    const code = random.pick(['1200', '1300', '1400'])
+    return [program, {code, name: `Loans ${code}`}]
+  })
   const name = random.pick(['map', 'remap'])
-  const account = (code: string) => ({code, name: `Loans ${code}`})
   const map = (books: Books, day: string) => {
-    books.map({...DEFAULT_MAPPING, receivable: {'*': account(any), bridge: account(bridge)}})
+    books.map({...DEFAULT_MAPPING, receivable: Object.fromEntries(accounts)})
     if (name === 'remap') remapPeriods(books.config, {why: null}, books.at(day))
   }
   return [name, map]
+}
+
+/** Nobody could read it at the first walk. */
+const UNREADABLE = {status: 'funded', loan_amount: -5}
+
+/** What the status `bought` counts as, and on which days deals were funded. */
+function seed(books: Books, like: string, funded: readonly string[]): void {
+  books.seed('status', `status,like\nbought,${like}\n`)
+  books.seed('funded_on', ['deal_id,funded_on:date', ...funded, ''].join('\n'))
+}
+
+/** The second export has nothing to issue. Returns the month if the first had something. */
+async function exportTwice(books: Books, month: string, day: string, withOpening = false) {
+  const batches = await books.export('xero', month, day, withOpening)
+  for (const {outcome} of await books.export('xero', month, day))
+    assert.notEqual(outcome, 'written', `${month} again`)
+  return batches.some(({outcome}) => outcome === 'written') ? month : undefined
 }
 
 const CLOSE: Step = [
@@ -92,23 +122,41 @@ async function recover(books: Books, truesUp: boolean, day: string): Promise<voi
   if (truesUp) await trueUp(books.config, {isIssued: true, why: null}, books.at(addDays(day, 1)))
 }
 
-const withoutOpening = (lines: readonly JournalLine[]) => lines.filter(({event}) => event !== 'opening')
-
 function readClosed({folder}: Books): string[] {
   using stateDb = openStateDb(folder.stateDb)
   return listClosedPeriods(stateDb)
 }
 
+/** Holds closed months of which something was issued to the lines that are dated in them. */
+function watchClosed(books: Books) {
+  const held = new Map<string, number>()
+  const countLines = (month: string) =>
+    Object.values(books.readBatches('xero', ''))
+      .flat()
+      .filter(({date}) => date.startsWith(month)).length
+  return (exported?: string) => {
+    const closed = readClosed(books)
+    for (const [month, count] of held) {
+      if (closed.includes(month)) assert.equal(countLines(month), count, `lines dated in ${month}`)
+      else held.delete(month)
+    }
+    if (exported !== undefined && closed.includes(exported)) held.set(exported, countLines(exported))
+  }
+}
+
 async function live({random, add}: Run): Promise<void> {
-  const steps = Array.from({length: random.integer(12, 18)}, () => drawStep(random))
+  const steps = Array.from({length: random.integer(18, 24)}, () => drawStep(random))
   using books = openBooks()
+  const requireHeld = watchClosed(books)
   let day = FIRST_DAY
-  await books.walk(day, {a: {status: 'draft'}, b: {status: 'draft'}, c: {status: 'funded'}})
+  seed(books, 'approved', [])
+  await books.walk(day, {a: {status: 'draft'}, b: {status: 'draft'}, c: {status: 'funded'}, late: UNREADABLE})
   for (const [name, happen] of steps) {
     if (name === 'walk') day = addDays(day, DAYS_BETWEEN)
     if (day > '2026-03-31') break
     try {
-      await happen(books, day)
+      const exported = await happen(books, day)
+      requireHeld(typeof exported === 'string' ? exported : undefined)
       add(name)
     } catch (error) {
       // Out of order, unfinished, or nothing to move: refused without any change.
@@ -118,21 +166,25 @@ async function live({random, add}: Run): Promise<void> {
   }
   const today = addDays(day, 2)
   await trueUp(books.config, {isIssued: true, why: null}, books.at(today))
-  const all: JournalLine[] = []
   const {first, last} = await readPeriodRange(books.config, books.at(today))
-  for (const month of MONTHS.filter((name) => name >= first && name <= last)) {
-    await books.export('xero', month, today)
-    const [again] = await books.export('xero', month, today)
-    assert.notEqual(again?.outcome, 'written', month)
-    const journal = await books.readJournal(month, today)
+  const months = MONTHS.filter((name) => name >= first && name <= last)
+  for (const month of months) requireHeld(await exportTwice(books, month, today))
+  await buildRelease(books.config, {}, books.at(today))
+  assert.deepEqual(await listNotIssued(books.folder, []), [], 'not issued')
+  using stateDb = openStateDb(books.folder.stateDb)
+  const issued = listIssuedLines(stateDb, 'xero')
+  const isOpened = issued.some(({event}) => event === 'opening')
+  const all: JournalLine[] = []
+  for (const month of months) {
+    const lines = await books.readJournal(month, today)
+    const journal = lines.filter(({event}) => event !== 'opening' || isOpened)
     all.push(...journal)
-    using stateDb = openStateDb(books.folder.stateDb)
-    const issued = listIssuedLines(stateDb, 'xero', {period: month})
-    assert.deepEqual(balancesOf(withoutOpening(issued)), balancesOf(withoutOpening(journal)), month)
+    const ofMonth = issued.filter(({period}) => period === month)
+    assert.deepEqual(balancesOf(ofMonth), balancesOf(journal), month)
     add('months tied out')
   }
-  assert.deepEqual(books.sumBatches('xero', ''), sumByAccount(withoutOpening(all)), 'all batches together')
+  assert.deepEqual(books.sumBatches('xero', ''), sumByAccount(all), 'all batches together')
 }
 
-/** A run: months of random walks, late knowledge, mappings, exports, closings, reopenings and true-ups. */
+/** A run: months of random walks, late knowledge, seeds, mappings, exports, closings, reopenings and true-ups. */
 export const proveJournal = (request: ProofRequest): Promise<Proved> => prove('journal', request, live)
