@@ -207,7 +207,7 @@ const DEMO_ACCOUNTS = `${JSON.stringify(accounts, null, 2)}\n`
 
 /** Files that a demo, or another command on its data, makes in its folder. */
 const MADE_BY_DEMO =
-  /^(\.loantape-demo|\.spill|(warehouse|state)\..+|(current|hash\.key)(\.tmp.+)?|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
+  /^(\.loantape-demo|\.spill|\.writing-.+|(warehouse|state)\..+|current|hash\.key|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
 
 /**
  * Claims an empty folder, or the folder of an earlier demo, which is emptied. The claim lasts until disposed.

@@ -212,6 +212,7 @@ function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
 
 /** A temporary name beside a file; removes what dead writers left under such names. */
 export function temporaryBeside(path: string): string {
-  removeAbandoned(dirname(path), `${basename(path)}.tmp`)
-  return `${path}.tmp${WRITER_MARK}`
+  const name = `${WRITING}${basename(path)}`
+  removeAbandoned(dirname(path), `${name}@`)
+  return join(dirname(path), `${name}${WRITER_MARK}`)
 }

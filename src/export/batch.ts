@@ -5,7 +5,7 @@ import {z} from 'zod'
 import {findJournalProfile, type TiedTerm} from '../accounting/profiles.ts'
 import type {Fault} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {WRITER_MARK, WRITING} from '../core/process.ts'
+import {temporaryBeside} from '../core/process.ts'
 import {type DataFolder, listNames} from '../store/data-folder.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import {findFileFault, isFile} from '../store/files.ts'
@@ -195,7 +195,7 @@ export function isWholeBatch(dir: string, text?: string): boolean {
 
 /** Removes a batch. It is renamed first, so that a half-removed batch counts as unfinished. */
 export function removeBatch(final: string): void {
-  const aside = join(dirname(final), `${WRITING}${basename(final)}-before${WRITER_MARK}`)
+  const aside = temporaryBeside(`${final}-before`)
   renameSync(final, aside)
   rmSync(aside, {recursive: true, force: true})
 }

@@ -19,13 +19,13 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {open} from 'node:fs/promises'
-import {basename, dirname, join} from 'node:path'
+import {dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {setTimeout as delay} from 'node:timers/promises'
 import pLimit from 'p-limit'
 import {codeOf} from '../core/errors.ts'
 import type {Refuse} from '../core/json.ts'
-import {removeAbandoned, temporaryBeside, WRITER_MARK, WRITING} from '../core/process.ts'
+import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
 
 /** Gives a new file or folder the read rights of its folder, or keeps it private, as `main.ts` makes everything. */
 export function shareWithFolder(path: string, isPrivate = false): void {
@@ -145,8 +145,7 @@ export function moveIntoPlace(temporary: string, final: string): void {
 export function beginFolder(final: string) {
   const parent = dirname(final)
   removeAbandoned(parent, WRITING)
-  const dir = join(parent, `${WRITING}${basename(final)}${WRITER_MARK}`)
-  const aside = join(parent, `${WRITING}${basename(final)}-before${WRITER_MARK}`)
+  const [dir, aside] = [temporaryBeside(final), temporaryBeside(`${final}-before`)]
   const remove = () => {
     for (const path of [dir, aside]) rmSync(path, {recursive: true, force: true})
   }

@@ -17,7 +17,7 @@ import {constants, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {sliceJson} from '../core/json.ts'
-import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
+import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
 import {digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
 import type {TapeKey} from './tape-key.ts'
 
@@ -204,7 +204,7 @@ export function writeWholeTape(
   folderId: string,
 ): {chain: string; bytes: number; sha256: string} {
   removeAbandoned(tapes, WRITING)
-  const temporary = join(tapes, `${WRITING}${basename(path)}${WRITER_MARK}`)
+  const temporary = temporaryBeside(join(tapes, basename(path)))
   using tape = createTape(temporary, key, folderId)
   for (const {frame, body} of lines) tape.add(frame, body)
   const written = tape.finish()

@@ -71,7 +71,7 @@ test.each([
 })
 
 test('current is a relative link that follows the release it is pointed to, whatever a dead swap left', async () => {
-  symlinkSync('nowhere', `${folder.current}.tmp@${hostname()}-${process.pid}`)
+  symlinkSync('nowhere', join(folder.root, `.writing-current@${hostname()}-${process.pid}`))
   await publishTables(folder, {release_id: 'first'})
   expect(readlinkSync(folder.current)).toBe('releases/first')
   await publishTables(folder, {release_id: 'second'})

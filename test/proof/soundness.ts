@@ -91,8 +91,7 @@ export async function requireSoundFolder(folder: DataFolder): Promise<void> {
 export function listLeftovers(folder: DataFolder, {afterRelease}: {afterRelease: boolean}): string[] {
   return readdirSync(folder.root, {recursive: true, encoding: 'utf8'}).filter(
     (path) =>
-      /\.tmp|\.building-|\.writing-|\.wal$/.test(path) &&
-      (afterRelease || !path.startsWith('releases/.building-')),
+      /\.building-|\.writing-|\.wal$/.test(path) && (afterRelease || !path.startsWith('releases/.building-')),
   )
 }
 

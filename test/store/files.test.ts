@@ -13,10 +13,11 @@ test('a file is written whole, replaces its predecessor and leaves nothing besid
   const path = join(root, 'file.json')
   writeFileAtomically(path, 'first')
   // Left by dead writers, and by one that may be alive.
-  for (const mark of [`@${hostname()}-999999999`, '@elsewhere-1']) writeFileSync(`${path}.tmp${mark}`, 'half')
+  for (const mark of [`@${hostname()}-999999999`, '@elsewhere-1'])
+    writeFileSync(join(root, `.writing-file.json${mark}`), 'half')
   writeFileAtomically(path, 'second')
   expect(readFileSync(path, 'utf8')).toBe('second')
-  expect(readdirSync(root)).toEqual(['file.json', 'file.json.tmp@elsewhere-1'])
+  expect(readdirSync(root)).toEqual(['.writing-file.json@elsewhere-1', 'file.json'])
 })
 
 test('a missing data folder is created with its parents', () => {
