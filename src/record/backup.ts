@@ -38,7 +38,7 @@ import {
 } from '../store/files.ts'
 import {findTapeKey, listTapes, requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
-import {RESTORING, type StateDb} from '../store/state-db.ts'
+import {openStateDb, RESTORING, type StateDb} from '../store/state-db.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {openWarehouse} from '../store/warehouse.ts'
 
@@ -88,6 +88,8 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
     await copyStateDb(folder, join(made.dir, STATE_DB))
     for (const path of listKept(folder)) {
       const [own, copy] = [join(folder.root, path), join(made.dir, path)]
+      // A person has removed it since.
+      if (/^(queries|pages)\//.test(path) && !existsSync(own)) continue
       const sha256 = path === STATE_DB ? await digestFile(copy) : await copyVerified(own, copy)
       files.push({path, bytes: statSync(copy).size, sha256})
     }
@@ -141,8 +143,18 @@ const isoNow = ({realClock}: Pick<World, 'realClock'>) => new Date(realClock.now
 export const nameOf = ({made_at}: Pick<Manifest, 'made_at'>) =>
   `loantape-${made_at.replace(/[-:]|\.\d+/g, '')}`
 
-/** The names of the whole dated backups in a folder, whoever's, oldest first; none that a clock ahead of this one gave. */
+/** The folder of this data folder's dated backups below `to`, which lenders may share. @throws ConfigError `FLEET_DATA_SHARED` */
+export function placeOf(config: Config, to: string): string {
+  requireOwnPlace(config, to)
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  using stateDb = openStateDb(folder.stateDb)
+  return join(to, requireFolderId(stateDb))
+}
+
+/** The names of the dated backups in such a folder, oldest first; none that a clock ahead of this one gave. */
 export function listDated(dir: string, world: Pick<World, 'realClock'>): string[] {
+  if (!existsSync(dir)) return []
   const last = nameOf({made_at: isoNow(world)})
   return readdirSync(dir)
     .filter((name) => DATED.test(name) && name <= last && existsSync(join(dir, name, MANIFEST)))
@@ -150,7 +162,7 @@ export function listDated(dir: string, world: Pick<World, 'realClock'>): string[
 }
 
 /**
- * Makes a backup in a folder, named after the time, sends it where it is to go, and removes the oldest of this data folder beyond
+ * Makes a backup below a folder, named after data folder and time, sends it where it is to go, and removes the oldest beyond
  * `kept`. One that could not be sent is removed once the next is there: an attempt after another removes no older night.
  */
 export async function backUpDated<Delivery = never>(
@@ -159,26 +171,17 @@ export async function backUpDated<Delivery = never>(
   world: World,
   send: (made: BackupResult) => Promise<Delivery[]> = async () => [],
 ) {
-  requireOwnPlace(config, to)
+  const place = placeOf(config, to)
   const made_at = isoNow(world)
-  const result = await backUp(config, join(to, nameOf({made_at})), world, made_at)
-  const unsent = join(to, '.unsent')
+  const result = await backUp(config, join(place, nameOf({made_at})), world, made_at)
+  const unsent = join(place, '.unsent')
   const [superseded] = existsSync(unsent) ? [readFileSync(unsent, 'utf8')] : []
-  if (superseded && DATED.test(superseded)) rmSync(join(to, superseded), {recursive: true, force: true})
+  if (superseded && DATED.test(superseded)) rmSync(join(place, superseded), {recursive: true, force: true})
   writeFileAtomically(unsent, basename(result.dir))
   const deliveries = await send(result)
-  rmSync(unsent)
-  const own = readManifest(result.dir).folder_id
-  const isOwn = (name: string) => {
-    try {
-      return readManifest(join(to, name)).folder_id === own
-    } catch {
-      // It may be another's.
-      return false
-    }
-  }
-  const removed = listDated(to, world).filter(isOwn).slice(0, -kept)
-  for (const name of removed) rmSync(join(to, name), {recursive: true})
+  rmSync(unsent, {force: true})
+  const removed = listDated(place, world).slice(0, -kept)
+  for (const name of removed) rmSync(join(place, name), {recursive: true, force: true})
   return {...result, removed, deliveries}
 }
 
@@ -215,15 +218,20 @@ async function closeWhole(folder: DataFolder, config: Config, world: World): Pro
   await db.run('checkpoint warehouse')
 }
 
+/** A person may save a page while it is copied. */
+const COPIES = 3
+
 /** Copies a file and compares both. @returns their sha256 */
-async function copyVerified(from: string, to: string): Promise<string> {
+async function copyVerified(from: string, to: string, copies = COPIES): Promise<string> {
   // A pipe would be waited for without end.
   if (!statSync(from).isFile()) throw newError('BACKUP_DIFFERS', `'${from}': expected a file to copy.`)
   mkdirSync(dirname(to), {recursive: true, mode: 0o700})
+  rmSync(to, {force: true})
   copyFileSync(from, to, constants.COPYFILE_FICLONE)
   syncToDisk(to)
   const sha256 = await digestFile(to)
   if ((await digestFile(from)) === sha256) return sha256
+  if (copies > 1) return copyVerified(from, to, copies - 1)
   throw newError('BACKUP_DIFFERS', `Copy '${to}' differs from '${from}'.`)
 }
 

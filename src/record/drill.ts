@@ -1,17 +1,15 @@
-import {existsSync, rmSync} from 'node:fs'
+import {rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {buildRelease} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
-import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
-import {requireFolderId} from '../store/recorded.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
 import {readRelease, requireRelease} from '../store/release.ts'
-import {openStateDb} from '../store/state-db.ts'
 import {keyFileOf} from '../store/tape-key.ts'
 import {hasWarehouse} from '../store/warehouse.ts'
-import {listDated, readManifest, restoreBackup} from './backup.ts'
+import {listDated, placeOf, restoreBackup} from './backup.ts'
 import {verifyAll} from './verify.ts'
 
 /**
@@ -22,20 +20,15 @@ import {verifyAll} from './verify.ts'
  * @throws ConfigError `BACKUP_NONE`; UnexpectedError `DRILL_FAILED`; what restoring and building throw
  */
 export async function rehearseRestore(config: Config, {from}: {from: string}, world: World) {
-  requireOwnPlace(config, from)
+  const place = placeOf(config, from)
   const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
-  using stateDb = openStateDb(folder.stateDb)
-  const own = requireFolderId(stateDb)
-  const latest = existsSync(from)
-    ? listDated(from, world).findLast((name) => readManifest(join(from, name)).folder_id === own)
-    : undefined
+  const latest = listDated(place, world).at(-1)
   if (latest === undefined)
     throw newError(
       'BACKUP_NONE',
-      `Folder '${from}': expected a job's backup of this data folder, found none.`,
+      `Folder '${place}': expected a job's backup of this data folder, found none.`,
     )
-  const backup = join(from, latest)
+  const backup = join(place, latest)
   const dataDir = join(folder.cache, 'drill')
   const restored = {...config, dataDir, tapeKeyFile: keyFileOf(config, folder)}
   rmSync(dataDir, {recursive: true, force: true})

@@ -62,7 +62,7 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('publish'), to: z.enum(PUBLISH_TARGETS)}),
   /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
-  /** Back up into a subfolder of `to`, named after the instant; the latest `kept` backups stay. */
+  /** Back up into `to`, in a folder of this data folder, named after the instant; the latest `kept` backups stay. */
   z.strictObject({
     do: z.literal('backup'),
     to: folderShape,

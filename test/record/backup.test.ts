@@ -14,14 +14,16 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {basename, dirname, join, relative} from 'node:path'
+import {setImmediate as turn} from 'node:timers/promises'
 import {fileURLToPath} from 'node:url'
 import {beforeEach, expect, test} from 'vitest'
+import {temporaryBeside} from '../../src/core/process.ts'
 import type {World} from '../../src/core/types.ts'
 import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
-import {listFilesBelow} from '../../src/store/files.ts'
-import {FEW_TABLES, readFiles, readManifest} from '../support/data.ts'
+import {listFilesBelow, writeFileAtomically} from '../../src/store/files.ts'
+import {FEW_TABLES, readFiles} from '../support/data.ts'
 import {aJob} from '../support/jobs.ts'
 import {failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
@@ -262,12 +264,19 @@ test('a job backs up, keeps the given number, and touches nothing else there', a
   const job = aJob({steps: [{do: 'backup', to, kept: 2}]})
   const {steps} = await runJob(lab.config, {job}, worldAfter(0))
   expect(steps).toMatchObject([{do: 'backup', result: {outcome: 'backed_up', removed: []}}])
-  await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
-  const {removed} = await backUpDated(lab.config, {to, kept: 2}, worldAfter(2))
-  expect(removed).toHaveLength(1)
-  expect(readdirSync(to)).toHaveLength(3)
-  expect(readdirSync(to)).toContain('loantape-20200101T000000Z')
+  const second = await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
+  const third = await backUpDated(lab.config, {to, kept: 2}, worldAfter(2))
+  expect(third.removed).toHaveLength(1)
+  const place = dirname(third.dir)
+  expect(readdirSync(place).sort()).toEqual([second, third].map((made) => basename(made.dir)))
+  expect(readdirSync(to).sort()).toEqual([basename(place), 'loantape-20200101T000000Z'].sort())
 })
+
+/** The dated backups below a folder, each as `<id of its data folder>/<name>`. */
+const listMade = (to: string) =>
+  readdirSync(to, {recursive: true, encoding: 'utf8'})
+    .filter((path) => /^[0-9a-f]{16}\/loantape-[^/]+$/.test(path))
+    .sort()
 
 test('a backup is sent to targets, the manifest last, and comes back from there; a target that fails does not stop the others', async () => {
   const [to, near, far] = [join(dir, '..'), join(dir, '../near'), join(dir, '../far')]
@@ -286,8 +295,8 @@ test('a backup is sent to targets, the manifest last, and comes back from there;
   expect(existsSync(to)).toBe(false)
   mkdirSync(near, {recursive: true})
   expect(await failureOf(run(['far', 'near']))).toMatchObject({code: 'TARGET_REFUSED'})
-  const [made = ''] = readdirSync(to).filter((name) => name.startsWith('loantape-'))
-  const sent = join(near, 'backup', readManifest(join(to, made)).folder_id, made)
+  const [made = ''] = listMade(to)
+  const sent = join(near, 'backup', made)
   expect(readFiles(sent)).toEqual(readFiles(join(to, made)))
   expect(statSync(join(sent, 'state.sqlite')).mode & 0o077, 'nobody else reads it').toBe(0)
   expect(statSync(sent).mode & 0o077).toBe(0)
@@ -305,43 +314,61 @@ test('however often a backup cannot be sent, the nights before it stay', async (
   const run = (minutes: number) => runJob({...lab.config, targetsFile}, {job}, worldAfter(minutes))
   await backUpDated(lab.config, {to, kept: 2}, worldAfter(0))
   await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
-  const listed = () =>
-    readdirSync(to)
-      .filter((name) => name.startsWith('loantape-'))
-      .sort()
-  const [first, second] = listed()
+  const [first, second] = listMade(to)
   for (const minutes of [2, 3, 4])
     expect(await failureOf(run(minutes))).toMatchObject({code: 'TARGET_REFUSED'})
-  expect(listed()).toEqual([first, second, expect.anything()])
+  expect(listMade(to)).toEqual([first, second, expect.anything()])
   mkdirSync(target)
   await run(5)
-  expect(listed()).toEqual([second, expect.anything()])
+  expect(listMade(to)).toEqual([second, expect.anything()])
 })
 
-/** Copies a backup to the name of another time, with this id of a data folder. */
-function copyBackup(from: string, name: string, folder_id: string): void {
-  const copy = join(from, '..', name)
-  cpSync(from, copy, {recursive: true})
-  writeFileSync(join(copy, 'manifest.json'), JSON.stringify({...readManifest(copy), folder_id}))
-}
+test('lenders that back up into one folder at one instant remove, disturb and rehearse nothing of each other', async () => {
+  const to = join(dir, '..')
+  const other = {...lab.config, dataDir: join(lab.folder.root, `../other-${tests}`)}
+  const unsent = () => Promise.reject(new Error('the target is down'))
+  for (const minutes of [0, 1])
+    for (const config of [lab.config, other])
+      await failureOf(backUpDated(config, {to, kept: 1}, worldAfter(minutes), unsent))
+  expect(new Set(listMade(to).map(dirname)).size).toBe(2)
+  const ours = await backUpDated(lab.config, {to, kept: 1}, worldAfter(2))
+  const theirs = await backUpDated(other, {to, kept: 1}, worldAfter(2))
+  expect(basename(theirs.dir)).toBe(basename(ours.dir))
+  writeFileSync(join(theirs.dir, 'manifest.json'), 'torn')
+  expect(await rehearse(to, worldAfter(3))).toMatchObject({backup: ours.dir})
+  rmSync(ours.dir, {recursive: true})
+  expect(await failureOf(rehearse(to, worldAfter(3)))).toMatchObject({code: 'BACKUP_NONE'})
+})
 
-test('a backup of a clock that was ahead, or of another data folder, is neither counted, removed nor rehearsed', async () => {
+test('a backup of a clock that was ahead is neither counted, removed nor rehearsed', async () => {
   const to = join(dir, '..')
   const {dir: first} = await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))
-  const {folder_id} = readManifest(first)
-  expect(folder_id).toMatch(/^[0-9a-f]{16}$/)
-  const [foreign, torn] = ['loantape-20200101T000000Z', 'loantape-20200102T000000Z']
-  copyBackup(first, foreign, 'of another')
-  mkdirSync(join(to, torn))
-  writeFileSync(join(to, torn, 'manifest.json'), 'torn')
-  copyBackup(first, 'loantape-20990101T000000Z', folder_id)
+  const ahead = 'loantape-20990101T000000Z'
+  cpSync(first, join(first, '..', ahead), {recursive: true})
   expect(await rehearse(to, worldAfter(1))).toMatchObject({backup: first})
   const second = await backUpDated(lab.config, {to, kept: 1}, worldAfter(1))
   expect(second.removed).toEqual([basename(first)])
-  expect(readdirSync(to).sort()).toEqual([foreign, torn, basename(second.dir), 'loantape-20990101T000000Z'])
-  rmSync(second.dir, {recursive: true})
-  rmSync(join(to, torn), {recursive: true})
-  expect(await failureOf(rehearse(to, worldAfter(1)))).toMatchObject({code: 'BACKUP_NONE'})
+  expect(listMade(to).map((path) => basename(path))).toEqual([basename(second.dir), ahead])
+})
+
+test('a page that is saved while it is copied, being written or removed does not fail the backup', async () => {
+  const pages = join(lab.folder.root, 'pages')
+  const [saved, begun, removed] = ['a.md', 'b.md', 'c.md'].map((name) => join(pages, name))
+  mkdirSync(pages)
+  // So long that it is compared over several turns of the event loop.
+  writeFileSync(saved!, 'x'.repeat(3_000_000))
+  writeFileSync(temporaryBeside(begun!), 'half')
+  writeFileSync(removed!, '')
+  let isOver = false
+  const made = save().finally(() => {
+    isOver = true
+  })
+  const names = () => (existsSync(dirname(dir)) ? readdirSync(dirname(dir), {recursive: true}) : [])
+  while (!isOver && !names().some((path) => String(path).endsWith('pages/a.md'))) await turn()
+  writeFileAtomically(saved!, 'saved')
+  rmSync(removed!)
+  await made
+  expect(readFiles(join(dir, 'pages'))).toEqual({'a.md': 'saved'})
 })
 
 test('a job rehearses a restore: what a backup brings back is examined and compared, and a backup that lies fails', async () => {
@@ -366,7 +393,7 @@ test('a job rehearses a restore: what a backup brings back is examined and compa
   writeFileSync(manifest, said.replace(/"sha256": "[0-9a-f]/, '"sha256": "x'))
   expect(await failureOf(drill())).toMatchObject({code: 'DRILL_FAILED', exitCode: 1})
   writeFileSync(manifest, said)
-  const [newest = ''] = readdirSync(to).sort().reverse()
+  const [newest = ''] = listMade(to).reverse()
   truncateSync(join(to, newest, 'warehouse.duckdb'), 5000)
   expect(await failureOf(drill())).toMatchObject({code: 'BACKUP_DAMAGED'})
   expect(readdirSync(lab.folder.cache)).not.toContain('drill')
@@ -384,7 +411,7 @@ test('a damaged tape ends a backup by name, and older backups with the whole tap
   const failure = await failureOf(backUpDated(lab.config, {to, kept: 1}, worldAfter(1)))
   expect(failure).toMatchObject({code: 'TAPE_DAMAGED', exitCode: 1})
   expect(failure.message).toContain(relative(lab.folder.root, path))
-  const backups = readdirSync(to).map((name) => join(to, name))
+  const backups = listMade(to).map((path) => join(to, path))
   expect(backups).toHaveLength(2)
   rmSync(lab.folder.root, {recursive: true})
   await restore(backups[0]!)
