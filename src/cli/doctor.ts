@@ -33,7 +33,7 @@ import {SQL_DIR} from '../store/sql.ts'
 import {hasStateDb, listPendingOfState, openStateDb} from '../store/state-db.ts'
 import {keyFileOf, requireTapeKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory, openHistoryAsItIs, readSettings} from '../store/warehouse.ts'
-import {readDescription, requirePin} from '../sync/at-source.ts'
+import {readDescription, requireClock, requirePin} from '../sync/at-source.ts'
 import {findKnownFields, listKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
 import {readRateFeeds} from '../sync/rates.ts'
 import {renderNotIssued} from './books.ts'
@@ -169,9 +169,10 @@ const EXAMINATIONS: Examinations = {
       (source.detail === 'auto' && isWholeList(records, readMappedFields(folder)))
     return `${words}; ${describeFirstSync(isWhole ? {...source, detail: 'off'} : source)}`
   },
-  history: async (_config, folder) => {
+  history: async (_config, folder, world) => {
     if (!hasWarehouse(folder)) return 'none yet'
-    await using _db = await openHistory(folder)
+    await using db = await openHistory(folder)
+    await requireClock(db, world.clock.now(), 'history')
     return 'opens'
   },
   release: async (_config, folder) => {

@@ -10,7 +10,7 @@ import {groupThousands, quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {listDisagreements} from '../record/record-compare.ts'
-import {listAlarms} from '../schedule/alarms.ts'
+import {listAlarms, wasClockAhead} from '../schedule/alarms.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import type {Source} from '../schedule/supervisor.ts'
@@ -59,8 +59,9 @@ export function readStanding(
     release?.checks.results.find(({name}) => name === 'status_is_classified')?.deals ?? 0
   const isClassified =
     unclassified_deals * 100 <= (release?.source.present.deals ?? 0) * TOLERATED_UNCLASSIFIED_PCT
+  const alarms = stateDb ? listAlarms(stateDb, {config, release, jobs}, now) : []
   return {
-    healthy: isClassified && ageHours !== null && ageHours <= maxAgeHours,
+    healthy: isClassified && ageHours !== null && ageHours <= maxAgeHours && !wasClockAhead({alarms}),
     /** Deals whose status has no class. */
     unclassified_deals,
     is_classified: isClassified,
@@ -72,7 +73,7 @@ export function readStanding(
     running: (stateDb && findLockHolder(stateDb, world)) ?? null,
     release: release ?? null,
     /** What is wrong now, and since when. */
-    alarms: stateDb ? listAlarms(stateDb, {config, release, jobs}, now) : [],
+    alarms,
     /** The next slot of each job, soonest first, ISO 8601. */
     next_slots: listNextOfEach(
       jobs.filter(({enabled}) => enabled),
@@ -188,6 +189,7 @@ function renderRuns({runs, running}: Status): string {
 function describeHealth(status: Status): string {
   if (status.healthy) return 'healthy'
   if (status.disagreements.length > 0) return 'not healthy, stores disagree'
+  if (wasClockAhead(status)) return 'not healthy, the clock was ahead then'
   if (status.is_classified) return `older than ${status.max_age_hours} h`
   const all = groupThousands(status.release?.source.present.deals ?? 0)
   return `not healthy, ${quantity(status.unclassified_deals, 'deal')} of ${all} in no class`

@@ -42,6 +42,9 @@ export function createBusinessClock(now: string | undefined): Clock {
 /** A smaller step back is a clock correction; a larger one means the clock was wrong. */
 export const SMALL_STEP_MS = 1000
 
+/** Whether the clock shows an instant that is earlier, by more than a correction, than one taken before; ms since the epoch. */
+export const isBehind = (now: number, taken: number): boolean => taken - now >= SMALL_STEP_MS
+
 /**
  * The clock of one walk: whole milliseconds that never decrease. After a small step back it repeats the last instant.
  *
@@ -53,7 +56,7 @@ export function createSteadyClock(clock: Clock, floor: number): Clock {
   return {
     now() {
       const now = Math.floor(clock.now())
-      if (last - now >= SMALL_STEP_MS)
+      if (isBehind(now, last))
         throw newError(
           'CLOCK_STEPPED',
           `Clock '${new Date(now).toISOString()}': earlier than at the previous request, ${new Date(last).toISOString()}; expected a clock that only goes forward.`,

@@ -1,7 +1,7 @@
 import {existsSync, readFileSync} from 'node:fs'
 import {basename} from 'node:path'
 import {z} from 'zod'
-import {DAY_MS, HOUR_MS} from '../core/clock.ts'
+import {DAY_MS, HOUR_MS, isBehind} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
@@ -140,6 +140,13 @@ function describeFreshness(
   const last = lastSync
     ? `The last was run ${lastSync.run_id}, ended ${lastSync.ended_at}.`
     : 'There was none yet.'
+  if (isBehind(now, Date.parse(since)))
+    return {
+      name: 'freshness',
+      state: CLOCK_AHEAD,
+      title: 'The last sync succeeded under a clock that was ahead',
+      words: `${last} Walks may be refused until then. See \`loantape doctor\`.`,
+    }
   const staleAt = Date.parse(since) + alarmMaxAgeHours * HOUR_MS
   if (now <= staleAt) return ok('freshness', 'a sync has succeeded', last)
   return {
@@ -150,6 +157,12 @@ function describeFreshness(
     since: isoOf(staleAt),
   }
 }
+
+const CLOCK_AHEAD = 'clock ahead'
+
+/** Whether the last sync succeeded later than it is now. */
+export const wasClockAhead = ({alarms}: {alarms: readonly Alarm[]}): boolean =>
+  alarms.some(({state}) => state === CLOCK_AHEAD)
 
 const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>
   schema.safeParse(JSON.parse(run?.summary ?? 'null')).data

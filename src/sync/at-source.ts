@@ -4,7 +4,7 @@ import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
 import {parseDescription, refuseSourceFile, type SourceDescription} from '../contract/description.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../core/clock.ts'
+import {type Clock, createSteadyClock, isBehind} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
@@ -101,10 +101,13 @@ export function readDescription(folder: DataFolder, isAccepted = false): SourceD
 }
 
 /** SQL of the records of all streams, each with the time of the last request that showed it. */
-const OBSERVED = STREAMS.map((stream) => {
-  const {plural, idColumn} = stream
-  return `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from ${tablesOf(stream).head}`
-}).join(' union all ')
+const observedSql = (catalog: Catalog) =>
+  STREAMS.map(
+    ({name, plural, idColumn}) =>
+      `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from ${catalog}.raw.${name}_head`,
+  ).join(' union all ')
+
+type Catalog = 'warehouse' | 'history'
 
 /** Makes sure that a data folder is pinned to this source, or to none yet. @throws ConfigError `SOURCE_PINNED` */
 export function requirePin(pinned: string | undefined, baseUrl: string): void {
@@ -120,22 +123,7 @@ export function requirePin(pinned: string | undefined, baseUrl: string): void {
  */
 async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Promise<Clock> {
   const now = Math.floor(clock.now())
-  const {startedAt} = await findPast(db, dealStream)
-  if (startedAt !== null && isBehind(now, startedAt))
-    throw newError(
-      'CLOCK_BACKWARDS',
-      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}.`,
-    )
-  // The latest request time of anything applied.
-  const observed = await db.value(
-    micros,
-    `select epoch_us(greatest(
-       (select max(seen_at) from (${OBSERVED})),
-       (select max(ended_at) from warehouse.raw.walk where state = 'applied')
-     ))`,
-  )
-  if (observed !== null && isBehind(now, observed)) throw await createAhead(db, now, observed)
-  const asked = [observed]
+  const asked = [await requireClock(db, now)]
   for (const {stream, walk} of walks.values()) {
     const staged = `select epoch_us(max(observed_at)) from ${tablesOf(stream).staged}`
     asked.push(walk.startedAt, walk.endedAt, await db.value(micros, staged))
@@ -143,20 +131,52 @@ async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Pr
   return createSteadyClock(clock, Math.max(now, ...asked.map((instant) => toMs(instant ?? 0n))))
 }
 
+/**
+ * Requires that the clock, ms since the epoch, is not behind what is stored.
+ *
+ * @returns the latest request time of anything applied, microseconds since the epoch
+ * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`
+ */
+export async function requireClock(
+  db: Database,
+  now: number,
+  catalog: Catalog = 'warehouse',
+): Promise<bigint | null> {
+  const {startedAt} = await findPast(db, dealStream, catalog)
+  if (startedAt !== null && isBehind(now, toMs(startedAt)))
+    throw newError(
+      'CLOCK_BACKWARDS',
+      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}.`,
+    )
+  const observed = await db.value(
+    micros,
+    `select epoch_us(greatest(
+       (select max(seen_at) from (${observedSql(catalog)})),
+       (select max(ended_at) from ${catalog}.raw.walk where state = 'applied')
+     ))`,
+  )
+  if (observed !== null && isBehind(now, toMs(observed))) throw await createAhead(db, now, observed, catalog)
+  return observed
+}
+
 /** Microseconds since the epoch, or null. */
 const micros = z.coerce.bigint().nullable()
 const toMs = (instant: bigint) => Number(instant / 1000n)
-const isBehind = (now: number, instant: bigint) => toMs(instant) - now >= SMALL_STEP_MS
 const formatMs = (ms: number) => new Date(ms).toISOString()
 
 /** How many ids an error names in its text, and how many in its details. */
 const NAMED = 3
 const LISTED = 100
 
-async function createAhead(db: Database, now: number, observed: bigint): Promise<LoantapeError> {
+async function createAhead(
+  db: Database,
+  now: number,
+  observed: bigint,
+  catalog: Catalog,
+): Promise<LoantapeError> {
   const late = await db.all(
     z.object({plural: z.string(), ids: z.array(z.string())}),
-    `select plural, list(id order by id) as ids from (${OBSERVED}) where seen_at > $1 group by plural
+    `select plural, list(id order by id) as ids from (${observedSql(catalog)}) where seen_at > $1 group by plural
      order by plural <> '${dealStream.plural}', plural`,
     [new DuckDBTimestampValue(BigInt(now) * 1000n)],
   )

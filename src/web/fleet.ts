@@ -1,7 +1,7 @@
 import {DatabaseSync} from 'node:sqlite'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
-import type {Alarm} from '../schedule/alarms.ts'
+import {type Alarm, wasClockAhead} from '../schedule/alarms.ts'
 import {html} from './html.ts'
 import {FLEET_PLACES, sendPage, startServer} from './http-server.ts'
 import {addMetrics, createRegistry} from './metrics.ts'
@@ -26,6 +26,7 @@ export interface SourceRow {
 const CLASSES = {
   broken: 'failed',
   'no success': 'failed',
+  'clock ahead': 'failed',
   'too old': 'failed',
   unclassified: 'failed',
   alarm: 'warned',
@@ -36,6 +37,7 @@ const CLASSES = {
 export function stateOf(row: SourceRow): keyof typeof CLASSES {
   if (row.error) return 'broken'
   if (!row.is_classified) return 'unclassified'
+  if (wasClockAhead(row)) return 'clock ahead'
   if (!row.healthy) return row.last_success ? 'too old' : 'no success'
   return row.alarms.length > 0 ? 'alarm' : 'healthy'
 }

@@ -105,3 +105,19 @@ test('a mapped field is not drift', async () => {
     drift: [{kind: 'new_field', path: 'terms.index'}],
   })
 })
+
+test('after a sync under a clock that was ahead, status and doctor say that none will succeed', async () => {
+  await using lab = await openLab(2, 'mart.run')
+  const ahead = Date.now() + 10 * 24 * 3_600_000
+  const realClock = {...lab.createWorld().realClock, now: () => ahead}
+  await lab.sync(new Date(ahead).toISOString(), {world: {realClock}})
+  expect((await lab.run(['sync'])).code).toBe(2)
+  const {stdout, code} = await lab.run(['status', '--max-age', '26h'])
+  expect([code, stdout]).toEqual([1, expect.stringMatching(/: not healthy, the clock was ahead then\./)])
+  expect(stdout).toContain('The last sync succeeded under a clock that was ahead')
+  const doctor = await lab.run(['doctor'])
+  expect(doctor).toMatchObject({
+    code: 1,
+    stdout: expect.stringMatching(/✗ history: Clock .* earlier than the last walk/),
+  })
+})
