@@ -20,6 +20,7 @@ export const jobRunRow = z.object({
   attempt: z.number(),
   /** ms since the epoch, real clock. */
   not_before: z.number(),
+  /** While it runs, later by the time in which it was not watched: the machine slept, or the clock was stepped. */
   started_at: text,
   ended_at: text,
   /** Of the last ended attempt; null if it was killed. */
@@ -63,10 +64,12 @@ export function hasPendingRun(stateDb: StateDb, job: string): boolean {
 export function beginRun(stateDb: StateDb, job: string, now: number): JobRun {
   const begun = {state: 'running', attempt: 1, not_before: now, started_at: isoOf(now)}
   const {lastInsertRowid} = stateDb.insert('job_run', {job, ...begun, ...markHolder(now)})
-  return stateDb.one(jobRunRow, SELECT_RUN, [lastInsertRowid])
+  return readRun(stateDb, lastInsertRowid)
 }
 
-const SELECT_RUN = 'select * from job_run where job_run_id = ?'
+/** A run as it is now. */
+export const readRun = (stateDb: StateDb, id: number | bigint): JobRun =>
+  stateDb.one(jobRunRow, 'select * from job_run where job_run_id = ?', [id])
 
 /**
  * Hands a claimed run to the process that carries it out, this one by default.
@@ -76,7 +79,7 @@ const SELECT_RUN = 'select * from job_run where job_run_id = ?'
 export function adoptRun(stateDb: StateDb, {job_run_id, attempt}: Claim, now: number, pid?: number) {
   const running = {job_run_id, attempt, state: 'running'}
   const {changes} = stateDb.update('job_run', running, markHolder(now, pid))
-  return changes === 0 ? undefined : stateDb.one(jobRunRow, SELECT_RUN, [job_run_id])
+  return changes === 0 ? undefined : readRun(stateDb, job_run_id)
 }
 
 /**

@@ -21,7 +21,7 @@ import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './alarms.ts'
 import {type Job, readJobs, type Step} from './job.ts'
-import {adoptRun, beginRun, type Claim, describeTimeout, endRun, isOverdue} from './job-runs.ts'
+import {adoptRun, beginRun, type Claim, describeTimeout, endRun, isOverdue, readRun} from './job-runs.ts'
 import {decideRetry} from './scheduler.ts'
 import {findBusinessDay} from './slots.ts'
 
@@ -57,7 +57,7 @@ export async function performJob(
     return result
   } catch (error) {
     const now = world.realClock.now()
-    const wasEnded = world.signal.aborted && isOverdue(job, run, now)
+    const wasEnded = world.signal.aborted && isOverdue(job, readRun(stateDb, run.job_run_id), now)
     const {code: error_code, exitCode: exit_code, message} = explainError(error)
     const not_before = decideRetry(job, run, {exit_code, error_code}, now)
     const end = {exit_code, error_code, error: scrubSecrets(message), not_before}

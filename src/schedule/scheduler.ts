@@ -4,7 +4,7 @@ import {DAY_MS} from '../core/clock.ts'
 import {codeOf, EXIT_CODES, messageOf} from '../core/errors.ts'
 import {findComplaint, type ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {findRunSince} from '../store/runs.ts'
+import {findRunSince, type Holder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {findJob, type Job, webhookJob} from './job.ts'
@@ -21,6 +21,7 @@ import {
   listLastAttempts,
   listQueuedRuns,
   listRunning,
+  readRun,
   recordSlot,
 } from './job-runs.ts'
 import {listSlots} from './slots.ts'
@@ -40,7 +41,7 @@ export function createScheduler(
   let idle: Promise<void> = Promise.resolve()
   /** Records how the run ended; set until the state database has stored it. */
   let recordEnd: (() => void) | undefined
-  /** When each attempt was asked to stop; a second SIGTERM would end it before it records its end. */
+  /** When each overdue attempt was asked to stop; a second SIGTERM would end it before it records its end. */
   const asked = new Map<string, number>()
 
   async function carryOut(run: JobRun): Promise<void> {
@@ -54,8 +55,7 @@ export function createScheduler(
     )
     recordEnd = () => {
       const now = world.realClock.now()
-      const job = findLimits(run)
-      if (isOverdue(job, run, now)) endRun(stateDb, run, describeTimeout(job), now)
+      if (asked.has(attemptOf(run))) endRun(stateDb, run, describeTimeout(findLimits(run)), now)
       else endFailed(run, world.signal.aborted ? {...end, error_code: 'INTERRUPTED'} : end, now)
       if (log !== undefined) storeAttemptLog(stateDb, run, log)
       current = undefined
@@ -82,7 +82,7 @@ export function createScheduler(
   /** The job of a run, for its timeout: the usual one if the job has been disabled, removed or renamed meanwhile. */
   const findLimits = (run: JobRun) => findJob(jobs, run.job) ?? webhookJob
 
-  /** Ends other runs whose process is dead, and stops, then kills overdue ones on this machine, whoever started them. */
+  /** Ends other runs whose process is dead; watches those on this machine, whoever started them, and stops, then kills overdue ones. */
   function endLost(now: number): void {
     // A heartbeat in the future is set to now: a living process beats again, a dead one grows old.
     stateDb.run(`update job_run set heartbeat_at = ?1 where state = 'running' and heartbeat_at > ?1`, [now])
@@ -94,9 +94,11 @@ export function createScheduler(
           endFailed(run, describeCrash('Its process is gone and recorded no result.'), now)
         continue
       }
+      if (holder.host !== hostname()) continue
+      const watched = watchRun(stateDb, run, holder, now)
       // Between the claim and the start of its process, a run belongs to the server itself.
-      if (pid === process.pid || holder.host !== hostname() || !isOverdue(job, run, now)) continue
-      const attempt = `${run.job_run_id}.${run.attempt}`
+      if (pid === process.pid || !isOverdue(job, watched, now)) continue
+      const attempt = attemptOf(run)
       const askedAt = asked.get(attempt)
       if (askedAt === undefined) {
         const fields = {code: 'JOB_TIMEOUT', job: run.job, slot: run.slot, pid}
@@ -125,18 +127,14 @@ export function createScheduler(
       dropOutdated(stateDb, jobs, now)
       planEvents(stateDb, now)
       endLost(now)
-      if (current) {
-        // Shows processes on other machines that the run is alive.
-        const {job_run_id, attempt} = current
-        stateDb.update('job_run', {job_run_id, attempt, state: 'running'}, {heartbeat_at: now})
-        return
-      }
-      if (!mayStart) return
+      if (current || !mayStart) return
       current = claimRun(stateDb, now)
       if (current) idle = carryOut(current)
     },
   }
 }
+
+const attemptOf = ({job_run_id, attempt}: JobRun) => `${job_run_id}.${attempt}`
 
 const CRASHED = 'JOB_CRASHED'
 const describeCrash = (error: string): AttemptEnd => ({exit_code: null, error_code: CRASHED, error})
@@ -245,8 +243,22 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
   }
 }
 
-/** Two looks further apart than this mean that the clock was stepped or the machine slept. */
+/** Two looks further apart than this mean that the clock was stepped, that the machine slept, or that no server ran. */
 const JUMP_MS = 120_000
+
+/** Records that a run is alive; time in which no server did so does not count as its own. @returns the run as it is now */
+function watchRun(stateDb: StateDb, run: JobRun, {heartbeat_at}: Holder, now: number): JobRun {
+  const {job_run_id, attempt, started_at: since} = run
+  const missedMs = now - heartbeat_at
+  const started_at = missedMs > JUMP_MS && since !== null ? isoOf(Date.parse(since) + missedMs) : since
+  // If another server was faster, it has added that time.
+  stateDb.update(
+    'job_run',
+    {job_run_id, attempt, state: 'running', heartbeat_at},
+    {heartbeat_at: now, started_at},
+  )
+  return readRun(stateDb, job_run_id)
+}
 
 /** Until when the slots of a job have been planned; instants are ISO 8601, real clock. */
 const watchRow = z.object({

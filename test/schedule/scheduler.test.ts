@@ -80,6 +80,13 @@ function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes:
       now = Date.parse(`2026-${time}Z`)
       scheduler.tick()
     },
+    /** Looks every minute, for so long. */
+    watch(minutes: number) {
+      for (const end = now + minutes * MINUTE; now < end; ) {
+        now = Math.min(now + MINUTE, end)
+        scheduler.tick()
+      }
+    },
     /** Ends the process of the current run without a word. */
     crash,
     /** Ends the current run. */
@@ -403,7 +410,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
   scheduler.tickAt('06-01T06:30')
   const {pid, said, ended} = await startDeaf()
   adoptRun(scheduler.stateDb, {job_run_id: 1, attempt: 1}, now, pid)
-  scheduler.tickAt('06-01T06:59:59.999')
+  scheduler.watch(30 - 1 / MINUTE)
   now += 1
   for (let tick = 0; tick < 10; tick += 1) {
     scheduler.tick()
@@ -441,13 +448,31 @@ test.each([
   const {pid, said, ended} = await startDeaf()
   adoptRun(gone.stateDb, {job_run_id: 1, attempt: 1}, now, pid)
   const next = aScheduler(jobs)
-  now += minutes * MINUTE
-  next.tick()
+  next.watch(minutes)
   expect((await said.next()).value).toBe('asked')
   now += 10_000
   next.tick()
   expect(await ended).toEqual({code: null, signal: 'SIGKILL'})
   expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
+})
+
+test('the time for which the machine slept, or by which its clock was stepped, is no time of a run', async () => {
+  const scheduler = aScheduler([aJob({timeoutMinutes: 30})])
+  const other = aScheduler([aJob({timeoutMinutes: 30})])
+  scheduler.tick()
+  scheduler.tickAt('06-01T06:30')
+  const {pid, said, ended} = await startDeaf()
+  adoptRun(scheduler.stateDb, {job_run_id: 1, attempt: 1}, now, pid)
+  scheduler.watch(20)
+  now += 5 * HOUR
+  other.tick()
+  scheduler.watch(9)
+  expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'running'})
+  scheduler.watch(1)
+  expect((await said.next()).value).toBe('asked')
+  process.kill(pid, 'SIGKILL')
+  await scheduler.crash(await ended)
+  expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
 
 test('a run is forgotten after 90 days, also one of webhooks or started by hand', () => {
