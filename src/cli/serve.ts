@@ -32,11 +32,12 @@ export const commands = {
     using stateDb = openStateDb(folder.stateDb)
     const source = {config, folder, jobs}
     const {startWeb} = await import('../web/web-server.ts')
-    const tools = {stateDb, folder, jobs: jobs.filter(({enabled, fault}) => enabled || fault)}
-    await using web = options.web ? await startWeb(config, tools, world) : undefined
-    if (web) world.log.info({url: web.url}, 'web side listens')
     const list = () => (isDemo ? [] : [''])
     const supervisor = createSupervisor({list, read: () => source, runs: 1}, world)
+    const requireServed = () => supervisor.served().forEach(({requireOpen}) => void requireOpen())
+    const tools = {stateDb, folder, jobs: jobs.filter(({enabled, fault}) => enabled || fault), requireServed}
+    await using web = options.web ? await startWeb(config, tools, world) : undefined
+    if (web) world.log.info({url: web.url}, 'web side listens')
     await supervisor.run()
   }),
   'fleet serve': does(async (call: Invocation<{web: boolean}>) => {

@@ -218,11 +218,8 @@ async function closeWhole(folder: DataFolder, config: Config, world: World): Pro
   await db.run('checkpoint warehouse')
 }
 
-/** A person may save a page while it is copied. */
-const COPIES = 3
-
-/** Copies a file and compares both. @returns their sha256 */
-async function copyVerified(from: string, to: string, copies = COPIES): Promise<string> {
+/** Copies a file and compares both, again if a person has saved it meanwhile. @returns their sha256 */
+async function copyVerified(from: string, to: string, copies = 3): Promise<string> {
   // A pipe would be waited for without end.
   if (!statSync(from).isFile()) throw newError('BACKUP_DIFFERS', `'${from}': expected a file to copy.`)
   mkdirSync(dirname(to), {recursive: true, mode: 0o700})

@@ -41,6 +41,8 @@ interface Watched {
   release: ReleaseManifest | undefined
   /** A removed job raises no alarm: nobody will ever repair its last run. */
   jobs: readonly Pick<Job, 'name' | 'fault'>[]
+  /** Why no job is run. */
+  problem?: LoantapeError | undefined
 }
 
 /** What is wrong now, whether people were told or not; oldest first. */
@@ -63,9 +65,16 @@ const sinceOf = ({state, since}: Condition, told: z.output<typeof toldRow> | und
   (told?.state === state ? told.since : since) ?? isoOf(now)
 
 /** Everything that is watched, as the state database, the current release and the jobs show it. */
-export function readConditions(stateDb: StateDb, {config, release, jobs}: Watched, now: number): Condition[] {
+export function readConditions(stateDb: StateDb, watched: Watched, now: number): Condition[] {
+  const {config, release, jobs, problem} = watched
   const lastSync = findLastSuccess(stateDb, 'sync')
   return [
+    problem
+      ? {
+          ...ok('served', `No job is run [${problem.code}]`, scrubSecrets(problem.message)),
+          state: problem.code,
+        }
+      : ok('served', 'jobs are run', ''),
     describeLimits(release),
     ...listLastAttempts(stateDb)
       .filter(({job}) => [webhookJob, ...jobs].some(({name, fault}) => name === job && !fault))
@@ -140,13 +149,10 @@ function describeFreshness(
   const last = lastSync
     ? `The last was run ${lastSync.run_id}, ended ${lastSync.ended_at}.`
     : 'There was none yet.'
-  if (isBehind(now, Date.parse(since)))
-    return {
-      name: 'freshness',
-      state: CLOCK_AHEAD,
-      title: 'The last sync succeeded under a clock that was ahead',
-      words: `${last} Walks may be refused until then. See \`loantape doctor\`.`,
-    }
+  if (isBehind(now, Date.parse(since))) {
+    const words = `${last} Walks may be refused until then. See \`loantape doctor\`.`
+    return {name: 'freshness', state: 'clock ahead', title: 'The clock was ahead at the last sync', words}
+  }
   const staleAt = Date.parse(since) + alarmMaxAgeHours * HOUR_MS
   if (now <= staleAt) return ok('freshness', 'a sync has succeeded', last)
   return {
@@ -158,11 +164,9 @@ function describeFreshness(
   }
 }
 
-const CLOCK_AHEAD = 'clock ahead'
-
 /** Whether the last sync succeeded later than it is now. */
 export const wasClockAhead = ({alarms}: {alarms: readonly Alarm[]}): boolean =>
-  alarms.some(({state}) => state === CLOCK_AHEAD)
+  alarms.some(({state}) => state === 'clock ahead')
 
 const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>
   schema.safeParse(JSON.parse(run?.summary ?? 'null')).data

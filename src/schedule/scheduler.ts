@@ -4,7 +4,7 @@ import {DAY_MS} from '../core/clock.ts'
 import {codeOf, EXIT_CODES, messageOf} from '../core/errors.ts'
 import {findComplaint, type ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {findRunSince, type Holder} from '../store/runs.ts'
+import {findRunSince} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {findJob, type Job, webhookJob} from './job.ts'
@@ -21,7 +21,6 @@ import {
   listLastAttempts,
   listQueuedRuns,
   listRunning,
-  readRun,
   recordSlot,
 } from './job-runs.ts'
 import {listSlots} from './slots.ts'
@@ -82,10 +81,15 @@ export function createScheduler(
   /** The job of a run, for its timeout: the usual one if the job has been disabled, removed or renamed meanwhile. */
   const findLimits = (run: JobRun) => findJob(jobs, run.job) ?? webhookJob
 
-  /** Ends other runs whose process is dead; watches those on this machine, whoever started them, and stops, then kills overdue ones. */
+  /** Ends other runs whose process is dead, and stops, then kills overdue ones on this machine, whoever started them. */
   function endLost(now: number): void {
-    // A heartbeat in the future is set to now: a living process beats again, a dead one grows old.
-    stateDb.run(`update job_run set heartbeat_at = ?1 where state = 'running' and heartbeat_at > ?1`, [now])
+    // Time without a heartbeat is not the run's: the machine slept. One in the future is set to now: a dead process grows old.
+    stateDb.run(
+      `update job_run set heartbeat_at = ?1, started_at = case when ?1 - heartbeat_at <= ${JUMP_MS} then started_at
+         else strftime('%Y-%m-%dT%H:%M:%fZ', started_at, format('%.3f seconds', (?1 - heartbeat_at) / 1000.0)) end
+       where state = 'running' and (host = ?2 or heartbeat_at > ?1)`,
+      [now, hostname()],
+    )
     for (const {run, holder, isAlive} of listRunning(stateDb, now)) {
       const {pid} = holder
       const job = findLimits(run)
@@ -94,10 +98,8 @@ export function createScheduler(
           endFailed(run, describeCrash('Its process is gone and recorded no result.'), now)
         continue
       }
-      if (holder.host !== hostname()) continue
-      const watched = watchRun(stateDb, run, holder, now)
       // Between the claim and the start of its process, a run belongs to the server itself.
-      if (pid === process.pid || !isOverdue(job, watched, now)) continue
+      if (pid === process.pid || holder.host !== hostname() || !isOverdue(job, run, now)) continue
       const attempt = attemptOf(run)
       const askedAt = asked.get(attempt)
       if (askedAt === undefined) {
@@ -243,22 +245,8 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
   }
 }
 
-/** Two looks further apart than this mean that the clock was stepped, that the machine slept, or that no server ran. */
+/** Two looks further apart than this mean that the clock was stepped or the machine slept. */
 const JUMP_MS = 120_000
-
-/** Records that a run is alive; time in which no server did so does not count as its own. @returns the run as it is now */
-function watchRun(stateDb: StateDb, run: JobRun, {heartbeat_at}: Holder, now: number): JobRun {
-  const {job_run_id, attempt, started_at: since} = run
-  const missedMs = now - heartbeat_at
-  const started_at = missedMs > JUMP_MS && since !== null ? isoOf(Date.parse(since) + missedMs) : since
-  // If another server was faster, it has added that time.
-  stateDb.update(
-    'job_run',
-    {job_run_id, attempt, state: 'running', heartbeat_at},
-    {heartbeat_at: now, started_at},
-  )
-  return readRun(stateDb, job_run_id)
-}
 
 /** Until when the slots of a job have been planned; instants are ISO 8601, real clock. */
 const watchRow = z.object({

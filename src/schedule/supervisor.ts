@@ -9,7 +9,7 @@ import type {World} from '../core/types.ts'
 import {type DataFolder, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
-import {openStateDb} from '../store/state-db.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {tellPeople} from './alarms.ts'
 import {type Job, listFaults} from './job.ts'
 import {adoptRun, type JobRun, listRunning} from './job-runs.ts'
@@ -20,6 +20,8 @@ const TICK_MS = 1_000
 const LOOK_MS = 15_000
 /** How often alarms are checked and sent. */
 const TELL_MS = 5_000
+/** People are told of a problem of a source, or of its end, that has lasted this long. */
+const STEADY_MS = 60_000
 /** After this long, a run that waits for its source no longer blocks other sources. */
 const WAITED_MS = 300_000
 /** The progress of runs that can wait for their source. */
@@ -85,7 +87,10 @@ export function createSupervisor(sources: Sources, world: World) {
     const waiting = counts.reduce((sum, one) => sum + one.waiting, 0)
     const {runs: most} = sources
     let free = Math.min(most - (running - waiting), MOST_WITH_WAITING * most - running)
-    for (const one of inTurn) if (one.tick(free > 0)) free -= 1
+    for (const one of inTurn) {
+      if (one.tick(free > 0)) free -= 1
+      one.tell()
+    }
   }
 
   findSources()
@@ -130,17 +135,21 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   let problem: LoantapeError | undefined
   let ending: Promise<void> | undefined
   let telling: Promise<void> | undefined
-  let [lookAt, tellAt, pausedUntil, startedAt] = [0, 0, 0, 0]
+  let config: Config | undefined
+  /** What people were told of its problems: its own state database may be what fails. */
+  let memory: StateDb | undefined
+  /** The problem at the last tick. */
+  let fault: LoantapeError | undefined
+  let [lookAt, tellAt, pausedUntil, startedAt, faultSince] = [0, 0, 0, 0, 0]
   /** What its run was last seen doing, and since when. */
   let seen = {doing: '', since: 0}
 
   const isRunning = () => open?.scheduler.current() !== undefined
 
   function fail(error: unknown): void {
-    const explained = explainError(error)
-    if (problem?.message !== explained.message)
+    problem = explainError(error)
+    if (problem.message !== fault?.message)
       logProblem(error, world, 'this source cannot be served; it is tried again')
-    problem = explained
   }
 
   function openAs(source: Source) {
@@ -171,12 +180,13 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     open = undefined
   }
 
-  async function tell({source: {config, folder, jobs}, stateDb}: ReturnType<typeof openAs>): Promise<void> {
-    try {
-      await tellPeople(stateDb, {config, release: findCurrentRelease(folder)?.manifest, jobs}, world)
-    } catch (error) {
-      logProblem(error, world, 'alarms could not be sent; they are sent later')
-    }
+  async function sendAlarms(now: number): Promise<void> {
+    if (fault) memory ??= openStateDb(':memory:')
+    if (memory && config && now - faultSince >= STEADY_MS)
+      await tellPeople(memory, {config, release: undefined, jobs: [], problem: fault}, world)
+    if (!open || now < pausedUntil) return
+    const {source, stateDb} = open
+    await tellPeople(stateDb, {...source, release: findCurrentRelease(source.folder)?.manifest}, world)
   }
 
   return {
@@ -199,6 +209,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       lookAt = now + LOOK_MS
       try {
         const source = tools.read(name)
+        config = source.config
         if (open && !problem && isDeepStrictEqual(source, open.source)) return
         open?.stateDb[Symbol.dispose]()
         open = undefined
@@ -209,19 +220,26 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
         fail(error)
       }
     },
-    /** Starts what is due and sends alarms. @returns whether it started a run */
+    /** Sends alarms from time to time, also that the source is not served, or is again. */
+    tell(): void {
+      const now = world.realClock.now()
+      if (problem?.code !== fault?.code) faultSince = now
+      fault = problem
+      if (telling || ending || now < tellAt) return
+      tellAt = now + TELL_MS
+      telling = sendAlarms(now)
+        .catch((error) => logProblem(error, world, 'alarms could not be sent; they are sent later'))
+        .finally(() => {
+          telling = undefined
+        })
+    },
+    /** Starts what is due. @returns whether it started a run */
     tick(mayStart: boolean): boolean {
       const now = world.realClock.now()
       if (!open || now < pausedUntil) return false
       const wasRunning = isRunning()
       try {
         open.scheduler.tick({mayStart: mayStart && !problem && !ending})
-        if (!telling && !ending && now >= tellAt) {
-          tellAt = now + TELL_MS
-          telling = tell(open).finally(() => {
-            telling = undefined
-          })
-        }
       } catch (error) {
         // A full disk or a busy state database must not end the server.
         fail(error)

@@ -24,6 +24,8 @@ export interface WebTools {
   folder: DataFolder
   jobs: readonly Job[]
   config: Config
+  /** Throws why no job can run. */
+  requireServed?: () => void
   /** The environment of operators' commands; by default that of this process. */
   env?: Record<string, string>
 }

@@ -111,11 +111,13 @@ export function startWeb(config: Config, given: Omit<WebTools, 'config'>, world:
 
 const READY_MS = 5_000
 
-/** Adds `/readyz`: the state database and the current release answer a real question, one for all who ask within some seconds. */
-function addReadiness(server: FastifyInstance, {stateDb, folder}: WebTools, {realClock}: World): void {
+/** Adds `/readyz`: jobs can run, the state database and the current release answer a real question, one for all who ask within some seconds. */
+function addReadiness(server: FastifyInstance, tools: WebTools, {realClock}: World): void {
+  const {stateDb, folder, requireServed} = tools
   let asked = {at: Number.NEGATIVE_INFINITY, problem: Promise.resolve<string | null>(null)}
   async function findProblem(): Promise<string | null> {
     try {
+      requireServed?.()
       stateDb.db.prepare('select run_id from run limit 1').get()
       await using db = await openRelease(requireRelease(folder))
       await db.one(z.object({deals: z.coerce.number()}), 'select deals from mart.portfolio_summary')

@@ -55,6 +55,21 @@ test('serve runs jobs when they are due, each in its own process, says why one f
   expect(readRuns(`select 1 from job_run where state = 'running'`)).toEqual([])
 })
 
+test('a server whose state database cannot be written is not ready until it can be', async () => {
+  await lab.sync(new Date().toISOString())
+  const serve = lab.start(['serve'], env)
+  const url = await untilListens(serve)
+  const untilAnswers = (status: number) => until(async () => (await fetch(`${url}/readyz`)).status === status)
+  await untilAnswers(200)
+  {
+    using other = openStateDb(lab.folder.stateDb)
+    other.db.exec('begin immediate')
+    await untilAnswers(503)
+  }
+  await untilAnswers(200)
+  expect(await stopProcess(serve)).toBe(0)
+})
+
 test('a run that gets no secret from its vault is tried again later, like one whose source does not answer', async () => {
   writeOnceDue()
   const once = join(lab.folder.root, '../once')

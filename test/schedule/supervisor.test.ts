@@ -1,13 +1,16 @@
 import {join} from 'node:path'
 import {setImmediate as turn} from 'node:timers/promises'
 import {expect, test} from 'vitest'
+import {parseConfig} from '../../src/core/config.ts'
 import {adoptRun, claimRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {createSupervisor} from '../../src/schedule/supervisor.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 import {acquireLock} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {startInbox} from '../support/inbox.ts'
 import {aJob} from '../support/jobs.ts'
 import {createLab} from '../support/lab.ts'
+import {until} from '../support/until.ts'
 
 test('a run that waits minutes for its source yields its place to others, and retakes it once it progresses', async () => {
   await using lab = await createLab()
@@ -90,4 +93,36 @@ test('never more runs than allowed are active, and a source with many jobs does 
   expect(most).toBe(2)
   expect(runs.busy).toBeGreaterThan(10)
   expect(runs.busy).toBeLessThanOrEqual(2 * Math.min(runs.a ?? 0, runs.b ?? 0))
+})
+
+test('that no job can run is told once, without the state database that fails, and so is its end', async () => {
+  await using lab = await createLab()
+  await using inbox = await startInbox()
+  const config = {...lab.config, ...parseConfig(inbox.env, {readFile: () => ''}), dataDir: lab.folder.root}
+  requireWritable(lab.folder)
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const stop = new AbortController()
+  let now = Date.now()
+  const sleep = async (ms: number) => {
+    now += ms
+    await turn()
+  }
+  const world = {...lab.createWorld(), signal: stop.signal, realClock: {now: () => now, sleep}}
+  const read = () => ({config, folder: lab.folder, jobs: []})
+  const supervisor = createSupervisor({list: () => [''], read, runs: 1, patienceMs: 0}, world)
+  const ended = supervisor.run()
+  const requireServed = () => supervisor.served().map(({requireOpen}) => requireOpen())
+  expect(requireServed()).toHaveLength(1)
+  stateDb.db.exec('begin immediate')
+  await until(() => inbox.mails.length > 0)
+  expect(requireServed).toThrow('database is locked')
+  stateDb.db.exec('rollback')
+  await until(() => inbox.mails.length > 1)
+  requireServed()
+  stop.abort()
+  await ended
+  expect(inbox.posts).toEqual([
+    expect.stringMatching(/^\*No job is run \[\w+\]\*\n/),
+    expect.stringMatching(/^\*Recovered: jobs are run\*\n\w+ had held since /),
+  ])
 })
