@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import {copyFileSync, existsSync} from 'node:fs'
 import {listIssuedLines} from '../../src/accounting/issued.ts'
-import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
+import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {listClosedPeriods, readPeriodRange} from '../../src/accounting/periods.ts'
 import type {JournalLine} from '../../src/accounting/profiles.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
@@ -61,7 +61,7 @@ function drawStep(random: Random): Step {
       (books, day) => exportTwice(books, monthOf(day) ?? day.slice(0, 7), addDays(day, 1), withOpening),
     ]
   }
-  if (chance <= 15) return random.pick([CLOSE, CLOSE, CLOSE, REOPEN])
+  if (chance <= 15) return random.chance(0.8) ? createClosing(drawMapping(random)) : REOPEN
   if (chance === 16) {
     const truesUp = random.chance(0.5)
     return ['recover', (books, day) => recover(books, truesUp, day)]
@@ -71,17 +71,23 @@ function drawStep(random: Random): Step {
     const lines = ['a', 'b', 'c'].map((id) => `${id},2026-0${random.integer(1, 3)}-${random.integer(10, 28)}`)
     return ['seed', (books) => seed(books, like, random.chance(0.5) ? lines : [])]
   }
+  const mapping = drawMapping(random)
+  const name = random.pick(['map', 'remap', 'remap'])
+  const map = (books: Books, day: string) => {
+    books.map(mapping)
+    if (name === 'remap') remapPeriods(books.config, {why: null}, books.at(day))
+  }
+  return [name, map]
+}
+
+/** An account for all programs, and for some of their own. */
+function drawMapping(random: Random): AccountMapping {
   const named = ['*', 'bridge', 'dscr'].filter((program) => program === '*' || random.chance(0.5))
   const accounts = named.map((program) => {
     const code = random.pick(['1200', '1300', '1400'])
     return [program, {code, name: `Loans ${code}`}]
   })
-  const name = random.pick(['map', 'remap'])
-  const map = (books: Books, day: string) => {
-    books.map({...DEFAULT_MAPPING, receivable: Object.fromEntries(accounts)})
-    if (name === 'remap') remapPeriods(books.config, {why: null}, books.at(day))
-  }
-  return [name, map]
+  return {...DEFAULT_MAPPING, receivable: Object.fromEntries(accounts)}
 }
 
 /** Nobody could read it at the first walk. */
@@ -101,11 +107,16 @@ async function exportTwice(books: Books, month: string, day: string, withOpening
   return batches.some(({outcome}) => outcome === 'written') ? month : undefined
 }
 
-const CLOSE: Step = [
-  'close',
-  (books, day) =>
-    closePeriod(books.config, {period: PERIODS[readClosed(books).length] ?? ''}, books.at(addDays(day, 1))),
-]
+/** Closes a month; the next one has another mapping. */
+function createClosing(next: AccountMapping): Step {
+  const close = async (books: Books, day: string) => {
+    const period = PERIODS[readClosed(books).length] ?? ''
+    await closePeriod(books.config, {period}, books.at(addDays(day, 1)))
+    books.map(next)
+  }
+  return ['close', close]
+}
+
 const REOPEN: Step = [
   'reopen',
   (books, day) => {
