@@ -137,7 +137,7 @@ async function findSource(
         `The release that '${period}' was closed with is lost, and one built now has another journal or loan register.`,
         {
           kept: 'Nothing was written.',
-          next: `Build with the seeds and models of then (LOANTAPE_SQL_DIR), or reopen ${period}, close it again and export again.`,
+          next: `Build with the seeds and models of then (LOANTAPE_SQL_DIR), or reopen ${period} (the months closed after it first), close it again and export again.`,
         },
       )
   }

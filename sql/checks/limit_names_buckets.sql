@@ -7,6 +7,7 @@ named as (
   select
     name,
     dimension,
+    bucket as whole,
     trim(unnest(string_split(bucket, '|'))) as bucket
   from seed.limit
 ),
@@ -32,6 +33,12 @@ existing as (
   select
     'ltv_band' as dimension,
     unnest(['≤50', '50–60', '60–65', '65–70', '70–75', '75–80', '80–85', '85–90', '>90', 'unknown']) as bucket
+  union all
+  -- A lender's own model may have other bands.
+  select
+    dimension,
+    bucket
+  from mart.portfolio_monthly
 )
 
 select
@@ -41,7 +48,8 @@ select
 from named
 anti join existing using (dimension, bucket)
 where
-  case dimension
+  (bucket <> '' or trim(whole, '| ') = '')
+  and case dimension
     when 'created_month' then not regexp_full_match(bucket, '\d{4}-(0[1-9]|1[0-2])')
     else dimension not in ('status', 'loan_program')
   end

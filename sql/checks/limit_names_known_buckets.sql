@@ -35,4 +35,4 @@ select
   bucket
 from named
 anti join known using (dimension, bucket)
-where (dimension, whole) not in (select (dimension, bucket) from known)
+where (bucket <> '' or trim(whole, '| ') = '') and (dimension, whole) not in (select (dimension, bucket) from known)

@@ -261,8 +261,9 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   const file = mappingFileOf(config)
   const release = findCurrentRelease(folder)
   const found = release ? await readPrograms(release) : []
-  // No record may have the name `__proto__`; '*' covers it.
-  const programs = found.flatMap((program) => (program === '__proto__' ? [] : (program ?? [])))
+  // No record may have the name `__proto__`, and nobody can name a blank one; '*' covers them.
+  const isNamed = (program: string) => program !== '__proto__' && /\S/.test(program)
+  const programs = found.filter((program) => program !== null).filter(isNamed)
   const draft = draftMapping(programs)
   parseMapping(draft, file)
   try {

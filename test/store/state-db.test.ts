@@ -39,7 +39,7 @@ test('a migration is applied once, and stored data stays', () => {
   stateDb.insert('remapped_period', {period: '2026-01'})
   const next = join(data.folder.root, 'next')
   cpSync(STATE_MIGRATIONS, next, {recursive: true})
-  writeFileSync(join(next, '0002_why.sql'), "alter table remapped_period add column why text default 'none';")
+  writeFileSync(join(next, '9999_why.sql'), "alter table remapped_period add column why text default 'none';")
   for (let time = 0; time < 2; time += 1) migrateStateDb(stateDb, next)
   expect(stateDb.db.prepare('select * from remapped_period').all()).toEqual([
     {period: '2026-01', why: 'none'},
