@@ -125,12 +125,13 @@ async function pushRow(row: DealRow, results: ReturnType<typeof openResults>, wo
   } catch (cause) {
     if (!(cause instanceof ApiError)) throw cause
     const {status, code, errors} = cause
+    const mayExist = isOpen || cause.mayBeDone
     const message = [cause.message, ...errors.map((wrong) => `${wrong.path}: ${wrong.message}`)].join('; ')
-    if (OF_ROW.has(status) && (isOpen || code === 'idempotency_key_reused'))
+    if (OF_ROW.has(status) && (mayExist || code === 'idempotency_key_reused'))
       return tell('unclear', {message: `${message}; ${LOOK}`})
     if (OF_ROW.has(status)) return tell('refused', {message})
     const isPassing = status === 0 || status === 429 || status >= 500
-    if (!isPassing && status >= 300 && !isOpen) tell('refused', {message})
+    if (!isPassing && status >= 300 && !mayExist) tell('refused', {message})
     const answer = status === 0 ? 'no answer came' : `status ${status} (${tellForeign(code, KNOWN_CODES)})`
     if (status === 401 || status === 403)
       throw newError('PUSH_UNAUTHORIZED', `The service refused the API key: ${answer}.`, {cause})
@@ -222,6 +223,9 @@ const earlierSchema = z
   .refine(({outcome, deal_id}) => (outcome === 'created' ? deal_id !== '' : DECISIVE.includes(outcome)))
 const DECISIVE = ['sent', 'refused', 'unclear']
 
+const LOST =
+  'Restore it as a push wrote it, with commas: with another file every row is sent again, and deals may exist twice.'
+
 /** Opens the result file, before anything is sent: one that cannot be used is refused. Half a line at its end is cut off. */
 function openResults(path: string) {
   const refuse = refuseFile(path, 'Name another file with --result.')
@@ -235,7 +239,10 @@ function openResults(path: string) {
     const text = bytes.toString().replace(/^\uFEFF|\r(?=\n)/g, '')
     const whole = text.slice(0, text.lastIndexOf('\n') + 1)
     if (!HEADER.startsWith(text.slice(0, HEADER.length)))
-      throw refuse(`holds no results of a push: expected one that begins with ${RESULT.join(',')}`)
+      throw refuseFile(
+        path,
+        LOST,
+      )(`holds no results of a push: expected one that begins with ${RESULT.join(',')}`)
     if (whole !== text) truncateSync(path, bytes.lastIndexOf('\n') + 1)
     if (whole === '') {
       appendFileSync(path, HEADER, {flush: true})

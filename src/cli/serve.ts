@@ -33,7 +33,8 @@ export const commands = {
     const source = {config, folder, jobs}
     const {startWeb} = await import('../web/web-server.ts')
     const list = () => (isDemo ? [] : [''])
-    const supervisor = createSupervisor({list, read: () => source, runs: 1}, world)
+    const read = () => ({...source, jobs: readJobs(config)})
+    const supervisor = createSupervisor({list, read, runs: 1}, world)
     const requireServed = () => supervisor.served().forEach(({requireOpen}) => void requireOpen())
     const tools = {stateDb, folder, jobs: jobs.filter(({enabled, fault}) => enabled || fault), requireServed}
     await using web = options.web ? await startWeb(config, tools, world) : undefined

@@ -29,6 +29,8 @@ export class ApiError extends Error {
   readonly errors: readonly {path: string; message: string}[]
   /** The service's id of the request. */
   readonly requestId: string | null
+  /** Whether an attempt had no answer or failed: what was asked for may have been done. */
+  mayBeDone = false
 
   constructor(
     problem: Pick<Problem, 'status' | 'code' | 'detail' | 'errors'>,
@@ -259,14 +261,17 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
   }
 
   return async (outgoing) => {
+    let mayBeDone = false
     for (let count = 0; ; count++) {
       const answer = await attempt(outgoing)
       if (answer instanceof Response && answer.ok) return answer
       const {status} = answer
+      mayBeDone ||= status === 0 || status >= 500
       // Sending twice does no harm: it is a read or has an Idempotency-Key.
       const isRepeatable = outgoing.method === 'GET' || 'idempotency-key' in outgoing.headers
       const mayRepeat = OVERLOADED.has(status) || ((status === 0 || FAILING.has(status)) && isRepeatable)
       const refusal = answer instanceof Response ? await refusalOf(answer) : answer
+      refusal.mayBeDone = mayBeDone
       if (!mayRepeat || count >= retries) throw refusal
       const asked = answer instanceof Response ? answer.headers.get('retry-after') : null
       const askedMs = asked === null ? null : parseRetryAfter(asked, clock.now())

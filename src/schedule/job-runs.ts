@@ -85,8 +85,10 @@ export function adoptRun(stateDb: StateDb, {job_run_id, attempt}: Claim, now: nu
 /**
  * Claims the next queued run that may start, unless a slot is already running: one at a time in a data folder, however many
  * processes there are. The job that started longest ago goes first, so that a busy job does not starve the others.
+ *
+ * @param waiting names of jobs that do not run now
  */
-export function claimRun(stateDb: StateDb, now: number): JobRun | undefined {
+export function claimRun(stateDb: StateDb, now: number, waiting: readonly string[] = []): JobRun | undefined {
   const {pid, host, process_started, heartbeat_at} = markHolder(now)
   return stateDb.first(
     jobRunRow,
@@ -94,13 +96,13 @@ export function claimRun(stateDb: StateDb, now: number): JobRun | undefined {
        heartbeat_at = ?, started_at = ?
      where job_run_id = (
          select job_run_id from job_run as waiting
-         where state = 'queued' and not_before <= ?
+         where state = 'queued' and not_before <= ? and job not in (select value from json_each(?))
          order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id
          limit 1
        )
        and not exists (select 1 from job_run where state = 'running' and slot is not null)
      returning *`,
-    [pid, host, process_started, heartbeat_at, isoOf(now), now],
+    [pid, host, process_started, heartbeat_at, isoOf(now), now, JSON.stringify(waiting)],
   )
 }
 

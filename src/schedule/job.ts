@@ -186,18 +186,23 @@ export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
 const isJobFile = (name: string) => /^[^.].*\.(ya?ml|[cm]?[jt]s)$/i.test(name)
 
 function readJob(file: string): Job {
-  let name = basename(file).replace(/\.\w+$/, '')
   try {
     const isYaml = /\.ya?ml$/.test(file) && isFile(file)
     if (!isYaml) throw jobError(file, 'expected YAML in a file whose name ends in .yaml')
-    const written = parseYaml(file)
-    const parsed = jobSchema.safeParse(written)
+    const parsed = jobSchema.safeParse(parseYaml(file))
     if (parsed.success) return parsed.data
-    name = z.object({name: z.string()}).safeParse(written).data?.name ?? name
     throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
   } catch (error) {
-    return brokenAs(name, explainError(error))
+    return brokenAs(nameIn(file), explainError(error))
   }
+}
+
+/** The name of a job whose file is wrong, as far as it can be read: no other job of that name takes its place. */
+function nameIn(file: string): string {
+  const text = isFile(file) ? readFileSync(file, 'latin1') : ''
+  const [, name = basename(file).replace(/\.\w+$/, '')] =
+    /(?:^|[{,]\s*)["']?name["']?\s*:\s*["']?([a-z][a-z0-9-]*)/m.exec(text) ?? []
+  return name === webhookJob.name ? basename(file) : name
 }
 
 /** Stands for a job whose file is wrong. */

@@ -29,7 +29,8 @@ import {listSlots} from './slots.ts'
  * Creates a scheduler, which plans due slots and runs them, one at a time. Its only state is in the state database, so several
  * schedulers can share the slots and any of them can die.
  *
- * @param tools `startRun` carries out a claimed run and resolves when its process has ended
+ * @param tools `jobs`: those that are enabled, and those whose files are wrong, whose runs wait; `startRun` carries out a claimed run
+ * and resolves when its process has ended
  */
 export function createScheduler(
   tools: {stateDb: StateDb; jobs: readonly Job[]; startRun: (run: JobRun) => Promise<ProcessEnd>},
@@ -125,12 +126,13 @@ export function createScheduler(
       recordEnd?.()
       const now = world.realClock.now()
       undoFutureSlots(stateDb, now, world)
-      for (const job of jobs) planSlots(stateDb, job, now)
+      for (const job of jobs) if (job.enabled) planSlots(stateDb, job, now)
       dropOutdated(stateDb, jobs, now)
       planEvents(stateDb, now)
       endLost(now)
       if (current || !mayStart) return
-      current = claimRun(stateDb, now)
+      const wrong = jobs.flatMap(({name, fault}) => (fault ? [name] : []))
+      current = claimRun(stateDb, now, wrong)
       if (current) idle = carryOut(current)
     },
   }
@@ -235,6 +237,7 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
   const latest = new Map(queued.map(({job, job_run_id}) => [job, job_run_id]))
   for (const run of queued) {
     const job = findJob(jobs, run.job)
+    if (job?.fault) continue
     if (!job) {
       dropRun(stateDb, run, 'the job no longer exists', now)
     } else if (job.catchUp !== 'each' && latest.get(run.job) !== run.job_run_id) {

@@ -125,6 +125,9 @@ function logProblem(error: unknown, {log}: Pick<World, 'log'>, words: string): v
   log.error({code, reason: scrubSecrets(message)}, words)
 }
 
+/** Whether it is before an instant that a pause ends at; one further away was set before the clock was stepped back. */
+const isBefore = (now: number, end: number, pauseMs: number) => now < end && end - now <= pauseMs
+
 /** A source that is served; its problems are shown and affect no other. */
 type ServedSource = ReturnType<typeof serveSource>
 
@@ -159,7 +162,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     if (tools.isTaken(root))
       throw newError('FLEET_DATA_SHARED', `Data folder '${root}' of source '${name}' is another source's.`)
     const stateDb = openStateDb(folder.stateDb, tools.patienceMs)
-    const jobs = source.jobs.filter(({enabled}) => enabled)
+    const jobs = source.jobs.filter(({enabled, fault}) => enabled || fault)
     const startRun = (run: JobRun) => {
       const claim = `${run.job_run_id}.${run.attempt}`
       const args = ['run', run.job, '--data', folder.root, '--claim', claim, '--json']
@@ -168,7 +171,8 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     }
     const scheduler = createScheduler({stateDb, jobs, startRun}, world)
     for (const fault of listFaults(source.jobs)) logProblem(fault, world, 'this job is never due')
-    world.log.info({count: jobs.length, job: jobs.map((job) => job.name).join(', ')}, 'source is served')
+    const due = jobs.filter(({enabled}) => enabled)
+    world.log.info({count: due.length, job: due.map((job) => job.name).join(', ')}, 'source is served')
     return {source, root, stateDb, scheduler}
   }
 
@@ -184,7 +188,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     if (fault) memory ??= openStateDb(':memory:')
     if (memory && config && now - faultSince >= STEADY_MS)
       await tellPeople(memory, {config, release: undefined, jobs: [], problem: fault}, world)
-    if (!open || now < pausedUntil) return
+    if (!open || isBefore(now, pausedUntil, LOOK_MS)) return
     const {source, stateDb} = open
     await tellPeople(stateDb, {...source, release: findCurrentRelease(source.folder)?.manifest}, world)
   }
@@ -205,7 +209,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     /** Opens the source; from time to time, while nothing uses it, reopens it if it has changed or was broken. */
     look(): void {
       const now = world.realClock.now()
-      if (ending || now < lookAt || isRunning() || telling) return
+      if (ending || isBefore(now, lookAt, LOOK_MS) || isRunning() || telling) return
       lookAt = now + LOOK_MS
       try {
         const source = tools.read(name)
@@ -225,7 +229,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       const now = world.realClock.now()
       if (problem?.code !== fault?.code) faultSince = now
       fault = problem
-      if (telling || ending || now < tellAt) return
+      if (telling || ending || isBefore(now, tellAt, TELL_MS)) return
       tellAt = now + TELL_MS
       telling = sendAlarms(now)
         .catch((error) => logProblem(error, world, 'alarms could not be sent; they are sent later'))
@@ -236,7 +240,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     /** Starts what is due. @returns whether it started a run */
     tick(mayStart: boolean): boolean {
       const now = world.realClock.now()
-      if (!open || now < pausedUntil) return false
+      if (!open || isBefore(now, pausedUntil, LOOK_MS)) return false
       const wasRunning = isRunning()
       try {
         open.scheduler.tick({mayStart: mayStart && !problem && !ending})

@@ -22,6 +22,7 @@ export function hasStateDb({stateDb}: {stateDb: string}): boolean {
 }
 
 function requireRestored(stateDb: string): void {
+  if (stateDb === ':memory:') return
   const root = dirname(stateDb)
   if (!existsSync(join(root, RESTORING))) return
   throw newError(

@@ -58,7 +58,7 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   // Which deals were in a status or of an amount on another day, a release of that day tells.
   const ofDay = others.filter(({as_of, is_before}) => as_of === base.day && is_before)
   const [kept] = base.day === null ? [base] : ofDay.sort((a, b) => (a.known_at < b.known_at ? 1 : -1))
-  if (!kept) return {...told, base: {...base, since: `${base.since}, of which no release is kept`}}
+  if (!kept) return {...told, base: {...base, day: null, since: `${base.since}, of which no release is kept`}}
   const shown = {...told, base: {...base, day: null, as_of: kept.as_of, known_at: kept.known_at}}
   const asked = {...which, condition: filter.condition}
   if (history)

@@ -398,7 +398,6 @@ async function answerBlock(
   const isCounted = !['matrix', 'bar', 'waterfall', 'map'].includes(shape)
   const most = isOfTime(shape) ? MOST_PLACES : isMail && isCounted ? MOST_OF_MAIL : MOST_ROWS
   const isWhole = options.deals === 'all'
-  const notes = isOfTime(shape) ? await listDayNotes(view) : []
   const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
     if (shape === 'deals') return await renderListed(text, read, view, {...options, note})
@@ -412,6 +411,7 @@ async function answerBlock(
       return html``
     }
     const linkTo = linkOf(isWhole ? {...view, filter: ofAllDeals(filter)} : view)
+    const notes = isOfTime(shape) ? await listDayNotes(view) : []
     const around = {linkTo, options, notes, tell, ...(isMail && {mostOfMail: MOST_OF_MAIL})}
     const shown = renderBlock({columns, rows: rows.slice(0, most)}, shape, around)
     return html`${shown}${options.range !== undefined && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`

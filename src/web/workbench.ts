@@ -15,7 +15,7 @@ import {listOpenActions, viewRuns} from './actions.ts'
 import type {LinkTo} from './cells.ts'
 import {sendData} from './data-api.ts'
 import {instant} from './figures.ts'
-import {findFault, parseFilter, renderFilter, titleOf, wordValue} from './filter.ts'
+import {findFault, isMoving, parseFilter, renderFilter, titleOf, wordValue} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {askerOf, hangUpOf, markBusy, PLACES, refuse, sendPage} from './http-server.ts'
 import {viewEditor} from './page-editor.ts'
@@ -130,7 +130,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     }</ul>
 ${chips.length > 0 && html`<p class="chips">${chips}</p>`}${
   release &&
-  filter.condition !== undefined &&
+  isMoving(filter) &&
   html`<p class="muted small">Deals that are so as of ${release.as_of}. A change compares them with those that were so before; charts, durations and rates follow the same deals through time.</p>`
 }
 ${choice}`

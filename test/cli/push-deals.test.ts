@@ -21,10 +21,11 @@ const folder = useFolder().folder.root
 const resultFile = join(folder, 'deals.csv.result.csv')
 beforeEach(service.remember())
 
-const push = (csv: string, more: {baseUrl?: string; apiKey?: string; signal?: AbortSignal} = {}) => {
-  const to = {baseUrl: service.url, apiKey: API_KEY, ...more}
+type Way = {baseUrl?: string; apiKey?: string; signal?: AbortSignal; retries?: number}
+const push = (csv: string, more: Way = {}) => {
+  const to = {baseUrl: service.url, apiKey: API_KEY, retries: 0, ...more}
   const {signal = new AbortController().signal} = more
-  const client = createDealClient({...to, retries: 0})
+  const client = createDealClient(to)
   return pushDeals(parseDealRows('deals.csv', csv), {...to, client, resultFile, clock: realClock, signal})
 }
 const NONE = {created: 0, known: 0, invalid: 0, refused: 0, unclear: 0}
@@ -146,6 +147,18 @@ test('a refusal after a lost answer leaves open whether the first request create
     await push(CSV).catch(() => undefined)
     expect(readResults().at(-1)?.outcome).toBe(outcome)
   }
+})
+
+test('a refusal of a repeated request leaves that open, too', async () => {
+  service.faults.add({match: {method: 'POST', nth: 1}, fault: {kind: 'reset', when: 'mid_body'}})
+  service.faults.add({match: {method: 'POST', nth: 2}, fault: {kind: 'status', status: 401}})
+  const [row = ''] = CSV.split('\n').slice(1)
+  const csv = `${CSV.split('\n')[0]}\n${row}\n`
+  await expect(push(csv, {retries: 1})).rejects.toMatchObject({code: 'PUSH_UNAUTHORIZED'})
+  expect(readResults().map(({outcome}) => outcome)).toEqual(['sent'])
+  service.faults.clear()
+  expect(await push(csv)).toEqual({...NONE, created: 1})
+  expect(service.store.count()).toBe(1)
 })
 
 test('the result file names the service: another one gets every deal', async () => {

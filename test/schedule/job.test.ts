@@ -121,6 +121,13 @@ test('nothing that looks like a job is left out in silence', async () => {
 })
 
 test('a wrong file takes down the job it holds, ours of that name too, and no other', async () => {
+  write('mine.yaml', 'name: nightly\nsteps: [\n')
+  expect(requireFault().message).toContain('mine.yaml')
+  await expect(refusalOf(() => requireJob(withOwn(), 'nightly'))).resolves.toMatchObject({
+    code: 'JOB_INVALID',
+  })
+  write('mine.yaml', 'name: webhooks\n')
+  expect(readJobs(withOwn()).at(-1)).toMatchObject({name: 'mine.yaml'})
   write('mine.yaml', JSON.stringify(aJob({name: 'nightly', catchUp: 'never'})))
   expect(requireJob(withOwn(), 'month-end').steps).toHaveLength(3)
   const refusals = ['nightly', 'nothing'].map((name) => refusalOf(() => requireJob(withOwn(), name)))

@@ -2,6 +2,7 @@ import {spawn} from 'node:child_process'
 import {join} from 'node:path'
 import {createInterface} from 'node:readline'
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {newError} from '../../src/core/errors.ts'
 import {createSilentLog} from '../../src/core/log.ts'
 import type {ProcessEnd} from '../../src/core/process.ts'
 import type {World} from '../../src/core/types.ts'
@@ -119,6 +120,25 @@ test('a slot runs once, when it is due; a job with a new schedule has slots from
   changed.tickAt('06-01T15:00')
   changed.tickAt('06-02T12:30')
   expect(changed.started).toEqual(['nightly 2026-06-01T12:00:00.000Z'])
+})
+
+test('the run of a job whose file is wrong waits until it is right, and others run meanwhile', async () => {
+  const scheduler = aScheduler([aJob(), aJob({name: 'rates', schedule: '30 9 * * *'})])
+  scheduler.tick()
+  scheduler.tickAt('06-01T06:30')
+  await scheduler.end({exit_code: 6, not_before: now + MINUTE})
+  const fault = newError('JOB_INVALID', 'Wrong.')
+  const wrong = aScheduler([
+    {...webhookJob, name: 'nightly', enabled: false, fault},
+    aJob({name: 'rates', schedule: '30 9 * * *'}),
+  ])
+  wrong.tickAt('06-01T13:30')
+  await wrong.end()
+  wrong.tickAt('06-01T13:40')
+  expect(wrong.started).toEqual(['rates 2026-06-01T13:30:00.000Z'])
+  const right = aScheduler([aJob({graceMinutes: 600})])
+  right.tickAt('06-01T13:50')
+  expect(right.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
 })
 
 test('while nothing is due, the state database is written once a minute, not on every tick', () => {
