@@ -257,15 +257,8 @@ export async function viewState(
     const columns = statement.columns().map(({name, type}, index) => ({name, type: type ?? typeOf(index)}))
     return {columns, rows}
   }
-  const noted = 'all' in stateDb && {stateDb}
-  return await viewPage(name, {
-    filter: parseFilter(query),
-    query,
-    pageDirs: [],
-    ask,
-    mayAct,
-    ...noted,
-  })
+  const view = {filter: parseFilter(query), query, pageDirs: [], ask, mayAct}
+  return await viewPage(name, {...view, ...('all' in stateDb && {stateDb})})
 }
 
 /** Which of the tables that a page needs is not there, or not for who asks, in words; undefined of none. */
