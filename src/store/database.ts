@@ -24,8 +24,6 @@ export interface DatabaseOptions {
   threads?: number
   /** How many connections; 1 by default. */
   lanes?: number
-  /** Uses an engine that nobody has used before, for queries that people type. */
-  isFresh?: boolean
 }
 
 /**
@@ -85,16 +83,11 @@ export function threadsFor(bytes: number): number {
 export async function openDatabase(options: DatabaseOptions = {}): Promise<Database> {
   const bytes = (options.attach ?? []).map(({path}) => statSync(path, {throwIfNoEntry: false})?.size ?? 0)
   const threads = options.threads ?? threadsFor(bytes.reduce((sum, size) => sum + size, 0))
-  const used = options.isFresh ? undefined : spare.pop()
-  const instance = used ?? (await DuckDBInstance.create(':memory:', ENGINE))
+  const instance = await DuckDBInstance.create(':memory:', ENGINE)
   const lanes: Database[] = []
-  let isOpen = true
   const close = async () => {
-    if (!isOpen) return
-    isOpen = false
     for (const lane of lanes) await lane[Symbol.asyncDispose]()
-    if (!options.isFresh && spare.length < MOST_SPARE && (await cleared(instance))) spare.push(instance)
-    else instance.closeSync()
+    instance.closeSync()
   }
   try {
     for (let lane = 0; lane < (options.lanes ?? 1); lane += 1) {
@@ -122,38 +115,6 @@ const ENGINE = {
   autoload_known_extensions: 'false',
   // A table takes at least one block: at the engine's default of 262,144 bytes, a small lender's files would be mostly empty.
   default_block_size: '65536',
-}
-
-/** Instances to reuse: creating one takes longer than most queries. */
-const spare: DuckDBInstance[] = []
-const MOST_SPARE = 1
-
-/** Resets what belongs to an instance, not to a connection. RESET would leave the old memory limit in force. */
-const setBack = () => [
-  `set memory_limit = '${Math.floor(mostMemoryMb())}MB'`,
-  `set temp_directory = '.tmp'`,
-  'reset checkpoint_threshold',
-  'reset disabled_compression_methods',
-]
-
-/** Makes an instance as good as new; false if that fails, for example because a file could not be written. */
-async function cleared(instance: DuckDBInstance): Promise<boolean> {
-  const connection = await instance.connect()
-  try {
-    await connection.run(`attach ':memory:' as blank; use blank`)
-    const attached = await connection.runAndReadAll(
-      `select database_name from duckdb_databases() where not internal and database_name <> 'blank'`,
-    )
-    const detach = attached.getRows().map(([name]) => `detach ${quoteName(String(name))}`)
-    await connection.run(
-      [...detach, ...setBack(), `attach ':memory:' as memory`, 'use memory', 'detach blank'].join('; '),
-    )
-    return true
-  } catch {
-    return false
-  } finally {
-    connection.closeSync()
-  }
 }
 
 /** Rewords the engine's error about unreadable parts of the warehouse's file. */

@@ -6,7 +6,7 @@ import {newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {BuildPlan, Check} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
-import {type Database, type DatabaseOptions, openDatabase, quoteLiteral} from './database.ts'
+import {type Database, openDatabase, quoteLiteral} from './database.ts'
 import {readQuery} from './sql.ts'
 
 /** One check's result. */
@@ -248,21 +248,18 @@ interface QuestionOptions {
 const MACROS = readQuery('macros')
 
 /** Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … . */
-export async function openRelease(
-  {database}: Release,
-  options: Pick<DatabaseOptions, 'isFresh'> = {},
-): Promise<Database> {
+export async function openRelease({database}: Release): Promise<Database> {
   const attach = [{path: database, alias: 'release', readOnly: true}]
-  const db = await openDatabase({...options, attach, searchPath: 'release.main'})
+  const db = await openDatabase({attach, searchPath: 'release.main'})
   await db.run(MACROS)
   return db
 }
 
-/** Opens a release for statements that people type: they reach nothing outside it, and nobody else uses the engine. */
+/** Opens a release for statements that people type: they reach nothing outside it. */
 export async function openForQuestions(release: Release, options: QuestionOptions = {}): Promise<Database> {
   const {memoryMb, withWork, spillDir, file} = options
   const {as_of, time_zone} = release.manifest
-  const db = await openRelease(release, {isFresh: true})
+  const db = await openRelease(release)
   const statements = [
     memoryMb !== undefined && `set memory_limit = '${memoryMb}MB'`,
     withWork &&
