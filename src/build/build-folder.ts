@@ -1,6 +1,5 @@
 import {
   existsSync,
-  linkSync,
   readdirSync,
   readlinkSync,
   renameSync,
@@ -19,7 +18,7 @@ import {removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile, moveIntoPlace, syncBelow, syncToDisk} from '../store/files.ts'
-import type {Release, ReleaseManifest, ReleaseTable} from '../store/release.ts'
+import type {ReleaseManifest, ReleaseTable} from '../store/release.ts'
 
 /**
  * Writes tables as `<schema>.<table>.parquet` beside the database.
@@ -53,35 +52,6 @@ export async function writeParquetFiles(
     const [{size: bytes}, sha256] = [statSync(path), await digestFile(path)]
     return {name, rows, file, bytes, sha256, order: [...order], contract}
   })
-}
-
-/** Errors of linking: the file system has no links, or the release is being removed. */
-const NOT_LINKED = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'EXDEV', 'EMLINK', 'ENOENT']
-
-/**
- * Hard-links files that are identical in the previous release, if the file system can: a night only takes disk space for the
- * tables that changed.
- */
-export async function shareFiles(
-  dir: string,
-  tables: readonly ReleaseTable[],
-  before: Release | undefined,
-): Promise<void> {
-  for (const {file, sha256} of before ? tables : []) {
-    const isSame = before?.manifest.tables.some((table) => table.file === file && table.sha256 === sha256)
-    const former = join(before?.dir ?? '', file)
-    const link = join(dir, `${file}.link`)
-    try {
-      if (!isSame || (await digestFile(former)) !== sha256) continue
-      linkSync(former, link)
-    } catch (error) {
-      if (NOT_LINKED.includes(codeOf(error))) continue
-      throw error
-    }
-    renameSync(link, join(dir, file))
-    // Renaming a link onto another link to the same file does nothing.
-    rmSync(link, {force: true})
-  }
 }
 
 /** Makes an empty folder for a new release and removes what dead builds left. */

@@ -37,7 +37,6 @@ import {
   noteUse,
   placeRelease,
   pruneReleases,
-  shareFiles,
   writeParquetFiles,
 } from './build-folder.ts'
 import {buildModels, changedPathOf, fingerprintModels, RELEASE_PATH} from './build-models.ts'
@@ -137,7 +136,6 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     const {plan, checks, outcomes, manifest, next} = await buildTables(folder, build, world)
     await writeModels(buildDir, plan)
     await writeChecks(buildDir, checks, outcomes)
-    await shareFiles(buildDir, manifest.tables, findCurrentRelease(folder))
     world.onProgress({step: 'publishing'})
     if (isBase(build)) noteLastBuild(folder, {...next, release_id: manifest.release_id}, files)
     for (const path of [files.spill, files.history, `${files.history}.wal`])

@@ -1,25 +1,14 @@
-import {
-  chmodSync,
-  copyFileSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
+import {copyFileSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {type BuildRequest, type BuildResult, buildRelease, prepareBuild} from '../../src/build/build.ts'
 import {findLastChecking} from '../../src/build/checks.ts'
-import {verifyReleaseFiles} from '../../src/build/verify-release.ts'
 import type {Config} from '../../src/core/config.ts'
 import type {RunStep, World} from '../../src/core/types.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
-import {findCurrentRelease, requireRelease} from '../../src/store/release.ts'
+import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {anyRow, FEW_TABLES, readFiles} from '../support/data.ts'
 import {aDeal, failureOf, someDeals} from '../support/lab.ts'
@@ -272,25 +261,6 @@ test('a manifest names the rows of a warning, and holds none of them', async () 
   const {dir} = await build(withSql('warning', findDrafts('warn')))
   const {results} = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8')).checks
   expect(results.map(Object.keys)).toEqual([['name', 'severity', 'failures', 'samples']])
-})
-
-test("an unchanged table's file is shared with the previous release, if that file is whole", async () => {
-  const folder = lab.copyFolder('shared')
-  const placeOf = (dir: string, table: string) => statSync(join(dir, `${table}.parquet`)).ino
-  const released = join(folder.releases, String(nights.get('2026-02-05')))
-  const rebuild = async (dayCutoff: string) => {
-    const {dir} = await build({folder, config: {...lab.config, dayCutoff}})
-    expect(verifyReleaseFiles(requireRelease(folder))).toEqual([])
-    return dir
-  }
-  const second = await rebuild('00:01')
-  expect(placeOf(second, 'core.deal')).toBe(placeOf(released, 'core.deal'))
-  const spoilt = join(second, 'core.deal.parquet')
-  chmodSync(spoilt, 0o600)
-  writeFileSync(spoilt, 'spoilt')
-  const third = await rebuild('00:02')
-  expect(placeOf(third, 'core.deal')).not.toBe(placeOf(second, 'core.deal'))
-  expect(placeOf(third, 'mart.run')).toBe(placeOf(second, 'mart.run'))
 })
 
 test('a release opens in DuckDB 1.0, and the warehouse has the newest format', async () => {
