@@ -121,10 +121,6 @@ export function isCalendarDate(text: string): boolean {
   return !Number.isNaN(midnight) && (text.slice(8) <= '28' || dateOfWallTime(midnight) === text)
 }
 
-/** The usual form, which needs no further check: on days that every month has. */
-const plainInstant =
-  /^(?!0000)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{3})?Z$/
-
 const isoInstant =
   /^(\d{4}-\d{2}-\d{2})[Tt ]((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?\s*(?:[Zz]|([+-](?:[01]\d|2[0-3])):?([0-5]\d))$/
 
@@ -136,7 +132,6 @@ const [FIRST_MS, LAST_MS] = [Date.parse('0001-01-01'), Date.parse('9999-12-31T23
  * the years 0001 to 9999.
  */
 export function parseInstant(text: string): bigint | null {
-  if (plainInstant.test(text)) return BigInt(Date.parse(text)) * 1000n
   const [, date = '', time, seconds = '00', fraction = '', hours = '+00', minutes = '00'] =
     isoInstant.exec(text) ?? []
   if (!isCalendarDate(date)) return null
