@@ -1,6 +1,6 @@
 import {STATUS_CODES} from 'node:http'
 import {setImmediate as nextTurn} from 'node:timers/promises'
-import {createListProgress, type PageBody, readPage, type SeenIds} from '../contract/list.ts'
+import {createListProgress, type PageBody, readPage} from '../contract/list.ts'
 import {PROBLEMS} from '../contract/problem.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {isObject} from '../core/json.ts'
@@ -22,7 +22,7 @@ export interface WalkRequest {
   cursor?: string | null
   /** Cursors and ids that a resumed walk has seen; ids of its pages are added. */
   seenCursors?: Iterable<string>
-  seenIds?: SeenIds
+  seenIds?: Set<string>
   /** The walk fails if the list has more records than this; no limit by default. */
   mostIds?: number
   pageSize: number

@@ -1,6 +1,5 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
-import {createSeenIds} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {businessDateOf, formatInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
@@ -173,7 +172,7 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
     path: stream.listPath,
     cursor: walk.nextCursor,
     seenCursors: walk.cursors,
-    seenIds: createSeenIds(),
+    seenIds: new Set<string>(),
     mostIds: mostListed(present, config, accepted),
     pageSize: config.pageSize,
     filter: config.stage === undefined ? undefined : {status: config.stage},

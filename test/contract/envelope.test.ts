@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {createListProgress, createSeenIds, readPage} from '../../src/contract/list.ts'
+import {createListProgress, readPage} from '../../src/contract/list.ts'
 
 const RECORDS = [{id: 'deal_1'}, {id: 'deal_2'}]
 const MORE = {has_more: true, next_cursor: 'c2'}
@@ -89,13 +89,6 @@ test('reads any JSON or refuses it with one of our errors', () => {
       }
     }),
   )
-})
-
-test('takes hardly any of 200,000 new ids for known ones, and no known one for new', () => {
-  const seen = createSeenIds()
-  const ids = Array.from({length: 200_000}, (_, index) => `deal_${String(index).padStart(8, '0')}`)
-  expect(ids.filter((id) => !seen.add(id)).length).toBeLessThan(20)
-  expect(ids.filter((id) => seen.add(id))).toEqual([])
 })
 
 const LIST = {name: 'GET /deals'}
