@@ -42,15 +42,17 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
     await requireSame(folder, release, whole)
     const last = readLastBuild(folder)
     let rebuilt = last?.release_id === result.release_id && last.rebuilt > 0 ? last.rebuilt : null
-    const earlier = rebuilt === null ? await findEarlier(folder, moment) : undefined
-    if (earlier) {
+    for (const earlier of rebuilt === null ? await listEarlier(folder, moment) : []) {
       const before = await buildAside(bench, {name: 'before', moment: earlier}, world)
       const onward = await buildAside(bench, {name: 'onward', moment, before}, world)
       await requireSame(folder, onward, whole)
-      rebuilt = onward.last.rebuilt || null
+      const share = onward.last.rebuilt
+      // Where every deal or none is rebuilt, nothing is said about `per:`.
+      if (share > 0 && share < 1) rebuilt = share
+      if (rebuilt !== null) break
     }
     noteWhole(folder, result.release_id, new Date(world.realClock.now()))
-    /** `rebuilt`: the share of deals that the compared build rebuilt; null if it had nothing to start from. */
+    /** `rebuilt`: the share of deals that the compared build rebuilt; null if it could take over none, or all. */
     return {...result, rebuilt}
   } finally {
     bench.dirs.forEach(discardBuild)
@@ -73,18 +75,22 @@ async function buildAside(
   return {dir, last: next, manifest, models: plan.models}
 }
 
-/** The moment seven walks earlier, a week of changes, or of the first walk; undefined if there is no earlier one. */
-async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment | undefined> {
+/** The ends of up to seven walks of the deals before a moment, with the lists of each, the earliest first. */
+async function listEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment[]> {
   await using db = await openHistory(folder)
-  const walks = await db.all(
+  const nights = await db.all(
     z.object({asOf: z.string(), knownAt: z.string()}),
-    `select business_date as "asOf", strftime(recorded_at, '%Y-%m-%d %H:%M:%S.%f') as "knownAt"
-     from history.raw.walk
-     where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at < cast($2 as timestamp)
-     order by recorded_at desc limit 7`,
+    `select max(business_date) as "asOf", strftime(max(recorded_at), '%Y-%m-%d %H:%M:%S.%f') as "knownAt"
+     from (
+       select *, count(*) filter (stream = 'deal') over (order by recorded_at) as night
+       from history.raw.walk
+       where state = 'applied' and business_date <= cast($1 as date) and recorded_at < cast($2 as timestamp)
+     )
+     group by night
+     order by night desc limit 7`,
     [asOf, knownAt],
   )
-  return walks.at(-1)
+  return nights.toReversed()
 }
 
 /** Requires equal bytes of every table and equal findings of every check. */

@@ -133,7 +133,7 @@ function renderBuild(built: BuildResult & Partial<Compared>): string {
   const words = outcome === 'released' ? 'Built' : 'Nothing new:'
   const reused =
     rebuilt == null
-      ? 'no earlier build could be reused'
+      ? 'no earlier build had deals to take over, so no `per:` line was tried'
       : `${(rebuilt * 100).toFixed(1)} % of the deals were rebuilt`
   return joinLines([
     `${words} release ${release_id} (${is_current ? 'current' : 'beside the current one'}): ${passed}`,

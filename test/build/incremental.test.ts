@@ -175,12 +175,12 @@ test('a record quarantined long before the next one changes what is known of an 
 })
 
 /** Compares the builds of own models after a night with a new deal. */
-async function compareOwn(files: Record<string, string>, select: string) {
+async function compareOwn(files: Record<string, string>, select: string, streams = 'deals') {
   await using own = await createLab()
   own.service.store.insert(someDeals(12))
-  await own.sync('2026-02-02T23:30:00-05:00')
+  await own.sync('2026-02-02T23:30:00-05:00', {config: {streams}})
   own.service.store.insert([aDeal(13)])
-  await own.walk('2026-02-03T23:30:00-05:00')
+  await own.walk('2026-02-03T23:30:00-05:00', {config: {streams}})
   using folder = writeSqlFolder(files)
   const env = {...own.env, LOANTAPE_SQL_DIR: folder.path, LOANTAPE_NOW: '2026-02-03T23:30:00-05:00'}
   return await runCommand(['build', '--compare'], env, {select: `+${select} +mart.run`})
@@ -196,13 +196,16 @@ test('a change of an own model that others read deal by deal is seen, whatever i
   expect(await compareOwn(files, 'risk.of')).toMatchObject({code: 0})
 })
 
-test('comparing finds an own model wrongly built deal by deal', async () => {
-  const header = '-- Places.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- place: its place\n'
-  const sql = 'select deal_id, row_number() over (order by deal_id desc) as place from core.deal\n'
-  const {code, stderr} = await compareOwn({'risk/place.sql': `${header}${sql}`}, 'risk.place')
-  expect(code).toBe(1)
-  expect(stderr).toMatch(
-    /Table 'risk\.place' \(.*risk\/place\.sql\) .*: it has the rows .*"deal_000002","place":11\}.*; it lacks the rows .*"deal_000002","place":12/,
-  )
-  expect(stderr).toMatch(/remove its line `-- per: deal_id`/)
-})
+test.each(['deals', 'deals,borrowers'])(
+  'with %s, comparing finds an own model wrongly built deal by deal',
+  async (streams) => {
+    const header = '-- Places.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- place: its place\n'
+    const sql = 'select deal_id, row_number() over (order by deal_id desc) as place from core.deal\n'
+    const {code, stderr} = await compareOwn({'risk/place.sql': `${header}${sql}`}, 'risk.place', streams)
+    expect(code).toBe(1)
+    expect(stderr).toMatch(
+      /Table 'risk\.place' \(.*risk\/place\.sql\) .*: it has the rows .*"deal_000002","place":11\}.*; it lacks the rows .*"deal_000002","place":12/,
+    )
+    expect(stderr).toMatch(/remove its line `-- per: deal_id`/)
+  },
+)
