@@ -273,7 +273,7 @@ function parseAnswer({status, headers, received}: Exchange, target: Target): unk
  *
  * @param base the base URL that a `Location` is resolved against
  * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`;
- * RetryableError on 5xx, 408, 425
+ * RetryableError on 5xx, 408, 425, and 3xx without a place
  */
 function requireServed({status, headers, received}: Exchange, target: Target, base: URL): void {
   if (status === 401 || status === 403)
@@ -281,11 +281,13 @@ function requireServed({status, headers, received}: Exchange, target: Target, ba
       'SOURCE_UNAUTHORIZED',
       `API key refused with status ${status} by source '${target.host}' at GET ${target.path}: expected a key that may read it.`,
     )
-  if (status >= 500 || NOT_NOW.has(status))
+  const location = headers.location && String(headers.location)
+  const isMoved = status >= 300 && status < 400
+  // A 304 nobody asked for is the fault of a cache in between.
+  if (status >= 500 || NOT_NOW.has(status) || (isMoved && !location))
     throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
-  if (status >= 300 && status < 400) {
-    const location = String(headers.location ?? '')
-    const origin = location && URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
+  if (isMoved && location) {
+    const origin = URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
     // One could send the key to another origin.
     throw newError(
       'SOURCE_REDIRECTED',

@@ -58,7 +58,7 @@ const SPOILT: Record<keyof typeof GIVE_UP, Record<string, Spoil>> = {
     'no HTTP': (response) => response.socket?.end('hello\r\n\r\n'),
   },
   SOURCE_FAILING: Object.fromEntries(
-    [500, 502, 503, 504, 408, 425].map((status): [string, Spoil] => [
+    [500, 502, 503, 504, 408, 425, 304].map((status): [string, Spoil] => [
       String(status),
       (response) => sendJson(response, {title: 'secret detail'}, {status}),
     ]),
