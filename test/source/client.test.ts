@@ -57,12 +57,15 @@ const SPOILT: Record<keyof typeof GIVE_UP, Record<string, Spoil>> = {
     'shorter than its content length': (response) => breakOff(response, 'end', {'content-length': '500'}),
     'no HTTP': (response) => response.socket?.end('hello\r\n\r\n'),
   },
-  SOURCE_FAILING: Object.fromEntries(
-    [500, 502, 503, 504, 408, 425, 304].map((status): [string, Spoil] => [
-      String(status),
-      (response) => sendJson(response, {title: 'secret detail'}, {status}),
-    ]),
-  ),
+  SOURCE_FAILING: {
+    ...Object.fromEntries(
+      [500, 502, 503, 504, 408, 425].map((status): [string, Spoil] => [
+        String(status),
+        (response) => sendJson(response, {title: 'secret detail'}, {status}),
+      ]),
+    ),
+    304: (response) => response.writeHead(304).end(),
+  },
   SOURCE_NOT_JSON: {
     HTML: (response) => {
       const headers = {'content-type': 'text/html; charset=utf-8'}
