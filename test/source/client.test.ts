@@ -36,7 +36,7 @@ function breakOff(response: ServerResponse, how: 'end' | 'resetAndDestroy', head
 
 const GIVE_UP = {
   SOURCE_UNREACHABLE: {exitCode: 6, words: /'127\.0\.0\.1:\d+'.*The next run continues/s},
-  SOURCE_FAILING: {exitCode: 6, words: /status [45]\d\d/},
+  SOURCE_FAILING: {exitCode: 6, words: /status [345]\d\d/},
   SOURCE_NOT_JSON: {
     exitCode: 6,
     words: /\d+ bytes of type '(text\/html|application\/json|unknown)': expected/,
