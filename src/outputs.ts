@@ -1,4 +1,4 @@
-import {existsSync, statSync} from 'node:fs'
+import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {isDeepStrictEqual} from 'node:util'
 import {listBatches} from './accounting/issued.ts'
@@ -22,7 +22,6 @@ import {type NamedTarget, placeOf, readTargets} from './export/delivery-target.t
 import {type BatchRequest, requireProfile, writeBatch} from './export/table-files.ts'
 import {type BackupResult, nameOf, readManifest} from './record/backup.ts'
 import {type DataFolder, dataFolderAt, listNames} from './store/data-folder.ts'
-import {digestFileNow} from './store/files.ts'
 import {type Release, readRelease, requireRelease} from './store/release.ts'
 import {openStateDb, type StateDb} from './store/state-db.ts'
 
@@ -146,8 +145,7 @@ async function findSource(
 
 /**
  * Delivers batches to targets; for a journal's batch, every batch of its month that a target lacks, since only together are they
- * the journal. A target that fails does not stop the others: each failure is logged, and the first is thrown once all have been
- * tried.
+ * the journal.
  */
 export async function deliverBatches(
   config: Config,
@@ -164,7 +162,8 @@ export async function deliverBatches(
     return restoreIssued(stateDb, folder, {profile: issued.profile, period: issued.period}, world)
   })
   const targets = readTargets(config, request.targets)
-  const results = await sendBatches(stateDb, {batches, targets, isAgain: false}, world)
+  const deliver = (batch: NamedBatch, target: NamedTarget) => deliverBatch(stateDb, batch, target, world)
+  const results = await sendToEach(batches, targets, deliver, world)
   const isAsked = ({profile, batch_id}: DeliveryResult) =>
     asked.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
@@ -194,7 +193,9 @@ export async function redeliverBatch(
   }
   const named =
     targets.length > 0 ? readTargets(config, targets) : findEarlierTargets(stateDb, config, batchId)
-  return await sendBatches(stateDb, {batches, targets: named, isAgain: true}, world)
+  const deliver = (batch: NamedBatch, target: NamedTarget) =>
+    deliverBatch(stateDb, batch, {...target, isAgain: true}, world)
+  return await sendToEach(batches, named, deliver, world)
 }
 
 /** Issued batches; the state database, which keeps their bytes, restores files that are gone. */
@@ -221,23 +222,27 @@ function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): 
   })
 }
 
-/** Sends each batch once to each target, until that fails in a way that the next batch would meet too. */
-async function sendBatches(
-  stateDb: StateDb,
-  request: {batches: readonly NamedBatch[]; targets: readonly NamedTarget[]; isAgain: boolean},
+/**
+ * Sends each batch once to each target, until that fails in a way that the next batch would meet too. A target that fails does not
+ * stop the others: each failure is logged, and the first is thrown once all have been tried.
+ */
+async function sendToEach<Sent>(
+  given: readonly NamedBatch[],
+  targets: readonly NamedTarget[],
+  send: (batch: NamedBatch, target: NamedTarget) => Promise<Sent>,
   world: World,
-): Promise<DeliveryResult[]> {
-  const batches = new Map(request.batches.map((batch) => [batch.dir, batch]))
-  const results: DeliveryResult[] = []
+): Promise<Sent[]> {
+  const batches = new Map(given.map((batch) => [batch.dir, batch]))
+  const sent: Sent[] = []
   const failures: unknown[] = []
-  for (const target of request.targets) {
+  for (const target of targets) {
     const failed = new Set<string>()
     for (const batch of batches.values()) {
       // The batches of a journal build on each other.
       if (failed.has(batch.profile) && findJournalProfile(batch.profile)) continue
       world.onProgress({step: 'delivering'})
       try {
-        results.push(await deliverBatch(stateDb, batch, {...target, isAgain: request.isAgain}, world))
+        sent.push(await send(batch, target))
       } catch (error) {
         if (world.signal.aborted) throw error
         failures.push(error)
@@ -250,43 +255,23 @@ async function sendBatches(
     }
   }
   if (failures.length > 0) throw failures[0]
-  return results
+  return sent
 }
 
 /** A backup, and the targets that took it. */
 export type SentBackup = BackupResult & {deliveries: Awaited<ReturnType<typeof sendBackup>>[]}
 
 /**
- * Creates what sends a backup to targets, below `backup/<id of the data folder>/`. A target that fails does not stop the others:
- * the first failure is thrown once all have been tried.
+ * Creates what sends a backup to targets, below `backup/<id of the data folder>/`.
  *
  * @throws what {@link deliverBatches} throws; at once for a target that does not exist, before anything is copied
  */
 export function createBackupSender(config: Config, targets: readonly string[], world: World) {
   const named = targets.length > 0 ? readTargets(config, targets) : []
-  return ({dir}: BackupResult): Promise<SentBackup['deliveries']> => sendToEach(dir, named, world)
-}
-
-async function sendToEach(dir: string, targets: readonly NamedTarget[], world: World) {
-  const {folder_id, files: listed, ...manifest} = readManifest(dir)
-  const path = join(dir, 'manifest.json')
-  const files = [
-    ...listed.map(({path: name, ...file}) => ({name, ...file})),
-    {name: 'manifest.json', bytes: statSync(path).size, sha256: digestFileNow(path)},
-  ]
-  const backup = {dir, folder: `backup/${folder_id}/${nameOf(manifest)}`, files}
-  const deliveries: Awaited<ReturnType<typeof sendBackup>>[] = []
-  const failures: unknown[] = []
-  for (const target of targets) {
-    world.onProgress({step: 'delivering'})
-    try {
-      deliveries.push(await sendBackup(backup, target, world))
-    } catch (error) {
-      if (world.signal.aborted) throw error
-      failures.push(error)
-      world.log.warn({code: explainError(error).code}, `delivery to '${target.name}' failed`)
-    }
+  return ({dir}: BackupResult): Promise<SentBackup['deliveries']> => {
+    const {folder_id, files: listed, ...manifest} = readManifest(dir)
+    const files = listed.map(({path: name, ...file}) => ({name, ...file}))
+    const made = {profile: `backup/${folder_id}`, batch_id: nameOf(manifest), dir}
+    return sendToEach([made], named, (batch, target) => sendBackup({...batch, files}, target, world), world)
   }
-  if (failures.length > 0) throw failures[0]
-  return deliveries
 }

@@ -8,7 +8,7 @@ import {type WebhookEvent, webhookEventSchema} from '../contract/webhook.ts'
 import {type RealClock, realClock} from '../core/clock.ts'
 import {isOfKind} from '../core/errors.ts'
 import {isObject, parseJson} from '../core/json.ts'
-import {parseRetryAfter} from '../core/retry-after.ts'
+import {parseRetryAfter} from '../core/retry.ts'
 
 /** Why a call failed: a code of the service, which may have more than these, or of the client itself. */
 export type ApiErrorCode =

@@ -73,10 +73,14 @@ export function isOfKind<K extends Kind>(error: unknown, ...kinds: K[]): error i
   return error instanceof LoantapeError && kinds.some((kind) => kind === error.kind)
 }
 
-/** A failure worth retrying; only the retry policy of the source catches it. */
+/** A failure that may soon pass; `withRetries` catches it. */
 export class RetryableError extends LoantapeError {
-  constructor(failure: Failure) {
+  /** The pause that was asked for, ms. */
+  readonly waitMs: number
+
+  constructor(failure: Failure, waitMs = 0) {
     super(failure, 'deferred')
+    this.waitMs = waitMs
   }
 }
 

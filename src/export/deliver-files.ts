@@ -6,9 +6,8 @@ import {dirname, extname, join, posix} from 'node:path'
 import {addAbortSignal} from 'node:stream'
 import type SftpClient from 'ssh2-sftp-client'
 import {z} from 'zod'
-import {sleepUntilStopped} from '../core/clock.ts'
-import {codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {parseRetryAfter} from '../core/retry-after.ts'
+import {codeOf, LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
+import {parseRetryAfter, withRetries} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
 import {digestFileNow, moveIntoPlace, shareWithFolder} from '../store/files.ts'
 import {acquireLock} from '../store/runs.ts'
@@ -29,11 +28,8 @@ export interface DeliveryRequest extends NamedTarget {
 /** The result of a delivery. */
 export type DeliveryResult = Awaited<ReturnType<typeof deliverBatch>>
 
-const ATTEMPTS = 4
+const RETRIES = 3
 const PAUSE_MS = 1000
-
-/** A target that asks for a longer pause is left to the next export. */
-const LONGEST_PAUSE_MS = 300_000
 
 const WHERE = 'place = ? and profile = ? and batch_id = ?'
 
@@ -72,17 +68,18 @@ export async function deliverBatch(
   return {...delivery, outcome: 'delivered' as const, sent}
 }
 
-/** Sends the files of a backup to a target, in this order. @throws what {@link deliverBatch} throws of a target */
+/** Sends the files of a backup to a target, its manifest last. @throws what {@link deliverBatch} throws of a target */
 export async function sendBackup(
-  {dir, folder, files}: {dir: string; folder: string; files: readonly BatchedFile[]},
+  {dir, profile, batch_id, files}: NamedBatch & {files: readonly BatchedFile[]},
   {name: target, ...how}: DeliveryRequest,
   world: World,
 ) {
-  const missing = new Set(files)
+  const folder = `${profile}/${batch_id}`
+  const missing = new Set([...files, measureManifest(dir)])
   const note = (file: BatchedFile) => missing.delete(file)
   // It holds keys and all that is known.
   await sendFiles({dir, folder, listMissing: () => [...missing], note}, {...how, isPrivate: true}, world)
-  return {target, place: placeOf(how.target), folder, sent: files.length}
+  return {target, place: placeOf(how.target), folder, sent: files.length + 1}
 }
 
 interface Sending {
@@ -102,26 +99,20 @@ async function sendFiles(
   world: World,
 ): Promise<void> {
   requireAccepted(listMissing(), how.target)
-  for (let attempt = 1; ; attempt++) {
-    try {
-      await using carrier = await openCarrier(how, folder, world)
-      for (const file of listMissing()) {
-        world.signal.throwIfAborted()
-        await carrier.put({...file, path: join(dir, file.name)})
-        note(file)
-      }
-      return
-    } catch (error) {
-      if (world.signal.aborted) throw stopped(world.signal)
-      const failure = explainError(error)
-      const pause = pauseAfter(failure, attempt, world)
-      if (pause === undefined) throw failure
-      const {code} = failure
-      world.log.warn({code, attempt, retry_in_ms: pause}, 'delivery failed; it will be tried again')
-      await sleepUntilStopped(world.realClock, pause, world.signal)
-      if (world.signal.aborted) throw stopped(world.signal)
+  const pauseMs = (failures: number) => PAUSE_MS * 4 ** failures * (0.5 + world.random() / 2)
+  const attempt = async () => {
+    await using carrier = await openCarrier(how, folder, world)
+    for (const file of listMissing()) {
+      world.signal.throwIfAborted()
+      await carrier.put({...file, path: join(dir, file.name)})
+      note(file)
     }
   }
+  await withRetries(attempt, {retries: RETRIES, pauseMs}, world).catch((error: unknown) => {
+    const {aborted, reason: cause} = world.signal
+    if (!aborted) throw error
+    throw newError('INTERRUPTED', `The delivery was ${messageOf(cause)}.`, {...UNFINISHED, cause})
+  })
 }
 
 /** The largest file that a store takes in one request, bytes. */
@@ -142,21 +133,15 @@ function requireAccepted(files: readonly BatchedFile[], target: Target): void {
 /** The files of a batch, the manifest last, if they are what it says. */
 function listWholeFiles(dir: string): BatchedFile[] {
   const {files, faults} = examineBatch(dir)
-  const path = join(dir, 'manifest.json')
   if (faults[0])
     throw newError('BATCH_DAMAGED', faults[0].problem, {kept: 'Nothing was sent.', next: faults[0].next})
-  return [...files, {name: 'manifest.json', bytes: statSync(path).size, sha256: digestFileNow(path)}]
+  return [...files, measureManifest(dir)]
 }
 
-/** The wait before the next attempt, at least what the target asked for; undefined if there is no next attempt. */
-function pauseAfter(failure: LoantapeError, attempt: number, {random}: World): number | undefined {
-  if (!(failure instanceof TargetFailure) || attempt === ATTEMPTS) return undefined
-  if (failure.retryAfterMs > LONGEST_PAUSE_MS) return undefined
-  return Math.max(failure.retryAfterMs, PAUSE_MS * 4 ** (attempt - 1) * (0.5 + random() / 2))
-}
-
-function stopped({reason}: AbortSignal): LoantapeError {
-  return newError('INTERRUPTED', `The delivery was ${messageOf(reason)}.`, {...UNFINISHED, cause: reason})
+/** The manifest of a batch or a backup, as a file to send. */
+function measureManifest(dir: string): BatchedFile {
+  const path = join(dir, 'manifest.json')
+  return {name: 'manifest.json', bytes: statSync(path).size, sha256: digestFileNow(path)}
 }
 
 const deliveryRow = z.object({
@@ -176,7 +161,7 @@ type Kind<K extends Target['kind']> = Extract<Target, {kind: K}>
 
 /** A connection to a target. A file appears under its name whole, or not at all. */
 interface Carrier extends AsyncDisposable {
-  /** @throws TargetFailure `TARGET_FAILED`; AuthError `TARGET_AUTH`, `TARGET_HOST_KEY`; ConfigError `TARGET_REFUSED` */
+  /** @throws RetryableError `TARGET_FAILED`; AuthError `TARGET_AUTH`, `TARGET_HOST_KEY`; ConfigError `TARGET_REFUSED` */
   put(file: BatchedFile & {path: string}): Promise<void>
 }
 
@@ -186,21 +171,13 @@ const UNFINISHED = {
   next: 'Run the same command again: an export sends what is missing, a backup is made anew.',
 }
 
-/** A failure that may soon pass. */
-class TargetFailure extends LoantapeError {
-  /** The pause that the target asked for, ms. */
-  readonly retryAfterMs: number
-
-  constructor(problem: string, cause: unknown, retryAfterMs: number) {
-    super({code: 'TARGET_FAILED', problem, ...UNFINISHED, cause}, 'deferred')
-    this.retryAfterMs = retryAfterMs
-  }
-}
-
 /** The errors of a target. */
 const errorsAt = (where: string) => ({
   failed: (what: string, cause?: unknown, retryAfterMs = 0) =>
-    new TargetFailure(`Target ${where}: ${what}.`, cause, retryAfterMs),
+    new RetryableError(
+      {code: 'TARGET_FAILED', problem: `Target ${where}: ${what}.`, ...UNFINISHED, cause},
+      retryAfterMs,
+    ),
   /** It will not take this. */
   refused: (what: string, cause?: unknown) =>
     newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause}),

@@ -8,12 +8,13 @@ import {LoantapeError, messageOf, newError, RetryableError, sayKept} from '../co
 import {parseJson} from '../core/json.ts'
 import {openAgent} from '../core/outgoing.ts'
 import {VERSION} from '../core/process.ts'
+import {withRetries} from '../core/retry.ts'
 import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
 import {type Credential, createCredentials, TIMEOUTS_PER_ANSWER} from './credentials.ts'
 import {createTranslator} from './described.ts'
 import {createRateLimiter, type LimitedAnswer, type ResponseHeaders} from './rate-limit.ts'
-import {classifyFault, createTooLarge, type Target, withRetries} from './retry.ts'
+import {backoffMs, classifyFault, createTooLarge, giveUp, type Target} from './retry.ts'
 
 /** The settings of a client. */
 export type ClientConfig = Pick<
@@ -127,12 +128,13 @@ export function createClient(config: ClientConfig, world: World) {
           requireServed(answer, target, base)
           return {...answer, body: isJson ? parseAnswer(answer, target) : undefined}
         },
-        {retries: config.retries, target},
+        {retries: config.retries, pauseMs: (failures) => backoffMs(failures, world.random), about: target},
         {...world, signal},
       )
       hasRead = true
       return answer
-    } catch (error) {
+    } catch (cause) {
+      const error = cause instanceof RetryableError ? giveUp(cause, config.retries, target) : cause
       if (error instanceof LoantapeError) throw hasRead ? error : sayKept(error, NOTHING_READ)
       if (!signal.aborted) throw error
       throw world.signal.aborted

@@ -2,7 +2,7 @@ import type {SourceDescription} from '../contract/description.ts'
 import {codeOf, newError, RetryableError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {openAgent} from '../core/outgoing.ts'
-import {parseRetryAfter} from '../core/retry-after.ts'
+import {parseRetryAfter} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
 
 /** What a request carries so that the source knows who asks. */
@@ -134,9 +134,6 @@ async function fetchToken(
       next: 'Set tokenUrl of source.json to the address that answers without a redirect.',
     })
   const waitMs = parseRetryAfter(String(said['retry-after'] ?? ''), realClock.now()) ?? 0
-  await realClock.sleep(Math.min(waitMs, LONGEST_WAIT_MS), signal)
-  throw new RetryableError({
-    code: 'SOURCE_FAILING',
-    problem: `status ${status} without a token from ${server}`,
-  })
+  const problem = `status ${status} without a token from ${server}`
+  throw new RetryableError({code: 'SOURCE_FAILING', problem}, Math.min(waitMs, LONGEST_WAIT_MS))
 }

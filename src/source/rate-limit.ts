@@ -1,6 +1,6 @@
 import pLimit from 'p-limit'
 import {newError} from '../core/errors.ts'
-import {capWait, parseNumber, parseRetryAfter} from '../core/retry-after.ts'
+import {capWait, parseNumber, parseRetryAfter} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
 import {backoffMs} from './retry.ts'
 

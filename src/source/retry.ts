@@ -1,6 +1,5 @@
 import {errors} from 'undici'
 import {codeOf, type LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
-import type {World} from '../core/types.ts'
 
 /** The request, for errors and logs. */
 export interface Target {
@@ -64,9 +63,8 @@ export function createTooLarge({host, path}: Target, size: string, cause?: unkno
   )
 }
 
-type Policy = {retries: number; target: Target}
-
-function giveUp(failure: RetryableError, {retries, target: {host, path}}: Policy): LoantapeError {
+/** The error of the last of so many attempts. */
+export function giveUp(failure: RetryableError, retries: number, {host, path}: Target): LoantapeError {
   const {problem} = failure
   const tries = retries === 0 ? 'once' : `${retries + 1} times in a row`
   const words = {
@@ -77,36 +75,4 @@ function giveUp(failure: RetryableError, {retries, target: {host, path}}: Policy
   const codes = ['SOURCE_NOT_JSON', 'SOURCE_FAILING'] as const
   const code = codes.find((one) => one === failure.code) ?? 'SOURCE_UNREACHABLE'
   return newError(code, words[code], {cause: failure})
-}
-
-/**
- * Tries until the attempt returns, throws something that is not retryable, or the retries are used up.
- *
- * @throws DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_NOT_JSON`; what else the attempt throws
- */
-export async function withRetries<T>(
-  attempt: () => Promise<T>,
-  policy: Policy,
-  world: Pick<World, 'realClock' | 'random' | 'log' | 'signal'>,
-): Promise<T> {
-  for (let failures = 0; ; failures += 1) {
-    try {
-      return await attempt()
-    } catch (error) {
-      if (!(error instanceof RetryableError)) throw error
-      if (failures >= policy.retries) throw giveUp(error, policy)
-      const waitMs = backoffMs(failures, world.random)
-      world.log.info(
-        {
-          ...policy.target,
-          code: error.code,
-          reason: error.problem,
-          attempt: failures + 1,
-          retry_in_ms: waitMs,
-        },
-        'trying again',
-      )
-      await world.realClock.sleep(waitMs, world.signal)
-    }
-  }
 }

@@ -264,7 +264,7 @@ test.each([
       {name: 'a.csv', bytes: FILES['a.csv'].length, sha256: hash('sha256', FILES['a.csv'])},
       {name: 'warehouse.duckdb', bytes: most + 1, sha256: ''},
     ]
-    const sending = sendBackup({dir: batch.dir, folder: 'backup', files}, {name: 'store', target}, world)
+    const sending = sendBackup({...batch, files}, {name: 'store', target}, world)
     const failure = await failureOf(sending)
     expect(failure.code).toBe('TARGET_REFUSED')
     expect(failure.message).toContain(

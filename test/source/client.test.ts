@@ -7,8 +7,9 @@ import {Pool} from 'undici'
 import {expect, onTestFinished, test, vi} from 'vitest'
 import {RetryableError} from '../../src/core/errors.ts'
 import {VERSION} from '../../src/core/process.ts'
+import {withRetries} from '../../src/core/retry.ts'
 import {type ClientConfig, createClient, type JsonAnswer, receive} from '../../src/source/client.ts'
-import {backoffMs, withRetries} from '../../src/source/retry.ts'
+import {backoffMs, giveUp} from '../../src/source/retry.ts'
 import {failureOf} from '../support/lab.ts'
 import {createGate, sendJson, startTestServer, type TestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, START, TEST_KEY, type TestWorld} from './test-world.ts'
@@ -341,7 +342,10 @@ const RESET = new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'ECONNRES
 test('makes one attempt more than there are retries, after growing pauses, and keeps the last cause', async () => {
   const world = createTestWorld()
   const attempt = vi.fn(() => Promise.reject(RESET))
-  const error = await failureOf(withRetries(attempt, {retries: 2, target: TARGET}, world))
+  const pauseMs = (failures: number) => backoffMs(failures, world.random)
+  const last = await failureOf(withRetries(attempt, {retries: 2, pauseMs}, world))
+  expect(last).toBe(RESET)
+  const error = giveUp(RESET, 2, TARGET)
   expect(attempt).toHaveBeenCalledTimes(3)
   expect(world.realClock.sleeps).toEqual([250, 500])
   expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6, cause: RESET})

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {parseRetryAfter} from '../../src/core/retry-after.ts'
+import {parseRetryAfter} from '../../src/core/retry.ts'
 import {
   createRateLimiter,
   createTokenBucket,

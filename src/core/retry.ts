@@ -1,0 +1,53 @@
+import {DAY_MS} from './clock.ts'
+import {RetryableError} from './errors.ts'
+import type {World} from './types.ts'
+
+/** Whoever asks for a longer pause is left to the next run. */
+const LONGEST_PAUSE_MS = 300_000
+
+/** A requested wait in whole ms, never negative; a minute if it is absurd. */
+export function capWait(ms: number): number {
+  if (ms <= 0) return 0
+  // A wait longer than a day is a fault: milliseconds or an epoch instead of seconds.
+  return ms > DAY_MS ? 60_000 : Math.ceil(ms)
+}
+
+/** A decimal number; null if the text is not one. */
+export function parseNumber(text: string): number | null {
+  return /^[+-]?\d+(\.\d+)?(e\d{1,2})?$/i.test(text.trim()) ? Number(text) : null
+}
+
+/**
+ * Reads `Retry-After` (RFC 9110, 10.2.3), seconds or an HTTP date, into ms to wait: never negative, a minute instead of more than a
+ * day; null if the text is neither.
+ */
+export function parseRetryAfter(text: string, now: number): number | null {
+  const seconds = parseNumber(text)
+  if (seconds !== null) return capWait(seconds * 1000)
+  const instant = Date.parse(text)
+  return Number.isNaN(instant) ? null : capWait(instant - now)
+}
+
+/**
+ * Tries until the attempt returns, throws something that is not retryable, or the retries are used up.
+ *
+ * @param how `pauseMs`: the pause after so many failures, unless a longer one was asked for
+ */
+export async function withRetries<T>(
+  attempt: () => Promise<T>,
+  how: {retries: number; pauseMs: (failures: number) => number; about?: {host: string; path: string}},
+  {realClock, log, signal}: Pick<World, 'realClock' | 'log' | 'signal'>,
+): Promise<T> {
+  for (let failures = 0; ; failures += 1) {
+    try {
+      return await attempt()
+    } catch (error) {
+      if (!(error instanceof RetryableError) || failures >= how.retries) throw error
+      const {code, problem: reason, waitMs} = error
+      if (waitMs > LONGEST_PAUSE_MS) throw error
+      const retry_in_ms = Math.max(waitMs, how.pauseMs(failures))
+      log.info({...how.about, code, reason, attempt: failures + 1, retry_in_ms}, 'trying again')
+      await realClock.sleep(retry_in_ms, signal)
+    }
+  }
+}
