@@ -72,7 +72,7 @@ const profileSchema = z.object({
     digits: z.number().default(Infinity),
     /** Characters of a cell, by column. */
     cells: z.record(z.string(), z.number()),
-    /** The characters of a file besides line ends: printable ASCII, or printable Unicode. */
+    /** The characters of a cell: printable ASCII, or printable Unicode. */
     characters: z.enum(['ascii', 'printable']),
   }),
 })

@@ -148,7 +148,9 @@ function requireOwnNames({profile, period, isClosed, mapping}: BatchTarget): voi
   throw newError(
     'ACCOUNTING_MAPPING',
     `Account names that stand for two codes in accounting.json: ${shared.join('; ')}. ${name} looks accounts up by name.`,
-    {next: `${reopen} each account the name it has in ${name}, a sub-account as Parent:Sub.`},
+    {
+      next: `${reopen} each account the name it has in ${name}; docs/accounting.md says how it names a sub-account.`,
+    },
   )
 }
 

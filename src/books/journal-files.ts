@@ -162,11 +162,13 @@ export function formatJournalFiles(
 export function proveJournalFiles(profile: JournalProfile, files: readonly JournalFile[]): void {
   const numbers = new Set<string>()
   for (const file of files) {
-    const reading = {row: 0}
+    const reading: Reading = {row: 0}
     try {
       proveFile(profile, file, numbers, reading)
     } catch (error) {
-      const place = `File '${file.name}'${reading.row === 0 ? '' : `, line ${reading.row}`}`
+      const {row, line} = reading
+      const entry = line === undefined ? '' : ` (entry ${line.journal_no} of deal ${line.deal_id})`
+      const place = `File '${file.name}'${row === 0 ? '' : `, line ${row}${entry}`}`
       throw newError('JOURNAL_FILE', `${place} would not import: ${messageOf(error)}.`)
     }
   }
@@ -176,15 +178,19 @@ function prove(isRight: boolean, problem: string): void {
   if (!isRight) throw new Error(problem)
 }
 
-/** @param reading its `row` is the line being read; 0 for what concerns the whole file */
+/** What is being read: a line of the file, and what it was written from; 0 for what concerns the whole file. */
+interface Reading {
+  row: number
+  line?: IssuedLine
+}
+
 function proveFile(
   profile: JournalProfile,
   {text, lines}: JournalFile,
   numbers: Set<string>,
-  reading: {row: number},
+  reading: Reading,
 ): void {
-  const {limits, name} = profile
-  prove(CHARACTERS[limits.characters].test(text), `a character that ${name} does not accept`)
+  const {limits} = profile
   prove(Buffer.byteLength(text) <= limits.bytes, 'too many bytes')
   const [header = [], ...rows]: string[][] = parse(text)
   prove(rows.length <= limits.rows, `${rows.length} lines: expected at most ${limits.rows}`)
@@ -196,6 +202,7 @@ function proveFile(
     let narration: string | undefined
     for (const [index, line] of entry.entries()) {
       reading.row += 1
+      reading.line = line
       const told = readCells(profile, rows[reading.row - 2] ?? [], index === 0)
       narration ??= told.narration
       proveLine(told, line, {line_no: String(index + 1), narration})
@@ -221,6 +228,8 @@ function readCells(
   for (const [index, [column, content]] of Object.entries(columns).entries()) {
     const cell = cells[index] ?? ''
     const longest = limits.cells[column] ?? Infinity
+    const [form, characters] = CHARACTERS[limits.characters]
+    prove(form.test(cell), `'${cell}' in ${column}: expected ${characters}`)
     prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
     prove(cell.length <= longest, `${cell.length} characters in ${column}: expected at most ${longest}`)
     const isOfFirst = first_line_only.includes(column)
@@ -262,7 +271,10 @@ function contentOf(name: string): Content {
   throw new Error(`content '${name}' in profiles.json`)
 }
 
-const CHARACTERS = {ascii: /^[\x20-\x7e\n]*$/, printable: /^[\P{C}\n]*$/u}
+const CHARACTERS = {
+  ascii: [/^[\x20-\x7e]*$/, 'printable ASCII'],
+  printable: [/^\P{C}*$/u, 'printable characters in one line'],
+} as const
 
 /** Typographic characters that have a plain form. */
 const PLAIN: Readonly<Record<string, string>> = {
@@ -272,7 +284,11 @@ const PLAIN: Readonly<Record<string, string>> = {
   '”': '"',
   '–': '-',
   '—': '-',
-  '…': '...',
+  '′': "'",
+  '⁄': '/',
+  '×': 'x',
+  đ: 'd',
+  Đ: 'D',
   ß: 'ss',
   ø: 'o',
   Ø: 'O',
@@ -285,9 +301,11 @@ const PLAIN: Readonly<Record<string, string>> = {
 /** Text an importer accepts: one line, plain ASCII, at most `longest` characters; `?` for characters without a plain form. */
 export function fitText(text: string, longest: number): string {
   const plain = text
-    .replace(/[‘’“”–—…ßøØæÆłŁ]/g, (character) => PLAIN[character] ?? '?')
+    // "12½" is not 121/2.
+    .replace(/(?<=\d)(?=[¼-¾⅐-⅞])/g, ' ')
     .normalize('NFKD')
     .replace(/[\p{M}\p{Cf}]/gu, '')
+    .replace(/\P{ASCII}/gu, (character) => PLAIN[character] ?? character)
     .replace(/\s+/g, ' ')
     .replace(/\p{Cc}/gu, '')
     .replace(/[^\x20-\x7e]/gu, '?')

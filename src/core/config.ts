@@ -153,6 +153,6 @@ export function requireSource(config: Config): SourceConfig {
   if (baseUrl !== undefined && apiKey !== undefined) return {...config, baseUrl, apiKey}
   const missing = [baseUrl === undefined && 'LOANTAPE_BASE_URL', apiKey === undefined && 'LOANTAPE_API_KEY']
   throw newError('CONFIG_MISSING', `No source to read: ${missing.filter(Boolean).join(' and ')} not set.`, {
-    next: 'Set them in the environment or in .env (see .env.example), or run `loantape demo`, which brings its own service.',
+    next: 'Set them in the environment or in .env (docs/configuration.md lists them), or run `loantape demo`, which brings its own service.',
   })
 }

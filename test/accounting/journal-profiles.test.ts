@@ -116,15 +116,21 @@ const tooMuch: [string, string, Parameters<typeof anEntry>[1]][] = [
   ['quickbooks', 'Account Name', {account_name: 'x'.repeat(101)}],
   ['xero', 'AccountCode', {account_code: '12345678901'}],
   ['netsuite', 'digits', {amount: '10000000000.00'}],
-  ['netsuite', 'character', {account_name: 'Prêts'}],
-  ['intacct', 'character', {account_code: '12–10'}],
+  ['quickbooks', 'digits', {amount: '100000000000.00'}],
+  [
+    'netsuite',
+    "'a.b' in Journal Entry - Line: Account: expected printable characters",
+    {account_name: 'a\tb'},
+  ],
+  ['intacct', "deal deal_1.*'12–10' in ACCT_NO: expected", {account_code: '12–10'}],
+  ['intacct', '25 characters in ACCT_NO', {account_code: '1'.repeat(25)}],
 ]
 
 test('a profile refuses what exceeds its limits, and an entry that does not balance', () => {
   for (const [name, words, fields] of tooMuch) {
     const profile = findJournalProfile(name)!
     const files = write(profile, issueFirst(anEntry(1, fields)))
-    expect(() => proveJournalFiles(profile, files)).toThrow(new RegExp(`${name}_.*not import.*${words}`))
+    expect(() => proveJournalFiles(profile, files)).toThrow(new RegExp(`${name}_.*${words}`))
   }
   const intacct = findJournalProfile('intacct')!
   const long = {...context, mapping: {...mapping, journal: 'GENJ1'}}
@@ -136,16 +142,23 @@ test('a profile refuses what exceeds its limits, and an entry that does not bala
     expect(() => proveJournalFiles(profile, write(profile, lines))).toThrow(/not in balance/)
 })
 
-test('docs/accounting.md says how many lines a file of each profile holds', () => {
+test('docs/accounting.md says how much a file of each profile and its cells hold', () => {
   const page = readFileSync(join(import.meta.dirname, '../../docs/accounting.md'), 'utf8')
   for (const [name, {limits}] of profiles) {
     const lines = limits.rows === Infinity ? '' : `${limits.rows.toLocaleString('en-US')} lines`
-    expect(page).toContain(`\n| \`${name}\` | ${lines || '|'}`)
+    const row = `\n| \`${name}\` | ${lines || '|'}`
+    expect(page).toContain(row)
+    const [said = ''] = page.slice(page.indexOf(row) + 1).split('\n')
+    const digits = limits.digits === Infinity ? [] : [limits.digits]
+    for (const most of [...Object.values(limits.cells), ...digits])
+      expect(said).toContain(` ${most.toLocaleString('en-US')}`)
+    expect(said.includes('ASCII')).toBe(limits.characters === 'ascii')
   }
 })
 
 test('text is fitted: one plain line, cut with a mark', () => {
   expect(fitText(' Café\n“Łódź” — 5\u200b% 漢 ', 80)).toBe('Cafe "Lodz" - 5% ?')
+  expect(fitText('12½ Đorđe’s Rd, ⅓ × 4′', 80)).toBe("12 1/2 Dorde's Rd, 1/3 x 4'")
   expect(fitText('x'.repeat(81), 80)).toBe(`${'x'.repeat(77)}...`)
 })
 

@@ -32,8 +32,8 @@ export async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 's
   }
 }
 
-/** NetSuite takes ten digits before the point. */
-const MOST_OF_NETSUITE = 999_999_999_999n
+/** The largest amounts that importers take, in cents: eleven digits before the point, and ten. */
+const MOST: Record<string, bigint> = {quickbooks: 9_999_999_999_999n, netsuite: 999_999_999_999n}
 
 /**
  * Exports a journal; if the history lacks what was booked from it, books and history are reconciled first.
@@ -52,7 +52,7 @@ async function exportMonth(stage: Stage, profile: string, month: string, at: str
   if (error === 'ACCOUNTING_UNMAPPED' && unclear.length > 0) return false
   if (error === 'JOURNAL_HISTORY' && lacks.perhaps) {
     const trueUp = await command(stage, ['period', 'true-up', '--issue'], at)
-    if (trueUp.error === 'JOURNAL_FILE' && hasHuge(truth)) return false
+    if (trueUp.error === 'JOURNAL_FILE' && hasHuge(truth, 'netsuite')) return false
     if (trueUp.error === 'ACCOUNTING_UNMAPPED' && unclear.length > 0) return false
     if (trueUp.code !== 0) throw new Finding(`true-up: expected success, seen ${trueUp.stderr}`)
     note('trued up')
@@ -60,7 +60,7 @@ async function exportMonth(stage: Stage, profile: string, month: string, at: str
     books.trueUp(truth.walks)
     ;({code, error, stderr} = await command(stage, args, at))
   }
-  if (error === 'JOURNAL_FILE' && profile === 'netsuite' && hasHuge(truth)) return false
+  if (error === 'JOURNAL_FILE' && hasHuge(truth, profile)) return false
   if (code !== 0) throw new Finding(`export: expected success, seen ${error}: ${stderr}`)
   return true
 }
@@ -74,8 +74,10 @@ const listUnclear = (truth: Truth): string[] =>
     })
     .map(({month}) => month)
 
-function hasHuge({deals}: Truth): boolean {
-  return [...deals.values()].flat().some(({fields}) => (fields?.amount ?? 0n) > MOST_OF_NETSUITE)
+function hasHuge({deals}: Truth, profile: string): boolean {
+  const most = MOST[profile]
+  if (most === undefined) return false
+  return [...deals.values()].flat().some(({fields}) => (fields?.amount ?? 0n) > most)
 }
 
 /** Closes the first month that can be closed, or reopens the last. */
