@@ -1,6 +1,6 @@
 -- Deals that left the funded book in a month of $1, a list, with a status that has no class; only those of the list $2 unless it is
 -- null.
-select deal_id, status
+select deal_id, status, period
 from (
   select
     *,
@@ -18,4 +18,4 @@ where
   and change <> 'vanished'
   and class_before = 'funded'
   and amount_before > 0
-order by deal_id, version
+order by period, deal_id, version

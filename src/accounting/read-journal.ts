@@ -29,13 +29,13 @@ export async function readJournal(
 ): Promise<JournalLine[]> {
   await using db = await openRelease(release)
   const asked = [JSON.stringify(periods), deals === undefined ? null : JSON.stringify([...deals])]
-  const status = z.object({deal_id: z.string(), status: z.string()})
+  const status = z.object({deal_id: z.string(), status: z.string(), period: z.string()})
   const [unclear, ...others] = await db.all(status, readQuery('left_unclear'), asked)
   if (unclear) {
     const more = others.length > 0 ? `, and ${quantity(others.length, 'more loan')} like it` : ''
     throw newError(
       'ACCOUNTING_UNMAPPED',
-      `Deal '${unclear.deal_id}' left the funded book in ${periods.join(', ')} with the status '${unclear.status}', which has no class${more}: nobody knows whether the loan still stands.`,
+      `Deal '${unclear.deal_id}' left the funded book in ${unclear.period} with the status '${unclear.status}', which has no class${more}: nobody knows whether the loan still stands.`,
       {
         ...(!isClosed && {kept: 'Nothing was issued or closed.'}),
         next: `Give the status a line in seeds/status.csv of LOANTAPE_SQL_DIR, such as \`${unclear.status},funded\` under \`status,like\`, then run this again: docs/analyst-guide.md#statuses.`,

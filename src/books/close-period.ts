@@ -182,7 +182,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
   using stateDb = openStateDb(folder.stateDb)
   const events = listPeriodEvents(stateDb)
   const batches = listBatches(stateDb)
-  const notIssued = await listNotIssued(folder, exported)
+  const notIssued = await listNotIssued(config, exported)
   await using db = await openHistory(folder)
   const months = listMonths(range.first, range.last)
   const periods = await Array.fromAsync(months, async (period) => {

@@ -1,8 +1,13 @@
+import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {listIssuedProfiles, readTarget} from '../accounting/issued.ts'
+import {listAccountRows} from '../accounting/mapping.ts'
+import {readMappingVersions} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
-import {newError} from '../core/errors.ts'
-import type {DataFolder} from '../store/data-folder.ts'
+import type {Config} from '../core/config.ts'
+import {codeOf, newError} from '../core/errors.ts'
+import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
+import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, openRelease} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
@@ -65,9 +70,10 @@ const notIssuedRow = z.object({
   profile: z.string(),
   /** `YYYY-MM` */
   period: z.string(),
-  entries: z.coerce.number(),
+  /** Null if the current release has other accounts than `accounting.json` gives now. */
+  entries: z.coerce.number().nullable(),
   /** Sum of their debits. */
-  amount: z.string(),
+  amount: z.string().nullable(),
 })
 
 /**
@@ -76,7 +82,8 @@ const notIssuedRow = z.object({
  *
  * @param exported the profiles that jobs export; profiles that anything was ever issued to count too
  */
-export async function listNotIssued(folder: DataFolder, exported: readonly string[]): Promise<NotIssued[]> {
+export async function listNotIssued(config: Config, exported: readonly string[]): Promise<NotIssued[]> {
+  const folder = dataFolderAt(config.dataDir)
   const release = findCurrentRelease(folder)
   if (!release || !hasStateDb(folder)) return []
   using stateDb = openStateDb(folder.stateDb)
@@ -94,8 +101,35 @@ export async function listNotIssued(folder: DataFolder, exported: readonly strin
      having max(issue_no) % 2 = 0`,
   )
   await using db = await openRelease(release)
+  const {as_of} = release.manifest
+  if (!(await hasOwnAccounts(db, config, as_of)))
+    return profiles.map(({profile}) => ({profile, period: as_of.slice(0, 7), entries: null, amount: null}))
   return await db.all(notIssuedRow, readQuery('not_issued'), [
     JSON.stringify(profiles),
     JSON.stringify(standing),
   ])
+}
+
+/** Whether a release was built with the accounts that `accounting.json` gives now; not if it cannot be read. */
+async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promise<boolean> {
+  const row = z.object({
+    account: z.string(),
+    account_code: z.string().nullable(),
+    account_name: z.string().nullable(),
+    moves_balances: z.string(),
+  })
+  const held = await db.all(
+    row,
+    'select * replace (moves_balances::varchar as moves_balances) from seed.account',
+  )
+  try {
+    const given = listAccountRows(readMappingVersions(config, asOf))
+    const [one, other] = [held, given].map((rows) =>
+      rows.map((each) => JSON.stringify(row.parse(each))).sort(),
+    )
+    return isDeepStrictEqual(one, other)
+  } catch (error) {
+    if (codeOf(error) !== 'ACCOUNTING_MAPPING') throw error
+    return false
+  }
 }

@@ -99,7 +99,9 @@ type PeriodCall = Invocation<{why?: string | null; issue?: boolean}>
 
 /** `xero 3 entries, 1,234.56` */
 export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'period'>): string {
-  return `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
+  return entries === null || amount === null
+    ? `${profile} unknown: the current release has other accounts, see \`loantape build\``
+    : `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
 }
 
 function renderTrueUp({outcome, lost, profiles}: TrueUpResult): string {

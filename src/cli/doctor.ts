@@ -136,7 +136,7 @@ const EXAMINATIONS: Examinations = {
     if (!hasStateDb(folder) || !hasWarehouse(folder)) return 'nothing issued yet'
     using stateDb = openStateDb(folder.stateDb)
     await requireSameHistory(stateDb, folder)
-    const open = await listNotIssued(folder, listExportedProfiles(readJobs(config)))
+    const open = await listNotIssued(config, listExportedProfiles(readJobs(config)))
     const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)
     return `match this history; not yet issued: ${words.join('; ') || 'nothing'}`
   },

@@ -90,7 +90,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const jobs = readJobs(config)
   const disagreements = await listDisagreements(config, world)
   const history = await readHistoryStatus(folder, readKnownStatuses(config))
-  const not_issued = await listNotIssued(folder, listExportedProfiles(jobs))
+  const not_issued = await listNotIssued(config, listExportedProfiles(jobs))
   using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
   const standing = readStanding({config, folder, jobs}, stateDb, maxAgeHours, world)
   return {

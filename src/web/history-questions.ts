@@ -17,11 +17,11 @@ import {answerParent} from './helper-process.ts'
 export const questions = {
   periods: async (config: Config) =>
     listPeriods(config, createWorld(config), listExportedProfiles(readJobs(config))),
-  /** Of months that are over. */
+  /** Of months that are over, or not known. */
   async notIssued(config: Config) {
     const month = businessDateOf(createWorld(config).clock.now(), config).slice(0, 7)
-    const found = await listNotIssued(dataFolderAt(config.dataDir), listExportedProfiles(readJobs(config)))
-    return found.filter(({period}) => period < month)
+    const found = await listNotIssued(config, listExportedProfiles(readJobs(config)))
+    return found.filter(({period, entries}) => period < month || entries === null)
   },
   preview: (config: Config, profile: string, period: string) =>
     previewExport(config, {profiles: [profile], period}, createWorld(config)),

@@ -195,6 +195,14 @@ test('entries not yet issued are listed by profile and month, closed months incl
   const february = {profile: 'xero', period: '2026-02', entries: 1, amount: '30.00'}
   expect(readJson(await run(['status'], env))).toMatchObject({not_issued: [february]})
   expect((await run(['doctor'], env)).stdout).toContain('not yet issued: xero 1 entry, 30.00 of 2026-02')
+  const mapping = join(copy.folder.root, 'accounting.json')
+  const unknown = {profile: 'xero', period: '2026-03', entries: null, amount: null}
+  for (const clearing of [{code: '1091', name: 'Funding'}, 'wrong']) {
+    writeFileSync(mapping, JSON.stringify({...DEFAULT_MAPPING, clearing}))
+    expect(readJson(await run(['status'], env))).toMatchObject({not_issued: [unknown]})
+  }
+  expect((await run(['doctor'], env)).stdout).toContain('not yet issued: xero unknown: the current')
+  rmSync(mapping)
   // A true funding date becomes known after January was closed.
   const seeds = join(copy.folder.root, 'sql/seeds')
   mkdirSync(seeds, {recursive: true})

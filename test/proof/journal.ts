@@ -181,7 +181,7 @@ async function live({random, add}: Run): Promise<void> {
   const months = MONTHS.filter((name) => name >= first && name <= last)
   for (const month of months) requireHeld(await exportTwice(books, month, today))
   await buildRelease(books.config, {}, books.at(today))
-  assert.deepEqual(await listNotIssued(books.folder, []), [], 'not issued')
+  assert.deepEqual(await listNotIssued(books.config, []), [], 'not issued')
   using stateDb = openStateDb(books.folder.stateDb)
   const issued = listIssuedLines(stateDb, 'xero')
   const isOpened = issued.some(({event}) => event === 'opening')
