@@ -308,7 +308,7 @@ function requireWalk(units: readonly HistoryUnit[], walk: string): string {
   if (outcome === 'settled') return walk
   throw newError(
     'UNKNOWN_NAME',
-    `Walk '${walk}' in --without: ${unit ? `it was ${outcome}` : 'it has no tape'}; expected one that was applied.`,
+    `Walk '${walk}' in --without: ${unit ? `it was ${outcome}` : 'no tape of it is here, `prune` removes them after LOANTAPE_TAPE_DAYS'}; expected one that was applied.`,
     {next: "`loantape query 'select * from mart.run'` lists the walks."},
   )
 }
