@@ -21,8 +21,7 @@ import {widenDecimals} from './seeds.ts'
  *
  * @param world its `plans` hold what this process has compiled; the shipped models are compiled already
  * @returns the plan for `buildModels`, models in the order of their dependencies
- * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
- * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
+ * @throws CheckError `MODEL_FILE`, `MODEL_BUILD`, `CHECK_SQL` or `SEED_…`, with file and line
  */
 export async function compileModels(
   source: ModelSource,
@@ -91,26 +90,25 @@ function requireDescribedColumns(
   {name: model, file, isPublished, columns: described}: Model,
   columns: readonly TableColumn[],
 ): void {
-  const refuse = (code: ErrorCode, line: number, problem: string) =>
-    createModelError(code, {file, line}, problem)
+  const refuse = (line: number, problem: string) => createModelError('MODEL_FILE', {file, line}, problem)
   const lines = new Map(described.map(({name, line}) => [name, line]))
   for (const {name, type} of columns) {
     const line = lines.get(name)
     const column = `Column '${name}' of model '${model}' is`
     if (line === undefined) {
       const expected = `not described: expected \`-- ${name}: meaning\``
-      throw refuse('MODEL_COLUMNS', described.at(-1)?.line ?? 1, `${column} ${expected}`)
+      throw refuse(described.at(-1)?.line ?? 1, `${column} ${expected}`)
     }
     if (isPublished && !PLAIN_TYPES.test(type)) {
       const expected = 'an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN'
-      throw refuse('MODEL_TYPE', line, `${column} ${type}: expected ${expected}`)
+      throw refuse(line, `${column} ${type}: expected ${expected}`)
     }
     lines.delete(name)
   }
   const [[stray, line] = [undefined, 1]] = lines
   if (stray === undefined) return
   const problem = `Header describes column '${stray}', which model '${model}' does not have`
-  throw refuse('MODEL_COLUMNS', line, `${problem}: expected ${columns.map(({name}) => name).join(', ')}`)
+  throw refuse(line, `${problem}: expected ${columns.map(({name}) => name).join(', ')}`)
 }
 
 async function bindCheck(db: Database, check: Check): Promise<void> {
@@ -141,7 +139,7 @@ const parsedSelect = z.object({
 export async function parseSelects(
   db: Database,
   sources: readonly {name: string; file: string; sql: string}[],
-  code: ErrorCode = 'MODEL_SQL',
+  code: ErrorCode = 'MODEL_FILE',
 ): Promise<Map<string, ParsedSelect>> {
   const trees = await db.column(
     z.string(),
@@ -185,7 +183,7 @@ function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, 
  * Sorts models by their dependencies, then by name, and says what each of them reads: models, seeds and raw tables.
  *
  * @param given tables that exist without a model: `raw.…` and `seed.…`
- * @throws CheckError `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, with file and line
+ * @throws CheckError `MODEL_FILE`, with file and line
  */
 function orderModels(
   models: readonly Model[],
@@ -203,7 +201,7 @@ function orderModels(
       if (chain.includes(name)) {
         const cycle = [...chain.slice(chain.indexOf(name)), name].join(' → ')
         const problem = `Models read each other in a cycle, ${cycle}: expected an order,`
-        throw createModelError('MODEL_CYCLE', place, problem)
+        throw createModelError('MODEL_FILE', place, problem)
       }
       const read = byName.get(name)
       if (read) visit(read, chain)
@@ -211,7 +209,7 @@ function orderModels(
         const nearest = findNearest(name, [...byName.keys(), ...given])
         const hint = nearest === undefined ? '' : `; the nearest is '${nearest}'`
         const expected = `expected a model, a seed or a raw table, written as schema.table${hint},`
-        throw createModelError('MODEL_UNKNOWN_TABLE', place, `Unknown table '${name}': ${expected}`)
+        throw createModelError('MODEL_FILE', place, `Unknown table '${name}': ${expected}`)
       }
     }
     ordered.add(model)
@@ -237,7 +235,7 @@ const PURE_TABLE_FUNCTIONS = [
 /**
  * Requires that a SELECT reads only tables, before the engine binds it: binding opens the files it names.
  *
- * @throws CheckError `MODEL_UNREPEATABLE`, `MODEL_UNKNOWN_TABLE`, with file and line
+ * @throws CheckError `MODEL_FILE`, with file and line
  */
 function requireTablesAlone({file, statements, lineAt}: ParsedSelect): void {
   const isRead = ({type}: Node) => type === 'BASE_TABLE' || type === 'TABLE_FUNCTION'
@@ -246,7 +244,7 @@ function requireTablesAlone({file, statements, lineAt}: ParsedSelect): void {
     // Known names do not help: a CTE elsewhere in the SELECT may be named like the file.
     if (/[./\\]/.test(table_name)) {
       const problem = `Unknown table '${table_name}': expected a model, a seed or a raw table; files are not read,`
-      throw createModelError('MODEL_UNKNOWN_TABLE', place, problem)
+      throw createModelError('MODEL_FILE', place, problem)
     }
     const name = called?.function_name.toLowerCase()
     if (name !== undefined && !PURE_TABLE_FUNCTIONS.includes(name)) throw createUnrepeatable(place, name)
@@ -273,7 +271,7 @@ const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
  * Requires that a model gives the same rows whenever it is built: it uses neither the time nor randomness, and neither sums nor
  * averages a DOUBLE or FLOAT.
  *
- * @throws CheckError `MODEL_UNREPEATABLE`, `MODEL_INEXACT_SUM`, with file and line
+ * @throws CheckError `MODEL_FILE`, with file and line
  */
 async function requireRepeatable(
   db: Database,
@@ -292,7 +290,7 @@ async function requireRepeatable(
     if (isSum && ['DOUBLE', 'FLOAT'].includes(given[0]?.id ?? '')) {
       const call = findNodes(statements, ({function_name}) => function_name?.toLowerCase() === name)[0]
       throw createModelError(
-        'MODEL_INEXACT_SUM',
+        'MODEL_FILE',
         {file, line: lineAt(call?.query_location)},
         `${name}() of model '${model}' adds up ${given[0]?.id}: expected DECIMAL or whole numbers, whose sum does not depend on their order,`,
       )
@@ -305,7 +303,7 @@ async function requireRepeatable(
 
 function createUnrepeatable(place: Place, name: string): Error {
   return createModelError(
-    'MODEL_UNREPEATABLE',
+    'MODEL_FILE',
     place,
     `${name}() can give another result on another day or machine: expected only models, seeds, raw tables and getvariable('as_of'), so that a release can be built again,`,
   )

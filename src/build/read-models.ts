@@ -76,7 +76,7 @@ const checkTag = /^([a-z_]+)\((.*)\)$/
  * earlier one of the same name; a file outside a schema's folder, or below one, is refused.
  *
  * @returns models by name
- * @throws CheckError `MODEL_NAME` or `MODEL_HEADER`, with file and line
+ * @throws CheckError `MODEL_FILE`, with file and line
  */
 export function readModels(folders: readonly string[]): Model[] {
   const models = new Map<string, Model>()
@@ -90,7 +90,7 @@ export function readModels(folders: readonly string[]): Model[] {
       const name = `${schema}.${basename(base, '.sql')}`
       if (parts.length !== 2 || !modelName.test(name) || RESERVED_SCHEMAS.has(schema)) {
         const expected = `expected <schema>/<name>.sql, lower-case words, the schema not ${[...RESERVED_SCHEMAS].join(', ')},`
-        throw createModelError('MODEL_NAME', {file, line: 1}, `File '${parts.join('/')}': ${expected}`)
+        throw createModelError('MODEL_FILE', {file, line: 1}, `File '${parts.join('/')}': ${expected}`)
       }
       models.set(name, parseModel({schema, name, file, text: readSqlFile(file)}))
     }
@@ -101,7 +101,7 @@ export function readModels(folders: readonly string[]): Model[] {
 /**
  * Reads a model. Its header is the comment lines at its top: docs/analyst-guide.md#a-table-of-your-own.
  *
- * @throws CheckError `MODEL_HEADER`, with file and line
+ * @throws CheckError `MODEL_FILE`, with file and line
  */
 export function parseModel(source: {schema: string; name: string; file: string; text: string}): Model {
   const {schema, name, file, text} = source
@@ -194,7 +194,7 @@ function splitList(text: string): string[] {
 }
 
 function headerError(place: Place, problem: string): Error {
-  return createModelError('MODEL_HEADER', place, `Model header: ${problem},`)
+  return createModelError('MODEL_FILE', place, `Model header: ${problem},`)
 }
 
 /** What each model reads; a name that is not a key is not a model. */

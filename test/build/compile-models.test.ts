@@ -47,21 +47,21 @@ test.each([
   ['-- Deals.\n-- grain: id\n-- deal_id: x\n', /'id' is not described.*:3\./],
   ['-- Deals.\n-- grain: x\n-- per: deal_id\n-- x: y\n', /per column 'deal_id' is not described/],
 ])('refuses the header %j, at its line', async (header, words) => {
-  await expectRefused({'core/deal.sql': `${header}select 1 as deal_id`}, 'MODEL_HEADER', words)
+  await expectRefused({'core/deal.sql': `${header}select 1 as deal_id`}, 'MODEL_FILE', words)
 })
 
 test.each([
-  ['MODEL_COLUMNS', 'select deal_id, status from raw.deal_version', /'status'.*:3\./],
-  ['MODEL_COLUMNS', "-- gone: x\nselect 'a' as deal_id", /'gone'.*:4\./],
-  ['MODEL_TYPE', 'select 1::hugeint as deal_id', /'deal_id'.*HUGEINT.*:3\./],
-  ['MODEL_UNKNOWN_TABLE', 'select deal_id\nfrom core.nothing', /'core.nothing'.*:5\./],
-  ['MODEL_UNKNOWN_TABLE', 'select deal_id\nfrom deal_version', /'deal_version'.*:5\./],
+  ['MODEL_FILE', 'select deal_id, status from raw.deal_version', /'status'.*:3\./],
+  ['MODEL_FILE', "-- gone: x\nselect 'a' as deal_id", /'gone'.*:4\./],
+  ['MODEL_FILE', 'select 1::hugeint as deal_id', /'deal_id'.*HUGEINT.*:3\./],
+  ['MODEL_FILE', 'select deal_id\nfrom core.nothing', /'core.nothing'.*:5\./],
+  ['MODEL_FILE', 'select deal_id\nfrom deal_version', /'deal_version'.*:5\./],
   // The latest states are not history.
-  ['MODEL_UNKNOWN_TABLE', 'select deal_id from raw.deal_head', /'raw.deal_head'/],
+  ['MODEL_FILE', 'select deal_id from raw.deal_head', /'raw.deal_head'/],
   ['MODEL_BUILD', 'select\n  deal_idd as deal_id\nfrom raw.deal_version', /"deal_idd" not found.*:5\./],
-  ['MODEL_SQL', 'select deal_id\nfrom from raw.x', /syntax error.*:5\./],
-  ['MODEL_SQL', 'drop table raw.deal_version', /Only SELECT/],
-  ['MODEL_SQL', "select 'a' as deal_id; select 2", /2 statements/],
+  ['MODEL_FILE', 'select deal_id\nfrom from raw.x', /syntax error.*:5\./],
+  ['MODEL_FILE', 'drop table raw.deal_version', /Only SELECT/],
+  ['MODEL_FILE', "select 'a' as deal_id; select 2", /2 statements/],
 ])('refuses a model with %s, naming file and line: %s', async (code, sql, words) => {
   await expectRefused({'core/deal.sql': `${HEADER}${sql}\n`}, code, words)
 })
@@ -79,7 +79,7 @@ test.each([
   ['read_csv', "with a as (from read_csv('/etc/hostname'))\nselect 'a' as deal_id from a"],
 ])('refuses a model that depends on %s(), naming file and line', async (name, sql, line = '') => {
   const words = new RegExp(`^${name}\\(\\) can give .*deal\\.sql${line}`)
-  await expectRefused({'core/deal.sql': `${HEADER}${sql}\n`}, 'MODEL_UNREPEATABLE', words)
+  await expectRefused({'core/deal.sql': `${HEADER}${sql}\n`}, 'MODEL_FILE', words)
 })
 
 test.each([
@@ -97,7 +97,7 @@ test.each([
     'core/ratio.sql': `${HEADER}-- ltv: a ratio\nselect deal_id, 0.5::double as ltv from raw.deal_version`,
     'mart/x.sql': `${HEADER}-- ltv: a ratio\n${sql}`,
   }
-  await expectRefused(files, 'MODEL_INEXACT_SUM', place)
+  await expectRefused(files, 'MODEL_FILE', place)
 })
 
 test('compiling runs no model: even an endless one compiles', async () => {
@@ -119,7 +119,7 @@ test('names the cycle and where it closes', async () => {
     'core/a.sql': `${HEADER}select deal_id from core.b`,
     'core/b.sql': `${HEADER}select deal_id\nfrom core.a`,
   }
-  await expectRefused(files, 'MODEL_CYCLE', /core\.a → core\.b → core\.a.*b\.sql:5\./)
+  await expectRefused(files, 'MODEL_FILE', /core\.a → core\.b → core\.a.*b\.sql:5\./)
 })
 
 test.each([
@@ -131,7 +131,7 @@ test.each([
   'core/old/deal.sql',
 ])('a model in the place of %s is refused, not ignored', async (file) => {
   const words = new RegExp(`^File '${file}': expected <schema>/<name>\\.sql.*${file}:1\\.`)
-  await expectRefused({'core/deal.sql': DEAL, [file]: DEAL}, 'MODEL_NAME', words)
+  await expectRefused({'core/deal.sql': DEAL, [file]: DEAL}, 'MODEL_FILE', words)
 })
 
 test('a folder in the place of a model is refused', async () => {
@@ -240,7 +240,7 @@ test('refuses a check that reads a file or the state of the engine, before any o
     ['duckdb_settings', 'from duckdb_settings()'],
   ] as const) {
     const words = new RegExp(`^${name}\\(\\) can give .*checks/typo\\.sql:3\\.`)
-    await expectRefused({'core/deal.sql': DEAL}, 'MODEL_UNREPEATABLE', words, [aCheck(`\n\n${sql}`)])
+    await expectRefused({'core/deal.sql': DEAL}, 'MODEL_FILE', words, [aCheck(`\n\n${sql}`)])
   }
 })
 
@@ -279,7 +279,7 @@ test('neither a model nor a check reads a file, whatever else has that name', as
   const file = `"${join(folder.path, 'secret.csv')}"`
   const shadowed = `select s.deal_id from (with ${file} as (select '1' as deal_id) from ${file}) as x, ${file} as s`
   for (const sql of [`from ${file}`, shadowed, `select (select count(*) from ${file}) as deal_id`]) {
-    const [code, words] = ['MODEL_UNKNOWN_TABLE', /files are not read/]
+    const [code, words] = ['MODEL_FILE', /files are not read/]
     await expectRefused({'core/deal.sql': `${HEADER}${sql}`}, code, words)
     await expectRefused({'core/deal.sql': DEAL}, code, words, [aCheck(sql)])
   }
