@@ -3,8 +3,8 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {sourceText} from '../contract/stream.ts'
 import type {Config} from '../core/config.ts'
-import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
-import {describeIssues, isObject, parseWritten} from '../core/json.ts'
+import {codeOf, newError} from '../core/errors.ts'
+import {isObject, parseWritten, type Refuse} from '../core/json.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {readWrittenText} from '../store/files.ts'
 import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
@@ -127,14 +127,11 @@ function draftMapping(programs: readonly string[]): string {
  * @throws ConfigError `ACCOUNTING_MAPPING` naming file and every field that is wrong
  */
 export function parseMapping(json: string, file: string): AccountMapping {
-  const content = parseWritten(json, (problem, cause) => mappingError(file, [problem], cause))
-  const parsed = mappingShape.safeParse(content)
-  if (!parsed.success) {
-    throw mappingError(file, describeIssues(parsed.error))
-  }
-  const clashes = findClashes(parsed.data)
-  if (clashes.length > 0) throw mappingError(file, clashes)
-  return parsed.data
+  const refuse = refuseMapping(file)
+  const mapping = parseWritten(json, refuse, mappingShape)
+  const clashes = findClashes(mapping)
+  if (clashes.length > 0) throw refuse(clashes.join('; '))
+  return mapping
 }
 
 /** Account codes with two names, or on both sides of an entry, which would book nothing. */
@@ -199,12 +196,11 @@ export function findSharedNames(mapping: AccountMapping): string[] {
   })
 }
 
-/** The error of an account mapping that cannot be used. */
-function mappingError(file: string, problems: readonly string[], cause?: unknown): LoantapeError {
-  return newError('ACCOUNTING_MAPPING', `Account mapping '${file}': ${problems.join('; ')}.`, {
-    next: 'Correct the file; docs/accounting.md describes every field.',
-    cause,
-  })
+/** The function that makes the errors of an account mapping that cannot be used. */
+function refuseMapping(file: string): Refuse {
+  const next = 'Correct the file; docs/accounting.md describes every field.'
+  return (problem, cause) =>
+    newError('ACCOUNTING_MAPPING', `Account mapping '${file}': ${problem}.`, {next, cause})
 }
 
 /**
@@ -216,10 +212,7 @@ function mappingError(file: string, problems: readonly string[], cause?: unknown
 export function findOwnMapping(config: Config): AccountMapping | undefined {
   const file = mappingFileOf(config)
   if (config.accountingFile === undefined && !existsSync(file)) return undefined
-  return parseMapping(
-    readWrittenText(file, (problem, cause) => mappingError(file, [problem], cause)),
-    file,
-  )
+  return parseMapping(readWrittenText(file, refuseMapping(file)), file)
 }
 
 function mappingFileOf({accountingFile, dataDir}: Pick<Config, 'accountingFile' | 'dataDir'>): string {

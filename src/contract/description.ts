@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {isTimeZone} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
-import {describeIssues, parseWritten, type Refuse} from '../core/json.ts'
+import {parseWritten, type Refuse} from '../core/json.ts'
 import {borrowerStream} from './borrower.ts'
 import {dealStream} from './deal.ts'
 import {documentStream} from './document.ts'
@@ -190,10 +190,7 @@ export const descriptionShape = z.strictObject({
  * @throws ConfigError `SOURCE_FILE` naming the file and every wrong place
  */
 export function parseDescription(json: string, file: string): SourceDescription {
-  const refuse = refuseSourceFile(file)
-  const parsed = descriptionShape.safeParse(parseWritten(json, refuse))
-  if (parsed.success) return parsed.data
-  throw refuse(describeIssues(parsed.error).join('; '))
+  return parseWritten(json, refuseSourceFile(file), descriptionShape)
 }
 
 /** The function that makes the errors of a `source.json` that cannot be used. */

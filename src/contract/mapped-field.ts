@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
-import {describeIssues, parseWritten, type Refuse} from '../core/json.ts'
+import {parseWritten, type Refuse} from '../core/json.ts'
 
 /** A field of a deal that the contract does not know, and the column it becomes. */
 export interface MappedField {
@@ -82,9 +82,7 @@ const fieldsShape = z
  */
 export function parseMappedFields(json: string, file: string, known: readonly string[]): MappedField[] {
   const refuse = refuseFields(file)
-  const parsed = fieldsShape.safeParse(parseWritten(json, refuse))
-  if (!parsed.success) throw refuse(describeIssues(parsed.error).join('; '))
-  const fields = Object.entries(parsed.data).map(([name, field]) => ({
+  const fields = Object.entries(parseWritten(json, refuse, fieldsShape)).map(([name, field]) => ({
     name,
     type: field.type,
     path: field.path ?? [name],

@@ -36,7 +36,7 @@ export type Refuse = (problem: string, cause?: unknown) => Error
  * The value of a JSON file that people write: nothing of it is lost unsaid, as a name's first value would be and the name
  * `__proto__`, which no schema keeps.
  */
-export function parseWritten(text: string, refuse: Refuse): unknown {
+export function parseWritten<T>(text: string, refuse: Refuse, schema: z.ZodType<T>): T {
   let value: unknown
   try {
     value = JSON.parse(text.replace(/^\uFEFF/, ''))
@@ -47,7 +47,9 @@ export function parseWritten(text: string, refuse: Refuse): unknown {
   const [twice] = findRepeated(text)
   if (twice) throw refuse(`${twice.join('.')}: expected each name once in an object`)
   if (/"__proto__"\s*:/.test(text)) throw refuse('__proto__: expected another name')
-  return value
+  const {data, error} = schema.safeParse(value)
+  if (error) throw refuse(describeIssues(error).join('; '))
+  return data
 }
 
 /** Counts what looks like member names in a JSON text: 0.3 µs per record, a tenth of a full scan. */

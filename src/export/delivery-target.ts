@@ -2,7 +2,7 @@ import {readFileSync, statSync} from 'node:fs'
 import {posix, resolve} from 'node:path'
 import {z} from 'zod'
 import {codeOf, newError} from '../core/errors.ts'
-import {describeIssues, parseWritten} from '../core/json.ts'
+import {parseWritten} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {requireOwnPlace} from '../store/data-folder.ts'
 import {readWrittenText} from '../store/files.ts'
@@ -133,9 +133,7 @@ export function readTargets(
 function parseTargets(path: string): Record<string, Target> {
   const refuse = (problem: string, cause?: unknown) =>
     newError('TARGETS_INVALID', `Targets in '${path}': ${problem}.`, {cause})
-  const parsed = targetsSchema.safeParse(parseWritten(readWrittenText(path, refuse), refuse))
-  if (parsed.success) return parsed.data
-  throw refuse(describeIssues(parsed.error, '').join('; '))
+  return parseWritten(readWrittenText(path, refuse), refuse, targetsSchema)
 }
 
 /** What pipes have said: each says it once. */

@@ -11,7 +11,7 @@ import {expectOneOf} from '../core/text.ts'
 import {dialectSchema} from '../export/dialect.ts'
 import {PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
-import {isFile} from '../store/files.ts'
+import {isFile, readWrittenText} from '../store/files.ts'
 import {findCronProblem} from './slots.ts'
 
 const folderShape = z.string().regex(/^[^\0]+$/, 'expected a folder')
@@ -214,16 +214,11 @@ const brokenAs = (name: string, fault: LoantapeError): Job => ({
   fault,
 })
 
-/** The server reads jobs while others wait: a long one is none. */
-const LONGEST = 16_384
-
 function parseYaml(file: string): unknown {
   // Loaded here: at the top it would slow down the start of every command.
   const {parseDocument}: typeof Yaml = createRequire(import.meta.url)('yaml')
+  const text = readWrittenText(file, (problem) => jobError(file, problem))
   try {
-    const bytes = readFileSync(file)
-    if (bytes.length > LONGEST) throw new Error(`expected at most ${LONGEST} bytes, received ${bytes.length}`)
-    const text = new TextDecoder('utf-8', {fatal: true}).decode(bytes)
     const yaml = parseDocument(text, {schema: 'core'})
     const [problem] = [...yaml.errors, ...yaml.warnings]
     if (problem) throw problem

@@ -236,7 +236,7 @@ function addBodyParsers(app: FastifyInstance): void {
   const parse = async (request: FastifyRequest, body: Buffer): Promise<unknown> => {
     if (body.length === 0 && request.routeOptions.config.endpoint?.body === noBodySchema) return undefined
     if (!isUtf8(body)) throw refuseJson('expected UTF-8')
-    return parseWritten(String(body), refuseJson)
+    return parseWritten(String(body), refuseJson, z.unknown())
   }
   app.addContentTypeParser('application/json', {parseAs: 'buffer'}, parse)
   app.register(multipart, {

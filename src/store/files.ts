@@ -92,7 +92,11 @@ export function readWritten(path: string): Buffer {
   throw Object.assign(new Error(`${code}: '${path}'`), {code})
 }
 
-/** The text of a file that people write. @param refuse makes the error of a problem */
+/**
+ * The text of a file that people write with any editor: without a byte order mark, line ends LF.
+ *
+ * @param refuse makes the error of a problem
+ */
 export function readWrittenText(path: string, refuse: Refuse): string {
   let bytes: Buffer
   try {
@@ -100,8 +104,23 @@ export function readWrittenText(path: string, refuse: Refuse): string {
   } catch (cause) {
     throw refuse(`cannot be read (${codeOf(cause)})`, cause)
   }
-  if (!isUtf8(bytes)) throw refuse('is not UTF-8; save it as UTF-8')
-  return bytes.toString()
+  const text = bytes.toString()
+  if (isUtf8(bytes)) return text.replace(/^\uFEFF/, '').replaceAll('\r\n', '\n')
+  throw refuse(
+    `${findBadByte(bytes, text)}: expected UTF-8; editors and spreadsheets offer it when they save a file`,
+  )
+}
+
+/** The first byte that is not UTF-8, with line and column: there the decoded text differs from the bytes. */
+function findBadByte(bytes: Buffer, text: string): string {
+  const isOther = (index: number) => {
+    const at = Buffer.byteLength(text.slice(0, index))
+    return bytes.subarray(at, at + 3).toString('hex') !== 'efbfbd'
+  }
+  const before = text.slice(0, text.matchAll(/\uFFFD/g).find(({index}) => isOther(index))?.index)
+  const byte = bytes[Buffer.byteLength(before)]?.toString(16).toUpperCase()
+  const lines = before.split('\n')
+  return `byte 0x${byte} at ${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}`
 }
 
 /** Forces a file's or folder's content to the disk. */

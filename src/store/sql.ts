@@ -1,46 +1,18 @@
-import {isUtf8} from 'node:buffer'
 import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {newError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
 import type {Database, Queries} from './database.ts'
-import {readWritten} from './files.ts'
+import {readWrittenText} from './files.ts'
 
 /** The SQL that loantape ships. */
 export const SQL_DIR = join(import.meta.dirname, '../../sql')
 
-/**
- * Reads a model, check or seed, which people write with any editor: drops a byte order mark, and makes line ends LF.
- *
- * @throws CheckError `SQL_FILE` if it cannot be read or is not UTF-8
- */
+/** The text of a model, check, case, seed or page. @throws CheckError `SQL_FILE` if it cannot be read or is not UTF-8 */
 export function readSqlFile(path: string): string {
-  let bytes: Buffer
-  try {
-    bytes = readWritten(path)
-  } catch (error) {
-    throw newError('SQL_FILE', `File '${path}' cannot be read (${codeOf(error)}): expected a text file.`, {
-      cause: error,
-    })
-  }
-  const text = bytes.toString()
-  if (!isUtf8(bytes)) throw explainByte(path, bytes, text)
-  return text.replace(/^\uFEFF/, '').replaceAll('\r\n', '\n')
-}
-
-/** Finds the first byte that is not UTF-8: there the decoded text differs from the bytes. */
-function explainByte(path: string, bytes: Buffer, text: string): LoantapeError {
-  const isOther = (index: number) => {
-    const at = Buffer.byteLength(text.slice(0, index))
-    return bytes.subarray(at, at + 3).toString('hex') !== 'efbfbd'
-  }
-  const before = text.slice(0, text.matchAll(/\uFFFD/g).find(({index}) => isOther(index))?.index)
-  const byte = bytes[Buffer.byteLength(before)]?.toString(16).toUpperCase()
-  const lines = before.split('\n')
-  return newError(
-    'SQL_FILE',
-    `Byte 0x${byte} in ${path}:${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}: expected UTF-8; editors and spreadsheets offer it when they save a file.`,
+  return readWrittenText(path, (problem, cause) =>
+    newError('SQL_FILE', `File '${path}': ${problem}.`, {cause}),
   )
 }
 

@@ -1,7 +1,7 @@
 import {businessDateOf, formatInstant} from '../core/clock.ts'
 import {type Config, requireSource} from '../core/config.ts'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
-import {describeIssues, parseWritten} from '../core/json.ts'
+import {parseWritten} from '../core/json.ts'
 import type {Received, World} from '../core/types.ts'
 import {createClient} from '../source/client.ts'
 import {walkPages} from '../source/walk-pages.ts'
@@ -24,11 +24,9 @@ export function readRateFeeds(config: Config): RateFeed[] {
   if (ratesFile === undefined) return []
   const refuse = (problem: string, cause?: unknown) =>
     newError('RATES_FILE', `Rate feeds in '${ratesFile}': ${problem}.`, {cause})
-  const content = parseWritten(readWrittenText(ratesFile, refuse), refuse)
-  const {data, error} = feedsFile.safeParse(content)
-  if (error) throw refuse(describeIssues(error).join('; '))
-  for (const {csv} of data.feeds) if (csv !== undefined && !isUrl(csv)) requireOwnPlace(config, csv)
-  return data.feeds
+  const {feeds} = parseWritten(readWrittenText(ratesFile, refuse), refuse, feedsFile)
+  for (const {csv} of feeds) if (csv !== undefined && !isUrl(csv)) requireOwnPlace(config, csv)
+  return feeds
 }
 
 const isUrl = (csv: string) => /^https?:\/\//.test(csv)

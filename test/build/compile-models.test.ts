@@ -136,7 +136,7 @@ test.each([
 
 test('a folder in the place of a model is refused', async () => {
   const files = {'core/deal.sql': DEAL, 'core/a.sql/readme': DEAL}
-  await expectRefused(files, 'SQL_FILE', /core\/a\.sql' cannot be read \(EISDIR\)/)
+  await expectRefused(files, 'SQL_FILE', /core\/a\.sql': cannot be read \(EISDIR\)/)
 })
 
 test('binds checks, at the line of the file or of the tag', async () => {
@@ -271,7 +271,7 @@ test('refuses a seed that is not UTF-8, naming the first bad byte', async () => 
   using folder = writeSqlFolder({'seeds/kind.csv': ''})
   const bytes = Buffer.concat([Buffer.from('code\n\uFFFD, Neuch'), Buffer.from([0xe2]), Buffer.from('tel\n')])
   writeFileSync(join(folder.path, 'seeds/kind.csv'), bytes)
-  expect(() => readSeeds([folder.path])).toThrow(/^Byte 0xE2 in .*kind\.csv:2:9: expected UTF-8/)
+  expect(() => readSeeds([folder.path])).toThrow(/^File '.*kind\.csv': byte 0xE2 at 2:9: expected UTF-8/)
 })
 
 test('neither a model nor a check reads a file, whatever else has that name', async () => {

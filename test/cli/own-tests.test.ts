@@ -143,7 +143,7 @@ test('all faults of all files are named at once', async () => {
   const words = [
     /case\.walks\..*d2: .*; b\.walks: expected walks/,
     /no model 'mart\.portfolio_sumary', .*nearest is 'mart\.portfolio_summary'/,
-    /Byte 0xE9 in .*core\.deal\.yaml:1:2: expected UTF-8/,
+    /core\.deal\.yaml': byte 0xE9 at 1:2: expected UTF-8/,
   ]
   const {message} = await expectRefused(runTests(wrong, ['--json']), 'TEST_FILE', words, 3)
   expect(message.match(/^ {2}- /gm)).toHaveLength(3)

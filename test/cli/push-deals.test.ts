@@ -215,7 +215,7 @@ test('a file that is no UTF-8 is refused', async () => {
   const file = join(folder, 'deals.csv')
   writeFileSync(file, Buffer.from(CSV.replace('12 Main St', 'Stra\xdfe 5'), 'latin1'))
   const pushed = runCommand(['push', 'deals', file, '--dry-run', '--json'], {})
-  await expectRefused(pushed, 'PUSH_FILE', 'is not UTF-8')
+  await expectRefused(pushed, 'PUSH_FILE', 'expected UTF-8')
 })
 
 test('a file that holds no deals is refused before anything is sent', () => {
