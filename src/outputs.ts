@@ -16,12 +16,12 @@ import {requireBuilt} from './build/build.ts'
 import type {Config} from './core/config.ts'
 import {explainError, isOfKind, newError} from './core/errors.ts'
 import type {World} from './core/types.ts'
-import type {BatchResult, NamedBatch, PeriodMark} from './export/batch.ts'
+import {type BatchResult, findBatches, type NamedBatch, type PeriodMark} from './export/batch.ts'
 import {type DeliveryResult, deliverBatch, listDeliveries, sendBackup} from './export/deliver-files.ts'
 import {type NamedTarget, placeOf, readTargets} from './export/delivery-target.ts'
 import {type BatchRequest, requireProfile, writeBatch} from './export/table-files.ts'
 import {type BackupResult, nameOf, readManifest} from './record/backup.ts'
-import {type DataFolder, dataFolderAt, listNames} from './store/data-folder.ts'
+import {type DataFolder, dataFolderAt} from './store/data-folder.ts'
 import {type Release, readRelease, requireRelease} from './store/release.ts'
 import {openStateDb, type StateDb} from './store/state-db.ts'
 
@@ -182,10 +182,7 @@ export async function redeliverBatch(
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
   const issued = restoreIssued(stateDb, folder, {batch_id: batchId}, world)
-  const lying = listNames(folder.exports)
-    .map((profile) => ({profile, batch_id: batchId, dir: join(folder.exports, profile, batchId)}))
-    .filter(({dir}) => /^[\w-]+$/.test(batchId) && existsSync(join(dir, 'manifest.json')))
-  const batches = [...issued, ...lying]
+  const batches = [...issued, ...findBatches(folder, batchId)]
   if (batches.length === 0) {
     throw newError('UNKNOWN_NAME', `Batch '${batchId}' is not in '${folder.exports}'.`, {
       next: 'The folders below it are named after the batches.',

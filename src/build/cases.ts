@@ -1,6 +1,5 @@
-import {type Dirent, existsSync, readdirSync} from 'node:fs'
 import {availableParallelism, tmpdir} from 'node:os'
-import {basename, join, relative} from 'node:path'
+import {basename, dirname, join, relative} from 'node:path'
 import {isMap, isScalar, LineCounter, parseDocument} from 'yaml'
 import {z} from 'zod'
 import {businessDateOf, isCalendarDate, parseInstant} from '../core/clock.ts'
@@ -11,6 +10,7 @@ import {expectOneOf} from '../core/text.ts'
 import type {BuildPlan, World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
+import {listFilesBelow} from '../store/files.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
 import {readMappedFields} from '../sync/mapped-fields.ts'
@@ -90,13 +90,11 @@ type ModelCase = z.output<typeof caseFile>[string] & {
 /** The `tests/<schema>.<table>.yaml` of a folder of models. @throws CheckError `TEST_FILE` if any other file is there */
 function listCaseFiles(folder: string): string[] {
   const tests = join(folder, 'tests')
-  const entries = existsSync(tests) ? readdirSync(tests, {recursive: true, withFileTypes: true}) : []
-  const isStray = ({name, parentPath}: Dirent) => parentPath !== tests || !name.endsWith('.yaml')
-  const stray = entries.find((entry) => entry.isFile() && isStray(entry))
+  const stray = listFilesBelow(tests).find((file) => dirname(file) !== tests || !file.endsWith('.yaml'))
   if (!stray) return listFiles(tests, '.yaml')
   throw newError(
     'TEST_FILE',
-    `File '${relative(folder, join(stray.parentPath, stray.name))}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of wrong rows is a check and belongs in checks/<name>.sql.`,
+    `File '${relative(folder, stray)}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of wrong rows is a check and belongs in checks/<name>.sql.`,
   )
 }
 

@@ -1,11 +1,11 @@
-import {existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync} from 'node:fs'
 import {userInfo} from 'node:os'
 import {dirname, join, relative, resolve} from 'node:path'
 import {createInterface} from 'node:readline'
 import {Writable} from 'node:stream'
 import {parseConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
-import {isFile} from '../store/files.ts'
+import {isFile, listFilesBelow} from '../store/files.ts'
 import {does, type Invocation} from './command.ts'
 
 export const commands = {
@@ -62,13 +62,10 @@ const TEMPLATES = join(import.meta.dirname, '../../templates')
 const HIDDEN = ['env', 'gitignore']
 
 function listTemplates(): {path: string; name: string}[] {
-  return readdirSync(TEMPLATES, {recursive: true, withFileTypes: true})
-    .filter((entry) => entry.isFile())
-    .map((entry) => {
-      const path = join(entry.parentPath, entry.name)
-      const name = relative(TEMPLATES, path)
-      return {path, name: HIDDEN.includes(name) ? `.${name}` : name}
-    })
+  return listFilesBelow(TEMPLATES).map((path) => {
+    const name = relative(TEMPLATES, path)
+    return {path, name: HIDDEN.includes(name) ? `.${name}` : name}
+  })
 }
 
 /** Writes a new file. @throws ConfigError `OUT_PLACE` */

@@ -1,4 +1,4 @@
-import {lstatSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
+import {existsSync, lstatSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename, dirname, join, relative} from 'node:path'
 import {setImmediate} from 'node:timers/promises'
 import {z} from 'zod'
@@ -205,6 +205,13 @@ export function describeRepair(profile: string, batchId: string): string {
   return findJournalProfile(profile)
     ? `Run \`loantape export --reissue ${batchId}\`: the files come out byte for byte the same.`
     : 'Export its release again the same way: the files come out byte for byte the same.'
+}
+
+/** The finished batches with this id, in any profile. */
+export function findBatches({exports}: DataFolder, batch_id: string): NamedBatch[] {
+  return listNames(exports)
+    .map((profile) => ({profile, batch_id, dir: join(exports, profile, batch_id)}))
+    .filter(({dir}) => /^[\w-]+$/.test(batch_id) && existsSync(join(dir, 'manifest.json')))
 }
 
 /** The folders of the finished batches of every profile, by name; unfinished ones begin with a dot. */

@@ -6,7 +6,6 @@ import {
   existsSync,
   mkdirSync,
   openSync,
-  readdirSync,
   readFileSync,
   renameSync,
   rmSync,
@@ -24,6 +23,7 @@ import {
   type DataFolder,
   dataFolderAt,
   isInside,
+  listNames,
   requireNewFolder,
   requireOwnPlace,
   requireWritable,
@@ -154,11 +154,10 @@ export function placeOf(config: Config, to: string): string {
 
 /** The names of the dated backups in such a folder, oldest first; none that a clock ahead of this one gave. */
 export function listDated(dir: string, world: Pick<World, 'realClock'>): string[] {
-  if (!existsSync(dir)) return []
   const last = nameOf({made_at: isoNow(world)})
-  return readdirSync(dir)
-    .filter((name) => DATED.test(name) && name <= last && existsSync(join(dir, name, MANIFEST)))
-    .sort()
+  return listNames(dir).filter(
+    (name) => DATED.test(name) && name <= last && existsSync(join(dir, name, MANIFEST)),
+  )
 }
 
 /**

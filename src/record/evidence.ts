@@ -1,5 +1,5 @@
 import {hash} from 'node:crypto'
-import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync} from 'node:fs'
+import {cpSync, mkdirSync, readFileSync} from 'node:fs'
 import {open, writeFile} from 'node:fs/promises'
 import {STATUS_CODES} from 'node:http'
 import {basename, join} from 'node:path'
@@ -16,6 +16,7 @@ import {findValue, isObject, parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
 import {tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
+import {findBatches} from '../export/batch.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
 import {beginFolder} from '../store/files.ts'
@@ -110,19 +111,11 @@ const subjectSchema = releaseManifestSchema.pick({
 })
 
 function findSubject(folder: DataFolder, of: string): Subject {
-  const batch = findBatch(folder, of)
+  const [{dir: batch} = {}] = findBatches(folder, of)
   if (batch !== undefined) {
     return {...subjectSchema.parse(JSON.parse(readFileSync(join(batch, MANIFEST), 'utf8'))), batch}
   }
   return subjectSchema.parse(requireRelease(folder, of === 'current' ? undefined : of).manifest)
-}
-
-/** The folder of the batch with this id, in any profile. */
-function findBatch({exports}: DataFolder, id: string): string | undefined {
-  if (!existsSync(exports) || !/^[\w-]+$/.test(id)) return undefined
-  return readdirSync(exports)
-    .map((profile) => join(exports, profile, id))
-    .find((dir) => existsSync(join(dir, MANIFEST)))
 }
 
 /** The head of the tapes when a subject's history was stored, the source, and the known fields of its deals. */
