@@ -5,7 +5,7 @@ import {LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import type {Check, Model} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
-import type {CheckOutcome} from '../store/release.ts'
+import {type CheckOutcome, checkResult} from '../store/release.ts'
 import {countRows, describeRow, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {createModelError} from './read-models.ts'
@@ -237,13 +237,9 @@ const checkingRow = z.object({
   /** Those that found rows, errors first, with the ids of the first of them. */
   failed: z.string().transform((text) => z.array(failed).parse(JSON.parse(text))),
 })
-const failed = z.object({
-  name: z.string(),
-  severity: z.enum(['error', 'warn']),
-  /** Rows that are wrong. */
-  failures: z.number(),
-  ids: z.array(z.string()),
-})
+const failed = checkResult
+  .pick({name: true, severity: true, failures: true})
+  .extend({ids: z.array(z.string())})
 
 /**
  * Stores what the checks of a release found, even if nothing is released. The state database keeps the last 100 runs.

@@ -75,10 +75,7 @@ export function readStanding(
     /** What is wrong now, and since when. */
     alarms,
     /** The next slot of each job, soonest first, ISO 8601. */
-    next_slots: listNextOfEach(
-      jobs.filter(({enabled}) => enabled),
-      now,
-    ).map(({job, slot}) => ({
+    next_slots: listNextOfEach(jobs, now).map(({job, slot}) => ({
       job: job.name,
       slot: new Date(slot).toISOString(),
     })),

@@ -168,10 +168,12 @@ function describeFreshness(
 export const wasClockAhead = ({alarms}: {alarms: readonly Alarm[]}): boolean =>
   alarms.some(({state}) => state === 'clock ahead')
 
-const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>
+/** What a run has noted of itself; undefined if it is not of this schema. */
+export const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>
   schema.safeParse(JSON.parse(run?.summary ?? 'null')).data
 
-const syncSummary = z.object({walk: z.object({quarantined: z.number(), records: z.number()})})
+/** Of a walk: how many records it met, and how many of them could not be read. */
+export const syncSummary = z.object({walk: z.object({quarantined: z.number(), records: z.number()})})
 
 /** A handful of bad records can wait until morning; more need a person now. */
 const MOST_QUARANTINED = 10

@@ -11,7 +11,7 @@ import {readQuery} from './sql.ts'
 
 /** One check's result. */
 export type CheckResult = z.output<typeof checkResult>
-const checkResult = z.object({
+export const checkResult = z.object({
   name: z.string(),
   severity: z.enum(['error', 'warn']),
   failures: z.number(),

@@ -1,8 +1,6 @@
-import {z} from 'zod'
 import type {Config} from '../core/config.ts'
-import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
-import {listAlarms} from '../schedule/alarms.ts'
+import {listAlarms, summaryOf, syncSummary} from '../schedule/alarms.ts'
 import type {Job} from '../schedule/job.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
@@ -15,8 +13,6 @@ import type {Html} from './html.ts'
 import type {Caller} from './http-server.ts'
 import type {History, Reader} from './reader.ts'
 import type {Asked} from './release-questions.ts'
-
-const syncSummary = z.object({walk: z.object({quarantined: z.number()})})
 
 /** The tools of the web side. */
 export interface WebTools {
@@ -36,7 +32,6 @@ export type Overview = ReturnType<typeof readOverview>
 /** Reads it from the state database and the manifest of the current release, never from the warehouse. */
 export function readOverview({stateDb, folder, jobs, config}: WebTools, world: World) {
   const now = world.realClock.now()
-  const lastSync = syncSummary.safeParse(parseJson(findLastSuccess(stateDb, 'sync')?.summary ?? 'null'))
   const release = findCurrentRelease(folder)?.manifest
   return {
     now,
@@ -45,7 +40,7 @@ export function readOverview({stateDb, folder, jobs, config}: WebTools, world: W
     /** Who holds the warehouse. */
     holder: findLockHolder(stateDb, world),
     /** The records of the last walk that could not be read. */
-    notRead: lastSync.data?.walk.quarantined ?? 0,
+    notRead: summaryOf(findLastSuccess(stateDb, 'sync'), syncSummary)?.walk.quarantined ?? 0,
     release,
     next: listNextOfEach(jobs, now),
   }
