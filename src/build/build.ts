@@ -68,7 +68,7 @@ export type BuildResult = Awaited<ReturnType<typeof buildRelease>>
  * and never behind a sync that stored something in the meantime. An existing release is not built again. With `select`, only the
  * selected models are built, into the scratch release.
  *
- * @throws CheckError when a model or check fails, or `MODEL_CONTRACT`: nothing was released; DeferredError `BUILD_STOPPED`; ConfigError
+ * @throws CheckError when a model or check fails, or `MODEL_CONTRACT`: nothing was released; DeferredError `INTERRUPTED`; ConfigError
  * `OUT_PLACE`
  */
 export async function buildRelease(config: Config, request: BuildRequest, world: World) {
@@ -433,11 +433,17 @@ function describeCut(
   const {name, file} = subject
   const kind = 'grain' in subject ? 'Model' : 'severity' in subject ? 'Check' : 'Table'
   const what = `${kind} '${name}' in ${file}`
-  const cuts = {
-    stopped: [
-      'BUILD_STOPPED',
+  if (cut === 'stopped')
+    return newError(
+      'INTERRUPTED',
       `The build was asked to stop: ${kind.toLowerCase()} '${name}' was interrupted.`,
-    ],
+      {
+        kept: 'What was walked is stored; nothing was released, and `current` still points to the previous release.',
+        next: 'Run `loantape build`, or wait for the next sync, which builds what is missing.',
+        cause,
+      },
+    )
+  const cuts = {
     time: [
       'BUILD_TIMEOUT',
       `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within that time.`,

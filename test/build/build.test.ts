@@ -219,7 +219,7 @@ test('a sort larger than its memory limit spills into the build folder, which is
   ])
 })
 
-test('a build asked to stop ends at once, also while writing a file, and says how to continue', async () => {
+test('a build asked to stop ends at once like any run, also while writing a file, and says how to continue', async () => {
   const own = withLarge()
   const stopAt = (step: RunStep): Pick<World, 'signal' | 'onStep'> => {
     const stopping = new AbortController()
@@ -232,11 +232,11 @@ test('a build asked to stop ends at once, also while writing a file, and says ho
     }
   }
   const failure = await failureOfBuild(own, {select: '+mart.endless', ...stopAt('models compiled')})
-  expect(failure).toMatchObject({code: 'BUILD_STOPPED', exitCode: 6})
+  expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
   expect(failure.message).toMatch(/`current` still points to the previous release.*`loantape build`/)
   const stopped = await failureOfBuild(own, {request: {select: 'mart.wide'}, ...stopAt('checks passed')})
   expect(stopped).toMatchObject({
-    code: 'BUILD_STOPPED',
+    code: 'INTERRUPTED',
     message: expect.stringMatching(/table 'mart\.wide' was interrupted/),
   })
 })
