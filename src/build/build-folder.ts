@@ -9,15 +9,14 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs'
-import {chmod, mkdir, writeFile} from 'node:fs/promises'
+import {chmod, writeFile} from 'node:fs/promises'
 import {basename, dirname, join, relative} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
-import {codeOf} from '../core/errors.ts'
-import {removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
+import {removeAbandoned, temporaryBeside} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
-import {digestFile, moveIntoPlace, syncBelow, syncToDisk} from '../store/files.ts'
+import {type BegunFolder, digestFile, removeFolder, syncBelow, syncToDisk} from '../store/files.ts'
 import type {ReleaseManifest, ReleaseTable} from '../store/release.ts'
 
 /**
@@ -54,41 +53,20 @@ export async function writeParquetFiles(
   })
 }
 
-/** Makes an empty folder for a new release and removes what dead builds left. */
-export async function createBuildFolder(folder: DataFolder, releaseId: string): Promise<string> {
-  await mkdir(folder.releases, {recursive: true})
-  const dir = join(folder.releases, `.building-${releaseId}${WRITER_MARK}`)
-  rmSync(dir, {recursive: true, force: true})
-  await mkdir(dir)
-  return dir
-}
-
 /**
  * Writes the manifest last, makes every file read-only and gives the folder its final name. If another process has published the
  * same release in the meantime, its copy stays: a reader may have it open. The scratch release is replaced.
  */
 export async function placeRelease(
-  folder: DataFolder,
-  buildDir: string,
+  built: BegunFolder,
   manifest: ReleaseManifest,
   {isScratch = false}: {isScratch?: boolean} = {},
 ): Promise<string> {
-  await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
-  for (const file of readdirSync(buildDir)) await chmod(join(buildDir, file), 0o400)
-  await syncBelow(buildDir)
-  const final = isScratch ? folder.scratch : join(folder.releases, manifest.release_id)
-  if (isScratch) rmSync(final, {recursive: true, force: true})
-  try {
-    moveIntoPlace(buildDir, final)
-  } catch (error) {
-    if (!['ENOTEMPTY', 'EEXIST'].includes(codeOf(error))) throw error
-    if (existsSync(join(final, 'manifest.json'))) {
-      discardBuild(buildDir)
-    } else {
-      rmSync(final, {recursive: true, force: true})
-      moveIntoPlace(buildDir, final)
-    }
-  }
+  const {dir, final} = built
+  await writeFile(join(dir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+  for (const file of readdirSync(dir)) await chmod(join(dir, file), 0o400)
+  await syncBelow(dir)
+  built.finish(() => !isScratch && existsSync(join(final, 'manifest.json')))
   return final
 }
 
@@ -98,11 +76,6 @@ export function moveCurrent(folder: DataFolder, releaseDir: string): void {
   symlinkSync(relative(dirname(folder.current), releaseDir), temporary)
   renameSync(temporary, folder.current)
   syncToDisk(folder.root)
-}
-
-/** Removes a build that failed. */
-export function discardBuild(buildDir: string): void {
-  rmSync(buildDir, {recursive: true, force: true})
 }
 
 /** The mark of a release of a past date that was never current; it has its own retention. */
@@ -173,19 +146,7 @@ export function pruneReleases(
   needed: ReadonlySet<string>,
 ): string[] {
   const releases = listSurplusReleases(folder, retention, needed)
-  for (const name of releases) removeRelease(folder, name)
-  removeAbandoned(folder.releases, '.building-')
+  for (const name of releases) removeFolder(join(folder.releases, name))
+  removeAbandoned(folder.releases, '.')
   return releases
-}
-
-/** Renames a release before removing it, so that a half-removed one looks like a dead build. */
-function removeRelease({releases}: DataFolder, name: string): void {
-  const aside = join(releases, `.building-${name}${WRITER_MARK}`)
-  try {
-    renameSync(join(releases, name), aside)
-  } catch (error) {
-    // Another process removed it first.
-    if (codeOf(error) !== 'ENOENT') throw error
-  }
-  rmSync(aside, {recursive: true, force: true})
 }

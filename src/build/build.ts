@@ -11,7 +11,7 @@ import {GENERATOR, temporaryBeside} from '../core/process.ts'
 import type {Check, Model, Moment, World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {type Cut, type Database, mostMemoryMb, quoteLiteral, withinLimits} from '../store/database.ts'
-import {moveIntoPlace, shareWithFolder, stampOf} from '../store/files.ts'
+import {beginFolder, moveIntoPlace, shareWithFolder, stampOf} from '../store/files.ts'
 import {readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
 import {tellWentOn} from '../store/recorded.ts'
 import {
@@ -30,8 +30,6 @@ import {openStateDb} from '../store/state-db.ts'
 import {copyHistory, openHistory, openHistoryFile} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
 import {
-  createBuildFolder,
-  discardBuild,
   markPast,
   moveCurrent,
   noteUse,
@@ -131,24 +129,20 @@ async function isLatestMoment(folder: DataFolder, moment: Moment, today: string)
 async function buildAnew(folder: DataFolder, build: Build, world: World): Promise<Release> {
   const {request, dir: buildDir} = build
   const files = filesOf(buildDir)
-  try {
-    world.onStep('history copied')
-    const {plan, checks, outcomes, manifest, next} = await buildTables(folder, build, world)
-    await writeModels(buildDir, plan)
-    await writeChecks(buildDir, checks, outcomes)
-    world.onProgress({step: 'publishing'})
-    if (isBase(build)) noteLastBuild(folder, {...next, release_id: manifest.release_id}, files)
-    for (const path of [files.spill, files.history, `${files.history}.wal`])
-      rmSync(path, {recursive: true, force: true})
-    world.onStep('tables written')
-    if (!mayBecomeCurrent(request) && request.select === undefined) markPast(buildDir)
-    const dir = await placeRelease(folder, buildDir, manifest, {isScratch: request.select !== undefined})
-    world.onStep('release published')
-    return {dir, ...databasesOf(dir), manifest}
-  } catch (error) {
-    discardBuild(buildDir)
-    throw error
-  }
+  using place = build.place
+  world.onStep('history copied')
+  const {plan, checks, outcomes, manifest, next} = await buildTables(folder, build, world)
+  await writeModels(buildDir, plan)
+  await writeChecks(buildDir, checks, outcomes)
+  world.onProgress({step: 'publishing'})
+  if (isBase(build)) noteLastBuild(folder, {...next, release_id: manifest.release_id}, files)
+  for (const path of [files.spill, files.history, `${files.history}.wal`])
+    rmSync(path, {recursive: true, force: true})
+  world.onStep('tables written')
+  if (!mayBecomeCurrent(request) && request.select === undefined) markPast(buildDir)
+  const dir = await placeRelease(place, manifest, {isScratch: request.select !== undefined})
+  world.onStep('release published')
+  return {dir, ...databasesOf(dir), manifest}
 }
 
 /** The findings of checks for a manifest; passed ones are only counted. */
@@ -227,33 +221,34 @@ export async function prepareBuild(
     time_zone: timeZone,
     source,
   })
-  const dir = await createBuildFolder(folder, aside === undefined ? releaseId : `${releaseId}-${aside}`)
-  try {
-    await copyHistory(folder, filesOf(dir).history)
-    const stamp = () => stampOf(folder.warehouse, `${folder.warehouse}.wal`)
-    const copied = stamp()
-    return {
+  const name = aside === undefined ? releaseId : `${releaseId}-${aside}`
+  using opening = new DisposableStack()
+  const place = opening.use(
+    beginFolder(request.select === undefined ? join(folder.releases, name) : folder.scratch),
+  )
+  await copyHistory(folder, filesOf(place.dir).history)
+  const stamp = () => stampOf(folder.warehouse, `${folder.warehouse}.wal`)
+  const copied = stamp()
+  opening.move()
+  return {
+    moment,
+    build: {
+      config,
+      request,
+      sources,
       moment,
-      build: {
-        config,
-        request,
-        sources,
-        moment,
-        /** The part of the manifest that is known before building. */
-        identity,
-        /** What the release depends on besides history and moment. */
-        inputs,
-        /** Whether it is only compared with another build. */
-        isAside: aside !== undefined,
-        /** The folder of the build, with a copy of the warehouse so that nobody waits while models run. */
-        dir,
-        /** Whether the warehouse is certain to hold what was copied. */
-        isHistorySame: () => stamp() === copied,
-      },
-    }
-  } catch (error) {
-    discardBuild(dir)
-    throw error
+      /** The part of the manifest that is known before building. */
+      identity,
+      /** What the release depends on besides history and moment. */
+      inputs,
+      /** Whether it is only compared with another build. */
+      isAside: aside !== undefined,
+      /** Where it goes; until then its folder holds a copy of the warehouse, so that nobody waits while models run. */
+      place,
+      dir: place.dir,
+      /** Whether the warehouse is certain to hold what was copied. */
+      isHistorySame: () => stamp() === copied,
+    },
   }
 }
 

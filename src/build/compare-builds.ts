@@ -11,7 +11,6 @@ import {momentOf} from '../store/moment.ts'
 import {requireRelease} from '../store/release.ts'
 import {openHistory} from '../store/warehouse.ts'
 import {type BuildRequest, buildRelease, buildTables, prepareBuild} from './build.ts'
-import {discardBuild} from './build-folder.ts'
 import {type Base, noteWhole, readLastBuild} from './last-build.ts'
 
 /** The result of a comparison. */
@@ -36,32 +35,29 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
   const result = await buildRelease(config, request, world)
   const release = requireRelease(folder, result.release_id)
   const moment = momentOf(release.manifest)
-  const bench = {folder, config, dirs: []}
-  try {
-    const whole = await buildAside(bench, {name: 'whole', moment}, world)
-    await requireSame(folder, release, whole)
-    const last = readLastBuild(folder)
-    let rebuilt = last?.release_id === result.release_id && last.rebuilt > 0 ? last.rebuilt : null
-    for (const earlier of rebuilt === null ? await listEarlier(folder, moment) : []) {
-      const before = await buildAside(bench, {name: 'before', moment: earlier}, world)
-      const onward = await buildAside(bench, {name: 'onward', moment, before}, world)
-      await requireSame(folder, onward, whole)
-      const share = onward.last.rebuilt
-      // Where every deal or none is rebuilt, nothing is said about `per:`.
-      if (share > 0 && share < 1) rebuilt = share
-      if (rebuilt !== null) break
-    }
-    noteWhole(folder, result.release_id, new Date(world.realClock.now()))
-    /** `rebuilt`: the share of deals that the compared build rebuilt; null if it could take over none, or all. */
-    return {...result, rebuilt}
-  } finally {
-    bench.dirs.forEach(discardBuild)
+  using places = new DisposableStack()
+  const bench = {folder, config, places}
+  const whole = await buildAside(bench, {name: 'whole', moment}, world)
+  await requireSame(folder, release, whole)
+  const last = readLastBuild(folder)
+  let rebuilt = last?.release_id === result.release_id && last.rebuilt > 0 ? last.rebuilt : null
+  for (const earlier of rebuilt === null ? await listEarlier(folder, moment) : []) {
+    const before = await buildAside(bench, {name: 'earlier', moment: earlier}, world)
+    const onward = await buildAside(bench, {name: 'onward', moment, before}, world)
+    await requireSame(folder, onward, whole)
+    const share = onward.last.rebuilt
+    // Where every deal or none is rebuilt, nothing is said about `per:`.
+    if (share > 0 && share < 1) rebuilt = share
+    if (rebuilt !== null) break
   }
+  noteWhole(folder, result.release_id, new Date(world.realClock.now()))
+  /** `rebuilt`: the share of deals that the compared build rebuilt; null if it could take over none, or all. */
+  return {...result, rebuilt}
 }
 
 /** Builds in a folder of its own: whole, or from another build. */
 async function buildAside(
-  {folder, config, dirs}: {folder: DataFolder; config: Config; dirs: string[]},
+  {folder, config, places}: {folder: DataFolder; config: Config; places: DisposableStack},
   {name, moment, before}: {name: string; moment: Moment; before?: Base},
   world: World,
 ): Promise<Base & {models: readonly Model[]}> {
@@ -69,8 +65,7 @@ async function buildAside(
   const today = businessDateOf(world.clock.now(), config)
   const {build} = await prepareBuild(folder, how, moment, {today, aside: name})
   if (!build) throw new Error('nothing was prepared')
-  const {dir} = build
-  dirs.push(dir)
+  const {dir} = places.use(build.place)
   const {plan, manifest, next} = await buildTables(folder, {...build, base: before}, world)
   return {dir, last: next, manifest, models: plan.models}
 }

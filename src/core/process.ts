@@ -49,16 +49,16 @@ export function readProcessStart(pid: number): string | null {
   }
 }
 
-/** Suffix of the names of files that this process is still writing: host, pid and, where known, when it started. */
-export const WRITER_MARK = `@${hostname()}-${process.pid}~${readProcessStart(process.pid) ?? ''}`
+/** Suffix of the names of what this process is still writing: host, pid, where known when it started, and a random text. */
+export const WRITER_MARK = `@${hostname()}-${process.pid}~${readProcessStart(process.pid) ?? ''}.${randomBytes(6).toString('hex')}`
 
 /** Prefix of files and folders that are not yet whole; the next writer removes those of dead processes. */
 export const WRITING = '.writing-'
 
 /** Whether the writer named at the end of a path, {@link WRITER_MARK}, is gone; on another machine, if idle for a day. */
 export function isAbandoned(path: string): boolean {
-  const [, host, pid, start] = /@([^@]+)-(\d+)(?:~(\d*))?$/.exec(basename(path)) ?? []
-  if (pid === undefined) return false
+  const [, host, pid, start] = /@([^@]+)-(\d+)(?:~(\d*)(?:\.\w+)?)?$/.exec(basename(path)) ?? []
+  if (pid === undefined || path.endsWith(WRITER_MARK)) return false
   if (host === hostname()) return !isOtherProcess(Number(pid), start)
   const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}
   return mtimeMs !== undefined && Date.now() - mtimeMs > DAY_MS
@@ -69,18 +69,7 @@ export function removeAbandoned(dir: string, prefix: string): void {
   if (!existsSync(dir)) return
   for (const name of readdirSync(dir)) {
     const path = join(dir, name)
-    if (name.startsWith(prefix) && isAbandoned(path)) rmSync(path, {recursive: true, force: true})
-  }
-}
-
-/** In the names of temporary folders of this process. */
-const OWN = randomBytes(6).toString('hex')
-
-/** Makes a folder for temporary files, removed when disposed, and removes those that dead processes left. */
-export function makeTemporaryFolder(prefix: string): {path: string} & Disposable {
-  for (const name of readdirSync(tmpdir())) {
-    const path = join(tmpdir(), name)
-    if (!name.startsWith(prefix) || name.startsWith(prefix + OWN) || !isAbandoned(path)) continue
+    if (!name.startsWith(prefix) || !isAbandoned(path)) continue
     try {
       rmSync(path, {recursive: true, force: true})
     } catch (error) {
@@ -88,7 +77,12 @@ export function makeTemporaryFolder(prefix: string): {path: string} & Disposable
       if (!['EACCES', 'EPERM'].includes(codeOf(error))) throw error
     }
   }
-  const path = join(tmpdir(), `${prefix}${OWN}-${randomBytes(6).toString('hex')}${WRITER_MARK}`)
+}
+
+/** Makes a folder for temporary files, removed when disposed, and removes those that dead processes left. */
+export function makeTemporaryFolder(prefix: string): {path: string} & Disposable {
+  removeAbandoned(tmpdir(), prefix)
+  const path = join(tmpdir(), `${prefix}${randomBytes(6).toString('hex')}${WRITER_MARK}`)
   mkdirSync(path, {mode: 0o700})
   return {path, [Symbol.dispose]: () => rmSync(path, {recursive: true, force: true})}
 }
@@ -210,9 +204,11 @@ function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
   return {[Symbol.dispose]: () => signal.removeEventListener('abort', stop)}
 }
 
-/** A temporary name beside a file; removes what dead writers left under such names. */
+/** A temporary name beside a file; removes what dead writers and this process left under such names. */
 export function temporaryBeside(path: string): string {
   const name = `${WRITING}${basename(path)}`
+  const temporary = join(dirname(path), `${name}${WRITER_MARK}`)
   removeAbandoned(dirname(path), `${name}@`)
-  return join(dirname(path), `${name}${WRITER_MARK}`)
+  rmSync(temporary, {recursive: true, force: true})
+  return temporary
 }

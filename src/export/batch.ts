@@ -1,11 +1,10 @@
-import {existsSync, lstatSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
+import {existsSync, lstatSync, readFileSync, statSync} from 'node:fs'
 import {basename, dirname, join, relative} from 'node:path'
 import {setImmediate} from 'node:timers/promises'
 import {z} from 'zod'
 import {findJournalProfile, type TiedTerm} from '../accounting/profiles.ts'
 import type {Fault} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {temporaryBeside} from '../core/process.ts'
 import {type DataFolder, listNames} from '../store/data-folder.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import {findFileFault, isFile} from '../store/files.ts'
@@ -191,13 +190,6 @@ export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[
 export function isWholeBatch(dir: string, text?: string): boolean {
   if (examineBatch(dir).faults.length > 0) return false
   return text === undefined || readFileSync(join(dir, 'manifest.json'), 'utf8') === text
-}
-
-/** Removes a batch. It is renamed first, so that a half-removed batch counts as unfinished. */
-export function removeBatch(final: string): void {
-  const aside = temporaryBeside(`${final}-before`)
-  renameSync(final, aside)
-  rmSync(aside, {recursive: true, force: true})
 }
 
 /** How to get back a batch whose files are missing or damaged. */

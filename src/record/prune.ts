@@ -6,8 +6,9 @@ import {listSurplusReleases, pruneReleases} from '../build/build-folder.ts'
 import {DAY_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
-import {listSurplusBatches, removeBatch} from '../export/batch.ts'
+import {listSurplusBatches} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {removeFolder} from '../store/files.ts'
 import {isOfActs, listRecorded, listTapes, type TapeRow} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
@@ -39,7 +40,7 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
     )
     let quarantined = await countServedRecords(folder, age)
     if (!isDryRun) {
-      for (const batch of batches) removeBatch(join(folder.exports, batch))
+      for (const batch of batches) removeFolder(join(folder.exports, batch))
       pruneReleases(folder, config, needed)
       if (old.length + quarantined > 0) {
         await using db = await openWarehouse(folder, world, config)

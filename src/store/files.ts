@@ -157,9 +157,12 @@ export function moveIntoPlace(temporary: string, final: string): void {
   syncToDisk(dirname(final))
 }
 
+/** A folder that is not yet in its place. */
+export type BegunFolder = ReturnType<typeof beginFolder>
+
 /**
  * Begins a folder under a temporary name beside its final one; disposing it removes what is unfinished. What dead writers left beside
- * it goes, too, and whatever else this process has begun there: one folder at a time.
+ * it goes, too.
  */
 export function beginFolder(final: string) {
   const parent = dirname(final)
@@ -168,11 +171,11 @@ export function beginFolder(final: string) {
   const remove = () => {
     for (const path of [dir, aside]) rmSync(path, {recursive: true, force: true})
   }
-  remove()
   mkdirSync(dir, {recursive: true, mode: 0o700})
   return {
     /** The temporary folder. */
     dir,
+    final,
     /**
      * Gives the folder its final name, which only an empty folder may have. With `isWhole` it replaces a folder that is not whole; a
      * whole one stays: another process has written it, and somebody may be reading it.
@@ -188,6 +191,17 @@ export function beginFolder(final: string) {
     },
     [Symbol.dispose]: remove,
   }
+}
+
+/** Removes a folder, unless another process has. It is renamed first, so that a half-removed one counts as unfinished. */
+export function removeFolder(path: string): void {
+  const aside = temporaryBeside(`${path}-before`)
+  try {
+    renameSync(path, aside)
+  } catch (error) {
+    if (codeOf(error) !== 'ENOENT') throw error
+  }
+  rmSync(aside, {recursive: true, force: true})
 }
 
 /** Writes a file under a temporary name and renames it; it gets the read rights of its folder. */

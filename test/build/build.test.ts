@@ -62,6 +62,7 @@ test('a release id is its date and twelve hex digits, which change with each inp
   const idOf = async (changes: Partial<Config> = {}, request: BuildRequest = {}) => {
     const moment = {today: '2026-02-07', aside: 'examined'}
     const {build: prepared} = await prepareBuild(lab.folder, {...lab.config, ...changes}, request, moment)
+    using _place = prepared?.place
     return String(prepared?.identity.release_id)
   }
   const id = await idOf()

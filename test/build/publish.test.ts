@@ -113,7 +113,7 @@ test('a release that was just used is not the one to go, though others were used
 
 test('builds that died are removed, even one of a process with our pid, and one still running is not', () => {
   const left = [4194999, process.pid, process.ppid].map((pid) =>
-    join(folder.releases, `.building-x@${hostname()}-${pid}`),
+    join(folder.releases, `.writing-x@${hostname()}-${pid}`),
   )
   for (const dir of left) mkdirSync(dir, {recursive: true})
   expect(prune(7, 2)).toEqual([])

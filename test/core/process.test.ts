@@ -22,8 +22,9 @@ test('a path is abandoned when its writer is dead, or on another machine and unt
     [`@${host}-${DEAD}`, true],
     // A name that people gave.
     [`-${DEAD}`, false],
+    [WRITER_MARK, false],
     // Our own pid: a predecessor.
-    [WRITER_MARK, true],
+    [`${WRITER_MARK}0`, true],
     // A pid that was reused.
     [`@${host}-${ours}~1`, true],
     [`@${host}-${ours}~${readProcessStart(ours)}`, false],
@@ -31,13 +32,13 @@ test('a path is abandoned when its writer is dead, or on another machine and unt
     [foreign, false],
     ['', false],
   ] as const) {
-    const path = join(root, `.building-2026-02-02-0123456789ab${mark}`)
+    const path = join(root, `.writing-2026-02-02-0123456789ab${mark}`)
     mkdirSync(path)
     // The kernel dates files by a clock that a test may not set.
     utimesSync(path, new Date(), new Date())
     expect([mark, isAbandoned(path)]).toEqual([mark, expected])
   }
-  const path = join(root, `.building-2026-02-02-0123456789ab${foreign}`)
+  const path = join(root, `.writing-2026-02-02-0123456789ab${foreign}`)
   const twoDaysAgo = new Date(Date.now() - 2 * 86_400_000)
   utimesSync(path, twoDaysAgo, twoDaysAgo)
   expect(isAbandoned(path)).toBe(true)

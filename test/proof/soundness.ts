@@ -90,8 +90,7 @@ export async function requireSoundFolder(folder: DataFolder): Promise<void> {
 /** Temporary names that a finished run must not leave behind; only a release removes unfinished builds. */
 export function listLeftovers(folder: DataFolder, {afterRelease}: {afterRelease: boolean}): string[] {
   return readdirSync(folder.root, {recursive: true, encoding: 'utf8'}).filter(
-    (path) =>
-      /\.building-|\.writing-|\.wal$/.test(path) && (afterRelease || !path.startsWith('releases/.building-')),
+    (path) => /\.writing-|\.wal$/.test(path) && (afterRelease || !path.startsWith('releases/.writing-')),
   )
 }
 

@@ -1,12 +1,8 @@
 import {join} from 'node:path'
-import {
-  createBuildFolder,
-  moveCurrent,
-  placeRelease,
-  writeParquetFiles,
-} from '../../src/build/build-folder.ts'
+import {moveCurrent, placeRelease, writeParquetFiles} from '../../src/build/build-folder.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
+import {beginFolder} from '../../src/store/files.ts'
 import type {ReleaseManifest} from '../../src/store/release.ts'
 import {type Release, readRelease, writeChecks, writeModels} from '../../src/store/release.ts'
 import {readTables} from '../../src/store/sql.ts'
@@ -75,7 +71,8 @@ export async function publishTables(
   {sql = TABLES, about = {}, ...fields}: Partial<ReleaseManifest> & {sql?: string; about?: About} = {},
 ): Promise<Release> {
   const {release_id} = aManifest(fields)
-  const buildDir = await createBuildFolder(folder, release_id)
+  using place = beginFolder(join(folder.releases, release_id))
+  const buildDir = place.dir
   await using db = await openDatabase({
     attach: [
       {path: join(buildDir, 'portfolio.duckdb'), alias: 'release'},
@@ -105,7 +102,7 @@ export async function publishTables(
   const stored = names.map((name) => ({name, order: [], isStored: true}))
   const tables = await writeParquetFiles(db, buildDir, stored)
   await db.run('checkpoint release; detach release; detach kept')
-  const dir = await placeRelease(folder, buildDir, aManifest({tables, ...fields}))
+  const dir = await placeRelease(place, aManifest({tables, ...fields}))
   moveCurrent(folder, dir)
   const release = readRelease(dir)
   if (!release) throw new Error('nothing was published')
