@@ -21,30 +21,21 @@ import {
 /** A column of cents: at most 7e15, as the contract allows, which a number holds exactly. */
 const rowCents = z.number().transform(BigInt)
 
-/** A stored deal. Amounts are cents, `createdAt` ms since the epoch. */
+/** A deal as it is stored; amounts are cents, `created_at` ms since the epoch. */
 export type StoredDeal = z.output<typeof storedDeal>
 const storedDeal = z.object({
   id: z.string(),
-  propertyAddress: z.string(),
-  loanAmountCents: rowCents,
-  propertyValueCents: rowCents.nullable(),
-  loanProgram: z.string().nullable(),
+  property_address: z.string(),
+  loan_amount_cents: rowCents,
+  property_value_cents: rowCents.nullable(),
+  loan_program: z.string().nullable(),
   status: z.string(),
-  createdAt: z.number(),
+  created_at: z.number(),
 })
 
-const FIELDS = storedDeal.keyof().options
-/** `loanAmountCents` is in `loan_amount_cents`. */
-const columnOf = (field: string) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
-
-const STORED: Rows<StoredDeal> = {
-  table: `(select ${FIELDS.map((field) => `${columnOf(field)} as ${field}`).join(', ')}, created_at from deal)`,
-  row: storedDeal,
-}
-
-const INSERT = `
-  insert into deal (${FIELDS.map(columnOf).join(', ')})
-  values (${FIELDS.map(() => '?').join(', ')})`
+const COLUMNS = storedDeal.keyof().options
+const INSERT = `insert into deal (${COLUMNS}) values (${COLUMNS.map(() => '?')})`
+const STORED: Rows<StoredDeal> = {table: 'deal', row: storedDeal}
 const IDS = {table: 'deal', row: z.object({id: z.string()})}
 
 /** The deals in SQLite, for those who do not ask by HTTP. */
@@ -54,7 +45,7 @@ export type DealStore = ReturnType<typeof createDealStore>
 export function createDealStore(database: ServiceDatabase) {
   return {
     get: (id: string): StoredDeal | undefined =>
-      database.first(STORED.row, `select * from ${STORED.table} where id = ?`, [id]),
+      database.first(storedDeal, 'select * from deal where id = ?', [id]),
     transaction: <T>(work: () => T): T => database.transaction(work),
     fill: (work: () => void): void => database.fill(work),
     /** Inserts all or none of the deals. */
@@ -63,7 +54,7 @@ export function createDealStore(database: ServiceDatabase) {
         for (const deal of deals)
           database.run(
             INSERT,
-            FIELDS.map((field) => deal[field]),
+            COLUMNS.map((column) => deal[column]),
           )
       }),
     /** At most `limit` deals, or deals in this status, in list order. */
@@ -72,12 +63,7 @@ export function createDealStore(database: ServiceDatabase) {
     /** The ids of all deals, or of those in this status, in list order. */
     ids: (status?: string): string[] =>
       database.list(IDS, {after: FIRST, limit: -1}, {status}).map(({id}) => id),
-    update: (id: string, change: Partial<StoredDeal>) =>
-      database.update(
-        'deal',
-        {id},
-        givenOf(Object.fromEntries(FIELDS.map((field) => [columnOf(field), change[field]]))),
-      ),
+    update: (id: string, change: Partial<StoredDeal>) => database.update('deal', {id}, givenOf(change)),
     remove: (id: string) => database.run('delete from deal where id = ?', [id]),
     count: (): number => database.column(z.number(), 'select count(*) from deal')[0] ?? 0,
   }

@@ -20,9 +20,9 @@ export function seedPortfolio(
   const random = createRandom('portfolio', seed, today)
   const endOfToday = Date.parse(today) + DAY_MS
   const times = drawCreationTimes(random, deals, today)
-  const drawn = times.values().map((createdAt) => {
-    const status = drawStatus(random, (endOfToday - createdAt) / DAY_MS)
-    return buildDeal(random, {status, createdAt})
+  const drawn = times.values().map((created_at) => {
+    const status = drawStatus(random, (endOfToday - created_at) / DAY_MS)
+    return buildDeal(random, {status, created_at})
   })
   store.fill(() => store.insert(drawn))
 }
@@ -160,15 +160,15 @@ function drawInstant(random: Random, day: number): number {
 }
 
 /** Draws one deal with a new id. */
-function buildDeal(random: Random, born: {status: string; createdAt: number}): StoredDeal {
+function buildDeal(random: Random, born: {status: string; created_at: number}): StoredDeal {
   const program = pickProgram(random)
   const {amount, value} = drawAmountAndValue(random, program.medianAmount)
   return {
     id: `deal_${random.text(16)}`,
-    propertyAddress: buildAddress(random),
-    loanAmountCents: BigInt(amount),
-    propertyValueCents: random.chance(0.03) ? null : BigInt(value),
-    loanProgram: random.chance(0.015) ? null : program.name,
+    property_address: buildAddress(random),
+    loan_amount_cents: BigInt(amount),
+    property_value_cents: random.chance(0.03) ? null : BigInt(value),
+    loan_program: random.chance(0.015) ? null : program.name,
     ...born,
   }
 }
@@ -233,7 +233,7 @@ export function linkPortfolio(
 }
 
 function drawMoment(random: Random, deal: StoredDeal, {since, until}: Linking): number {
-  const first = Math.max(deal.createdAt, since)
+  const first = Math.max(deal.created_at, since)
   return first + Math.floor(Math.max(0, until - first) * random.next() ** 2)
 }
 
@@ -252,7 +252,7 @@ function linkBorrowers(database: ServiceDatabase, deal: StoredDeal, linking: Lin
       last_name,
       email: `${first_name}.${last_name}.${person.text(6)}@example.com`.toLowerCase(),
       has_ssn_last_four: 1,
-      created_at: drawMoment(random, deal, {...linking, until: Math.max(linking.since, deal.createdAt)}),
+      created_at: drawMoment(random, deal, {...linking, until: Math.max(linking.since, deal.created_at)}),
     })
   }
 }
@@ -266,7 +266,7 @@ function attachMissing(
   const random = createRandom('document', linking.seed, deal.id, category)
   if (random.next() >= (shares[deal.status] ?? 0)) return
   const id = `doc_${random.text(16)}`
-  const content = Buffer.from(`${name} for ${deal.propertyAddress}\n`)
+  const content = Buffer.from(`${name} for ${deal.property_address}\n`)
   database.insert('document', {
     id,
     deal_id: deal.id,
@@ -312,8 +312,8 @@ export function advanceDay(store: DealStore, options: {seed: string | number; da
     move(0.06, 'approved', 'funded')
     move(0.035, 'underwriting', 'approved')
     move(0.08, 'draft', 'underwriting')
-    change(0.012, (deal) => ({loanAmountCents: drawNewAmount(random, deal)}))
-    change(0.004, (deal) => ({propertyValueCents: drawNewValue(random, deal)}))
+    change(0.012, (deal) => ({loan_amount_cents: drawNewAmount(random, deal)}))
+    change(0.004, (deal) => ({property_value_cents: drawNewValue(random, deal)}))
     createDeals(store, drawCount(random, total * 0.003), options)
   })
 }
@@ -336,21 +336,21 @@ function drawDeals(store: DealStore, random: Random, ids: string[], count: numbe
 }
 
 /** Whether the service would let a deal go on. */
-function isComplete({loanAmountCents, propertyValueCents, loanProgram}: StoredDeal): boolean {
-  return loanAmountCents > 0n && (propertyValueCents ?? 0n) > 0n && loanProgram !== null
+function isComplete({loan_amount_cents, property_value_cents, loan_program}: StoredDeal): boolean {
+  return loan_amount_cents > 0n && (property_value_cents ?? 0n) > 0n && loan_program !== null
 }
 
 function drawNewAmount(random: Random, deal: StoredDeal): bigint {
-  const cents = Number(deal.loanAmountCents) * (0.94 + 0.09 * random.next())
+  const cents = Number(deal.loan_amount_cents) * (0.94 + 0.09 * random.next())
   const rounded = random.chance(0.4) ? Math.round(cents) : Math.round(cents / 50_000) * 50_000
-  return BigInt(rounded) === deal.loanAmountCents ? deal.loanAmountCents - 12_345n : BigInt(rounded)
+  return BigInt(rounded) === deal.loan_amount_cents ? deal.loan_amount_cents - 12_345n : BigInt(rounded)
 }
 
 function drawNewValue(random: Random, deal: StoredDeal): bigint {
-  const before = Number(deal.propertyValueCents ?? (deal.loanAmountCents * 100n) / 68n)
+  const before = Number(deal.property_value_cents ?? (deal.loan_amount_cents * 100n) / 68n)
   const steps = Math.round((before * (0.95 + 0.12 * random.next())) / 100_000)
   const after = BigInt(steps) * 100_000n
-  return after === deal.propertyValueCents ? after + 100_000n : after
+  return after === deal.property_value_cents ? after + 100_000n : after
 }
 
 /** Deals that are not paid off. */
@@ -363,7 +363,7 @@ function listLiving(store: DealStore): string[] {
 function createDeals(store: DealStore, count: number, options: {seed: string | number; day: string}): void {
   const deals = Array.from({length: count}, (_, index) => {
     const random = createRandom('new deal', options.seed, options.day, index)
-    return buildDeal(random, {status: 'draft', createdAt: drawInstant(random, Date.parse(options.day))})
+    return buildDeal(random, {status: 'draft', created_at: drawInstant(random, Date.parse(options.day))})
   })
   if (deals.some(({id}) => store.get(id)))
     throw newError(

@@ -24,7 +24,7 @@ const readBatches = (ended: Ended) =>
 /** Ten deals and one whose address is a formula; all are funded within the month, which is over. */
 const lab = await useLab({tables: `${BOOK_TABLES} +mart.funded_rollforward +mart.data_quality`})
 const {store} = lab.service
-store.insert([...someDeals(10), aDeal(11, {propertyAddress: FORMULA, loanAmountCents: 100_01n})])
+store.insert([...someDeals(10), aDeal(11, {property_address: FORMULA, loan_amount_cents: 100_01n})])
 await lab.walk('2026-02-02T23:30:00-05:00')
 for (const {id} of someDeals(11)) store.update(id, {status: 'funded'})
 await lab.walk('2026-02-20T23:30:00-05:00', {accept: ['change']})

@@ -12,7 +12,7 @@ const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(12), releasedAt: '2026-02-02T23:30:00-05:00'})
 const before = await readStanding(lab.folder)
-lab.service.store.insert([aDeal(13, {loanAmountCents: 1_00n})])
+lab.service.store.insert([aDeal(13, {loan_amount_cents: 1_00n})])
 await lab.walk(DAY_2)
 
 const HEADER = `-- Deals that are small.

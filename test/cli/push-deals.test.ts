@@ -36,14 +36,18 @@ const editResults = (from: string | RegExp, to: string) =>
 const loseAnswers = () =>
   service.faults.add({match: {method: 'POST'}, fault: {kind: 'reset', when: 'mid_body'}})
 const readResults = (): Record<string, string>[] => parse(readFileSync(resultFile, 'utf8'), {columns: true})
-const stored = () => service.store.list({limit: 100}).map(({id, createdAt, ...deal}) => deal)
+const stored = () => service.store.list({limit: 100}).map(({id, created_at, ...deal}) => deal)
 
 test('creates a deal for every row, exact to the cent, and reports its id', async () => {
   expect(await push(CSV)).toEqual({...NONE, created: 2})
-  const first = {loanAmountCents: 35_000_010n, propertyValueCents: 50_000_000n, loanProgram: 'bridge_30yr'}
-  const second = {loanAmountCents: 100_000_000n, propertyValueCents: null, loanProgram: null}
+  const first = {
+    loan_amount_cents: 35_000_010n,
+    property_value_cents: 50_000_000n,
+    loan_program: 'bridge_30yr',
+  }
+  const second = {loan_amount_cents: 100_000_000n, property_value_cents: null, loan_program: null}
   const addresses = ['12 Main St, Austin, TX 78701', 'Lot 7; "The Mill"']
-  const expected = [first, second].map((deal, index) => ({...deal, propertyAddress: addresses[index]}))
+  const expected = [first, second].map((deal, index) => ({...deal, property_address: addresses[index]}))
   expect(stored()).toEqual(expect.arrayContaining(expected.map((deal) => ({...deal, status: 'draft'}))))
   const results = readResults()
     .filter(({outcome}) => outcome !== 'sent')

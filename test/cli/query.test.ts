@@ -16,9 +16,9 @@ const TURNING = '3 \u202etS \\niaM\u202c \u009b31m\u007f'
 
 const lab = await useLab({tables: FEW_TABLES})
 lab.service.store.insert([
-  aDeal(1, {loanAmountCents: 6_999_999_999_999_901n, propertyValueCents: null}),
-  aDeal(2, {loanAmountCents: 10n, propertyAddress: '2 "Old" Mill Rd,\nAustin, TX 78701'}),
-  aDeal(3, {propertyAddress: TURNING}),
+  aDeal(1, {loan_amount_cents: 6_999_999_999_999_901n, property_value_cents: null}),
+  aDeal(2, {loan_amount_cents: 10n, property_address: '2 "Old" Mill Rd,\nAustin, TX 78701'}),
+  aDeal(3, {property_address: TURNING}),
 ])
 const {walk} = await lab.sync('2026-02-02T23:30:00-05:00')
 const walkId = walk.walk_id

@@ -36,7 +36,7 @@ test('a source that changes its contract still syncs, and status says what chang
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift: [], quarantine_waiting: 0})
   // A new status and program, an unreadable amount and a new field.
   lab.service.store.update('deal_000001', {status: 'on_hold'})
-  lab.service.store.update('deal_000002', {status: 'underwriting', loanProgram: 'moonshot'})
+  lab.service.store.update('deal_000002', {status: 'underwriting', loan_program: 'moonshot'})
   changeLists(lab, '/deals?limit', (deals) => {
     Object.assign(deals[2] ?? {}, {loan_amount: 'much'})
     for (const deal of deals) deal.borrower = {name: 'Jane Doe'}

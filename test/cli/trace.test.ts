@@ -34,7 +34,7 @@ test('every version of every deal leads to the record as the source sent it', as
   using stateDb = openStateDb(lab.folder.stateDb)
   storeEvent(stateDb, {eventId: 'evt_1', type: 'deal.updated', dealId: idOf(3)}, Date.now())
   await applyEvents(lab.config, lab.createWorld(day(3, '12:00')))
-  lab.service.store.update(idOf(4), {loanAmountCents: 12_345n})
+  lab.service.store.update(idOf(4), {loan_amount_cents: 12_345n})
   lab.service.store.remove(idOf(5))
   await lab.walk(day(3), {config: {detail: 'off', pageSize: 7}})
   await lab.walk(day(4))
@@ -112,8 +112,8 @@ test('every figure of the portfolio traces to its deals', async () => {
   someDeals(17).forEach((_, index) => {
     store.update(idOf(index + 1), {
       status: statuses[index % statuses.length]!,
-      loanAmountCents: BigInt(index + 1) * 1_000_001n,
-      propertyValueCents: index % 3 === 0 ? null : BigInt(index + 1) * 1_500_000n,
+      loan_amount_cents: BigInt(index + 1) * 1_000_001n,
+      property_value_cents: index % 3 === 0 ? null : BigInt(index + 1) * 1_500_000n,
     })
   })
   await lab.sync(day(2))

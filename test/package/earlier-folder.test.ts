@@ -34,7 +34,7 @@ test.each(archives)(
 
     // As the service stood when the folder was made, and what came since.
     service.store.update('deal_000001', {status: 'paid_off'})
-    service.store.update('deal_000002', {status: 'funded', loanAmountCents: 240_000_07n})
+    service.store.update('deal_000002', {status: 'funded', loan_amount_cents: 240_000_07n})
     expect(await at('2026-02-05T23:30:00-05:00', 'sync')).toMatchObject({outcome: 'released'})
     const ask = async (sql: string) => (await at('2026-02-06T09:00:00-05:00', 'query', sql)).rows
     expect(

@@ -75,7 +75,7 @@ async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<s
   await run('sync', '2026-03-01')
   await run('build --as-of 2026-01-31', '2026-03-02')
   const open = keep('open')
-  store.update(id(3), {loanAmountCents: 360_000_00n})
+  store.update(id(3), {loan_amount_cents: 360_000_00n})
   for (const number of [6, 7, 8, 9]) store.remove(id(number))
   const change = (name: string, from: string, work: (folder: DataFolder, dir: string) => void) => {
     const dir = copyTo(join(root, name), from)

@@ -59,12 +59,12 @@ function passDay(store: DealStore, day: number, random: Random): void {
       const deal = store.get(id)
       if (!deal) continue
       if (chance < 0.01) store.remove(id)
-      else if (chance < 0.04) store.update(id, {loanAmountCents: deal.loanAmountCents + 12_345n})
+      else if (chance < 0.04) store.update(id, {loan_amount_cents: deal.loan_amount_cents + 12_345n})
       else if (chance < 0.08) store.update(id, {status: 'funded'})
       // No list row shows a value; the address, which it does show, makes every run ask for it on the same day.
       else if (chance < 0.12) {
-        const propertyAddress = `${random.integer(1, 999)} Elm St, Austin, TX 78701`
-        store.update(id, {propertyAddress, propertyValueCents: BigInt(random.integer(1, 9_999_999_99))})
+        const property_address = `${random.integer(1, 999)} Elm St, Austin, TX 78701`
+        store.update(id, {property_address, property_value_cents: BigInt(random.integer(1, 9_999_999_99))})
       }
     }
     store.insert(Array.from({length: 5}, (_, index) => aDeal(900_000 + day * 100 + index)))

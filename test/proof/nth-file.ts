@@ -94,7 +94,7 @@ export async function proveNthFile({
   store.insert(someDeals(60))
   await lab.sync(DAY_1)
   store.insert([aDeal(61)])
-  store.update('deal_000003', {loanAmountCents: 400_000_01n})
+  store.update('deal_000003', {loan_amount_cents: 400_000_01n})
   store.remove('deal_000007')
   const runDay = async (folder: DataFolder) => {
     const config = {...lab.config, dataDir: folder.root, pageSize: 20}

@@ -57,7 +57,7 @@ function balanceOf(imported: Imported): Record<string, bigint> {
 /** The same according to the source itself: nothing was funded at the first walk. */
 function expectedOf(lab: Lab): Record<string, bigint> {
   const funded = lab.service.store.list({status: 'funded', limit: 1000})
-  return Object.fromEntries(funded.map(({id, loanAmountCents}) => [id, loanAmountCents]))
+  return Object.fromEntries(funded.map(({id, loan_amount_cents}) => [id, loan_amount_cents]))
 }
 
 /** Runs a command on a day; all lenders have one tape key. */
@@ -80,7 +80,7 @@ async function tellNights(lab: Lab, env: Record<string, string>, first: number):
   for (let number = 0; number < 4; number += 1) store.update(id(number), {status: 'funded'})
   await night('2026-01-31', 'sync', 'export xero --period 2026-01')
   const yesterday = lab.copyFolder('before')
-  store.update(id(0), {loanAmountCents: 123_456_78n})
+  store.update(id(0), {loan_amount_cents: 123_456_78n})
   store.update(id(1), {status: 'withdrawn'})
   store.update(id(5), {status: 'funded'})
   await night('2026-02-02', 'sync', 'export xero --period 2026-02', 'period close 2026-01')

@@ -32,13 +32,13 @@ test("a night sends the day's page once: figures, what moved them and what needs
   lab.service.store.insert([aDeal(1), aDeal(2, {status: 'funded'})])
   expect(await night('2026-03-02T23:30:00-05:00')).toMatchObject({code: 0})
   expect(posts[0]).toContain('Pipeline: $350K, 1 deal, $350,000.00')
-  lab.service.store.update('deal_000001', {status: 'funded', loanAmountCents: 350_000_07n})
+  lab.service.store.update('deal_000001', {status: 'funded', loan_amount_cents: 350_000_07n})
   lab.service.store.insert([
     aDeal(3, {status: 'a <b> & "c"'}),
     aDeal(4, {
       status: 'held\n- deal_000009: draft → funded\u202e',
-      propertyAddress: '</title><script>alert(1)</script>\n1 Main St, Austin, TX 78701',
-      loanProgram: '<img src=x onerror=alert(1)>',
+      property_address: '</title><script>alert(1)</script>\n1 Main St, Austin, TX 78701',
+      loan_program: '<img src=x onerror=alert(1)>',
     }),
   ])
   expect(await night('2026-03-03T23:30:00-05:00')).toMatchObject({code: 0})
@@ -92,8 +92,8 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   lab.service.store.insert([
     aDeal(1),
     aDeal(2, {
-      loanAmountCents: 500_000_00n,
-      propertyAddress: '<img src=x onerror=alert(1)>, Austin, TX 78701',
+      loan_amount_cents: 500_000_00n,
+      property_address: '<img src=x onerror=alert(1)>, Austin, TX 78701',
     }),
   ])
   await lab.sync('2026-03-02T23:30:00-05:00')

@@ -22,7 +22,7 @@ export function startTestService(options: Partial<ServiceOptions> = {}): Promise
 
 /** A stored deal of this moment; the number sets its id and its place in the list. */
 export const aDeal = (number: number, fields: Partial<StoredDeal> = {}): StoredDeal =>
-  storedDeal(number, {createdAt: NOW + number, ...fields})
+  storedDeal(number, {created_at: NOW + number, ...fields})
 
 export function insertDeals(service: RunningService, count: number): void {
   service.store.insert(Array.from({length: count}, (_, index) => aDeal(index + 1)))

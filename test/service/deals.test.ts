@@ -54,16 +54,16 @@ test('whatever happens to deals, the report adds up to what is stored, and a lis
     fc.record({
       kind: fc.constant('insert' as const),
       fields: fc.record({
-        loanAmountCents: cents,
+        loan_amount_cents: cents,
         status,
-        propertyAddress: fc.string({unit: 'grapheme', minLength: 1}),
-        createdAt: fc.integer({min: 0, max: 4e12}),
+        property_address: fc.string({unit: 'grapheme', minLength: 1}),
+        created_at: fc.integer({min: 0, max: 4e12}),
       }),
     }),
     fc.record({
       kind: fc.constant('update' as const),
       at: fc.nat(),
-      fields: fc.record({loanAmountCents: cents, status}, {requiredKeys: []}),
+      fields: fc.record({loan_amount_cents: cents, status}, {requiredKeys: []}),
     }),
     fc.record({kind: fc.constant('remove' as const), at: fc.nat()}),
   )
@@ -85,7 +85,7 @@ test('whatever happens to deals, the report adds up to what is stored, and a lis
       )
       const sumOf = (deals: typeof stored) => ({
         deals: deals.length,
-        amount: formatCents(deals.reduce((sum, deal) => sum + deal.loanAmountCents, 0n)),
+        amount: formatCents(deals.reduce((sum, deal) => sum + deal.loan_amount_cents, 0n)),
       })
       expect(report).toMatchObject(sumOf(stored))
       const byStatus = Map.groupBy(stored, (deal) => deal.status)
@@ -101,7 +101,7 @@ test('whatever happens to deals, the report adds up to what is stored, and a lis
 })
 
 test('the report is exact where a sum fits into no integer', async () => {
-  const huge = {status: 'funded', loanAmountCents: 6_999_999_999_999_999n}
+  const huge = {status: 'funded', loan_amount_cents: 6_999_999_999_999_999n}
   service.store.insert(Array.from({length: 2_000}, (_, index) => aDeal(index, huge)))
   expect(await get(service, '/reports/portfolio')).toMatchObject({amount: '139999999999999980.00'})
 })
@@ -129,7 +129,7 @@ test('every status follows another only as the table says', async () => {
 })
 
 test('a deal enters underwriting only with an amount, a value and a program, which stay', async () => {
-  const bare = {loanAmountCents: 0n, propertyValueCents: null, loanProgram: null}
+  const bare = {loan_amount_cents: 0n, property_value_cents: null, loan_program: null}
   service.store.insert([aDeal(1, bare), aDeal(2, {status: 'approved'})])
   expect(await readRefusal(await call(service, 'PATCH', PATH, {status: 'underwriting'}))).toBe(
     '409 incomplete_deal loan_amount loan_program property_value',
@@ -154,7 +154,7 @@ test('If-Match lets a change or a deletion through only on the deal the caller s
   const first = await change(etag, 1)
   expect(first.status).toBe(200)
   expect(await readRefusal(await change(etag, 2))).toBe('412 precondition_failed')
-  expect(service.store.get('deal_000001')?.loanAmountCents).toBe(100n)
+  expect(service.store.get('deal_000001')?.loan_amount_cents).toBe(100n)
   expect((await change(`W/${first.headers.get('etag')}`, 3)).status).toBe(412)
   expect((await change(`"other", ${first.headers.get('etag')}`, 3)).status).toBe(200)
   expect((await change('*', 4)).status).toBe(200)

@@ -118,7 +118,7 @@ test.each([
 ])('a %s is generated in the background and attached', async (template, line) => {
   const path = `${DEAL}/document-generations`
   expect(await refusalOf(path, {template: 'poem'})).toMatch('400 invalid_body')
-  service.store.update('deal_000001', {propertyAddress: '1 | Main\n# St'})
+  service.store.update('deal_000001', {property_address: '1 | Main\n# St'})
   const response = await call(service, 'POST', path, {template})
   expect(await readData(response)).toMatchObject({status: 'queued', document_id: null})
   expect(response.status).toBe(202)

@@ -16,9 +16,9 @@ test('refuses a wrong parameter rather than listing everything', async () => {
 })
 
 test('walks every deal once at any page size, even with many created at the same instant', async () => {
-  const deals = Array.from({length: 60}, (_, index) => aDeal(index, {createdAt: 1_000 + (index % 3)}))
+  const deals = Array.from({length: 60}, (_, index) => aDeal(index, {created_at: 1_000 + (index % 3)}))
   service.store.insert(deals)
-  const inOrder = deals.toSorted((one, other) => one.createdAt - other.createdAt).map(({id}) => id)
+  const inOrder = deals.toSorted((one, other) => one.created_at - other.created_at).map(({id}) => id)
   for (const limit of [1, 7, 20, 59, 60, 100]) expect(await walkIds(service, limit)).toEqual(inOrder)
 })
 
@@ -29,7 +29,7 @@ test('loses and repeats no deal while others come and go', async () => {
     next++
     // The last deal of the page before.
     service.store.remove(aDeal(next * 7).id)
-    service.store.insert([aDeal(1_000 + next, {createdAt: 0})])
+    service.store.insert([aDeal(1_000 + next, {created_at: 0})])
     service.store.insert([aDeal(2_000 + next)])
   })
   expect(new Set(ids).size).toBe(ids.length)

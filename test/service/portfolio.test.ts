@@ -13,7 +13,7 @@ function aPortfolio(deals = 2_500, seed = 7): DealStore {
 }
 
 const readAll = (store: DealStore): StoredDeal[] => store.list({limit: 1_000_000})
-const dayOf = (deal: StoredDeal): string => new Date(deal.createdAt).toISOString().slice(0, 10)
+const dayOf = (deal: StoredDeal): string => new Date(deal.created_at).toISOString().slice(0, 10)
 
 test('a portfolio and its days are the same for the same seed, and different for others', () => {
   const [one, again, other] = [7, 7, 8].map((seed) => {
@@ -42,16 +42,18 @@ test('every day brings every kind of event, with little churn, and changes nothi
 
     const kept = [...before.values()].flatMap((old) => (after.has(old.id) ? [[old, after.get(old.id)!]] : []))
     const changed = (field: keyof StoredDeal) => kept.filter(([old, deal]) => old?.[field] !== deal?.[field])
-    const churn = (['loanAmountCents', 'propertyValueCents'] as const).map((field) => changed(field).length)
+    const churn = (['loan_amount_cents', 'property_value_cents'] as const).map(
+      (field) => changed(field).length,
+    )
     expect(Math.min(...churn), day).toBeGreaterThan(0)
     expect(Math.max(...churn)).toBeLessThanOrEqual(before.size * 0.03)
-    for (const field of ['propertyAddress', 'loanProgram', 'createdAt'] as const)
+    for (const field of ['property_address', 'loan_program', 'created_at'] as const)
       expect(changed(field)).toEqual([])
     const moves = changed('status').map(([old, deal]) => `${old?.status}>${deal?.status}`)
     expect(new Set(moves)).toEqual(
       new Set(['draft>underwriting', 'underwriting>approved', 'approved>funded', 'funded>paid_off']),
     )
-    const isBare = (deal?: StoredDeal) => deal?.propertyValueCents === null || deal?.loanProgram === null
+    const isBare = (deal?: StoredDeal) => deal?.property_value_cents === null || deal?.loan_program === null
     expect(changed('status').filter(([, deal]) => isBare(deal))).toEqual([])
   }
 })

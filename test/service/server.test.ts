@@ -46,5 +46,5 @@ test('keeps deals and cursors when a file is opened again', async () => {
   await using second = await startTestService({dbPath})
   const page = await readPage(second, `?limit=2&cursor=${next_cursor}`)
   expect(page.data.map(({id}) => id)).toEqual(['deal_000003', 'deal_000004'])
-  expect(second.store.get('deal_000003')).toEqual(aDeal(3, {status: 'underwriting', loanAmountCents: 29n}))
+  expect(second.store.get('deal_000003')).toEqual(aDeal(3, {status: 'underwriting', loan_amount_cents: 29n}))
 })

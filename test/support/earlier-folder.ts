@@ -44,7 +44,7 @@ export async function createEarlierLab() {
 export async function playEarlier({at, service, folder}: Awaited<ReturnType<typeof createEarlierLab>>) {
   await at('2026-01-05T23:30:00-05:00', 'sync')
   service.store.update('deal_000001', {status: 'funded'})
-  service.store.update('deal_000002', {status: 'funded', loanAmountCents: 250_000_07n})
+  service.store.update('deal_000002', {status: 'funded', loan_amount_cents: 250_000_07n})
   await at('2026-01-20T23:30:00-05:00', 'sync')
   await at('2026-01-21T09:00:00-05:00', 'accounting', 'init')
   setAccounts(folder)

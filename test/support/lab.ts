@@ -264,12 +264,12 @@ export function startProcess(
 export function aDeal(number: number, fields: Partial<StoredDeal> = {}): StoredDeal {
   return {
     id: `deal_${String(number).padStart(6, '0')}`,
-    propertyAddress: `${number} Main St, Austin, TX 78701`,
-    loanAmountCents: 350_000_00n,
-    propertyValueCents: 500_000_00n,
-    loanProgram: 'bridge_30yr',
+    property_address: `${number} Main St, Austin, TX 78701`,
+    loan_amount_cents: 350_000_00n,
+    property_value_cents: 500_000_00n,
+    loan_program: 'bridge_30yr',
     status: 'draft',
-    createdAt: Date.parse('2026-01-05T15:00:00Z') + number * 1000,
+    created_at: Date.parse('2026-01-05T15:00:00Z') + number * 1000,
     ...fields,
   }
 }

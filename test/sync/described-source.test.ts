@@ -118,9 +118,9 @@ const plaza: Dialect = {
 }
 
 const DEALS = [
-  ...someDeals(23, {loanAmountCents: 350_000_01n}),
-  aDeal(24, {status: 'funded', propertyValueCents: null, loanProgram: null}),
-  aDeal(25, {loanAmountCents: 0n, propertyAddress: 'Straße 1, “Köln”'}),
+  ...someDeals(23, {loan_amount_cents: 350_000_01n}),
+  aDeal(24, {status: 'funded', property_value_cents: null, loan_program: null}),
+  aDeal(25, {loan_amount_cents: 0n, property_address: 'Straße 1, “Köln”'}),
 ]
 
 /** Describes a source to a lab by an example, changed as given. */
@@ -139,7 +139,7 @@ function describe(
 async function readTables(lab: Lab, baseUrl: string) {
   const config = {baseUrl, pageSize: 10, streams: 'deals,borrowers,documents'}
   const first = await lab.sync(DAY_1, {config})
-  lab.service.store.update('deal_000003', {status: 'underwriting', loanAmountCents: 400_000_99n})
+  lab.service.store.update('deal_000003', {status: 'underwriting', loan_amount_cents: 400_000_99n})
   lab.service.store.remove('deal_000007')
   const second = await lab.sync(DAY_2, {config})
   const tables: Record<string, unknown> = {}
@@ -443,7 +443,7 @@ test('between walks, events apply looks at what the source lists as changed, and
   await lab.sync(DAY_1, {config})
   expect(await apply('2026-02-03T12:00:00-05:00')).toEqual(nothing)
 
-  for (const id of ['deal_000002', 'deal_000003']) lab.service.store.update(id, {loanAmountCents: 1_00n})
+  for (const id of ['deal_000002', 'deal_000003']) lab.service.store.update(id, {loan_amount_cents: 1_00n})
   lab.service.store.remove('deal_000005')
   lab.service.store.insert([aDeal(26)])
   for (const id of ['deal_000002', 'deal_000004', 'deal_000026']) told.add(id)
@@ -486,7 +486,7 @@ test('a source that cannot list what changed keeps nobody from following webhook
   )
   const config = {...lab.config, baseUrl: lab.foreign.origin}
   await lab.sync(DAY_1, {config})
-  lab.service.store.update('deal_000002', {loanAmountCents: 1_00n})
+  lab.service.store.update('deal_000002', {loan_amount_cents: 1_00n})
   const apply = () => applyEvents(config, lab.createWorld(DAY_2))
   expect(await failureOf(apply())).toMatchObject({code: 'SOURCE_ENVELOPE'})
   receiveEvents(lab.folder, 'deal_000002')

@@ -24,7 +24,7 @@ const change = (id: string, fields: Parameters<typeof lab.service.store.update>[
 const dieAtNoon = () => failureOf(lab.walk(NOON, {world: dyingAt('walk read')}))
 
 test('what an event brought is no change to the next walk, which ties out, and the next release shows it', async () => {
-  change('deal_000002', {status: 'funded', loanAmountCents: 400_000_00n})
+  change('deal_000002', {status: 'funded', loan_amount_cents: 400_000_00n})
   lab.service.store.insert([someDeals(6)[5]!])
   receive('deal_000002', 'deal_000003', 'deal_000006')
   const counted = {outcome: 'applied', events: 3, deals: 3, appended: 2}
@@ -51,9 +51,9 @@ test('what an event brought is no change to the next walk, which ties out, and t
 })
 
 test('data read by a walk that died does not supersede a later event, even one that brought nothing new', async () => {
-  change('deal_000002', {loanAmountCents: 400_000_00n})
+  change('deal_000002', {loan_amount_cents: 400_000_00n})
   await dieAtNoon()
-  change('deal_000002', {loanAmountCents: 350_000_00n})
+  change('deal_000002', {loan_amount_cents: 350_000_00n})
   receive('deal_000002')
   await applyEvents(lab.config, lab.createWorld('2026-06-02T16:05:00Z'))
   const {changes} = await lab.walk('2026-06-02T16:10:00Z', {config: {detail: 'off'}})
@@ -68,7 +68,7 @@ test('data read by a walk that died does not supersede a later event, even one t
 
 test('a day whose walk was applied after an event of the next day can be released', async () => {
   await dieAtNoon()
-  change('deal_000002', {loanAmountCents: 400_000_00n})
+  change('deal_000002', {loan_amount_cents: 400_000_00n})
   receive('deal_000002')
   const nextDay = '2026-06-03T16:00:00Z'
   await applyEvents(lab.config, lab.createWorld(nextDay))

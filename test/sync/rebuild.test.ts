@@ -61,7 +61,7 @@ async function liveThroughMuch(): Promise<void> {
   spoil(3)
   await lab.walk(day(2), {config: all})
   lab.service.faults.clear()
-  change(5, {status: 'funded', propertyValueCents: 90_000_000n})
+  change(5, {status: 'funded', property_value_cents: 90_000_000n})
   await look(5, day(3, '12:00'))
   await readRates('4.30', day(3, '13:00'))
   await failureOf(lab.walk(day(3), {config, world: dyingAt('pages stored')}))
@@ -72,7 +72,7 @@ async function liveThroughMuch(): Promise<void> {
   await failureOf(lab.walk(day(4), {config}))
   lab.service.faults.clear()
   spoil(1)
-  for (const number of [7, 8, 9, 10, 11, 12]) change(number, {loanAmountCents: 100n})
+  for (const number of [7, 8, 9, 10, 11, 12]) change(number, {loan_amount_cents: 100n})
   await failureOf(lab.walk(day(5), {config: {...config, changeLimitPct: 5}}))
   lab.service.faults.clear()
   await lab.walk(day(5, '23:40'), {

@@ -58,8 +58,8 @@ test('a replay corrects a released day, one that died is released by the next, a
   expect(lab.currentReleaseId()).not.toBe(before)
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', release_id: null})
 
-  lab.service.store.update('deal_000001', {loanAmountCents: 360_000_00n})
-  lab.service.store.update('deal_000002', {loanAmountCents: 400_000_00n})
+  lab.service.store.update('deal_000001', {loan_amount_cents: 360_000_00n})
+  lab.service.store.update('deal_000002', {loan_amount_cents: 400_000_00n})
   await lab.sync(DAY_3, WITHOUT_DETAILS)
   const {stdout} = await lab.run(['diff', before, 'current'])
   expect(stdout).toMatch(/^deal_000002 +loan amount 350000\.00 → 400000\.00 +\+50,000\.00$/m)
@@ -69,7 +69,7 @@ test('a replay corrects a released day, one that died is released by the next, a
 test('later truth is never overwritten by a replay: a record takes its place in time, once', async () => {
   const waits = {outcome: 'unchanged', replayed: 0, waiting: 1, appended: 0}
   expect(await replay(DAY_3)).toMatchObject(waits)
-  lab.service.store.update('deal_000001', {loanAmountCents: 370_000_00n})
+  lab.service.store.update('deal_000001', {loan_amount_cents: 370_000_00n})
   await lab.walk(DAY_3, WITHOUT_DETAILS)
   expect(await replayMended(DAY_4)).toMatchObject({outcome: 'released', replayed: 1, waiting: 0, appended: 1})
   expect(

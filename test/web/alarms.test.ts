@@ -76,9 +76,9 @@ test('an exceeded limit raises an alarm and is on the page, as is one that is ne
   )
   expect(portfolio).toMatch(/bridge &amp; co nearly reached .*, 97\.2.% room \$100,000\.00 share 100\.0 %/)
 
-  lab.service.store.insert([aDeal(11, {status: 'funded', loanProgram: 'dscr_30yr'})])
+  lab.service.store.insert([aDeal(11, {status: 'funded', loan_program: 'dscr_30yr'})])
   lab.service.store.update('deal_000002', {status: 'odd'})
-  for (const id of ['deal_000001', 'deal_000011']) lab.service.store.update(id, {loanAmountCents: 1n})
+  for (const id of ['deal_000001', 'deal_000011']) lab.service.store.update(id, {loan_amount_cents: 1n})
   expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
   expect(alarms()).toEqual([])
   expect(await side.readText()).not.toContain('is exceeded')

@@ -19,7 +19,7 @@ let strangersPage = ''
 
 const lab = await useLab({
   tables: FEW_TABLES,
-  deals: someDeals(3, {propertyAddress: FORMULA}),
+  deals: someDeals(3, {property_address: FORMULA}),
   releasedAt: '2026-06-01T16:00:00Z',
 })
 const open = await serveLab(lab)

@@ -10,9 +10,9 @@ const STREET = `12% O'Neill_Way "\u05d0\u202e" <i>`
 
 const lab = await useLab({tables: `${PAGE_TABLES} +core.borrower`})
 const many = Array.from({length: 12}, (_, index) =>
-  aDeal(index + 10, {propertyAddress: `${index} Harbor Rd`}),
+  aDeal(index + 10, {property_address: `${index} Harbor Rd`}),
 )
-lab.service.store.insert([aDeal(1), aDeal(2, {propertyAddress: STREET}), ...many])
+lab.service.store.insert([aDeal(1), aDeal(2, {property_address: STREET}), ...many])
 linkBorrower(lab, 'deal_000002', 'one@example.com')
 await lab.sync('2026-03-02T23:30:00-05:00', {config: {streams: 'deals,borrowers'}})
 const {path: sqlDir} = lab.beside.use(writeSqlFolder({'pages/late_loans.md': '# Late & overdue\n'}))

@@ -42,13 +42,13 @@ export async function useLender() {
   const [first = '', ...others] = DAYS
   seedPortfolio(store, {deals: 240, seed: SEED, today: first})
   const flip = {
-    propertyAddress: '12 Elm St, Austin, TX 78701',
-    loanProgram: 'fix_and_flip',
-    loanAmountCents: 1_200_000_00n,
+    property_address: '12 Elm St, Austin, TX 78701',
+    loan_program: 'fix_and_flip',
+    loan_amount_cents: 1_200_000_00n,
   }
   store.insert([
-    aDeal(1, {...flip, propertyValueCents: 1_500_000_00n}),
-    aDeal(2, {...flip, propertyValueCents: 2_000_000_00n}),
+    aDeal(1, {...flip, property_value_cents: 1_500_000_00n}),
+    aDeal(2, {...flip, property_value_cents: 2_000_000_00n}),
   ])
   let day = first
   for (const walked of [first, ...others]) {

@@ -7,10 +7,10 @@ import {PAGE_TABLES, serveLab} from './side.ts'
 
 test('a loan-to-value that a warning has in words is shown in words', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
-  const value = {loanAmountCents: 350_000_00n}
+  const value = {loan_amount_cents: 350_000_00n}
   lab.service.store.insert([
-    aDeal(1, {...value, propertyValueCents: 1_000_00n}),
-    aDeal(2, {...value, propertyValueCents: 200_000_00n}),
+    aDeal(1, {...value, property_value_cents: 1_000_00n}),
+    aDeal(2, {...value, property_value_cents: 200_000_00n}),
   ])
   await lab.sync('2026-03-02T20:00:00-05:00')
   await using side = await serveLab(lab)
@@ -25,16 +25,16 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   store.insert([
     ...someDeals(30, {status: 'funded'}),
     aDeal(31),
-    aDeal(32, {propertyAddress: '1 Elm St, Stamford, CT 06902'}),
+    aDeal(32, {property_address: '1 Elm St, Stamford, CT 06902'}),
   ])
   const first = await lab.sync('2026-03-02T20:00:00-05:00')
   await using side = await serveLab(lab)
   expect(await side.readText('/')).toContain('There is no earlier day or release to compare 2026-03-02 with')
 
   for (const {id} of someDeals(10)) store.remove(id)
-  store.update('deal_000031', {loanAmountCents: 400_000_00n})
+  store.update('deal_000031', {loan_amount_cents: 400_000_00n})
   store.update('deal_000032', {status: 'funded'})
-  store.insert([33, 34].map((number) => aDeal(number, {loanAmountCents: 100_00n})))
+  store.insert([33, 34].map((number) => aDeal(number, {loan_amount_cents: 100_00n})))
   await lab.sync('2026-03-02T21:00:00-05:00', {accept: ['shrink']})
   // A release of a past moment is not one that readers saw.
   expect((await lab.run(['build', '--as-of', '2026-03-02', '--known-at', '2026-03-03T01:30:00Z'])).code).toBe(
@@ -86,7 +86,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   )
 
   await lab.sync('2026-03-03T21:00:00-05:00')
-  store.update('deal_000031', {loanAmountCents: 500_000_00n})
+  store.update('deal_000031', {loan_amount_cents: 500_000_00n})
   await lab.sync('2026-03-03T22:00:00-05:00')
   const next = await side.readText('/')
   expect(next).toContain('What moved it Since 2026-03-02.')

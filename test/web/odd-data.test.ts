@@ -98,8 +98,8 @@ const lab = await useLab({tables: 'all'})
 const {store, faults} = lab.service
 store.insert([
   ...someDeals(80, {status: 'funded'}),
-  ...HOSTILE.map((text, index) => aDeal(index + 100, {propertyAddress: text, loanProgram: text})),
-  ...ODD_IDS.map((id, index) => aDeal(index + 200, {id, propertyAddress: id, loanAmountCents: 7n})),
+  ...HOSTILE.map((text, index) => aDeal(index + 100, {property_address: text, loan_program: text})),
+  ...ODD_IDS.map((id, index) => aDeal(index + 200, {id, property_address: id, loan_amount_cents: 7n})),
 ])
 // Data the local service would not store: no address at all, and any text as a status.
 const spoil = (deal: WireRecord): WireRecord => ({
@@ -113,7 +113,7 @@ const spoilBody = ({data, ...rest}: WireRecord) => ({
 })
 faults.add({match: {path: '/deals'}, fault: {kind: 'mutate', change: spoilBody}})
 await lab.sync('2026-03-02T23:30:00-05:00')
-store.update('deal_000002', {loanAmountCents: 1n})
+store.update('deal_000002', {loan_amount_cents: 1n})
 await lab.sync('2026-03-03T23:30:00-05:00')
 const own = lab.beside.use(
   writeSqlFolder({

@@ -53,7 +53,7 @@ const lab = await useLab({tables: 'all'})
 const {store} = lab.service
 store.insert([
   ...someDeals(4, {status: 'funded'}),
-  aDeal(5, {propertyAddress: '5 Ocean Ct, Miami, FL 33101', loanAmountCents: 1n}),
+  aDeal(5, {property_address: '5 Ocean Ct, Miami, FL 33101', loan_amount_cents: 1n}),
 ])
 await lab.sync('2026-03-02T23:30:00-05:00')
 const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')

@@ -59,8 +59,8 @@ const lab = await useLab({tables: 'all'})
 const {store} = lab.service
 store.insert([
   ...someDeals(30, {status: 'funded'}),
-  aDeal(31, {status: ODD, propertyAddress: ODD}),
-  aDeal(32, {loanAmountCents: 6_999_999_999_999_901n, status: 'funded', propertyAddress: ODD}),
+  aDeal(31, {status: ODD, property_address: ODD}),
+  aDeal(32, {loan_amount_cents: 6_999_999_999_999_901n, status: 'funded', property_address: ODD}),
 ])
 const own = lab.beside.use(
   writeSqlFolder({

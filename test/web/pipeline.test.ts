@@ -15,7 +15,7 @@ test('a book that did not move has no chart', async () => {
   const read = () => side.read('/portfolio')
   expect(await read()).toContain('Nothing moved it in 2026-03.')
   expect(await read()).not.toContain('What moved the funded book')
-  lab.service.store.update('deal_000001', {loanAmountCents: 1n})
+  lab.service.store.update('deal_000001', {loan_amount_cents: 1n})
   await lab.sync('2026-03-03T23:30:00-05:00')
   const moved = await read()
   expect(moved).toContain('What moved it in 2026-03')
@@ -39,7 +39,7 @@ test('without deals no loan-to-value is spoken of, and the report shows no share
 test('time in status is unknown after a first walk; later the numbers of stuck deals lead to exactly those', async () => {
   await using lab = await createLab({tables: 'all'})
   const {store} = lab.service
-  const early = {createdAt: Date.parse('2026-01-05T12:00:00Z')}
+  const early = {created_at: Date.parse('2026-01-05T12:00:00Z')}
   store.insert([
     aDeal(99, {status: 'funded'}),
     ...[101, 102, 103].map((number) => aDeal(number, {status: 'approved', ...early})),
@@ -54,7 +54,7 @@ test('time in status is unknown after a first walk; later the numbers of stuck d
   expect(first).not.toMatch(/approved\s+all/)
   expect(first).toContain('Only a part of this month was observed')
 
-  store.insert(someDeals(30, {status: 'draft', createdAt: Date.parse('2026-03-03T12:00:00Z')}))
+  store.insert(someDeals(30, {status: 'draft', created_at: Date.parse('2026-03-03T12:00:00Z')}))
   await lab.walk('2026-03-03T23:30:00-05:00', {accept: ['growth']})
   for (const {id} of someDeals(29)) store.update(id, {status: 'underwriting'})
   await lab.walk('2026-03-04T23:30:00-05:00', {accept: ['change']})

@@ -35,9 +35,9 @@ const PARTS = {
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
 for (const [day, book] of WALKS) {
-  for (const [id, [status, loanAmountCents]] of Object.entries(book)) {
-    const propertyAddress = `1 Elm St, Austin, ${id === 'deal_000003' ? 'PR 00901' : 'TX 78701'}`
-    const fields = {status, loanAmountCents, loanProgram: PROGRAMS[id] ?? '', propertyAddress}
+  for (const [id, [status, loan_amount_cents]] of Object.entries(book)) {
+    const property_address = `1 Elm St, Austin, ${id === 'deal_000003' ? 'PR 00901' : 'TX 78701'}`
+    const fields = {status, loan_amount_cents, loan_program: PROGRAMS[id] ?? '', property_address}
     if (store.get(id)) store.update(id, fields)
     else store.insert([aDeal(Number(id.slice(5)), fields)])
   }

@@ -17,7 +17,9 @@ const LONG = 'w'.repeat(80)
 const lab = await useLab({tables: 'all'})
 const {store} = lab.service
 seedPortfolio(store, {deals: 120, seed: 'page', today: '2026-03-02'})
-store.insert([aDeal(1, {status: ODD, propertyAddress: ODD, loanProgram: LONG, loanAmountCents: 123_456n})])
+store.insert([
+  aDeal(1, {status: ODD, property_address: ODD, loan_program: LONG, loan_amount_cents: 123_456n}),
+])
 await lab.sync('2026-03-02T23:30:00-05:00')
 advanceDay(store, {seed: 'page', day: '2026-03-03'})
 await lab.walk('2026-03-03T23:30:00-05:00')
