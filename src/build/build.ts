@@ -191,7 +191,7 @@ export async function prepareBuild(
 ) {
   await using db = await openHistory(folder)
   const moment = await resolveMoment(db, request, today)
-  const sources = readSources(config, await listKnownFields(db, 'history'), moment)
+  const sources = readSources(config, await listKnownFields(db), moment)
   const engine = await db.value(z.string(), 'select version()')
   const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
   const {timeZone, dayCutoff} = config

@@ -172,7 +172,7 @@ const EXAMINATIONS: Examinations = {
   history: async (_config, folder, world) => {
     if (!hasWarehouse(folder)) return 'none yet'
     await using db = await openHistory(folder)
-    await requireClock(db, world.clock.now(), 'history')
+    await requireClock(db, world.clock.now())
     return 'opens'
   },
   release: async (_config, folder) => {
@@ -236,7 +236,7 @@ const OF_UPGRADE: Examinations = {
 async function readHistoryAsItIs(folder: DataFolder) {
   if (!hasWarehouse(folder)) return {pending: [], fields: []}
   await using db = await openHistoryAsItIs(folder)
-  return {pending: db.pending, fields: await listKnownFields(db, 'history')}
+  return {pending: db.pending, fields: await listKnownFields(db)}
 }
 
 async function askForDeals(
@@ -274,7 +274,7 @@ async function readFirstDeal(config: Config, world: World) {
 async function readPin(folder: DataFolder): Promise<string | undefined> {
   if (!hasWarehouse(folder)) return undefined
   await using db = await openHistory(folder)
-  return (await readSettings(db, 'history')).source_base_url
+  return (await readSettings(db)).source_base_url
 }
 
 function listTargets(step: Step): string[] {

@@ -129,7 +129,7 @@ async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<strin
   const drift: DriftFinding[] = []
   if (!hasWarehouse(folder)) return {drift, quarantine_waiting: 0}
   await using db = await openHistory(folder)
-  const mapped = (await listKnownFields(db, 'history')).map(({path}) => path.join('.'))
+  const mapped = (await listKnownFields(db)).map(({path}) => path.join('.'))
   const isKnown = ({kind, path, value}: DriftFinding) =>
     kind === 'new_field'
       ? mapped.some((field) => field === path || field.startsWith(`${path}.`))
@@ -139,7 +139,7 @@ async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<strin
     const found = stream.parent ? all : all.filter((one) => !isKnown(one))
     drift.push(...found.map((one) => (stream.parent ? {...one, path: `${stream.plural}: ${one.path}`} : one)))
   }
-  return {drift, quarantine_waiting: (await countUnreplayed(db, 'history')).waiting}
+  return {drift, quarantine_waiting: (await countUnreplayed(db)).waiting}
 }
 
 /** Models whose build time is shown. */

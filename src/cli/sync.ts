@@ -104,9 +104,9 @@ async function readWaiting({dataDir}: Config) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {records: [], pruned: 0}
   await using db = await openHistory(folder)
-  const entries = await listWaiting(db, 'history')
+  const entries = await listWaiting(db)
   const records = entries.map(({place: _, ...entry}) => entry)
-  return {records, pruned: (await countUnreplayed(db, 'history')).pruned}
+  return {records, pruned: (await countUnreplayed(db)).pruned}
 }
 
 function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof readReasons>>): string {

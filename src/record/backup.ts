@@ -214,7 +214,7 @@ function listKept({root}: DataFolder): string[] {
 /** Moves the write-ahead log of a crashed run into the warehouse file. */
 async function closeWhole(folder: DataFolder, config: Config, world: World): Promise<void> {
   await using db = await openWarehouse(folder, world, config)
-  await db.run('checkpoint warehouse')
+  await db.run('checkpoint history')
 }
 
 /** Copies a file and compares both, again if a person has saved it meanwhile. @returns their sha256 */

@@ -129,8 +129,8 @@ async function readOrigin(
   if (history_id === historyId)
     return {
       tapeHead,
-      baseUrl: (await readSettings(db, 'history')).source_base_url ?? '',
-      deals: {...dealStream, mapped: await listKnownFields(db, 'history')},
+      baseUrl: (await readSettings(db)).source_base_url ?? '',
+      deals: {...dealStream, mapped: await listKnownFields(db)},
     }
   throw newError(
     'EVIDENCE_HISTORY',

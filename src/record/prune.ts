@@ -104,5 +104,5 @@ function removeTapes(
 async function countServedRecords(folder: DataFolder, age: Age): Promise<number> {
   if (!hasWarehouse(folder)) return 0
   await using db = await openHistory(folder)
-  return await countServed(db, 'history', age)
+  return await countServed(db, age)
 }

@@ -21,7 +21,7 @@ import {listFilesBelow, takeFileLock, writeNewKey} from './files.ts'
 import {isOfActs} from './recorded.ts'
 import {listFiles} from './sql.ts'
 
-/** The warehouse, attached for writing as `warehouse` to an engine in memory. */
+/** The warehouse, attached for writing as `history` to an engine in memory. */
 export interface Warehouse extends Database {
   /**
    * Closes the file while `work` runs, so that others may read it; tables in memory stay.
@@ -61,7 +61,7 @@ export async function openWarehouse(
   }
   const letGo = async () => {
     // One thread, since reading the source goes on meanwhile.
-    await db.run('checkpoint warehouse; detach warehouse; set threads = 1')
+    await db.run('checkpoint history; detach history; set threads = 1')
     lock?.[Symbol.dispose]()
     lock = undefined
   }
@@ -121,7 +121,7 @@ export async function prepareLoad(
     `set temp_directory = ${quoteLiteral(spill)}; set memory_limit = '${memoryMb}MB';
      set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
   )
-  await migrate(db, 'warehouse')
+  await migrate(db, 'history')
 }
 
 /**
@@ -161,7 +161,7 @@ async function attachWarehouse(
   for (;;) {
     try {
       // The newest format is smaller and written faster.
-      return await db.run(`attach ${quoteLiteral(warehouse)} as warehouse (storage_version 'latest')`)
+      return await db.run(`attach ${quoteLiteral(warehouse)} as history (storage_version 'latest')`)
     } catch (error) {
       const reason = messageOf(error)
       if (IS_LOCKED.test(reason) && performance.now() < until) {
@@ -268,11 +268,8 @@ type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | '
 const settingRow = z.object({name: z.string(), value: z.string()})
 
 /** Every stored value, by name. */
-export async function readSettings(
-  db: Database,
-  catalog: 'warehouse' | 'history' = 'warehouse',
-): Promise<Partial<Record<SettingName, string>>> {
-  const rows = await db.all(settingRow, `select name, value from ${catalog}.raw.setting`)
+export async function readSettings(db: Database): Promise<Partial<Record<SettingName, string>>> {
+  const rows = await db.all(settingRow, `select name, value from history.raw.setting`)
   return Object.fromEntries(rows.map(({name, value}) => [name, value]))
 }
 
@@ -283,7 +280,7 @@ export async function writeSettings(
 ): Promise<void> {
   const given = Object.entries(settings).flatMap(([name, value]) => (value == null ? [] : [{name, value}]))
   await db.run(
-    `merge into warehouse.raw.setting as setting
+    `merge into history.raw.setting as setting
      using (select unnest(from_json($1, '[{"name":"varchar","value":"varchar"}]'), max_depth := 2)) as given
      on setting.name = given.name
      when matched and setting.value <> given.value then update set value = given.value

@@ -135,17 +135,17 @@ async function insertWalk(
   const row = {...describeWalk(walk), stream: stream.name, ...end}
   const names = Object.keys(row)
   await db.run(
-    `insert into warehouse.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
+    `insert into history.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
     Object.values(row),
   )
   if (end.state === 'applied')
-    await db.run('insert into warehouse.raw.listing by name from temp.staged_listing where walk_id = $1', [
+    await db.run('insert into history.raw.listing by name from temp.staged_listing where walk_id = $1', [
       walk.walkId,
     ])
   // From here on they count in releases.
   if (end.state !== 'abandoned')
     await db.run(
-      `insert into warehouse.raw.quarantine by name
+      `insert into history.raw.quarantine by name
        select * replace ($2 as recorded_at) from temp.staged_quarantine where walk_id = $1`,
       [walk.walkId, end.recorded_at ?? null],
     )
@@ -287,7 +287,7 @@ function buildDriftSql(stream: Stream): string {
       from observed where ${column} is not null and ${buildUnknownSql(stream, {column, known}, value)}`
   })
   return `
-    insert into warehouse.raw.drift by name
+    insert into history.raw.drift by name
     with observed as (
       select *, ${stream.idColumn} as id from ${staged} where source in ('list', 'detail')
     ),

@@ -101,13 +101,10 @@ export function readDescription(folder: DataFolder, isAccepted = false): SourceD
 }
 
 /** SQL of the records of all streams, each with the time of the last request that showed it. */
-const observedSql = (catalog: Catalog) =>
-  STREAMS.map(
-    ({name, plural, idColumn}) =>
-      `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from ${catalog}.raw.${name}_head`,
-  ).join(' union all ')
-
-type Catalog = 'warehouse' | 'history'
+const OBSERVED = STREAMS.map(
+  ({name, plural, idColumn}) =>
+    `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from history.raw.${name}_head`,
+).join(' union all ')
 
 /** Makes sure that a data folder is pinned to this source, or to none yet. @throws ConfigError `SOURCE_PINNED` */
 export function requirePin(pinned: string | undefined, baseUrl: string): void {
@@ -137,12 +134,8 @@ async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Pr
  * @returns the latest request time of anything applied, microseconds since the epoch
  * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`
  */
-export async function requireClock(
-  db: Database,
-  now: number,
-  catalog: Catalog = 'warehouse',
-): Promise<bigint | null> {
-  const {startedAt} = await findPast(db, dealStream, catalog)
+export async function requireClock(db: Database, now: number): Promise<bigint | null> {
+  const {startedAt} = await findPast(db, dealStream)
   if (startedAt !== null && isBehind(now, toMs(startedAt)))
     throw newError(
       'CLOCK_BACKWARDS',
@@ -151,11 +144,11 @@ export async function requireClock(
   const observed = await db.value(
     micros,
     `select epoch_us(greatest(
-       (select max(seen_at) from (${observedSql(catalog)})),
-       (select max(ended_at) from ${catalog}.raw.walk where state = 'applied')
+       (select max(seen_at) from (${OBSERVED})),
+       (select max(ended_at) from history.raw.walk where state = 'applied')
      ))`,
   )
-  if (observed !== null && isBehind(now, toMs(observed))) throw await createAhead(db, now, observed, catalog)
+  if (observed !== null && isBehind(now, toMs(observed))) throw await createAhead(db, now, observed)
   return observed
 }
 
@@ -168,15 +161,10 @@ const formatMs = (ms: number) => new Date(ms).toISOString()
 const NAMED = 3
 const LISTED = 100
 
-async function createAhead(
-  db: Database,
-  now: number,
-  observed: bigint,
-  catalog: Catalog,
-): Promise<LoantapeError> {
+async function createAhead(db: Database, now: number, observed: bigint): Promise<LoantapeError> {
   const late = await db.all(
     z.object({plural: z.string(), ids: z.array(z.string())}),
-    `select plural, list(id order by id) as ids from (${observedSql(catalog)}) where seen_at > $1 group by plural
+    `select plural, list(id order by id) as ids from (${OBSERVED}) where seen_at > $1 group by plural
      order by plural <> '${dealStream.plural}', plural`,
     [new DuckDBTimestampValue(BigInt(now) * 1000n)],
   )

@@ -41,7 +41,7 @@ import {
 /** The owner of a warehouse, and the last unit it contains. */
 export async function readStand(folder: DataFolder) {
   await using db = await openHistory(folder)
-  return await readSettings(db, 'history')
+  return await readSettings(db)
 }
 
 /**

@@ -40,7 +40,7 @@ async function listParentsInNeed(
          parent_id,
          max(observed_at) filter (outcome = 'listed') as listed_at,
          max(observed_at) as attempted_at
-       from warehouse.raw.listing
+       from history.raw.listing
        where stream = ${quoteLiteral(stream.name)}
        group by parent_id
      ),
@@ -156,7 +156,7 @@ async function readAndSettle(
   const hasListed = await db.value(
     z.boolean(),
     `select exists (
-       from (from warehouse.raw.listing union all from temp.staged_listing) where stream = $1 and outcome = 'listed'
+       from (from history.raw.listing union all from temp.staged_listing) where stream = $1 and outcome = 'listed'
      )`,
     [stream.name],
   )

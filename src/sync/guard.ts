@@ -229,7 +229,7 @@ function buildMovementSql(stream: Stream): string {
   const {idColumn, settled, columns, name} = stream
   const {head, version} = tablesOf(stream)
   const lastAt = `(
-    select max(recorded_at) from warehouse.raw.walk where stream = ${quoteLiteral(name)} and state = 'applied'
+    select max(recorded_at) from history.raw.walk where stream = ${quoteLiteral(name)} and state = 'applied'
   )`
   const lookedAt = `select distinct ${idColumn} from ${version} where source = 'webhook' and recorded_at > ${lastAt}`
   const fields = [idColumn, ...columns.map(({name}) => name)].join(', ')

@@ -30,7 +30,7 @@ const fieldRow = z.object({
 /** The mapped fields of the warehouse, by name. */
 export function listKnownFields(
   db: Database,
-  catalog: 'warehouse' | 'history' | 'present' = 'warehouse',
+  catalog: 'history' | 'present' = 'history',
 ): Promise<KnownField[]> {
   return db.all(fieldRow, `select * from ${catalog}.raw.mapped_field order by name`)
 }
@@ -41,10 +41,10 @@ export function writeKnownFields(
   fields: readonly (MappedField & Partial<KnownField>)[],
 ): Promise<void> {
   return inTransaction(db, async () => {
-    await db.run('delete from warehouse.raw.mapped_field')
+    await db.run('delete from history.raw.mapped_field')
     for (const {name, path, type, meaning, since = null} of fields) {
       const row = [name, JSON.stringify(path), type, meaning, since]
-      await db.run('insert into warehouse.raw.mapped_field values ($1, $2, $3, $4, $5::timestamp)', row)
+      await db.run('insert into history.raw.mapped_field values ($1, $2, $3, $4, $5::timestamp)', row)
     }
   })
 }
@@ -112,7 +112,7 @@ export function readMappedFields({fields: file}: DataFolder): MappedField[] {
 
 /** `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
 export function findLastSettle(db: Database): Promise<bigint | null> {
-  const sql = 'select epoch_us(max(recorded_at)) from warehouse.raw.settle'
+  const sql = 'select epoch_us(max(recorded_at)) from history.raw.settle'
   return db.value(z.coerce.bigint().nullable(), sql)
 }
 
@@ -140,5 +140,5 @@ export async function adoptFields(db: Database, folder: DataFolder, {log}: Pick<
 export async function findKnownFields(folder: DataFolder): Promise<KnownField[]> {
   if (!hasWarehouse(folder)) return []
   await using db = await openHistory(folder)
-  return await listKnownFields(db, 'history')
+  return await listKnownFields(db)
 }

@@ -214,7 +214,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
         exists (
           from (
             select record_id, observed_at
-            from warehouse.raw.quarantine
+            from history.raw.quarantine
             where stream = ${quoteLiteral(stream.name)} and replayed_at is null
             union all
             select record_id, observed_at
@@ -292,7 +292,7 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
     ),
     last_applied as (
       select arg_max(walk_id, recorded_at) as walk_id
-      from warehouse.raw.walk
+      from history.raw.walk
       where stream = ${quoteLiteral(name)} and state = 'applied'
     )
     select
@@ -329,7 +329,7 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
 
 /** One row of what decides what a walk proves; none for looks and replays. */
 function buildWalkSql(batch: Batch): string {
-  if (batch.walkId === null) return 'from warehouse.raw.walk where false'
+  if (batch.walkId === null) return 'from history.raw.walk where false'
   const {walkId, businessDate, startedAt, isComplete, filter, unreadableIds} = batch
   return `select ${quoteLiteral(walkId)} as walk_id, date '${businessDate}' as business_date, make_timestamp(${startedAt}) as started_at,
     ${isComplete} as is_complete, ${quoteLiteral(filter)} as filter, ${unreadableIds} as unreadable_ids`

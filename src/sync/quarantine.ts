@@ -35,50 +35,50 @@ const entryRow = z.object({
 })
 
 /** SQL condition: the record is on a tape and waits to be replayed, that of a refused walk until a later walk is applied. */
-const waitsSql = (catalog: 'warehouse' | 'history') => `replayed_at is null and place is not null and (
+const WAITS = `replayed_at is null and place is not null and (
   recorded_at is not null
   or not exists (
-    from ${catalog}.raw.walk as later
+    from history.raw.walk as later
     where later.state = 'applied' and later.stream = quarantine.stream and later.started_at > observed_at
   )
 )`
 
-/** The records in quarantine that wait to be replayed, oldest first; `catalog`: `history` when open for reading. */
-export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<QuarantineEntry[]> {
+/** The records in quarantine that wait to be replayed, oldest first. */
+export function listWaiting(db: Database): Promise<QuarantineEntry[]> {
   return db.all(
     entryRow,
-    `from ${catalog}.raw.quarantine where ${waitsSql(catalog)} order by observed_at, walk_id, quarantine_id`,
+    `from history.raw.quarantine where ${WAITS} order by observed_at, walk_id, quarantine_id`,
   )
 }
 
 /** How many records wait to be replayed, and how many no longer can be, because they or their tapes were pruned. */
-export function countUnreplayed(db: Database, catalog: 'warehouse' | 'history') {
+export function countUnreplayed(db: Database) {
   return db.one(
     z.object({waiting: z.coerce.number(), pruned: z.coerce.number()}),
-    `select count(*) filter (${waitsSql(catalog)}) as waiting, count(*) - count(place) as pruned
-     from ${catalog}.raw.quarantine where replayed_at is null`,
+    `select count(*) filter (${WAITS}) as waiting, count(*) - count(place) as pruned
+     from history.raw.quarantine where replayed_at is null`,
   )
 }
 
 /** So many days before the last stored instant or `now` (`YYYY-MM-DD HH:MM:SS`, UTC), whichever is earlier. */
 export type Age = {now: string; days: number}
 
+/** SQL of the instant of an {@link Age}. */
+const SINCE = `least($1::timestamp, (select max(recorded_at) from history.raw.settle)) - to_days($2::integer)`
+
 /** SQL condition: the record was no longer needed at an {@link Age}: replayed, or its walk refused or abandoned. */
-function servedSql(catalog: 'warehouse' | 'history'): string {
-  const since = `least($1::timestamp, (select max(recorded_at) from ${catalog}.raw.settle)) - to_days($2::integer)`
-  return `place is not null and (
-    replayed_at < ${since}
-    or (
-      replayed_at is null
-      and observed_at < ${since}
-      and walk_id in (select walk_id from ${catalog}.raw.walk where state in ('refused', 'abandoned'))
-    )
-  )`
-}
+const SERVED = `place is not null and (
+  replayed_at < ${SINCE}
+  or (
+    replayed_at is null
+    and observed_at < ${SINCE}
+    and walk_id in (select walk_id from history.raw.walk where state in ('refused', 'abandoned'))
+  )
+)`
 
 /** How many quarantined records were no longer needed at an {@link Age}. */
-export function countServed(db: Database, catalog: 'warehouse' | 'history', {now, days}: Age) {
-  const sql = `select count(*) from ${catalog}.raw.quarantine where ${servedSql(catalog)}`
+export function countServed(db: Database, {now, days}: Age) {
+  const sql = `select count(*) from history.raw.quarantine where ${SERVED}`
   return db.value(z.coerce.number(), sql, [now, days])
 }
 
@@ -87,10 +87,10 @@ export function countServed(db: Database, catalog: 'warehouse' | 'history', {now
  * latter are. Those that can still be replayed are kept. No row is ever removed: releases of past dates read them.
  */
 export async function pruneRecords(db: Database, age: Age, gone: readonly string[]): Promise<number> {
-  const clear = 'update warehouse.raw.quarantine set place = null where'
+  const clear = 'update history.raw.quarantine set place = null where'
   await db.run(`${clear} walk_id in (select unnest(from_json($1, '["varchar"]')))`, [JSON.stringify(gone)])
-  const served = await countServed(db, 'warehouse', age)
-  await db.run(`${clear} ${servedSql('warehouse')}`, [age.now, age.days])
+  const served = await countServed(db, age)
+  await db.run(`${clear} ${SERVED}`, [age.now, age.days])
   return served
 }
 
@@ -180,7 +180,7 @@ export async function readReasons({dataDir}: Config, {path = null, reason = null
     reasonRow,
     `select path, reason, count(distinct concat(stream, ' ', coalesce(record_id, quarantine_id))) as records,
        count(*) as times, min(observed_at) as since, max(observed_at) as until
-     from history.raw.quarantine where ${waitsSql('history')}
+     from history.raw.quarantine where ${WAITS}
      group by path, reason order by records desc, path, reason limit ${MOST_REASONS}`,
   )
   const records = await db.all(
@@ -188,13 +188,13 @@ export async function readReasons({dataDir}: Config, {path = null, reason = null
     `select arg_max(quarantine_id, observed_at) as quarantine_id, arg_max(walk_id, observed_at) as walk_id,
        stream, record_id, path, reason, count(*) as times, min(observed_at) as since, max(observed_at) as until
      from history.raw.quarantine
-     where ${waitsSql('history')} and path = coalesce($1, path) and reason = coalesce($2, reason)
+     where ${WAITS} and path = coalesce($1, path) and reason = coalesce($2, reason)
      group by stream, record_id, coalesce(record_id, quarantine_id), path, reason
      order by until desc, stream, record_id, quarantine_id
      limit ${PER_PAGE} offset ${Math.max(0, page - 1) * PER_PAGE}`,
     [path, reason],
   )
-  return {reasons, records, per_page: PER_PAGE, pruned: (await countUnreplayed(db, 'history')).pruned}
+  return {reasons, records, per_page: PER_PAGE, pruned: (await countUnreplayed(db)).pruned}
 }
 
 /** The place of a line's records, without their position in a list; undefined for lines without records. */

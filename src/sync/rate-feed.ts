@@ -30,19 +30,19 @@ export async function appendRates(
   recorded: DuckDBTimestampValue,
 ): Promise<{read: number; appended: number}> {
   await db.run(
-    `insert into warehouse.raw.rate by name
+    `insert into history.raw.rate by name
      with latest as (
        from temp.read_rate
        qualify row_number() over (partition by rate, rate_date order by instant desc, rowid desc) = 1
      ),
      known as (
        select rate, rate_date, arg_max(value, seq) as value
-       from warehouse.raw.rate
+       from history.raw.rate
        where feed = $1
        group by rate, rate_date
      )
      select
-       (select coalesce(max(seq), 0) from warehouse.raw.rate)
+       (select coalesce(max(seq), 0) from history.raw.rate)
          + row_number() over (order by rate, rate_date) as seq,
        $1 as feed,
        rate,
@@ -60,7 +60,7 @@ export async function appendRates(
     z.object({read: z.coerce.number(), appended: z.coerce.number()}),
     `select
        (select count(distinct (rate, rate_date)) from temp.read_rate) as read,
-       (select count(*) from warehouse.raw.rate where recorded_at = $1) as appended`,
+       (select count(*) from history.raw.rate where recorded_at = $1) as appended`,
     [recorded],
   )
 }

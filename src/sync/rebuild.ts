@@ -34,7 +34,7 @@ async function requireEverySettle(db: Database, told: readonly unknown[]): Promi
   const lost = await db.all(
     z.object({kind: z.string(), recorded_at: z.string()}),
     `select kind, recorded_at from present.raw.settle
-     where recorded_at not in (select recorded_at from warehouse.raw.settle)
+     where recorded_at not in (select recorded_at from history.raw.settle)
        and recorded_at not in (select unnest(from_json($1, '["timestamp"]')))
      order by recorded_at`,
     [JSON.stringify(told)],
@@ -51,14 +51,14 @@ const listTables = (db: Database) =>
   db.column(
     z.string(),
     `select table_name from duckdb_tables()
-     where database_name = 'warehouse' and schema_name = 'raw' order by table_name`,
+     where database_name = 'history' and schema_name = 'raw' order by table_name`,
   )
 
 /** The tables that differ, with the number of rows that only the present warehouse has, and that only the new one has. */
 async function compareTables(db: Database) {
   const differences = []
   for (const table of await listTables(db)) {
-    const [now, rebuilt] = [selectCompared('present', table), selectCompared('warehouse', table)]
+    const [now, rebuilt] = [selectCompared('present', table), selectCompared('history', table)]
     const counts = await db.one(
       z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()}),
       `select
@@ -71,7 +71,7 @@ async function compareTables(db: Database) {
 }
 
 /** SQL of the compared rows: without the times of own pages, which no version keeps, and without pruned places. */
-function selectCompared(catalog: 'present' | 'warehouse', table: string): string {
+function selectCompared(catalog: 'present' | 'history', table: string): string {
   const rows = `from ${catalog}.raw.${table}`
   if (table.endsWith('_head')) return `select * exclude (detail_at, list_hash) ${rows}`
   if (table !== 'quarantine') return rows
@@ -125,17 +125,17 @@ async function takeOverRows(
   const conditions: Record<string, string> = {
     ...{setting: 'true', walk, listing: ofWalk, drift: ofWalk, quarantine: ofWalk},
     deal_extra: `${before} and name in (
-      select name from warehouse.raw.mapped_field semi join present.raw.mapped_field using (name, path, type)
+      select name from history.raw.mapped_field semi join present.raw.mapped_field using (name, path, type)
     )`,
   }
   for (const table of await listTables(db)) {
     if (table.endsWith('_head') || table === 'mapped_field') continue
     const condition = conditions[table] ?? before
-    await db.run(`insert into warehouse.raw.${table} by name from present.raw.${table} where ${condition}`)
+    await db.run(`insert into history.raw.${table} by name from present.raw.${table} where ${condition}`)
   }
   if (since !== null) {
     await db.run(
-      `update warehouse.raw.quarantine set replayed_at = null where replayed_at >= ${quoteLiteral(since)}`,
+      `update history.raw.quarantine set replayed_at = null where replayed_at >= ${quoteLiteral(since)}`,
     )
   }
   for (const stream of STREAMS) await rebuildHead(db, stream)
@@ -252,7 +252,7 @@ async function computeAnew(
     )
   const folder = dataFolderAt(config.dataDir)
   const attach = [
-    {path: temporary, alias: 'warehouse'},
+    {path: temporary, alias: 'history'},
     ...(present ? [{path: folder.warehouse, alias: 'present', readOnly: true}] : []),
   ]
   async function work<T>(task: (db: Database) => Promise<T>): Promise<T> {
@@ -260,7 +260,7 @@ async function computeAnew(
     await prepareLoad(db, folder, config.memoryMb)
     await createStage(db)
     const result = await task(db)
-    await db.run('checkpoint warehouse')
+    await db.run('checkpoint history')
     return result
   }
 

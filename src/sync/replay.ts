@@ -32,14 +32,14 @@ export async function replayRecords(
   const description = readDescription(folder, true)
   await using opened = await openToSettle(config, {folder, stateDb}, world)
   const {db, tapes, walks, streams} = opened
-  const waiting = await listWaiting(db, 'warehouse')
+  const waiting = await listWaiting(db)
   const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
   const counts = {
     /** Records that can be read now, and records that still cannot. */
     replayed: 0,
     waiting: 0,
     /** Records that never can: their texts have been pruned. */
-    pruned: (await countUnreplayed(db, 'warehouse')).pruned,
+    pruned: (await countUnreplayed(db)).pruned,
     /** Versions appended; a record that says nothing new appends none. */
     appended: 0,
   }

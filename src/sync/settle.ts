@@ -44,11 +44,11 @@ export function settle(
     const recorded = new DuckDBTimestampValue(recordedAt)
     const tapeHead = await append(recorded)
     await db.run(
-      `insert into warehouse.raw.settle by name
+      `insert into history.raw.settle by name
        with stored as (${buildStoredSql()}),
        before as (
          select coalesce(max(seq), 0) as seq, coalesce(arg_max(history_id, seq), '') as history_id
-         from warehouse.raw.settle
+         from history.raw.settle
        )
        select
          before.seq + 1 as seq,
@@ -79,11 +79,11 @@ function buildStoredSql(): string {
   const certificate =
     'hash(walk_id, stream, business_date, is_complete, records, quarantined, amount_total, cursor_digest)'
   const ofStreams = STREAMS.map(tablesOf).flatMap(({version, confirmation}) => [version, confirmation])
-  const ofMoment = [...ofStreams, 'warehouse.raw.rate', 'warehouse.raw.quarantine']
+  const ofMoment = [...ofStreams, 'history.raw.rate', 'history.raw.quarantine']
   return [
     ...ofMoment.filter((table) => table !== null).map((table) => count(table)),
-    count('warehouse.raw.walk', 'recorded_at = $1', certificate),
-    count('warehouse.raw.listing', 'walk_id = $2'),
+    count('history.raw.walk', 'recorded_at = $1', certificate),
+    count('history.raw.listing', 'walk_id = $2'),
   ].join(' union all ')
 }
 
@@ -126,7 +126,7 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
     await applyObservations(db, stream, batch, {plan, details, recorded})
     if (unit.kind === 'replay')
       await db.run(
-        `update warehouse.raw.quarantine set replayed_at = $2 where quarantine_id in (select id from (${ENTRIES}))`,
+        `update history.raw.quarantine set replayed_at = $2 where quarantine_id in (select id from (${ENTRIES}))`,
         [JSON.stringify(unit.entries), new DuckDBTimestampValue(now)],
       )
     return conclude(recorded.micros)
@@ -143,7 +143,7 @@ const ENTRIES = `select unnest(ids) as id, unnest(range(len(ids))) as position
 async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolean> {
   await db.run(
     `delete from temp.${BESIDE} where position in (
-       select position from (${ENTRIES}) where id not in (select quarantine_id from warehouse.raw.quarantine)
+       select position from (${ENTRIES}) where id not in (select quarantine_id from history.raw.quarantine)
      )`,
     [JSON.stringify(entries)],
   )
@@ -265,7 +265,7 @@ async function settleCoverage(
 ): Promise<void> {
   const before = await db.value(
     z.string().nullable(),
-    `select arg_max(walk_id, recorded_at) from warehouse.raw.walk
+    `select arg_max(walk_id, recorded_at) from history.raw.walk
      where stream = '${dealStream.name}' and state = 'applied'`,
   )
   const told = before === null ? undefined : findDealsToldSince(stateDb, before)

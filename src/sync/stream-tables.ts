@@ -26,13 +26,13 @@ const SOURCES = ['list', 'detail', 'gone', 'replay', 'webhook'] as const
 /** The names of a stream's tables, catalog and schema included; staged tables are in memory. */
 export function tablesOf({name, confirmed, mapped}: Stream) {
   return {
-    version: `warehouse.raw.${name}_version`,
-    head: `warehouse.raw.${name}_head`,
+    version: `history.raw.${name}_version`,
+    head: `history.raw.${name}_head`,
     staged: `temp.staged_${name}`,
     /** Null if the stream confirms no values. */
-    confirmation: confirmed === undefined ? null : `warehouse.raw.${name}_confirmation`,
+    confirmation: confirmed === undefined ? null : `history.raw.${name}_confirmation`,
     /** Null if the stream has no mapped fields. */
-    extra: mapped === undefined ? null : `warehouse.raw.${name}_extra`,
+    extra: mapped === undefined ? null : `history.raw.${name}_extra`,
   }
 }
 
@@ -202,7 +202,7 @@ export async function createStage(db: Database): Promise<void> {
   for (const stream of STREAMS) await createStaged(db, stream)
   await db.run(
     ['listing', 'quarantine']
-      .map((name) => `create or replace temp table staged_${name} as from warehouse.raw.${name} limit 0`)
+      .map((name) => `create or replace temp table staged_${name} as from history.raw.${name} limit 0`)
       .join(';'),
   )
 }

@@ -89,11 +89,11 @@ async function startAnew(tools: WalkTools, world: World): Promise<WalkIntake> {
 }
 
 /** The latest business date and start of the applied walks, microseconds since the epoch; null before the first. */
-export function findPast(db: Database, stream: Stream, catalog: 'warehouse' | 'history' = 'warehouse') {
+export function findPast(db: Database, stream: Stream) {
   return db.one(
     z.object({businessDate: z.string().nullable(), startedAt: z.coerce.bigint().nullable()}),
     `select max(business_date) as "businessDate", epoch_us(max(started_at)) as "startedAt"
-     from ${catalog}.raw.walk
+     from history.raw.walk
      where stream = $1 and state = 'applied'`,
     [stream.name],
   )

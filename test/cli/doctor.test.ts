@@ -126,8 +126,8 @@ test('upgrade-check says what this version would change in a folder, and changes
   const text = readFileSync(manifest, 'utf8').replace(/"generator": "[^"]*"/, '"generator": "loantape 0.0.1"')
   writeFileSync(manifest, text)
   {
-    await using db = await openDatabase({attach: [{path: older.warehouse, alias: 'warehouse'}]})
-    await db.run('delete from warehouse.main.migration')
+    await using db = await openDatabase({attach: [{path: older.warehouse, alias: 'history'}]})
+    await db.run('delete from history.main.migration')
   }
   const setVersion = (version: number) => {
     using stateDb = new Sqlite(older.stateDb)

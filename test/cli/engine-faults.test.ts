@@ -35,9 +35,9 @@ from core.deal as deal, range(10000) as r
 /** Makes the warehouse longer than anything else a load writes; returns its length in 512-byte blocks. */
 async function fillWarehouse(): Promise<number> {
   const {warehouse} = lab.folder
-  await using db = await openDatabase({attach: [{path: warehouse, alias: 'warehouse'}]})
-  await db.run('create table warehouse.main.filling as select md5(range::varchar) as text from range(800000)')
-  await db.run('checkpoint warehouse')
+  await using db = await openDatabase({attach: [{path: warehouse, alias: 'history'}]})
+  await db.run('create table history.main.filling as select md5(range::varchar) as text from range(800000)')
+  await db.run('checkpoint history')
   return Math.floor(statSync(warehouse).size / 512)
 }
 

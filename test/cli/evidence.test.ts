@@ -118,7 +118,7 @@ test('a refused request for evidence says why and writes nothing', async () => {
   renameSync(`${tape}.aside`, tape)
   {
     await using db = await openWarehouse(lab.folder)
-    await db.run(`update warehouse.raw.settle set history_id = 'another'`)
+    await db.run(`update history.raw.settle set history_id = 'another'`)
   }
   await refused('EVIDENCE_HISTORY')
 })

@@ -17,14 +17,14 @@ const least = ({parent}: Stream) => ({id: 'x', [parent?.column ?? '']: 'deal_1'}
 test.each(STREAMS.map((stream) => [stream.plural, stream] as const))(
   'the tables of %s have the columns of its descriptor, in order',
   async (_plural, stream) => {
-    await using db = await openDatabase({attach: [{path: ':memory:', alias: 'warehouse'}]})
-    await migrate(db, 'warehouse')
+    await using db = await openDatabase({attach: [{path: ':memory:', alias: 'history'}]})
+    await migrate(db, 'history')
     const columns = async (table: string) =>
       (
         await db.all(
           anyRow,
           `select column_name || ' ' || data_type as name from duckdb_columns()
-           where database_name = 'warehouse' and table_name = '${table}' order by column_index`,
+           where database_name = 'history' and table_name = '${table}' order by column_index`,
         )
       ).map(({name}) => name)
     const own = stream.columns.flatMap(({name, type, mayBeAbsent}) => [

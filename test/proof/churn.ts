@@ -90,7 +90,7 @@ async function readHeads({folder}: TestFolder): Promise<Heads> {
   const heads = await db.all(
     headRow,
     `select deal_id, kind, concat_ws(' | ', loan_amount, status, property_address) as state
-     from warehouse.raw.deal_head`,
+     from history.raw.deal_head`,
   )
   return new Map(heads.map((head) => [head.deal_id, head]))
 }

@@ -154,7 +154,7 @@ export function proveFuzz(request: ProofRequest): Promise<Proved> {
       const amountTotal = walked.certified?.amount_total
       const expected = applyByHand(known, normalised, number)
       assert.deepEqual({records, distinct, duplicates, quarantined, amountTotal}, expected)
-      const heads = await db.all(headRow, 'select deal_id, kind, loan_amount from warehouse.raw.deal_head')
+      const heads = await db.all(headRow, 'select deal_id, kind, loan_amount from history.raw.deal_head')
       const stored = new Map(heads.map((head) => [head.deal_id, `${head.kind} ${head.loan_amount}`]))
       const states = [...known].map(([id, {kind, cents}]) => [id, `${kind} ${formatCents(cents)}`] as const)
       assert.deepEqual(stored, new Map(states))
@@ -209,7 +209,7 @@ const TEXTS: [string, ...string[]] = [
   '🏚️',
   '\r\n\t\u001f\u007f',
   'deal_1 ',
-  "'; drop table warehouse.raw.deal_head; --",
+  "'; drop table history.raw.deal_head; --",
   '{"id": 1}',
   'null',
   'NaN',

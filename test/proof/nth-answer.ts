@@ -82,7 +82,7 @@ async function readHeads(folder: DataFolder): Promise<{listed: Row[]; all: Row[]
   const all = await db.all(
     anyRow,
     `select deal_id, kind, property_address, loan_amount, property_value, loan_program, status, created_at
-     from warehouse.raw.deal_head order by deal_id`,
+     from history.raw.deal_head order by deal_id`,
   )
   return {all, listed: all.map(({property_value, loan_program, ...listed}) => listed)}
 }

@@ -16,29 +16,29 @@ const INVARIANTS: Record<string, string> = {
   'the last applied walk gives the present deals': `
     with present as (
       select count(*) as deals, coalesce(sum(loan_amount), 0) as amount
-      from warehouse.raw.deal_head where kind in ('seen', 'missing')
+      from history.raw.deal_head where kind in ('seen', 'missing')
     )
     select deals, present_deals, amount, present_amount
     from present, (
-      from warehouse.raw.walk where state = 'applied' and stream = 'deal' order by recorded_at desc limit 1
+      from history.raw.walk where state = 'applied' and stream = 'deal' order by recorded_at desc limit 1
     )
     where deals <> present_deals or amount <> present_amount`,
   'versions are numbered without a gap': `
     select count(*) as versions, count(distinct seq) as numbers, max(seq) as last
-    from warehouse.raw.deal_version
+    from history.raw.deal_version
     having count(*) <> count(distinct seq) or count(*) <> coalesce(max(seq), 0)`,
   'a deal has one latest state and a version': `
-    select deal_id from warehouse.raw.deal_head group by deal_id having count(*) > 1
+    select deal_id from history.raw.deal_head group by deal_id having count(*) > 1
     union all
-    (select deal_id from warehouse.raw.deal_head except select deal_id from warehouse.raw.deal_version)
+    (select deal_id from history.raw.deal_head except select deal_id from history.raw.deal_version)
     union all
-    (select deal_id from warehouse.raw.deal_version except select deal_id from warehouse.raw.deal_head)`,
+    (select deal_id from history.raw.deal_version except select deal_id from history.raw.deal_head)`,
   'lists belong to a walk that was applied': `
-    select walk_id from warehouse.raw.listing
+    select walk_id from history.raw.listing
     except
-    select walk_id from warehouse.raw.walk where state = 'applied'`,
+    select walk_id from history.raw.walk where state = 'applied'`,
   'a walk has ended': `
-    select walk_id from warehouse.raw.walk where state not in ('applied', 'refused', 'abandoned')`,
+    select walk_id from history.raw.walk where state not in ('applied', 'refused', 'abandoned')`,
 }
 
 /** Fails if an invariant of the open warehouse is violated. */

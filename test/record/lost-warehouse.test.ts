@@ -109,7 +109,7 @@ test.each<[string, (path: string) => void]>([
 test('a sound warehouse that a rebuild replaces is not called damaged, and prune removes it', async () => {
   {
     await using db = await openWarehouse(lab.folder)
-    await db.run(`update warehouse.raw.deal_version set property_address = 'another'`)
+    await db.run(`update history.raw.deal_version set property_address = 'another'`)
   }
   const {set_aside} = await rebuild()
   expect(set_aside).toEqual([expect.stringContaining('warehouse.duckdb.before-rebuild-')])

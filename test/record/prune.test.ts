@@ -27,9 +27,9 @@ for (let number = 1; number <= 4; number++) {
 }
 await using db = await openWarehouse(lab.folder, lab.createWorld())
 await db.run(`
-  insert into warehouse.raw.walk by name
-  select * replace ('w_refused' as walk_id, 'refused' as state, null as recorded_at) from warehouse.raw.walk;
-  insert into warehouse.raw.quarantine
+  insert into history.raw.walk by name
+  select * replace ('w_refused' as walk_id, 'refused' as state, null as recorded_at) from history.raw.walk;
+  insert into history.raw.quarantine
   select 'q_' || i, 'deal', if(i > 3, 'w_refused', 'w_1'), 'list', 'd', 'loan_amount', 'bad',
     if(i = 5, timestamp '2026-02-01', timestamp '2025-01-01'), date '2025-01-01',
     case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null, '1/' || i

@@ -26,7 +26,7 @@ const MIGRATIONS = readdirSync(MIGRATIONS_DIR)
   .sort()
 
 const listMigrations = (db: Database) =>
-  db.column(z.string(), 'select name from warehouse.main.migration order by rowid')
+  db.column(z.string(), 'select name from history.main.migration order by rowid')
 
 /** A folder of migrations, as the next version may have it. */
 function writeMigrations(sql: string): string {
@@ -42,12 +42,12 @@ test('a new warehouse has every migration; a later one is applied once, and stor
   await writeSettings(db, {envelope: 'top level'})
   expect(await listMigrations(db)).toEqual(MIGRATIONS)
   const failing = writeMigrations('create table raw.more (value integer); from nowhere')
-  await expect(migrate(db, 'warehouse', failing)).rejects.toThrow('nowhere')
-  await expect(db.run('from warehouse.raw.more')).rejects.toThrow('more')
+  await expect(migrate(db, 'history', failing)).rejects.toThrow('nowhere')
+  await expect(db.run('from history.raw.more')).rejects.toThrow('more')
   expect(await listMigrations(db)).toEqual(MIGRATIONS)
   const dir = writeMigrations("alter table raw.setting add column since varchar default 'ever'")
-  for (let time = 0; time < 2; time += 1) await migrate(db, 'warehouse', dir)
-  expect(await db.all(anyRow, 'from warehouse.raw.setting')).toEqual([
+  for (let time = 0; time < 2; time += 1) await migrate(db, 'history', dir)
+  expect(await db.all(anyRow, 'from history.raw.setting')).toEqual([
     {name: 'envelope', value: 'top level', since: 'ever'},
   ])
   expect(await listMigrations(db)).toEqual([...MIGRATIONS, '0002_since.sql'])
@@ -55,20 +55,20 @@ test('a new warehouse has every migration; a later one is applied once, and stor
 
 const changeBy = (sql: string) => async (path: string) => {
   await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
-  await using db = await openDatabase({attach: [{path, alias: 'warehouse'}]})
+  await using db = await openDatabase({attach: [{path, alias: 'history'}]})
   await db.run(sql)
 }
 
 test.each<[string, (path: string) => Promise<void> | void, string, string]>([
   [
     'of a later version',
-    changeBy(`insert into warehouse.main.migration values ('9999_later.sql', '')`),
+    changeBy(`insert into history.main.migration values ('9999_later.sql', '')`),
     'DATA_NEWER',
     '9999_later.sql',
   ],
   [
     'whose migration was another file',
-    changeBy(`update warehouse.main.migration set sha256 = 'of another file'`),
+    changeBy(`update history.main.migration set sha256 = 'of another file'`),
     'MIGRATION_CHANGED',
     'sql/migrations/0001_warehouse.sql',
   ],

@@ -68,9 +68,9 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
       const now = micros(`${today}T12:00:00Z`)
       await settle(db, {kind: 'replay', walkId: null, now}, async (recordedAt) => {
         await db.run(
-          `insert into warehouse.raw.deal_version by name
+          `insert into history.raw.deal_version by name
          select * replace (
-           (select max(seq) + 1 from warehouse.raw.deal_version) as seq,
+           (select max(seq) + 1 from history.raw.deal_version) as seq,
            'replay' as source,
            cast(${quoteLiteral(amount)} as decimal(18, 2)) as loan_amount,
            ${program === undefined ? 'loan_program' : quoteLiteral(program)} as loan_program,
@@ -78,9 +78,9 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
            cast(${quoteLiteral(day)} as date) as business_date,
            $1 as recorded_at
          )
-         from warehouse.raw.deal_version as known
+         from history.raw.deal_version as known
          where deal_id = ${quoteLiteral(dealId)} and kind = 'seen' and business_date <= ${quoteLiteral(day)}
-           and exists (from warehouse.raw.deal_head where deal_id = known.deal_id and kind = 'seen')
+           and exists (from history.raw.deal_head where deal_id = known.deal_id and kind = 'seen')
          order by known.observed_at desc limit 1`,
           [recordedAt],
         )

@@ -72,7 +72,7 @@ export function useFolder(): TestFolder {
 }
 
 /** The latest states, without what a walk notes that finds nothing new. */
-const HEADS = 'select * exclude (detail_at, list_hash) from warehouse.raw.deal_head order by deal_id'
+const HEADS = 'select * exclude (detail_at, list_hash) from history.raw.deal_head order by deal_id'
 
 /**
  * Opens one warehouse for a file's tests and empties it before each: faster than making a new one. Whatever a test stores, its

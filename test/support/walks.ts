@@ -46,7 +46,7 @@ export interface WalkSpec {
 
 /** Applied walks that do not explain their records and the present deals to the cent. */
 export const UNTIED_WALKS = `
-  select * from warehouse.raw.walk
+  select * from history.raw.walk
   where state = 'applied' and (
     records <> created + updated + restored + unchanged + duplicates + quarantined
     or present_deals is distinct from
@@ -62,9 +62,9 @@ const withStage = new WeakSet<Database>()
 export async function forgetAll(db: Database): Promise<void> {
   const tables = await db.all(
     z.object({name: z.string()}),
-    `select table_name as name from duckdb_tables() where database_name = 'warehouse' and schema_name = 'raw' and table_name <> 'setting'`,
+    `select table_name as name from duckdb_tables() where database_name = 'history' and schema_name = 'raw' and table_name <> 'setting'`,
   )
-  await db.run(tables.map(({name}) => `delete from warehouse.raw.${name};`).join(' '))
+  await db.run(tables.map(({name}) => `delete from history.raw.${name};`).join(' '))
   withStage.delete(db)
 }
 
@@ -150,16 +150,16 @@ export function applyStaged(
 
 /** The latest state of each deal, by id. */
 export async function readHeads(db: Database): Promise<Record<string, Record<string, unknown>>> {
-  const rows = await db.all(anyRow, 'from warehouse.raw.deal_head order by deal_id')
+  const rows = await db.all(anyRow, 'from history.raw.deal_head order by deal_id')
   return Object.fromEntries(rows.map((row) => [String(row.deal_id), row]))
 }
 
 /** The versions in the order they were stored. */
 export function readVersions(db: Database, columns: string): Promise<Record<string, unknown>[]> {
-  return db.all(anyRow, `select ${columns} from warehouse.raw.deal_version order by seq`)
+  return db.all(anyRow, `select ${columns} from history.raw.deal_version order by seq`)
 }
 
 /** The stored certificate of a walk. */
 export function readWalk(db: Database, walkId: string): Promise<Record<string, unknown>> {
-  return db.one(anyRow, 'from warehouse.raw.walk where walk_id = $1', [walkId])
+  return db.one(anyRow, 'from history.raw.walk where walk_id = $1', [walkId])
 }

@@ -253,7 +253,7 @@ test('what an older observation says is carried over to an absent deal and to a 
 test('a replayed quarantined record no longer forces the next one to be stored', async () => {
   await walk(db, {at: DAY_1, pages: [[a()]]})
   await walk(db, {at: DAY_2, pages: [[a({loan_amount: 'much'})]]})
-  await db.run(`update warehouse.raw.quarantine set replayed_at = '2026-02-04 10:00:00'`)
+  await db.run(`update history.raw.quarantine set replayed_at = '2026-02-04 10:00:00'`)
   expect(await countsOf(DAY_3, [a()])).toEqual({...nothing, unchanged: 1})
   expect(await readVersions(db, 'seq')).toHaveLength(1)
 })
@@ -343,7 +343,7 @@ test('a failed apply stores nothing', async () => {
   }
   await expect(applyStaged(db, staged, DAY_2, conclude)).rejects.toThrow('no tape')
   expect({versions: await readVersions(db, '*'), heads: await readHeads(db)}).toEqual(before)
-  const walks = await db.all(anyRow, 'select 1 from warehouse.raw.walk where walk_id = $1', [
+  const walks = await db.all(anyRow, 'select 1 from history.raw.walk where walk_id = $1', [
     staged.walk.walkId,
   ])
   expect(walks).toEqual([])

@@ -88,7 +88,7 @@ test('a day later a thirtieth is asked for again, the longest unseen first', asy
 test('an unreadable detail is quarantined under the id that was asked for', async () => {
   const bad = {id: 'a', at: DAY_1, record: record('b', {loan_amount: 'much'})}
   await walk(db, {at: DAY_1, pages: [[record('a')]], details: [bad]})
-  expect(await db.all(anyRow, 'select record_id, source, path from warehouse.raw.quarantine')).toEqual([
+  expect(await db.all(anyRow, 'select record_id, source, path from history.raw.quarantine')).toEqual([
     {record_id: 'a', source: 'detail', path: 'loan_amount'},
   ])
 })
@@ -105,9 +105,9 @@ test('an answer that holds the value but changes nothing is kept; one that omits
   const staged = await stageWalk(db, {at: DAY_2, pages: [[record('a'), record('b')]], details})
   expect(staged.plan.appended).toBe(0)
   await applyStaged(db, staged, DAY_2)
-  const confirmed = 'select seq, deal_id, observed_at, business_date from warehouse.raw.deal_confirmation'
+  const confirmed = 'select seq, deal_id, observed_at, business_date from history.raw.deal_confirmation'
   expect(await db.all(anyRow, confirmed)).toEqual([
     {seq: '1', deal_id: 'a', observed_at: '2026-02-03 23:31:00', business_date: '2026-02-03'},
   ])
-  expect(await db.all(anyRow, 'select kind from warehouse.raw.settle')).toHaveLength(2)
+  expect(await db.all(anyRow, 'select kind from history.raw.settle')).toHaveLength(2)
 })

@@ -108,7 +108,7 @@ test('a warehouse rebuilt from the tapes is the same to the last row, whatever h
 /** As if the warehouse held one cent more than was ever observed. */
 async function changeAmount(): Promise<void> {
   await using db = await openWarehouse(lab.folder)
-  await db.run('update warehouse.raw.deal_version set loan_amount = loan_amount + 0.01 where seq = 17')
+  await db.run('update history.raw.deal_version set loan_amount = loan_amount + 0.01 where seq = 17')
 }
 
 test('one walk is undone as if it had never been, for every later rebuild', async () => {

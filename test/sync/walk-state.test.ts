@@ -24,7 +24,7 @@ const countRows = () =>
     `select
        (select count(*) from temp.staged_deal) as staged,
        (select count(*) from temp.staged_quarantine) as rejected,
-       (select count(*) from warehouse.raw.quarantine) as quarantined`,
+       (select count(*) from history.raw.quarantine) as quarantined`,
   )
 
 test('bad records are counted and located on the tape, and nothing they hold is kept', async () => {
@@ -37,7 +37,7 @@ test('bad records are counted and located on the tape, and nothing they hold is 
     ],
   })
   expect(await readWalk(db, walked.walkId)).toMatchObject({quarantined: '5', unreadable_ids: '2'})
-  const rows = await db.all(anyRow, 'from warehouse.raw.quarantine order by place')
+  const rows = await db.all(anyRow, 'from history.raw.quarantine order by place')
   const kept = {source: 'list', business_date: '2026-02-02', replayed_at: null}
   expect(rows).toMatchObject([
     ...['1/0', '1/1', '2/0'].map((place) => ({...kept, place, record_id: 'a', path: 'loan_amount'})),
@@ -90,7 +90,7 @@ test('of 80 records four unreadable ones are let through, of any number three; m
 /** The report of a walk. */
 async function walkAndReport(spec: WalkSpec): Promise<Record<string, unknown>[]> {
   const {walkId} = (await walk(db, spec)).walk
-  const sql = 'select kind, path, value, records from warehouse.raw.drift where walk_id = $1 order by all'
+  const sql = 'select kind, path, value, records from history.raw.drift where walk_id = $1 order by all'
   return db.all(anyRow, sql, [walkId])
 }
 

@@ -349,7 +349,7 @@ test('a hundred thousand quarantined records are counted, and shown a page at a 
   {
     await using db = await openWarehouse(lab.folder)
     await db.run(
-      `insert into warehouse.raw.quarantine by name
+      `insert into history.raw.quarantine by name
        select 'q_' || range as quarantine_id, 'deal' as stream, 'w_1' as walk_id, 'list' as source,
          'lost_' || range // 2 as record_id, 'status' as path, 'expected a text' as reason,
          timestamp '2026-02-01' + to_minutes(range) as observed_at, date '2026-02-01' as business_date,
