@@ -126,8 +126,13 @@ export function parseFilter(query: URLSearchParams): Filter {
 /** Whether a dimension is an end of a range. */
 const isBound = (name: string) => kindOf(name) !== undefined && DIMENSIONS[name]?.is_of !== undefined
 
-/** What is wrong with an address, in words; undefined if nothing is. */
-export function findFault({values}: Filter): string | undefined {
+/** What is wrong with an address, in words; undefined if nothing is. @param mayRead by default all; a filter tells of what it reads */
+export function findFault(
+  {values, reads}: Filter,
+  mayRead: (table: string) => boolean = () => true,
+): string | undefined {
+  const hidden = reads.find((table) => !mayRead(table))
+  if (hidden !== undefined) return `Its filter reads table '${hidden}', which is not for viewers.`
   // The engine stops reading a statement at a NUL byte.
   const cut = [...values].find(([, entries]) => entries.some((value) => value.includes('\0')))
   if (cut) return `${titleOf(cut[0])}: a NUL character, expected text.`

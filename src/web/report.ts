@@ -42,9 +42,7 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
   const filter = parseFilter(query)
   const only = forViewers ? config.viewerTables : undefined
   const mayRead = (table: string) => isForViewers(table, only)
-  const hidden = filter.reads.find((table) => !mayRead(table))
-  const fault =
-    findFault(filter) ?? (hidden && `Its filter reads table '${hidden}', which is not for viewers.`)
+  const fault = findFault(filter, mayRead)
   if (fault !== undefined) throw newError('USAGE', fault)
   const clock = CLOCKS.find((key) => filter.values.has(key))
   if (clock !== undefined)

@@ -153,12 +153,12 @@ ${choice}`
   const open = (reply: FastifyReply) => {
     const {request} = reply
     const query = new URL(request.url, 'http://localhost').searchParams
-    const given = parseFilter(query)
+    const filter = parseFilter(query)
     const {caller} = request
     const {only, network, mayRead} = caller
     const gone = hangUpOf(reply)
-    // A filter reveals facts about deals.
-    const filter = given.reads.every(mayRead) ? given : {...given, condition: 'false'}
+    const fault = findFault(filter, mayRead)
+    const refusal = fault !== undefined && {status: filter.reads.every(mayRead) ? 400 : 403, fault}
     const overview = readOverview(tools, world)
     const turn = {caller: network, signal: gone}
     /** Where the caller gets no turn, the answer says when to come back. */
@@ -171,7 +171,7 @@ ${choice}`
       ask: (asked) => reader.ask({...asked, only}, {...turn, ...(until && {until})}).catch(tellBusy),
     })
     const ofCaller = history.of(turn)
-    const readers = releases.find(given)
+    const readers = releases.find(filter)
     const view: AskingView | undefined = readers && {
       ...caller,
       release: readers.release,
@@ -191,7 +191,7 @@ ${choice}`
     }
     // Who reads slowly keeps its place, so that files do not pile up.
     const findDownloads = () => readers && inTurn(readers.downloads, once(reply.raw, 'close'))
-    return {request, filter, query, overview, caller, view, findDownloads}
+    return {request, filter, refusal, query, overview, caller, view, findDownloads}
   }
   type Opened = ReturnType<typeof open>
   /** A page in its frame; one that fails says why. */
@@ -202,13 +202,12 @@ ${choice}`
   ) => {
     const handler = async (request: FastifyRequest, reply: FastifyReply) => {
       const opened = open(reply)
-      const {view} = opened
+      const {view, refusal} = opened
       const here = request.url.split('?')[0] ?? '/'
-      const fault = findFault(opened.filter)
-      if (fault !== undefined) {
-        const body = html`<p class="notice"><b class="failed">${fault}</b> <a href="${here}">The page without it</a></p>`
+      if (refusal) {
+        const body = html`<p class="notice"><b class="failed">${refusal.fault}</b> <a href="${here}">The page without it</a></p>`
         const page = {title: 'Not shown', body}
-        return sendPage(reply.code(400), frame(here, page, {...opened, filter: NO_FILTER}))
+        return sendPage(reply.code(refusal.status), frame(here, page, {...opened, filter: NO_FILTER}))
       }
       const answer = async () => (await make(opened, idOf(request))) ?? NOTHING_THERE
       const page = await answer().catch(describeFailure)
@@ -238,9 +237,8 @@ ${choice}`
   addAnyPage('/edit', edit, ['GET', 'POST'])
   addSaved(server, folder)
   server.get('/data/:id', async (request, reply) => {
-    const {view, filter, findDownloads} = open(reply)
-    const fault = findFault(filter)
-    if (fault !== undefined) return refuse(reply, 400, fault)
+    const {view, refusal, findDownloads} = open(reply)
+    if (refusal) return refuse(reply, refusal.status, refusal.fault)
     const reader = findDownloads()
     if (!view || !reader) return refuse(reply, 503, 'There is no release yet.')
     return await sendData(view, reader, idOf(request), reply)
