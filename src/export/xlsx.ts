@@ -130,7 +130,8 @@ async function writeSheets(
   const next = () => openSheet(book, unused.next().value ?? table, columns)
   let sheet = next()
   let row = 1
-  for await (const chunk of db.stream(`select * from ${rows}`)) {
+  const cells = columns.map(({name, isPlain}) => `${quoteName(name)}${isPlain ? '' : '::varchar'}`)
+  for await (const chunk of db.stream(`select ${cells.join(', ')} from ${rows}`)) {
     for (const values of chunk) {
       if (row === sheetRows) {
         closeSheet(sheet, columns, row)
@@ -138,11 +139,11 @@ async function writeSheets(
         row = 1
       }
       // A number is a double, or has few digits.
-      const cells = columns.map(({read}, index) => {
+      const read = columns.map((column, index) => {
         const value = values[index] ?? null
-        return value === null || typeof value === 'number' ? value : read(String(value))
+        return value === null || typeof value === 'number' ? value : column.read(String(value))
       })
-      sheet.addRow(cells).commit()
+      sheet.addRow(read).commit()
       row += 1
     }
     // Lets the stream write to the file.
@@ -208,8 +209,11 @@ interface Look {
   read: (text: string) => CellValue
 }
 
-/** A column of a worksheet; its width is in characters. */
-type SheetColumn = Look & {name: string; width: number}
+/** A column of a worksheet; its width is in characters. The values of one that is not plain are read as text. */
+type SheetColumn = Look & {name: string; width: number; isPlain: boolean}
+
+/** Types of numbers and truths; of the others, days and instants have a look of their own, and the rest is text. */
+const PLAIN = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN)$/
 
 const MONEY = {format: '#,##0.00', read: readNumber}
 const COUNT = {format: '#,##0', read: readNumber}
@@ -257,9 +261,10 @@ function readNumber(text: string): CellValue {
   return digits.length <= EXACT_DIGITS && Number.isFinite(Number(text)) ? Number(text) : readText(text)
 }
 
-/** An instant as a cell value; before 1900-03-01, where spreadsheets disagree, it stays text. */
+/** An instant as a cell value; before 1900-03-01, where spreadsheets disagree, and beyond what they have, it stays text. */
 function readInstant(text: string, iso: string): CellValue {
-  return text < '1900-03-01' || text > '9999-12-31 23:59:59' ? text : new Date(iso)
+  const at = new Date(iso)
+  return text < '1900-03-01' || text > '9999-12-31 23:59:59' || Number.isNaN(at.getTime()) ? text : at
 }
 
 /** The columns of a table, in SQL `from`, as a worksheet shows them. @throws CheckError `EXPORT_CELL` */
@@ -277,7 +282,9 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
     `select ${lengths.join(', ')} from ${from}`,
   )
   return columns.map((column) => {
-    const {name, type} = column
+    const {name} = column
+    const isPlain = PLAIN.test(column.type)
+    const type = isPlain || /^(DATE|TIMESTAMP)$/.test(column.type) ? column.type : 'VARCHAR'
     const look: Look = LOOKS.find(([fits]) => fits.test(`${name} ${type}`))?.[1] ?? NUMBER
     const length = longest[name] ?? 0
     if (type === 'VARCHAR' && length > CELL_CHARACTERS)
@@ -288,7 +295,7 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
       )
     // The filter's button is about three characters wide.
     const width = Math.max(name.length + 3, look.width ?? Math.ceil(length * (look.format ? 1.35 : 1)) + 2)
-    return {...look, name, width: Math.min(width, 60)}
+    return {...look, name, isPlain, width: Math.min(width, 60)}
   })
 }
 

@@ -238,6 +238,16 @@ test('a download as a worksheet has all rows, with amounts as numbers', async ()
   expect((await get('/data/core.deal.xlsx')).headers.get('content-type')).toContain('spreadsheetml')
 })
 
+test('a worksheet holds what is no number, day or truth as its text, and no invalid cell', async () => {
+  const q = `select 'infinity'::date, '-infinity'::timestamp, '20000-01-01'::date, interval 3 month as "months_pct", [1, 2], '0101'::bit, 'nan'::double, '-infinity'::float, 12::tinyint, '2026-03-02'::date, true`
+  const book = new Workbook()
+  await book.xlsx.load(Buffer.from(await (await get('/data/query.xlsx', {q})).arrayBuffer()))
+  const row = book.worksheets[0]?.getRow(2)
+  const values = Array.from({length: 11}, (_, index) => row?.getCell(index + 1).value)
+  const texts = ['infinity', '-infinity', '20000-01-01', '3 months', '[1, 2]', '0101', 'NaN', '-Infinity']
+  expect(values).toEqual([...texts, 12, new Date('2026-03-02'), true])
+})
+
 const SUM = 'select sum(loan_amount) as total from core.deal'
 
 const from = (name: string) => `from ${name}`
