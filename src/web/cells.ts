@@ -68,6 +68,8 @@ export function formatValue(column: TypedColumn, value: unknown): string {
 export interface Block {
   columns: readonly TypedColumn[]
   rows: readonly (readonly unknown[])[]
+  /** How many of the first columns are shown whatever they are called: names of people say nothing of other columns. */
+  asNamed?: number
 }
 export type Row = Block['rows'][number]
 
@@ -92,12 +94,17 @@ export interface Shown extends TypedColumn {
   hasBar: boolean
 }
 
+/** Where the column is that says something of a row or of another column. */
+const indexSaying = ({columns, asNamed = 0}: Block, wanted: string) =>
+  columns.findIndex(({name}, index) => index >= asNamed && name === wanted)
+
 /** The columns that are shown themselves. */
-export function listShown({columns}: Block, beside = BESIDE): Shown[] {
-  const indexOf = (wanted: string) => columns.findIndex(({name}) => name === wanted)
-  return columns.flatMap((column, index) => {
+export function listShown(block: Block, beside = BESIDE): Shown[] {
+  const indexOf = (wanted: string) => indexSaying(block, wanted)
+  return block.columns.flatMap((column, index) => {
     const {name} = column
-    if (OF_ROW.includes(name) || indexOf(beside.exec(name)?.[1] ?? '') !== -1) return []
+    const isSaying = OF_ROW.includes(name) || indexOf(beside.exec(name)?.[1] ?? '') !== -1
+    if (isSaying && index >= (block.asNamed ?? 0)) return []
     return {
       ...column,
       hasBar: indexOf(`${name}_bar`) !== -1,
@@ -111,9 +118,9 @@ export function listShown({columns}: Block, beside = BESIDE): Shown[] {
 }
 
 /** Whether a row is a total, or the current choice. */
-export function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row): boolean {
+export function isSo(block: Block, name: 'is_total' | 'is_current', row: Row): boolean {
   // SQLite has no truth but 1; of a matrix a total can be 2 and 3, too.
-  return Number(row[columns.findIndex((column) => column.name === name)]) > 0
+  return Number(row[indexSaying(block, name)]) > 0
 }
 
 /** A value as the name of a place or a series. */
@@ -222,7 +229,7 @@ export const shadeOf = (share: number) => (share > 0 ? `shade-${Math.min(5, Math
 export function renderMatrix(block: Block, linkTo: LinkTo): Html | string {
   const [place, series, value] = listShown(block)
   if (!place || !series || !value) return 'A matrix needs three columns.'
-  const totalAt = block.columns.findIndex(({name}) => name === 'is_total')
+  const totalAt = indexSaying(block, 'is_total')
   const isTotalOf = (bit: 1 | 2, row: Row) => (Number(row[totalAt] ?? 0) & bit) > 0
   const keyOf = (row: Row) => JSON.stringify([isTotalOf(1, row), series.of(row)])
   const groups = [

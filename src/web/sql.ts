@@ -78,19 +78,24 @@ function readPivot(query: URLSearchParams) {
 }
 type Pivot = NonNullable<ReturnType<typeof readPivot>>
 
+/** What a pivot's columns are called. */
+const namesOf = ({rows, columns, of, by}: Pivot) => [rows, columns, by === 'count' ? 'count' : of, 'is_total']
+
 /** A statement as a row for each cell of its pivot, with the totals of a matrix; those of all rows come first, and have every column in order. */
-function writePivot(sql: string, {rows, columns, of, by}: Pivot, known: Columns): string {
-  const [row, column, value] = [rows, columns, of].map((name) => `asked.${quoteName(name)}`)
+function writePivot(sql: string, pivot: Pivot, known: Columns): string {
+  const {rows, columns, of, by} = pivot
   const [, places] = /^DECIMAL\(\d+,(\d+)\)$/.exec(known.find(({name}) => name === of)?.type ?? '') ?? []
-  const cell = `${by}(${value})`
-  const measure = by === 'avg' && places !== undefined ? `cast(${cell} as decimal(38, ${places}))` : cell
-  const name = quoteName(by === 'count' ? 'count' : of)
-  return `select ${row}, ${column}, ${measure} as ${name}, grouping(${row}, ${column}) as is_total
-from (
+  const whole = `${by}(asked.value)`
+  const measure = by === 'avg' && places !== undefined ? `cast(${whole} as decimal(38, ${places}))` : whole
+  const [row, column, value] = [rows, columns, of].map((name) => `given.${quoteName(name)}`)
+  const cells = ['asked.row', 'asked.col', measure, 'grouping(asked.row, asked.col)']
+  const named = namesOf(pivot).map((name, index) => `${cells[index]} as ${quoteName(name)}`)
+  return `select ${named.join(', ')}
+from (select ${row} as row, ${column} as col, ${value} as value from (
 ${sql}
-) as asked
-group by cube (${row}, ${column})
-order by grouping(${row}) desc, ${row}, grouping(${column}), ${column}`
+) as given) as asked
+group by cube (asked.row, asked.col)
+order by grouping(asked.row) desc, asked.row, grouping(asked.col), asked.col`
 }
 
 /** Asks a query, or its pivot: the columns of the query, and the rows with what they were asked by, or why there are none. */
@@ -104,7 +109,11 @@ async function askSql({people, filter}: AskingView, sql: string, pivot: Pivot | 
   if (asked instanceof Error) return {columns: [], shown: asked}
   if (!pivot) return {columns: asked.columns, shown: asked}
   const columns = asked.rows.map(([name, type]) => ({name: String(name), type: String(type)}))
-  return {columns, shown: await ask(writePivot(bare, pivot, columns), MOST_CELLS).catch(explainError)}
+  const cells = await ask(writePivot(bare, pivot, columns), MOST_CELLS).catch(explainError)
+  if (cells instanceof Error) return {columns, shown: cells}
+  // The engine renames the second column of a name.
+  const named = namesOf(pivot).map((name, index) => ({name, type: cells.columns[index]?.type ?? ''}))
+  return {columns, shown: {...cells, columns: named, asNamed: 3}}
 }
 
 /** The form that makes a pivot of a query's rows. */

@@ -106,6 +106,18 @@ test('a pivot has a cell for each pair, totals of both, exact sums, and numbers 
   expect(await read('/sql', {q: exact})).toContain('<span title="0.123456">12.3 %</span>')
 })
 
+test.each([
+  [['x', 'y', 'is_total'], 'X b All a 3 3 All 3 3'],
+  [['is_total', 'is_current', 'v_note'], 'Is total b All a 3 3 All 3 3'],
+  [['r', 'r_href', 'r_note'], 'R b All a 3 3 All 3 3'],
+  [['place_2', 'value', 'place_1'], 'Place 2 b All a 3 3 All 3 3'],
+  [['v_href', 'v_href', 'v'], 'V href a All a 3 3 All 3 3'],
+])('a pivot of columns called %s shows its figures', async ([rows = '', columns = '', of = ''], shown) => {
+  const second = columns === rows ? '' : `'b' as ${columns},`
+  const page = await read('/sql', {q: `select 'a' as ${rows}, ${second} 3 as ${of}`, rows, columns, of})
+  expect(textOf(/<table>.*<\/table>/s.exec(page)?.[0] ?? page).trim()).toBe(shown)
+})
+
 test("the last queries of a person are the person's alone, each once, and bounded", async () => {
   await using guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
   const ask = async (name: string, token: string, q?: string) => {
