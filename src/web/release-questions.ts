@@ -6,7 +6,7 @@ import {closeWords, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {buildSafeRows} from '../export/csv.ts'
 import {type Database, giveBackMemory, quoteLiteral, quoteName} from '../store/database.ts'
 import {openForQuestions, type ReleaseModel, readRelease, readReleaseModels} from '../store/release.ts'
-import {readColumns} from '../store/sql.ts'
+import {readColumns, type TableColumn} from '../store/sql.ts'
 import {createDealSet, type DealSet} from './deal-set.ts'
 import {isForViewers} from './filter.ts'
 import {answerParent} from './helper-process.ts'
@@ -166,10 +166,24 @@ async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
     const {writeQueryBook} = await import('../export/xlsx.ts')
     await writeQueryBook(db, {path, title: file.sheet, from}, instance.release.manifest)
   } else {
-    const rows = file.isSafe ? buildSafeRows(await readColumns(db, `from ${from}`), from) : `from ${from}`
+    const columns = await readColumns(db, `from ${from}`)
+    const rows = file.isSafe
+      ? buildSafeRows(columns, from)
+      : file.format.startsWith('format json')
+        ? buildJsonRows(columns, from)
+        : `from ${from}`
     await db.run(`copy (${rows}) to ${quoteLiteral(path)} (${file.format})`)
   }
   return {columns: [], rows: []}
+}
+
+/** SQL of rows whose numbers JSON can hold: one that is not finite is null. */
+function buildJsonRows(columns: readonly TableColumn[], from: string): string {
+  const cells = columns.map(({name, type}) => {
+    const quoted = quoteName(name)
+    return /^(FLOAT|DOUBLE)$/.test(type) ? `if(isfinite(${quoted}), ${quoted}, null) as ${quoted}` : quoted
+  })
+  return `select ${cells.join(', ')} from ${from}`
 }
 
 type Rows = Awaited<ReturnType<typeof readRows>>

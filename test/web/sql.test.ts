@@ -250,6 +250,12 @@ test('a download as a worksheet has all rows, with amounts as numbers', async ()
   expect((await get('/data/core.deal.xlsx')).headers.get('content-type')).toContain('spreadsheetml')
 })
 
+test('a JSON download is JSON: a number that is not finite is null', async () => {
+  const q = `select 'nan'::double as "n n", '-infinity'::float as f, 1.5::double as d, [1.5::double] as l, 'x' as t`
+  const rows = await read('/data/query.json', {q})
+  expect(JSON.parse(rows)).toEqual([{'n n': null, f: null, d: 1.5, l: [1.5], t: 'x'}])
+})
+
 test('a worksheet holds what is no number, day or truth as its text, and no invalid cell', async () => {
   const q = `select 'infinity'::date, '-infinity'::timestamp, '20000-01-01'::date, interval 3 month as "months_pct", [1, 2], '0101'::bit, 'nan'::double, '-infinity'::float, 12::tinyint, '2026-03-02'::date, true`
   const book = new Workbook()
