@@ -195,6 +195,15 @@ export async function requireOneStatement(connection: DuckDBConnection, sql: str
   if (count !== 1) throw new Error(`${count} statements: expected one.`)
 }
 
+/** A text in quotes of any kind, a comment, or one character. */
+const TOKEN = /e'(?:\\.|''|[^'\\])*'|'[^']*'|"[^"]*"|(\$\w*\$).*?\1|--[^\n]*|\/\*.*?\*\/|./gis
+
+/** A statement without the `;` and the comments at its end, so that it can stand in parentheses. */
+export function trimStatement(sql: string): string {
+  const tokens = sql.match(TOKEN) ?? []
+  return tokens.slice(0, tokens.findLastIndex((token) => !/^(--|\/\*|[;\s])/.test(token)) + 1).join('')
+}
+
 /** Runs `work` in one transaction: all of it is stored, or nothing. */
 export async function inTransaction<T>(db: Database, work: () => Promise<T>): Promise<T> {
   await db.run('begin transaction')

@@ -8,7 +8,7 @@ import type {Config} from '../core/config.ts'
 import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {quoteName} from '../store/database.ts'
+import {quoteName, trimStatement} from '../store/database.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {parseAsked, renderAction, renderBlock} from './blocks.ts'
@@ -482,7 +482,7 @@ async function renderListed(
 ): Promise<Html> {
   const {query} = view
   // Errors name lines of the statement: nothing stands above it.
-  const own = `(${sql.replace(/[;\s]+$/, '')}\n)`
+  const own = `(${trimStatement(sql)}\n)`
   const {columns} = await read(`from ${own} limit 0`)
   const has = (name: string) => columns.some((column) => column.name === name)
   const amount = columns.find(isDollars)?.name ?? 'amount'

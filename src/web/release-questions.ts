@@ -4,7 +4,7 @@ import type {DuckDBPreparedStatement, DuckDBValue, Json} from '@duckdb/node-api'
 import {z} from 'zod'
 import {closeWords, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {buildSafeRows} from '../export/csv.ts'
-import {type Database, giveBackMemory, quoteLiteral, quoteName} from '../store/database.ts'
+import {type Database, giveBackMemory, quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
 import {openForQuestions, type ReleaseModel, readRelease, readReleaseModels} from '../store/release.ts'
 import {readColumns, type TableColumn} from '../store/sql.ts'
 import {createDealSet, type DealSet} from './deal-set.ts'
@@ -160,7 +160,7 @@ async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
   const prepared = await db.connection.prepare(sql)
   prepared.destroySync()
   if (!isShown) await db.run(`create temp view asked as ${sql}`)
-  const from = isShown ? `(${sql.replace(/[;\s]+$/, '')}\n)` : 'asked'
+  const from = isShown ? `(${trimStatement(sql)}\n)` : 'asked'
   if ('sheet' in file) {
     // Loaded late: no page needs it.
     const {writeQueryBook} = await import('../export/xlsx.ts')

@@ -6,7 +6,7 @@ import {explainError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {quoteName} from '../store/database.ts'
+import {quoteName, trimStatement} from '../store/database.ts'
 import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
 import {renderBlock, SHAPES, type Shape} from './blocks.ts'
@@ -104,7 +104,7 @@ async function askSql({people, filter}: AskingView, sql: string, pivot: Pivot | 
     const {columns, rows} = await people.ask({sql: text, condition: filter.condition, most: most + 1})
     return {sql: text, columns, rows: rows.slice(0, most), isCut: rows.length > most}
   }
-  const bare = sql.replace(/[;\s]+$/, '')
+  const bare = trimStatement(sql)
   const asked = await ask(pivot ? `describe (${bare}\n)` : sql, MOST).catch(explainError)
   if (asked instanceof Error) return {columns: [], shown: asked}
   if (!pivot) return {columns: asked.columns, shown: asked}

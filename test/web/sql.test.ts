@@ -95,6 +95,8 @@ test('a pivot has a cell for each pair, totals of both, exact sums, and numbers 
   )
   expect(await cellsOf({...pivot, by: 'count'})).toMatch(/ All 1 1 2 4$/)
   expect(await cellsOf({...pivot, by: 'avg'})).toMatch(/ All \$1\.00 \$12,345,678,901,234\.20 \$1\.05 /)
+  const ended = `-- ;\nselect 'x; --' as s, /* ; /* nested */ */ $$;$$ as "t;", 1 as n ; ; -- one; 'two'`
+  expect(await cellsOf({q: ended, rows: 's', columns: 't;', of: 'n'})).toBe('S ; All x; -- 1 1 All 1 1')
   const page = await read('/sql', {...pivot, by: 'max'})
   expect(page).toMatch(/<select name="by">.*<option selected>max/)
   expect(page).toContain('query.csv?q=select+asked.')
@@ -377,7 +379,7 @@ test('questions in any form of a SELECT are answered, and their download has the
     ['select $$;\' "$$ as a', 'a\n";\' """\n'],
     ['(select 2 as a union all select 1) order by a', 'a\n1\n2\n'],
     ["pivot (select 'x' as a, 1 as b) on a in ('x') using sum(b)", 'x\n1\n'],
-    ['describe (select 1 as a);', 'column_name,column_type,null,key,default,extra\na,INTEGER,YES,,,\n'],
+    ['describe (select 1 as a); -- x', 'column_name,column_type,null,key,default,extra\na,INTEGER,YES,,,\n'],
     ["select count(*) as a from duckdb_columns() where table_name = 'nothing'", 'a\n0\n'],
   ] as const) {
     expect(await read('/data/query.csv', {q}), q).toBe(csv)
