@@ -51,6 +51,7 @@ test('each kind of thing is found by what it is called, ten of a kind, and the o
     ...many.slice(0, 10).map(({id}) => `/deals/${id}?as_of=2026-03-02`),
     '/deals?as_of=2026-03-02&part=open&q=harbor',
   ])
+  expect(await side.readText('/find?q=harbor')).toMatch(/All 12 deals \$[\d,.]+ – – /)
   expect(await side.readText('/deals?q=harbor')).toMatch(/Deals with harbor .* 12 deals, /)
   const [borrower] = await lab.query('select borrower_id, person from core.borrower')
   expect(await find(String(borrower?.borrower_id))).toEqual({
