@@ -214,11 +214,16 @@ const brokenAs = (name: string, fault: LoantapeError): Job => ({
   fault,
 })
 
+/** The server reads jobs while others wait: a long one is none. */
+const LONGEST = 16_384
+
 function parseYaml(file: string): unknown {
   // Loaded here: at the top it would slow down the start of every command.
   const {parseDocument}: typeof Yaml = createRequire(import.meta.url)('yaml')
   const text = readWrittenText(file, (problem) => jobError(file, problem))
   try {
+    if (text.length > LONGEST)
+      throw new Error(`expected at most ${LONGEST} characters, received ${text.length}`)
     const yaml = parseDocument(text, {schema: 'core'})
     const [problem] = [...yaml.errors, ...yaml.warnings]
     if (problem) throw problem

@@ -92,6 +92,7 @@ test.each([
   ['has a schedule that reads as an alias', 'schedule: */5 * * * *', /alias.* put in quotes/],
   ['calls for code', `name: !!js/function 'x'\n`, /js\/function/],
   ['is no UTF-8', Buffer.from('to: B\xfcro', 'latin1'), /byte 0xFC at 1:6: expected UTF-8/],
+  ['is long', `${'#'.repeat(17_000)}\n`, /at most 16384 characters, received 17001/],
   [
     'swells',
     `a: &a [x]\n${[...'bcdefghij'].map((name, index) => `${name}: &${name} [${`*${'abcdefghij'[index]}, `.repeat(9)}]`).join('\n')}`,
