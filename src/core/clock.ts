@@ -73,11 +73,11 @@ const wallClocks = new Map<string, Intl.DateTimeFormat>()
 export function wallTimeOf(instant: number, timeZone: string): number {
   let clock = wallClocks.get(timeZone)
   if (!clock) {
-    // Swedish writes an instant as ISO 8601 does.
+    // Swedish writes an instant as ISO 8601 does, but for the zeros before a short year.
     clock = new Intl.DateTimeFormat('sv-SE', {timeZone, dateStyle: 'short', timeStyle: 'medium'})
     wallClocks.set(timeZone, clock)
   }
-  return Date.parse(`${clock.format(instant).replace(' ', 'T')}Z`)
+  return Date.parse(`+${clock.format(instant).padStart(21, '0').replace(' ', 'T')}Z`)
 }
 
 /** The calendar day of a wall time, `YYYY-MM-DD`. */

@@ -222,11 +222,26 @@ test.each([
   ['the same east of Greenwich', 'Europe/Berlin', '2026-10-25 02:30:00', '2026-10-25T00:30:00Z'],
   ['padded, and in lower case', NEW_YORK, ' 2026-01-05t10:00:00 ', '2026-01-05T15:00:00Z'],
   ['when the epoch began', NEW_YORK, '1970-01-01 00:00:00', '1970-01-01T05:00:00Z'],
+  ['of the last day there is', NEW_YORK, '9999-12-31 10:00:00', '9999-12-31T15:00:00Z'],
+  ['of the first', NEW_YORK, '0001-01-01 00:00:00', '0001-01-01T04:56:02Z'],
+  ['of a year of three digits', NEW_YORK, '0999-12-31 19:03:58', '1000-01-01T00:00:00Z'],
   ['that is none', NEW_YORK, 'yesterday', {time: 'yesterday'}],
 ])('a local time %s', (_what, timeZone, text, instant) => {
   const [deals] = STREAMS
   const source = describe({deals: {list: '/deals', fields: {created_at: {path: 'at', timeZone}}}})
   expect(deals && createRecordReader(deals, source)({at: text})).toEqual({created_at: instant})
+})
+
+test.each([
+  ['after the last year', NEW_YORK, '9999-12-31 23:59:59.9'],
+  ['before the first', 'Europe/Berlin', '0001-01-01 00:00'],
+])('a local time %s puts its record into quarantine', (_what, timeZone, opened) => {
+  const [deals] = STREAMS
+  const source = describe({deals: {list: '/deals', fields: {created_at: {path: 'opened', timeZone}}}})
+  const record = {id: 'a', property_address: 'A', loan_amount: '1', status: 'draft', opened}
+  const normalise = deals && createNormaliser(deals)
+  const read = deals && createRecordReader(deals, source)(record)
+  expect(normalise?.([read], 0n)).toMatchObject({quarantined: [{id: 'a', path: 'created_at'}]})
 })
 
 test.each([
