@@ -92,6 +92,7 @@ export async function* walkPages(
             next: 'If the source always sends pages this large, raise LOANTAPE_PAGE_SIZE; otherwise report this to whoever runs it.',
           },
         )
+      requireFiltered(request, page)
       progress.take(page)
       if (nextCursor !== null) {
         cursor = nextCursor
@@ -108,6 +109,28 @@ export async function* walkPages(
     consumer.abort()
     await Promise.allSettled([ahead])
   }
+}
+
+/** A request as a source got it, for errors: `GET /loans (per_page, stage)`. */
+function tellAsked({original, path, query}: Received): string {
+  const asked = original ?? {path, query}
+  return `GET ${asked.path} (${Object.keys(asked.query).join(', ')})`
+}
+
+/** Requires records of the status asked for, however it is spelled: a source that ignores a filter lists every deal. */
+function requireFiltered({filter: {status} = {}}: WalkRequest, {records, received}: Page): void {
+  if (status === undefined) return
+  const plain = (text: unknown) => (typeof text === 'string' ? text.trim().toLowerCase() : undefined)
+  const found = records.map((record) => (isObject(record) ? plain(record.status) : undefined))
+  const others = found.filter((one) => one !== undefined && one !== plain(status)).length
+  if (others === 0) return
+  throw newError(
+    'SOURCE_REQUEST_REFUSED',
+    `${others} of ${records.length} records at ${tellAsked(received)} have another status than '${status}': expected that one alone.`,
+    {
+      next: 'Correct LOANTAPE_STAGE, or name the parameter that filters by status as `filter` in source.json (docs/sources.md).',
+    },
+  )
 }
 
 const KNOWN_REASONS = new Set([...Object.keys(PROBLEMS), ...Object.values(STATUS_CODES).map(String)])

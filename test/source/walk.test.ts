@@ -62,6 +62,22 @@ test('asks with page size and filter, and yields every page in order, with its c
   expect(new Set(pages.map((page) => page.envelope))).toEqual(new Set(['data | top level']))
 })
 
+test('in a filtered list a status may be spelled otherwise, or be unreadable, but not be another', async () => {
+  const walkOf = (...statuses: unknown[]) =>
+    withWalk(
+      (_, response) => {
+        const data = statuses.map((status, index) => ({id: `deal_${index}`, status}))
+        sendJson(response, {data, has_more: false})
+      },
+      collect,
+      {request: {filter: {status: 'Under Review'}}},
+    )
+  expect(await walkOf('under review', ' UNDER REVIEW\n', null, 7)).toHaveLength(1)
+  expect((await failureOf(walkOf('under review', 'funded'))).message).toMatch(
+    /^1 of 2 records at GET \/deals \(limit, status\) .*'Under Review'/,
+  )
+})
+
 test('fetches exactly one page ahead of the consumer, and cancels it when the consumer stops', async () => {
   const asked = createGate()
   const cancelled = createGate()

@@ -288,6 +288,18 @@ test('the second secret is used once the source refuses the tokens given for the
   expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
 })
 
+test('a source that ignores the filter by status is found out at its first page', async () => {
+  const misname = (text: string) => text.replace('"filter": "state"', '"filter": "status"')
+  await using lab = await openForeign('plaza', plaza, misname)
+  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const, stage: 'funded'}
+  const failure = await failureOf(lab.sync(DAY_1, {config}))
+  expect(failure).toMatchObject({code: 'SOURCE_REQUEST_REFUSED', exitCode: 7})
+  expect(failure.message).toMatch(/^24 of 25 records at .*, status, .* than 'funded'.*`filter`/)
+  expect(lab.foreign.asked).toHaveLength(1)
+  describe(lab, 'plaza', lab.foreign.origin)
+  expect(await lab.sync(DAY_1, {config})).toMatchObject({walk: {records: 1}})
+})
+
 test('without its source.json a folder asks for nothing, and pushes nothing with one', async () => {
   await using lab = await openForeign('plaza', plaza)
   const config = {baseUrl: lab.foreign.origin}
