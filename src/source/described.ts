@@ -72,8 +72,10 @@ export function createTranslator(source: SourceDescription, base: URL) {
         if (!Array.isArray(records))
           throw createBroken(`expected a list at '${described.records ?? '(answer)'}', found none`)
         const next = findNext(paging, {body, headers, cursor, count: records.length})
-        const isFull = cursor === null && source.pageSize !== undefined && records.length >= Number(limit)
-        if (next === undefined) requireTold(paging, records.length, isFull)
+        const {length} = records
+        const isFull = paging.by === 'nothing' ? length === limit : length >= Number(limit)
+        const isCut = isFull && cursor === null && source.pageSize !== undefined
+        if (next === undefined) requireTold(paging, length, isCut)
         const cursorOfNext = next && isByUrl ? belowBase(next, {source, base, path}) : next || null
         return formatAnswer({
           data: records.map(read),
@@ -110,12 +112,13 @@ export function createTranslator(source: SourceDescription, base: URL) {
 }
 
 /** Judges a page that holds nothing where the next would be told: the end of the list, or a wrong word in source.json. */
-function requireTold(paging: Paging, count: number, isFull: boolean): void {
+function requireTold(paging: Paging, count: number, isCut: boolean): void {
   const isEnd =
+    paging.by === 'nothing' ||
     paging.by === 'link' ||
     (paging.by === 'cursor' && paging.header !== undefined) ||
     ((paging.by === 'cursor' || paging.by === 'url') && paging.absentEnds === true)
-  if (count === 0 || (isEnd && !isFull)) return
+  if (count === 0 || (isEnd && !isCut)) return
   throw newError(
     'SOURCE_CURSOR_MISSING',
     `Page of the source: ${count} records, and nothing where source.json says the next page is told.`,
@@ -162,7 +165,7 @@ interface ReadPage {
 function findNext(paging: Paging, {body, headers, cursor, count}: ReadPage): string | null | undefined {
   const at = (path: string) => findValue(body, path.split('.'))
   const told = (path: string) => (at(path) === undefined ? undefined : textAt(body, path))
-  if (paging.by === 'nothing') return null
+  if (paging.by === 'nothing') return undefined
   if (paging.by === 'link') return findLink(headers.link)
   if (paging.by === 'url') return told(paging.next)
   const isMore = paging.more === undefined ? undefined : at(paging.more)
@@ -180,12 +183,18 @@ function findNext(paging: Paging, {body, headers, cursor, count}: ReadPage): str
     return next === '' ? null : next
   }
   const isPage = paging.by === 'page'
-  const next = isPage ? Number(cursor ?? paging.first) + 1 : Number(cursor ?? 0) + count
-  const place = isPage ? paging.pages : paging.total
-  const end = place === undefined ? undefined : countAt(body, place) + (isPage ? paging.first : 0)
+  const [first, place] = isPage ? [paging.first, paging.pages] : [0, paging.total]
+  const from = Number(cursor ?? first)
+  const next = from + (isPage ? 1 : count)
+  const end = place === undefined ? undefined : countAt(body, place) + first
   // A source may cap a page below the size asked for, so a short page is not the end.
   const isEnd = end === undefined ? isMore === undefined && count === 0 : next >= end
-  if (isEnd && isMore) throw createBroken(`expected '${place}' to count more records, since more follow`)
+  // Some count an empty page as the one page of an empty list.
+  const isMissing = count === 0 && (cursor === null ? !isEnd : end !== undefined && from < end)
+  if (isMissing || (isEnd && isMore) || (count > 0 && end !== undefined && next > end)) {
+    const told = [place, paging.more].filter((path) => path !== undefined).join("' and '")
+    throw createBroken(`expected '${told}' to agree with the ${count} records at ${paging.parameter}=${from}`)
+  }
   return isEnd ? null : String(next)
 }
 

@@ -59,7 +59,9 @@ test.each([
   ['an offset', OFFSET, {}, at40, '41'],
   ['an offset below the total', TOTAL, {n: 42}, at40, '41'],
   ['an offset at the total', TOTAL, {n: 41}, at40, null],
-  ['an empty page in the middle', TOTAL, {n: 42, data: null}, at40, '40'],
+  ['an empty page after a list that shrank', TOTAL, {n: 39, data: null}, at40, null],
+  ['an empty list of one page', PAGES, {of: 1, data: []}, {}, null],
+  ['an empty page that more follow', {...PAGE, ...SAID}, {more: true, data: []}, at40, '41'],
   ['an empty page', OFFSET, {data: []}, at40, null],
   ['a list of one page', {by: 'nothing'}, {next_cursor: 'x'}, {}, null],
 ])('the next page by %s', (_by, paging, body, given, next) => {
@@ -79,7 +81,21 @@ test.each([
   ['a cursor that is a list', CURSOR, {c: []}, {}, /expected a text or/],
   ['nothing said whether more follow', {...PAGE, ...SAID}, {}, {}, /expected a boolean at 'more'/],
   ['a number that is not exact', CURSOR, {c: 2 ** 60}, {}, /exact at 'c'/],
-  ['more after the last page', {...PAGES, ...SAID}, {of: 1, more: true}, {}, /expected 'of' to count more/],
+  [
+    'more after the last page',
+    {...PAGES, ...SAID},
+    {of: 1, more: true},
+    {},
+    /expected 'of' and 'more' to agree/,
+  ],
+  ['a total of nothing', TOTAL, {n: 0}, {}, /expected 'n' to agree with the 1 records at o=0/],
+  ['a total below what was read', TOTAL, {n: 40}, at40, /agree/],
+  ['an empty page amid the total', TOTAL, {n: 42, data: null}, at40, /agree with the 0 records at o=40/],
+  ['a count of no pages', PAGES, {of: 0}, {}, /agree/],
+  ['a page beyond the last', PAGES, {of: 39}, at40, /agree/],
+  ['page 0 of a source that counts from 1', {...PAGES, first: 0}, {of: 3, data: []}, {}, /agree.* p=0/],
+  ['the last page from 1 of a source that counts from 0', PAGES, {of: 40, data: []}, at40, /agree.* p=40/],
+  ['more announced, nothing on the first page', {...PAGE, ...SAID}, {more: true, data: []}, {}, /agree/],
   ['no records', {by: 'nothing'}, {data: undefined}, {}, /expected a list at 'data'/],
 ])('%s is refused', (_what, paging, body, given, problem) => {
   expect(() => nextOf(paging, body, given)).toThrow(problem)
@@ -129,6 +145,9 @@ test('a page with nothing where the next would be told is no end, unless that is
     expect(() => translated(paging, {}, full)).toThrow(/nothing where.*LOANTAPE_PAGE_SIZE/)
     expect(translated(paging, second, full)).toEqual(isEnd)
   }
+  expect(() => translated({by: 'nothing'}, {}, full)).toThrow(/nothing where.*LOANTAPE_PAGE_SIZE/)
+  // It is longer than what was asked for, so it is the whole list.
+  expect(translated({by: 'nothing'}, {}, {data: [{}, {}, {}]})).toEqual(isEnd)
 })
 
 test('a list of a deal may have a paging of its own', () => {
