@@ -127,7 +127,7 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
     if (unit.kind === 'replay')
       await db.run(
         `update history.raw.quarantine set replayed_at = $2 where quarantine_id in (select id from (${ENTRIES}))`,
-        [JSON.stringify(unit.entries), new DuckDBTimestampValue(now)],
+        [JSON.stringify(unit.entries), recorded],
       )
     return conclude(recorded.micros)
   })
