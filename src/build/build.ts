@@ -1,5 +1,5 @@
 import {hash} from 'node:crypto'
-import {copyFileSync, rmSync, statSync} from 'node:fs'
+import {rmSync, statSync} from 'node:fs'
 import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -7,11 +7,11 @@ import {listNeededReleases} from '../accounting/periods.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {GENERATOR, temporaryBeside} from '../core/process.ts'
+import {GENERATOR} from '../core/process.ts'
 import type {Check, Model, Moment, World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {type Cut, type Database, mostMemoryMb, quoteLiteral, withinLimits} from '../store/database.ts'
-import {beginFolder, moveIntoPlace, shareWithFolder, stampOf} from '../store/files.ts'
+import {beginFolder, stampOf, writeFileAtomically} from '../store/files.ts'
 import {readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
 import {tellWentOn} from '../store/recorded.ts'
 import {
@@ -92,7 +92,7 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
     if (pruned.length === 0) world.log.info({release_id}, 'released')
     else world.log.info({release_id, count: pruned.length}, 'released; older releases removed')
   }
-  if (out !== undefined) copyRelease(release.database, out)
+  if (out !== undefined) writeFileAtomically(out, {copyOf: release.database})
   const outcome: 'released' | 'unchanged' = existing === undefined || isMoved ? 'released' : 'unchanged'
   return {
     outcome,
@@ -153,13 +153,6 @@ function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['ch
     warned: warned.length,
     results: warned.map(({ids: _ids, rows: _rows, ...result}) => result),
   }
-}
-
-function copyRelease(database: string, out: string): void {
-  const temporary = temporaryBeside(out)
-  copyFileSync(database, temporary)
-  shareWithFolder(temporary)
-  moveIntoPlace(temporary, out)
 }
 
 /** A release to build: from what, for which moment, and where. */

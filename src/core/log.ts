@@ -56,7 +56,7 @@ export function scrubSecrets(text: string): string {
 export type Log = Record<
   'debug' | 'info' | 'warn' | 'error',
   (...said: [LogFields, string] | [string]) => void
->
+> & {child: (fields: {source: string}) => Log}
 type LogFields = {[field in (typeof ALLOWED_FIELDS)[number]]?: unknown}
 
 /** Creates the log: JSON lines to `destination`; in a fleet each names its source. */
@@ -77,15 +77,6 @@ export function createLog(
     },
     destination,
   )
-}
-
-/** The same log for one source of a fleet: each line names it. */
-export function logFor(source: string, log: Log): Log {
-  const write =
-    (level: keyof Log) =>
-    (...said: [LogFields, string] | [string]) =>
-      said.length === 1 ? log[level]({source}, said[0]) : log[level]({source, ...said[0]}, said[1])
-  return {debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error')}
 }
 
 /** A log that drops everything. */

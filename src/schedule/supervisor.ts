@@ -3,7 +3,7 @@ import {isDeepStrictEqual} from 'node:util'
 import {sleepUntilStopped} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, type LoantapeError, newError} from '../core/errors.ts'
-import {logFor, scrubSecrets} from '../core/log.ts'
+import {scrubSecrets} from '../core/log.ts'
 import {type Environment, runLoantape} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, requireWritable} from '../store/data-folder.ts'
@@ -133,7 +133,7 @@ type ServedSource = ReturnType<typeof serveSource>
 
 /** @param tools `isTaken` says whether another source has this data folder */
 function serveSource(name: string, tools: Sources & {isTaken: (root: string) => boolean}, ours: World) {
-  const world = name === '' ? ours : {...ours, log: logFor(name, ours.log)}
+  const world = name === '' ? ours : {...ours, log: ours.log.child({source: name})}
   let open: ReturnType<typeof openAs> | undefined
   let problem: LoantapeError | undefined
   let ending: Promise<void> | undefined

@@ -3,6 +3,7 @@ import {createHash, randomBytes} from 'node:crypto'
 import {
   chmodSync,
   closeSync,
+  copyFileSync,
   createReadStream,
   existsSync,
   fsyncSync,
@@ -205,9 +206,10 @@ export function removeFolder(path: string): void {
 }
 
 /** Writes a file under a temporary name and renames it; it gets the read rights of its folder. */
-export function writeFileAtomically(path: string, content: string): void {
+export function writeFileAtomically(path: string, content: string | {copyOf: string}): void {
   const temporary = temporaryBeside(path)
-  writeFileSync(temporary, content)
+  if (typeof content === 'string') writeFileSync(temporary, content)
+  else copyFileSync(content.copyOf, temporary)
   shareWithFolder(temporary)
   moveIntoPlace(temporary, path)
 }
