@@ -58,18 +58,14 @@ export async function* walkPages(
   client: Pick<SourceClient, 'getJson'>,
 ): AsyncGenerator<Page, void, undefined> {
   const consumer = new AbortController()
-  const progress = createListProgress({
-    ...request,
-    name: `GET ${request.path}`,
-    cursors: [...(request.seenCursors ?? []), request.cursor ?? null],
-  })
+  let progress: ReturnType<typeof createListProgress> | undefined
   let {cursor = null, envelope = null} = request
 
   async function askForPage(cursor: string | null): Promise<JsonAnswer> {
     const {path, pageSize: limit, filter} = request
     const query = {limit, ...filter, ...(cursor !== null && {cursor})}
     const answer = await client.getJson(path, query, consumer.signal)
-    if (answer.status >= 400) throw createRefused(path, answer, cursor !== null)
+    if (answer.status >= 400) throw createRefused(answer, cursor !== null)
     return answer
   }
 
@@ -93,6 +89,11 @@ export async function* walkPages(
           },
         )
       requireFiltered(request, page)
+      progress ??= createListProgress({
+        ...request,
+        name: `GET ${received.original?.path ?? received.path}`,
+        cursors: [...(request.seenCursors ?? []), request.cursor ?? null],
+      })
       progress.take(page)
       if (nextCursor !== null) {
         cursor = nextCursor
@@ -114,7 +115,8 @@ export async function* walkPages(
 /** A request as a source got it, for errors: `GET /loans (per_page, stage)`. */
 function tellAsked({original, path, query}: Received): string {
   const asked = original ?? {path, query}
-  return `GET ${asked.path} (${Object.keys(asked.query).join(', ')})`
+  const names = Object.keys(asked.query).join(', ')
+  return `GET ${asked.path}${names && ` (${names})`}`
 }
 
 /** Requires records of the status asked for, however it is spelled: a source that ignores a filter lists every deal. */
@@ -142,13 +144,13 @@ function reasonOf(body: unknown): string {
   return typeof given === 'string' ? ` (${tellForeign(given, KNOWN_REASONS)})` : ''
 }
 
-function createRefused(path: string, {status, body}: JsonAnswer, hasCursor: boolean): LoantapeError {
+function createRefused({status, body, received}: JsonAnswer, hasCursor: boolean): LoantapeError {
   const answered = `Status ${status}${reasonOf(body)} from the source`
   if (hasCursor && CURSOR_REFUSALS.has(status))
     return newError(
       'SOURCE_CURSOR_REFUSED',
-      `${answered} at GET ${path} with a cursor it gave out: expected the next page.`,
+      `${answered} at GET ${received.path} with a cursor it gave out: expected the next page.`,
     )
   const code = status === 404 ? 'SOURCE_NOT_FOUND' : 'SOURCE_REQUEST_REFUSED'
-  return newError(code, `${answered} at GET ${path}: expected a list.`)
+  return newError(code, `${answered} at ${tellAsked(received)}: expected a list.`)
 }

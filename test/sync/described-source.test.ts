@@ -300,6 +300,20 @@ test('a source that ignores the filter by status is found out at its first page'
   expect(await lab.sync(DAY_1, {config})).toMatchObject({walk: {records: 1}})
 })
 
+test('an error of a list names the path and the parameters that the source was asked with', async () => {
+  let status = 400
+  const page: Dialect['page'] = (records) =>
+    status === 200 ? {body: records.slice(0, 1)} : {status, body: {}}
+  await using lab = await openForeign('plaza', {...plaza, startOf: () => 0, page})
+  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const}
+  const fail = async () => (await failureOf(lab.walk(DAY_1, {config}))).message
+  expect(await fail()).toMatch(/^Status 400 .* GET \/facilities \(rows, pageNumber\): .*source\.json/)
+  status = 404
+  expect(await fail()).toMatch(/^Status 404 .* GET \/facilities /)
+  status = 200
+  expect(await fail()).toMatch(/^3 pages in a row of GET \/facilities hold/)
+})
+
 test('without its source.json a folder asks for nothing, and pushes nothing with one', async () => {
   await using lab = await openForeign('plaza', plaza)
   const config = {baseUrl: lab.foreign.origin}
@@ -490,7 +504,9 @@ test('a list of changes without end is left, and a walk made instead', async () 
 })
 
 test('a source that cannot list what changed keeps nobody from following webhooks', async () => {
+  let answer = 200
   const page: Dialect['page'] = (records, {url}) => ({
+    status: url.searchParams.has('since') ? answer : 200,
     body: url.searchParams.has('since') ? {rows: 'none'} : records,
   })
   await using lab = await openForeign('plaza', {...plaza, page}, (text) =>
@@ -501,6 +517,8 @@ test('a source that cannot list what changed keeps nobody from following webhook
   lab.service.store.update('deal_000002', {loan_amount_cents: 1_00n})
   const apply = () => applyEvents(config, lab.createWorld(DAY_2))
   expect(await failureOf(apply())).toMatchObject({code: 'SOURCE_ENVELOPE'})
+  answer = 422
+  expect((await failureOf(apply())).message).toMatch(/GET \/facilities \(rows, since, .*`changedSince`/)
   receiveEvents(lab.folder, 'deal_000002')
   expect(await apply()).toEqual({outcome: 'applied', events: 1, deals: 1, appended: 1})
 })
