@@ -17,14 +17,19 @@ export function createNormaliser(stream: Stream) {
   const schema = z.compile(stream.schema)
   const readMapped = stream.mapped?.length ? createMappedReader(stream.mapped) : undefined
 
-  function normalise(record: unknown, observedAt: bigint): Observation | Omit<Quarantined, 'position'> {
+  function normalise(
+    record: unknown,
+    observedAt: bigint,
+    parentId: string | undefined,
+  ): Observation | Omit<Quarantined, 'position'> {
     const parsed = schema.safeParse(record)
     if (!parsed.success) {
       const issue = parsed.error.issues[0]
+      const isElsewhere = parentId !== undefined && issue?.path[0] === stream.parent?.column
       return {
         id: readId(record, stream),
         path: issue?.path.join('.') || '(record)',
-        reason: issue?.message ?? 'unreadable',
+        reason: isElsewhere ? 'expected the deal whose list it is in' : (issue?.message ?? 'unreadable'),
         observedAt,
       }
     }
@@ -44,7 +49,7 @@ export function createNormaliser(stream: Stream) {
       const twice = listRepeated(record)
       const result = twice[0]
         ? rejectRepeated(placed, twice, stream, observedAt)
-        : normalise(placed, observedAt)
+        : normalise(placed, observedAt, parentId)
       if ('reason' in result) page.quarantined.push({...result, position})
       else page.observations.push(result)
     }

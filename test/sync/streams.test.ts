@@ -189,13 +189,17 @@ test('a record that names another deal, or cannot be read, is quarantined sealed
   })
   const {streams} = await lab.walk(DAY_2, BORROWERS)
   expect(streams[0]).toMatchObject({outcome: 'applied', changes: {missing: 0, vanished: 0}})
-  const kept = 'select quarantine_id, record_id, path from raw.quarantine order by path'
+  const kept = 'select quarantine_id, record_id, path, reason from raw.quarantine order by path'
   const [first, second] = await lab.queryHistory(kept)
   const show = async (row: Row | undefined) =>
     (await lab.run(['quarantine', 'show', String(row?.quarantine_id)])).stdout
   expect(first).toMatchObject({record_id: `${aDeal(1).id}/${bad}`, path: 'created_at'})
   expect(await show(first)).toContain('"email":"hmac-sha256:')
-  expect(second).toMatchObject({record_id: null, path: 'deal_id'})
+  expect(second).toMatchObject({
+    record_id: null,
+    path: 'deal_id',
+    reason: 'expected the deal whose list it is in',
+  })
   expect(await show(second)).not.toContain('Querfeldein')
 
   using _mended = readFieldAs(borrowerStream, 'created_at', 'some time ago', '2026-01-10')
