@@ -65,18 +65,17 @@ export const dateField = z
   .refine(isCalendarDate, 'expected a calendar date, YYYY-MM-DD')
   .meta({format: 'date'})
 
+const EXPECTED_TIME = 'expected an ISO 8601 timestamp or date of the years 0001 to 9999'
+
 /**
  * An instant of the years 0001 to 9999 (UTC if it has no offset) or a date: microseconds since the epoch, and whether it was
  * an `instant` or a `date`.
  */
-export const instantOrDate = z.string().transform((text, context) => {
+export const instantOrDate = z.string(EXPECTED_TIME).transform((text, context) => {
   const precision: 'date' | 'instant' = isCalendarDate(text) ? 'date' : 'instant'
   const micros = parseInstant(precision === 'date' ? `${text}T00:00Z` : text) ?? parseInstant(`${text}Z`)
   if (micros !== null) return {micros, precision}
-  context.addIssue({
-    code: 'custom',
-    message: 'expected an ISO 8601 timestamp or date of the years 0001 to 9999',
-  })
+  context.addIssue({code: 'custom', message: EXPECTED_TIME})
   return z.NEVER
 })
 

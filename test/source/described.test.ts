@@ -254,13 +254,16 @@ test.each([
 test.each([
   ['after the last year', NEW_YORK, '9999-12-31 23:59:59.9'],
   ['before the first', 'Europe/Berlin', '0001-01-01 00:00'],
+  ['that is none', NEW_YORK, 'yesterday'],
 ])('a local time %s puts its record into quarantine', (_what, timeZone, opened) => {
   const [deals] = STREAMS
   const source = describe({deals: {list: '/deals', fields: {created_at: {path: 'opened', timeZone}}}})
   const record = {id: 'a', property_address: 'A', loan_amount: '1', status: 'draft', opened}
   const normalise = deals && createNormaliser(deals)
   const read = deals && createRecordReader(deals, source)(record)
-  expect(normalise?.([read], 0n)).toMatchObject({quarantined: [{id: 'a', path: 'created_at'}]})
+  expect(normalise?.([read], 0n)).toMatchObject({
+    quarantined: [{id: 'a', path: 'created_at', reason: expect.stringContaining('expected an ISO 8601')}],
+  })
 })
 
 test.each([
