@@ -150,7 +150,7 @@ const requestOf = (ids: readonly string[], mode: 'auto' | 'on', config: SourceCo
 
 /**
  * Fetches, within the budget, the own pages that hold more than the list, and takes them in. If the path fails or does not
- * exist, only their fields are missing.
+ * exist, only their fields are missing: that a page is gone counts only for a deal that the list lacks.
  */
 export async function fetchMissingDetails(
   tools: WalkTools,
@@ -167,7 +167,9 @@ export async function fetchMissingDetails(
     mode: config.detail,
   })
   if (known.size === 0) return nothing
-  return askAndTake(
+  const absent = new Set(await db.column(z.string(), `select ${stream.idColumn} from absence`))
+  let pageless = 0
+  const {fetched, failed} = await askAndTake(
     tools,
     unit,
     'details stored',
@@ -175,11 +177,16 @@ export async function fetchMissingDetails(
     (answer) => {
       if (answer.outcome === 'failed') return []
       const {id, outcome, received} = answer
+      if (outcome === 'gone' && !absent.has(id)) {
+        pageless += 1
+        return []
+      }
       const body = answer.outcome === 'found' ? {data: answer.record} : undefined
       return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, body, received}]
     },
     world,
   )
+  return {fetched, failed: failed + pageless}
 }
 
 /** So many own pages take longer than a walk, which the budget of details then brings about. */

@@ -141,6 +141,7 @@ test('a deal whose own page says it is gone vanishes at once, listed or not, and
   await walk(db, {at: DAY_1, pages: [[a(), b(), c()]]})
   const gone = {at: '2026-02-03T23:31:00Z', record: 'gone'} as const
   const details = ['b', 'c'].map((id) => ({id, ...gone}))
+  // Of a listed deal only older tapes say so.
   const {plan, walk: second} = await walk(db, {at: DAY_2, pages: [[a(), b()]], details})
   expect(plan).toMatchObject({counts: {...nothing, vanished: 2, unchanged: 2}, newlyAbsent: 2})
   const vanished = {kind: 'vanished', observed_at: '2026-02-03 23:31:00'}

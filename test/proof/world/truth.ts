@@ -127,13 +127,14 @@ export function createTruth() {
       quarantined: unread.length,
       amount: shown.values().reduce((total, {fields}) => total + fields!.amount, 0n),
     }
+    const listed = new Set(records.map(({id}) => id))
     for (const {run: asked, at, id, status, record} of own) {
       const isProven = own.some((other) => other.run === asked && other.status === 200)
       if (record) take(record, at, true)
-      // Gone.
-      else if (isProven && (status === 404 || status === 410)) shown.set(id, {at})
+      // Gone, unless the list shows it.
+      else if (isProven && !listed.has(id) && (status === 404 || status === 410)) shown.set(id, {at})
     }
-    return {shown, unread, list, listed: new Set(records.map(({id}) => id))}
+    return {shown, unread, list, listed}
   }
 
   const lastOf = (id: string) => deals.get(id)?.at(-1)
@@ -296,11 +297,9 @@ export function createTruth() {
         if (!result.listed.has(id)) continue
         const last = lastOf(id)
         const before = deals.get(id)?.reduce(carryShown, undefined)
-        // Listed, and gone when asked for: the list showed nothing new.
-        if (!seen.fields) counts.unchanged += 1
-        else if (!last || !before) counts.created += 1
+        if (!last || !before) counts.created += 1
         else if (last.kind === 'vanished') counts.restored += 1
-        else if (isSameShown(carry(seen.fields, before), before)) counts.unchanged += 1
+        else if (isSameShown(carry(seen.fields!, before), before)) counts.unchanged += 1
         else counts.updated += 1
       }
       for (const {id, kind} of absent) {
