@@ -15,8 +15,6 @@ export interface EachRequest<Found> extends Required<Pick<Progress, 'step' | 'un
   path: string
   /** Asks for one id with a client whose requests end with the asking; its errors are judged by {@link askEach}. */
   ask: (id: string, path: string, client: Client) => Promise<EachAnswer<Found>>
-  /** `auto` asks for one id first and continues only if that proves the path. */
-  mode: 'auto' | 'on'
   concurrency: number
   budgetMs: number
 }
@@ -30,10 +28,10 @@ export type EachAnswer<Found> =
   | {id: string; outcome: 'failed'; reason: string}
 
 /**
- * Why asking ended: every id was asked for; the path proved not to exist; the budget was used up; the run was asked
- * to stop; the rate limit would have taken too long; the key may not read this; too many failures in a row.
+ * Why asking ended: every id was asked for; the budget was used up; the run was asked to stop; the rate limit would have taken
+ * too long; the key may not read this; too many failures in a row, so that the path may not exist.
  */
-type EachEnd = 'done' | 'not_offered' | 'budget' | 'interrupted' | 'rate_limited' | 'refused' | 'failing'
+type EachEnd = 'done' | 'budget' | 'interrupted' | 'rate_limited' | 'refused' | 'failing'
 
 /** The counts of the answers; `proven`: the path answered for an id. */
 export type EachSummary = {proven: boolean; fetched: number; gone: number; failed: number; ended: EachEnd}
@@ -46,9 +44,9 @@ const WINDOW = 2
 type Reply<Found> = {answer?: EachAnswer<Found>; ended?: EachEnd}
 
 /**
- * Asks for one id after another and hands over the answers in the order of the ids, each after the one before was taken. A failure
- * of the source is an outcome, not an error: details can be fetched later, the walk cannot. A clock that steps back is thrown,
- * since the source is not at fault.
+ * Asks for one id after another, and for several at once when the path has answered for one; hands over the answers in the order
+ * of the ids, each after the one before was taken. A failure of the source is an outcome, not an error: details can be fetched
+ * later, the walk cannot. A clock that steps back is thrown, since the source is not at fault.
  */
 export async function askEach<Found>(
   {ids, ask, ...request}: EachRequest<Found>,
@@ -88,7 +86,6 @@ export async function askEach<Found>(
     const isFailure = answer.outcome === 'failed' || !summary.proven
     failuresInARow = isFailure ? failuresInARow + 1 : 0
     if (failuresInARow === MOST_FAILURES_IN_A_ROW) summary.ended = 'failing'
-    if (request.mode === 'auto' && !summary.proven) summary.ended = ended ?? 'not_offered'
     if (!summary.proven && answer.outcome === 'gone') {
       unproven.push(answer)
       return
@@ -122,8 +119,7 @@ export async function askEach<Found>(
       isCut = budget.aborted
       if (isCut || summary.ended !== 'done') break
       window.push(readAhead(limit(() => askForOne(id))))
-      const isProbing = request.mode === 'auto' && !summary.proven
-      await drainWindow(isProbing ? 0 : request.concurrency * WINDOW - 1)
+      await drainWindow(summary.proven ? request.concurrency * WINDOW - 1 : 0)
     }
     await drainWindow(0)
     if (isCut && summary.ended === 'done') summary.ended = 'budget'

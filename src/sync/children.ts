@@ -104,7 +104,7 @@ function createResult({plural}: Stream) {
     /** Deals whose list was read to its end, and deals whose list could not be. */
     listed: 0,
     failed: 0,
-    /** Why reading ended: `done`, `budget`, `not_offered`, … */
+    /** Why reading ended: `done`, `budget`, `failing`, … */
     ended: 'done' as EachSummary['ended'],
     changes: NO_CHANGES,
     /** Code of the error that refused it. */
@@ -144,7 +144,7 @@ async function readAndSettle(
   result: ChildResult,
   world: World,
 ): Promise<void> {
-  const {db, stream, client, config, walks} = tools
+  const {stream, client, config, walks} = tools
   const open = walks.get(stream.name)
   const now = BigInt(world.clock.now()) * 1000n
   const asked = {businessDate, now, limit: mostWithin(budgetMs, config)}
@@ -153,13 +153,6 @@ async function readAndSettle(
   if (!open && ids.length === 0) return
   if (open) await continueWalk(tools, open)
   const unit = open ?? (await startWalk(tools, {businessDate, startedAt: now}, world))
-  const hasListed = await db.value(
-    z.boolean(),
-    `select exists (
-       from (from history.raw.listing union all from temp.staged_listing) where stream = $1 and outcome = 'listed'
-     )`,
-    [stream.name],
-  )
   const seal = stream.privacy && createSealer(stream, hashKey)
   const waitedBefore = client.waitedMs
   const {ended, failed, gone, fetched} = await askAndTake(
@@ -171,8 +164,6 @@ async function readAndSettle(
       ...{step: stream.plural, unit: 'lists'},
       path: stream.listPath,
       ask: createListAsker(config.pageSize),
-      // Once the path has answered, one deal's failing list must not stop the others.
-      mode: hasListed ? 'on' : 'auto',
       concurrency: config.detailConcurrency,
       budgetMs: Math.max(1, budgetMs),
     },

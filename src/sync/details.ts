@@ -22,7 +22,7 @@ const ROTATION_DAYS = 30
 /**
  * The records whose own page to fetch, in order of need: absent ones (gone or only overlooked?), new and changed ones, then those
  * not looked at for longest. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack
- * nothing. The first was listed, so that its answer proves the path.
+ * nothing. The first is listed and, if any did, has shown its page before, so that its answer proves the path.
  *
  * Reads the temporary tables of `findAbsences`.
  *
@@ -53,7 +53,10 @@ export async function listDetailCandidates(
          or row_number() over (order by detail_at, id) <= (from quota)
      ),
      witness as (
-       from candidate where need > 0 and exists (from absence) order by ${inNeed} limit 1
+       from candidate
+       where need = 1 or id in (select id from due) or (need > 0 and exists (from absence))
+       order by detail_at desc nulls last, need desc, ${inNeed}
+       limit 1
      )
      select id, ${buildWireSql(stream.columns)} as known
      from candidate
@@ -137,13 +140,12 @@ export async function listLastKnown(
 }
 
 /** How own pages are asked for. */
-const requestOf = (ids: readonly string[], mode: 'auto' | 'on', config: SourceConfig) => ({
+const requestOf = (ids: readonly string[], config: SourceConfig) => ({
   ids,
   step: 'details',
   unit: 'details',
   path: '/deals/{id}',
   ask: askOwnPage,
-  mode,
   concurrency: config.detailConcurrency,
   budgetMs: config.detailBudgetMinutes * 60_000,
 })
@@ -173,7 +175,7 @@ export async function fetchMissingDetails(
     tools,
     unit,
     'details stored',
-    requestOf([...known.keys()], config.detail, config),
+    requestOf([...known.keys()], config),
     (answer) => {
       if (answer.outcome === 'failed') return []
       const {id, outcome, received} = answer
@@ -223,7 +225,7 @@ export async function lookAt(
   if (ids.length === 0) return {appended: 0, isComplete: true}
   const answers: DetailAnswer[] = []
   const take = (answer: DetailAnswer) => void answers.push(answer)
-  await db.closedWhile(() => askEach(requestOf(ids, 'on', config), client, take, world))
+  await db.closedWhile(() => askEach(requestOf(ids, config), client, take, world))
   const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
   const found = answers.filter((answer) => answer.outcome === 'found')
   const foundIds = found.map(({id}) => id)

@@ -16,7 +16,7 @@ import {aClientConfig, createTestWorld, type TestWorld} from './test-world.ts'
 type Asked = EachRequest<{record: WireRecord; received: Received}>
 
 const aRequest = (ids: Iterable<string>, changes: Partial<Asked> = {}): Asked => ({
-  ...{ids: [...ids], path: '/deals/{id}', ask: askOwnPage, mode: 'on', concurrency: 2, budgetMs: 60_000},
+  ...{ids: [...ids], path: '/deals/{id}', ask: askOwnPage, concurrency: 2, budgetMs: 60_000},
   ...{step: 'details', unit: 'details'},
   ...changes,
 })
@@ -79,7 +79,7 @@ async function find(path: string) {
 test('asks nothing without ids or budget', async () => {
   const spent = await fetchFrom(dealsExcept(), ['a'], {request: {budgetMs: 0}})
   expect(spent).toMatchObject({summary: {fetched: 0, ended: 'budget'}, paths: []})
-  const {summary, paths} = await fetchFrom(dealsExcept(), [], {request: {mode: 'auto'}})
+  const {summary, paths} = await fetchFrom(dealsExcept(), [])
   expect(summary).toEqual({proven: false, fetched: 0, gone: 0, failed: 0, ended: 'done'})
   expect(paths).toEqual([])
 })
@@ -107,17 +107,17 @@ test('an id that no path can contain fails, and the others continue', async () =
   expect(answers.map(({outcome}) => outcome)).toEqual(outcomes)
 })
 
-test('auto asks for one deal alone before it asks for more', async () => {
+test('asks for one deal alone until the path has answered for one', async () => {
   let [asked, answered] = [0, 0]
   const client = aClient(async (path) => {
     asked += 1
     await passTurns()
-    if (answered === 0) expect(asked).toBe(1)
+    if (answered < 2) expect(asked).toBe(answered + 1)
     answered += 1
-    return find(path)
+    return answered === 1 ? {...(await find(path)), status: 422} : find(path)
   })
-  const {summary} = await fetchDetails('abc', client, {mode: 'auto'})
-  expect(summary).toMatchObject({proven: true, fetched: 3})
+  const {summary} = await fetchDetails('abcd', client)
+  expect(summary).toMatchObject({proven: true, fetched: 3, failed: 1})
 })
 
 test.each<[string, Handler]>([
@@ -130,11 +130,11 @@ test.each<[string, Handler]>([
   ['an id of another type', answer(200, {data: {id: 7}})],
   ['HTML', (_request, response) => void response.writeHead(200).end('<html>')],
   ['a redirect', (_request, response) => void response.writeHead(302, {location: '/login'}).end()],
-])('auto leaves details off when the first answer is %s', async (_name, handler) => {
-  const {answers, summary, paths} = await fetchFrom(handler, ['a', 'b', 'c'], {request: {mode: 'auto'}})
-  expect(summary).toEqual({proven: false, fetched: 0, gone: 0, failed: 1, ended: 'not_offered'})
-  expect(answers).toMatchObject([{id: 'a', outcome: 'failed'}])
-  expect(new Set(paths)).toEqual(new Set(['/v1/deals/a']))
+])('leaves the others out when the first five answers are %s', async (_name, handler) => {
+  const {answers, summary, paths} = await fetchFrom(handler, 'abcdefg')
+  expect(summary).toEqual({proven: false, fetched: 0, gone: 0, failed: 5, ended: 'failing'})
+  expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual([...'abcde'].map((id) => `${id} failed`))
+  expect(new Set(paths).size).toBe(5)
 })
 
 test.each([404, 410])('a %d means gone once the path has answered for another deal', async (status) => {
@@ -217,14 +217,16 @@ test('a consumer that fails cancels requests in progress', async () => {
   const asked = createGate()
   const closed = createGate()
   await using server = await startTestServer((request, response, turn) => {
-    if (turn === 0) return dealsExcept()(request, response, turn)
+    if (turn < 2) return dealsExcept()(request, response, turn)
     response.on('close', closed.open)
     asked.open()
   })
   const world = createTestWorld()
   await using client = createClient(aClientConfig({baseUrl: server.url}), world)
   const fault = new Error('disk full')
-  const take = async () => {
+  const take = async ({id}: DetailAnswer) => {
+    // The first is taken before others are asked for.
+    if (id === 'a') return
     await asked.opened
     throw fault
   }

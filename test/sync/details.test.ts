@@ -55,10 +55,10 @@ test('a deal fetched or found gone in this walk is not asked for again', async (
 
 test.each<[string, string, WireRecord[], string[]]>([
   [
-    'absent ones before new and changed ones, but a listed one proves the path first',
+    'absent ones before new and changed ones, but a listed one with a page of its own proves the path first',
     DAY_2,
     [record('a', {loan_amount: 1}), record('b'), record('d')],
-    ['d', 'c', 'a', 'b'],
+    ['b', 'c', 'd', 'a'],
   ],
   ['one unchanged deal to prove the path of absent ones', DAY_2, [record('a'), record('b')], ['a', 'c']],
   ['none while the thirty-day round is on schedule', '2026-02-03T12:00:00Z', ALL_THREE, []],
@@ -77,12 +77,12 @@ test('of a complete list a deal is asked for only if all are, or to prove the pa
   expect(await candidatesAt(DAY_2, [wholeRecord('b'), wholeRecord('c')])).toEqual(['b', 'a'])
 })
 
-test('a day later a thirtieth is asked for again, the longest unseen first', async () => {
+test('a day later a thirtieth is asked for again, those longest unseen', async () => {
   const ids = Array.from({length: 31}, (_, index) => `d${String(index).padStart(2, '0')}`)
   const fetchedAt = (index: number) => (index === 17 ? '2026-02-02T23:30:00Z' : '2026-02-02T23:31:00Z')
   await walkWithDetails(DAY_1, Object.fromEntries(ids.map((id, index) => [id, fetchedAt(index)])))
   const records = ids.map((id) => record(id))
-  expect(await candidatesAt('2026-02-04T00:30:00Z', records)).toEqual(['d17', 'd00'])
+  expect(await candidatesAt('2026-02-04T00:30:00Z', records)).toEqual(['d00', 'd17'])
 })
 
 test('an unreadable detail is quarantined under the id that was asked for', async () => {

@@ -1,4 +1,5 @@
 import {beforeEach, expect, test} from 'vitest'
+import type {WireRecord} from '../../src/core/types.ts'
 import {aDeal, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
@@ -18,6 +19,16 @@ function failPages(status: number, ...numbers: number[]): void {
   lab.service.faults.add({match: {path}, fault: {kind: 'status', status}})
 }
 
+/** From now on the list leaves these deals out; their own pages show them. */
+function leaveOut(...numbers: number[]): void {
+  const ids: unknown[] = numbers.map(idOf)
+  const change = (body: WireRecord) => {
+    const {data} = body as {data: WireRecord[]}
+    return {...body, data: data.filter(({id}) => !ids.includes(id))}
+  }
+  lab.service.faults.add({match: {path: '/deals?'}, fault: {kind: 'mutate', change}})
+}
+
 const countValues = () =>
   lab.queryHistory('select count(*) as deals, count(property_value) as priced from deal_head')
 const countFailed = () =>
@@ -35,4 +46,26 @@ test.each([404, 410])('a deal that the list shows is there, even if its own page
   expect(await countFailed()).toEqual([{failed: '1'}, {failed: '8'}])
   const third = await lab.walk(DAY_3)
   expect(third.changes).toMatchObject({unchanged: 40, vanished: 0, restored: 0})
+})
+
+test('listed deals without a page of their own, new ones too, do not switch off those of others', async () => {
+  failPages(404, 1, 2)
+  await lab.walk(DAY_1)
+  expect(await countValues()).toEqual([{deals: '40', priced: '38'}])
+  const added = [41, 42, 43, 44, 45, 46]
+  lab.service.store.insert(added.map((number) => aDeal(number, {status: 'funded'})))
+  failPages(404, ...added)
+  leaveOut(20, 21)
+  for (const night of [DAY_2, DAY_3]) {
+    const {changes} = await lab.walk(night)
+    expect(changes).toMatchObject({created: night === DAY_2 ? 6 : 0, missing: 0, vanished: 0})
+  }
+})
+
+test('a deal that the list leaves out vanishes when its own page is gone, too', async () => {
+  failPages(404, 1, 2)
+  await lab.walk(DAY_1)
+  leaveOut(20)
+  for (const number of [21, 22, 23]) lab.service.store.remove(idOf(number))
+  expect((await lab.walk(DAY_2)).changes).toMatchObject({missing: 0, vanished: 3, unchanged: 36})
 })
