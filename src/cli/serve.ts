@@ -29,7 +29,7 @@ export const commands = {
     const config = isDemo ? {...given, webhookSecret: undefined} : given
     const jobs = isDemo ? [] : readJobs(config)
     if (!isDemo) requireWritable(folder)
-    using stateDb = openStateDb(folder.stateDb)
+    using stateDb = openStateDb(folder.stateDb, {isServed: true})
     const source = {config, folder, jobs}
     const {startWeb} = await import('../web/web-server.ts')
     const list = () => (isDemo ? [] : [''])
@@ -70,7 +70,9 @@ export const commands = {
         readRow(name, () => {
           const source = readSource(cli, fleetDir, name)
           const {config, folder} = source
-          using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb, PATIENCE_MS) : undefined
+          using stateDb = hasStateDb(folder)
+            ? openStateDb(folder.stateDb, {patienceMs: PATIENCE_MS})
+            : undefined
           return readState(source, stateDb, options.maxAge ?? config.alarmMaxAgeHours, world)
         }),
       )

@@ -1,33 +1,61 @@
+import {statSync} from 'node:fs'
 import {DatabaseSync, type SQLInputValue, type StatementSync} from 'node:sqlite'
 import {z} from 'zod'
 
+interface SqliteOptions {
+  /** How long to wait for another writer. */
+  patienceMs?: number | undefined
+  /** Rewords an error of a statement. */
+  explain?: (error: unknown) => unknown
+  /** Opens the file that is at the path now, in place of one that was moved. */
+  reopen?: (() => DatabaseSync) | undefined
+}
+
 /** A SQLite file, or a database in memory with `:memory:`. */
 export class Sqlite implements Disposable {
-  readonly db: DatabaseSync
   readonly #statements = new Map<string, StatementSync>()
   readonly #patienceMs: number
+  readonly #path: string
+  readonly #options: SqliteOptions
+  #db: DatabaseSync
+  #file: string | undefined
 
-  /** Opens the file and waits up to `patienceMs` for another writer. */
-  constructor(path: string, patienceMs = 5000) {
-    this.#patienceMs = patienceMs
-    this.db = new DatabaseSync(path, {timeout: patienceMs})
+  constructor(path: string, options: SqliteOptions = {}) {
+    this.#path = path
+    this.#options = options
+    this.#patienceMs = options.patienceMs ?? 5000
+    this.#db = new DatabaseSync(path, {timeout: this.#patienceMs})
+    this.#file = findFile(path)
+  }
+
+  get db(): DatabaseSync {
+    const {reopen} = this.#options
+    if (!reopen || this.#db.isTransaction) return this.#db
+    const file = findFile(this.#path)
+    if (file === this.#file) return this.#db
+    const next = reopen()
+    this.#statements.clear()
+    this.#db.close()
+    this.#file = file
+    this.#db = next
+    return next
   }
 
   /** The rows a query finds, each as `row` parses it. */
   all<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
-    const found = this.#prepare(sql).all(...values)
+    const found = this.#ask(sql, (statement) => statement.all(...values))
     return found.map((one) => row.parse(one))
   }
 
   /** The first row a query finds. */
   first<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T | undefined {
-    const found = this.#prepare(sql).get(...values)
+    const found = this.#ask(sql, (statement) => statement.get(...values))
     return found && row.parse(found)
   }
 
   /** The row of a query that always finds one. */
   one<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T {
-    return row.parse(this.#prepare(sql).get(...values))
+    return row.parse(this.#ask(sql, (statement) => statement.get(...values)))
   }
 
   /** The values of a query that has one column. */
@@ -37,7 +65,7 @@ export class Sqlite implements Disposable {
 
   /** Runs a statement that returns no rows. */
   run(sql: string, values: readonly SQLInputValue[] = []) {
-    return this.#prepare(sql).run(...values)
+    return this.#ask(sql, (statement) => statement.run(...values))
   }
 
   /** Inserts one row, values by column; `orElse` says what happens if its key exists. */
@@ -67,13 +95,13 @@ export class Sqlite implements Disposable {
   transaction<T>(work: () => T, patienceMs = this.#patienceMs): T {
     if (this.db.isTransaction) return work()
     try {
-      this.db.exec(`pragma busy_timeout = ${patienceMs}; begin immediate`)
+      this.#explained(() => this.db.exec(`pragma busy_timeout = ${patienceMs}; begin immediate`))
     } finally {
       this.db.exec(`pragma busy_timeout = ${this.#patienceMs}`)
     }
     try {
       const result = work()
-      this.db.exec('commit')
+      this.#explained(() => this.db.exec('commit'))
       return result
     } catch (error) {
       if (this.db.isTransaction) this.db.exec('rollback')
@@ -82,12 +110,29 @@ export class Sqlite implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    this.db.close()
+    this.#db.close()
   }
 
-  #prepare(sql: string): StatementSync {
-    const statement = this.#statements.get(sql) ?? this.db.prepare(sql)
-    this.#statements.set(sql, statement)
-    return statement
+  #ask<T>(sql: string, ask: (statement: StatementSync) => T): T {
+    return this.#explained(() => {
+      const {db} = this
+      const statement = this.#statements.get(sql) ?? db.prepare(sql)
+      this.#statements.set(sql, statement)
+      return ask(statement)
+    })
   }
+
+  #explained<T>(work: () => T): T {
+    try {
+      return work()
+    } catch (error) {
+      throw this.#options.explain?.(error) ?? error
+    }
+  }
+}
+
+/** Identifies the file at a path while somebody has it open; undefined if there is none. */
+function findFile(path: string): string | undefined {
+  const found = statSync(path, {throwIfNoEntry: false})
+  return found && `${found.dev}:${found.ino}`
 }

@@ -2,7 +2,7 @@ import {realpathSync} from 'node:fs'
 import {isDeepStrictEqual} from 'node:util'
 import {sleepUntilStopped} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {explainError, type LoantapeError, newError} from '../core/errors.ts'
+import {codeOf, explainError, type LoantapeError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import {type Environment, runLoantape} from '../core/process.ts'
 import type {World} from '../core/types.ts'
@@ -155,13 +155,20 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       logProblem(error, world, 'this source cannot be served; it is tried again')
   }
 
+  /** A full disk, or a busy or damaged state database, must not end the server. */
+  function pause(error: unknown): void {
+    fail(error)
+    pausedUntil = world.realClock.now() + LOOK_MS
+    lookAt = pausedUntil
+  }
+
   function openAs(source: Source) {
     const {folder, environment} = source
     requireWritable(folder)
     const root = realpathSync(folder.root)
     if (tools.isTaken(root))
       throw newError('FLEET_DATA_SHARED', `Data folder '${root}' of source '${name}' is another source's.`)
-    const stateDb = openStateDb(folder.stateDb, tools.patienceMs)
+    const stateDb = openStateDb(folder.stateDb, {...tools, isServed: true})
     const jobs = source.jobs.filter(({enabled, fault}) => enabled || fault)
     const startRun = (run: JobRun) => {
       const claim = `${run.job_run_id}.${run.attempt}`
@@ -232,7 +239,10 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       if (telling || ending || isBefore(now, tellAt, TELL_MS)) return
       tellAt = now + TELL_MS
       telling = sendAlarms(now)
-        .catch((error) => logProblem(error, world, 'alarms could not be sent; they are sent later'))
+        .catch((error) => {
+          if (codeOf(error) === 'STATE_UNREADABLE') return pause(error)
+          logProblem(error, world, 'alarms could not be sent; they are sent later')
+        })
         .finally(() => {
           telling = undefined
         })
@@ -245,10 +255,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       try {
         open.scheduler.tick({mayStart: mayStart && !problem && !ending})
       } catch (error) {
-        // A full disk or a busy state database must not end the server.
-        fail(error)
-        pausedUntil = now + LOOK_MS
-        lookAt = pausedUntil
+        pause(error)
       }
       if (wasRunning || !isRunning()) return false
       startedAt = now

@@ -34,22 +34,39 @@ function requireRestored(stateDb: string): void {
 /**
  * Opens the state database and brings its tables up to date.
  *
- * @param patienceMs how long to wait for another writer, which blocks this process; five seconds by default
+ * @param options `patienceMs`: how long to wait for another writer, which blocks this process; five seconds by default. `isServed`:
+ * it stays open for long; what is opened is checked, and when its file is replaced, the new one is opened
  * @throws UnexpectedError `DATA_NEWER` if a later version of loantape has written it, `STATE_UNREADABLE`;
  * ConfigError `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
  */
-export function openStateDb(path: string, patienceMs?: number): StateDb {
+export function openStateDb(path: string, options: {patienceMs?: number; isServed?: boolean} = {}): StateDb {
+  const {patienceMs, isServed = false} = options
   requireRestored(path)
+  const explain = (error: unknown) => explainFault(path, error)
+  const reopen = () => openStateDb(path, options).db
   try {
+    // A new file would be joined with the changes of the former one.
+    if (!existsSync(path) && existsSync(`${path}-wal`))
+      throw newError(
+        'STATE_UNREADABLE',
+        `State database '${path}' is not there: expected it beside its -wal.`,
+      )
     using opening = new DisposableStack()
-    const stateDb = opening.use(new Sqlite(path, patienceMs))
+    const stateDb = opening.use(new Sqlite(path, {patienceMs, explain, ...(isServed && {reopen})}))
     stateDb.db.exec('pragma journal_mode = wal; pragma synchronous = full')
+    if (isServed) requireSound(stateDb, path)
     migrateStateDb(stateDb)
     opening.move()
     return stateDb
   } catch (error) {
-    throw explainFault(path, error)
+    throw explain(error)
   }
+}
+
+/** @throws UnexpectedError `STATE_UNREADABLE` */
+function requireSound(stateDb: StateDb, path: string): void {
+  const found = stateDb.one(z.object({quick_check: z.string()}), 'pragma quick_check(1)').quick_check
+  if (found !== 'ok') throw newError('STATE_UNREADABLE', `State database '${path}' cannot be read: ${found}.`)
 }
 
 /** https://sqlite.org/rescode.html */

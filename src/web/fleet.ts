@@ -78,7 +78,7 @@ export function startFleetWeb(config: Config, readRows: () => readonly SourceRow
   return startServer({...config, viewerTables: undefined}, world, (server) => {
     const db = new DatabaseSync(':memory:')
     const read = () => ({sources: readRows(), now_ms: realClock.now()})
-    addMetrics(server, createRegistry('fleet-metrics', db, read))
+    addMetrics(server, createRegistry('fleet-metrics', {db}, read))
     server.get('/', async (_request, reply) =>
       sendPage(reply, await renderFleet(readRows(), realClock.now())),
     )

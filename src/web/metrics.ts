@@ -1,9 +1,9 @@
 import {readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
-import type {DatabaseSync} from 'node:sqlite'
 import type {FastifyInstance} from 'fastify'
 import {Counter, collectDefaultMetrics, Gauge, Registry} from 'prom-client'
 import type {World} from '../core/types.ts'
+import type {StateDb} from '../store/state-db.ts'
 import {type Params, SHIPPED, textsOf} from './pages.ts'
 import {readOverview, type View, type WebTools} from './view.ts'
 
@@ -18,7 +18,11 @@ const METRIC = /^-- (\w+): (.+)\n([^;]+);/gm
  *
  * @param read the values that their SQL names
  */
-export function createRegistry(file: string, db: DatabaseSync, read: (mayRead: MayRead) => Params) {
+export function createRegistry(
+  file: string,
+  stateDb: Pick<StateDb, 'db'>,
+  read: (mayRead: MayRead) => Params,
+) {
   const registry = new Registry()
   collectDefaultMetrics({register: registry, prefix: 'loantape_'})
   // It names gauges `…_total`, a counter's name: their sums by type stand beside them.
@@ -33,12 +37,13 @@ export function createRegistry(file: string, db: DatabaseSync, read: (mayRead: M
   })
   const text = readFileSync(join(SHIPPED, `${file}.sql`), 'utf8')
   const metrics = [...text.matchAll(METRIC)].map(([, name = '', help = '', sql = '']) => {
-    const statement = db.prepare(sql)
-    statement.setAllowUnknownNamedParameters(true)
-    const labelNames = statement.columns().flatMap(({name}) => (name === 'value' ? [] : [name]))
+    const labelNames = stateDb.db
+      .prepare(sql)
+      .columns()
+      .flatMap(({name}) => (name === 'value' ? [] : [name]))
     const options = {name: `loantape_${name}`, help, labelNames, registers}
     return {
-      statement,
+      sql,
       labelNames,
       metric: name.endsWith('_total') ? new Counter(options) : new Gauge(options),
     }
@@ -50,10 +55,13 @@ export function createRegistry(file: string, db: DatabaseSync, read: (mayRead: M
     /** Text in the Prometheus format. */
     render(mayRead: MayRead) {
       const given = textsOf(read(mayRead))
-      for (const {statement, labelNames, metric} of metrics) {
+      for (const {sql, labelNames, metric} of metrics) {
         // A reset one without labels would report 0.
         if (labelNames.length === 0) metric.remove()
         else metric.reset()
+        // Prepared anew: another file may have been opened.
+        const statement = stateDb.db.prepare(sql)
+        statement.setAllowUnknownNamedParameters(true)
         for (const {value, ...labels} of statement.all(given))
           if (value !== null) metric.inc(labels as Record<string, string>, Number(value))
       }
@@ -76,7 +84,7 @@ export function addMetrics(
 /** The metrics of one data folder: walks and exports run in processes of their own. */
 export function createMetrics(tools: WebTools, world: World) {
   const {stateDb, folder, config} = tools
-  return createRegistry('metrics', stateDb.db, (mayRead) => {
+  return createRegistry('metrics', stateDb, (mayRead) => {
     const {now, alarms, release: whole} = readOverview(tools, world)
     const release = whole && {...whole, tables: whole.tables.filter(({name}) => mayRead(name))}
     const takes_webhooks = config.webhookSecret && 1

@@ -118,7 +118,7 @@ function addReadiness(server: FastifyInstance, tools: WebTools, {realClock}: Wor
   async function findProblem(): Promise<string | null> {
     try {
       requireServed?.()
-      stateDb.db.prepare('select run_id from run limit 1').get()
+      stateDb.all(z.unknown(), 'select run_id from run limit 1')
       await using db = await openRelease(requireRelease(folder))
       await db.one(z.object({deals: z.coerce.number()}), 'select deals from mart.portfolio_summary')
       return null

@@ -1,4 +1,4 @@
-import {mkdirSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, renameSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
@@ -67,6 +67,25 @@ test('a server whose state database cannot be written is not ready until it can 
     await untilAnswers(503)
   }
   await untilAnswers(200)
+  expect(await stopProcess(serve)).toBe(0)
+})
+
+test('a server goes on with the state database that takes the place of one that was moved away', async () => {
+  await lab.sync(new Date().toISOString())
+  const secret = `whsec_${btoa('k'.repeat(32))}`
+  const serve = lab.start(['serve'], {...env, LOANTAPE_WEBHOOK_SECRET: secret})
+  const url = await untilListens(serve)
+  for (const end of ['', '-wal', '-shm']) {
+    const file = `${lab.folder.stateDb}${end}`
+    if (existsSync(file)) renameSync(file, `${file}.old`)
+  }
+  const body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
+  const post = () =>
+    fetch(`${url}/webhooks/deals`, {method: 'POST', headers: signEvent(secret, 'evt_1', body), body})
+  await until(async () => (await post()).status < 300)
+  expect(readRuns('select event_id from webhook_event')).toEqual([{event_id: 'evt_1'}])
+  await until(async () => (await fetch(`${url}/readyz`)).status === 200)
+  expect((await fetch(`${url}/metrics`)).status).toBe(200)
   expect(await stopProcess(serve)).toBe(0)
 })
 

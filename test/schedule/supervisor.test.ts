@@ -1,3 +1,4 @@
+import {closeSync, openSync, rmSync, writeSync} from 'node:fs'
 import {join} from 'node:path'
 import {setImmediate as turn} from 'node:timers/promises'
 import {expect, test} from 'vitest'
@@ -124,5 +125,42 @@ test('that no job can run is told once, without the state database that fails, a
   expect(inbox.posts).toEqual([
     expect.stringMatching(/^\*No job is run \[\w+\]\*\n/),
     expect.stringMatching(/^\*Recovered: jobs are run\*\n\w+ had held since /),
+  ])
+})
+
+test('a state database that is damaged while it is served is told of, and so is its end once it is moved away', async () => {
+  await using lab = await createLab()
+  await using inbox = await startInbox()
+  const config = {...lab.config, ...parseConfig(inbox.env, {readFile: () => ''}), dataDir: lab.folder.root}
+  const stop = new AbortController()
+  let now = Date.now()
+  const sleep = async (ms: number) => {
+    now += ms
+    await turn()
+  }
+  const world = {...lab.createWorld(), signal: stop.signal, realClock: {now: () => now, sleep}}
+  const read = () => ({config, folder: lab.folder, jobs: []})
+  const supervisor = createSupervisor({list: () => [''], read, runs: 1}, world)
+  const ended = supervisor.run()
+  const requireServed = () => supervisor.served().map(({requireOpen}) => requireOpen())
+  const [served] = requireServed()
+  const db = served?.stateDb.db
+  const {rootpage} = db?.prepare("select rootpage from sqlite_schema where name = 'alarm'").get() ?? {}
+  // What nobody has changed lately is read from the file, and a large one is not held in memory whole.
+  db?.exec('pragma wal_checkpoint(truncate)')
+  const file = openSync(lab.folder.stateDb, 'r+')
+  writeSync(file, Buffer.alloc(4096, 'spoilt'), 0, 4096, (Number(rootpage) - 1) * 4096)
+  closeSync(file)
+  db?.exec('pragma shrink_memory')
+  await until(() => inbox.mails.length > 0)
+  expect(requireServed).toThrow('cannot be read')
+  for (const end of ['', '-wal', '-shm']) rmSync(`${lab.folder.stateDb}${end}`, {force: true})
+  await until(() => inbox.mails.length > 1)
+  requireServed()
+  stop.abort()
+  await ended
+  expect(inbox.posts).toEqual([
+    expect.stringMatching(/^\*No job is run \[STATE_UNREADABLE\]\*\n/),
+    expect.stringMatching(/^\*Recovered: jobs are run\*\nSTATE_UNREADABLE had held since /),
   ])
 })
