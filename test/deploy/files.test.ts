@@ -1,5 +1,6 @@
 import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
 import {expect, test} from 'vitest'
 import {parse, parseAllDocuments} from 'yaml'
 import {listSettings} from '../../scripts/config-docs.ts'
@@ -9,7 +10,8 @@ import {VERSION} from '../../src/core/process.ts'
 import {topologyOf} from '../../src/export/clickhouse-layout.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {createMetrics} from '../../src/web/metrics.ts'
+import {createMetrics, createRegistry} from '../../src/web/metrics.ts'
+import {SHIPPED} from '../../src/web/pages.ts'
 import {NODE_URLS} from '../support/clickhouse-cluster.ts'
 import {createFolder, createWorldAt} from '../support/data.ts'
 
@@ -51,8 +53,12 @@ test('every metric of rules and dashboard is exported', async () => {
   const config = parseConfig({}, {readFile: () => ''})
   const tools = {stateDb, folder: data.folder, jobs: [], config, takesWebhooks: true}
   const metrics = createMetrics(tools, createWorldAt('2026-02-02T12:00:00Z'))
-  const text = await metrics.render(() => true)
-  const exported = new Set([...text.matchAll(/^# TYPE (\S+) /gm)].map(([, name = '']) => name))
+  using db = new DatabaseSync(':memory:')
+  const ofFleet = createRegistry('fleet-metrics', {db}, () => ({sources: [], now_ms: 0}))
+  const [text, fleetText] = await Promise.all([metrics.render(() => true), ofFleet.render(() => true)])
+  const exported = new Set(
+    [...`${text}\n${fleetText}`.matchAll(/^# TYPE (\S+) /gm)].map(([, name = '']) => name),
+  )
   const expressions = [
     ...[...rules!.groups!].flatMap((group) => [...group.rules!].map(({expr}) => String(expr))),
     ...[...dashboard!.panels!].flatMap(({targets}) => [...targets!].map(({expr}) => String(expr))),
@@ -60,6 +66,17 @@ test('every metric of rules and dashboard is exported', async () => {
   const named = expressions.map((expr) => expr.match(/\bloantape_\w+/g) ?? [])
   expect(named.filter((names) => names.length === 0)).toEqual([])
   expect(named.flat().filter((name) => !exported.has(name))).toEqual([])
+})
+
+test('every alert over a metric of a fleet names the lender', () => {
+  const text = readFileSync(join(SHIPPED, 'fleet-metrics.sql'), 'utf8')
+  const ofLenders = [...text.matchAll(/^-- (\w+): /gm)].map(([, name]) => `loantape_${name}`)
+  const alerts = [...rules!.groups!].flatMap((group) => [...group.rules!])
+  const told = alerts.filter(({expr}) =>
+    ofLenders.some((name) => new RegExp(`^${name}\\b`).test(String(expr))),
+  )
+  expect(told.map(({alert}) => alert)).toContain('LoantapeSourceUnhealthy')
+  for (const {annotations} of told) expect(annotations!.summary).toContain('{{ $labels.source }}')
 })
 
 const compose = read('clickhouse/compose.yaml').services!
