@@ -75,7 +75,8 @@ const KINDS: Record<string, Kind> = {
     unit: '$',
     write: (value) => `$${groupThousands(value)}`,
     // A comma is no decimal point.
-    plain: (text) => (/^\$? ?\d{1,3}(,?\d{3})*(\.\d+)?$/.test(text) ? text.replaceAll(/[$, ]/g, '') : text),
+    plain: (text) =>
+      /^\$? ?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?$/.test(text) ? text.replaceAll(/[$, ]/g, '') : text,
   },
   percent: {
     has: (text) => /^\d{1,9}(\.\d{1,7})?$/.test(text),
@@ -103,15 +104,15 @@ export function parseFilter(query: URLSearchParams): Filter {
   const conditions: string[] = []
   const reads: string[] = []
   for (const [name, dimension] of Object.entries(DIMENSIONS)) {
-    const given = [...new Set(query.getAll(name))]
     const kind = kindOf(name)
+    // A text that is no value stays as it was given.
+    const read = (text: string) => {
+      const plain = kind?.plain?.(text) ?? text
+      return kind?.has(plain) ? plain : text
+    }
     // A form sends an empty day if none was chosen; a status may really be blank.
-    const own = kind
-      ? given
-          .map((value) => value.trim())
-          .filter((value) => value !== '')
-          .map(kind.plain ?? String)
-      : given
+    const given = query.getAll(name).map((value) => (kind ? read(value.trim()) : value))
+    const own = [...new Set(given)].filter((value) => !kind || value !== '')
     if (own.length === 0) continue
     values.set(name, own)
     if (name === 'part') conditions.push(`(${own.map((part) => PARTS[part] ?? 'false').join(' or ')})`)
