@@ -9,7 +9,7 @@ import type {World} from '../core/types.ts'
 import {type DataFolder, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
-import {openStateDb, type StateDb} from '../store/state-db.ts'
+import {openStateDb, requireThere, type StateDb} from '../store/state-db.ts'
 import {tellPeople} from './alarms.ts'
 import {type Job, listFaults} from './job.ts'
 import {adoptRun, type JobRun, listRunning} from './job-runs.ts'
@@ -141,6 +141,8 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   let config: Config | undefined
   /** What people were told of its problems: its own state database may be what fails. */
   let memory: StateDb | undefined
+  /** The state database that was open last: it is made once. */
+  let served: string | undefined
   /** The problem at the last tick. */
   let fault: LoantapeError | undefined
   let [lookAt, tellAt, pausedUntil, startedAt, faultSince] = [0, 0, 0, 0, 0]
@@ -164,11 +166,13 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
 
   function openAs(source: Source) {
     const {folder, environment} = source
+    if (folder.stateDb === served) requireThere(served)
     requireWritable(folder)
     const root = realpathSync(folder.root)
     if (tools.isTaken(root))
       throw newError('FLEET_DATA_SHARED', `Data folder '${root}' of source '${name}' is another source's.`)
     const stateDb = openStateDb(folder.stateDb, {...tools, isServed: true})
+    served = folder.stateDb
     const jobs = source.jobs.filter(({enabled, fault}) => enabled || fault)
     const startRun = (run: JobRun) => {
       const claim = `${run.job_run_id}.${run.attempt}`

@@ -43,14 +43,13 @@ export function openStateDb(path: string, options: {patienceMs?: number; isServe
   const {patienceMs, isServed = false} = options
   requireRestored(path)
   const explain = (error: unknown) => explainFault(path, error)
-  const reopen = () => openStateDb(path, options).db
+  const reopen = () => {
+    requireThere(path)
+    return openStateDb(path, options).db
+  }
   try {
     // A new file would be joined with the changes of the former one.
-    if (!existsSync(path) && existsSync(`${path}-wal`))
-      throw newError(
-        'STATE_UNREADABLE',
-        `State database '${path}' is not there: expected it beside its -wal.`,
-      )
+    if (['-wal', '-shm'].some((end) => existsSync(path + end))) requireThere(path)
     using opening = new DisposableStack()
     const stateDb = opening.use(new Sqlite(path, {patienceMs, explain, ...(isServed && {reopen})}))
     stateDb.db.exec('pragma journal_mode = wal; pragma synchronous = full')
@@ -61,6 +60,12 @@ export function openStateDb(path: string, options: {patienceMs?: number; isServe
   } catch (error) {
     throw explain(error)
   }
+}
+
+/** A server that makes a state database anew would write into one that is being restored. @throws UnexpectedError `STATE_UNREADABLE` */
+export function requireThere(path: string): void {
+  if (existsSync(path)) return
+  throw newError('STATE_UNREADABLE', `State database '${path}' is not there: it was moved or removed.`)
 }
 
 /** @throws UnexpectedError `STATE_UNREADABLE` */

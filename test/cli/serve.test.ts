@@ -82,6 +82,9 @@ test('a server goes on with the state database that takes the place of one that 
   const body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
   const post = () =>
     fetch(`${url}/webhooks/deals`, {method: 'POST', headers: signEvent(secret, 'evt_1', body), body})
+  expect((await post()).status).toBeGreaterThanOrEqual(500)
+  expect(existsSync(lab.folder.stateDb)).toBe(false)
+  openStateDb(lab.folder.stateDb)[Symbol.dispose]()
   await until(async () => (await post()).status < 300)
   expect(readRuns('select event_id from webhook_event')).toEqual([{event_id: 'evt_1'}])
   await until(async () => (await fetch(`${url}/readyz`)).status === 200)

@@ -1,4 +1,4 @@
-import {closeSync, openSync, rmSync, writeSync} from 'node:fs'
+import {closeSync, existsSync, openSync, rmSync, writeSync} from 'node:fs'
 import {join} from 'node:path'
 import {setImmediate as turn} from 'node:timers/promises'
 import {expect, test} from 'vitest'
@@ -155,6 +155,9 @@ test('a state database that is damaged while it is served is told of, and so is 
   await until(() => inbox.mails.length > 0)
   expect(requireServed).toThrow('cannot be read')
   for (const end of ['', '-wal', '-shm']) rmSync(`${lab.folder.stateDb}${end}`, {force: true})
+  for (let turns = 0; turns < 50; turns += 1) await turn()
+  expect(existsSync(lab.folder.stateDb)).toBe(false)
+  openStateDb(lab.folder.stateDb)[Symbol.dispose]()
   await until(() => inbox.mails.length > 1)
   requireServed()
   stop.abort()
