@@ -20,8 +20,8 @@ import {findBusinessDate, findPast} from './walk.ts'
 const ROTATION_DAYS = 30
 
 /**
- * The records whose own page to fetch, in order of need: absent ones (gone or only overlooked?), new and changed ones, then those
- * not looked at for longest. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack
+ * The records whose own page to fetch, in order of need: absent ones (gone or only overlooked?), new and changed ones, those whose
+ * page was never read, in another order each time, then those not looked at for longest. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack
  * nothing. The first is listed and, if any did, has shown its page before, so that its answer proves the path.
  *
  * Reads the temporary tables of `findAbsences`.
@@ -39,7 +39,8 @@ export async function listDetailCandidates(
   const isWhole =
     asked.mode === 'auto' && (await namesMappedFields(db, stream)) ? whole.join(' and ') : 'false'
   const {head} = tablesOf(stream)
-  const inNeed = `need, ${isSettledSql(stream)} desc, detail_at nulls first, id`
+  const turn = 'if(need = 2, hash(id || cast($1 as varchar)), 0)'
+  const inNeed = `need, ${isSettledSql(stream)} desc, detail_at nulls first, ${turn}, id`
   const rows = await db.all(
     knownRow,
     `with candidate as materialized (${buildCandidatesSql(stream, isWhole)}),
@@ -48,19 +49,19 @@ export async function listDetailCandidates(
        from ${head} where kind = 'seen'
      ),
      due as (
-       from candidate where need = 2
+       from candidate where need = 3
        qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
          or row_number() over (order by detail_at, id) <= (from quota)
      ),
      witness as (
        from candidate
-       where need = 1 or id in (select id from due) or (need > 0 and exists (from absence))
+       where need in (1, 2) or id in (select id from due) or (need > 0 and exists (from absence))
        order by detail_at desc nulls last, need desc, ${inNeed}
        limit 1
      )
      select id, ${buildWireSql(stream.columns)} as known
      from candidate
-     where need < 2 or id in (select id from due) or id in (select id from witness)
+     where need < 3 or id in (select id from due) or id in (select id from witness)
      order by id is distinct from (select id from witness), ${inNeed}
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
@@ -80,7 +81,7 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
 }
 
 /**
- * SQL of the records by need: absent (0), new or changed (1), unchanged (2), nothing missing (3). Optional fields of absent ones
+ * SQL of the records by need: absent (0), new or changed (1), its page never read (2), unchanged (3), nothing missing (4). Optional fields of absent ones
  * are not filled in from the last state: they are carried forward anyway, and would look as if they were on the page.
  */
 function buildCandidatesSql(stream: Stream, isWhole: string): string {
@@ -91,9 +92,10 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
       i.${idColumn} as id,
       h.detail_at,
       case
-        when ${isWhole} then 3
-        when h.list_hash is null or i.list_hash <> h.list_hash or h.detail_at is null then 1
-        else 2
+        when ${isWhole} then 4
+        when h.list_hash is null or i.list_hash <> h.list_hash then 1
+        when h.detail_at is null then 2
+        else 3
       end as need
     from incoming i
     left join ${tablesOf(stream).head} h on h.${idColumn} = i.${idColumn}
