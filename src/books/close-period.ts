@@ -199,7 +199,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
       /** The part of its journal, as the current release has it, that has not been handed out. */
       not_issued: notIssued
-        .filter(isOfPeriod)
+        .filter((one) => one.entries === null || isOfPeriod(one))
         .map(({profile, entries, amount}) => ({profile, entries, amount})),
     }
   })

@@ -40,14 +40,16 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
   const whole = await buildAside(bench, {name: 'whole', moment}, world)
   await requireSame(folder, release, whole)
   const last = readLastBuild(folder)
-  let rebuilt = last?.release_id === result.release_id && last.rebuilt > 0 ? last.rebuilt : null
+  // Where every deal or none is rebuilt, nothing is said about `per:`.
+  const shareOf = (share = 0) => (share > 0 && share < 1 ? share : null)
+  let rebuilt = last?.release_id === result.release_id ? shareOf(last.rebuilt) : null
   for (const earlier of rebuilt === null ? await listEarlier(folder, moment) : []) {
-    const before = await buildAside(bench, {name: 'earlier', moment: earlier}, world)
-    const onward = await buildAside(bench, {name: 'onward', moment, before}, world)
+    using near = new DisposableStack()
+    const beside = {...bench, places: near}
+    const before = await buildAside(beside, {name: 'earlier', moment: earlier}, world)
+    const onward = await buildAside(beside, {name: 'onward', moment, before}, world)
     await requireSame(folder, onward, whole)
-    const share = onward.last.rebuilt
-    // Where every deal or none is rebuilt, nothing is said about `per:`.
-    if (share > 0 && share < 1) rebuilt = share
+    rebuilt = shareOf(onward.last.rebuilt)
     if (rebuilt !== null) break
   }
   noteWhole(folder, result.release_id, new Date(world.realClock.now()))
