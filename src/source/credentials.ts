@@ -25,8 +25,6 @@ export function createCredentials(
   let turn = 0
   let current: {credential: Credential; until: number} | undefined
   let making: Promise<Credential> | undefined
-  /** What the token server said, and when it may be asked again. */
-  let paused: {failure: RetryableError; until: number} | undefined
 
   async function make(): Promise<Credential> {
     const key = keys[turn]
@@ -50,17 +48,9 @@ export function createCredentials(
     /** The credential to send now: the same object until it changes. @throws as {@link fetchToken} does */
     async get(): Promise<Credential> {
       if (current && world.realClock.now() < current.until) return current.credential
-      const restMs = (paused?.until ?? 0) - world.realClock.now()
-      if (paused && restMs > 0) throw new RetryableError(paused.failure, restMs)
-      making ??= make()
-        .catch((failure) => {
-          if (failure instanceof RetryableError)
-            paused = {failure, until: world.realClock.now() + failure.waitMs}
-          throw failure
-        })
-        .finally(() => {
-          making = undefined
-        })
+      making ??= make().finally(() => {
+        making = undefined
+      })
       return making
     },
     /** After a 401: whether there is another credential than the refused one, which `isFresh` if a 401 made it. */

@@ -74,8 +74,9 @@ export function settle(
 
 /** SQL: for each table the number of rows stored at `$1` or with walk `$2`, and a digest of them that ignores order. */
 function buildStoredSql(): string {
+  // The first word is part of every history id, whatever the database is attached as.
   const count = (table: string, condition = 'recorded_at = $1', digest = 'hash(told)') =>
-    `select '${table}' as name, count(*) as records, bit_xor(${digest}) as digest from ${table} as told where ${condition}`
+    `select '${table.replace('history', 'warehouse')}' as name, count(*) as records, bit_xor(${digest}) as digest from ${table} as told where ${condition}`
   const certificate =
     'hash(walk_id, stream, business_date, is_complete, records, quarantined, amount_total, cursor_digest)'
   const ofStreams = STREAMS.map(tablesOf).flatMap(({version, confirmation}) => [version, confirmation])
