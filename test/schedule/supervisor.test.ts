@@ -10,7 +10,7 @@ import {acquireLock} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startInbox} from '../support/inbox.ts'
 import {aJob} from '../support/jobs.ts'
-import {createLab} from '../support/lab.ts'
+import {createLab, type Lab} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
 test('a run that waits minutes for its source yields its place to others, and retakes it once it progresses', async () => {
@@ -96,12 +96,10 @@ test('never more runs than allowed are active, and a source with many jobs does 
   expect(runs.busy).toBeLessThanOrEqual(2 * Math.min(runs.a ?? 0, runs.b ?? 0))
 })
 
-test('that no job can run is told once, without the state database that fails, and so is its end', async () => {
-  await using lab = await createLab()
-  await using inbox = await startInbox()
+/** Serves one data folder, under a clock that moves with each pause, and catches its alarms. */
+async function serveAlone(lab: Lab) {
+  const inbox = await startInbox()
   const config = {...lab.config, ...parseConfig(inbox.env, {readFile: () => ''}), dataDir: lab.folder.root}
-  requireWritable(lab.folder)
-  using stateDb = openStateDb(lab.folder.stateDb)
   const stop = new AbortController()
   let now = Date.now()
   const sleep = async (ms: number) => {
@@ -112,7 +110,23 @@ test('that no job can run is told once, without the state database that fails, a
   const read = () => ({config, folder: lab.folder, jobs: []})
   const supervisor = createSupervisor({list: () => [''], read, runs: 1, patienceMs: 0}, world)
   const ended = supervisor.run()
-  const requireServed = () => supervisor.served().map(({requireOpen}) => requireOpen())
+  return {
+    inbox,
+    requireServed: () => supervisor.served().map(({requireOpen}) => requireOpen()),
+    async [Symbol.asyncDispose]() {
+      stop.abort()
+      await ended
+      await inbox[Symbol.asyncDispose]()
+    },
+  }
+}
+
+test('that no job can run is told once, without the state database that fails, and so is its end', async () => {
+  await using lab = await createLab()
+  requireWritable(lab.folder)
+  using stateDb = openStateDb(lab.folder.stateDb)
+  await using alone = await serveAlone(lab)
+  const {inbox, requireServed} = alone
   expect(requireServed()).toHaveLength(1)
   stateDb.db.exec('begin immediate')
   await until(() => inbox.mails.length > 0)
@@ -120,8 +134,6 @@ test('that no job can run is told once, without the state database that fails, a
   stateDb.db.exec('rollback')
   await until(() => inbox.mails.length > 1)
   requireServed()
-  stop.abort()
-  await ended
   expect(inbox.posts).toEqual([
     expect.stringMatching(/^\*No job is run \[\w+\]\*\n/),
     expect.stringMatching(/^\*Recovered: jobs are run\*\n\w+ had held since /),
@@ -130,19 +142,8 @@ test('that no job can run is told once, without the state database that fails, a
 
 test('a state database that is damaged while it is served is told of, and so is its end once it is moved away', async () => {
   await using lab = await createLab()
-  await using inbox = await startInbox()
-  const config = {...lab.config, ...parseConfig(inbox.env, {readFile: () => ''}), dataDir: lab.folder.root}
-  const stop = new AbortController()
-  let now = Date.now()
-  const sleep = async (ms: number) => {
-    now += ms
-    await turn()
-  }
-  const world = {...lab.createWorld(), signal: stop.signal, realClock: {now: () => now, sleep}}
-  const read = () => ({config, folder: lab.folder, jobs: []})
-  const supervisor = createSupervisor({list: () => [''], read, runs: 1}, world)
-  const ended = supervisor.run()
-  const requireServed = () => supervisor.served().map(({requireOpen}) => requireOpen())
+  await using alone = await serveAlone(lab)
+  const {inbox, requireServed} = alone
   const [served] = requireServed()
   const db = served?.stateDb.db
   const {rootpage} = db?.prepare("select rootpage from sqlite_schema where name = 'alarm'").get() ?? {}
@@ -160,8 +161,6 @@ test('a state database that is damaged while it is served is told of, and so is 
   openStateDb(lab.folder.stateDb)[Symbol.dispose]()
   await until(() => inbox.mails.length > 1)
   requireServed()
-  stop.abort()
-  await ended
   expect(inbox.posts).toEqual([
     expect.stringMatching(/^\*No job is run \[STATE_UNREADABLE\]\*\n/),
     expect.stringMatching(/^\*Recovered: jobs are run\*\nSTATE_UNREADABLE had held since /),
