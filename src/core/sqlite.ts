@@ -28,6 +28,7 @@ export class Sqlite implements Disposable {
     this.#file = findFile(path)
   }
 
+  /** The database; with `reopen`, that of the file which is at the path now. */
   get db(): DatabaseSync {
     const {reopen} = this.#options
     if (!reopen || this.#db.isTransaction) return this.#db

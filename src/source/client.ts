@@ -13,8 +13,8 @@ import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
 import {type Credential, createCredentials, TIMEOUTS_PER_ANSWER} from './credentials.ts'
 import {createTranslator} from './described.ts'
+import {backoffMs, classifyFault, createTooLarge, giveUp, type Target} from './faults.ts'
 import {createRateLimiter, type LimitedAnswer, type ResponseHeaders} from './rate-limit.ts'
-import {backoffMs, classifyFault, createTooLarge, giveUp, type Target} from './retry.ts'
 
 /** The settings of a client. */
 export type ClientConfig = Pick<

@@ -2,7 +2,7 @@ import pLimit from 'p-limit'
 import {newError} from '../core/errors.ts'
 import {capWait, parseNumber, parseRetryAfter} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
-import {backoffMs} from './retry.ts'
+import {backoffMs} from './faults.ts'
 
 /** The settings of the limiter. */
 export interface RateLimitSettings {
