@@ -21,8 +21,8 @@ const ROTATION_DAYS = 30
 
 /**
  * The records whose own page to fetch, in order of need: absent ones (gone or only overlooked?), new and changed ones, those whose
- * page was never read, in another order each time, then those not looked at for longest. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack
- * nothing. The first is listed and, if any did, has shown its page before, so that its answer proves the path.
+ * page was never read, in another order each time, then those not looked at for longest. Left out are records this walk has already
+ * fetched and, in mode `auto`, those whose list rows lack nothing. The first is listed and, if any did, has shown its page before, so that its answer proves the path.
  *
  * Reads the temporary tables of `findAbsences`.
  *
@@ -81,8 +81,9 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
 }
 
 /**
- * SQL of the records by need: absent (0), new or changed (1), its page never read (2), unchanged (3), nothing missing (4). Optional fields of absent ones
- * are not filled in from the last state: they are carried forward anyway, and would look as if they were on the page.
+ * SQL of the records by need: absent (0), new or changed (1), its page never read (2), unchanged (3), nothing missing (4). Optional
+ * fields of absent ones are not filled in from the last state: they are carried forward anyway, and would look as if they were on the
+ * page.
  */
 function buildCandidatesSql(stream: Stream, isWhole: string): string {
   const {idColumn} = stream
