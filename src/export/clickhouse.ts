@@ -55,7 +55,7 @@ export async function openClickhouse(
   const source = literal(request.source)
   const kept = `where source = ${source} order by number desc limit ${request.releasesKept ?? 3}`
   let lease: Awaited<ReturnType<typeof takeLease>> | undefined
-  let release: Release | undefined
+  let published: {release: Release; folderId: string} | undefined
   let tables: readonly TargetTable[] = []
   let combined: Combined | undefined
   const localOf = (schema: string, name: string) => `${quote(schema)}.${quote(`${name}_local`)}`
@@ -84,16 +84,17 @@ export async function openClickhouse(
       lease = await takeLease(session, request, world)
       const releases = await session.rows(
         visibleRow.extend({contents: z.array(z.string())}),
-        `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at, contents
+        `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at,
+           folder_id, contents
          from ${STATE}.published ${kept}`,
       )
       contents.push(...releases.toReversed().flatMap((release) => release.contents))
       return releases[0]
     },
 
-    async begin(published, released) {
-      release = published
-      combined = await readCombined(published, world)
+    async begin(release, released, folderId) {
+      published = {release, folderId}
+      combined = await readCombined(release, world)
       tables = [...released, ...combined.inputs]
       await createDatabases(
         session,
@@ -125,13 +126,14 @@ export async function openClickhouse(
     },
 
     async activate() {
-      if (!lease || !release) return
+      if (!lease || !published) return
+      const {release, folderId} = published
       const {release_id, as_of, known_at, time_zone, currency, generator} = release.manifest
       const names = tables.map((table) => literal(findContent(table) ?? ''))
       const instant = literal(known_at.replace('T', ' ').replace('Z', ''))
       const insert = `insert into ${STATE}.published
         select ${source}, ${lease.number}, ${literal(release_id)}, toDate32(${literal(as_of)}),
-          toDateTime64(${instant}, 6, 'UTC'), ${[time_zone, currency, generator].map(literal).join(', ')},
+          toDateTime64(${instant}, 6, 'UTC'), ${[time_zone, currency, generator, folderId].map(literal).join(', ')},
           [${names.join(', ')}], now64(3)
         where (${lease.lastSql}) = ${lease.number}`
       await session.run(insert).catch((error: unknown) => {
@@ -213,6 +215,7 @@ async function createState(session: Session): Promise<void> {
       time_zone String,
       currency String,
       generator String,
+      folder_id String comment 'the data folder that published it',
       contents Array(String) comment 'the partition of each table',
       published_at DateTime64(3, 'UTC')
     ) engine = ${session.engine('everywhere')} order by (source, number)

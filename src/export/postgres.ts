@@ -9,7 +9,7 @@ import {newError} from '../core/errors.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import type {Release, ReleaseManifest} from '../store/release.ts'
+import type {Release} from '../store/release.ts'
 import {
   codeAt,
   explainTarget,
@@ -51,7 +51,9 @@ export async function openPostgres(
   const {server} = session
   const stop = () => void session[Symbol.asyncDispose]()
   world.signal.addEventListener('abort', stop, {once: true})
-  let copy: {release: Release; db: Database; names: Map<string, string>; transaction: string} | undefined
+  let copy:
+    | {release: Release; folderId: string; db: Database; names: Map<string, string>; transaction: string}
+    | undefined
   /** A table in the new schemas, quoted. */
   const newTable = ({schema, name}: {schema: string; name: string}) =>
     `${escapeIdentifier(copy?.names.get(schema) ?? '')}.${escapeIdentifier(name)}`
@@ -63,7 +65,7 @@ export async function openPostgres(
       await grantReading(session, (await listSchemas(session)).live, request.reader)
       return await findPublished(session)
     },
-    async begin(release, tables) {
+    async begin(release, tables, folderId) {
       const schemas = [...new Set([STATE, ...tables.map(({schema}) => schema)])]
       await requireOwnSchemas(session, schemas)
       await requireNoDependents(session)
@@ -76,7 +78,7 @@ export async function openPostgres(
         await session.run(`create schema ${quoted}; comment on schema ${quoted} is ${mark}`)
       }
       const db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
-      copy = {release, db, names, transaction}
+      copy = {release, folderId, db, names, transaction}
       return tables
     },
     async verify(table) {
@@ -89,7 +91,7 @@ export async function openPostgres(
     },
     async activate() {
       if (!copy) return
-      await copyState(session, copy.release.manifest, newTable({schema: STATE, name: 'release'}), world)
+      await copyState(session, copy, newTable({schema: STATE, name: 'release'}), world)
       await grantReading(session, [...copy.names.values()], request.reader)
       await lockOldTables(session, request, world)
       await swapSchemas(session, copy.names, copy.transaction)
@@ -182,7 +184,7 @@ async function grantReading(
 /** Records which release the new schemas hold. */
 async function copyState(
   session: Session,
-  {release_id, as_of, known_at, time_zone, currency, generator}: ReleaseManifest,
+  {release: {manifest}, folderId}: {release: Release; folderId: string},
   table: string,
   {realClock}: Pick<World, 'realClock'>,
 ): Promise<void> {
@@ -194,12 +196,14 @@ async function copyState(
       time_zone text not null,
       currency text not null,
       generator text not null,
+      folder_id text not null,
       published_at timestamptz not null
     );
     comment on table ${table} is
       'The release that the tables show now. A transaction that reads it first sees one release to its end.'`)
   const publishedAt = new Date(realClock.now()).toISOString()
-  const row = [release_id, as_of, known_at, time_zone, currency, generator, publishedAt]
+  const {release_id, as_of, known_at, time_zone, currency, generator} = manifest
+  const row = [release_id, as_of, known_at, time_zone, currency, generator, folderId, publishedAt]
   await copyRows(session, table, Readable.from([`"${row.join('","')}"\n`]))
 }
 
@@ -376,7 +380,7 @@ async function findPublished(session: Session): Promise<VisibleRelease | undefin
   if (!isThere) return undefined
   const [release] = await session.rows(
     visibleRow,
-    `select release_id, as_of::text, to_char(known_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as known_at from ${STATE}.release`,
+    `select release_id, as_of::text, to_char(known_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as known_at, folder_id from ${STATE}.release`,
   )
   return release
 }

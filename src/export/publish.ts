@@ -5,8 +5,10 @@ import {codeOf, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {openDatabase, quoteTable} from '../store/database.ts'
+import {requireFolderId} from '../store/recorded.ts'
 import {type Release, readReleaseModels, requireRelease} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
+import {openStateDb, requireThere} from '../store/state-db.ts'
 import type {ClickhouseRequest} from './clickhouse.ts'
 import {
   describeTable,
@@ -25,7 +27,7 @@ export type PublishResult = Awaited<ReturnType<typeof publishTo>>
 /**
  * Publishes a release, the current one by default, to a configured target.
  *
- * @param request.isForced publishes even if readers see a newer release, or this one
+ * @param request.isForced publishes even if readers see a newer release, this one, or one of another data folder
  * @throws ConfigError `CONFIG_MISSING`; what {@link publishTo} throws
  */
 export async function publishRelease(
@@ -33,9 +35,15 @@ export async function publishRelease(
   request: {to: PublishTarget; releaseId?: string | undefined; isForced?: boolean},
   world: World,
 ): Promise<PublishResult> {
-  const release = requireRelease(dataFolderAt(config.dataDir), request.releaseId)
+  const folder = dataFolderAt(config.dataDir)
+  const release = requireRelease(folder, request.releaseId)
+  // A new one would be that of another folder.
+  requireThere(folder.stateDb)
+  using stateDb = openStateDb(folder.stateDb)
+  const folderId = requireFolderId(stateDb)
   await using target = await openTarget(config, request.to, world)
-  return await publishTo(target, release, {...request, command: `loantape publish ${request.to}`}, world)
+  const command = `loantape publish ${request.to}`
+  return await publishTo(target, release, {...request, folderId, command}, world)
 }
 
 /** Opens a target. Its client is loaded late, or every command would start slower. */
@@ -62,13 +70,13 @@ function clickhouseOf(config: Config): ClickhouseRequest {
  * Publishes a release: every table is at the target, with the same rows and sums, before readers see any of it.
  *
  * @returns `loaded`: how many tables were sent; the target had the others from earlier releases
- * @throws UnexpectedError `PUBLISH_INCOMPLETE`; ConfigError `PUBLISH_OLDER`; DeferredError `INTERRUPTED`, `PUBLISH_UNSURE`; what
+ * @throws UnexpectedError `PUBLISH_INCOMPLETE`; ConfigError `PUBLISH_OLDER`, `PUBLISH_FOREIGN`; DeferredError `INTERRUPTED`, `PUBLISH_UNSURE`; what
  *   the target throws
  */
 export async function publishTo(
   target: ReleaseTarget,
   release: Release,
-  {isForced = false, command}: {isForced?: boolean; command: string},
+  {isForced = false, folderId, command}: {isForced?: boolean; folderId: string; command: string},
   world: Pick<World, 'log' | 'signal'>,
 ) {
   const {manifest} = release
@@ -82,6 +90,14 @@ export async function publishTo(
     const visible = await target.prepare()
     if (visible?.release_id === manifest.release_id && !isForced)
       return {outcome: 'unchanged' as const, ...result, loaded: 0}
+    if (visible && visible.folder_id !== folderId && !isForced)
+      throw newError(
+        'PUBLISH_FOREIGN',
+        `Readers at ${target.server} see release ${visible.release_id} of data folder ${visible.folder_id}; this folder is ${folderId}.`,
+        {
+          next: `Publish each lender to a place of its own. To take the other's place: \`${command} --force\`.`,
+        },
+      )
     if (visible && isOlder(manifest, visible) && !isForced) {
       throw newError(
         'PUBLISH_OLDER',
@@ -90,7 +106,7 @@ export async function publishTo(
       )
     }
     const tables = await describeTables(release)
-    const missing = await target.begin(release, tables)
+    const missing = await target.begin(release, tables, folderId)
     for (const table of missing) {
       await target.load(table)
       if (await target.verify(table)) continue
@@ -117,7 +133,10 @@ export async function publishTo(
 }
 
 /** Whether a release is of an earlier day than the visible one, or of the same day with earlier knowledge. */
-function isOlder({as_of, known_at}: VisibleRelease, visible: VisibleRelease): boolean {
+function isOlder(
+  {as_of, known_at}: Pick<VisibleRelease, 'as_of' | 'known_at'>,
+  visible: VisibleRelease,
+): boolean {
   return as_of === visible.as_of ? known_at < visible.known_at : as_of < visible.as_of
 }
 

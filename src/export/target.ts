@@ -56,6 +56,8 @@ export const visibleRow = z.object({
   as_of: z.string(),
   /** ISO 8601, UTC. */
   known_at: z.string(),
+  /** The data folder that published it. */
+  folder_id: z.string(),
 })
 
 /**
@@ -70,10 +72,11 @@ export interface ReleaseTarget extends AsyncDisposable {
   /**
    * Creates tables for the release that readers do not see yet.
    *
+   * @param folderId of the data folder that publishes it
    * @returns those of these tables to send, which the target has not kept from earlier releases, and others that only totals over all
    *   lenders need
    */
-  begin(release: Release, tables: readonly TargetTable[]): Promise<readonly TargetTable[]>
+  begin(release: Release, tables: readonly TargetTable[], folderId: string): Promise<readonly TargetTable[]>
   /** Sends the rows of a table. */
   load(table: TargetTable): Promise<void>
   /** Whether the target holds this table with the same rows and totals. */

@@ -34,7 +34,7 @@ async function publish(
 ) {
   const request = {...cluster.requestOf('node-1-1'), source, releasesKept: 2}
   await using target = await openClickhouse(request, world)
-  return await publishTo({...target, ...change(target)}, release, {command}, world)
+  return await publishTo({...target, ...change(target)}, release, {command, folderId: 'one'}, world)
 }
 
 /** What a reader at this node sees of a lender. */

@@ -33,12 +33,16 @@ world.realClock = {...world.realClock, sleep: () => Promise.resolve()}
 
 async function publish(
   from: Release,
-  {isForced = false, ...request}: Partial<PostgresRequest> & {isForced?: boolean} = {},
+  {
+    isForced = false,
+    folderId = 'one',
+    ...request
+  }: Partial<PostgresRequest> & {isForced?: boolean; folderId?: string} = {},
   changes: Partial<World> = {},
 ) {
   const changed = {...world, ...changes}
   await using target = await openPostgres({url: server.urlOf(database), ...request}, changed)
-  return await publishTo(target, from, {command: 'loantape publish postgres', isForced}, changed)
+  return await publishTo(target, from, {command: 'loantape publish postgres', isForced, folderId}, changed)
 }
 
 /** The numbers of the releases whose deals readers see. */
@@ -153,6 +157,18 @@ test('a release published already is unchanged, an older one must be forced, and
   const sql = 'create schema release.core; create table release.core.deal as select 1 as a'
   await publish(await publishTables(data.folder, {release_id: 'bare', sql}))
   expect(await schemas()).toEqual(['core', 'loantape'])
+})
+
+test('the release of another data folder is replaced by force alone', async () => {
+  await publish(release(1))
+  expect(await failureOf(publish(release(2), {folderId: 'two'}))).toMatchObject({
+    code: 'PUBLISH_FOREIGN',
+    exitCode: 2,
+    message: expect.stringContaining('release_1 of data folder one; this folder is two'),
+  })
+  await expectOnly(1)
+  expect(await publish(release(2), {folderId: 'two', isForced: true})).toMatchObject({outcome: 'published'})
+  expect(await failureOf(publish(release(3)))).toMatchObject({code: 'PUBLISH_FOREIGN'})
 })
 
 test('a database that writes dates in German is published to, and an older release refused', async () => {

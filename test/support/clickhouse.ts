@@ -34,7 +34,7 @@ export async function publishAs(
 ): Promise<void> {
   const world = createWorldAt('2026-02-02T12:00:00Z')
   await using target = await openClickhouse({...request, source, releasesKept: 1}, world)
-  await publishTo(target, release, {command: 'loantape publish clickhouse'}, world)
+  await publishTo(target, release, {command: 'loantape publish clickhouse', folderId: 'one'}, world)
 }
 
 /** Starts it. */

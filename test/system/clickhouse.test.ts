@@ -40,15 +40,19 @@ const release = (nth: number, fields: Partial<ReleaseManifest> & {deals?: number
 
 type Options = Partial<ClickhouseRequest> & {
   isForced?: boolean
+  folderId?: string
   change?: (target: ReleaseTarget) => Partial<ReleaseTarget>
 }
 
-async function publish(from: Release, {isForced = false, change, ...request}: Options = {}) {
+async function publish(
+  from: Release,
+  {isForced = false, folderId = 'one', change, ...request}: Options = {},
+) {
   await using target = await openClickhouse(
     {...server.request, source, releasesKept: 2, leaseMs: 400, ...request},
     world,
   )
-  return await publishTo({...target, ...change?.(target)}, from, {isForced, command}, world)
+  return await publishTo({...target, ...change?.(target)}, from, {isForced, folderId, command}, world)
 }
 
 /** The failure of a publication, and readers still see this whole release. */
@@ -105,6 +109,7 @@ test('a new release replaces the last; equal tables are not sent again, and old 
   expect(await seen()).toEqual(wholeOf(2))
   const lessKnown = await release(4, {known_at: '2026-02-02T23:29:59.999999Z'})
   expect(await refusalOf(publish(lessKnown), 2)).toMatchObject({code: 'PUBLISH_OLDER'})
+  expect(await refusalOf(publish(lessKnown, {folderId: 'two'}), 2)).toMatchObject({code: 'PUBLISH_FOREIGN'})
   expect(await publish(await release(3))).toMatchObject({loaded: 2})
   expect(
     await server.query(`select release_id from loantape.published where source = '${source}'`),
