@@ -15,7 +15,7 @@ RUN install -d -m 700 -o node -g node /data /key
 USER node
 # The root file system may be read-only (docker run --read-only --tmpfs /tmp -v loantape:/data -v loantape-key:/key).
 VOLUME ["/data", "/key"]
-ENV LOANTAPE_DATA_DIR=/data LOANTAPE_TAPE_KEY_FILE=/key/tape.key
+ENV LOANTAPE_DATA_DIR=/data LOANTAPE_TAPE_KEY_FILE=/key/tape.key XDG_CACHE_HOME=/tmp
 # Node itself is process 1, so that it gets SIGTERM.
 ENTRYPOINT ["node", "--max-semi-space-size=2", "/app/bin/loantape.js"]
 CMD ["status"]

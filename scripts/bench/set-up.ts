@@ -5,7 +5,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 
-/** Where modules of measured processes are compiled to, as `bin/loantape.js` does. */
+/** Where modules of measured processes are compiled to. */
 export const COMPILE_CACHE: string = join(tmpdir(), 'node-compile-cache')
 
 /** A folder that is removed when it goes out of scope. */

@@ -1,6 +1,15 @@
 import {execFileSync, spawn} from 'node:child_process'
 import {once} from 'node:events'
-import {readdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import {createServer} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import {join} from 'node:path'
@@ -108,4 +117,18 @@ test('a key may come from a command, which is named if it fails, without what it
     ])
     expect(stderr).not.toMatch(/SECRET1|printf/)
   }
+})
+
+test('compiled modules are kept where nobody else could put others in their place, or nowhere', async () => {
+  const caches = join(lab.folder.root, '..', 'caches')
+  const own = {XDG_CACHE_HOME: caches, NODE_COMPILE_CACHE: '', TMPDIR: mkdtempSync(`${caches}-tmp-`)}
+  expect((await lab.start(['--help'], own).ended).code).toBe(0)
+  const dir = join(caches, 'loantape')
+  expect(statSync(dir).mode & 0o777).toBe(0o700)
+  expect(readdirSync(dir)).not.toEqual([])
+  rmSync(dir, {recursive: true})
+  mkdirSync(dir)
+  chmodSync(dir, 0o777)
+  expect((await lab.start(['--help'], own).ended).code).toBe(0)
+  expect([readdirSync(dir), readdirSync(own.TMPDIR)]).toEqual([[], []])
 })
