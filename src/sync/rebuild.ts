@@ -196,7 +196,10 @@ export async function rebuildWarehouse(
     cleaning.defer(() => removeDatabase(temporary))
     const compute = (present: boolean) => computeAnew(config, basis, {temporary, present}, world)
     const differences = await compute(isReadable).catch((error: unknown) => {
-      const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))
+      const isDamage =
+        error instanceof LoantapeError
+          ? error.code === 'WAREHOUSE_UNREADABLE'
+          : /corrupt|checksum|fatal/i.test(messageOf(error))
       if (!isReadable || !isDamage) throw error
       const reason = messageOf(error)
       world.log.warn({file: folder.warehouse, reason}, 'the present warehouse cannot be read')
