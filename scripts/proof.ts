@@ -6,7 +6,6 @@ import {PAGES_PER_RUN, proveFuzz} from '../test/proof/fuzz.ts'
 import {proveJournal} from '../test/proof/journal.ts'
 import {proveKill} from '../test/proof/kill.ts'
 import {proveKillWrites} from '../test/proof/kill-writes.ts'
-import {proveMoney} from '../test/proof/money.ts'
 import {proveNights} from '../test/proof/nights.ts'
 import {proveNthAnswer} from '../test/proof/nth-answer.ts'
 import {proveNthFile} from '../test/proof/nth-file.ts'
@@ -41,7 +40,6 @@ const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; who
   'nth-file': {prove: (request) => proveNthFile({...request, ...few}), tested: 1, middle: 3, whole: ALL},
   churn: {prove: proveChurn, tested: 2, middle: 2, whole: 167},
   fuzz: {prove: proveFuzz, tested: 1, middle: 2, whole: 100_000 / PAGES_PER_RUN},
-  money: {prove: proveMoney, tested: 1, middle: 1, whole: 100},
   journal: {prove: proveJournal, tested: 1, middle: 1, whole: 60},
   nights: {prove: proveNights, middle: 1, whole: 100},
   stores: {prove: proveStores, middle: 20, whole: ALL},

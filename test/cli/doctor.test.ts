@@ -8,7 +8,7 @@ import {openDatabase} from '../../src/store/database.ts'
 import {SQL_DIR} from '../../src/store/sql.ts'
 import {readFiles, readManifest} from '../support/data.ts'
 import {someDeals} from '../support/lab.ts'
-import {changeLists, useLab} from '../support/set-up.ts'
+import {changeRecords, useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
 const lab = await useLab({deals: someDeals(100)})
@@ -31,7 +31,7 @@ test('doctor estimates a first sync from one page until there is a history, and 
     wrong: [],
     source: `${answers}${estimate} with details at 5000 requests/s${partly('6,000,000')}`,
   })
-  changeLists(lab, '/deals', (deals) => {
+  changeRecords(lab, '/deals', (deals) => {
     for (const deal of deals) Object.assign(deal, {property_value: null, loan_program: null})
   })
   const {source} = await examine()

@@ -1,15 +1,19 @@
 import {mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {parse} from 'csv-parse/sync'
 import {expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
-import {FEW_TABLES} from '../support/data.ts'
+import {FEW_TABLES, readManifest} from '../support/data.ts'
 import {aDeal} from '../support/lab.ts'
-import {useLab} from '../support/set-up.ts'
-import {expectRefused, readStanding} from './outcome.ts'
+import {changeRecords, useLab} from '../support/set-up.ts'
+import {expectRefused, readJson, readStanding} from './outcome.ts'
 
 const PAIR = `select deal_id, loan_amount, property_value, created_at from core.deal
   where deal_id <= 'deal_000002' order by deal_id`
+
+/** Sent as text: a JSON number cannot hold it. */
+const LARGEST = '9999999999999999.99'
 
 /** Reverses a terminal's line, colors it, and moves its cursor. */
 const TURNING = '3 \u202etS \\niaM\u202c \u009b31m\u007f'
@@ -20,6 +24,9 @@ lab.service.store.insert([
   aDeal(2, {loan_amount_cents: 10n, property_address: '2 "Old" Mill Rd,\nAustin, TX 78701'}),
   aDeal(3, {property_address: TURNING}),
 ])
+changeRecords(lab, '/deals', (deals) => {
+  for (const deal of deals) if (deal.id === 'deal_000003') deal.loan_amount = LARGEST
+})
 const {walk} = await lab.sync('2026-02-02T23:30:00-05:00')
 const walkId = walk.walk_id
 const before = await readStanding(lab.folder)
@@ -96,6 +103,22 @@ test('decimals beyond a double are exact in every format', async () => {
       {loan_amount: '0.10', property_value: '500000.00', created_at: '2026-01-05 15:00:02'},
     ],
   })
+})
+
+test('amounts stay exact to the cent from the wire to the export', async () => {
+  const amount = '10069999999999999.10'
+  expect(await lab.query('select amount from mart.portfolio_summary')).toEqual([{amount}])
+  const [{dir}] = readJson(await lab.run(['export', 'csv', '--json'])).batches as [{dir: string}]
+  const amountsOf = (table: string): Record<string, string>[] =>
+    parse(readFileSync(join(dir, `${table}.csv`), 'utf8'), {columns: true})
+  expect(amountsOf('core.deal').map((deal) => deal.loan_amount)).toEqual([
+    '69999999999999.01',
+    '0.10',
+    LARGEST,
+  ])
+  expect(amountsOf('mart.portfolio_summary')).toMatchObject([{amount}])
+  const deals = expect.objectContaining({name: 'core.deal.csv', sum_amount: amount})
+  expect(readManifest(dir).files).toContainEqual(deals)
 })
 
 test('texts are quoted in CSV and escaped in a table, which may have more rows than a call takes arguments', async () => {

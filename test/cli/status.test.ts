@@ -2,7 +2,7 @@ import {mkdirSync, writeFileSync} from 'node:fs'
 import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, someDeals} from '../support/lab.ts'
-import {changeLists} from '../support/set-up.ts'
+import {changeRecords} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -37,7 +37,7 @@ test('a source that changes its contract still syncs, and status says what chang
   // A new status and program, an unreadable amount and a new field.
   lab.service.store.update('deal_000001', {status: 'on_hold'})
   lab.service.store.update('deal_000002', {status: 'underwriting', loan_program: 'moonshot'})
-  changeLists(lab, '/deals?limit', (deals) => {
+  changeRecords(lab, '/deals?limit', (deals) => {
     Object.assign(deals[2] ?? {}, {loan_amount: 'much'})
     for (const deal of deals) deal.borrower = {name: 'Jane Doe'}
   })
@@ -97,7 +97,7 @@ test('a mapped field is not drift', async () => {
   await using lab = await openLab(2, 'mart.run')
   mkdirSync(lab.folder.root, {recursive: true})
   writeFileSync(lab.folder.fields, '{"note_rate": {"path": "terms.note_rate", "type": "decimal(9,6)"}}')
-  changeLists(lab, '/deals?limit', (deals) => {
+  changeRecords(lab, '/deals?limit', (deals) => {
     for (const deal of deals) deal.terms = {note_rate: 0.08, index: 'SOFR'}
   })
   await lab.walk(DAY_1)

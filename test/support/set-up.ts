@@ -29,14 +29,14 @@ export function dyingAt(step: RunStep, nth = 1): Pick<World, 'onStep'> {
   }
 }
 
-/** Changes the records of every list under a path before the service answers with it. */
-export function changeLists(
+/** Changes the records of every answer under a path, those of a list or the one of an own page, before the service sends it. */
+export function changeRecords(
   {service}: Lab,
   path: string | RegExp,
   change: (records: Record<string, unknown>[]) => void,
 ): void {
   const changeBody = (body: WireRecord) => {
-    change(body.data as Record<string, unknown>[])
+    change([body.data].flat() as Record<string, unknown>[])
     return body
   }
   service.faults.add({match: {path}, fault: {kind: 'mutate', change: changeBody}})

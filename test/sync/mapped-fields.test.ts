@@ -9,7 +9,7 @@ import {bringUpToDate} from '../../src/record/record.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
-import {changeLists, dyingAt} from '../support/set-up.ts'
+import {changeRecords, dyingAt} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 const FIELDS = {
@@ -45,7 +45,7 @@ beforeEach(async () => {
     [/^\/deals\?/, listed],
     [/^\/deals\/deal_\d+$/, own],
   ] as const) {
-    changeLists(lab, path, (data) => {
+    changeRecords(lab, path, (data) => {
       for (const deal of [data].flat()) tell(deal, says)
     })
   }

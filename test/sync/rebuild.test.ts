@@ -10,7 +10,7 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {aDeal, failureOf, type Lab, someDeals} from '../support/lab.ts'
-import {changeLists, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
+import {changeRecords, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
@@ -45,7 +45,7 @@ async function readRates(value: string, now: string): Promise<void> {
 
 /** Makes the given amounts of every first page unreadable. */
 const spoil = (...places: number[]) =>
-  changeLists(lab, /^\/deals\?(?!.*cursor)/, (deals) => {
+  changeRecords(lab, /^\/deals\?(?!.*cursor)/, (deals) => {
     for (const place of places) Object.assign(deals[place] ?? {}, {loan_amount: 'much'})
   })
 

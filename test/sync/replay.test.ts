@@ -9,7 +9,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
-import {changeLists, dyingAt, useLab} from '../support/set-up.ts'
+import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
@@ -22,7 +22,7 @@ const lab = await useLab({tables: FEW_TABLES, deals: someDeals(40)})
 
 /** Makes the amounts of the first deals of a page unreadable. */
 const spoil = (deals: number) =>
-  changeLists(lab, '/deals?', (page) => {
+  changeRecords(lab, '/deals?', (page) => {
     for (const deal of page.slice(0, deals)) deal.loan_amount = 'much'
   })
 

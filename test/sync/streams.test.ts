@@ -11,7 +11,7 @@ import {storeEvent} from '../../src/sync/webhook-events.ts'
 import type {Fault} from '../support/faults.ts'
 import {aDeal, failureOf, type Row, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
-import {changeLists, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
+import {changeRecords, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
@@ -29,8 +29,8 @@ const readBorrowers = async (where = 'true') => {
 }
 
 /** Spoils the records of a deal's lists. */
-const spoilLists = (deal: number, what: string, change: Parameters<typeof changeLists>[2]) =>
-  changeLists(lab, new RegExp(`${aDeal(deal).id}/${what}`), change)
+const spoilLists = (deal: number, what: string, change: Parameters<typeof changeRecords>[2]) =>
+  changeRecords(lab, new RegExp(`${aDeal(deal).id}/${what}`), change)
 
 const link = (deal: number, email?: string): string => linkBorrower(lab, aDeal(deal).id, email)
 

@@ -4,7 +4,7 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {findLastCoverage, settleEvents, storeEvent} from '../../src/sync/webhook-events.ts'
 import {readJson} from '../cli/outcome.ts'
 import {aDeal, type Lab, someDeals} from '../support/lab.ts'
-import {changeLists, useLab} from '../support/set-up.ts'
+import {changeRecords, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 const LOANTAPE_WEBHOOK_SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
@@ -85,7 +85,7 @@ test('an absence is missed once: its confirmation by the next walk is no further
 })
 
 test('an event that arrives after a walk has read its deal already counts for the next one', async () => {
-  changeLists(lab, '/deals?limit', () => {
+  changeRecords(lab, '/deals?limit', () => {
     fund('deal_000001')
     receive('deal_000001')
   })

@@ -5,7 +5,7 @@ import {advanceDay, linkPortfolio, seedPortfolio} from '../../src/service/portfo
 import {writeSqlFolder} from '../build/folder.ts'
 import {setAccounts} from '../support/books.ts'
 import {aDeal} from '../support/lab.ts'
-import {changeLists, useLab} from '../support/set-up.ts'
+import {changeRecords, useLab} from '../support/set-up.ts'
 import {serveLab} from './side.ts'
 
 const SEED = 'lender'
@@ -60,7 +60,7 @@ export async function useLender() {
       continue
     }
     linkPortfolio(lab.service, {seed: SEED, since: 0, until: Date.parse(now)})
-    changeLists(lab, /^\/deals\?/, ([deal]) => Object.assign(deal ?? {}, {loan_amount: 'about 4711'}))
+    changeRecords(lab, /^\/deals\?/, ([deal]) => Object.assign(deal ?? {}, {loan_amount: 'about 4711'}))
     await lab.sync(now, {...given, config})
   }
   for (const args of [

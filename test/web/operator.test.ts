@@ -10,7 +10,7 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {setAccounts} from '../support/books.ts'
 import {listJobRuns} from '../support/jobs.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
-import {changeLists, useLab} from '../support/set-up.ts'
+import {changeRecords, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listFaults, listMisfits, listViolations} from './browser.ts'
 import {type LabSide, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
@@ -19,7 +19,7 @@ import {type LabSide, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from '.
 const lab = await useLab({tables: PAGE_TABLES, deals: someDeals(80)})
 const {store, faults} = lab.service
 await lab.walk('2026-02-26T23:30:00-05:00')
-changeLists(lab, /^\/deals\?/, ([first]) => Object.assign(first ?? {}, {loan_amount: 'about 4711'}))
+changeRecords(lab, /^\/deals\?/, ([first]) => Object.assign(first ?? {}, {loan_amount: 'about 4711'}))
 for (const day of ['2026-02-27', '2026-02-28']) await lab.walk(`${day}T23:30:00-05:00`)
 faults.clear()
 await lab.sync('2026-03-01T23:30:00-05:00')
