@@ -14,7 +14,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {SQL_DIR} from '../../src/store/sql.ts'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, DAY_1, DAY_2, type Lab, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {writeSqlFolder} from './folder.ts'
 
@@ -178,11 +178,11 @@ test('a record quarantined long before the next one changes what is known of an 
 async function compareOwn(files: Record<string, string>, select: string, streams = 'deals') {
   await using own = await createLab()
   own.service.store.insert(someDeals(12))
-  await own.sync('2026-02-02T23:30:00-05:00', {config: {streams}})
+  await own.sync(DAY_1, {config: {streams}})
   own.service.store.insert([aDeal(13)])
-  await own.walk('2026-02-03T23:30:00-05:00', {config: {streams}})
+  await own.walk(DAY_2, {config: {streams}})
   using folder = writeSqlFolder(files)
-  const env = {...own.env, LOANTAPE_SQL_DIR: folder.path, LOANTAPE_NOW: '2026-02-03T23:30:00-05:00'}
+  const env = {...own.env, LOANTAPE_SQL_DIR: folder.path, LOANTAPE_NOW: DAY_2}
   return await runCommand(['build', '--compare'], env, {select: `+${select} +mart.run`})
 }
 

@@ -1,12 +1,11 @@
 import {beforeEach, expect, test} from 'vitest'
 import {expectRefused, readJson} from '../cli/outcome.ts'
-import type {Ended} from '../support/lab.ts'
-import {someDeals} from '../support/lab.ts'
+import {DAY_1, type Ended, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {writeSqlFolder} from './folder.ts'
 
 const lab = await useLab({tables: '+core.deal_history +mart.run*', deals: someDeals(3)})
-await lab.walk('2026-02-02T23:30:00-05:00')
+await lab.walk(DAY_1)
 beforeEach(lab.remember())
 
 /** A model of one row, of these columns. */

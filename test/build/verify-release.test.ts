@@ -4,13 +4,13 @@ import {RELEASE_NEXT, verifyRelease} from '../../src/build/verify-release.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {type ReleaseManifest, requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {someDeals} from '../support/lab.ts'
+import {DAY_1, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
 const lab = await useLab({
   tables: `${FEW_TABLES} +core.field_change`,
   deals: someDeals(100),
-  releasedAt: '2026-02-02T23:30:00-05:00',
+  releasedAt: DAY_1,
 })
 
 const intact = requireRelease(lab.folder)

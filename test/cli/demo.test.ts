@@ -17,6 +17,7 @@ import {openRelease, requireRelease} from '../../src/store/release.ts'
 import {runCommand} from '../support/command.ts'
 import {
   createLab,
+  DAY_2,
   type Ended,
   MAIN,
   runProgram,
@@ -43,7 +44,7 @@ afterAll(() => rmSync(root, {recursive: true, force: true}))
 /** Runs a demo in this process; its releases hold the tables a demo reads and the given ones. */
 function demo(dataDir: string, options: readonly string[], tables = ''): Promise<Ended> {
   const args = ['demo', '--data', dataDir, '--deals', '60', '--days', '2', ...options]
-  const env = {LOANTAPE_LOG_LEVEL: 'error', LOANTAPE_NOW: '2026-02-03T23:30:00-05:00'}
+  const env = {LOANTAPE_LOG_LEVEL: 'error', LOANTAPE_NOW: DAY_2}
   return runCommand(args, env, {select: `${TABLES} ${tables}`.trim()})
 }
 

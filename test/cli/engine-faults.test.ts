@@ -5,13 +5,13 @@ import {expect, test} from 'vitest'
 import {openDatabase} from '../../src/store/database.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {disableBuiltInJobs, readState, writeJobFile} from '../support/jobs.ts'
-import {MAIN, someDeals, startProcess, stopProcess, untilListens} from '../support/lab.ts'
+import {DAY_1, MAIN, someDeals, startProcess, stopProcess, untilListens} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {expectRefused, readStanding} from './outcome.ts'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(60)})
-await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
+await lab.sync(DAY_1, {config: {detail: 'off'}})
 const [jobs, sql] = ['jobs', 'sql'].map((name) => join(lab.folder.root, '..', name)) as [string, string]
 mkdirSync(jobs)
 mkdirSync(join(sql, 'mart'), {recursive: true})

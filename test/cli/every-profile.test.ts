@@ -11,7 +11,7 @@ import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {BOOK_TABLES, setAccounts} from '../support/books.ts'
 import {anyRow, readManifest} from '../support/data.ts'
-import {aDeal, type Ended, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, type Ended, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
@@ -25,7 +25,7 @@ const readBatches = (ended: Ended) =>
 const lab = await useLab({tables: `${BOOK_TABLES} +mart.funded_rollforward +mart.data_quality`})
 const {store} = lab.service
 store.insert([...someDeals(10), aDeal(11, {property_address: FORMULA, loan_amount_cents: 100_01n})])
-await lab.walk('2026-02-02T23:30:00-05:00')
+await lab.walk(DAY_1)
 for (const {id} of someDeals(11)) store.update(id, {status: 'funded'})
 await lab.walk('2026-02-20T23:30:00-05:00', {accept: ['change']})
 await lab.sync('2026-03-01T23:30:00-05:00')

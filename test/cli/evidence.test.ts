@@ -4,17 +4,15 @@ import {gunzipSync} from 'node:zlib'
 import {expect, test} from 'vitest'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {readFiles} from '../support/data.ts'
-import {someDeals} from '../support/lab.ts'
+import {DAY_1, DAY_2, DAY_3, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused} from './outcome.ts'
 
 const lab = await useLab({tables: '+core.deal +core.borrower', deals: someDeals(20)})
-await lab.walk('2026-02-02T23:30:00-05:00')
+await lab.walk(DAY_1)
 lab.service.store.update('deal_000001', {status: 'underwriting'})
-await lab.sync('2026-02-03T23:30:00-05:00')
+await lab.sync(DAY_2)
 const root = join(lab.folder.root, '..')
-
-const DAY_3 = '2026-02-04T23:30:00-05:00'
 
 const readLines = (text: string) =>
   text

@@ -4,13 +4,11 @@ import {expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, type Ended, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, type Ended, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readJson, readStanding} from './outcome.ts'
 
-const DAY_2 = '2026-02-03T23:30:00-05:00'
-
-const lab = await useLab({tables: FEW_TABLES, deals: someDeals(12), releasedAt: '2026-02-02T23:30:00-05:00'})
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(12), releasedAt: DAY_1})
 const before = await readStanding(lab.folder)
 lab.service.store.insert([aDeal(13, {loan_amount_cents: 1_00n})])
 await lab.walk(DAY_2)

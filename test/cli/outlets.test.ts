@@ -6,14 +6,14 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {startTestServer} from '../source/test-server.ts'
 import {FEW_TABLES, readFiles} from '../support/data.ts'
 import {writeJobFile} from '../support/jobs.ts'
-import {MAIN, someDeals, startProcess} from '../support/lab.ts'
+import {DAY_1, MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {createPostgres} from '../support/postgres.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
 const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 
-const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'})
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: DAY_1})
 const server = lab.beside.use(await createPostgres())
 const inbox = join(lab.folder.root, '../inbox')
 mkdirSync(inbox)

@@ -2,11 +2,11 @@ import {existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
-import {someDeals} from '../support/lab.ts'
+import {DAY_1, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
-const lab = await useLab({tables: 'all', deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
+const lab = await useLab({tables: 'all', deals: someDeals(3), releasedAt: DAY_1})
 
 test('report and dictionary are written into the data folder or to the path given, and the command says where', async () => {
   const {root} = lab.folder

@@ -5,7 +5,7 @@ import {parse} from 'csv-parse/sync'
 import {expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES, readManifest} from '../support/data.ts'
-import {aDeal} from '../support/lab.ts'
+import {aDeal, DAY_1} from '../support/lab.ts'
 import {changeRecords, useLab} from '../support/set-up.ts'
 import {expectRefused, readJson, readStanding} from './outcome.ts'
 
@@ -27,7 +27,7 @@ lab.service.store.insert([
 changeRecords(lab, '/deals', (deals) => {
   for (const deal of deals) if (deal.id === 'deal_000003') deal.loan_amount = LARGEST
 })
-const {walk} = await lab.sync('2026-02-02T23:30:00-05:00')
+const {walk} = await lab.sync(DAY_1)
 const walkId = walk.walk_id
 const before = await readStanding(lab.folder)
 

@@ -1,16 +1,16 @@
 import {expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(8)})
 const {store} = lab.service
-const first = String((await lab.sync('2026-02-02T23:30:00-05:00')).release_id)
+const first = String((await lab.sync(DAY_1)).release_id)
 store.update('deal_000001', {status: 'funded', loan_amount_cents: 400_000_01n})
 store.update('deal_000002', {loan_amount_cents: 349_999_99n})
 store.insert([aDeal(9, {loan_amount_cents: 10n})])
-const second = String((await lab.sync('2026-02-03T23:30:00-05:00')).release_id)
+const second = String((await lab.sync(DAY_2)).release_id)
 
 const diff = (...args: string[]) => lab.run(['diff', ...args], {LOANTAPE_LOG_LEVEL: 'error'})
 

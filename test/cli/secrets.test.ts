@@ -16,12 +16,9 @@ import {join} from 'node:path'
 import {text} from 'node:stream/consumers'
 import {expect, test} from 'vitest'
 import {readSecret} from '../../src/export/delivery-target.ts'
-import {type Ended, someDeals} from '../support/lab.ts'
+import {DAY_1, DAY_2, type Ended, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
-
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 const ended: Ended[] = []
 

@@ -2,13 +2,10 @@ import {randomUUID} from 'node:crypto'
 import {beforeEach, expect, test} from 'vitest'
 import {realClock} from '../../src/core/clock.ts'
 import type {Fault} from '../support/faults.ts'
-import {type Ended, someDeals} from '../support/lab.ts'
+import {DAY_1, DAY_2, type Ended, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {startSpoiltService} from '../support/spoilt-service.ts'
 import {expectRefused, readJson, readStanding} from './outcome.ts'
-
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 const lab = await useLab({
   tables: '+core.deal +mart.portfolio_summary',

@@ -1,14 +1,14 @@
 import {stripVTControlCharacters} from 'node:util'
 import {expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
-import {MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {DAY_1, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {expectRefused} from './outcome.ts'
 
 const [CTRL_C, CTRL_D, TAB, UP] = ['\x03', '\x04', '\t', '\x1b[A']
 
-const lab = await useLab({tables: FEW_TABLES, deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(3), releasedAt: DAY_1})
 
 /** The shell on a terminal of 120 columns, provided by `script`. */
 function startShell(): Started {

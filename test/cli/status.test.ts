@@ -1,12 +1,9 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
-import {createLab, someDeals} from '../support/lab.ts'
+import {createLab, DAY_1, DAY_2, someDeals} from '../support/lab.ts'
 import {changeRecords} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
-
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 const openLab = (deals: number, tables: string) =>
   createLab({tables: `+core.deal +${tables}`, deals: someDeals(deals)})

@@ -3,10 +3,10 @@ import {createCli} from '../../src/cli/context.ts'
 import {runProgram} from '../../src/cli/program.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import {COMPILED, LEAST_TABLES} from '../support/data.ts'
-import {createLab, failureOf, someDeals} from '../support/lab.ts'
+import {createLab, DAY_1, failureOf, someDeals} from '../support/lab.ts'
 
 test('a query asked to stop ends, however long it would take', async () => {
-  await using lab = await createLab({deals: someDeals(1), releasedAt: '2026-02-02T23:30:00-05:00'})
+  await using lab = await createLab({deals: someDeals(1), releasedAt: DAY_1})
   let stderr = ''
   const cli = createCli({
     env: {LOANTAPE_DATA_DIR: lab.folder.root},

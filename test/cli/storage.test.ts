@@ -2,14 +2,12 @@ import {chmodSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
-import {type Ended, MAIN, someDeals, startProcess} from '../support/lab.ts'
+import {DAY_1, DAY_2, type Ended, MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readFailure, readJson, readStanding} from './outcome.ts'
 
-const DAY_2 = '2026-02-03T23:30:00-05:00'
-
 const lab = await useLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(300)})
-await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
+await lab.sync(DAY_1, {config: {detail: 'off'}})
 const before = await readStanding(lab.folder)
 lab.service.store.insert(someDeals(1200).slice(300))
 

@@ -5,10 +5,8 @@ import {pruneData} from '../../src/record/prune.ts'
 import type {FigureTrace, Trace} from '../../src/record/trace.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
-import {aDeal, someDeals} from '../support/lab.ts'
+import {aDeal, day, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-
-const day = (number: number, time = '23:30') => `2026-02-0${number}T${time}:00-05:00`
 
 const lab = await useLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(17)})
 beforeEach(lab.remember())

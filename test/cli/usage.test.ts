@@ -3,14 +3,10 @@ import {join} from 'node:path'
 import {afterAll, expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, runProgram, someDeals} from '../support/lab.ts'
+import {createLab, DAY_1, runProgram, someDeals} from '../support/lab.ts'
 import {expectRefused, readJson, readStanding} from './outcome.ts'
 
-const lab = await createLab({
-  tables: FEW_TABLES,
-  deals: someDeals(3),
-  releasedAt: '2026-02-02T23:30:00-05:00',
-})
+const lab = await createLab({tables: FEW_TABLES, deals: someDeals(3), releasedAt: DAY_1})
 const before = await readStanding(lab.folder)
 lab.service.requests.clear()
 

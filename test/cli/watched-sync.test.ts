@@ -5,7 +5,7 @@ import type {Progress} from '../../src/core/types.ts'
 import {findLockHolder} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {COMPILED, FEW_TABLES} from '../support/data.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {createLab, DAY_1, DAY_2, type Lab, someDeals} from '../support/lab.ts'
 
 /** Everything a sync asks for, slow enough to see each step. */
 const ALL = {LOANTAPE_STREAMS: 'deals,borrowers,documents', LOANTAPE_PAGE_SIZE: '10'}
@@ -68,11 +68,11 @@ test('a command on a terminal shows one step after the other, log lines on their
 
 test('another process sees the step and its counts, details and lists with every answer', async () => {
   await using lab = await createLab({deals: someDeals(12)})
-  await lab.walk('2026-02-02T23:30:00-05:00')
+  await lab.walk(DAY_1)
   lab.service.store.update('deal_000001', {status: 'underwriting'})
   using stateDb = openStateDb(lab.folder.stateDb)
   let ahead = 0
-  const world = lab.createWorld('2026-02-03T23:30:00-05:00')
+  const world = lab.createWorld(DAY_2)
   const realClock = {...world.realClock, now: () => Date.now() + ahead}
   const told = new Set<string | undefined>()
   const each: Progress[] = []
@@ -82,7 +82,7 @@ test('another process sees the step and its counts, details and lists with every
     ahead += 1000
   }
   const config = {streams: 'deals,documents'}
-  await lab.sync('2026-02-03T23:30:00-05:00', {config, world: {realClock, onProgress}})
+  await lab.sync(DAY_2, {config, world: {realClock, onProgress}})
   const words = [...told].join('\n')
   for (const shown of [
     /^walking: 12 of 12 deals$/m,

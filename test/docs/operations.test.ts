@@ -6,7 +6,7 @@ import {requireJob} from '../../src/schedule/job.ts'
 import {listRuns} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {MAIN, someDeals, startProcess, stopProcess} from '../support/lab.ts'
+import {DAY_1, MAIN, someDeals, startProcess, stopProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 
@@ -20,7 +20,7 @@ const sectionOf = (heading: string) => page.split(/^## /m).find((text) => text.s
 const blocksOf = (text: string, language: string) =>
   [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, 'gms'))].map(([, block = '']) => block)
 
-const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'})
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: DAY_1})
 
 test('every command line of the page runs as written', async () => {
   // Endless, or incomplete.

@@ -3,7 +3,7 @@ import {createSilentLog} from '../../src/core/log.ts'
 import {planCombined} from '../../src/export/clickhouse-combined.ts'
 import {findCurrentRelease, readReleaseModels} from '../../src/store/release.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {createLab, someDeals} from '../support/lab.ts'
+import {createLab, DAY_1, someDeals} from '../support/lab.ts'
 
 test("every mart about more than one deal has a total over all lenders, and so has one's own mart where possible", async () => {
   await using lab = await createLab({tables: 'all'})
@@ -12,7 +12,7 @@ test("every mart about more than one deal has a total over all lenders, and so h
     'risk/by_state.sql': `-- Deals by state.\n-- grain: state\n--\n-- state: as in core.deal\n-- deals: how many\nselect state, count(*) as deals from core.deal group by state\n`,
     'risk/digits.sql': `-- Digits of addresses.\n-- grain: digits\n--\n-- digits: the first\nselect distinct regexp_extract(property_address, '[0-9]+') as digits from core.deal\n`,
   })
-  await lab.sync('2026-02-02T23:30:00-05:00', {config: {sqlDir: own.path}})
+  await lab.sync(DAY_1, {config: {sqlDir: own.path}})
   const models = readReleaseModels(findCurrentRelease(lab.folder)?.dir ?? '') ?? []
   const said: unknown[] = []
   const log = {...createSilentLog(), info: (...words: unknown[]) => void said.push(words)}

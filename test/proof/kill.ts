@@ -3,7 +3,7 @@ import {RUN_STEPS} from '../../src/core/types.ts'
 import type {DealStore} from '../../src/service/deals.ts'
 import {linkPortfolio, type Random, seedPortfolio} from '../../src/service/portfolio.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
-import {aDeal, createLab} from '../support/lab.ts'
+import {aDeal, createLab, DAY_1} from '../support/lab.ts'
 import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 import {runThere, type Trouble} from './separate-run.ts'
 import {listLeftovers, readPortfolio, requireSoundFolder} from './soundness.ts'
@@ -104,7 +104,7 @@ export async function proveKill(request: KillRequest): Promise<Proved> {
       const runMs = reached.at(-1)!.at - reached[0]!.at
       return {runMs, isReleased: reached.some(({step}) => step === 'current moved')}
     }
-    let {runMs} = await runWhole(lab.folder, '2026-02-02T23:30:00-05:00')
+    let {runMs} = await runWhole(lab.folder, DAY_1)
     const folder = lab.copyFolder('killed')
     for (const [index, kills] of planKills(request, run, random).entries()) {
       const now = `2026-02-0${index + 3}T23:30:00-05:00`

@@ -8,14 +8,11 @@ import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {anyRow, FEW_TABLES} from '../support/data.ts'
 import type {Fault} from '../support/faults.ts'
-import {aDeal, createLab, type Lab, type Row, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, DAY_1, DAY_2, DAY_3, type Lab, type Row, someDeals} from '../support/lab.ts'
 import {type ProofRequest, type Proved, proveCases} from './proof.ts'
 import {createQuickWorld, untilStopped} from './quick-world.ts'
 import {readPortfolio, requireSound} from './soundness.ts'
 
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
-const DAY_3 = '2026-02-04T23:30:00-05:00'
 const PAGE_SIZE = 10
 /** Every this many cases, the run after the failure continues to a release. */
 const RELEASE_EVERY = 12

@@ -5,13 +5,11 @@ import {exportRelease} from '../../src/outputs.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
 import {type FileOperation, interceptFiles} from '../support/file-operations.ts'
-import {aDeal, createLab, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, DAY_1, DAY_2, someDeals} from '../support/lab.ts'
 import {type ProofRequest, type Proved, proveCases} from './proof.ts'
 import {createQuickWorld} from './quick-world.ts'
 import {readPortfolio, requireSoundFolder, requireWholeFiles} from './soundness.ts'
 
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
 /** The documented codes for a failing disk during a run, and the system's words. */
 const DISK = {
   EIO: {code: 'DISK_FAULT', words: 'i/o error'},

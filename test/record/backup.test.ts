@@ -25,13 +25,11 @@ import {runJob} from '../../src/schedule/run-job.ts'
 import {listFilesBelow, writeFileAtomically} from '../../src/store/files.ts'
 import {FEW_TABLES, readFiles} from '../support/data.ts'
 import {aJob} from '../support/jobs.ts'
-import {failureOf, someDeals, startProcess} from '../support/lab.ts'
+import {DAY_1, DAY_2, failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(30)})
 await lab.walk(DAY_1)

@@ -17,14 +17,10 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
-import {failureOf, someDeals, startProcess} from '../support/lab.ts'
+import {DAY_1, DAY_2, DAY_3, DAY_4, failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
 const KILLED_RUN = join(import.meta.dirname, '../proof/killed-run.ts')
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
-const DAY_3 = '2026-02-04T23:30:00-05:00'
-const DAY_4 = '2026-02-05T23:30:00-05:00'
 
 const lab = await useLab({deals: someDeals(40)})
 await lab.walk(DAY_1)

@@ -10,11 +10,11 @@ import {runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {aJob} from '../support/jobs.ts'
-import {failureOf, someDeals} from '../support/lab.ts'
+import {DAY_1, failureOf, someDeals} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
 import {useLab} from '../support/set-up.ts'
 
-const lab = await useLab({deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
+const lab = await useLab({deals: someDeals(3), releasedAt: DAY_1})
 for (let number = 1; number <= 4; number++) {
   const release = await publishTables(lab.folder, {release_id: `r_${number}`})
   const {dir} = await writeBatch(lab.folder, release, {profile: 'csv'})

@@ -3,7 +3,7 @@ import {createServer} from 'node:http'
 import {type AddressInfo, connect} from 'node:net'
 import {dirname, join} from 'node:path'
 import {setAccounts} from './books.ts'
-import {createLab, type Lab, someDeals} from './lab.ts'
+import {createLab, DAY_1, type Lab, someDeals} from './lab.ts'
 
 /** The data folders that released versions made, one archive each: `<version>.tgz`. */
 export const FOLDERS: string = join(import.meta.dirname, '../folders')
@@ -50,7 +50,7 @@ export async function playEarlier({at, service, folder}: Awaited<ReturnType<type
   setAccounts(folder)
   await at('2026-01-21T09:05:00-05:00', 'note', 'add', '--day', '2026-01-20', '--text', 'the first two loans')
   service.store.update('deal_000001', {status: 'paid_off'})
-  await at('2026-02-02T23:30:00-05:00', 'sync')
+  await at(DAY_1, 'sync')
   await at('2026-02-03T09:00:00-05:00', 'export', 'xero', '--period', '2026-01')
   await at('2026-02-03T09:05:00-05:00', 'period', 'close', '2026-01')
   await at('2026-02-03T09:10:00-05:00', 'export', 'csv')

@@ -25,6 +25,16 @@ import {until} from './until.ts'
 
 const API_KEY = 'sk_test_lab'
 
+/** An instant of February 2026 in New York, ISO 8601; nights begin at 23:30. */
+export const day = (number: number, time = '23:30'): string =>
+  `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
+
+/** Four nights in a row. */
+export const DAY_1: string = day(2)
+export const DAY_2: string = day(3)
+export const DAY_3: string = day(4)
+export const DAY_4: string = day(5)
+
 /** A failing source is abandoned soon; nothing else ends because a machine is slow. */
 const PATIENT = {
   retries: 2,
@@ -189,9 +199,9 @@ export async function createLab({
 export async function createSeenLab(options: LabOptions = {}): Promise<Lab> {
   const lab = await createLab({...options, deals: someDeals(1000)})
   const config = {detail: 'off'} as const
-  await lab.walk('2026-02-02T23:30:00-05:00', {config})
+  await lab.walk(DAY_1, {config})
   lab.service.store.update('deal_000001', {status: 'underwriting'})
-  await lab.sync('2026-02-03T23:30:00-05:00', {config})
+  await lab.sync(DAY_2, {config})
   return lab
 }
 

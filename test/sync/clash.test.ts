@@ -1,12 +1,11 @@
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, type Started, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = {LOANTAPE_NOW: '2026-02-03T23:30:00-05:00', LOANTAPE_PAGE_SIZE: '10'}
+const ON_DAY_2 = {LOANTAPE_NOW: DAY_2, LOANTAPE_PAGE_SIZE: '10'}
 
 /** Longer than any test: a request held this long ends with the service. */
 const HELD_MS = 3_600_000
@@ -19,7 +18,7 @@ beforeEach(lab.remember())
 /** Starts a sync of the second day whose request for page `nth` is not answered. */
 async function startHeldSync(nth: number): Promise<Started> {
   lab.service.faults.add({match: {path: '/deals?', nth}, fault: {kind: 'delay', ms: HELD_MS}})
-  const run = lab.start(['sync', '--json'], DAY_2)
+  const run = lab.start(['sync', '--json'], ON_DAY_2)
   lab.service.requests.clear()
   await until(() => countPageRequests() === nth)
   return run
@@ -56,10 +55,10 @@ test('while a sync runs, a second is refused with its pid, and status, query and
   const first = await startHeldSync(3)
   using analyst = openAsAnalyst()
   const [second, status, query, build] = await Promise.all([
-    lab.run(['sync', '--json'], DAY_2),
+    lab.run(['sync', '--json'], ON_DAY_2),
     lab.run(['status', '--json']),
     lab.run(['query', 'select deals, amount from mart.portfolio_summary', '--json']),
-    lab.run(['build', '--json'], DAY_2),
+    lab.run(['build', '--json'], ON_DAY_2),
   ])
 
   expect(second.code).toBe(4)
@@ -81,7 +80,7 @@ test('while a sync runs, a second is refused with its pid, and status, query and
   expect(after.stdout).toContain('died')
   expect(after.stdout).not.toContain('Running')
   lab.service.faults.clear()
-  const next = await lab.run(['sync', '--json'], DAY_2)
+  const next = await lab.run(['sync', '--json'], ON_DAY_2)
   expect(next.code).toBe(0)
   expect(JSON.parse(next.stdout)).toMatchObject({walk: {distinct: 62}, changes: {created: 2}})
 })
@@ -97,7 +96,7 @@ test('SIGTERM ends a walk amid a request that nobody answers, keeping its progre
 
   lab.service.faults.clear()
   lab.service.requests.clear()
-  const next = await lab.run(['sync', '--json'], DAY_2)
+  const next = await lab.run(['sync', '--json'], ON_DAY_2)
   expect(JSON.parse(next.stdout)).toMatchObject({
     outcome: 'released',
     walk: {resumed: 1, pages: 7, records: 62, distinct: 62},
@@ -112,7 +111,7 @@ test('SIGTERM ends a walk amid a request that nobody answers, keeping its progre
 test('a release that was opened before a sync can be read to its end, even if it is pruned', async () => {
   using analyst = openAsAnalyst()
   await waitForPrint(analyst, '60;')
-  const sync = await lab.run(['sync', '--json'], DAY_2, {releasesKept: 1})
+  const sync = await lab.run(['sync', '--json'], ON_DAY_2, {releasesKept: 1})
   expect(sync.code).toBe(0)
   analyst.process.stdin?.write('again\n')
   await waitForPrint(analyst, '60;60;')

@@ -1,13 +1,10 @@
 import {beforeEach, expect, test} from 'vitest'
 import type {Clock} from '../../src/core/clock.ts'
 import {applyEvents} from '../../src/pipeline.ts'
-import {aDeal, failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
-const DAY_3 = '2026-02-04T23:30:00-05:00'
 const THREE_DAYS = 3 * 86_400_000
 /** Ten deals are five pages; ten own pages are fetched one after the other. */
 const SMALL = {pageSize: 2, detailConcurrency: 1}

@@ -5,14 +5,12 @@ import {expect, test} from 'vitest'
 import {applyEvents} from '../../src/pipeline.ts'
 import {type Trace, traceDeal} from '../../src/record/trace.ts'
 import {type Dialect, serveForeign} from '../support/foreign-service.ts'
-import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, DAY_1, DAY_2, DAY_3, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {dyingAt, linkBorrower, useShared} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 import {serveLab} from '../web/side.ts'
 
 const EXAMPLES = join(import.meta.dirname, '../../docs/sources')
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
 const KEY = 'sk_test_lab'
 
 const centsOf = (dollars: unknown) =>
@@ -435,7 +433,7 @@ test('records that a wrong source.json made unreadable are read anew once it is 
   expect((await run('quarantine', 'list')).records).toHaveLength(25)
   describe(lab, 'plaza', lab.foreign.origin)
   expect(await run('quarantine', 'replay')).toMatchObject({replayed: 0, waiting: 25})
-  await lab.sync('2026-02-04T23:30:00-05:00', {config})
+  await lab.sync(DAY_3, {config})
   expect(await run('quarantine', 'list')).toEqual({records: [], pruned: 0})
   expect(await run('quarantine', 'reasons')).toMatchObject({reasons: [], records: []})
   expect(await run('status')).toMatchObject({quarantine_waiting: 0})

@@ -2,12 +2,10 @@ import {beforeEach, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
 import {sendJson, startTestServer} from '../source/test-server.ts'
 import type {Fault} from '../support/faults.ts'
-import {failureOf, someDeals} from '../support/lab.ts'
+import {DAY_1, DAY_2, failureOf, someDeals} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
 const SMALL = {pageSize: 2, retries: 0}
 
 const lab = await useLab()

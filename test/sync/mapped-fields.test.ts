@@ -8,7 +8,7 @@ import {pruneData} from '../../src/record/prune.ts'
 import {bringUpToDate} from '../../src/record/record.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
-import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, day, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {changeRecords, dyingAt} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
@@ -22,8 +22,6 @@ type Said = {rate?: unknown; maturity?: unknown} | null
 
 /** Also tried with 27. */
 const NIGHTS = 3
-
-const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
 
 let lab: Lab
 /** By deal, what the list says now, and what its own page says. */

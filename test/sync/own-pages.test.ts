@@ -1,11 +1,7 @@
 import {beforeEach, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
-import {aDeal, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, DAY_3, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
-const DAY_3 = '2026-02-04T23:30:00-05:00'
 
 /** Not walked yet. */
 const lab = await useLab({deals: someDeals(40, {status: 'funded'})})

@@ -12,11 +12,8 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {addWebhooks} from '../../src/web/web-server.ts'
 import {startTestServer} from '../source/test-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import type {Ended} from '../support/lab.ts'
+import {DAY_1, DAY_2, type Ended} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 const lab = await useLab({tables: FEW_TABLES})
 beforeEach(lab.remember())

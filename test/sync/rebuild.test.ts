@@ -9,11 +9,9 @@ import {requireReadKey} from '../../src/store/tape-key.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
-import {aDeal, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, day, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {changeRecords, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
-
-const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
 
 const lab = await useLab({deals: someDeals(30)})
 const idOf = (number: number) => aDeal(number).id

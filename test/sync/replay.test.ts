@@ -7,14 +7,10 @@ import type {WireRecord} from '../../src/core/types.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, DAY_1, DAY_2, DAY_3, DAY_4, failureOf, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
-const DAY_3 = '2026-02-04T23:30:00-05:00'
-const DAY_4 = '2026-02-05T23:30:00-05:00'
 const LATER = '2028-02-05T12:00:00Z'
 const WITHOUT_DETAILS = {config: {detail: 'off'}} as const
 

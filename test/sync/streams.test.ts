@@ -9,13 +9,10 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildHead} from '../../src/sync/stream-tables.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import type {Fault} from '../support/faults.ts'
-import {aDeal, failureOf, type Row, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, DAY_3, failureOf, type Row, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {changeRecords, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
 
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
-const DAY_3 = '2026-02-04T23:30:00-05:00'
 const ALL = {config: {streams: 'deals,borrowers,documents', detail: 'off' as const}}
 const BORROWERS = {config: {streams: 'deals,borrowers', detail: 'off' as const}}
 

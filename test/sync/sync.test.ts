@@ -2,11 +2,8 @@ import {rmSync} from 'node:fs'
 import {beforeEach, expect, test} from 'vitest'
 import type {StoredDeal} from '../../src/service/deals.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, DAY_1, DAY_2, failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
-
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 /** Forty deals, released on the first day. */
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(40)})

@@ -18,12 +18,9 @@ import {listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {failureOf, someDeals} from '../support/lab.ts'
+import {DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
-
-const DAY_1 = '2026-02-02T23:30:00-05:00'
-const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(60)})
 /** The walk of the first day. */
@@ -258,7 +255,7 @@ test("after a key change, neither a dead run's walk nor the day's earlier tape h
   change('deal_000003')
   const later = lab.createWorld('2026-02-03T23:50:00-05:00')
   expect(await applyEvents(lab.config, later)).toMatchObject({appended: 1})
-  await lab.walk('2026-02-04T23:30:00-05:00')
+  await lab.walk(DAY_3)
   expect(await verify()).toMatchObject({outcome: 'whole', closed: 3})
   expect(listTapeFiles().map((path) => path.split('/').at(-1))).toContain('2026-02-03.2.jsonl.zst')
 })

@@ -6,7 +6,7 @@ import {compareTotals} from '../../src/export/clickhouse-combined.ts'
 import {openSession} from '../../src/export/clickhouse-layout.ts'
 import {proveCombined, requireSame} from '../proof/combined.ts'
 import {createClickhouse} from '../support/clickhouse.ts'
-import {runProgram} from '../support/lab.ts'
+import {DAY_3, runProgram} from '../support/lab.ts'
 
 test('marts over all lenders are those of a single lender, and the sums of several', {
   timeout: 300_000,
@@ -21,7 +21,7 @@ test("two lenders' demos in one ClickHouse, command by command, add up to both t
   using root = mkdtempDisposableSync(join(tmpdir(), 'loantape-demos-'))
   const env = {
     LOANTAPE_LOG_LEVEL: 'error',
-    LOANTAPE_NOW: '2026-02-04T23:30:00-05:00',
+    LOANTAPE_NOW: DAY_3,
     LOANTAPE_CLICKHOUSE_URL: server.request.url,
     LOANTAPE_CLICKHOUSE_USER: 'loantape',
     LOANTAPE_CLICKHOUSE_PASSWORD: 'secret of the tests',

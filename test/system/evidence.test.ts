@@ -4,12 +4,10 @@ import {dirname, join} from 'node:path'
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, day, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
 const PROGRAMS = join(import.meta.dirname, '../../node_modules/.cache/python/bin')
-
-const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
 
 /** Runs a program; returns its output and exit code. */
 function run(program: string, args: readonly string[]): Promise<{code: number; told: string}> {

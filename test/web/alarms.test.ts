@@ -3,20 +3,16 @@ import {listAlarms} from '../../src/schedule/alarms.ts'
 import {readJobs} from '../../src/schedule/job.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
 test('an alarm says what is wrong now and since when, and ends with its cause', async () => {
-  await using lab = await createLab({
-    tables: PAGE_TABLES,
-    deals: someDeals(40),
-    releasedAt: '2026-02-02T23:30:00-05:00',
-  })
+  await using lab = await createLab({tables: PAGE_TABLES, deals: someDeals(40), releasedAt: DAY_1})
   await using side = await serveLab(lab, {jobs: readJobs(lab.config)})
   const readStatus = async () => JSON.parse((await lab.run(['status', '--json'])).stdout).alarms
-  const early = {LOANTAPE_NOW: '2026-02-03T23:30:00-05:00'}
-  const late = {LOANTAPE_NOW: '2026-02-04T23:30:00-05:00'}
+  const early = {LOANTAPE_NOW: DAY_2}
+  const late = {LOANTAPE_NOW: DAY_3}
 
   expect((await lab.run(['run', 'nightly'], {...early, LOANTAPE_API_KEY: 'sk_test_wrong'})).code).toBe(5)
   expect(await readStatus()).toMatchObject([{name: 'job nightly', state: 'SOURCE_UNAUTHORIZED'}])

@@ -1,6 +1,6 @@
 import {readFileSync} from 'node:fs'
 import {expect, test} from 'vitest'
-import {someDeals} from '../support/lab.ts'
+import {DAY_1, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listProcesses, PAGE_TABLES, serveLab} from './side.ts'
@@ -24,7 +24,7 @@ lab.service.faults.add({
     },
   },
 })
-await lab.sync('2026-02-02T23:30:00-05:00')
+await lab.sync(DAY_1)
 const side = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
 
 /** The texts a page shows as received. */

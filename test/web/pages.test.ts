@@ -7,7 +7,7 @@ import {describeTables} from '../../src/web/dictionary.ts'
 import {renderFleet, type SourceRow} from '../../src/web/fleet.ts'
 import {renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {aDeal, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {listViolations} from './browser.ts'
 import {openPage} from './side.ts'
@@ -68,9 +68,9 @@ const own = lab.beside.use(
   }),
 )
 const config = {...lab.config, sqlDir: own.path}
-await lab.walk('2026-02-02T23:30:00-05:00', {config})
+await lab.walk(DAY_1, {config})
 store.insert([aDeal(33)])
-await lab.sync('2026-02-03T23:30:00-05:00', {config})
+await lab.sync(DAY_2, {config})
 const pages = {
   dictionary: (await describeTables(lab.folder, config, lab.createWorld())).page,
   report: (await renderReport(requireRelease(lab.folder), lab.config)).text,
