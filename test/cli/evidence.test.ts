@@ -5,7 +5,7 @@ import {expect, test} from 'vitest'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {readFiles} from '../support/data.ts'
 import {DAY_1, DAY_2, DAY_3, someDeals} from '../support/lab.ts'
-import {useLab} from '../support/set-up.ts'
+import {changeRecords, linkBorrower, useLab} from '../support/set-up.ts'
 import {expectRefused} from './outcome.ts'
 
 const lab = await useLab({tables: '+core.deal +core.borrower', deals: someDeals(20)})
@@ -48,10 +48,7 @@ test("evidence holds every line that leads to the release; with --all-fields als
 })
 
 test('evidence never names people, whatever answers it holds', async () => {
-  lab.service.database.run(
-    `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
-     values ('bor_1', 'deal_000001', 'Adalbert', 'Querfeldein', 'ada.q@example.com', 1, 1767000000000)`,
-  )
+  linkBorrower(lab, 'deal_000001', 'ada.q@example.com')
   await lab.sync(DAY_3, {config: {streams: 'deals,borrowers'}})
   expect((await lab.query('from core.borrower')).length).toBe(1)
   const dir = join(root, 'of people')
@@ -67,18 +64,10 @@ test('evidence never names people, whatever answers it holds', async () => {
 })
 
 test('evidence omits fields the contract does not know and does not claim the rest is what was received', async () => {
-  lab.service.faults.add({
-    match: {path: /^\/deals/},
-    fault: {
-      kind: 'mutate',
-      change(body) {
-        for (const deal of [body.data].flat()) Object.assign(deal as object, {owner: {name: 'Querfeldein'}})
-        const [first] = [body.data].flat() as {loan_amount: unknown}[]
-        if (first && Array.isArray(body.data)) first.loan_amount = 'owed by Querfeldein'
-        return body
-      },
-    },
+  changeRecords(lab, '/deals', (deals) => {
+    for (const deal of deals) deal.owner = {name: 'Querfeldein'}
   })
+  changeRecords(lab, '/deals?', ([first]) => Object.assign(first ?? {}, {loan_amount: 'owed by Querfeldein'}))
   lab.service.store.update('deal_000002', {status: 'underwriting'})
   await lab.sync('2026-02-04T23:50:00-05:00')
   lab.service.faults.clear()

@@ -1,17 +1,14 @@
 import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {fileURLToPath} from 'node:url'
 import {expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startTestServer} from '../source/test-server.ts'
 import {FEW_TABLES, readFiles} from '../support/data.ts'
 import {writeJobFile} from '../support/jobs.ts'
-import {DAY_1, MAIN, someDeals, startProcess} from '../support/lab.ts'
+import {DAY_1, MAIN, runKilledAt, someDeals, startProcess} from '../support/lab.ts'
 import {createPostgres} from '../support/postgres.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
-
-const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: DAY_1})
 const server = lab.beside.use(await createPostgres())
@@ -139,8 +136,7 @@ test('an export killed at any point leaves no torn file under a final name, and 
     const folder = lab.copyFolder(`killed-${nth}`)
     emptyInbox()
     const own = {...lab.env, ...env, LOANTAPE_DATA_DIR: folder.root}
-    const command = [process.execPath, '--import', KILL_AT, MAIN, ...deliver]
-    const {signal, code, stderr} = await startProcess(command, {...own, KILL_AT: String(nth)}).ended
+    const {signal, code, stderr} = await runKilledAt(nth, deliver, own)
     if (signal === null) {
       expect(code, stderr).toBe(0)
       expect(nth).toBeGreaterThan(20)

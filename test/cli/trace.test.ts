@@ -6,7 +6,7 @@ import type {FigureTrace, Trace} from '../../src/record/trace.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {aDeal, day, someDeals} from '../support/lab.ts'
-import {useLab} from '../support/set-up.ts'
+import {changeRecords, useLab} from '../support/set-up.ts'
 
 const lab = await useLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(17)})
 beforeEach(lab.remember())
@@ -66,16 +66,7 @@ test('every version of every deal leads to the record as the source sent it', as
 })
 
 test('if a deal’s own page leaves out a field, its list row is shown, too', async () => {
-  lab.service.faults.add({
-    match: {path: /^\/deals\/deal_/},
-    fault: {
-      kind: 'mutate',
-      change: (body) => {
-        delete (body as {data: Record<string, unknown>}).data.loan_amount
-        return body
-      },
-    },
-  })
+  changeRecords(lab, '/deals/', ([deal]) => delete deal?.loan_amount)
   await lab.walk(day(2))
   const [version] = await trace(idOf(1))
   expect(version).toMatchObject({source: 'detail', request: `/deals/${idOf(1)}`})

@@ -1,8 +1,7 @@
 import {fileURLToPath} from 'node:url'
-import {type Ended, startProcess} from '../support/lab.ts'
+import {type Ended, KILL_AT, startProcess} from '../support/lab.ts'
 
 const KILLED_RUN = fileURLToPath(new URL('./killed-run.ts', import.meta.url))
-const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 
 /** A step that a separate process reached, by the machine's clock. */
 export interface Reached {

@@ -2,7 +2,6 @@ import {execFileSync} from 'node:child_process'
 import {hash} from 'node:crypto'
 import {
   appendFileSync,
-  chmodSync,
   cpSync,
   existsSync,
   mkdirSync,
@@ -15,7 +14,6 @@ import {
 } from 'node:fs'
 import {basename, dirname, join, relative} from 'node:path'
 import {setImmediate as turn} from 'node:timers/promises'
-import {fileURLToPath} from 'node:url'
 import {beforeEach, expect, test} from 'vitest'
 import {temporaryBeside} from '../../src/core/process.ts'
 import type {World} from '../../src/core/types.ts'
@@ -23,13 +21,10 @@ import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {listFilesBelow, writeFileAtomically} from '../../src/store/files.ts'
-import {FEW_TABLES, readFiles} from '../support/data.ts'
+import {FEW_TABLES, flipBit, readFiles} from '../support/data.ts'
 import {aJob} from '../support/jobs.ts'
-import {DAY_1, DAY_2, failureOf, someDeals, startProcess} from '../support/lab.ts'
+import {DAY_1, DAY_2, failureOf, runKilledAt, someDeals} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
-
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
-const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(30)})
 await lab.walk(DAY_1)
@@ -193,8 +188,7 @@ test('without the tape key a backup is made, but says that changes to it cannot 
 
 /** Runs a command that kills itself before its nth change to a file; false if it finished. */
 async function isKilledAt(nth: number, args: readonly string[]): Promise<boolean> {
-  const command = [process.execPath, '--import', KILL_AT, MAIN, ...args]
-  const {signal, code, stderr} = await startProcess(command, {...lab.env, KILL_AT: String(nth)}).ended
+  const {signal, code, stderr} = await runKilledAt(nth, args, lab.env)
   if (signal === null) expect(code, stderr).toBe(0)
   return signal !== null
 }
@@ -402,10 +396,7 @@ test('a damaged tape ends a backup by name, and older backups with the whole tap
   const to = join(dir, '..')
   await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))
   const [path = ''] = listFilesBelow(lab.folder.tapes)
-  const bytes = readFileSync(path)
-  bytes[bytes.length >> 1]! ^= 1
-  chmodSync(path, 0o600)
-  writeFileSync(path, bytes)
+  flipBit(path)
   const failure = await failureOf(backUpDated(lab.config, {to, kept: 1}, worldAfter(1)))
   expect(failure).toMatchObject({code: 'TAPE_DAMAGED', exitCode: 1})
   expect(failure.message).toContain(relative(lab.folder.root, path))

@@ -1,4 +1,4 @@
-import {mkdtempDisposableSync, readdirSync, readFileSync} from 'node:fs'
+import {chmodSync, mkdtempDisposableSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join, relative} from 'node:path'
 import {z} from 'zod'
@@ -31,6 +31,15 @@ export function readFiles(root: string): Record<string, string> {
   const entries = readdirSync(root, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
   const paths = entries.map(({parentPath, name}) => join(parentPath, name))
   return Object.fromEntries(paths.map((path) => [relative(root, path), readFileSync(path, 'latin1')]))
+}
+
+/** Flips one bit of a file, in its middle unless told where. @returns its bytes */
+export function flipBit(path: string, at?: number): Buffer {
+  const bytes = readFileSync(path)
+  bytes[at ?? bytes.length >> 1]! ^= 1
+  chmodSync(path, 0o600)
+  writeFileSync(path, bytes)
+  return bytes
 }
 
 /** The manifest of a release, a batch or a backup. */

@@ -2,6 +2,7 @@ import {execFileSync, spawn} from 'node:child_process'
 import {cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {fileURLToPath} from 'node:url'
 import {realClock} from '../../src/core/clock.ts'
 import {type Config, parseConfig, requireSource} from '../../src/core/config.ts'
 import type {Failure} from '../../src/core/errors.ts'
@@ -46,6 +47,9 @@ const PATIENT = {
 
 /** The program's entry, for tests that start it as a process. */
 export const MAIN: string = join(import.meta.dirname, '../../bin/loantape.js')
+
+/** Loaded before a program, it kills it. */
+export const KILL_AT: string = fileURLToPath(new URL('./kill-at.ts', import.meta.url))
 
 /** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
 export type Row = Record<string, unknown>
@@ -213,6 +217,14 @@ export function runProgram(
 ): Promise<Ended> {
   return startProcess([process.execPath, MAIN, ...args], env, cwd).ended
 }
+
+/** Runs the program in a separate process that kills itself before its nth change to a file. */
+export const runKilledAt = (
+  nth: number,
+  args: readonly string[],
+  env: Record<string, string>,
+): Promise<Ended> =>
+  startProcess([process.execPath, '--import', KILL_AT, MAIN, ...args], {...env, KILL_AT: String(nth)}).ended
 
 /** The address of a started server's web side, once it listens. */
 export const untilListens = ({printed}: Started): Promise<string> =>

@@ -44,7 +44,7 @@ beforeEach(async () => {
     [/^\/deals\/deal_\d+$/, own],
   ] as const) {
     changeRecords(lab, path, (data) => {
-      for (const deal of [data].flat()) tell(deal, says)
+      for (const deal of data) tell(deal, says)
     })
   }
 })

@@ -3,7 +3,6 @@ import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {fastify} from 'fastify'
-import {Webhook} from 'standardwebhooks'
 import {beforeEach, expect, test} from 'vitest'
 import {z} from 'zod'
 import {FIELD_NAME} from '../../src/core/text.ts'
@@ -14,6 +13,7 @@ import {startTestServer} from '../source/test-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {DAY_1, DAY_2, type Ended} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
+import {signEvent} from '../support/webhooks.ts'
 
 const lab = await useLab({tables: FEW_TABLES})
 beforeEach(lab.remember())
@@ -267,12 +267,8 @@ test('wherever a source names people, only the sealed tapes hold it: no file, lo
       ]
     })
     for (const [index, event] of events.entries()) {
-      const [id, at, payload] = [`evt_${index}`, new Date(), JSON.stringify(event)]
-      const headers = {
-        'webhook-id': id,
-        'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
-        'webhook-signature': new Webhook(secret).sign(id, at, payload),
-      }
+      const payload = JSON.stringify(event)
+      const headers = signEvent(secret, `evt_${index}`, payload)
       const {statusCode} = await receiver.inject({method: 'POST', url: '/webhooks/deals', headers, payload})
       expect([202, 400]).toContain(statusCode)
     }

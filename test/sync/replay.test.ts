@@ -3,7 +3,6 @@ import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {dealStream} from '../../src/contract/deal.ts'
-import type {WireRecord} from '../../src/core/types.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
@@ -128,8 +127,7 @@ test('a record is shown as its own page sent it, though its id begins with that 
     {...aDeal(2), id: 'deal_10', status: 'funded' as const},
   ]
   await using two = await createLab({tables: FEW_TABLES, deals})
-  const change = ({data}: WireRecord) => ({data: {...Object(data), loan_amount: 'much'}})
-  two.service.faults.add({match: {path: '/deals/deal_10'}, fault: {kind: 'mutate', change}})
+  changeRecords(two, '/deals/deal_10', ([deal]) => Object.assign(deal ?? {}, {loan_amount: 'much'}))
   await two.walk(DAY_1)
   const {records} = JSON.parse((await two.run(['quarantine', 'list', '--json'])).stdout)
   expect(records).toMatchObject([{record_id: 'deal_10'}])

@@ -1,6 +1,5 @@
 import {hash} from 'node:crypto'
 import {
-  chmodSync,
   copyFileSync,
   existsSync,
   readdirSync,
@@ -17,7 +16,7 @@ import {pruneData} from '../../src/record/prune.ts'
 import {listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
-import {FEW_TABLES} from '../support/data.ts'
+import {FEW_TABLES, flipBit} from '../support/data.ts'
 import {DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
@@ -63,15 +62,6 @@ const listTapeFiles = () =>
 function change(dealId: string): void {
   lab.service.store.update(dealId, {status: 'funded'})
   receiveEvents(lab.folder, dealId)
-}
-
-/** Flips a bit in the middle of a tape. */
-function flipBit(file: string): Buffer {
-  const bytes = readFileSync(file)
-  bytes[bytes.length >> 1]! ^= 1
-  chmodSync(file, 0o600)
-  writeFileSync(file, bytes)
-  return bytes
 }
 
 test('a walk puts every answer on its tape as it came, and its own outcome', async () => {

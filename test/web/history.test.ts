@@ -1,7 +1,7 @@
 import {readFileSync} from 'node:fs'
 import {expect, test} from 'vitest'
 import {DAY_1, someDeals} from '../support/lab.ts'
-import {useLab} from '../support/set-up.ts'
+import {changeRecords, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listProcesses, PAGE_TABLES, serveLab} from './side.ts'
 
@@ -10,19 +10,10 @@ const NOW = '2026-02-03T12:00:00-05:00'
 
 /** Every record has a 20-digit number, and one a bad amount; the clock of a night stands still. */
 const lab = await useLab({tables: PAGE_TABLES, deals: someDeals(30)})
-lab.service.faults.add({
-  match: {path: /^\/deals/},
-  fault: {
-    kind: 'mutate',
-    change: (body) => {
-      for (const deal of [(body as {data: Record<string, unknown>}).data].flat() as {id: string}[])
-        Object.assign(deal, {
-          servicer: (JSON as unknown as {rawJSON(text: string): unknown}).rawJSON(DIGITS),
-          ...(deal.id === 'deal_000030' && {loan_amount: 'much'}),
-        })
-      return body
-    },
-  },
+const servicer = (JSON as unknown as {rawJSON(text: string): unknown}).rawJSON(DIGITS)
+changeRecords(lab, '/deals', (deals) => {
+  for (const deal of deals)
+    Object.assign(deal, {servicer, ...(deal.id === 'deal_000030' && {loan_amount: 'much'})})
 })
 await lab.sync(DAY_1)
 const side = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
