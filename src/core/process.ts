@@ -179,8 +179,9 @@ const KEPT_BYTES = 32 * 1024
 /** Passes the log of a child on to ours; the returned function reads its last whole lines. */
 function passLogOn({stderr}: ChildProcess): () => string {
   let kept = Buffer.alloc(0)
-  stderr?.pipe(process.stderr, {end: false})
   stderr?.on('data', (chunk: Buffer) => {
+    // After an error of ours, `pipe` would read no more, and the child wait for ever.
+    process.stderr.write(chunk)
     kept = Buffer.concat([kept, chunk]).subarray(-KEPT_BYTES)
   })
   return () => {

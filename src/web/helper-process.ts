@@ -15,6 +15,8 @@ export function answerParent(
 ): void {
   // It ends by being killed, so it would keep no compile cache.
   flushCompileCache()
+  // As in `main.ts`.
+  process.stderr.on('error', () => undefined)
   const answers = questions as Record<string, (...about: unknown[]) => unknown>
   const tell = (told: Told) => process.send?.(told)
   // The parent is gone; an endless question must not outlive it.

@@ -12,7 +12,15 @@ import {
   readState,
   writeJobFile,
 } from '../support/jobs.ts'
-import {createLab, type Lab, someDeals, stopProcess, untilListens} from '../support/lab.ts'
+import {
+  createLab,
+  type Lab,
+  MAIN,
+  someDeals,
+  startProcess,
+  stopProcess,
+  untilListens,
+} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {signEvent} from '../support/webhooks.ts'
 import {expectRefused, readJson} from './outcome.ts'
@@ -104,6 +112,20 @@ test('a run that gets no secret from its vault is tried again later, like one wh
   })
   const error = expect.stringContaining('The command of LOANTAPE_API_KEY_COMMAND ended with 1')
   expect(ended).toEqual({exit_code: 6, error_code: 'SECRET_COMMAND', error})
+  expect(await stopProcess(serve)).toBe(0)
+})
+
+test('a server and its runs go on when nobody can take their log any more', async () => {
+  writeOnceDue()
+  // More than fits into a pipe.
+  const vault = {
+    LOANTAPE_API_KEY: '',
+    LOANTAPE_API_KEY_COMMAND: 'head -c 1000000 /dev/zero >&2; echo sk_test',
+  }
+  const command = ['sh', '-c', 'exec "$0" "$@" 2>/dev/full', process.execPath, MAIN, 'serve', '--no-web']
+  using serve = startProcess(command, {...lab.env, ...env, ...vault, LOANTAPE_LOG_LEVEL: 'debug'})
+  const untilTried = until(() => readRuns('select exit_code from job_attempt')[0])
+  expect(await Promise.race([serve.ended, untilTried])).toEqual({exit_code: 5})
   expect(await stopProcess(serve)).toBe(0)
 })
 

@@ -46,6 +46,15 @@ test.each([
   expect((await readStanding(folder)).summary).toMatchObject([{deals: '1200', amount: '420000000.00'}])
 })
 
+test('a run whose log cannot be written goes on; a result that cannot be written is an error in one line', async () => {
+  const folder = lab.copyFolder('no-log')
+  expect(await syncWithin(folder, 'exec 2>/dev/full', {LOANTAPE_LOG_LEVEL: 'debug'})).toMatchObject({code: 0})
+  expect(await syncWithin(folder, 'exec >/dev/full')).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(/^loantape: The output could not be written.* \[DISK_FULL\]\n$/),
+  })
+})
+
 test('a data folder that cannot be written is refused', async () => {
   const parent = join(lab.folder.root, '../read-only')
   writeFileSync(parent, 'a file where a folder should be')
