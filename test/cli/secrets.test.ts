@@ -1,5 +1,4 @@
 import {execFileSync, spawn} from 'node:child_process'
-import {once} from 'node:events'
 import {
   chmodSync,
   mkdirSync,
@@ -10,40 +9,38 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
-import {createServer} from 'node:http'
-import type {AddressInfo} from 'node:net'
 import {join} from 'node:path'
 import {text} from 'node:stream/consumers'
 import {expect, test} from 'vitest'
 import {readSecret} from '../../src/export/delivery-target.ts'
+import {sendJson, startTestServer} from '../source/test-server.ts'
 import {DAY_1, DAY_2, type Ended, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
 const ended: Ended[] = []
 
-/** A gateway before the service that admits whoever brings the key, and fails when told to. */
-const gateway = createServer(async (request, response) => {
-  const url = new URL(request.url ?? '', new URL(lab.service.url).origin)
-  const isKnown = url.searchParams.get('key')?.startsWith('SECRET')
-  if (isFailing || !isKnown) return response.writeHead(isFailing ? 500 : 401).end('{}')
-  url.searchParams.delete('key')
-  const {method = 'GET', headers} = request
-  const body = method === 'GET' ? undefined : await text(request)
-  const sent = ['authorization', 'content-type', 'idempotency-key'].flatMap((name) => {
-    const value = headers[name]
-    return typeof value === 'string' ? [[name, value] as [string, string]] : []
-  })
-  const answer = await fetch(url, {method, headers: sent, ...(body !== undefined && {body})})
-  response.writeHead(answer.status, {'content-type': 'application/json'}).end(await answer.text())
-})
 let isFailing = false
 
 const lab = await useLab({deals: someDeals(5)})
-lab.beside.defer(() => void gateway.close())
-gateway.listen(0, '127.0.0.1')
-await once(gateway, 'listening')
-const name = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}/v1`
+/** A gateway before the service that admits whoever brings the key, and fails when told to. */
+const gateway = lab.beside.use(
+  await startTestServer(async ({path, query, headers, incoming}, response) => {
+    if (isFailing || !query.get('key')?.startsWith('SECRET'))
+      return void response.writeHead(isFailing ? 500 : 401).end('{}')
+    query.delete('key')
+    const {method = 'GET'} = incoming
+    const body = method === 'GET' ? undefined : await text(incoming)
+    const sent = ['authorization', 'content-type', 'idempotency-key'].flatMap((name) => {
+      const value = headers[name]
+      return typeof value === 'string' ? [[name, value] as [string, string]] : []
+    })
+    const there = `${new URL(lab.service.url).origin}${path}?${query}`
+    const answer = await fetch(there, {method, headers: sent, ...(body !== undefined && {body})})
+    sendJson(response, await answer.json(), {status: answer.status})
+  }),
+)
+const name = gateway.url
 const env = {
   LOANTAPE_BASE_URL: `${name.replace('//', '//SECRET1:SECRET2@')}/?key=SECRET3#SECRET4`,
   LOANTAPE_LOG_LEVEL: 'debug',

@@ -1,6 +1,5 @@
 import {subscribe, unsubscribe} from 'node:diagnostics_channel'
-import {createServer, type ServerResponse} from 'node:http'
-import {type AddressInfo, connect} from 'node:net'
+import type {ServerResponse} from 'node:http'
 import {brotliCompressSync, deflateSync, gzipSync, zstdCompressSync} from 'node:zlib'
 import fc from 'fast-check'
 import {Pool} from 'undici'
@@ -11,7 +10,7 @@ import {withRetries} from '../../src/core/retry.ts'
 import {type ClientConfig, createClient, type JsonAnswer, receive} from '../../src/source/client.ts'
 import {backoffMs, giveUp} from '../../src/source/faults.ts'
 import {failureOf} from '../support/lab.ts'
-import {createGate, sendJson, startTestServer, type TestServer} from './test-server.ts'
+import {createGate, sendJson, startProxy, startTestServer, type TestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, START, TEST_KEY, type TestWorld} from './test-world.ts'
 
 /** Asks a server once, through a new client. */
@@ -281,21 +280,12 @@ test('a source is asked through the proxy that the environment names, unless it 
   await using server = await startTestServer((_request, response) => sendJson(response, {data: []}))
   const asked: string[] = []
   let status = '200 OK'
-  const proxy = createServer().on('connect', ({url = ''}, socket, head) => {
-    asked.push(url)
-    socket.write(`HTTP/1.1 ${status}\r\n\r\n`)
-    const there = connect(Number(new URL(server.url).port), '127.0.0.1', () => {
-      there.write(head)
-      there.pipe(socket).pipe(there)
-    })
-    for (const end of [socket, there]) end.on('error', () => undefined)
+  using proxy = await startProxy(server.url, (name) => {
+    asked.push(name)
+    return status
   })
-  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
-  onTestFinished(() => {
-    vi.unstubAllEnvs()
-    proxy.close()
-  })
-  vi.stubEnv('HTTP_PROXY', `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`)
+  onTestFinished(() => void vi.unstubAllEnvs())
+  vi.stubEnv('HTTP_PROXY', proxy.url)
   vi.stubEnv('NO_PROXY', '')
   const there = {baseUrl: 'http://deals.company.test/v1', retries: 0}
   expect((await ask(server, there)).status).toBe(200)

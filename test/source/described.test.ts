@@ -2,8 +2,8 @@ import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
+import {dealStream} from '../../src/contract/deal.ts'
 import {descriptionShape, parseDescription} from '../../src/contract/description.ts'
-import {STREAMS} from '../../src/contract/streams.ts'
 import {parseJson} from '../../src/core/json.ts'
 import {createRecordReader, createTranslator} from '../../src/source/described.ts'
 import {createNormaliser} from '../../src/source/record.ts'
@@ -120,8 +120,7 @@ test('a name repeated outside the records is refused; a record that repeats one,
       parseJson('{"data": [{"id": "a", "id": "b"}, {"id": "c", "loan_amount": 1e999}]}'),
       {},
     ) ?? ''
-  const [deals] = STREAMS
-  expect(deals && createNormaliser(deals)(JSON.parse(text).data, 0n)).toMatchObject({
+  expect(createNormaliser(dealStream)(JSON.parse(text).data, 0n)).toMatchObject({
     observations: [],
     quarantined: [{id: null}, {id: 'c'}],
   })
@@ -231,8 +230,7 @@ test.each([
   ['no record', FIELDS, 'text', 'text'],
 ])('%s is read', (_what, fields, record, read) => {
   const source = describe({deals: {list: '/deals', fields}})
-  const [deals] = STREAMS
-  expect(deals && createRecordReader(deals, source)(record)).toEqual(read)
+  expect(createRecordReader(dealStream, source)(record)).toEqual(read)
 })
 
 test.each([
@@ -246,9 +244,8 @@ test.each([
   ['of a year of three digits', NEW_YORK, '0999-12-31 19:03:58', '1000-01-01T00:00:00Z'],
   ['that is none', NEW_YORK, 'yesterday', {time: 'yesterday'}],
 ])('a local time %s', (_what, timeZone, text, instant) => {
-  const [deals] = STREAMS
   const source = describe({deals: {list: '/deals', fields: {created_at: {path: 'at', timeZone}}}})
-  expect(deals && createRecordReader(deals, source)({at: text})).toEqual({created_at: instant})
+  expect(createRecordReader(dealStream, source)({at: text})).toEqual({created_at: instant})
 })
 
 test.each([
@@ -256,12 +253,10 @@ test.each([
   ['before the first', 'Europe/Berlin', '0001-01-01 00:00'],
   ['that is none', NEW_YORK, 'yesterday'],
 ])('a local time %s puts its record into quarantine', (_what, timeZone, opened) => {
-  const [deals] = STREAMS
   const source = describe({deals: {list: '/deals', fields: {created_at: {path: 'opened', timeZone}}}})
   const record = {id: 'a', property_address: 'A', loan_amount: '1', status: 'draft', opened}
-  const normalise = deals && createNormaliser(deals)
-  const read = deals && createRecordReader(deals, source)(record)
-  expect(normalise?.([read], 0n)).toMatchObject({
+  const read = createRecordReader(dealStream, source)(record)
+  expect(createNormaliser(dealStream)([read], 0n)).toMatchObject({
     quarantined: [{id: 'a', path: 'created_at', reason: expect.stringContaining('expected an ISO 8601')}],
   })
 })

@@ -1,5 +1,5 @@
 import {createServer, type IncomingMessage, type Server, type ServerResponse} from 'node:http'
-import type {AddressInfo} from 'node:net'
+import {type AddressInfo, connect} from 'node:net'
 
 /** A request as the server saw it. */
 interface SeenRequest {
@@ -49,6 +49,21 @@ export function sendJson(
   {status = 200, headers = {}}: {status?: number; headers?: Record<string, string>} = {},
 ): void {
   response.writeHead(status, {'content-type': 'application/json', ...headers}).end(JSON.stringify(body))
+}
+
+/** Starts a proxy behind which every name is the server at `url`. @param answer tells what it says to a request */
+export async function startProxy(url: string, answer: (name: string) => string = () => '200 OK') {
+  const proxy = createServer().on('connect', ({url: name = ''}, socket, head) => {
+    const there = connect(Number(new URL(url).port), '127.0.0.1', () => {
+      socket.write(`HTTP/1.1 ${answer(name)}\r\n\r\n`)
+      there.write(head)
+      there.pipe(socket).pipe(there)
+    })
+    for (const end of [socket, there]) end.on('error', () => undefined)
+  })
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+  const {port} = proxy.address() as AddressInfo
+  return {url: `http://127.0.0.1:${port}`, [Symbol.dispose]: () => void proxy.close()}
 }
 
 /** Lets everything in transit on loopback arrive, without a clock. */

@@ -1,7 +1,6 @@
 import {execFileSync} from 'node:child_process'
-import {createServer} from 'node:http'
-import {type AddressInfo, connect} from 'node:net'
 import {dirname, join} from 'node:path'
+import {startProxy} from '../source/test-server.ts'
 import {setAccounts} from './books.ts'
 import {createLab, DAY_1, type Lab, someDeals} from './lab.ts'
 
@@ -16,19 +15,10 @@ const rootOf = (lab: Lab) => dirname(lab.folder.root)
 /** A lab whose service is behind a proxy, where a data folder knows it as {@link SOURCE}. */
 export async function createEarlierLab() {
   const lab = await createLab({deals: someDeals(12), tables: 'all'})
-  const proxy = createServer().on('connect', (_request, socket, head) => {
-    const there = connect(Number(new URL(lab.service.url).port), '127.0.0.1', () => {
-      socket.write('HTTP/1.1 200 OK\r\n\r\n')
-      there.write(head)
-      there.pipe(socket).pipe(there)
-    })
-    for (const end of [socket, there]) end.on('error', () => undefined)
-  })
-  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
-  lab.beside.defer(() => void proxy.close())
+  const proxy = lab.beside.use(await startProxy(lab.service.url))
   return {
     ...lab,
-    proxy: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
+    proxy: proxy.url,
     /** Runs a command line at a business instant (ISO 8601) and reads the JSON it prints; fails if it fails. */
     async at(now: string, ...args: string[]) {
       const ended = await lab.run([...args, '--json'], {LOANTAPE_BASE_URL: SOURCE, LOANTAPE_NOW: now})

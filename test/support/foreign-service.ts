@@ -1,5 +1,6 @@
-import {createServer, type IncomingMessage, type ServerResponse} from 'node:http'
-import type {AddressInfo} from 'node:net'
+import type {IncomingMessage} from 'node:http'
+import {text} from 'node:stream/consumers'
+import {sendJson, startTestServer} from '../source/test-server.ts'
 
 /** A record of the Deal Financing Service, as JSON. */
 export type Wire = Record<string, unknown>
@@ -70,9 +71,7 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
   const asked: string[] = []
   let [refused, served] = [0, Number.POSITIVE_INFINITY]
 
-  async function answer(
-    got: Got,
-  ): Promise<{status?: number; body: unknown; headers?: Record<string, string>}> {
+  async function answer(got: Got): Promise<Answer> {
     const {url} = got
     const token = dialect.token?.(got)
     if (token) return token
@@ -101,19 +100,13 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
     return dialect.page(all.slice(from, to), {url, next: to < all.length ? to : null})
   }
 
-  async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    let body = ''
-    for await (const part of request) body += part
-    const url = new URL(request.url ?? '/', 'http://here')
-    const {status = 200, body: said, headers} = await answer({url, headers: request.headers, body})
-    response.writeHead(status, {'content-type': 'application/json', ...headers}).end(JSON.stringify(said))
-  }
-
-  const server = createServer((request, response) => void serve(request, response))
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const {port} = server.address() as AddressInfo
+  const server = await startTestServer(async ({incoming, headers}, response) => {
+    const url = new URL(incoming.url ?? '/', 'http://here')
+    const {body, ...given} = await answer({url, headers, body: await text(incoming)})
+    sendJson(response, body, given)
+  })
   return {
-    origin: `http://127.0.0.1:${port}`,
+    origin: new URL(server.url).origin,
     /** The paths asked for, with their queries. */
     asked,
     refusals: () => refused,
@@ -121,9 +114,6 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
     serveOnly(count: number): void {
       served = count
     },
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections()
-      await new Promise((resolve) => server.close(resolve))
-    },
+    [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   }
 }
