@@ -2,11 +2,9 @@ import {existsSync, mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {centsOf} from '../../src/core/money.ts'
-import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
-import {runCommand} from '../support/command.ts'
+import {type Books, openBooks} from '../support/books.ts'
 import {readManifest} from '../support/data.ts'
 import {balancesOf, importBatches, PROFILE_NAMES} from '../support/importer.ts'
-import type {Ended} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
@@ -69,16 +67,8 @@ function map(ended?: unknown): void {
   writeFileSync(join(books.folder.root, 'accounting.json'), JSON.stringify(mapping))
 }
 
-const run = (args: string, form: string[] = ['--json'], today = '2026-03-03'): Promise<Ended> =>
-  runCommand(
-    [...args.split(' '), ...form],
-    {
-      LOANTAPE_DATA_DIR: books.folder.root,
-      LOANTAPE_NOW: `${today}T17:00:00Z`,
-      LOANTAPE_SQL_DIR: join(books.folder.root, 'sql'),
-    },
-    {select: BOOK_TABLES},
-  )
+const run = (args: string, form: string[] = ['--json'], today = '2026-03-03') =>
+  books.run(args, today, {LOANTAPE_SQL_DIR: join(books.folder.root, 'sql')}, form)
 
 type Term = Record<'term' | 'amount' | 'booked' | 'unbooked' | 'difference', string>
 interface Told {

@@ -9,9 +9,8 @@ import {JOURNAL_STEPS} from '../../src/core/types.ts'
 import {bringUpToDate} from '../../src/record/record.ts'
 import {compareBooks} from '../../src/record/verify.ts'
 import {BOOK_TABLES, openBooks} from '../support/books.ts'
-import {runCommand} from '../support/command.ts'
 import {writeJobFile} from '../support/jobs.ts'
-import {type Ended, runProgram, startProcess} from '../support/lab.ts'
+import {runProgram, startProcess} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
@@ -30,12 +29,7 @@ await books.readJournal('2026-02', '2026-03-03')
 
 const NOW = {LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
 
-const run = (args: readonly string[], env: Record<string, string> = {}): Promise<Ended> =>
-  runCommand(
-    [...args, '--json'],
-    {LOANTAPE_DATA_DIR: books.folder.root, ...NOW, ...env},
-    {select: BOOK_TABLES},
-  )
+const run = (args: string, env: Record<string, string> = {}) => books.run(args, '2026-03-03', env)
 
 const refusals: [args: string, code: string, words: string][] = [
   ['period close 2026-13', 'USAGE', "'2026-13'"],
@@ -61,7 +55,7 @@ const refusals: [args: string, code: string, words: string][] = [
 ]
 
 test('a closing or an export that cannot be is refused', async () => {
-  for (const [args, code, words] of refusals) await expectRefused(run(args.split(' ')), code, words)
+  for (const [args, code, words] of refusals) await expectRefused(run(args), code, words)
 })
 
 test('books are what the acts on the tapes make of them, even after months are closed, exported and reopened', async () => {
@@ -70,7 +64,7 @@ test('books are what the acts on the tapes make of them, even after months are c
   await copy.export('xero', '2026-01', '2026-03-03')
   expect(compareBooks(copy.config)).toEqual([])
   for (const args of ['close 2026-02', 'reopen 2026-02 --why again']) {
-    expect((await run(['period', ...args.split(' ')], env)).code).toBe(0)
+    expect((await run(`period ${args}`, env)).code).toBe(0)
     expect(compareBooks(copy.config)).toEqual([])
   }
   for (const profile of ['netsuite', 'quickbooks', 'intacct'])
@@ -84,26 +78,22 @@ test('a month that has ended but is not observed to its end cannot be closed', a
   using late = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: late.folder.root, LOANTAPE_NOW: '2026-04-03T17:00:00Z'}
   const closed = {outcome: 'closed', period: '2026-02', entries: 1, loans: 1, amount: '130.00'}
-  expect(readJson(await run(['period', 'close', '2026-02'], env))).toMatchObject(closed)
+  expect(readJson(await run('period close 2026-02', env))).toMatchObject(closed)
   const words = 'it ends on 2026-03-31, today is 2026-04-03, and the last complete walk counts for 2026-03-02'
-  await expectRefused(run(['period', 'close', '2026-03'], env), 'PERIOD_STATE', words)
+  await expectRefused(run('period close 2026-03', env), 'PERIOD_STATE', words)
   // What one deal is known to be is no walk.
   await late.learnLate('2026-04-01', '2026-04-02', 'a', '130.00')
-  await expectRefused(run(['period', 'close', '2026-03'], env), 'PERIOD_STATE', words)
+  await expectRefused(run('period close 2026-03', env), 'PERIOD_STATE', words)
   await late.walk('2026-04-02', deals(130, 'funded'))
   const end = {outcome: 'closed', last_day_walked_at: null}
-  expect(readJson(await run(['period', 'close', '2026-03'], env))).toMatchObject(end)
+  expect(readJson(await run('period close 2026-03', env))).toMatchObject(end)
 })
 
 test('a mapping that cannot be read is refused at once, by name and field', async () => {
   using copy = openBooks(books)
   const file = join(copy.folder.root, 'accounting.json')
   const expectUnread = (args: string, words: string | string[], env: Record<string, string> = {}) =>
-    expectRefused(
-      run(args.split(' '), {LOANTAPE_DATA_DIR: copy.folder.root, ...env}),
-      'ACCOUNTING_MAPPING',
-      words,
-    )
+    expectRefused(run(args, {LOANTAPE_DATA_DIR: copy.folder.root, ...env}), 'ACCOUNTING_MAPPING', words)
   const exporting = 'export xero --period 2026-02'
   writeFileSync(file, JSON.stringify({...DEFAULT_MAPPING, clearing: undefined}))
   await expectUnread(exporting, ['clearing: ', `'${file}'`])
@@ -122,16 +112,16 @@ test("a program without an account, or a batch beyond its importer's limits, sto
   using copy = openBooks(books)
   const {'*': any, ...others} = DEFAULT_MAPPING.receivable
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
-  const exporting = ['export', 'xero', '--period', '2026-02']
+  const exporting = 'export xero --period 2026-02'
   copy.map({...DEFAULT_MAPPING, receivable: {...others, dscr: any!}})
   await expectRefused(run(exporting, env), 'ACCOUNTING_UNMAPPED', 'journal of 2026-02: programs "bridge".')
-  await run(['build'], env)
-  const {stdout} = await run(['doctor'], env)
+  await run('build', env)
+  const {stdout} = await run('doctor', env)
   expect(stdout).toContain('Without an account: programs \\"bridge\\".')
   copy.map({...DEFAULT_MAPPING, clearing: {code: '1090-FUNDING', name: 'Clearing'}})
   const tooLong = '12 characters in *AccountCode: expected at most 10'
   await expectRefused(run(exporting, env), 'JOURNAL_FILE', tooLong, 3)
-  expect(readJson(await run(['period', 'list'], env))).toMatchObject({periods: [{}, {batches: []}, {}]})
+  expect(readJson(await run('period list', env))).toMatchObject({periods: [{}, {batches: []}, {}]})
 })
 
 test('a loan that was gone and is back under a status without a class stops the export too', async () => {
@@ -139,7 +129,7 @@ test('a loan that was gone and is back under a status without a class stops the 
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_NOW: '2026-04-02T17:00:00Z'}
   for (const day of ['2026-03-05', '2026-03-06']) await copy.walk(day, {})
   await copy.walk('2026-03-31', deals(130, 'in workout'))
-  const exporting = ['export', 'xero', '--period', '2026-03']
+  const exporting = 'export xero --period 2026-03'
   await expectRefused(run(exporting, env), 'ACCOUNTING_UNMAPPED', "with the status 'in workout'")
 })
 
@@ -151,7 +141,7 @@ test('a loan under a status without a class is neither taken off the books nor c
     LOANTAPE_NOW: '2026-04-02T17:00:00Z',
     LOANTAPE_SQL_DIR: sqlDir,
   }
-  const tell = (args: string) => run(args.split(' '), env)
+  const tell = (args: string) => run(args, env)
   mkdirSync(join(sqlDir, 'seeds'), {recursive: true})
   await copy.walk('2026-03-05', deals(130, 'extended'))
   await copy.walk('2026-03-31', deals(130, 'extended'))
@@ -183,7 +173,7 @@ test('of two closings at once one closes the month, and the other is told so', a
   const ends = await Promise.all([1, 2].map(() => runProgram(close, {...env, ...NOW})))
   expect(ends.map(({code}) => code).sort()).toEqual([0, 2])
   await expectRefused(ends.find(({code}) => code === 2)!, 'PERIOD_CLOSED')
-  const {events} = readJson(await run(['period', 'list'], env)) as {events: object[]}
+  const {events} = readJson(await run('period list', env)) as {events: object[]}
   expect(events).toHaveLength(2)
 })
 
@@ -191,25 +181,25 @@ test('entries not yet issued are listed by profile and month, closed months incl
   using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_RATE_PER_SECOND: '5000'}
   await copy.export('xero', '2026-01', '2026-03-03')
-  await run(['build'], env)
+  await run('build', env)
   const february = {profile: 'xero', period: '2026-02', entries: 1, amount: '30.00'}
-  expect(readJson(await run(['status'], env))).toMatchObject({not_issued: [february]})
-  expect((await run(['doctor'], env)).stdout).toContain('not yet issued: xero 1 entry, 30.00 of 2026-02')
+  expect(readJson(await run('status', env))).toMatchObject({not_issued: [february]})
+  expect((await run('doctor', env)).stdout).toContain('not yet issued: xero 1 entry, 30.00 of 2026-02')
   const mapping = join(copy.folder.root, 'accounting.json')
   const unknown = {profile: 'xero', period: '2026-03', entries: null, amount: null}
   for (const clearing of [{code: '1091', name: 'Funding'}, 'wrong']) {
     writeFileSync(mapping, JSON.stringify({...DEFAULT_MAPPING, clearing}))
-    expect(readJson(await run(['status'], env))).toMatchObject({not_issued: [unknown]})
+    expect(readJson(await run('status', env))).toMatchObject({not_issued: [unknown]})
   }
-  expect((await run(['doctor'], env)).stdout).toContain('not yet issued: xero unknown: the current')
+  expect((await run('doctor', env)).stdout).toContain('not yet issued: xero unknown: the current')
   rmSync(mapping)
   // A true funding date becomes known after January was closed.
   const seeds = join(copy.folder.root, 'sql/seeds')
   mkdirSync(seeds, {recursive: true})
   writeFileSync(join(seeds, 'funded_on.csv'), 'deal_id,funded_on:date\na,2026-01-18\n')
   const seeded = {...env, LOANTAPE_SQL_DIR: join(copy.folder.root, 'sql')}
-  expect((await run(['build'], seeded)).code).toBe(0)
-  expect(readJson(await run(['period', 'list'], seeded))).toMatchObject({
+  expect((await run('build', seeded)).code).toBe(0)
+  expect(readJson(await run('period list', seeded))).toMatchObject({
     periods: [
       {period: '2026-01', state: 'closed', not_issued: [{profile: 'xero', entries: 2, amount: '200.00'}]},
       {period: '2026-02', state: 'open', not_issued: [{profile: 'xero', entries: 1, amount: '30.00'}]},
@@ -218,7 +208,7 @@ test('entries not yet issued are listed by profile and month, closed months incl
   })
   const steps = [{do: 'export', profiles: ['intacct'], period: 'previous'}]
   writeJobFile(copy.folder.root, 'books', {schedule: '0 7 * * *', steps})
-  const {not_issued} = readJson(await run(['status'], {...env, LOANTAPE_JOBS_DIR: copy.folder.root}))
+  const {not_issued} = readJson(await run('status', {...env, LOANTAPE_JOBS_DIR: copy.folder.root}))
   expect(not_issued).toContainEqual({profile: 'intacct', period: '2026-01', entries: 1, amount: '100.00'})
 })
 
@@ -228,8 +218,8 @@ test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next expo
   using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, ...NOW}
   const killing = {...env, KILL_STEP: step, SELECT: BOOK_TABLES}
-  const exporting = ['export', 'xero', '--period', '2026-02']
-  const killed = await startProcess([process.execPath, KILLED, ...exporting], killing).ended
+  const exporting = 'export xero --period 2026-02'
+  const killed = await startProcess([process.execPath, KILLED, ...exporting.split(' ')], killing).ended
   expect(killed.signal, killed.stderr).toBe('SIGKILL')
   const outcome = step === 'journal handed over' ? 'unchanged' : 'written'
   expect(await copy.export('xero', '2026-02', '2026-03-03')).toMatchObject([{outcome, rows: 2}])

@@ -1,10 +1,8 @@
 import {cpSync} from 'node:fs'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
-import {BOOK_TABLES, openBooks} from '../support/books.ts'
-import {runCommand} from '../support/command.ts'
+import {openBooks} from '../support/books.ts'
 import {balancesOf, importBatches} from '../support/importer.ts'
-import type {Ended} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
@@ -25,12 +23,7 @@ await before.walk('2026-01-30', inStatus('draft'))
 const exported = await useShared(openBooks(before))
 let books = exported
 
-const run = (args: string, day: string): Promise<Ended> =>
-  runCommand(
-    [...args.split(' '), '--json'],
-    {LOANTAPE_DATA_DIR: books.folder.root, LOANTAPE_NOW: `${day}T17:00:00Z`},
-    {select: BOOK_TABLES},
-  )
+const run = (args: string, day: string) => books.run(args, day)
 
 /** What a command line says on a day. */
 const say = async (args: string, day: string) => readJson(await run(args, day))

@@ -43,6 +43,15 @@ afterEach(() => lab[Symbol.asyncDispose]())
 const writeJob = (name: string, fields: Record<string, unknown>) =>
   writeJobFile(env.LOANTAPE_JOBS_DIR ?? '', name, fields)
 
+const SECRET = `whsec_${btoa('k'.repeat(32))}`
+
+/** Tells a server of a change by webhook; returns the status of its answer. */
+async function notify(url: string, id: string): Promise<number> {
+  const body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
+  const headers = signEvent(SECRET, id, body)
+  return (await fetch(`${url}/webhooks/deals`, {method: 'POST', headers, body})).status
+}
+
 const readRuns = (sql: string) => readState(lab.folder.stateDb, sql)
 
 /** A job that was due once, five minutes ago, and is not due again this year. */
@@ -80,20 +89,16 @@ test('a server whose state database cannot be written is not ready until it can 
 
 test('a server goes on with the state database that takes the place of one that was moved away', async () => {
   await lab.sync(new Date().toISOString())
-  const secret = `whsec_${btoa('k'.repeat(32))}`
-  const serve = lab.start(['serve'], {...env, LOANTAPE_WEBHOOK_SECRET: secret})
+  const serve = lab.start(['serve'], {...env, LOANTAPE_WEBHOOK_SECRET: SECRET})
   const url = await untilListens(serve)
   for (const end of ['', '-wal', '-shm']) {
     const file = `${lab.folder.stateDb}${end}`
     if (existsSync(file)) renameSync(file, `${file}.old`)
   }
-  const body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
-  const post = () =>
-    fetch(`${url}/webhooks/deals`, {method: 'POST', headers: signEvent(secret, 'evt_1', body), body})
-  expect((await post()).status).toBeGreaterThanOrEqual(500)
+  expect(await notify(url, 'evt_1')).toBeGreaterThanOrEqual(500)
   expect(existsSync(lab.folder.stateDb)).toBe(false)
   openStateDb(lab.folder.stateDb)[Symbol.dispose]()
-  await until(async () => (await post()).status < 300)
+  await until(async () => (await notify(url, 'evt_1')) < 300)
   expect(readRuns('select event_id from webhook_event')).toEqual([{event_id: 'evt_1'}])
   await until(async () => (await fetch(`${url}/readyz`)).status === 200)
   expect((await fetch(`${url}/metrics`)).status).toBe(200)
@@ -130,23 +135,17 @@ test('a server and its runs go on when nobody can take their log any more', asyn
 })
 
 test('a server killed amid notifications has stored each one it acknowledged, and the next accepts each once', async () => {
-  const secret = `whsec_${btoa('k'.repeat(32))}`
-  const post = async (url: string, id: string): Promise<number> => {
-    const body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
-    const headers = signEvent(secret, id, body)
-    return (await fetch(`${url}/webhooks/deals`, {method: 'POST', headers, body})).status
-  }
   const listStored = () =>
     readRuns('select event_id from webhook_event').map(({event_id}) => String(event_id))
 
-  const killed = lab.start(['serve'], {...env, LOANTAPE_WEBHOOK_SECRET: secret})
+  const killed = lab.start(['serve'], {...env, LOANTAPE_WEBHOOK_SECRET: SECRET})
   const url = await untilListens(killed)
   const [sent, acknowledged]: [string[], string[]] = [[], []]
   const send = async (): Promise<void> => {
     for (;;) {
       const id = `evt_${sent.length}`
       sent.push(id)
-      expect(await post(url, id)).toBe(202)
+      expect(await notify(url, id)).toBe(202)
       acknowledged.push(id)
     }
   }
@@ -158,9 +157,9 @@ test('a server killed amid notifications has stored each one it acknowledged, an
   expect(acknowledged.filter((id) => !stored.has(id))).toEqual([])
 
   using stateDb = openStateDb(lab.folder.stateDb)
-  const config = {...lab.config, webPort: 0, webhookSecret: secret}
+  const config = {...lab.config, webPort: 0, webhookSecret: SECRET}
   await using next = await startWeb(config, {stateDb, folder: lab.folder, jobs: []}, lab.createWorld())
-  for (const id of sent) expect(await post(next.url, id)).toBe(stored.has(id) ? 200 : 202)
+  for (const id of sent) expect(await notify(next.url, id)).toBe(stored.has(id) ? 200 : 202)
   expect(listStored().sort()).toEqual(sent.sort())
 })
 

@@ -14,6 +14,7 @@ import type {DataFolder} from '../../src/store/data-folder.ts'
 import {quoteLiteral} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {settle} from '../../src/sync/settle.ts'
+import {runCommand} from './command.ts'
 import {createFolder, createWorldAt} from './data.ts'
 import {balancesOf, type ImportedLine, importBatches, readBatchFile} from './importer.ts'
 import {aRecord} from './record.ts'
@@ -46,6 +47,13 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     config,
     /** A world at noon UTC of a day; `onStep` hears the steps of an export. */
     at,
+    /** Runs a command line at noon of a day, in this process, with `--json` unless told otherwise. */
+    run: (line: string, day: string, more: Record<string, string> = {}, form = ['--json']) =>
+      runCommand(
+        [...line.split(' '), ...form],
+        {LOANTAPE_DATA_DIR: folder.root, LOANTAPE_NOW: `${day}T17:00:00Z`, ...more},
+        {select: BOOK_TABLES},
+      ),
     /** Every line of every batch of a profile for a period, by batch. */
     readBatches(name: string, period: string): Record<string, ImportedLine[]> {
       const batches: Record<string, ImportedLine[]> = {}
