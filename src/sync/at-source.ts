@@ -7,6 +7,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {type Clock, createSteadyClock, isBehind} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
+import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
@@ -139,7 +140,7 @@ export async function requireClock(db: Database, now: number): Promise<bigint | 
   if (startedAt !== null && isBehind(now, toMs(startedAt)))
     throw newError(
       'CLOCK_BACKWARDS',
-      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}.`,
+      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}. Stored later than that clock: ${await nameAhead(db, now)}.`,
     )
   const observed = await db.value(
     micros,
@@ -161,12 +162,26 @@ const formatMs = (ms: number) => new Date(ms).toISOString()
 const NAMED = 3
 const LISTED = 100
 
+const toTimestamp = (ms: number) => new DuckDBTimestampValue(BigInt(ms) * 1000n)
+
+/** What was stored under a later clock, as `rebuild --without` takes it: walks, and the days of what webhooks brought. */
+async function nameAhead(db: Database, now: number): Promise<string> {
+  const names = await db.column(
+    z.string(),
+    `select walk_id from history.raw.walk where state = 'applied' and greatest(started_at, ended_at) > $1
+     union select business_date::varchar from history.raw.deal_version
+     where source = 'webhook' and observed_at > $1 order by all`,
+    [toTimestamp(now)],
+  )
+  return listSome(names)
+}
+
 async function createAhead(db: Database, now: number, observed: bigint): Promise<LoantapeError> {
   const late = await db.all(
     z.object({plural: z.string(), ids: z.array(z.string())}),
     `select plural, list(id order by id) as ids from (${OBSERVED}) where seen_at > $1 group by plural
      order by plural <> '${dealStream.plural}', plural`,
-    [new DuckDBTimestampValue(BigInt(now) * 1000n)],
+    [toTimestamp(now)],
   )
   const named = late.map(({plural, ids}) => {
     const some = ids.slice(0, NAMED).map((id) => `'${id}'`)
@@ -178,7 +193,7 @@ async function createAhead(db: Database, now: number, observed: bigint): Promise
       code: 'CLOCK_STEPPED',
       problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk'} stored with later times, up to ${until}; what is read now would never count.`,
       kept: 'Nothing was read or changed.',
-      next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it: docs/operations.md, "A walk under a wrong clock".`,
+      next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it (${await nameAhead(db, now)}): docs/operations.md, "A walk under a wrong clock".`,
       details: {until, ...Object.fromEntries(late.map(({plural, ids}) => [plural, ids.slice(0, LISTED)]))},
     },
     'guard',

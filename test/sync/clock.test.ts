@@ -1,6 +1,7 @@
 import {beforeEach, expect, test} from 'vitest'
 import type {Clock} from '../../src/core/clock.ts'
 import {applyEvents} from '../../src/pipeline.ts'
+import {expectRefused} from '../cli/outcome.ts'
 import {aDeal, DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
@@ -96,13 +97,28 @@ test('if the clock stays ahead to the end, the next run names the deals until th
   expect((await lab.walk('2026-02-07T05:00:00Z', {config: SMALL})).changes).toMatchObject({updated: 10})
 })
 
+test('a walk under a clock that was ahead is named, that one alone, and goes by its name', async () => {
+  fundAll()
+  await lab.walk(DAY_2, {config: SMALL})
+  const {certificate} = await lab.walk('2026-02-04T03:30:00-05:00', {config: SMALL})
+  const refused = lab.run(['sync', '--json'], {LOANTAPE_NOW: '2026-02-03T23:45:00-05:00'})
+  const {message} = await expectRefused(refused, 'CLOCK_BACKWARDS')
+  expect(message.match(/\bw_[\w-]+/g)).toEqual([certificate.walk_id])
+
+  await lab.run(['rebuild', '--apply', '--without', certificate.walk_id, '--why', 'the clock was ahead'])
+  expect((await lab.walk('2026-02-03T23:45:00-05:00', {config: SMALL})).changes).toMatchObject({updated: 0})
+  expect(await listNights()).toEqual([FIRST, SECOND])
+})
+
 test('a look under a clock that was ahead stops the next run, and a rebuild without it removes it', async () => {
   await lab.walk(DAY_2, {config: SMALL})
   fundAll()
   receive(aDeal(3).id)
   await applyEvents({...lab.config, ...SMALL}, lab.createWorld('2027-02-03T23:30:00-05:00'))
   const refusal = {code: 'CLOCK_STEPPED', exitCode: 8, details: {deals: [aDeal(3).id]}}
-  expect(await failureOf(lab.walk(DAY_3, {config: SMALL}))).toMatchObject(refusal)
+  const stopped = await failureOf(lab.walk(DAY_3, {config: SMALL}))
+  expect(stopped).toMatchObject(refusal)
+  expect(stopped.message).toContain('under it (2027-02-03)')
   receive(aDeal(4).id)
   const events = applyEvents({...lab.config, ...SMALL}, lab.createWorld(DAY_3))
   expect(await failureOf(events)).toMatchObject(refusal)
