@@ -2,6 +2,7 @@ import {
   accessSync,
   constants,
   existsSync,
+  lstatSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -110,20 +111,25 @@ function requireWritableFolder(name: string, path: string, more: {kept?: string;
 const KEPT_NAMES = /^(\.|warehouse\.|state\.|accounting\.json$)/
 
 /**
- * Checks the file that `--out` names.
+ * Checks the file that `--out` names: it is new, or an ordinary one to replace.
  *
- * @returns its absolute path
- * @throws ConfigError `OUT_PLACE` if its folder does not exist, or if it is a folder or a file that loantape keeps
+ * @returns its absolute path, links followed
+ * @throws ConfigError `OUT_PLACE` if its folder does not exist, or if it is something else or a file that loantape keeps
  */
 export function requireOutFile(folder: DataFolder, out: string): string {
-  const file = resolve(out)
+  const named = resolve(out)
   const refuseOut = (expected: string) => newError('OUT_PLACE', `File '${out}' in --out: ${expected}.`)
-  if (!existsSync(dirname(file))) throw refuseOut('expected a folder that exists')
-  if (statSync(file, {throwIfNoEntry: false})?.isDirectory()) throw refuseOut('expected a file, not a folder')
-  const [dir, root, name] = [followLinks(dirname(file)), followLinks(folder.root), basename(file)]
-  const isKept = KEPT_NAMES.test(name) || Object.values(folder).includes(join(folder.root, name))
-  if (isInside(dir, root) && (dir !== root || isKept))
-    throw refuseOut('expected a file outside of what loantape keeps in its data folder')
+  if (!existsSync(dirname(named))) throw refuseOut('expected a folder that exists')
+  const found = statSync(named, {throwIfNoEntry: false}) ?? lstatSync(named, {throwIfNoEntry: false})
+  if (found?.isFile() === false)
+    throw refuseOut('expected a file, not a folder, a device, a pipe or a broken link')
+  const [file, root] = [followLinks(named), followLinks(folder.root)]
+  for (const path of [named, file]) {
+    const [dir, name] = [followLinks(dirname(path)), basename(path)]
+    const isKept = KEPT_NAMES.test(name) || Object.values(folder).includes(join(folder.root, name))
+    if (isInside(dir, root) && (dir !== root || isKept))
+      throw refuseOut('expected a file outside of what loantape keeps in its data folder')
+  }
   return file
 }
 

@@ -1,4 +1,15 @@
-import {copyFileSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
+import {execFileSync} from 'node:child_process'
+import {
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
@@ -136,15 +147,28 @@ test('a build that a sync overtakes leaves current where the sync put it', async
   expect(findCurrentRelease(folder)?.manifest.release_id).toBe(nights.get('2026-02-05'))
 })
 
-test("a build writes its output file over one's own, but never over a file of the data folder", async () => {
+test("a build writes its output file over one's own, links followed, but never over another or what is no file", async () => {
   const folder = lab.copyFolder('out')
   const out = join(folder.root, 'for-audit.duckdb')
-  for (const asOf of ['2026-02-03', '2026-02-05']) await build({folder, config: lab.config}, {asOf, out})
+  const link = join(folder.root, '../link')
+  symlinkSync(out, link)
+  await build({folder, config: lab.config}, {asOf: '2026-02-03', out})
+  await build({folder, config: lab.config}, {asOf: '2026-02-05', out: link})
+  expect(readlinkSync(link)).toBe(out)
   {
     await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
     expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
   }
   mkdirSync(folder.exports, {recursive: true})
+  writeFileSync(join(folder.root, '../kept-elsewhere'), 'a key')
+  symlinkSync('../kept-elsewhere', folder.hashKey)
+  for (const [name, target] of [
+    ['to-warehouse', folder.warehouse],
+    ['to-device', '/dev/null'],
+    ['to-nothing', 'nowhere'],
+  ] as const)
+    symlinkSync(target, join(folder.root, '..', name))
+  execFileSync('mkfifo', [join(folder.root, '../pipe')])
   const before = readFiles(folder.root)
   for (const name of [
     'warehouse.duckdb',
@@ -156,6 +180,10 @@ test("a build writes its output file over one's own, but never over a file of th
     'exports/mine.duckdb',
     '../',
     '../nowhere/portfolio.duckdb',
+    '../to-warehouse',
+    '../to-device',
+    '../to-nothing',
+    '../pipe',
   ]) {
     const failure = await failureOf(build({folder, config: lab.config}, {out: join(folder.root, name)}))
     expect(failure, name).toMatchObject({code: 'OUT_PLACE', exitCode: 2})
