@@ -5,7 +5,7 @@ import {messageOf} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {Seed} from '../core/types.ts'
-import {type Database, quoteName} from '../store/database.ts'
+import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import {canonicalSql, listFiles, readColumns, readSqlFile} from '../store/sql.ts'
 import {createModelError} from './read-models.ts'
 
@@ -36,14 +36,14 @@ export async function widenDecimals(db: Database, table: string): Promise<void> 
   }
 }
 
-/** `canonical` is text in the form statuses are compared in. */
+/** `canonical` is text in the form statuses are compared in. Beside these, a type can be a set of values, such as `open|funded`. */
 const SEED_TYPES = ['varchar', 'canonical', 'bigint', 'date', 'boolean', 'decimal(18,2)']
 
 /**
  * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type after a colon
- * (`deal_id,funded_on:date,"limit:decimal(18,2)"`). The first column is the key, together with `valid_from` if there is one. A
- * later folder's file adds its rows to an earlier file of the same name, replaces those with the same key, and may leave out a
- * column whose type ends in `?`.
+ * (`deal_id,funded_on:date,"limit:decimal(18,2)",scope:open|funded`). A column with a type has a value in every row, unless `?` ends
+ * it. The first column is the key, together with `valid_from` if there is one. A later folder's file adds its rows to an earlier file
+ * of the same name, replaces those with the same key, and may leave out a column whose type ends in `?`.
  *
  * @returns seeds by name
  * @throws CheckError `SEED_FILE`
@@ -145,8 +145,11 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
       .map((part) => part.trim())
     const refuse = (expected: string) =>
       createModelError('SEED_FILE', header, `Seed column '${field}': expected ${expected},`)
-    if ((type !== undefined && !SEED_TYPES.includes(type)) || !/^[a-z][a-z0-9_]*$/.test(column))
-      throw refuse(`name or name:type with a type of ${SEED_TYPES.join(', ')}, in quotes if it has a comma`)
+    const isType = type === undefined || SEED_TYPES.includes(type) || setOf(type).length > 1
+    if (!isType || !/^[a-z][a-z0-9_]*$/.test(column))
+      throw refuse(
+        `name or name:type with a type of ${SEED_TYPES.join(', ')} or a|b, in quotes if it has a comma`,
+      )
     if (columns.includes(column)) throw refuse('a name that is used once')
     columns.push(column)
     if (type !== undefined) types[column] = type
@@ -170,6 +173,9 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
   })
   return {...source, types, columns, optional, rows}
 }
+
+/** The values of a type that is a set; nothing if it is none. */
+const setOf = (type: string): string[] => (type.includes('|') ? type.split('|') : [])
 
 type Row = Seed['rows'][number]
 
@@ -203,10 +209,14 @@ const ROW = quoteName('row no')
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   const columns = seed.columns.map((name, index) => {
     const type = widenDecimal(name, seed.types[name] ?? 'varchar')
+    const wrong = buildErrorSql(index)
+    const isRequired = name in seed.types && !seed.optional?.includes(name)
     // A program of an account is what the source sent.
     const sql =
-      seed.isComputed && type === 'varchar' ? quoteName(name) : buildValueSql(quoteName(name), type, index)
-    return {name, expected: type, sql}
+      seed.isComputed && type === 'varchar'
+        ? quoteName(name)
+        : buildValueSql(quoteName(name), type, {wrong, empty: isRequired ? wrong : 'null'})
+    return {name, type, sql}
   })
   const cells = columns.map(({name}, index) => `row[${index + 2}] as ${quoteName(name)}`)
   const key = quoteName(seed.columns[0] ?? '')
@@ -231,10 +241,11 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   } catch (error) {
     const [, rowNo, columnNo] = /wrong value (\d+) (\d+)/.exec(messageOf(error)) ?? []
     const row = seed.rows[Number(rowNo)]
-    const unique = {name: seed.columns[0] ?? '', expected: 'a unique key that is not empty'}
-    const {name, expected} = columns[Number(columnNo)] ?? unique
     if (!row) throw error
+    const {name = seed.columns[0] ?? '', type = 'a unique key that is not empty'} =
+      columns[Number(columnNo)] ?? {}
     const value = row.values[name] ?? ''
+    const expected = type.includes('|') ? `one of ${setOf(type).join(', ')}` : type
     const problem = `Value '${value}' of seed column '${name}': expected ${expected},`
     throw createModelError('SEED_FILE', row, problem, error)
   }
@@ -243,9 +254,21 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
 /** SQL that stops at a row because of a column, by their numbers. */
 const buildErrorSql = (column: number) => `error(concat_ws(' ', 'wrong value', ${ROW}, ${column}))`
 
-function buildValueSql(text: string, type: string, column: number): string {
-  if (type === 'varchar') return `trim(${text})`
-  if (type === 'canonical') return canonicalSql(text)
-  const value = `try_cast(trim(${text}) as ${type})`
-  return `if(${text} is not null and ${value} is null, ${buildErrorSql(column)}, ${value})`
+function buildValueSql(column: string, type: string, {wrong, empty}: {wrong: string; empty: string}): string {
+  const text = `nullif(trim(${column}), '')`
+  const cast = `try_cast(${text} as ${type})`
+  // The engine would round 35.5 to a whole number.
+  const isExact = /^(bigint|decimal)/i.test(type)
+    ? `${cast} = try_cast(${text} as decimal(38, 18))`
+    : `${cast} is not null`
+  const set = setOf(type)
+  const [value, fits] =
+    set.length > 0
+      ? [text, `${text} in (${set.map(quoteLiteral).join(', ')})`]
+      : type === 'varchar'
+        ? [text, 'true']
+        : type === 'canonical'
+          ? [canonicalSql(text), 'true']
+          : [cast, isExact]
+  return `case when ${text} is null then ${empty} when ${fits} then ${value} else ${wrong} end`
 }

@@ -73,6 +73,7 @@ function computeSeed(
     text: JSON.stringify(rows.map(Object.values)),
     types,
     columns,
+    optional: columns,
     isComputed: true,
     rows: rows.map((values) => ({values, file, line: 1})),
   }

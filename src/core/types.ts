@@ -212,11 +212,11 @@ export interface Seed {
   name: string
   file: string
   text: string
-  /** Column types by name, from headers such as `funded_on:date`; the default is VARCHAR. */
+  /** Column types by name, from headers such as `funded_on:date` or `scope:open|funded`; the default is VARCHAR. */
   types: Record<string, string>
   /** Column names, the key first. */
   columns: string[]
-  /** Columns that a replacing seed may leave out, from headers such as `ending:canonical?`; they are null then. */
+  /** Columns that may be null, and that a replacing seed may leave out, from headers such as `ending:canonical?`. */
   optional?: string[]
   /** The rows, values by column, each with its file and first line; an empty field is null. */
   rows: {values: Record<string, string | null>; file: string; line: number}[]

@@ -165,9 +165,19 @@ async function loadKind(texts: readonly string[], own?: string): Promise<unknown
 }
 
 test('a seed has columns of every type', async () => {
-  const columns = 'code,rank:bigint,since:date,is_open:boolean,"limit_pct:decimal(18,2)",kind:canonical'
-  expect(await loadKind([`${columns}\na,1,2026-01-31,true,12.5, Hot \n`])).toEqual([
-    {code: 'a', rank: '1', since: '2026-01-31', is_open: true, limit_pct: '12.50', kind: 'hot'},
+  const columns =
+    'code,rank:bigint,since:date,is_open:boolean,"limit_pct:decimal(18,2)",kind:canonical,state:on|off,end:on|off?'
+  expect(await loadKind([`${columns}\na,1,2026-01-31,true,12.5, Hot ,off,\n`])).toEqual([
+    {
+      code: 'a',
+      rank: '1',
+      since: '2026-01-31',
+      is_open: true,
+      limit_pct: '12.50',
+      kind: 'hot',
+      state: 'off',
+      end: null,
+    },
   ])
 })
 
@@ -212,7 +222,15 @@ test.each([
   ['code,since:date\na,2026-01-01\nb,soon\n', /'soon' of seed column 'since': expected date, in .*csv:3\./],
   ['code,since:date\n\n"a, or ""b""\nor c",2026-01-01\n\nd, soon\n', /'soon'.*kind\.csv:6\./],
   ['code,n:bigint\na,1\na,2\n', /'a'.*'code'.*kind\.csv:3\./],
-  ['code,valid_from:date\na,\na,2026-01-01\na,2026-01-01\n', /'a'.*'code'.*kind\.csv:4\./],
+  ['code,n:bigint\na,35.5\n', /'35\.5' of seed column 'n': expected bigint, in .*kind\.csv:2\./],
+  [
+    'code,"n:decimal(18,2)"\na,25.50\nb,25.555\n',
+    /'25\.555'.*'n': expected decimal\(18,2\), .*kind\.csv:3\./,
+  ],
+  ['code,n:bigint\na,\n', /'' of seed column 'n': expected bigint, in .*kind\.csv:2\./],
+  ['code,n:on|off\na, off\nb,Off\n', /'Off' of seed column 'n': expected one of on, off, .*kind\.csv:3\./],
+  ['code,n:on|off\na,"  "\n', /seed column 'n': expected one of on, off, in .*kind\.csv:2\./],
+  ['code,valid_from:date?\na,\na,2026-01-01\na,2026-01-01\n', /'a'.*'code'.*kind\.csv:4\./],
   ['code:canonical\nOn Hold\non hold \n', /'on hold'.*kind\.csv:3\./],
   ['code,n:bigint\na,1\n,2\n', /'' of seed column 'code'.*kind\.csv:3\./],
   ['code,n:float\na,1\n', /'n:float'.*kind\.csv:1\./],

@@ -23,6 +23,8 @@ const MODEL = 'mart/small.sql'
 const CHECK = 'checks/no_small_deals.sql'
 const CHECK_HEADER = '-- No deal is small.\n-- severity: error\nselect deal_id, loan_amount\n'
 
+const LIMIT = 'name,dimension,bucket,scope,kind,limit_value,warn_at_pct,valid_from\n'
+
 const broken: [behaviour: string, text: string, code: string, words: RegExp, file?: string][] = [
   [
     'a model with a wrong column',
@@ -43,6 +45,27 @@ const broken: [behaviour: string, text: string, code: string, words: RegExp, fil
     'SEED_FILE',
     /'2026-02-30' of seed column 'funded_on': expected date.*seeds\/funded_on\.csv:2\./,
     'seeds/funded_on.csv',
+  ],
+  [
+    'a status of a class that does not exist',
+    'status,class,sort_order\nliquidated,Ended_Funded,145\n',
+    'SEED_FILE',
+    /'Ended_Funded' of seed column 'class': expected one of pipeline, .*seeds\/status\.csv:2\./,
+    'seeds/status.csv',
+  ],
+  [
+    'a limit of an unknown kind that is not yet in force',
+    `${LIMIT}Texas,state,TX,funded,percent,20,90,2099-03-10\n`,
+    'SEED_FILE',
+    /'percent' of seed column 'kind': expected one of share, amount, .*seeds\/limit\.csv:2\./,
+    'seeds/limit.csv',
+  ],
+  [
+    'a limit without a value that is not yet in force',
+    `${LIMIT}Texas,state,TX,funded,share,,90,2099-03-10\n`,
+    'SEED_FILE',
+    /'' of seed column 'limit_value': expected decimal.*seeds\/limit\.csv:2\./,
+    'seeds/limit.csv',
   ],
 ]
 
