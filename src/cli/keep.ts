@@ -139,7 +139,7 @@ function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildR
   ])
 }
 
-export function renderPruned({outcome, quarantined, ...removed}: PruneResult): string {
+export function renderPruned({outcome, quarantined, unsaved, ...removed}: PruneResult): string {
   const lines = joinLines([
     ...removed.releases.map((id) => `  release ${id}`),
     ...removed.batches.map((batch) => `  batch ${batch}`),
@@ -147,6 +147,10 @@ export function renderPruned({outcome, quarantined, ...removed}: PruneResult): s
     ...removed.replaced.map((name) => `  ${name}`),
     quarantined > 0 && `  the content of ${quantity(quarantined, 'quarantined record')}`,
   ])
-  if (lines === '') return 'Nothing to remove.'
-  return `${outcome === 'dry_run' ? 'Would be removed:' : 'Removed:'}\n${lines}`
+  return joinLines([
+    lines === ''
+      ? 'Nothing to remove.'
+      : `${outcome === 'dry_run' ? 'Would be removed:' : 'Removed:'}\n${lines}`,
+    unsaved > 0 && `Kept until a backup is made: ${quantity(unsaved, 'older tape')}.`,
+  ])
 }

@@ -9,8 +9,8 @@ import type {World} from '../core/types.ts'
 import {listSurplusBatches} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {removeFolder} from '../store/files.ts'
-import {isOfActs, listRecorded, listTapes, type TapeRow} from '../store/recorded.ts'
-import {withRun} from '../store/runs.ts'
+import {isOfActs, isPruned, listRecorded, listTapes, type TapeRow} from '../store/recorded.ts'
+import {findLastSuccess, withRun} from '../store/runs.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
 import {type Age, countServed, pruneRecords} from '../sync/quarantine.ts'
@@ -21,7 +21,7 @@ export type PruneResult = Awaited<ReturnType<typeof pruneData>>
 
 /**
  * Removes releases, batches, tapes and the places of quarantined records beyond what the settings keep, and warehouses that a
- * rebuild replaced, but never the current release or what a closed period needs. Ages count back from the last stored item, so a clock that is ahead makes nothing old.
+ * rebuild replaced, but never the current release, what a closed period needs, or a tape that ended after the last backup. Ages count back from the last stored item, so a clock that is ahead makes nothing old.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
@@ -34,7 +34,9 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
     const needed = listNeededReleases(stateDb)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
     const releases = listSurplusReleases(folder, config, needed)
-    const old = listOldTapes(stateDb, world.realClock.now(), config.tapeDays)
+    const aged = listOldTapes(stateDb, world.realClock.now(), config.tapeDays)
+    const savedAt = findLastSuccess(stateDb, 'backup')?.started_at ?? ''
+    const old = aged.filter(({ended_at}) => (ended_at ?? '') < savedAt)
     const replaced = readdirSync(folder.root).filter(
       (name) => name.startsWith(basename(folder.warehouse)) && name.includes('.before-rebuild-'),
     )
@@ -63,6 +65,8 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
       quarantined,
       /** Tapes, below the data folder. */
       tapes,
+      /** Older tapes that stay: without a backup made since, the warehouse could not be computed again. */
+      unsaved: aged.length - old.length,
       /** Warehouses that a rebuild replaced, below the data folder. */
       replaced,
     }
@@ -88,8 +92,7 @@ function removeTapes(
   world: World,
 ): void {
   const remove = () => {
-    for (const {path, removed_at, outcome} of listTapes(stateDb))
-      if (removed_at !== null && outcome !== 'lost') rmSync(join(folder.root, path), {force: true})
+    for (const {path} of listTapes(stateDb).filter(isPruned)) rmSync(join(folder.root, path), {force: true})
   }
   // Tapes that a dead prune left.
   remove()

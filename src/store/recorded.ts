@@ -95,6 +95,10 @@ const tapeRow = z.object({
   removed_at: z.string().nullable(),
 })
 
+/** Whether `prune` removed a tape. */
+export const isPruned = ({removed_at, outcome}: Pick<TapeRow, 'removed_at' | 'outcome'>): boolean =>
+  removed_at !== null && outcome !== 'lost'
+
 /** Records a tape that is begun or continued, and whatever else is known about it. */
 export function noteTape(
   stateDb: StateDb,

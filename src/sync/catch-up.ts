@@ -10,7 +10,9 @@ import {
   type Disagreement,
   findHead,
   findRecorded,
+  findTape,
   isOfActs,
+  isPruned,
   listRecorded,
   type RecordedUnit,
   readFact,
@@ -153,8 +155,10 @@ function planFrom(
   const {units, lacking} = listUnits(stateDb, tapes, last?.no)
   const [first] = lacking
   if (!first) return {units, problems: [], isBehind}
+  const row = findTape(stateDb, first.tape)
+  const how = row && isPruned(row) ? 'was removed by `prune`' : 'is missing or cannot be read'
   return refuseStand(
-    `${head === undefined ? 'it is lost or holds nothing: it' : 'it'} lacks unit ${first.no} of the record, whose tape '${first.tape}' is missing or cannot be read. Put a later warehouse from a backup in its place.`,
+    `${head === undefined ? 'it is lost or holds nothing: it' : 'it'} lacks unit ${first.no} of the record, whose tape '${first.tape}' ${how}. Put a later warehouse from a backup in its place.`,
     lacking.map(({chain}) => chain),
   )
 }

@@ -1,4 +1,5 @@
 import {createHash} from 'node:crypto'
+import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {applyEvents} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
@@ -82,6 +83,7 @@ test('if a deal’s own page leaves out a field, its list row is shown, too', as
 test('a version whose tape is gone says so, and an unknown deal or field is refused', async () => {
   await lab.walk(day(2))
   lab.ageTapes(401)
+  await lab.run(['backup', join(lab.folder.root, '..', 'backup')])
   await lab.walk(day(3))
   await pruneData(lab.config, {isDryRun: false}, lab.createWorld(day(3)))
   expect(await trace(idOf(1))).toMatchObject([{kind: 'seen', tape: null, record: null}])

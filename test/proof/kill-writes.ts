@@ -74,6 +74,7 @@ async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<s
   })
   await run('sync', '2026-03-01')
   await run('build --as-of 2026-01-31', '2026-03-02')
+  await run(`backup ${join(root, 'backup-before')}`, '2026-03-02')
   const open = keep('open')
   store.update(id(3), {loan_amount_cents: 360_000_00n})
   for (const number of [6, 7, 8, 9]) store.remove(id(number))

@@ -217,22 +217,32 @@ test('an older warehouse catches up over more units than are settled at once, ev
   expect(await listSettles()).toEqual(before)
 })
 
-test('after pruning, a restored older warehouse catches up from the tapes since', async () => {
-  const bringBack = saveWarehouse('saved')
-  await walkOn(UNDERWRITTEN, APPROVED_NEXT)
+test('tapes go once a backup was made since; its warehouse then takes the place of a damaged or lost one', async () => {
+  const backup = join(lab.folder.root, '..', 'backup')
+  lab.ageTapes(401)
+  await walkOn(UNDERWRITTEN)
+  expect(await succeed('prune')).toBe('Nothing to remove.\nKept until a backup is made: 1 older tape.\n')
+  await succeed('backup', backup)
+  expect(await succeed('prune')).toMatch(/^Removed:\n {2}tape \S+\n$/)
+  await walkOn(APPROVED_NEXT)
   const before = await listSettles()
-  {
-    using stateDb = openStateDb(lab.folder.stateDb)
-    const [first] = listTapes(stateDb)
-    removeTapes(1)
-    changeTape(stateDb, first!.name, {removed_at: DAY_3})
-  }
   writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
+  expect((await failureOf(lab.sync(DAY_4))).message).toContain(
+    'put the warehouse.duckdb of a backup in its place',
+  )
   const failure = await failureOf(rebuild())
   expect(failure).toMatchObject({code: 'REBUILD_BASE', exitCode: 1})
   expect(failure.message).toContain('warehouse.duckdb of a backup')
-  bringBack()
+  copyFileSync(join(backup, 'warehouse.duckdb'), lab.folder.warehouse)
   expect(await rebuild()).toMatchObject({outcome: 'rebuilt', units: 2})
+  expect(await listSettles()).toEqual(before)
+  rmSync(lab.folder.warehouse)
+  for (const command of ['build', 'rebuild'])
+    expect((await lab.run([command])).stderr).toMatch(
+      /whose tape '\S+' was removed by `prune`\. Put a later warehouse from a backup in its place\..*\[STORES_DISAGREE/,
+    )
+  copyFileSync(join(backup, 'warehouse.duckdb'), lab.folder.warehouse)
+  await succeed('build')
   expect(await listSettles()).toEqual(before)
 })
 

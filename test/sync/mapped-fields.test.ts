@@ -179,6 +179,7 @@ test('what is no longer on any tape is known only for fields that were mapped be
   own.set(deal, {rate: 0.05, maturity: '2027-01-01'})
   await lab.walk(day(2))
   lab.ageTapes(401)
+  await lab.run(['backup', join(lab.folder.root, '..', 'backup')])
   own.set(deal, {rate: 0.06, maturity: '2028-02-02'})
   listed.set(deal, {maturity: '2028-02-02'})
   await lab.walk(day(3))

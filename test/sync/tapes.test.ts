@@ -171,6 +171,7 @@ test('a damaged tape of an applied walk is left untouched and named', async () =
 
 test('prune removes expired tapes, even those a killed prune left, and verify reports them as removed', async () => {
   lab.ageTapes(401)
+  await lab.run(['backup', join(lab.folder.root, '../backup')])
   await lab.walk(DAY_2)
   const [old = ''] = listTapeFiles()
   const kept = join(lab.folder.root, '../kept')
