@@ -100,11 +100,20 @@ function checkTransition(from: string, to: string): void {
   throw refuse('invalid_transition', {detail: `A deal that is ${from} ${ways}.`})
 }
 
-/** Requires what a deal needs for underwriting: amount, value and program. @throws Refusal (409) */
-function checkComplete(deal: Deal): void {
-  const missing = (['loan_amount', 'property_value', 'loan_program'] as const).filter((field) => !deal[field])
+/**
+ * Requires what a deal needs for underwriting: amount, value and program; a change that keeps the status takes none of these away.
+ *
+ * @throws Refusal (409)
+ */
+function checkComplete(before: Deal, deal: Deal): void {
+  if (deal.status === 'draft') return
+  const isMoved = before.status !== deal.status
+  const missing = (['loan_amount', 'property_value', 'loan_program'] as const).filter(
+    (field) => !deal[field] && (isMoved || before[field]),
+  )
   if (missing.length === 0) return
-  const detail = `A deal that is ${deal.status} needs ${missing.join(' and ')}. Send what is missing, too.`
+  const advice = isMoved ? 'Send what is missing, too.' : 'It cannot be cleared.'
+  const detail = `A deal that is ${deal.status} needs ${missing.join(' and ')}. ${advice}`
   throw refuse('incomplete_deal', {detail, errors: missing.map((path) => ({path, message: 'expected'}))})
 }
 
@@ -149,9 +158,7 @@ export function createDealHandlers({database, clock, emit}: ServiceWorld) {
       database.update('deal', {id}, changeOf(body))
       const after = database.record(DEALS, {id})
       checkTransition(before.status, after.status)
-      const isMoved = before.status !== after.status
-      const isCleared = body.property_value === null || body.loan_program === null
-      if (after.status !== 'draft' && (isMoved || isCleared)) checkComplete(after)
+      checkComplete(before, after)
       if (etagOf(after) !== etagOf(before))
         emit({type: 'deal.updated', data: {id, deal_id: id, status: after.status}})
       return after

@@ -137,10 +137,14 @@ test('a deal enters underwriting only with an amount, a value and a program, whi
   expect(service.store.get('deal_000001')).toEqual(aDeal(1, bare))
   const whole = {status: 'underwriting', loan_amount: 1, property_value: 2, loan_program: 'bridge_30yr'}
   expect(await readData<Deal>(await call(service, 'PATCH', PATH, whole))).toMatchObject(whole)
-  for (const change of [{property_value: null}, {loan_program: null}])
-    expect(await readRefusal(await call(service, 'PATCH', '/deals/deal_000002', change))).toMatch(
-      '409 incomplete_deal',
+  for (const change of [{property_value: null}, {property_value: 0}, {loan_program: null}, {loan_amount: 0}])
+    expect(await readRefusal(await call(service, 'PATCH', '/deals/deal_000002', change))).toBe(
+      `409 incomplete_deal ${Object.keys(change)}`,
     )
+  service.store.insert([aDeal(3, {...bare, loan_program: 'bridge_30yr', status: 'funded'})])
+  expect(await readRefusal(await call(service, 'PATCH', '/deals/deal_000003', {loan_program: null}))).toBe(
+    '409 incomplete_deal loan_program',
+  )
   expect((await call(service, 'PATCH', '/deals/deal_000002', {loan_amount: 360_000})).status).toBe(200)
 })
 
