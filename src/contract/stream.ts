@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {isCalendarDate, parseInstant} from '../core/clock.ts'
-import {parseCents} from '../core/money.ts'
+import {LARGEST_EXACT_NUMBER, parseCents} from '../core/money.ts'
 import type {ColumnValue} from '../core/types.ts'
 import type {MappedField} from './mapped-field.ts'
 
@@ -47,11 +47,15 @@ export const wordField = z
 /** Dollars as a JSON number with exact cents. */
 export const moneyField = z
   .number()
+  .max(LARGEST_EXACT_NUMBER, {
+    abort: true,
+    message: `expected at most ${LARGEST_EXACT_NUMBER}: above it, a number carries no exact cents`,
+  })
   .superRefine((value, context) => {
     const parsed = parseCents(value)
     if (typeof parsed === 'string') context.addIssue({code: 'custom', message: parsed})
   })
-  .meta({description: 'Dollars with at most 2 decimals.', minimum: 0, maximum: 7e13})
+  .meta({description: 'Dollars with at most 2 decimals.', minimum: 0, maximum: LARGEST_EXACT_NUMBER})
 
 /** An instant as the service writes it: ISO 8601, UTC, milliseconds. */
 export const instantField = z

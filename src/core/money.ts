@@ -1,5 +1,5 @@
 /** The largest amount a JSON number can carry with exact cents: above it, neighbouring cents share one double. */
-const LARGEST_EXACT_NUMBER = 7e13
+export const LARGEST_EXACT_NUMBER = 7e13
 
 /** DECIMAL(18,2) holds 16 digits before the point. */
 const decimalText = /^(\d{1,16})(?:\.(\d{1,2})0*)?$/

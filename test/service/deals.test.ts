@@ -148,6 +148,16 @@ test('a deal enters underwriting only with an amount, a value and a program, whi
   expect((await call(service, 'PATCH', '/deals/deal_000002', {loan_amount: 360_000})).status).toBe(200)
 })
 
+test('an amount that a number cannot carry is refused with the limit, and as text with the type', async () => {
+  for (const [loan_amount, said] of [
+    [70_000_000_000_000.02, 'expected at most 70000000000000: above it, a number carries no exact cents'],
+    ['70000000000000.02', expect.stringContaining('expected number')],
+  ]) {
+    const answer = await call(service, 'POST', '/deals', {property_address: '12 Ocean Ct', loan_amount})
+    expect(await answer.json()).toMatchObject({errors: [{path: 'loan_amount', message: said}]})
+  }
+})
+
 test('If-Match lets a change or a deletion through only on the deal the caller saw', async () => {
   service.store.insert([aDeal(1)])
   const readEtag = async () => (await call(service, 'GET', PATH)).headers.get('etag')
