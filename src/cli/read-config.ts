@@ -7,7 +7,7 @@ import {type Config, listPaths, parseConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import {ENV_FILE, type Fixed, SOURCE_NAME} from '../core/settings.ts'
 import {requireOwnPlace} from '../store/data-folder.ts'
-import {readWritten} from '../store/files.ts'
+import {readWrittenText} from '../store/files.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 const SOURCES = 'sources'
@@ -101,25 +101,26 @@ function readCommonEnv({name, dir, fleetDir}: NonNullable<ReturnType<typeof find
   }
 }
 
+/** What Node reads as one setting, whose quoted value may have more lines, as a comment or as nothing. */
+const ENTRY =
+  /[^\S\n]*(?:(?:export )?[^\S\n]*\w+[^\S\n]*=[^\S\n]*(?:"[^"]*"|'[^']*'|`[^`]*`)?[^\n]*|#[^\n]*)?(?:\n|$)/gy
+
 /** Reads a `.env` file; a missing file has no settings. @throws ConfigError `CONFIG_INVALID` when it cannot be read */
 function readEnvFile(path: string): Record<string, string | undefined> {
+  const refuse = (problem: string, cause?: unknown) =>
+    newError('CONFIG_INVALID', `Settings '${path}' ${problem}.`, {
+      next: 'Correct or remove it; a container creates a folder for a mounted file that does not exist.',
+      cause,
+    })
   try {
-    // Windows editors begin a file with a byte order mark, which would become part of the first name.
-    return parseEnv(
-      readWritten(path)
-        .toString()
-        .replace(/^\uFEFF/, ''),
-    )
+    // Node takes the next line for the value of a setting that has only blanks.
+    const text = readWrittenText(path, refuse).replace(/=[^\S\n]+$/gm, '=')
+    const read = text.match(ENTRY)?.join('') ?? ''
+    if (read === text) return parseEnv(text)
+    throw refuse(`line ${read.split('\n').length}: expected NAME=value, a comment or nothing`)
   } catch (error) {
-    if (codeOf(error) === 'ENOENT') return {}
-    throw newError(
-      'CONFIG_INVALID',
-      `Settings '${path}' cannot be read (${codeOf(error)}): expected a text file.`,
-      {
-        next: 'Correct or remove it; a container creates a folder for a mounted file that does not exist.',
-        cause: error,
-      },
-    )
+    if (error instanceof Error && codeOf(error.cause) === 'ENOENT') return {}
+    throw error
   }
 }
 

@@ -107,10 +107,10 @@ function findUnknownNames(env: Record<string, string | undefined>): string[] {
     ...Object.keys(configSchema.shape).map(envNameOf),
     ...SECRETS.flatMap((key) => [`${envNameOf(key)}_FILE`, `${envNameOf(key)}_COMMAND`]),
   ])
-  const unknown = Object.keys(env).filter((name) => name.startsWith(PREFIX) && !known.has(name))
+  const unknown = Object.keys(env).filter((name) => name.toUpperCase().startsWith(PREFIX) && !known.has(name))
   return unknown.map((name) => {
     const nearest = findNearest(
-      name.slice(PREFIX.length),
+      name.slice(PREFIX.length).toUpperCase(),
       [...known].map((setting) => setting.slice(PREFIX.length)),
     )
     return `${name}: no such setting${nearest === undefined ? '' : `; the nearest is ${PREFIX}${nearest}`}`

@@ -99,10 +99,38 @@ test('settings come from .env in the working folder, and the environment overrid
   expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_TAPE_DAYS: 4})
 })
 
+test('nothing in .env is passed over: what is no setting is refused with its line', async () => {
+  const envFile = join(mkdtempSync(join(lab.folder.root, '../env-')), '.env')
+  const read = (text: string | Buffer) => {
+    writeFileSync(envFile, text)
+    return runCommand(['config', '--json'], {}, {envFile})
+  }
+  const sound = `# Ours
+export LOANTAPE_STAGE = 'a # b' # c
+  LOANTAPE_API_KEY= \r
+LOANTAPE_PAGE_SIZE=7
+
+TEXT="-----BEGIN
+no = setting
+-----END" `
+  expect(readJson(await read(sound))).toMatchObject({LOANTAPE_STAGE: 'a # b', LOANTAPE_PAGE_SIZE: 7})
+  for (const [text, words] of [
+    [Buffer.from('LOANTAPE_PAGE_SIZE=7\n', 'utf16le'), 'line 1: expected NAME=value'],
+    [Buffer.from('\uFEFFLOANTAPE_PAGE_SIZE=7\n', 'utf16le'), 'byte 0xFF at 1:1: expected UTF-8'],
+    [`${sound}\nLOANTAPE_WEB_TOKEN: sk_live_1`, 'line 9: expected NAME=value'],
+    ['A=1\nLOANTAPE-PAGE-SIZE=7', 'line 2: expected NAME=value'],
+    ['=x', 'line 1: expected NAME=value'],
+    ['loantape_page_size=7', 'loantape_page_size: no such setting; the nearest is LOANTAPE_PAGE_SIZE'],
+  ] as const) {
+    const {message} = await expectRefused(read(text), 'CONFIG_INVALID', words)
+    expect(message).not.toContain('sk_live')
+  }
+})
+
 test('a folder in the place of .env is named, and help needs no settings', async () => {
   const cwd = mkdtempSync(join(lab.folder.root, '../env-'))
   mkdirSync(join(cwd, '.env'))
-  const words = /'\.env' .*\(EISDIR\): expected a text file\. Nothing was started\./
+  const words = /'\.env' .*\(EISDIR\)\. Nothing was started\./
   await expectRefused(runProgram(['config', '--json'], {}, cwd), 'CONFIG_INVALID', words)
   expect((await runProgram(['--help'], {}, cwd)).code).toBe(0)
 })
