@@ -217,6 +217,16 @@ export function writeFileAtomically(path: string, content: string | {copyOf: str
 /** Errors of file systems without hard links. */
 const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
 
+/** Gives a file a second name, or a new one where files have one name alone. */
+export function linkOrMove(path: string, other: string): void {
+  try {
+    linkSync(path, other)
+  } catch (error) {
+    if (!NO_LINKS.includes(codeOf(error))) throw error
+    renameSync(path, other)
+  }
+}
+
 /**
  * Writes a new key of 32 bytes as hex digits, readable by its owner alone.
  *
@@ -229,10 +239,7 @@ export function writeNewKey(path: string): Buffer {
   writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
   syncToDisk(temporary)
   try {
-    linkSync(temporary, path)
-  } catch (error) {
-    if (!NO_LINKS.includes(codeOf(error))) throw error
-    renameSync(temporary, path)
+    linkOrMove(temporary, path)
   } finally {
     rmSync(temporary, {force: true})
   }

@@ -176,11 +176,16 @@ async function attachWarehouse(
   }
 }
 
-/** Renames a file, so that it is kept and no longer used; returns the new name. */
-export function setAside(path: string, now: number, how: 'damaged' | 'before-rebuild' = 'damaged'): string {
+/** Renames a file, so that it is kept and no longer used; returns the new name. @param move gives it that name */
+export function setAside(
+  path: string,
+  now: number,
+  how: 'damaged' | 'before-rebuild' = 'damaged',
+  move: (path: string, other: string) => void = renameSync,
+): string {
   const stamp = new Date(now).toISOString().replace(/[-:]|\.\d+/g, '')
   const aside = `${path}.${how}-${stamp}`
-  renameSync(path, aside)
+  move(path, aside)
   return aside
 }
 

@@ -9,7 +9,7 @@ import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {type Database, giveBackMemory, openDatabase, quoteLiteral} from '../store/database.ts'
-import {moveIntoPlace} from '../store/files.ts'
+import {linkOrMove, moveIntoPlace} from '../store/files.ts'
 import {type Disagreement, readFact, requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
@@ -342,9 +342,10 @@ async function putInPlace(
   using _lock = await lockWarehouse(folder, 'write', maxWaitMinutes)
   const now = world.realClock.now()
   const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
-  const aside = former.map((file) => setAside(file, now, how))
+  // Others look for the warehouse before they wait for its lock: it is always there.
+  const aside = former.map((file) => setAside(file, now, how, linkOrMove))
   // No history_id covers mapped fields, and a rebuild may know more of their past.
-  rmSync(folder.lastBuild, {force: true})
+  for (const file of [folder.lastBuild, `${folder.warehouse}.wal`]) rmSync(file, {force: true})
   moveIntoPlace(temporary, folder.warehouse)
   return aside
 }
