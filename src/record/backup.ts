@@ -34,6 +34,7 @@ import {
   isFile,
   listFilesBelow,
   syncToDisk,
+  takeFileLock,
   writeFileAtomically,
 } from '../store/files.ts'
 import {findTapeKey, listTapes, requireFolderId} from '../store/recorded.ts'
@@ -306,21 +307,26 @@ export const sayAuthentic = ({authenticated, tape_key}: {authenticated: boolean;
 
 /**
  * Restores a backup into a data folder without any of its files: first all of it into a folder inside, then each file to its
- * place. While that folder exists, only another restore opens the data folder.
+ * place. While that folder exists, only another restore opens the data folder, once this one is gone.
  *
- * @throws ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
+ * @throws LockedError `RUN_IN_PROGRESS`; ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
 export async function restoreBackup(config: Config, from: string, trust: {isTrusted?: boolean} = {}) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const staging = join(folder.root, RESTORING)
-  const [there] = existsSync(staging) ? [] : listKept(folder)
-  if (there !== undefined)
-    throw newError(
-      'RESTORE_NOT_EMPTY',
-      `'${there}' in data folder '${folder.root}': expected an empty one for a backup.`,
-    )
+  const requireEmpty = () => {
+    const [there] = existsSync(staging) ? [] : listKept(folder)
+    if (there === undefined) return
+    const problem = `'${there}' in data folder '${folder.root}': expected an empty one for a backup.`
+    throw newError('RESTORE_NOT_EMPTY', problem)
+  }
+  requireEmpty()
   const {listed, ...examined} = await examineBackup(config, from, trust)
+  using lock = await takeFileLock(folder.warehouseLock, 'write', 0)
+  if (!lock)
+    throw newError('RUN_IN_PROGRESS', `Another restore, or a run, uses data folder '${folder.root}'.`)
+  requireEmpty()
   rmSync(staging, {recursive: true, force: true})
   for (const {path, sha256} of listed) {
     // Whoever can write there may have changed it since it was checked.

@@ -21,10 +21,12 @@ import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {listFilesBelow, writeFileAtomically} from '../../src/store/files.ts'
+import {RESTORING} from '../../src/store/state-db.ts'
 import {FEW_TABLES, flipBit, readFiles} from '../support/data.ts'
 import {aJob} from '../support/jobs.ts'
 import {DAY_1, DAY_2, failureOf, runKilledAt, someDeals} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
+import {until} from '../support/until.ts'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(30)})
 await lab.walk(DAY_1)
@@ -200,7 +202,7 @@ test('a restore killed at any point leaves nothing a command opens, and the next
   for (let nth = 3; ; nth += 14) {
     rmSync(lab.folder.root, {recursive: true, force: true})
     if (!(await isKilledAt(nth, ['restore', dir]))) break
-    const isBegun = existsSync(lab.folder.root) && readdirSync(lab.folder.root).length > 0
+    const isBegun = existsSync(join(lab.folder.root, RESTORING))
     for (const args of isBegun ? [['sync'], ['status'], ['verify']] : []) {
       const {code, stderr} = await lab.run([...args, '--json'])
       expect([nth, args, code, stderr]).toEqual([nth, args, 2, expect.stringContaining('RESTORE_UNFINISHED')])
@@ -212,6 +214,20 @@ test('a restore killed at any point leaves nothing a command opens, and the next
   expect(refused).toBeGreaterThan(2)
   expect(readFiles(lab.folder.root)).toMatchObject(kept)
   expect((await lab.run(['verify'])).code).toBe(0)
+})
+
+test('a restore is refused while another is under way, which goes on', async () => {
+  await save()
+  const {'manifest.json': _, ...kept} = readFiles(dir)
+  rmSync(lab.folder.root, {recursive: true, force: true})
+  const one = lab.start(['restore', dir])
+  await until(() => existsSync(join(lab.folder.root, RESTORING)))
+  one.process.kill('SIGSTOP')
+  expect((await lab.run(['status'])).stderr).toContain('its restore is under way, or died')
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
+  one.process.kill('SIGCONT')
+  expect((await one.ended).code).toBe(0)
+  expect(readFiles(lab.folder.root)).toMatchObject(kept)
 })
 
 test('a killed backup leaves nothing beside the next', async () => {
