@@ -1,6 +1,6 @@
 import {type ChildProcess, spawn} from 'node:child_process'
 import {randomBytes} from 'node:crypto'
-import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync} from 'node:fs'
 import {hostname, tmpdir, userInfo} from 'node:os'
 import {basename, dirname, extname, join} from 'node:path'
 import packageJson from '../../package.json' with {type: 'json'}
@@ -49,8 +49,22 @@ export function readProcessStart(pid: number): string | null {
   }
 }
 
+/** What processes of a machine that are in no container call their ids. */
+const OF_MACHINE = 'pid:[4026531836]'
+
+/** This machine; in a container that counts its own processes, that container, whose name others may have, too. */
+export const HOST = ((ids) => (ids === OF_MACHINE ? hostname() : `${hostname()} ${ids}`))(nameProcessIds())
+
+function nameProcessIds(): string {
+  try {
+    return readlinkSync('/proc/self/ns/pid')
+  } catch {
+    return OF_MACHINE
+  }
+}
+
 /** Suffix of the names of what this process is still writing: host, pid, where known when it started, and a random text. */
-export const WRITER_MARK = `@${hostname()}-${process.pid}~${readProcessStart(process.pid) ?? ''}.${randomBytes(6).toString('hex')}`
+export const WRITER_MARK = `@${HOST}-${process.pid}~${readProcessStart(process.pid) ?? ''}.${randomBytes(6).toString('hex')}`
 
 /** Prefix of files and folders that are not yet whole; the next writer removes those of dead processes. */
 export const WRITING = '.writing-'
@@ -59,7 +73,7 @@ export const WRITING = '.writing-'
 export function isAbandoned(path: string): boolean {
   const [, host, pid, start] = /@([^@]+)-(\d+)(?:~(\d*)(?:\.\w+)?)?$/.exec(basename(path)) ?? []
   if (pid === undefined || path.endsWith(WRITER_MARK)) return false
-  if (host === hostname()) return !isOtherProcess(Number(pid), start)
+  if (host === HOST) return !isOtherProcess(Number(pid), start)
   const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}
   return mtimeMs !== undefined && Date.now() - mtimeMs > DAY_MS
 }

@@ -1,8 +1,7 @@
-import {hostname} from 'node:os'
 import {z} from 'zod'
 import {DAY_MS} from '../core/clock.ts'
 import {codeOf, EXIT_CODES, messageOf} from '../core/errors.ts'
-import {findComplaint, type ProcessEnd} from '../core/process.ts'
+import {findComplaint, HOST, type ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {findRunSince} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
@@ -89,7 +88,7 @@ export function createScheduler(
       `update job_run set heartbeat_at = ?1, started_at = case when ?1 - heartbeat_at <= ${JUMP_MS} then started_at
          else strftime('%Y-%m-%dT%H:%M:%fZ', started_at, format('%.3f seconds', (?1 - heartbeat_at) / 1000.0)) end
        where state = 'running' and (host = ?2 or heartbeat_at > ?1)`,
-      [now, hostname()],
+      [now, HOST],
     )
     for (const {run, holder, isAlive} of listRunning(stateDb, now)) {
       const {pid} = holder
@@ -100,7 +99,7 @@ export function createScheduler(
         continue
       }
       // Between the claim and the start of its process, a run belongs to the server itself.
-      if (pid === process.pid || holder.host !== hostname() || !isOverdue(job, run, now)) continue
+      if (pid === process.pid || holder.host !== HOST || !isOverdue(job, run, now)) continue
       const attempt = attemptOf(run)
       const askedAt = asked.get(attempt)
       if (askedAt === undefined) {

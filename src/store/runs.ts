@@ -1,10 +1,9 @@
-import {hostname} from 'node:os'
 import {z} from 'zod'
 import {explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
-import {isProcessAlive, readProcessStart} from '../core/process.ts'
+import {HOST, isProcessAlive, readProcessStart} from '../core/process.ts'
 import {countOf, type World} from '../core/types.ts'
-import {openStateDb, type StateDb} from './state-db.ts'
+import {fenceWrites, openStateDb, type StateDb} from './state-db.ts'
 
 /** A holder on another machine is taken for dead after this long without a heartbeat. */
 const STALE_AFTER_MS = 60_000
@@ -22,12 +21,12 @@ export const holderRow = z.object({
 
 /** Describes a process of this machine as a holder; this one by default. */
 export function markHolder(now: number, pid: number = process.pid): Holder {
-  return {pid, host: hostname(), process_started: readProcessStart(pid), heartbeat_at: now}
+  return {pid, host: HOST, process_started: readProcessStart(pid), heartbeat_at: now}
 }
 
 /** Whether the holder still runs. */
 export function isHolderAlive(holder: Holder, now: number): boolean {
-  if (holder.host !== hostname()) return now - holder.heartbeat_at < STALE_AFTER_MS
+  if (holder.host !== HOST) return now - holder.heartbeat_at < STALE_AFTER_MS
   return isProcessAlive(holder.pid, holder.process_started)
 }
 
@@ -150,7 +149,7 @@ function watch(lock: ReturnType<typeof acquireLock>, world: World): World {
  * Runs `work` as the one run that may write the warehouse, and records in the state database how it ended; what `work` returns
  * is kept as the run's summary.
  *
- * @throws LockedError `RUN_IN_PROGRESS`; whatever `work` throws
+ * @throws LockedError `RUN_IN_PROGRESS`, also once another run has taken over from this one; whatever `work` throws
  */
 export async function withRun<T extends {outcome: string}>(
   path: string,
@@ -161,6 +160,7 @@ export async function withRun<T extends {outcome: string}>(
   using stateDb = openStateDb(path)
   const runId = createRunId(world)
   using lock = acquireLock(stateDb, {runId, command}, world)
+  fenceWrites(stateDb, runId)
   const now = () => new Date(world.realClock.now()).toISOString()
   stateDb.insert('run', {run_id: runId, command, pid: process.pid, started_at: now()})
   const finish = (how: Record<string, string | number>) =>

@@ -27,7 +27,7 @@ function requireRestored(stateDb: string): void {
   if (!existsSync(join(root, RESTORING))) return
   throw newError(
     'RESTORE_UNFINISHED',
-    `Data folder '${root}' holds part of a backup: its restore did not finish.`,
+    `Data folder '${root}' holds part of a backup: its restore is under way, or died.`,
   )
 }
 
@@ -62,6 +62,26 @@ export function openStateDb(path: string, options: {patienceMs?: number; isServe
   }
 }
 
+/** The error of a write that {@link fenceWrites} refuses. */
+const TAKEN_OVER = 'another run has the lock'
+
+/**
+ * Refuses further writes of a connection once its run no longer has its lock: it slept, or was out of touch, for so long that another took
+ * it for dead. What a run does takes effect with what it writes here.
+ */
+export function fenceWrites(stateDb: StateDb, runId: string): void {
+  const tables = stateDb.column(
+    z.string(),
+    `select name from sqlite_schema where type = 'table' and name not in ('lock', 'sqlite_sequence')`,
+  )
+  for (const table of tables)
+    for (const what of ['insert', 'update', 'delete'])
+      stateDb.db.exec(
+        `create temp trigger fence_${what}_${table} before ${what} on ${table}
+         when not exists (select 1 from lock where run_id = '${runId}') begin select raise(abort, '${TAKEN_OVER}'); end`,
+      )
+}
+
 /** A server that makes a state database anew would write into one that is being restored. @throws UnexpectedError `STATE_UNREADABLE` */
 export function requireThere(path: string): void {
   if (existsSync(path)) return
@@ -83,6 +103,11 @@ function explainFault(path: string, cause: unknown): unknown {
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
   const ofMachine = findMachineFault(cause)
   if (ofMachine) return ofMachine
+  if (messageOf(cause) === TAKEN_OVER)
+    return newError('RUN_IN_PROGRESS', 'This run was silent for so long that another one has taken over.', {
+      kept: 'What it had read and not settled is on the tape that the other run goes on with.',
+      cause,
+    })
   const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
   if (fault === BUSY) return newError('STATE_BUSY', problem('written'), {cause})
   if (fault === CORRUPT || fault === NOT_A_DATABASE) {

@@ -7,7 +7,7 @@ import {VERSION} from '../core/process.ts'
 import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {digestFileNow, listFilesBelow, syncToDisk} from '../store/files.ts'
+import {digestFileNow, listFilesBelow, syncToDisk, writeFileAtomically} from '../store/files.ts'
 import {
   changeTape,
   findHead,
@@ -83,6 +83,8 @@ export function openTapes(
 
   function resume(row: TapeRow, end: TapeEnd, kind: string): void {
     const path = join(folder.root, row.path)
+    // Its writer may live, taken for dead: it goes on in the old file.
+    if (isBeingWritten(row)) writeFileAtomically(path, {copyOf: path})
     chmodSync(path, 0o600)
     open.set(row.name, {writer: resumeTape(path, key, end), kind, outcome: ''})
   }

@@ -9,10 +9,10 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs'
-import {hostname} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {markPast, noteUse, pruneReleases} from '../../src/build/build-folder.ts'
+import {HOST} from '../../src/core/process.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {findCurrentRelease, readRelease, requireRelease} from '../../src/store/release.ts'
 import {failureOf} from '../support/lab.ts'
@@ -71,7 +71,7 @@ test.each([
 })
 
 test('current is a relative link that follows the release it is pointed to, whatever a dead swap left', async () => {
-  symlinkSync('nowhere', join(folder.root, `.writing-current@${hostname()}-${process.pid}`))
+  symlinkSync('nowhere', join(folder.root, `.writing-current@${HOST}-${process.pid}`))
   await publishTables(folder, {release_id: 'first'})
   expect(readlinkSync(folder.current)).toBe('releases/first')
   await publishTables(folder, {release_id: 'second'})
@@ -113,7 +113,7 @@ test('a release that was just used is not the one to go, though others were used
 
 test('builds that died are removed, even one of a process with our pid, and one still running is not', () => {
   const left = [4194999, process.pid, process.ppid].map((pid) =>
-    join(folder.releases, `.writing-x@${hostname()}-${pid}`),
+    join(folder.releases, `.writing-x@${HOST}-${pid}`),
   )
   for (const dir of left) mkdirSync(dir, {recursive: true})
   expect(prune(7, 2)).toEqual([])

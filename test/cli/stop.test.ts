@@ -1,9 +1,12 @@
+import {existsSync} from 'node:fs'
 import {expect, test} from 'vitest'
 import {createCli} from '../../src/cli/context.ts'
 import {runProgram} from '../../src/cli/program.ts'
 import {syncDeals} from '../../src/pipeline.ts'
-import {COMPILED, LEAST_TABLES} from '../support/data.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {anyRow, COMPILED, LEAST_TABLES} from '../support/data.ts'
 import {createLab, DAY_1, failureOf, someDeals} from '../support/lab.ts'
+import {until} from '../support/until.ts'
 
 test('a query asked to stop ends, however long it would take', async () => {
   await using lab = await createLab({deals: someDeals(1), releasedAt: DAY_1})
@@ -34,4 +37,22 @@ test('a run asked to stop ends after the next stored step, and the next one fini
     expect(lab.currentReleaseId()).toBeUndefined()
     expect(await lab.sync(new Date().toISOString())).toMatchObject({outcome: 'released'})
   }
+})
+
+test('a run that slept until another took over from it changes nothing more, neither on the tape nor elsewhere', async () => {
+  await using lab = await createLab({deals: someDeals(60)})
+  const slow = {LOANTAPE_PAGE_SIZE: '10', LOANTAPE_RATE_PER_SECOND: '2', LOANTAPE_DETAIL: 'off'}
+  const sleeper = lab.start(['sync'], slow)
+  await until(() => existsSync(lab.folder.stateDb))
+  using stateDb = openStateDb(lab.folder.stateDb)
+  await until(() => stateDb.first(anyRow, `select * from lock where progress like '%2%'`))
+  sleeper.process.kill('SIGSTOP')
+  stateDb.run(`update lock set host = 'elsewhere', heartbeat_at = 0`)
+  const {release_id} = await lab.sync(new Date().toISOString())
+  sleeper.process.kill('SIGCONT')
+  const {code, stderr} = await sleeper.ended
+  expect([code, stderr]).toEqual([4, expect.stringContaining('another one has taken over')])
+  expect((await lab.run(['verify'])).code).toBe(0)
+  expect((await lab.run(['rebuild', '--json'])).stdout).toContain('"outcome":"equal"')
+  expect(lab.currentReleaseId()).toBe(release_id)
 })

@@ -1,9 +1,10 @@
 import {existsSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
-import {hostname, tmpdir} from 'node:os'
+import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {
   carryOutCommand,
+  HOST,
   isAbandoned,
   isProcessAlive,
   makeTemporaryFolder,
@@ -17,7 +18,7 @@ const DEAD = 999_999_999
 const {root} = useFolder().folder
 
 test('a path is abandoned when its writer is dead, or on another machine and untouched for a day', () => {
-  const [host, ours, foreign] = [hostname(), process.ppid, `@${hostname()}-2-${DEAD}`]
+  const [host, ours, foreign] = [HOST, process.ppid, `@${HOST}-2-${DEAD}`]
   for (const [mark, expected] of [
     [`@${host}-${DEAD}`, true],
     // A name that people gave.
@@ -47,7 +48,7 @@ test('a path is abandoned when its writer is dead, or on another machine and unt
 })
 
 test('a temporary folder takes away what dead processes left, and nothing of its own process', () => {
-  const left = join(tmpdir(), `loantape-test-0123456789ab-0123@${hostname()}-${DEAD}`)
+  const left = join(tmpdir(), `loantape-test-0123456789ab-0123@${HOST}-${DEAD}`)
   mkdirSync(left)
   writeFileSync(join(left, 'core.deal.csv'), 'a table')
   using first = makeTemporaryFolder('loantape-test-')

@@ -1,7 +1,7 @@
 import {mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
-import {hostname} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, expect, test} from 'vitest'
+import {HOST} from '../../src/core/process.ts'
 import {dialectSchema} from '../../src/export/dialect.ts'
 import {type BatchRequest, writeBatch} from '../../src/export/table-files.ts'
 import {beginFolder} from '../../src/store/files.ts'
@@ -145,7 +145,7 @@ test('a batch that another process finishes at that very moment stays', () => {
 })
 
 test('leftovers of dead exports are removed, work in progress of others is not', () => {
-  const other = (pid: string | number) => join(folder.exports, `own/.writing-other@${hostname()}-${pid}`)
+  const other = (pid: string | number) => join(folder.exports, `own/.writing-other@${HOST}-${pid}`)
   place(other('999999999'), 'dead')
   place(other(process.pid), 'dead, in a container of the same numbers')
   place(other(process.ppid), 'alive')
@@ -154,6 +154,6 @@ test('leftovers of dead exports are removed, work in progress of others is not',
   beginFolder(final)[Symbol.dispose]()
   expect(readdirSync(join(folder.exports, 'own'))).toEqual([
     '.writing-notes-999999999',
-    `.writing-other@${hostname()}-${process.ppid}`,
+    `.writing-other@${HOST}-${process.ppid}`,
   ])
 })

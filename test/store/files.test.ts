@@ -1,7 +1,7 @@
 import {chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
-import {hostname} from 'node:os'
 import {join} from 'node:path'
 import {expect, onTestFinished, test} from 'vitest'
+import {HOST} from '../../src/core/process.ts'
 import {openFolder} from '../../src/export/deliver-files.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 import {writeFileAtomically} from '../../src/store/files.ts'
@@ -13,7 +13,7 @@ test('a file is written whole, replaces its predecessor and leaves nothing besid
   const path = join(root, 'file.json')
   writeFileAtomically(path, 'first')
   // Left by dead writers, and by one that may be alive.
-  for (const mark of [`@${hostname()}-999999999`, '@elsewhere-1'])
+  for (const mark of [`@${HOST}-999999999`, '@elsewhere-1'])
     writeFileSync(join(root, `.writing-file.json${mark}`), 'half')
   writeFileAtomically(path, 'second')
   expect(readFileSync(path, 'utf8')).toBe('second')
