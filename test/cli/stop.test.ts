@@ -40,12 +40,12 @@ test('a run asked to stop ends after the next stored step, and the next one fini
 })
 
 test('a run that slept until another took over from it changes nothing more, neither on the tape nor elsewhere', async () => {
-  await using lab = await createLab({deals: someDeals(60)})
+  await using lab = await createLab({deals: someDeals(120)})
   const slow = {LOANTAPE_PAGE_SIZE: '10', LOANTAPE_RATE_PER_SECOND: '2', LOANTAPE_DETAIL: 'off'}
   const sleeper = lab.start(['sync'], slow)
   await until(() => existsSync(lab.folder.stateDb))
   using stateDb = openStateDb(lab.folder.stateDb)
-  await until(() => stateDb.first(anyRow, `select * from lock where progress like '%2%'`))
+  await until(() => stateDb.first(anyRow, `select * from lock where progress like 'walking: %'`))
   sleeper.process.kill('SIGSTOP')
   stateDb.run(`update lock set host = 'elsewhere', heartbeat_at = 0`)
   const {release_id} = await lab.sync(new Date().toISOString())
