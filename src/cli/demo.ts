@@ -4,10 +4,11 @@ import {z} from 'zod'
 import {createDealClient} from '../client/client.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {addDays, businessDateOf, DAY_MS, HOUR_MS, sleepUntilStopped} from '../core/clock.ts'
-import {type Config, requireSource} from '../core/config.ts'
+import {type Config, parseConfig, requireSource} from '../core/config.ts'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {isOtherProcess} from '../core/process.ts'
+import {FIXED} from '../core/settings.ts'
 import {NO_CHANGES, type World} from '../core/types.ts'
 import {applyEvents, type EventsResult, walkAndApply} from '../pipeline.ts'
 import {requireJob} from '../schedule/job.ts'
@@ -30,7 +31,7 @@ export const commands = {
   demo: does(async ({cli, options: given}: Invocation<DemoOptions>) => {
     // Never the configured data folder, whose data must last.
     const options = {...given, data: given.data ?? 'demo-data'}
-    const config = readConfig(cli, options)
+    const config = forDemo(readConfig(cli, options))
     const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
     const folder = dataFolderAt(config.dataDir)
     using _claim = claimDemoFolder(folder)
@@ -40,6 +41,25 @@ export const commands = {
     cli.printResult(options, result, () => renderDemo(result, options.data))
   }),
 }
+
+/** What a demo takes of a lender's settings; without the rest it knows none of their jobs, targets, servers, models and alarms. */
+const OF_LENDER = [
+  'dataDir',
+  'timeZone',
+  'dayCutoff',
+  'memoryMb',
+  'tapeKeyFile',
+  'defaultKeyFile',
+  'logLevel',
+  'now',
+]
+
+const forDemo = (config: Config): Config => ({
+  ...parseConfig({}, {readFile: () => ''}),
+  ...Object.fromEntries(
+    Object.entries(config).filter(([key]) => OF_LENDER.includes(key) || Object.hasOwn(FIXED, key)),
+  ),
+})
 
 interface DemoOptions {
   deals: number

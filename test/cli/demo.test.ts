@@ -2,6 +2,7 @@ import {
   cpSync,
   existsSync,
   lstatSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -122,6 +123,20 @@ test('a demo folder is served read-only: no job is due, and no webhook is accept
   expect(await (await fetch(`${url}/portfolio`)).text()).toContain('Open deals by loan program')
   expect((await fetch(`${url}/webhooks/deals`, {method: 'POST', body: '{}'})).status).toBe(404)
   expect(await stopProcess(serve)).toBe(0)
+})
+
+test("a demo in a lender's folder knows nothing of the lender's jobs and targets", async () => {
+  const dir = join(root, 'lender')
+  mkdirSync(join(dir, 'jobs'), {recursive: true})
+  const job =
+    'name: nightly\nschedule: 0 6 * * *\nsteps:\n  - {do: export, profiles: [csv], deliver: [bank]}\n'
+  writeFileSync(join(dir, 'jobs', 'nightly.yaml'), job)
+  writeFileSync(join(dir, 'targets.json'), JSON.stringify({bank: {kind: 'folder', path: join(dir, 'bank')}}))
+  const env = {LOANTAPE_JOBS_DIR: join(dir, 'jobs'), LOANTAPE_TARGETS_FILE: join(dir, 'targets.json')}
+  const args = ['demo', '--data', join(dir, 'demo-data'), '--deals', '5', '--days', '1', '--json']
+  const {days} = readJson(await runCommand(args, {...env, LOANTAPE_NOW: DAY_2}, {select: TABLES}))
+  expect(days).toMatchObject([{day: DAY_2.slice(0, 10)}])
+  expect(existsSync(join(dir, 'bank'))).toBe(false)
 })
 
 test("following the README from the demo to one's own service loses nothing", async () => {
