@@ -340,12 +340,14 @@ function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: s
 /** Runs are kept this long. Slots before the last look are never planned again, so nothing older is needed. */
 const KEPT_DAYS = 90
 
-/** Deletes old runs of a job, and of webhooks, and their attempts. */
+/** Deletes old runs of a job, and of webhooks, and their attempts; not the last of a job, whose failure is an alarm until it is mended. */
 function pruneRuns(stateDb: StateDb, job: string, now: number): void {
+  const last = listLastAttempts(stateDb).map(({job_run_id}) => job_run_id)
   stateDb.run(
     `delete from job_run
-     where job in (?, ?) and coalesce(slot, started_at) < ? and state in ('done', 'failed', 'skipped')`,
-    [job, webhookJob.name, isoOf(now - KEPT_DAYS * DAY_MS)],
+     where job in (?, ?) and coalesce(slot, started_at) < ? and state in ('done', 'failed', 'skipped')
+       and job_run_id not in (select value from json_each(?))`,
+    [job, webhookJob.name, isoOf(now - KEPT_DAYS * DAY_MS), JSON.stringify(last)],
   )
   stateDb.run('delete from job_attempt where job_run_id not in (select job_run_id from job_run)')
 }

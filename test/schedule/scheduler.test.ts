@@ -495,18 +495,25 @@ test('the time for which the machine slept, or by which its clock was stepped, i
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
 
-test('a run is forgotten after 90 days, also one of webhooks or started by hand', () => {
+test('a run is forgotten after 90 days, also one of webhooks or started by hand, but never the last of a job', () => {
   const scheduler = aScheduler([aJob()])
   const {stateDb} = scheduler
   scheduler.tick()
   for (const job of ['nightly', webhookJob.name, 'yearly']) {
-    const run = beginRun(stateDb, job, now)
-    endRun(stateDb, run, {exit_code: 0}, now)
+    for (const exit_code of [0, 1]) {
+      const run = beginRun(stateDb, job, now)
+      endRun(stateDb, run, {exit_code}, now)
+    }
   }
   now += 91 * DAY
   scheduler.tick()
   const old = listJobRuns(stateDb, 100).filter(({slot}) => slot === null)
-  expect(old.map(({job}) => job)).toEqual(['yearly'])
+  expect(old.map(({job, exit_code}) => [job, exit_code])).toEqual([
+    ['yearly', 1],
+    ['yearly', 0],
+    ['webhooks', 1],
+    ['nightly', 1],
+  ])
 })
 
 /** Zones whose clocks change twice a year, four times, and by half an hour. */
