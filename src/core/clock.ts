@@ -80,6 +80,15 @@ export function wallTimeOf(instant: number, timeZone: string): number {
   return Date.parse(`+${clock.format(instant).padStart(21, '0').replace(' ', 'T')}Z`)
 }
 
+/** The latest instant at which a time zone's clocks show a wall time, both as ms; an earlier one where they skip it. */
+export function instantOfWallTime(wall: number, timeZone: string): number {
+  const second = wall - (wall % 1000)
+  // One of the offsets in force a day earlier and a day later is that of the instant.
+  const instants = [-DAY_MS, DAY_MS].map((step) => 2 * second + step - wallTimeOf(second + step, timeZone))
+  const reached = instants.filter((instant) => wallTimeOf(instant, timeZone) <= second)
+  return Math.max(...reached) + (wall - second)
+}
+
 /** The calendar day of a wall time, `YYYY-MM-DD`. */
 export function dateOfWallTime(wall: number): string {
   return new Date(wall).toISOString().slice(0, 10)

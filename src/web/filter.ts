@@ -1,4 +1,4 @@
-import {isCalendarDate} from '../core/clock.ts'
+import {instantOfWallTime, isCalendarDate} from '../core/clock.ts'
 import {groupThousands} from '../core/money.ts'
 import {quoteLiteral} from '../store/database.ts'
 import {words} from './figures.ts'
@@ -49,6 +49,19 @@ export const isMoving = ({values}: Filter) => [...values.keys()].some((name) => 
 const isMoment = (text: string) =>
   isCalendarDate(text.slice(0, 10)) && /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)
 
+/**
+ * The last instant of the day, hour, minute or second that an address names, in a time zone, or in UTC with `Z`:
+ * `YYYY-MM-DDTHH:MM:SS.ssssss`, in UTC.
+ */
+export function endOfMoment(text: string, timeZone: string): string {
+  const given = text.replace(/Z$/, '')
+  const end = `${given}${'YYYY-MM-DDT23:59:59.999999'.slice(given.length)}`
+  if (given !== text) return end
+  const instant = instantOfWallTime(Date.parse(`${end.slice(0, 19)}Z`), timeZone)
+  // A day of a zone west of UTC may end in the year 10000.
+  return `${new Date(Math.min(instant, Date.parse('9999-12-31T23:59:59Z'))).toISOString().slice(0, 19)}${end.slice(19)}`
+}
+
 /** A kind of values. */
 interface Kind {
   has(text: string): boolean
@@ -63,7 +76,10 @@ interface Kind {
 
 const KINDS: Record<string, Kind> = {
   day: {has: isCalendarDate, expected: 'a day such as 2026-03-31'},
-  moment: {has: isMoment, expected: 'a day or an instant in UTC, such as 2026-03-31 or 2026-03-31T12:00'},
+  moment: {
+    has: isMoment,
+    expected: 'a day or an instant such as 2026-03-31, 2026-03-31T12:00, or 2026-03-31T16:00Z in UTC',
+  },
   basis: {
     has: (text) => /^(day|week|month|year|\d{4}-\d\d-\d\d-[0-9a-f]{12})$/.test(text) || isCalendarDate(text),
     expected: 'day, week, month, year, a day such as 2026-03-31, or a release',

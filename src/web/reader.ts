@@ -10,7 +10,7 @@ import type {DataFolder} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease} from '../store/release.ts'
 import {type Block, objectsOf} from './cells.ts'
-import type {Filter} from './filter.ts'
+import {endOfMoment, type Filter} from './filter.ts'
 import type {Told} from './helper-process.ts'
 import type {questions as ofHistory} from './history-questions.ts'
 import type {Asked, questions, ReleaseLimits, ReleaseReading} from './release-questions.ts'
@@ -194,14 +194,19 @@ function tryRelease(dir: string): Release | undefined {
 }
 
 /** The release of a business date as known at an instant, or at the end of a day; the current one by default. */
-function findRelease(folder: DataFolder, {values}: Pick<Filter, 'values'>): Release | undefined {
+function findRelease(
+  folder: DataFolder,
+  {values}: Pick<Filter, 'values'>,
+  timeZone: string,
+): Release | undefined {
   const [asOf] = values.get('as_of') ?? []
   const [knownAt] = values.get('known_at') ?? []
   if (asOf === undefined && knownAt === undefined) return findCurrentRelease(folder)
+  const until = knownAt === undefined ? undefined : endOfMoment(knownAt, timeZone)
   return listReleases(folder.releases).find(
     ({manifest}) =>
       (asOf === undefined || manifest.as_of === asOf) &&
-      (knownAt === undefined || manifest.known_at.slice(0, knownAt.length) <= knownAt),
+      (until === undefined || manifest.known_at.slice(0, -1) <= until),
   )
 }
 
@@ -282,7 +287,7 @@ export function createReaders(folder: DataFolder, config: Config) {
   }))
   return {
     find(filter: Pick<Filter, 'values'>) {
-      const release = findRelease(folder, filter)
+      const release = findRelease(folder, filter, config.timeZone)
       if (!release) return undefined
       const {dir} = release
       const longestUnused = pages.reduce((one, other) => (one.usedAt <= other.usedAt ? one : other))

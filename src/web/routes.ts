@@ -4,7 +4,7 @@ import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {codeOf, explainError} from '../core/errors.ts'
 import {readReleaseChecks} from '../store/release.ts'
 import {pageOf, wordChecks} from './figures.ts'
-import {addressOfDeal, type Filter} from './filter.ts'
+import {addressOfDeal, endOfMoment, type Filter} from './filter.ts'
 import {html} from './html.ts'
 import {PLACES} from './http-server.ts'
 import {viewMorning, viewMoved, viewPortfolio} from './morning.ts'
@@ -141,13 +141,14 @@ async function viewCompare(view: AskingView): Promise<Page | undefined> {
 
 /** Why there is nothing to show, and what to do about it. */
 export function viewNone(
-  {stateDb, folder}: WebTools,
+  {stateDb, folder, config}: WebTools,
   {values}: Filter,
   mayAct: boolean,
 ): Promise<Page | undefined> {
   const kept = [...new Set(listReleases(folder.releases).map(({manifest}) => manifest.as_of))]
   const [as_of = kept[0]] = values.get('as_of') ?? []
-  const [known_at] = values.get('known_at') ?? []
+  const [knownAt] = values.get('known_at') ?? []
+  const known_at = knownAt === undefined ? '' : `${endOfMoment(knownAt, config.timeZone)}Z`
   const page = kept.length === 0 ? 'state/no_release' : 'state/no_such_release'
   return viewState(page, {stateDb, params: {kept, as_of, known_at}, mayAct})
 }

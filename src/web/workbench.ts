@@ -171,7 +171,7 @@ ${choice}`
       ask: (asked) => reader.ask({...asked, only}, {...turn, ...(until && {until})}).catch(tellBusy),
     })
     const ofCaller = history.of(turn)
-    const readers = releases.find(filter)
+    const readers = releases.find(fault === undefined ? filter : NO_FILTER)
     const view: AskingView | undefined = readers && {
       ...caller,
       release: readers.release,
@@ -237,10 +237,11 @@ ${choice}`
   addAnyPage('/edit', edit, ['GET', 'POST'])
   addSaved(server, folder)
   server.get('/data/:id', async (request, reply) => {
-    const {view, refusal, findDownloads} = open(reply)
+    const {view, refusal, overview, findDownloads} = open(reply)
     if (refusal) return refuse(reply, refusal.status, refusal.fault)
     const reader = findDownloads()
-    if (!view || !reader) return refuse(reply, 503, 'There is no release yet.')
+    if (!overview.release) return refuse(reply, 503, 'There is no release yet.')
+    if (!view || !reader) return refuse(reply, 404, 'No such release: None of this day and moment is kept.')
     return await sendData(view, reader, idOf(request), reply)
   })
   return opened

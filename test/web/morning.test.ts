@@ -52,7 +52,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   expect(page).toMatch(/2 others \+\$200\.00 – \+\$200\.00/)
   expect(page).toMatch(/All −\$3,449,800\.00 −\$3,150,000\.00 −\$299,800\.00/)
 
-  const then = '?as_of=2026-03-02&known_at=2026-03-03T01:00'
+  const then = '?as_of=2026-03-02&known_at=2026-03-02T20:00'
   expect(await side.readText(`/${then}`)).toContain('What is known of this day now')
   const compared = await side.readText(`/compare${then}`)
   expect(compared).toContain('Amount $11,200,000.00 $7,750,200.00 −$3,449,800.00 1')

@@ -264,21 +264,21 @@ test('a month is closed with a remark, and a refused closing says why', async ()
 })
 
 test('a release that is not kept is built on request, and shown', async () => {
-  const asked = '/portfolio?as_of=2026-03-01&known_at=2026-03-01'
+  const asked = '/portfolio?as_of=2026-02-28&known_at=2026-02-27'
   const read = async () => await side.read(asked)
   const none = await read()
-  expect(none).toContain('Build the release of 2026-03-01')
+  expect(none).toContain('Build the release of 2026-02-28')
   const fields = Object.fromEntries(
     [...none.matchAll(/type="hidden" name="(do|as_of|known_at)" value="([^"]*)"/g)].map(([, name, value]) => [
       name,
       value,
     ]),
   )
-  expect(fields).toEqual({do: 'build', as_of: '2026-03-01', known_at: '2026-03-01T23:59:59.999999Z'})
+  expect(fields).toEqual({do: 'build', as_of: '2026-02-28', known_at: '2026-02-28T04:59:59.999999Z'})
   expect((await post(fields)).status).toBe(303)
   await until(() => listActions()[0]?.ended_at)
   expect(listActions()[0]).toMatchObject({exit_code: 0})
-  expect(await read()).toContain('as of <b>2026-03-01</b>')
+  expect(await read()).toContain('as of <b>2026-02-28</b>')
 })
 
 test('a walk refused by a guard is accepted, and can then not be accepted again', async () => {

@@ -322,8 +322,18 @@ test('an earlier day shows what its release says; a day that is not kept lists t
   const none = await side.get('/portfolio?as_of=2026-01-01')
   expect(none.status).toBe(404)
   expect(await none.text()).toContain('/?as_of=2026-03-02')
-  const known = await side.get('/?known_at=2026-03-03')
-  expect(await known.text()).toContain('as of <b>2026-03-02</b>')
+  for (const download of ['as_of=2026-01-01', 'known_at=2026-03-01']) {
+    const answer = await side.get(`/data/core.deal.csv?${download}`)
+    expect(answer.status, download).toBe(404)
+    expect(await answer.text()).toContain('None of this day and moment is kept.')
+  }
+  // 23:30 in New York is the next day in UTC.
+  for (const moment of ['2026-03-02', '2026-03-02T23', '2026-03-02T23:30', '2026-03-03', '2026-03-03T04:30Z'])
+    expect(await side.read(`/?known_at=${moment}`), moment).toContain('as of <b>2026-03-02</b>')
+  for (const moment of ['2026-03-02T22', '2026-03-02T23:29', '2026-03-03T04:29Z', '2026-03-01', '0001-01-01'])
+    expect((await side.get(`/?known_at=${moment}`)).status, moment).toBe(404)
+  for (const moment of ['2026-03-04', '9999-12-31'])
+    expect(await side.read(`/?known_at=${moment}`), moment).toContain('as of <b>2026-03-04</b>')
 })
 
 test('deals are found by id and address, sorted, and paged through', async () => {
@@ -340,8 +350,8 @@ test('an invalid day, moment, part, range or text in an address is named, on pag
   for (const [query, said] of [
     ['as_of=garbage', "As of 'garbage': expected a day such as 2026-03-31."],
     ['as_of=2026-02-30', "As of '2026-02-30': expected a day such as 2026-03-31."],
-    ['known_at=yesterday', "Known at 'yesterday': expected a day or an instant in UTC"],
-    ['known_at=2026-03-04T99:99', "Known at '2026-03-04T99:99': expected a day or an instant in UTC"],
+    ['known_at=yesterday', "Known at 'yesterday': expected a day or an instant such as"],
+    ['known_at=2026-03-04T99:99', "Known at '2026-03-04T99:99': expected a day or an instant such as"],
     ['status=%00funded', 'Status: a NUL character, expected text.'],
     ['part=all', "Part 'all': expected one of"],
     ['amount_from=many', "Loan amount from 'many': expected dollars such as 1000000"],
