@@ -245,7 +245,8 @@ async function writeMonths(
     `select distinct ${monthOf} as month from release.${table} order by month nulls last`,
   )
   const files: WrittenFile[] = []
-  for (const {month} of months) {
+  // A batch names every table: one without rows has a file without rows.
+  for (const {month} of months.length > 0 ? months : [{month: null}]) {
     const name = `${table}/${key}=${month ?? '__HIVE_DEFAULT_PARTITION__'}/${table}.parquet`
     const where = month === null ? `${quoteName(date)} is null` : `${monthOf} = ${quoteLiteral(month)}`
     mkdirSync(dirname(join(dir, name)), {recursive: true})

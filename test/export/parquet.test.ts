@@ -26,6 +26,7 @@ const release = await publishTables(data.folder, {
       ('d_2', date '2026-02-02', date '2026-02-01')
     ) as t(deal_id, business_date, "Month");
     create table release.core.own as select date '2026-01-30' as day, 'a' as month, 'b' as partition_month;
+    create table release.core.none as select date '2026-01-30' as day, 1 as a limit 0;
     create table release.core.plain as select 1 as a`,
 })
 
@@ -38,6 +39,7 @@ test('by month, each table with a date has a file per month, which Hive readers 
   expect(seen).toEqual([
     ['core.movement/partition_month=2026-01/core.movement.parquet', 1, null],
     ['core.movement/partition_month=2026-02/core.movement.parquet', 1, null],
+    ['core.none/month=__HIVE_DEFAULT_PARTITION__/core.none.parquet', 0, null],
     ['core.own/partition_partition_month=2026-01/core.own.parquet', 1, null],
     ['core.plain.parquet', 1, null],
     ['core.status_change/month=2026-01/core.status_change.parquet', 2, '30.30'],
@@ -58,6 +60,7 @@ test('by month, each table with a date has a file per month, which Hive readers 
     {month: '2026-02', rows: '1'},
     {month: null, rows: '1'},
   ])
+  expect(await db.all(z.unknown(), `select day, a, month from ${read('core.none', '')}`)).toEqual([])
   // The key of the path is no column of the file.
   expect(
     await db.all(
