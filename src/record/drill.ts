@@ -1,3 +1,4 @@
+import {randomUUID} from 'node:crypto'
 import {rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {buildRelease} from '../build/build.ts'
@@ -7,6 +8,8 @@ import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {readRelease, requireRelease} from '../store/release.ts'
+import {acquireLock} from '../store/runs.ts'
+import {openStateDb} from '../store/state-db.ts'
 import {keyFileOf} from '../store/tape-key.ts'
 import {hasWarehouse} from '../store/warehouse.ts'
 import {listDated, placeOf, restoreBackup} from './backup.ts'
@@ -17,7 +20,7 @@ import {verifyAll} from './verify.ts'
  * that with the one that was built at the time. What was restored is removed again.
  *
  * @returns `compared`: `equal`, or `not kept` where that release is no longer there
- * @throws ConfigError `BACKUP_NONE`; UnexpectedError `DRILL_FAILED`; what restoring and building throw
+ * @throws ConfigError `BACKUP_NONE`; LockedError `RUN_IN_PROGRESS`; UnexpectedError `DRILL_FAILED`; what restoring and building throw
  */
 export async function rehearseRestore(config: Config, {from}: {from: string}, world: World) {
   const place = placeOf(config, from)
@@ -29,6 +32,8 @@ export async function rehearseRestore(config: Config, {from}: {from: string}, wo
       `Folder '${place}': expected a job's backup of this data folder, found none.`,
     )
   const backup = join(place, latest)
+  using stateDb = openStateDb(folder.stateDb)
+  using _lock = acquireLock(stateDb, {runId: randomUUID(), command: 'drill', name: 'restore drill'}, world)
   const dataDir = join(folder.cache, 'drill')
   const restored = {...config, dataDir, tapeKeyFile: keyFileOf(config, folder)}
   rmSync(dataDir, {recursive: true, force: true})

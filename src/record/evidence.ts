@@ -69,6 +69,9 @@ export async function writeEvidence(config: Config, {of, to, from, allFields = f
       'EVIDENCE_TAPES',
       `The tape that '${of}' rests on is not kept, or is sealed with another key.`,
     )
+  const first = dayOf(tapes[0]?.tape.lines().next().value?.frame)
+  if (from !== undefined && before !== null && from < first)
+    throw newError('EVIDENCE_TAPES', `Day '${from}' in --from: the tapes that are kept begin on ${first}.`)
   using evidence = beginFolder(dir)
   const written = await writeTapes(evidence.dir, {tapes, subject, baseUrl, deals, from, allFields})
   const {batch, ...proved} = subject
@@ -154,6 +157,9 @@ function followBack(folder: DataFolder, key: TapeKey, head: string) {
   return {tapes, before: until[from - 1]?.chain ?? null}
 }
 
+/** The day of a unit, from the line that begins it. */
+const dayOf = (begin?: Frame) => String(begin?.businessDate ?? begin?.tape ?? '')
+
 const nameOf = ({tape}: ProvingTape): string => `${tape.name}.jsonl`
 
 /** Writes every line without its body, and the answers of the release's walk, or of every day since `from`. */
@@ -169,8 +175,8 @@ async function writeTapes(
 ) {
   const {tapes, subject, baseUrl, deals, from, allFields} = proof
   const reduce = createReducer(deals)
-  const isShown = ({tape, businessDate}: Frame) =>
-    from === undefined ? tape === subject.source.walk_id : String(businessDate ?? tape) >= from
+  const isShown = (begin: Frame) =>
+    from === undefined ? begin.tape === subject.source.walk_id : dayOf(begin) >= from
   const written = {lines: 0, answers: 0, reduced: 0, shown: [] as string[]}
   mkdirSync(join(dir, 'tapes'), {mode: 0o700})
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')

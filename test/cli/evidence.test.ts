@@ -1,7 +1,9 @@
-import {existsSync, readFileSync, renameSync, statSync} from 'node:fs'
+import {existsSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {expect, test} from 'vitest'
+import {changeTape, listTapes} from '../../src/store/recorded.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {readFiles} from '../support/data.ts'
 import {DAY_1, DAY_2, DAY_3, someDeals} from '../support/lab.ts'
@@ -61,6 +63,16 @@ test('evidence never names people, whatever answers it holds', async () => {
       expect(text.includes(told), `${told} in ${file}`).toBe(false)
     }
   }
+})
+
+test('answers since a day whose tape is no longer kept are refused, and named from which they can be had', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const [first] = listTapes(stateDb)
+  rmSync(join(lab.folder.root, first!.path))
+  changeTape(stateDb, first!.name, {removed_at: '2026-02-09T00:00:00.000Z'})
+  const since = (day: string) => lab.run(['evidence', 'current', join(root, day), '--from', day, '--json'])
+  await expectRefused(since('2026-02-02'), 'EVIDENCE_TAPES', 'begin on 2026-02-03', 1)
+  expect((await since('2026-02-03')).code).toBe(0)
 })
 
 test('evidence omits fields the contract does not know and does not claim the rest is what was received', async () => {

@@ -386,6 +386,9 @@ test('a job rehearses a restore: what a backup brings back is examined and compa
   const {release_id} = await lab.sync(DAY_1)
   await backUpDated(lab.config, {to, kept: 2}, worldAfter(0))
   expect(await drill()).toMatchObject({outcome: 'restored', release_id, compared: 'equal', walks: 2})
+  const [one, other] = [drill(), failureOf(drill())]
+  expect(await other).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
+  expect(await one).toMatchObject({outcome: 'restored'})
   expect(readdirSync(lab.folder.cache)).not.toContain('drill')
   await lab.sync(DAY_2)
   rmSync(join(lab.folder.releases, String(release_id)), {recursive: true})
