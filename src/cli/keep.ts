@@ -58,7 +58,7 @@ export const commands = {
       joinLines([
         'Recorded on a tape, with the reason:',
         ...problems.map((problem) => `  ${problem}`),
-        `${quantity(given_up.length, 'unit or batch')} given up. \`loantape period true-up\` shows by how much books and history differ.`,
+        `Units and batches given up: ${groupThousands(given_up.length)}. \`loantape period true-up\` shows by how much books and history differ.`,
       ]),
   ),
   backup: does(async ({config, options, world}: Invocation<{deliver?: string[]}>, dir: string) => {

@@ -209,7 +209,7 @@ function renderStatus(status: Status): string {
       : []),
     ...status.disagreements.map(({store, problem}) => `${store}: ${problem}`),
     status.given_up > 0 &&
-      `Given up by \`loantape tape go-on\`: ${quantity(status.given_up, 'unit or batch')}.`,
+      `Units and batches given up by \`loantape tape go-on\`: ${groupThousands(status.given_up)}.`,
     waiting > 0 &&
       `Quarantine: ${quantity(waiting, 'record')} ${waiting === 1 ? 'waits' : 'wait'}; \`loantape quarantine list\` shows ${waiting === 1 ? 'it' : 'them'}.`,
     ...status.drift.map(renderDrift),
