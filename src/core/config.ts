@@ -71,11 +71,14 @@ export function parseConfig(
     const key = String(issue.path[0])
     problems.push(`${envNameOf(key)} '${maskValue(key, given[key])}': ${issue.message}`)
   }
-  // Half of the mail settings would send no alarms, which looks like a quiet night.
-  const mail = ['smtpUrl', 'alarmEmailTo'] as const
-  for (const [half, other] of [mail, mail.toReversed()] as const)
+  // Half of the mail settings would look like a quiet night; with a token for viewers alone nobody would be asked for one.
+  for (const [half, other] of [
+    ['smtpUrl', 'alarmEmailTo'],
+    ['alarmEmailTo', 'smtpUrl'],
+    ['webViewerToken', 'webToken'],
+  ] as const)
     if (given[half] !== undefined && given[other] === undefined)
-      problems.push(`${envNameOf(half)}: sends nothing without ${envNameOf(other)}`)
+      problems.push(`${envNameOf(half)}: does nothing without ${envNameOf(other)}`)
   problems.push(...findUnknownNames(env))
   if (!parsed.success || problems.length > 0) {
     throw newError(

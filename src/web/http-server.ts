@@ -83,17 +83,15 @@ const FOR_OPERATORS = /^\/(deals\/[^/]+\/received|quarantine\/[^/]+|books\/[^/]+
 const OF_TABLES = /^\/(find|tables|sql|pages|data|metrics|assets|runs\/live)(\/|$)/
 
 /**
- * Refuses to serve strangers: every address but a loopback one needs a token, and so does telling viewers from operators.
+ * Refuses to serve strangers: every address but a loopback one needs a token.
  *
  * @throws ConfigError `WEB_TOKEN_MISSING`
  */
-function requireSafeAddress({webHost, webToken, webViewerToken}: Config): void {
-  if (webToken !== undefined || (webViewerToken === undefined && LOOPBACK.has(webHost))) return
+function requireSafeAddress({webHost, webToken}: Config): void {
+  if (webToken !== undefined || LOOPBACK.has(webHost)) return
   throw newError(
     'WEB_TOKEN_MISSING',
-    webViewerToken === undefined
-      ? `Address '${webHost}' in LOANTAPE_WEB_HOST can be reached from other machines, and LOANTAPE_WEB_TOKEN is not set.`
-      : 'LOANTAPE_WEB_VIEWER_TOKEN is set, and LOANTAPE_WEB_TOKEN is not: without it nobody is asked for one.',
+    `Address '${webHost}' in LOANTAPE_WEB_HOST can be reached from other machines, and LOANTAPE_WEB_TOKEN is not set.`,
   )
 }
 

@@ -71,7 +71,7 @@ test('the key can be in a readable file, whose line end is dropped; the environm
   expect(message).toContain(`LOANTAPE_API_KEY_FILE '/nowhere': cannot be read (ENOENT)`)
 })
 
-test('a wrong secret is refused, masked, and so is half of the settings of e-mail', async () => {
+test('a wrong secret is refused, masked, and so is a setting without the one that it needs', async () => {
   for (const [name, value] of [
     ['LOANTAPE_WEBHOOK_SECRET', 'whsec_tooshort'],
     ['LOANTAPE_WEBHOOK_SECRET', `whsec_${'a'.repeat(33)}`],
@@ -82,11 +82,15 @@ test('a wrong secret is refused, masked, and so is half of the settings of e-mai
     expect(refusal.message).toContain(`${name} '***'`)
     expect(refusal.message).not.toContain(value)
   }
-  const [to, from] = ['LOANTAPE_ALARM_EMAIL_TO', 'LOANTAPE_SMTP_URL']
-  const half = await refusalOf({[to]: 'night@example.com'})
-  expect(half.message).toContain(`${to}: sends nothing without ${from}`)
-  const other = await refusalOf({[from]: 'smtp://mail.example.com'})
-  expect(other.message).toContain(`${from}: sends nothing without ${to}`)
+  for (const [name, value, needed] of [
+    ['LOANTAPE_ALARM_EMAIL_TO', 'night@example.com', 'LOANTAPE_SMTP_URL'],
+    ['LOANTAPE_SMTP_URL', 'smtp://mail.example.com', 'LOANTAPE_ALARM_EMAIL_TO'],
+    ['LOANTAPE_WEB_VIEWER_TOKEN', 'viewer-token-0001', 'LOANTAPE_WEB_TOKEN'],
+  ] as const)
+    expect(await refusalOf({[name]: value})).toMatchObject({
+      code: 'CONFIG_INVALID',
+      message: expect.stringContaining(`${name}: does nothing without ${needed}`),
+    })
 })
 
 test.each([
