@@ -49,17 +49,16 @@ export function readProcessStart(pid: number): string | null {
   }
 }
 
-/** What processes of a machine that are in no container call their ids. */
-const OF_MACHINE = 'pid:[4026531836]'
+/** This machine; of a container that counts its own processes, with the number of that count: others may have its name, too. */
+export const HOST = [hostname(), findCount() ?? []].flat().join('.')
 
-/** This machine; in a container that counts its own processes, that container, whose name others may have, too. */
-export const HOST = ((ids) => (ids === OF_MACHINE ? hostname() : `${hostname()} ${ids}`))(nameProcessIds())
-
-function nameProcessIds(): string {
+function findCount(): string | undefined {
   try {
-    return readlinkSync('/proc/self/ns/pid')
+    const [count] = /\d+/.exec(readlinkSync('/proc/self/ns/pid')) ?? []
+    // That of the machine itself.
+    return count === '4026531836' ? undefined : count
   } catch {
-    return OF_MACHINE
+    return undefined
   }
 }
 
