@@ -14,9 +14,25 @@ import {countRows, digestRows} from '../store/sql.ts'
 /** What to do about a release that differs from its manifest. */
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
 
-/** The files of a release that are missing or have a wrong sha256. */
-export function verifyReleaseFiles(release: Release): Fault[] {
-  return release.manifest.tables.flatMap((table) => verifyFile(release, table))
+/** The files of a release that are missing or have a wrong sha256, and its databases if they do not open. */
+export async function verifyReleaseFiles(release: Release): Promise<Fault[]> {
+  const files = release.manifest.tables.flatMap((table) => verifyFile(release, table))
+  return [...files, ...(await withDatabase(release, () => undefined))]
+}
+
+/** Works with the opened databases of a release, or says that they do not open. */
+async function withDatabase(release: Release, work: (db: Database) => unknown): Promise<Fault[]> {
+  let db: Database
+  try {
+    db = await openRelease(release)
+  } catch (error) {
+    const words = messageOf(error).split('\n')[0]
+    const problem = `The databases of release ${release.manifest.release_id} do not open: ${words}.`
+    return [{problem, next: RELEASE_NEXT}]
+  }
+  await using _open = db
+  await work(db)
+  return []
 }
 
 function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable): Fault[] {
@@ -41,16 +57,17 @@ export async function verifyRelease(release: Release): Promise<Fault[]> {
     )
   else if (manifest.release_id !== name || name.slice(0, 10) !== manifest.as_of)
     note(`The manifest of release ${name} names ${manifest.release_id} as of ${manifest.as_of}.`)
-  await using db = await openRelease(release)
-  for (const table of manifest.tables) {
-    const ofFile = verifyFile(release, table)
-    const found = await findFault(db, release, {...table, isWhole: ofFile.length === 0}).catch(
-      (error: unknown) => `cannot be read (${messageOf(error).split('\n')[0]})`,
-    )
-    faults.push(...ofFile)
-    if (found) note(`Table '${table.name}' of release ${manifest.release_id} ${found}.`)
-  }
-  return faults
+  const unopened = await withDatabase(release, async (db) => {
+    for (const table of manifest.tables) {
+      const ofFile = verifyFile(release, table)
+      const found = await findFault(db, release, {...table, isWhole: ofFile.length === 0}).catch(
+        (error: unknown) => `cannot be read (${messageOf(error).split('\n')[0]})`,
+      )
+      faults.push(...ofFile)
+      if (found) note(`Table '${table.name}' of release ${manifest.release_id} ${found}.`)
+    }
+  })
+  return [...faults, ...unopened]
 }
 
 /** Enough rows for the ids that a finding names: a row may differ on both sides. */

@@ -182,7 +182,7 @@ const EXAMINATIONS: Examinations = {
       const problem = `Link '${folder.current}' points to no release with a manifest.`
       return [{problem, next: RELEASE_NEXT}]
     }
-    const faults = verifyReleaseFiles(release)
+    const faults = await verifyReleaseFiles(release)
     const {release_id, tables} = release.manifest
     return faults.length > 0
       ? faults

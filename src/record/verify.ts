@@ -48,11 +48,16 @@ export async function verifyAll(config: Config, world: World) {
   const note = (path: string, faults: readonly Fault[]) =>
     problems.push(...faults.map(({problem, next}) => ({path, problem, next})))
   world.onProgress({step: 'warehouse'})
-  const {walks, faults} = await tryWarehouse(folder)
-  note('warehouse.duckdb', faults)
+  const warehouse = await reportUnread({walks: 0, faults: []}, () =>
+    hasWarehouse(folder) ? verifyWarehouse(folder) : undefined,
+  )
+  note('warehouse.duckdb', warehouse.faults)
   world.onProgress({step: 'release'})
-  const release = findCurrentRelease(folder)
-  if (release) note('current', await verifyRelease(release))
+  const current = await reportUnread({tables: 0, faults: []}, async () => {
+    const release = findCurrentRelease(folder)
+    return release && {tables: release.manifest.tables.length, faults: await verifyRelease(release)}
+  })
+  note('current', current.faults)
   const {integrity_check: found} = stateDb.db.prepare('pragma integrity_check(1)').get() ?? {}
   if (found !== 'ok') {
     const problem = `State database '${folder.stateDb}' is damaged: ${String(found).split('\n').at(-1)}.`
@@ -67,9 +72,9 @@ export async function verifyAll(config: Config, world: World) {
     ...tapes,
     outcome,
     /** Applied walks, files of batches, and tables of the current release. */
-    walks,
+    walks: warehouse.walks,
     batch_files: batches.files,
-    release_tables: release?.manifest.tables.length ?? 0,
+    release_tables: current.tables,
     /** Below the data folder. */
     problems,
   }
@@ -94,12 +99,16 @@ function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedB
   }
 }
 
-async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
+/** What was found of a store; of one that cannot be read that it cannot, so that the others are examined, too. */
+async function reportUnread<Found extends {faults: Fault[]}>(
+  nothing: Found,
+  examine: () => Promise<Found | undefined> | undefined,
+): Promise<Found> {
   try {
-    return hasWarehouse(folder) ? await verifyWarehouse(folder) : {walks: 0, faults: []}
+    return (await examine()) ?? nothing
   } catch (error) {
     if (!isOfKind(error, 'unexpected')) throw error
-    return {walks: 0, faults: [error]}
+    return {...nothing, faults: [error]}
   }
 }
 

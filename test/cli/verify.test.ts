@@ -1,4 +1,4 @@
-import {readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
@@ -66,6 +66,15 @@ const DAMAGES: Record<string, Damage> = {
     ({warehouse}) => flipBitOf(warehouse, 'raw.deal_version', 'property_address'),
     /^warehouse\.duckdb: Rows of table 'raw\.deal_version' in 'warehouse\.duckdb' .*checksum.*`loantape rebuild`/,
     rebuild,
+  ],
+  'a cut database of a release': [
+    (folder) => truncateSync(join(currentOf(folder), 'portfolio.duckdb'), 1000),
+    /^current: The databases of release 2026-02-03-\w+ do not open: .*Remove the release folder and run `loantape build`/,
+    build,
+  ],
+  'a cut manifest of a release': [
+    (folder) => truncateSync(join(currentOf(folder), 'manifest.json'), 100),
+    /^current: Manifest '.*manifest\.json': /,
   ],
   'a flipped bit in a table of a release': [
     (folder) => flipBit(join(currentOf(folder), 'core.deal.parquet')),
