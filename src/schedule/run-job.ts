@@ -1,6 +1,5 @@
-import {listBatches} from '../accounting/issued.ts'
-import {listClosedPeriods, listMonths, listPeriodEvents, readPeriodRange} from '../accounting/periods.ts'
-import {findJournalProfile, type TiedTerm} from '../accounting/profiles.ts'
+import {listPeriodEvents} from '../accounting/periods.ts'
+import type {TiedTerm} from '../accounting/profiles.ts'
 import {closePeriod} from '../books/close-period.ts'
 import {buildRelease} from '../build/build.ts'
 import {compareBuildsWhereDue} from '../build/compare-builds.ts'
@@ -18,7 +17,7 @@ import {rehearseRestore} from '../record/drill.ts'
 import {pruneData} from '../record/prune.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease} from '../store/release.ts'
-import {openStateDb, type StateDb} from '../store/state-db.ts'
+import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './alarms.ts'
 import {type Job, readJobs, type Step} from './job.ts'
@@ -74,8 +73,6 @@ export async function performJob(
 interface JobRequest {
   job: Job
   slot?: number | undefined
-  /** The month to close and to export, `YYYY-MM`; by default the one before the slot's. */
-  period?: string
   /** Writes the pages of digests. */
   render?: RenderDigest | undefined
 }
@@ -86,34 +83,29 @@ interface JobRequest {
  * @returns what `run --json` prints; `not_due`: it was too early for a step, which ended the job
  */
 export async function runJob(config: Config, request: JobRequest, world: World) {
-  const {job} = request
+  const job = request.job.name
   const steps: Awaited<ReturnType<typeof runStep>>[] = []
-  for (const step of job.steps) {
+  for (const step of request.job.steps) {
     if (step.do === 'notify') continue
-    world.log.info({job: job.name, step: step.do}, 'step begins')
+    world.log.info({job, step: step.do}, 'step begins')
     world.onProgress({step: step.do})
     const batches = steps.flatMap((done) => (done.do === 'export' ? done.result : []))
-    if (step.do === 'close_period')
-      for (const period of await listMissed(config, {step, ...request}, world))
-        for (const own of [step, ...job.steps.filter(isOfMonth)])
-          steps.push(await runStep(config, {step: own, batches}, {...request, period}, world))
     const done = await runStep(config, {step, batches}, request, world)
     steps.push(done)
     if (done.do === 'sync' || done.do === 'build') await compareBuildsWhereDue(config, world)
     if (done.do === 'close_period' && done.result.outcome === 'not_due')
-      return {job: job.name, outcome: 'not_due' as const, steps}
+      return {job, outcome: 'not_due' as const, steps}
   }
-  return {job: job.name, outcome: 'done' as const, steps}
+  return {job, outcome: 'done' as const, steps}
 }
 
 async function runStep(
   config: Config,
   {step, batches}: {step: Exclude<Step, {do: 'notify'}>; batches: readonly BatchResult[]},
-  request: JobRequest,
+  {job, slot, render}: JobRequest,
   world: World,
 ) {
-  const {job, render} = request
-  const instant = instantOf(request, world)
+  const instant = slot ?? world.clock.now()
   switch (step.do) {
     case 'sync':
       return {do: step.do, result: await syncDeals(config, {}, world)}
@@ -124,7 +116,7 @@ async function runStep(
     case 'ingest_rates':
       return {do: step.do, result: await ingestRates(config, world)}
     case 'close_period':
-      return {do: step.do, result: await closeMonth(config, {step, ...request}, world)}
+      return {do: step.do, result: await closePreviousMonth(config, {job, step, instant}, world)}
     case 'backup': {
       const send = createBackupSender(config, step.deliver ?? [], world)
       return {do: step.do, result: await backUpDated(config, step, world, send)}
@@ -140,13 +132,14 @@ async function runStep(
     case 'deliver':
       return {do: step.do, result: await deliverBatches(config, {batches, targets: step.targets}, world)}
     case 'export': {
-      const {profiles, tables, dialect, deliver: targets} = step
+      const {profiles, tables, dialect, period, deliver: targets} = step
       const today = businessDateOf(world.clock.now(), config)
       const day = businessDateOf(instant, config)
       // A run that catches up writes the files of its slot's day.
-      const moment = isOfMonth(step)
-        ? {period: monthOf(request, world)}
-        : {asOf: day < today ? day : undefined}
+      const moment =
+        period === 'previous'
+          ? {period: previousMonthOf(dayOf(instant, job))}
+          : {asOf: day < today ? day : undefined}
       const result = await exportRelease(config, {profiles, tables, dialect, ...moment}, world)
       if (!targets) return {do: step.do, result}
       return {
@@ -164,61 +157,27 @@ const dayOf = (instant: number, {timeZone}: Job) => dateOfWallTime(wallTimeOf(in
 /** The month before that of a day, `YYYY-MM`. */
 const previousMonthOf = (day: string) => addDays(`${day.slice(0, 7)}-01`, -1).slice(0, 7)
 
-const instantOf = ({slot}: JobRequest, {clock}: World) => slot ?? clock.now()
-
-const isOfMonth = (step: Step): step is Extract<Step, {do: 'export'}> =>
-  step.do === 'export' && step.period === 'previous'
-
-/** The month that a job closes and exports. */
-const monthOf = (request: JobRequest, world: World): string =>
-  request.period ?? previousMonthOf(dayOf(instantOf(request, world), request.job))
-
-type ClosingRequest = JobRequest & {step: Extract<Step, {do: 'close_period'}>}
-
-/** Whether a month is to be closed today: on its business day or later, but not if a person has reopened it since. */
-function isDue(stateDb: StateDb, {step, ...request}: ClosingRequest, period: string, world: World): boolean {
-  const day = dayOf(instantOf(request, world), request.job)
-  const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
-  const acts = listPeriodEvents(stateDb).filter((act) => act.period === period && act.action !== 'remap')
-  const isReopened = acts.at(-1)?.action === 'reopen'
-  return day > dueOn ? !isReopened : day === dueOn
-}
-
-/** The earlier months that are open, oldest first, and the last closed one if the job has not exported its journal. */
-async function listMissed(config: Config, asked: ClosingRequest, world: World): Promise<string[]> {
-  using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
-  const month = monthOf(asked, world)
-  if (!isDue(stateDb, asked, month, world)) return []
-  const {first} = await readPeriodRange(config, world)
-  const last = listClosedPeriods(stateDb).at(-1)
-  const issued = new Set(listBatches(stateDb).flatMap((one) => (one.period === last ? one.profile : [])))
-  const journals = asked.job.steps.flatMap((step) =>
-    isOfMonth(step) ? step.profiles.filter((name) => findJournalProfile(name)) : [],
-  )
-  return listMonths(last ?? first, previousMonthOf(`${month}-01`)).filter(
-    (period) =>
-      isDue(stateDb, asked, period, world) &&
-      (period !== last || journals.some((profile) => !issued.has(profile))),
-  )
-}
-
 /**
- * Closes a month on its business day, or on a later day if that failed. A closed month stays closed; a month that a person
- * reopened is left for that person to close.
+ * Closes the previous month on its business day, or on a later day if that failed. A closed month stays closed; a month that
+ * a person reopened is left for that person to close.
  *
  * @returns the month, `YYYY-MM`, with the terms of its roll-forward if it is closed now; `not_due` before its day, for a
  * reopened month, and for a month before the first walk
  */
-async function closeMonth(
+async function closePreviousMonth(
   config: Config,
-  asked: ClosingRequest,
+  {job, step, instant}: {job: Job; step: Extract<Step, {do: 'close_period'}>; instant: number},
   world: World,
 ): Promise<{outcome: 'closed' | 'unchanged' | 'not_due'; period: string; terms?: readonly TiedTerm[]}> {
+  const day = dayOf(instant, job)
+  const period = previousMonthOf(day)
+  const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
   using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
-  const period = monthOf(asked, world)
-  if (!isDue(stateDb, asked, period, world)) return {outcome: 'not_due', period}
+  const acts = listPeriodEvents(stateDb).filter((act) => act.period === period && act.action !== 'remap')
+  const isReopened = acts.at(-1)?.action === 'reopen'
+  if (day < dueOn || (day > dueOn && isReopened)) return {outcome: 'not_due', period}
   try {
-    const {terms} = await closePeriod(config, {period, why: `job ${asked.job.name}`}, world)
+    const {terms} = await closePeriod(config, {period, why: `job ${job.name}`}, world)
     return {outcome: 'closed', period, terms}
   } catch (error) {
     const {code} = explainError(error)

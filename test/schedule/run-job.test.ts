@@ -2,10 +2,9 @@ import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {initAccounting} from '../../src/accounting/mapping.ts'
-import {closePeriod, listPeriods, reopenPeriod} from '../../src/books/close-period.ts'
+import {reopenPeriod} from '../../src/books/close-period.ts'
 import {USUAL_DIALECT} from '../../src/export/dialect.ts'
-import {listAlarms} from '../../src/schedule/alarms.ts'
-import {readJobs, requireJob, type Step} from '../../src/schedule/job.ts'
+import {requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob, runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {BOOK_TABLES, setAccounts} from '../support/books.ts'
@@ -113,39 +112,4 @@ test('an export step writes CSV in the dialect it names', async () => {
   const {steps} = await runAt('2026-06-03T11:00:00Z', '2026-06-05T12:00:00Z', {...exportCsv, dialect})
   const [batch] = steps.flatMap((step) => (step.do === 'export' ? step.result : []))
   expect(readFileSync(join(batch?.dir ?? '', 'core.deal.csv'), 'utf8')).toMatch(/^deal_id;property_address;/)
-})
-
-test('a month-end job that missed months closes and exports each, oldest first, up to one that cannot be closed', async () => {
-  const late = await useLab({
-    tables: `${BOOK_TABLES} +mart.funded_rollforward`,
-    deals: someDeals(4, {status: 'draft'}),
-  })
-  await late.walk('2026-01-30T23:00:00Z')
-  for (const [index, day] of ['2026-01-31', '2026-02-28', '2026-03-31', '2026-04-20'].entries()) {
-    late.service.store.update(`deal_00000${index + 1}`, {status: 'funded'})
-    await late.sync(`${day}T23:00:00Z`)
-  }
-  await initAccounting(late.config)
-  setAccounts(late.folder)
-  const job = requireJob(late.config, 'month-end')
-  const runOn = (now: string) => performJob(late.config, {job}, late.createWorld(now))
-  const listed = async () =>
-    (await listPeriods(late.config, late.createWorld())).periods.map(({period, state, batches}) => [
-      ...[period, state],
-      batches.filter(({profile}) => profile === 'quickbooks').length,
-    ])
-  await closePeriod(late.config, {period: '2026-01'}, late.createWorld('2026-04-06T12:00:00Z'))
-  const failure = await failureOf(runOn('2026-05-06T12:00:00Z'))
-  expect(failure).toMatchObject({code: 'PERIOD_STATE'})
-  expect(failure.message).toContain("'2026-04' is not finished")
-  expect(await listed()).toEqual([
-    ['2026-01', 'closed', 1],
-    ['2026-02', 'closed', 1],
-    ['2026-03', 'closed', 1],
-    ['2026-04', 'open', 0],
-  ])
-  using stateDb = openStateDb(late.folder.stateDb)
-  const watched = {config: late.config, release: undefined, jobs: readJobs(late.config)}
-  const titles = listAlarms(stateDb, watched, Date.now()).map(({title}) => title)
-  expect(titles).toContain('Job month-end could not close a month [PERIOD_STATE]')
 })
