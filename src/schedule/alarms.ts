@@ -88,8 +88,10 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
 
 const ok = (name: string, title: string, words: string): Condition => ({name, state: 'ok', title, words})
 
-/** What a job did, by its exit code. */
-const FAILURES: Record<number, string> = {
+/** What a job did, by the code of its error, else by its exit code. */
+const FAILURES: Record<string, string> = {
+  JOB_TIMEOUT: 'took too long and was ended',
+  PERIOD_STATE: 'could not close a month',
   2: 'is set up wrongly',
   3: 'failed a check, nothing was released',
   5: 'was refused by the source',
@@ -109,8 +111,7 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
     return ok(name, `${later.command} of job ${run.job} is done`, words)
   }
   const {exit_code, error_code, error, ended_at} = later ?? run
-  const problem =
-    error_code === 'JOB_TIMEOUT' ? 'took too long and was ended' : (FAILURES[exit_code ?? 1] ?? 'failed')
+  const problem = (error_code && FAILURES[error_code]) ?? FAILURES[exit_code ?? 1] ?? 'failed'
   const retry =
     run.state === 'queued'
       ? `It is tried again at ${isoOf(run.not_before)}.`
