@@ -111,7 +111,8 @@ function alignTo(replaced: Seed, seed: Seed): Seed {
     ...seed,
     columns: [...new Set([...replaced.columns, ...own])],
     types: {...replaced.types, ...seed.types},
-    optional: replaced.optional ?? [],
+    // The rows of the earlier file have no value in a new column.
+    optional: [...(replaced.optional ?? []), ...own.filter((name) => !replaced.columns.includes(name))],
     rows: isCopying ? copyLikes(replaced, seed.rows) : seed.rows,
   }
 }

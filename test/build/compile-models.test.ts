@@ -183,6 +183,10 @@ test('a seed has columns of every type', async () => {
 
 test('lines of a later seed replace those with the same key; one can copy another in what it does not set', async () => {
   const dated = 'code:canonical,since:date\na,2026-01-01\nb,2026-01-02\n'
+  expect(await loadKind(['code,rank:bigint\na,1\n', 'code,rank,since:date\nb,2,2026-02-01\n'])).toEqual([
+    {code: 'a', rank: '1', since: null},
+    {code: 'b', rank: '2', since: '2026-02-01'},
+  ])
   expect(await loadKind([dated, 'code,since\n B ,2026-02-01\nc,2026-02-02\n'])).toEqual([
     {code: 'a', since: '2026-01-01'},
     {code: 'b', since: '2026-02-01'},
