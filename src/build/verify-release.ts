@@ -1,8 +1,8 @@
-import {realpathSync} from 'node:fs'
+import {existsSync, realpathSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
-import {type Fault, messageOf} from '../core/errors.ts'
+import {type Fault, findMachineFault, messageOf} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {listSome} from '../core/text.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
@@ -26,6 +26,9 @@ async function withDatabase(release: Release, work: (db: Database) => unknown): 
   try {
     db = await openRelease(release)
   } catch (error) {
+    // What is wrong may be the machine, or the release removed meanwhile.
+    const fault = findMachineFault(error)
+    if (fault || !existsSync(release.dir)) throw fault ?? error
     const words = messageOf(error).split('\n')[0]
     const problem = `The databases of release ${release.manifest.release_id} do not open: ${words}.`
     return [{problem, next: RELEASE_NEXT}]
@@ -57,17 +60,16 @@ export async function verifyRelease(release: Release): Promise<Fault[]> {
     )
   else if (manifest.release_id !== name || name.slice(0, 10) !== manifest.as_of)
     note(`The manifest of release ${name} names ${manifest.release_id} as of ${manifest.as_of}.`)
+  const ofFiles = manifest.tables.map((table) => ({table, faults: verifyFile(release, table)}))
   const unopened = await withDatabase(release, async (db) => {
-    for (const table of manifest.tables) {
-      const ofFile = verifyFile(release, table)
-      const found = await findFault(db, release, {...table, isWhole: ofFile.length === 0}).catch(
+    for (const {table, faults} of ofFiles) {
+      const found = await findFault(db, release, {...table, isWhole: faults.length === 0}).catch(
         (error: unknown) => `cannot be read (${messageOf(error).split('\n')[0]})`,
       )
-      faults.push(...ofFile)
       if (found) note(`Table '${table.name}' of release ${manifest.release_id} ${found}.`)
     }
   })
-  return [...faults, ...unopened]
+  return [...ofFiles.flatMap((one) => one.faults), ...faults, ...unopened]
 }
 
 /** Enough rows for the ids that a finding names: a row may differ on both sides. */
