@@ -4,7 +4,7 @@ import {existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, rmSync, 
 import {hostname, tmpdir, userInfo} from 'node:os'
 import {basename, dirname, extname, join} from 'node:path'
 import packageJson from '../../package.json' with {type: 'json'}
-import {DAY_MS} from './clock.ts'
+import {DAY_MS, HOUR_MS} from './clock.ts'
 import {codeOf} from './errors.ts'
 
 /** This program's version, such as `1.0.0`. */
@@ -68,13 +68,14 @@ export const WRITER_MARK = `@${HOST}-${process.pid}~${readProcessStart(process.p
 /** Prefix of files and folders that are not yet whole; the next writer removes those of dead processes. */
 export const WRITING = '.writing-'
 
-/** Whether the writer named at the end of a path, {@link WRITER_MARK}, is gone; on another machine, if idle for a day. */
+/** Whether the writer named at the end of a path, {@link WRITER_MARK}, is gone; in another container of this name, if idle for an hour, on another machine for a day. */
 export function isAbandoned(path: string): boolean {
   const [, host, pid, start] = /@([^@]+)-(\d+)(?:~(\d*)(?:\.\w+)?)?$/.exec(basename(path)) ?? []
   if (pid === undefined || path.endsWith(WRITER_MARK)) return false
   if (host === HOST) return !isOtherProcess(Number(pid), start)
   const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}
-  return mtimeMs !== undefined && Date.now() - mtimeMs > DAY_MS
+  const patience = host?.startsWith(hostname()) ? HOUR_MS : DAY_MS
+  return mtimeMs !== undefined && Date.now() - mtimeMs > patience
 }
 
 /** Removes what dead processes left in a folder under names with this prefix. */
