@@ -42,7 +42,7 @@ export const commands = {
   }),
 }
 
-/** What a demo takes of a lender's settings; without the rest it knows none of their jobs, targets, servers, models and alarms. */
+/** The settings of a lender that a demo takes. It knows none of their jobs, targets, servers, models and alarms. */
 const OF_LENDER = [
   'dataDir',
   'timeZone',

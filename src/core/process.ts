@@ -49,14 +49,14 @@ export function readProcessStart(pid: number): string | null {
   }
 }
 
-/** This machine; of a container that counts its own processes, with the number of that count: others may have its name, too. */
-export const HOST = [hostname(), findCount() ?? []].flat().join('.')
+/** Names this machine. Containers may share a name, so one with process ids of its own adds the number of their namespace. */
+export const HOST = [hostname(), findNamespace() ?? []].flat().join('.')
 
-function findCount(): string | undefined {
+function findNamespace(): string | undefined {
   try {
-    const [count] = /\d+/.exec(readlinkSync('/proc/self/ns/pid')) ?? []
-    // That of the machine itself.
-    return count === '4026531836' ? undefined : count
+    const [number] = /\d+/.exec(readlinkSync('/proc/self/ns/pid')) ?? []
+    // The machine's own namespace has this number on every Linux.
+    return number === '4026531836' ? undefined : number
   } catch {
     return undefined
   }
@@ -68,7 +68,10 @@ export const WRITER_MARK = `@${HOST}-${process.pid}~${readProcessStart(process.p
 /** Prefix of files and folders that are not yet whole; the next writer removes those of dead processes. */
 export const WRITING = '.writing-'
 
-/** Whether the writer named at the end of a path, {@link WRITER_MARK}, is gone; in another container of this name, if idle for an hour, on another machine for a day. */
+/**
+ * Whether the writer named at the end of a path, {@link WRITER_MARK}, is gone. One in another container of this name counts as gone
+ * after an idle hour, one on another machine after a day.
+ */
 export function isAbandoned(path: string): boolean {
   const [, host, pid, start] = /@([^@]+)-(\d+)(?:~(\d*)(?:\.\w+)?)?$/.exec(basename(path)) ?? []
   if (pid === undefined || path.endsWith(WRITER_MARK)) return false

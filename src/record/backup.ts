@@ -307,7 +307,7 @@ export const sayAuthentic = ({authenticated, tape_key}: {authenticated: boolean;
 
 /**
  * Restores a backup into a data folder without any of its files: first all of it into a folder inside, then each file to its
- * place. While that folder exists, only another restore opens the data folder, once this one is gone.
+ * place. While that folder exists, no command opens the data folder but another restore, after this one has ended.
  *
  * @throws LockedError `RUN_IN_PROGRESS`; ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */

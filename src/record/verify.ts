@@ -99,7 +99,7 @@ function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedB
   }
 }
 
-/** What was found of a store; of one that cannot be read that it cannot, so that the others are examined, too. */
+/** Examines a store. One that cannot be read is a fault, and the next is examined all the same. */
 async function reportUnread<Found extends {faults: Fault[]}>(
   nothing: Found,
   examine: () => Promise<Found | undefined> | undefined,

@@ -66,8 +66,8 @@ export function openStateDb(path: string, options: {patienceMs?: number; isServe
 const TAKEN_OVER = 'another run has the lock'
 
 /**
- * Refuses further writes of a connection once its run no longer has its lock: it slept, or was out of touch, for so long that another took
- * it for dead. What a run does takes effect with what it writes here.
+ * Makes a connection refuse writes once its run has lost its lock, because it was silent for so long that another run took over. What a
+ * run does takes effect only with what it writes here.
  */
 export function fenceWrites(stateDb: StateDb, runId: string): void {
   const tables = stateDb.column(

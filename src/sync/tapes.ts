@@ -83,7 +83,7 @@ export function openTapes(
 
   function resume(row: TapeRow, end: TapeEnd, kind: string): void {
     const path = join(folder.root, row.path)
-    // Its writer may live, taken for dead: it goes on in the old file.
+    // A writer that was taken for dead, but lives, goes on in the old file.
     if (isBeingWritten(row)) writeFileAtomically(path, {copyOf: path})
     chmodSync(path, 0o600)
     open.set(row.name, {writer: resumeTape(path, key, end), kind, outcome: ''})
