@@ -22,7 +22,7 @@ import {type NamedTarget, placeOf, readTargets} from './export/delivery-target.t
 import {type BatchRequest, requireProfile, writeBatch} from './export/table-files.ts'
 import {type BackupResult, nameOf, readManifest} from './record/backup.ts'
 import {type DataFolder, dataFolderAt} from './store/data-folder.ts'
-import {type Release, readRelease, requireRelease} from './store/release.ts'
+import {type Release, readRelease, requireRelease, unlessDamaged} from './store/release.ts'
 import {openStateDb, type StateDb} from './store/state-db.ts'
 
 /** Which batches to write. */
@@ -126,7 +126,7 @@ async function findSource(
   using stateDb = openStateDb(folder.stateDb)
   const closed = findClosedPeriod(stateDb, period)
   const knownAt = closed?.release.known_at.replace('T', ' ').replace('Z', '')
-  const kept = closed && readRelease(join(folder.releases, closed.release.release_id))
+  const kept = closed && unlessDamaged(() => readRelease(join(folder.releases, closed.release.release_id)))
   const release = kept ?? (await requireBuilt(config, {asOf: span.asOf, knownAt}, world))
   if (closed && !kept) {
     const {lines, terms, register} = closed

@@ -4,7 +4,7 @@ import {type Config, requireSource, type SourceConfig} from './core/config.ts'
 import {messageOf} from './core/errors.ts'
 import type {World} from './core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './store/data-folder.ts'
-import {findCurrentRelease} from './store/release.ts'
+import {findCurrentRelease, unlessDamaged} from './store/release.ts'
 import {type CurrentRun, withRun} from './store/runs.ts'
 import {openStateDb} from './store/state-db.ts'
 import {requireHashKey} from './store/warehouse.ts'
@@ -134,7 +134,7 @@ export function replayQuarantine(config: Config, world: World) {
   return withRun(folder.stateDb, 'quarantine replay', world, async (run) => {
     const counts = await replayRecords(folder, config, run)
     // A killed replay may have stored records that no release shows yet.
-    if (counts.replayed === 0 && !findCurrentRelease(folder))
+    if (counts.replayed === 0 && !unlessDamaged(() => findCurrentRelease(folder)))
       return {run_id: run.runId, outcome: 'unchanged', ...counts, release_id: null}
     const {outcome, release_id} = await buildRelease(config, {}, run.world)
     return {run_id: run.runId, outcome, ...counts, release_id: outcome === 'unchanged' ? null : release_id}

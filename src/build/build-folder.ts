@@ -17,7 +17,13 @@ import {removeAbandoned, temporaryBeside} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {type BegunFolder, digestFile, removeFolder, syncBelow, syncToDisk} from '../store/files.ts'
-import type {ReleaseManifest, ReleaseTable} from '../store/release.ts'
+import {
+  type Release,
+  type ReleaseManifest,
+  type ReleaseTable,
+  readRelease,
+  unlessDamaged,
+} from '../store/release.ts'
 
 /**
  * Writes tables as `<schema>.<table>.parquet` beside the database.
@@ -55,19 +61,24 @@ export async function writeParquetFiles(
 
 /**
  * Writes the manifest last, makes every file read-only and gives the folder its final name. If another process has published the
- * same release in the meantime, its copy stays: a reader may have it open. The scratch release is replaced.
+ * same release in the meantime, its copy stays: a reader may have it open. The scratch release and a damaged one are replaced.
  */
 export async function placeRelease(
   built: BegunFolder,
-  manifest: ReleaseManifest,
+  known: Omit<ReleaseManifest, 'files'>,
   {isScratch = false}: {isScratch?: boolean} = {},
-): Promise<string> {
+): Promise<Pick<Release, 'dir' | 'manifest'>> {
   const {dir, final} = built
+  const others = readdirSync(dir).filter(
+    (file) => !file.startsWith('.') && !known.tables.some((table) => table.file === file),
+  )
+  const files = others.map((file) => ({file, bytes: statSync(join(dir, file)).size}))
+  const manifest = {...known, files}
   await writeFile(join(dir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
   for (const file of readdirSync(dir)) await chmod(join(dir, file), 0o400)
   await syncBelow(dir)
-  built.finish(() => !isScratch && existsSync(join(final, 'manifest.json')))
-  return final
+  built.finish(() => !isScratch && unlessDamaged(() => readRelease(final)) !== undefined)
+  return {dir: final, manifest}
 }
 
 /** Points `current` at a release, atomically. */

@@ -23,6 +23,7 @@ import {
   type ReleaseManifest,
   readRelease,
   requireRelease,
+  unlessDamaged,
   writeChecks,
   writeModels,
 } from '../store/release.ts'
@@ -78,7 +79,7 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
   const release = existing ?? (await buildAnew(folder, build, world))
   const {release_id, known_at, checks, models} = release.manifest
   noteUse(release.dir, mayBecomeCurrent(request), world.realClock.now())
-  const isCurrent = () => findCurrentRelease(folder)?.manifest.release_id === release_id
+  const isCurrent = () => unlessDamaged(() => findCurrentRelease(folder))?.manifest.release_id === release_id
   const isLatest = async () => build?.isHistorySame() || (await isLatestMoment(folder, moment, today))
   const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatest())
   if (isMoved) {
@@ -140,9 +141,9 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     rmSync(path, {recursive: true, force: true})
   world.onStep('tables written')
   if (!mayBecomeCurrent(request) && request.select === undefined) markPast(buildDir)
-  const dir = await placeRelease(place, manifest, {isScratch: request.select !== undefined})
+  const placed = await placeRelease(place, manifest, {isScratch: request.select !== undefined})
   world.onStep('release published')
-  return {dir, ...databasesOf(dir), manifest}
+  return {...placed, ...databasesOf(placed.dir)}
 }
 
 /** The findings of checks for a manifest; passed ones are only counted. */
@@ -195,12 +196,12 @@ export async function prepareBuild(
   const releaseId = `${moment.asOf}-${hash('sha256', all.join('\n')).slice(0, 12)}`
   const existing =
     request.select === undefined && aside === undefined
-      ? readRelease(join(folder.releases, releaseId))
+      ? unlessDamaged(() => readRelease(join(folder.releases, releaseId)))
       : undefined
   if (existing) return {moment, existing}
   const source = await readSourceBridge(db, moment)
   using stateDb = openStateDb(folder.stateDb)
-  const identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables'> = tellWentOn(stateDb, {
+  const identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables' | 'files'> = tellWentOn(stateDb, {
     schema_version: 1,
     generator: GENERATOR,
     engine: `DuckDB ${engine}`,
@@ -333,7 +334,7 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   const whole_at = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
   /** What the next build can start from, without the digests of its files. */
   const next: Base['last'] = {inputs, shared, rebuilt, whole_at}
-  const manifest: ReleaseManifest = {
+  const manifest = {
     ...identity,
     checks: summariseChecks(outcomes),
     models: models.filter(({name}) => !dropped.includes(name)),

@@ -69,7 +69,7 @@ async function buildAside(
   if (!build) throw new Error('nothing was prepared')
   const {dir} = places.use(build.place)
   const {plan, manifest, next} = await buildTables(folder, {...build, base: before}, world)
-  return {dir, last: next, manifest, models: plan.models}
+  return {dir, last: next, manifest: {...manifest, files: []}, models: plan.models}
 }
 
 /** The ends of up to seven walks of the deals before a moment, with the lists of each, the earliest first. */

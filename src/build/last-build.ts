@@ -11,7 +11,13 @@ import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import {stampOf, writeFileAtomically} from '../store/files.ts'
 import {momentOf, readHistoryId} from '../store/moment.ts'
-import {databasesOf, type ReleaseDatabases, type ReleaseManifest, readRelease} from '../store/release.ts'
+import {
+  databasesOf,
+  type ReleaseDatabases,
+  type ReleaseManifest,
+  readRelease,
+  unlessDamaged,
+} from '../store/release.ts'
 import {countRows, fillIn, readQuery} from '../store/sql.ts'
 import {schemasOf, WholeBuildNeeded} from './build-models.ts'
 
@@ -66,7 +72,7 @@ export interface Base {
 export function findBase(folder: DataFolder, inputs: string, moment: Moment): Base | undefined {
   const last = readLastBuild(folder)
   if (last?.inputs !== inputs) return undefined
-  const release = readRelease(join(folder.releases, last.release_id))
+  const release = unlessDamaged(() => readRelease(join(folder.releases, last.release_id)))
   if (!release) return undefined
   const {asOf, knownAt} = momentOf(release.manifest)
   const isForward = asOf <= moment.asOf && knownAt <= moment.knownAt

@@ -3,7 +3,7 @@ import {messageOf, newError} from '../core/errors.ts'
 import type {BuildPlan, Model, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {openDatabase} from '../store/database.ts'
-import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
+import {findCurrentRelease, openRelease, type Release, unlessDamaged} from '../store/release.ts'
 import {readQuery, readTables, type TableColumn} from '../store/sql.ts'
 import {MAPPED_TABLES} from './sources.ts'
 
@@ -66,7 +66,7 @@ export async function requireContract(
   next: readonly Published[],
   {log}: Pick<World, 'log'>,
 ): Promise<SchemaChange[]> {
-  const current = findCurrentRelease(folder)
+  const current = unlessDamaged(() => findCurrentRelease(folder))
   if (!current) return []
   const before = await readPublished(current).catch((error: unknown) => {
     log.warn({reason: messageOf(error)}, 'columns are not compared: the current release cannot be read')

@@ -7,7 +7,7 @@ import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {readRelease, requireRelease} from '../store/release.ts'
+import {readRelease, requireRelease, unlessDamaged} from '../store/release.ts'
 import {acquireLock} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {keyFileOf} from '../store/tape-key.ts'
@@ -52,7 +52,7 @@ export async function rehearseRestore(config: Config, {from}: {from: string}, wo
       return {...result, release_id: null, compared: 'not kept' as const}
     await buildRelease(restored, {}, world)
     const {manifest} = requireRelease(dataFolderAt(dataDir))
-    const kept = readRelease(join(folder.releases, manifest.release_id))?.manifest
+    const kept = unlessDamaged(() => readRelease(join(folder.releases, manifest.release_id)))?.manifest
     const digests = (tables: typeof manifest.tables) =>
       tables.map(({file, sha256}) => `${file} ${sha256}`).join('\n')
     if (kept && digests(kept.tables) !== digests(manifest.tables))

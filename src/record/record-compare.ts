@@ -7,7 +7,7 @@ import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {signedBy} from '../books/close-period.ts'
 import {isHandedOver} from '../books/issue.ts'
 import type {Config} from '../core/config.ts'
-import {LoantapeError, newError} from '../core/errors.ts'
+import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
@@ -34,7 +34,7 @@ import {
   type TapeRow,
   writeFact,
 } from '../store/recorded.ts'
-import {findCurrentRelease, type Release} from '../store/release.ts'
+import {findCurrentRelease, unlessDamaged} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {openTape, readTapeHeader, textOf} from '../store/tape.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
@@ -126,7 +126,7 @@ export function describeGone(
 function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
   const losses = listLosses(stateDb)
   const isKnown = (what: string) => losses.has(what) || findRecorded(stateDb, what) !== undefined
-  const release = tryRelease(folder)
+  const release = unlessDamaged(() => findCurrentRelease(folder))
   const found: Disagreement[] = []
   const head = release?.manifest.tape_head ?? ''
   if (release && head !== '' && !isKnown(head)) {
@@ -151,16 +151,6 @@ function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
       losses: unknown,
     })
   return found
-}
-
-/** The current release; its readers report a damaged one. */
-function tryRelease(folder: DataFolder): Release | undefined {
-  try {
-    return findCurrentRelease(folder)
-  } catch (error) {
-    if (error instanceof LoantapeError) return undefined
-    throw error
-  }
 }
 
 /** Whether the state database holds a tape as finished and kept. */

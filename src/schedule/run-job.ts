@@ -16,7 +16,7 @@ import {backUpDated} from '../record/backup.ts'
 import {rehearseRestore} from '../record/drill.ts'
 import {pruneData} from '../record/prune.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {findCurrentRelease} from '../store/release.ts'
+import {findCurrentRelease, unlessDamaged} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './alarms.ts'
@@ -65,7 +65,11 @@ export async function performJob(
     throw error
   } finally {
     if (hasStep('notify'))
-      await tellPeople(stateDb, {config, release: findCurrentRelease(folder)?.manifest, jobs}, world)
+      await tellPeople(
+        stateDb,
+        {config, release: unlessDamaged(() => findCurrentRelease(folder))?.manifest, jobs},
+        world,
+      )
   }
 }
 

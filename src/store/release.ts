@@ -1,8 +1,8 @@
-import {existsSync, readFileSync, realpathSync} from 'node:fs'
+import {existsSync, readFileSync, realpathSync, statSync} from 'node:fs'
 import {writeFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {newError} from '../core/errors.ts'
+import {codeOf, newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {BuildPlan, Check} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
@@ -97,6 +97,8 @@ export const releaseManifestSchema = z.object({
   checks: z.object({passed: z.number(), warned: z.number(), results: z.array(checkResult)}),
   models: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
   tables: z.array(releaseTable),
+  /** Its other files, without the manifest. */
+  files: z.array(z.object({file: z.string(), bytes: z.number()})).default([]),
 })
 
 /** The DuckDB files of a release: its published tables; and its `work` tables, which its pages and the next build read. */
@@ -113,13 +115,35 @@ export interface Release extends ReleaseDatabases {
   manifest: ReleaseManifest
 }
 
-/** Reads the release in a folder; undefined if there is none. */
+/**
+ * Reads the release in a folder; undefined if there is none.
+ *
+ * @throws UnexpectedError `RELEASE_DAMAGED` if its manifest cannot be read, or a file is missing or has another size
+ */
 export function readRelease(dir: string): Release | undefined {
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
   const parsed = releaseManifestSchema.safeParse(parseJson(readFileSync(path, 'utf8')))
-  if (parsed.success) return {dir, ...databasesOf(dir), manifest: parsed.data}
-  throw newError('RELEASE_MANIFEST', `Manifest '${path}': ${z.prettifyError(parsed.error)}.`)
+  if (!parsed.success)
+    throw newError('RELEASE_DAMAGED', `Manifest '${path}': ${z.prettifyError(parsed.error)}.`)
+  const {data: manifest} = parsed
+  for (const {file, bytes} of [...manifest.files, ...manifest.tables]) {
+    const found = statSync(join(dir, file), {throwIfNoEntry: false})?.size
+    if (found === bytes) continue
+    const words = found === undefined ? 'is missing' : `has ${found} bytes: its manifest says ${bytes}`
+    throw newError('RELEASE_DAMAGED', `File '${join(dir, file)}' ${words}.`)
+  }
+  return {dir, ...databasesOf(dir), manifest}
+}
+
+/** What is read of a release; undefined if it is damaged, or removed meanwhile. */
+export function unlessDamaged<T>(read: () => T): T | undefined {
+  try {
+    return read()
+  } catch (error) {
+    if (['RELEASE_DAMAGED', 'ENOENT'].includes(codeOf(error))) return undefined
+    throw error
+  }
 }
 
 /** The release `current` points to, if there is one, by its own folder: the link may lead to another while it is read. */

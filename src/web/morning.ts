@@ -4,7 +4,7 @@ import {z} from 'zod'
 import {isPast} from '../build/build-folder.ts'
 import {readMovedBetween, readMovedSince, type Which} from '../build/movement.ts'
 import {explainError} from '../core/errors.ts'
-import {type Release, readRelease, readReleaseChecks} from '../store/release.ts'
+import {type Release, readRelease, readReleaseChecks, unlessDamaged} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {pageOf, wordChecks} from './figures.ts'
 import {isMoving} from './filter.ts'
@@ -63,7 +63,7 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   const asked = {...which, condition: filter.condition}
   if (history)
     return {...shown, ...(await history.ask('moved', kept.name, release.manifest.release_id, asked))}
-  const other = readRelease(join(dirname(realpathSync(release.dir)), kept.name))
+  const other = unlessDamaged(() => readRelease(join(dirname(realpathSync(release.dir)), kept.name)))
   // Retention may have removed it meanwhile.
   return other ? {...shown, ...(await readMovedBetween(other, release, asked))} : told
 }

@@ -4,11 +4,11 @@ import {getCompileCacheDir} from 'node:module'
 import {tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
 import type {Config} from '../core/config.ts'
-import {codeOf, type ErrorCode, newError, retellError} from '../core/errors.ts'
+import {type ErrorCode, newError, retellError} from '../core/errors.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
-import {findCurrentRelease, type Release, readRelease} from '../store/release.ts'
+import {findCurrentRelease, type Release, readRelease, unlessDamaged} from '../store/release.ts'
 import {type Block, objectsOf} from './cells.ts'
 import {endOfMoment, type Filter} from './filter.ts'
 import type {Told} from './helper-process.ts'
@@ -179,18 +179,8 @@ export function listReleases(releases: string): Release[] {
   const order = ({manifest}: Release) => `${manifest.as_of} ${manifest.known_at}`
   return readdirSync(releases)
     .filter((name) => !name.startsWith('.'))
-    .flatMap((name) => tryRelease(join(releases, name)) ?? [])
+    .flatMap((name) => unlessDamaged(() => readRelease(join(releases, name))) ?? [])
     .sort((a, b) => (order(a) < order(b) ? 1 : -1))
-}
-
-/** One that cannot be read, or is removed meanwhile, must not take pages of the others with it; `verify` names it. */
-function tryRelease(dir: string): Release | undefined {
-  try {
-    return readRelease(dir)
-  } catch (error) {
-    if (['RELEASE_MANIFEST', 'ENOENT'].includes(codeOf(error))) return undefined
-    throw error
-  }
 }
 
 /** The release of a business date as known at an instant, or at the end of a day; the current one by default. */

@@ -34,8 +34,15 @@ test('a published release holds its files, all read-only, and a manifest that na
   ])
   for (const file of readdirSync(dir)) expect(statSync(join(dir, file)).mode & 0o777).toBe(0o400)
   expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
-  const {tables, ...about} = manifest
-  expect({...about, tables: []}).toEqual(aManifest())
+  const {tables, files, ...about} = manifest
+  expect({...about, tables: [], files: []}).toEqual(aManifest())
+  for (const {file, bytes} of files) expect([file, bytes]).toEqual([file, statSync(join(dir, file)).size])
+  expect(files.map(({file}) => file)).toEqual([
+    'checks.json',
+    'models.json',
+    'portfolio.duckdb',
+    'work.duckdb',
+  ])
   expect(tables.map(({name, rows}) => [name, rows])).toEqual([
     ['core.deal', 3],
     ['mart.portfolio_summary', 1],
@@ -65,7 +72,7 @@ test.each([
   mkdirSync(join(folder.releases, 'odd'), {recursive: true})
   writeFileSync(join(folder.releases, 'odd', 'manifest.json'), text)
   const refusal = await failureOf((async () => requireRelease(folder, 'odd'))())
-  expect(refusal).toMatchObject({code: 'RELEASE_MANIFEST'})
+  expect(refusal).toMatchObject({code: 'RELEASE_DAMAGED'})
   expect(refusal.message).toContain(join(folder.releases, 'odd', 'manifest.json'))
   expect(refusal.message).toContain(words)
 })

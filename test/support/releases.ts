@@ -44,6 +44,7 @@ export function aManifest(fields: Partial<ReleaseManifest> = {}): ReleaseManifes
     },
     models: [{name: 'core.deal', rows: 3, duration_ms: 1}],
     tables: [],
+    files: [],
     ...fields,
   }
 }
@@ -102,7 +103,7 @@ export async function publishTables(
   const stored = names.map((name) => ({name, order: [], isStored: true}))
   const tables = await writeParquetFiles(db, buildDir, stored)
   await db.run('checkpoint release; detach release; detach kept')
-  const dir = await placeRelease(place, aManifest({tables, ...fields}))
+  const {dir} = await placeRelease(place, aManifest({tables, ...fields}))
   moveCurrent(folder, dir)
   const release = readRelease(dir)
   if (!release) throw new Error('nothing was published')
