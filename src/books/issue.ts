@@ -24,7 +24,7 @@ import type {World} from '../core/types.ts'
 import {type BatchResult, isWholeBatch} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
 import {beginFolder, syncToDisk} from '../store/files.ts'
-import {tellWentOn} from '../store/recorded.ts'
+import {readWentOn} from '../store/recorded.ts'
 import type {Release} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {describeStale, type JournalTarget, prepareBatch, readIssueState} from './journal-batch.ts'
@@ -132,7 +132,7 @@ async function* listTargets(
       terms: closed.terms,
       mapping: closed.mapping,
       // The history it now depends on: after a true-up, the recovered one.
-      source: tellWentOn(stateDb, {...closed.release, history_id: closed.history_id}),
+      source: {...closed.release, history_id: closed.history_id, ...readWentOn(stateDb)},
       firstOpenDay: '',
     }
   }
@@ -142,7 +142,7 @@ async function* listTargets(
     terms,
     lines: await readJournal(release, [period], {isClosed}),
     mapping: closed?.mapping ?? mapping,
-    source: tellWentOn(stateDb, release.manifest),
+    source: {...release.manifest, ...readWentOn(stateDb)},
     firstOpenDay: findFirstOpenDay(stateDb),
   }
 }

@@ -11,7 +11,7 @@ import {addAmounts} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {requireExports} from '../store/data-folder.ts'
-import {tellWentOn} from '../store/recorded.ts'
+import {readWentOn} from '../store/recorded.ts'
 import {signedBy} from './close-period.ts'
 import {handOver} from './issue.ts'
 import {composeBatch, describeStale, planTrueUp, readIssueState} from './journal-batch.ts'
@@ -63,7 +63,7 @@ export async function trueUp(
     const profiles = plans.map((plan) => describePlan(plan, null))
     return {outcome: 'dry_run' as const, period, lost, profiles}
   }
-  const target = {mapping, source: tellWentOn(stateDb, release.manifest), isClosed: false}
+  const target = {mapping, source: {...release.manifest, ...readWentOn(stateDb)}, isClosed: false}
   const prepared = plans.map(({profile, plan}) => {
     // A batch belongs to the month in which it begins.
     const month = (plan.handedOut[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period

@@ -13,7 +13,7 @@ import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folde
 import {type Cut, type Database, mostMemoryMb, quoteLiteral, withinLimits} from '../store/database.ts'
 import {beginFolder, stampOf, writeFileAtomically} from '../store/files.ts'
 import {readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
-import {tellWentOn} from '../store/recorded.ts'
+import {readWentOn} from '../store/recorded.ts'
 import {
   type CheckOutcome,
   databasesOf,
@@ -192,7 +192,16 @@ export async function prepareBuild(
   const inputs = [timeZone, dayCutoff, fingerprintModels(sources), engine, GENERATOR].join('\n')
   // Everything a release is a function of: the same inputs have the same id, on every machine.
   const anew = sources.seeds.filter(({isLoadedAnew}) => isLoadedAnew).map(({text}) => text)
-  const all = [moment.asOf, moment.knownAt, historyId, inputs, ...anew]
+  using stateDb = openStateDb(folder.stateDb)
+  const wentOn = readWentOn(stateDb)
+  const all = [
+    moment.asOf,
+    moment.knownAt,
+    historyId,
+    inputs,
+    ...anew,
+    ...(wentOn.went_on ?? []).map(({at}) => at),
+  ]
   const releaseId = `${moment.asOf}-${hash('sha256', all.join('\n')).slice(0, 12)}`
   const existing =
     request.select === undefined && aside === undefined
@@ -200,8 +209,7 @@ export async function prepareBuild(
       : undefined
   if (existing) return {moment, existing}
   const source = await readSourceBridge(db, moment)
-  using stateDb = openStateDb(folder.stateDb)
-  const identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables' | 'files'> = tellWentOn(stateDb, {
+  const identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables' | 'files'> = {
     schema_version: 1,
     generator: GENERATOR,
     engine: `DuckDB ${engine}`,
@@ -214,7 +222,8 @@ export async function prepareBuild(
     currency: 'USD',
     time_zone: timeZone,
     source,
-  })
+    ...wentOn,
+  }
   const name = aside === undefined ? releaseId : `${releaseId}-${aside}`
   using opening = new DisposableStack()
   const place = opening.use(

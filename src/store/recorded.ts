@@ -65,13 +65,10 @@ export function listLosses(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), 'select what from record_loss'))
 }
 
-/** Adds to a manifest what the data folder went on without. */
-export function tellWentOn<Manifest extends object>(
-  stateDb: StateDb,
-  manifest: Manifest,
-): Manifest & {went_on?: WentOn[]} {
+/** What a manifest says of what the data folder went on without; nothing if it never did. */
+export function readWentOn(stateDb: StateDb): {went_on?: WentOn[]} {
   const wentOn = stateDb.all(wentOnSchema, 'select * from went_on order by rowid')
-  return wentOn.length > 0 ? {...manifest, went_on: wentOn} : manifest
+  return wentOn.length > 0 ? {went_on: wentOn} : {}
 }
 
 /** A tape, as the state database holds it; instants are ISO 8601 of the real clock. */

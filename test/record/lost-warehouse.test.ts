@@ -155,6 +155,8 @@ test("a warehouse is replaced by one without a lost tape's data only if somebody
   expect((await lab.run(['verify'])).stdout).toContain('1 tape was given up by `loantape tape go-on`.')
   // The release is still the previous one, and so is its batch, to the last byte.
   expect(await exportDeals()).toBe(exported)
+  await succeed('build')
+  expect(JSON.parse(await exportDeals())).toMatchObject({went_on: [{why: 'a disk died'}]})
   const bringBackWhole = saveWarehouse('whole')
   const lose = () => rmSync(lab.folder.warehouse)
   for (const change of [bringBackOlder, lose]) {
