@@ -110,13 +110,13 @@ export function noteUse(dir: string, isCurrent: boolean, now: number): void {
   if (!isCurrent && !isPast(dir)) return
   if (isCurrent) rmSync(join(dir, MARK), {force: true})
   const releases = dirname(dir)
-  // Another process may remove one.
-  const uses = listReleaseIds(releases).map(
-    (name) => statSync(join(releases, name), {throwIfNoEntry: false})?.mtimeMs ?? 0,
-  )
+  const uses = listReleaseIds(releases).map((name) => usedAtOf(join(releases, name)))
   const at = Math.max(now, ...uses.map((use) => use + 1)) / 1000
   utimesSync(dir, at, at)
 }
+
+/** When it was last used; 0 of one that another process removes. */
+const usedAtOf = (dir: string) => statSync(dir, {throwIfNoEntry: false})?.mtimeMs ?? 0
 
 const listReleaseIds = (releases: string) => readdirSync(releases).filter((name) => !name.startsWith('.'))
 
@@ -136,7 +136,7 @@ export function listSurplusReleases(
   const current = existsSync(folder.current) ? basename(readlinkSync(folder.current)) : undefined
   const releases = listReleaseIds(folder.releases)
     .filter((name) => name !== current && !needed.has(name))
-    .map((name) => ({name, usedAt: statSync(join(folder.releases, name)).mtimeMs}))
+    .map((name) => ({name, usedAt: usedAtOf(join(folder.releases, name))}))
     .sort((a, b) => b.usedAt - a.usedAt || (a.name < b.name ? 1 : -1))
     .map(({name}) => name)
   const {past = [], nightly = []} = Object.groupBy(releases, (name) =>

@@ -238,8 +238,8 @@ function claimDemoFolder(folder: DataFolder): Disposable {
   createDataFolder(folder)
   const {root, demoMark} = folder
   const mark = existsSync(demoMark) ? readFileSync(demoMark, 'utf8') : undefined
-  const pid = /^pid (\d+)/m.exec(mark ?? '')?.[1]
-  if (pid !== undefined && isOtherProcess(Number(pid))) throw describeRunning(root, pid)
+  const [, pid, start] = /^pid (\d+)(?: since (\d+)$)?/m.exec(mark ?? '') ?? []
+  if (pid !== undefined && isOtherProcess(Number(pid), start)) throw describeRunning(root, pid)
   const names = readdirSync(root).sort()
   const isOwn = (name: string) =>
     MADE_BY_DEMO.test(name) ||

@@ -116,12 +116,25 @@ function readEnvFile(path: string): Record<string, string | undefined> {
     // Node takes the next line for the value of a setting that has only blanks.
     const text = readWrittenText(path, refuse).replace(/=[^\S\n]+$/gm, '=')
     const read = text.match(ENTRY)?.join('') ?? ''
-    if (read === text) return parseEnv(text)
-    throw refuse(`line ${read.split('\n').length}: expected NAME=value, a comment or nothing`)
+    if (read !== text)
+      throw refuse(`line ${read.split('\n').length}: expected NAME=value, a comment or nothing`)
+    const settings = parseEnv(text)
+    const command = Object.keys(settings).find((name) => name.endsWith('_COMMAND'))
+    if (command === undefined || isOurs(path)) return settings
+    throw refuse(
+      `names a command (${command}), and others could have written it: expected a file that is yours alone`,
+    )
   } catch (error) {
     if (error instanceof Error && codeOf(error.cause) === 'ENOENT') return {}
     throw error
   }
+}
+
+/** Whether only this user, root, or who called `sudo` can write a file: its commands are run. */
+function isOurs(path: string): boolean {
+  const {uid, mode} = statSync(path)
+  const us = [0, process.getuid?.() ?? uid, Number(process.env.SUDO_UID)]
+  return us.includes(uid) && (mode & 0o002) === 0
 }
 
 /** The source of a working folder `<fleet>/sources/<name>`; undefined outside a fleet, whose folder has an `.env`. */

@@ -132,7 +132,9 @@ export function messageOf(error: unknown): string {
 
 /** The stable code of anything thrown: ours, the system's (`ENOSPC`), or `UNEXPECTED`. */
 export function codeOf(error: unknown): string {
-  if (error instanceof Error && 'code' in error && typeof error.code === 'string') return error.code
+  // Some errors of the system have an empty one.
+  if (error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code !== '')
+    return error.code
   return 'UNEXPECTED'
 }
 

@@ -11,6 +11,7 @@ import {
 } from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
 import {codeOf, findMachineFault, newError} from '../core/errors.ts'
+import {readProcessStart} from '../core/process.ts'
 import {ENV_FILE} from '../core/settings.ts'
 
 /** The paths of a data folder (`--data`), all absolute. */
@@ -65,7 +66,7 @@ export function listNames(dir: string): string[] {
 }
 
 /** Identifies this process in a demo's mark; a process id alone may be reused. */
-export const DEMO_PROCESS = `pid ${process.pid} since ${performance.timeOrigin}`
+export const DEMO_PROCESS = `pid ${process.pid} since ${readProcessStart(process.pid) ?? performance.timeOrigin}`
 
 /** Whether a demo made this folder. */
 export const isDemoFolder = ({demoMark}: DataFolder) => existsSync(demoMark)

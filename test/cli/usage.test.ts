@@ -1,4 +1,4 @@
-import {mkdirSync, mkdtempSync, writeFileSync} from 'node:fs'
+import {chmodSync, mkdirSync, mkdtempSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
@@ -125,6 +125,15 @@ no = setting
     const {message} = await expectRefused(read(text), 'CONFIG_INVALID', words)
     expect(message).not.toContain('sk_live')
   }
+})
+
+test('a command in a .env that others may write is refused, and not run', async () => {
+  const envFile = join(lab.folder.root, '../shared.env')
+  writeFileSync(envFile, 'LOANTAPE_API_KEY_COMMAND=echo sk_theirs')
+  const read = () => runCommand(['config', '--json'], {}, {envFile})
+  expect(await read()).toMatchObject({code: 0})
+  chmodSync(envFile, 0o606)
+  await expectRefused(read(), 'CONFIG_INVALID', /shared\.env' names a command \(LOANTAPE_API_KEY_COMMAND\)/)
 })
 
 test('a folder in the place of .env is named, and help needs no settings', async () => {
