@@ -40,7 +40,9 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const startedAt = world.realClock.now()
-  return withRun(folder.stateDb, 'sync', world, async (run) => {
+  // Under another name: a preview ends no alarm and is no success.
+  const command = request.isDryRun ? 'sync --dry-run' : 'sync'
+  return withRun(folder.stateDb, command, world, async (run) => {
     const walked = await walkAndApply(folder, source, request, run)
     const build = request.isDryRun ? undefined : await buildRelease(config, {}, run.world)
     return {

@@ -39,7 +39,13 @@ test('a run that died between apply and release is finished by the next', async 
 
 test('a dry run says what would change or be refused, and changes nothing', async () => {
   lab.service.store.update('deal_000001', {status: 'underwriting'})
+  const readSuccess = async () => {
+    const {run_id} = JSON.parse((await lab.run(['status', '--json'])).stdout).last_success
+    return run_id
+  }
+  const success = await readSuccess()
   const dry = await lab.sync(DAY_2, {isDryRun: true})
+  expect(await readSuccess()).toEqual(success)
   expect(dry).toMatchObject({outcome: 'dry_run', release_id: null, changes: {updated: 1, unchanged: 39}})
   const tape = await lab.run(['tape', 'cat', dry.walk.walk_id])
   expect(tape.stdout).toContain('"outcome":"dry run"')
