@@ -109,6 +109,14 @@ export async function catchUpWarehouse(
   const stand = await readSettings(db)
   const plan = planFrom(stand, key, {folder, stateDb})
   refuse(folder, plan.problems)
+  if (plan.takenBack !== undefined)
+    throw newError(
+      'STORES_DISAGREE',
+      `The warehouse contains walk '${plan.takenBack}', which was taken back.`,
+      {
+        next: 'Run the command again: it computes the warehouse without that walk first.',
+      },
+    )
   if (stand.folder_id === undefined) await writeSettings(db, {folder_id: requireFolderId(stateDb)})
   if (!plan.isBehind) return false
   await createStage(db)
@@ -132,7 +140,7 @@ function planFrom(
   key: TapeKey | undefined,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   gone: readonly string[] = [],
-): {units: HistoryUnit[]; problems: Disagreement[]; isBehind: boolean} {
+): {units: HistoryUnit[]; problems: Disagreement[]; isBehind: boolean; takenBack?: string | undefined} {
   const own = readFact(stateDb, 'folder_id')
   const isBehind = (head ?? '') !== (readFact(stateDb, 'history_head') ?? '')
   const refuseStand = (problem: string, losses: string[] = []) => {
@@ -154,13 +162,28 @@ function planFrom(
   const tapes = listReadableTapes(folder, stateDb, key).filter(({name}) => !gone.includes(name))
   const {units, lacking} = listUnits(stateDb, tapes, last?.no)
   const [first] = lacking
-  if (!first) return {units, problems: [], isBehind}
+  if (!first) {
+    const takenBack = findContained(units)
+    if (takenBack === undefined || tapes.some(({name}) => name === takenBack))
+      return {units, problems: [], isBehind, takenBack}
+    return refuseStand(
+      `it contains walk '${takenBack}', which was taken back since, and whose tape is gone. Put a later warehouse from a backup in its place.`,
+    )
+  }
   const row = findTape(stateDb, first.tape)
   const how = row && isPruned(row) ? 'was removed by `prune`' : 'is missing or cannot be read'
   return refuseStand(
     `${head === undefined ? 'it is lost or holds nothing: it' : 'it'} lacks unit ${first.no} of the record, whose tape '${first.tape}' ${how}. Put a later warehouse from a backup in its place.`,
     lacking.map(({chain}) => chain),
   )
+}
+
+/** A walk that was taken back since, and that a warehouse contains if it lacks these units. */
+function findContained(units: readonly HistoryUnit[]): string | undefined {
+  const lacking = new Set(units.map(({tape}) => tape.name))
+  return readTakenBack(units)
+    .keys()
+    .find((walk) => !lacking.has(walk))
 }
 
 /** A unit of history whose tape can be read: a walk, a look, a replay, a feed of rates, or a walk taken back. */

@@ -221,9 +221,11 @@ export async function rebuildWarehouse(
       // Every later rebuild leaves the walk out too.
       const now = world.clock.now()
       const said = {kind: 'without', ...without}
-      await tapes.settleOfDay(businessDateOf(now, config), said, ({conclude}) =>
+      const tape_head = await tapes.settleOfDay(businessDateOf(now, config), said, ({conclude}) =>
         conclude(BigInt(now) * 1000n),
       )
+      await using db = await openDatabase({attach: [{path: temporary, alias: 'history'}]})
+      await writeSettings(db, {tape_head})
     }
     const how = differences === null ? 'damaged' : 'before-rebuild'
     result.set_aside = await putInPlace(folder, {temporary, how}, config, world)
@@ -359,8 +361,10 @@ export async function compareWarehouse(
   const plan = await planCatchUp(config, {folder, stateDb}, world)
   if (!plan) return null
   if (!plan.isBehind || plan.problems.length > 0) return plan.problems
-  if (!existsSync(folder.warehouse)) {
-    world.log.warn({file: folder.warehouse}, 'the warehouse is missing: it is computed again from the tapes')
+  if (!existsSync(folder.warehouse) || plan.takenBack !== undefined) {
+    const reason =
+      plan.takenBack === undefined ? 'it is missing' : `it contains ${plan.takenBack}, taken back since`
+    world.log.warn({file: folder.warehouse, reason}, 'the warehouse is computed again from the tapes')
     await rebuildWarehouse(config, {isApplied: true}, world)
     return []
   }

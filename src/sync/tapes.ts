@@ -236,7 +236,7 @@ export const isBeingWritten = ({ended_at, removed_at}: TapeRow) => ended_at === 
 
 /** Whether the warehouse contains a unit; it contains refused walks too. */
 export function isHistory(kind: string, outcome: string): boolean {
-  return kind === 'walk' || (outcome === 'settled' && ['look', 'rates', 'replay'].includes(kind))
+  return kind === 'walk' || (outcome === 'settled' && ['look', 'rates', 'replay', 'without'].includes(kind))
 }
 
 /** Parses an instant of a tape into microseconds since the epoch. */

@@ -11,6 +11,7 @@ import {
 } from 'node:fs'
 import {basename, join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
+import {newError} from '../../src/core/errors.ts'
 import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
@@ -210,9 +211,11 @@ test('an older warehouse catches up over more units than are settled at once, ev
   {
     using stateDb = openStateDb(lab.folder.stateDb)
     using tapes = openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
-    const said = {kind: 'without', walk: 'w_none', why: 'nothing'}
+    const refused = () => {
+      throw newError('GUARD_CHANGE', 'Refused.')
+    }
     for (let unit = 0; unit < 45; unit += 1)
-      await tapes.settleOfDay('2026-02-02', said, ({conclude}) => conclude(BigInt(Date.parse(DAY_1)) * 1000n))
+      await failureOf(tapes.settleOfDay('2026-02-02', {kind: 'look'}, refused))
   }
   await walkOn(UNDERWRITTEN, APPROVED_NEXT)
   const before = await listSettles()

@@ -1,4 +1,4 @@
-import {chmodSync, copyFileSync, rmSync, statSync, truncateSync, writeFileSync} from 'node:fs'
+import {chmodSync, copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {applyEvents} from '../../src/pipeline.ts'
@@ -24,7 +24,8 @@ change(1, {status: 'funded'})
 const {certificate} = await lab.walk(day(3))
 beforeEach(lab.remember())
 
-const rebuild = (request = {}, now = day(28)) => rebuildWarehouse(lab.config, request, lab.createWorld(now))
+const rebuild = (request = {}, now = day(28), dying = {}) =>
+  rebuildWarehouse(lab.config, request, {...lab.createWorld(now), ...dying})
 
 async function look(number: number, now: string): Promise<void> {
   receiveEvents(lab.folder, idOf(number))
@@ -129,6 +130,32 @@ test('one walk is undone as if it had never been, for every later rebuild', asyn
   expect((await lab.walk(day(5))).changes).toMatchObject({unchanged: 30})
   const again = await failureOf(rebuild({without: {walk: 'w_nobody', why: 'x'}}))
   expect(again).toMatchObject({code: 'UNKNOWN_NAME'})
+})
+
+test('a walk that was taken back stays so, whichever run dies and whichever warehouse is put back', async () => {
+  change(2, {status: 'funded'})
+  const {certificate: wrong} = await lab.walk(day(4))
+  await lab.run(['build'])
+  const older = readFileSync(lab.folder.warehouse)
+  const without = {walk: wrong.walk_id, why: 'the clock was wrong'}
+  const countFunded = async () => {
+    expect(await lab.run(['build'])).toMatchObject({code: 0})
+    return lab.query(`select count(distinct deal_id) as deals from core.deal_history where status = 'funded'`)
+  }
+  expect(await countFunded()).toEqual([{deals: '2'}])
+  await failureOf(rebuild({without, isApplied: true}, day(28), dyingAt('outcome written')))
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    // As if the run had died before it ended the tape of the day.
+    stateDb.db.exec(`update tape set ended_at = null where name not like 'w_%'`)
+  }
+  // The next run finds what that one wrote to its tape.
+  expect(await failureOf(lab.walk(day(5)))).toMatchObject({code: 'STORES_DISAGREE'})
+  expect(await countFunded()).toEqual([{deals: '1'}])
+  writeFileSync(lab.folder.warehouse, older)
+  expect(await countFunded()).toEqual([{deals: '1'}])
+  expect(await rebuild()).toMatchObject({outcome: 'equal'})
+  expect((await lab.walk(day(5))).changes).toMatchObject({updated: 1})
 })
 
 test('a walk whose run died while settling is settled once, even with a damaged warehouse', async () => {
