@@ -89,8 +89,12 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
     await copyStateDb(folder, join(made.dir, STATE_DB))
     for (const path of listKept(folder)) {
       const [own, copy] = [join(folder.root, path), join(made.dir, path)]
-      // A person has removed it since.
-      if (/^(queries|pages)\//.test(path) && !existsSync(own)) continue
+      if (!KEPT_PATH.test(path))
+        throw newError('BACKUP_DIFFERS', `'${own}': no backup can hold it: move it elsewhere.`)
+      if (/^(queries|pages)\//.test(path) && !existsSync(own)) {
+        world.log.warn({file: path}, 'not in the backup: it was removed since, or its name is not UTF-8')
+        continue
+      }
       const sha256 = path === STATE_DB ? await digestFile(copy) : await copyVerified(own, copy)
       files.push({path, bytes: statSync(copy).size, sha256})
     }
@@ -202,7 +206,7 @@ const KEPT_NAMES = [
 
 /** The only paths a backup may name: others could overwrite settings or programs. */
 const KEPT_PATH =
-  /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries|pages)\/(?:(?!\.{1,2}\/)[^/\\]+\/)*[^/\\]+)$/
+  /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries|pages)\/(?:(?!\.{1,2}\/)[^/]+\/)*[^/]+)$/
 
 /** The files of a data folder that a backup can hold, below it. */
 function listKept({root}: DataFolder): string[] {

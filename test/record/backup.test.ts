@@ -83,6 +83,23 @@ test('a backup restores everything that cannot be rebuilt, and the next night co
   expect(night.changes).toMatchObject({updated: 1, unchanged: 29})
 })
 
+test('whatever a person calls a query or a page, a backup with it can be restored, or says what it lacks', async () => {
+  const below = join(lab.folder.queries, 'a folder')
+  mkdirSync(below, {recursive: true})
+  const names = ['reports\\monthly.sql', '..\\up.sql', '...sql', 'a folder/a\nb".sql', "dépôt '1'.sql"]
+  for (const name of names) writeFileSync(join(lab.folder.queries, name), 'select 1\n')
+  writeFileSync(Buffer.concat([Buffer.from(`${below}/caf`), Buffer.from([0xe9])]), '')
+  const {code, stderr} = await lab.run(['backup', dir])
+  expect([code, stderr]).toEqual([0, expect.stringContaining('queries/a folder/caf\ufffd')])
+  rmSync(lab.folder.root, {recursive: true})
+  expect(await lab.run(['restore', dir])).toMatchObject({code: 0})
+  expect(Object.keys(readFiles(lab.folder.queries)).sort()).toEqual(names.sort())
+  mkdirSync(join(lab.folder.root, 'accounting.json'))
+  writeFileSync(join(lab.folder.root, 'accounting.json/mine'), '')
+  dir = `${dir}-2`
+  expect((await failureOf(save())).message).toContain("accounting.json/mine'")
+})
+
 test('a backup is checked before any of it is restored', async () => {
   await saveAndLose()
   const damaged = {code: 'BACKUP_DAMAGED'}
