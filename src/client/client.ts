@@ -4,7 +4,7 @@ import type {DealStatus} from '../contract/deal.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
 import {createListProgress, type PageBody, readPage} from '../contract/list.ts'
 import {type Problem, type ProblemCode, problemSchema} from '../contract/problem.ts'
-import {type WebhookEvent, webhookEventSchema} from '../contract/webhook.ts'
+import type {WebhookEvent} from '../contract/webhook.ts'
 import {type RealClock, realClock} from '../core/clock.ts'
 import {isOfKind} from '../core/errors.ts'
 import {isObject, parseJson} from '../core/json.ts'
@@ -115,6 +115,7 @@ export type DealClient = ReturnType<typeof createDealClient>
 /**
  * Creates a client.
  *
+ * @throws TypeError if nothing can be sent to the URL, or with the key
  * @example
  * const client = createDealClient({baseUrl: 'http://127.0.0.1:4010/v1', apiKey: 'sk_test_…'})
  * for await (const deal of client.deals.list({stage: 'underwriting'})) console.log(deal.id)
@@ -240,15 +241,18 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
   const {apiKey, retries = 4, timeoutMs = 30_000, fetch = globalThis.fetch, clock = realClock} = options
   const {random = Math.random} = options
   const baseUrl = options.baseUrl.replace(/\/+$/, '')
+  const authorization = `Bearer ${apiKey}`
+  // What can never be sent is the caller's mistake, not a service that does not answer.
+  new Request(baseUrl, {headers: {authorization}})
+  if (!/^https?:/i.test(baseUrl)) throw new TypeError(`baseUrl '${baseUrl}': expected http:// or https://`)
 
   async function attempt({method, path, headers, body, ...call}: Outgoing): Promise<Response | ApiError> {
     const limit = AbortSignal.timeout(call.timeoutMs ?? timeoutMs)
-    // A header that cannot be sent is the caller's mistake, not a service that does not answer.
     new Headers(headers)
     try {
       const response = await fetch(baseUrl + path, {
         method,
-        headers: {authorization: `Bearer ${apiKey}`, ...headers},
+        headers: {authorization, ...headers},
         redirect: 'manual',
         signal: call.signal ? AbortSignal.any([call.signal, limit]) : limit,
         ...(body !== undefined && {body}),
@@ -299,18 +303,18 @@ function buildRequest(id: OperationId, parts: CallParts): Outgoing {
   const search = new URLSearchParams()
   for (const [name, value] of Object.entries(query)) if (value !== undefined) search.set(name, String(value))
   const isForm = body instanceof FormData
-  const isJson = body !== undefined && !isForm
+  const isJson = !isForm && (body !== undefined || method === 'POST')
   return {
     ...call,
     method,
     path: search.size > 0 ? `${filled}?${search}` : filled,
     headers: {
-      accept: 'application/json',
+      accept: id === 'downloadDocument' ? '*/*' : 'application/json',
       ...(isJson && {'content-type': 'application/json'}),
       ...(method === 'POST' && {'idempotency-key': idempotencyKey}),
       ...(ifMatch !== undefined && {'if-match': ifMatch}),
     },
-    body: isForm ? body : isJson ? JSON.stringify(body) : undefined,
+    body: isForm ? body : JSON.stringify(body),
   }
 }
 
@@ -330,7 +334,7 @@ function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
       const response = await open(id, parts)
       const text = await response.text()
       const {method, record} = ENDPOINTS[id]
-      if (text === '' && record === null) return undefined as Answered<Operations[Id]['answer']>
+      if (record === null) return undefined as Answered<Operations[Id]['answer']>
       const body = parseJson(text)
       const data = isObject(body) && isObject(body.data) ? body.data : undefined
       // What was created is lost to the caller without its id.
@@ -339,7 +343,9 @@ function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
         return Object.defineProperty(data, 'etag', etag) as Answered<Operations[Id]['answer']>
       }
       const detail = 'The service answered without a record.'
-      throw new ApiError({status: response.status, code: 'unknown', detail})
+      const broken = new ApiError({status: response.status, code: 'unknown', detail})
+      broken.mayBeDone = method !== 'GET'
+      throw broken
     },
     /**
      * The records of a list; pages of 100 by default are fetched as they are read.
@@ -391,7 +397,7 @@ function readWhole(read: () => PageBody): PageBody {
 type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
 
 /**
- * Reads a notification of the service, signed by Standard Webhooks.
+ * Reads a notification of the service, signed by Standard Webhooks; its type may be newer than those of this version.
  *
  * @param body the unchanged text of the request's body
  * @param secret `whsec_…` of the endpoint
@@ -400,5 +406,5 @@ type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
 export function verifyWebhook(body: string, headers: WebhookHeaders, secret: string): WebhookEvent {
   const entries = headers instanceof Headers ? [...headers] : Object.entries(headers)
   const texts = Object.fromEntries(entries.map(([name, value]) => [name, String(value)]))
-  return webhookEventSchema.parse(new Webhook(secret).verify(body, texts))
+  return new Webhook(secret).verify(body, texts) as WebhookEvent
 }

@@ -45,6 +45,7 @@ export const PROBLEMS = {
   },
   deal_funded: {status: 409, meaning: 'A deal that was funded is on the books and cannot be deleted.'},
   too_many_documents: {status: 409, meaning: 'The deal already has the most documents allowed.'},
+  webhook_endpoint_disabled: {status: 409, meaning: 'The webhook endpoint is disabled: enable it first.'},
   precondition_failed: {status: 412, meaning: 'The deal has changed since the ETag in If-Match.'},
   body_too_large: {status: 413, meaning: 'The body or the file is larger than allowed.'},
   url_too_long: {status: 414, meaning: 'A part of the path is longer than any id.'},

@@ -121,6 +121,6 @@ export const webhookEndpoints = {
     'Send a notification again',
     noBodySchema,
     webhookDeliverySchema,
-    {status: 202},
+    {status: 202, problems: ['webhook_endpoint_disabled']},
   ),
 }

@@ -38,7 +38,7 @@ const allowed = new Set<string>(ALLOWED_FIELDS)
 
 // These match JSON lines: a line break before a secret is a backslash and a letter, a quote after it a backslash and a quote.
 const SECRETS: [RegExp, string][] = [
-  [/(?:(?<!\w)|(?<=\\[nrt]))sk_((?:live|test)_)?[\w-]+/g, 'sk_$1***'],
+  [/(?:(?<!\w)|(?<=\\[nrt]))sk_(?!(?:live|test)_(?![\w-]))((?:live|test)_)?[\w-]+/g, 'sk_$1***'],
   [/(?:(?<!\w)|(?<=\\[nrt]))whsec_[\w+/=-]+/g, 'whsec_***'],
   [/(?:(?<!\w)|(?<=\\[nrt]))Bearer\s+[^\s"'\\,}]+/gi, 'Bearer ***'],
   [/(:\/\/[^\s:/@"\\]*):[^\s/"\\]+@/g, '$1:***@'],

@@ -197,8 +197,11 @@ function checkContentType(request: FastifyRequest): void {
   if (endpoint?.body === noBodySchema) headers['content-type'] ??= expected
   const [sent = '', ...parameters] = (headers['content-type'] ?? '').toLowerCase().split(';')
   const isOther = parameters.some((text) => /^\s*charset\s*=(?!\s*"?utf-?8"?\s*$)/.test(text))
-  if (sent.trim() === expected && !isOther) return
-  throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}, in UTF-8.`})
+  const {'content-encoding': coding = 'identity'} = headers
+  if (sent.trim() === expected && !isOther && coding === 'identity') return
+  throw refuse('unsupported_media_type', {
+    detail: `Send the body as Content-Type: ${expected}, in UTF-8, not compressed.`,
+  })
 }
 
 const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({

@@ -17,6 +17,7 @@ import {
 } from '../contract/webhook.ts'
 import {DAY_MS, HOUR_MS, realClock, SMALL_STEP_MS} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
+import {refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, type Kind, rowInstant, type ServiceDatabase} from './service-database.ts'
 
@@ -87,6 +88,8 @@ export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: ()
     },
     listWebhookDeliveries: ({id, page}) => database.page(DELIVERIES, page, {endpoint_id: id}),
     redeliverWebhook: ({id, childId}) => {
+      if (database.record(WEBHOOK_ENDPOINTS, {id}).status === 'disabled')
+        throw refuse('webhook_endpoint_disabled')
       const delivery = {id: childId, endpoint_id: id}
       const next_attempt_at = realClock.now()
       database.update('webhook_delivery', delivery, {status: 'pending', attempts: 0, next_attempt_at})

@@ -105,8 +105,10 @@ export async function askEach<Found>(
       if (error instanceof URIError) return {answer: failedAs(id, 'ID_UNREADABLE')}
       if (signal.aborted && error === signal.reason) return {ended: 'budget'}
       if (!(error instanceof LoantapeError) || error.code === 'CLOCK_STEPPED') throw error
-      log.info({path: request.path, code: error.code, reason: error.problem}, 'a detail could not be fetched')
-      if (isOfKind(error, 'auth')) return {answer: failedAs(id, error.code), ended: 'refused'}
+      const isRefused = isOfKind(error, 'auth')
+      const said = {path: request.path, code: error.code, reason: error.problem}
+      log[isRefused ? 'warn' : 'info'](said, 'a detail could not be fetched')
+      if (isRefused) return {answer: failedAs(id, error.code), ended: 'refused'}
       if (error.code === 'INTERRUPTED') return {ended: 'interrupted'}
       if (error.code === 'SOURCE_RATE_LIMITED') return {ended: 'rate_limited'}
       return {answer: failedAs(id, error.code)}

@@ -1,4 +1,5 @@
 import {gzipSync} from 'node:zlib'
+import {Webhook} from 'standardwebhooks'
 import {beforeEach, expect, test} from 'vitest'
 import {ApiError, createDealClient, type DealClient} from '../../src/client/index.ts'
 import {API_KEY, insertDeals, PDF, startTestService} from '../service/client.ts'
@@ -202,6 +203,28 @@ test('sends no change twice if the first may have taken effect', async () => {
   expect(service.requests.count).toBe(1)
 })
 
+test('an answer that cannot be read says that what was asked for may have been done', async () => {
+  await using mute = await startTestServer(
+    (_request, response) => void response.writeHead(201).end('<p>Done</p>'),
+  )
+  const {deals} = createDealClient({baseUrl: mute.url, apiKey: API_KEY, timeoutMs: PATIENT_MS})
+  const unread = {status: 201, code: 'unknown', mayBeDone: true}
+  expect(await failureOf(deals.create(newDeal))).toMatchObject(unread)
+  expect(await failureOf(deals.get('deal_1'))).toMatchObject({mayBeDone: false})
+  await deals.delete('deal_1')
+})
+
+test('what can never be sent is refused at once', () => {
+  for (const [baseUrl, apiKey] of [
+    ['', API_KEY],
+    ['deals.example.com/v1', API_KEY],
+    ['localhost:4010/v1', API_KEY],
+    ['http://a:b@localhost:4010/v1', API_KEY],
+    [service.url, 'sk_test_a\nb'],
+  ] as const)
+    expect(() => createDealClient({baseUrl, apiKey})).toThrow(TypeError)
+})
+
 test('reads only what the service signed', async () => {
   await using receiver = await startReceiver()
   const {id, secret} = await client.webhookEndpoints.create({url: receiver.url, events: ['deal.created']})
@@ -212,6 +235,15 @@ test('reads only what the service signed', async () => {
   for (const given of [headers, new Headers(headers as Record<string, string>)])
     expect(client.webhooks.verify(text, given, secret)).toMatchObject(event)
   expect(() => client.webhooks.verify(`${text} `, headers, secret)).toThrow('signature')
+  const newer = JSON.stringify({type: 'deal.priced', timestamp: '2026-02-03T10:00:00Z', data: {id: deal.id}})
+  const at = new Date()
+  const signature = new Webhook(secret).sign('msg_1', at, newer)
+  const signed = {
+    'webhook-id': 'msg_1',
+    'webhook-timestamp': `${Math.floor(+at / 1000)}`,
+    'webhook-signature': signature,
+  }
+  expect(client.webhooks.verify(newer, signed, secret)).toEqual(JSON.parse(newer))
   const another = `whsec_${btoa('x'.repeat(32))}`
   expect(() => client.webhooks.verify(text, headers, another)).toThrow('signature')
   const [delivery] = await Array.fromAsync(client.webhookEndpoints.deliveries(id))

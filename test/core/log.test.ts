@@ -35,7 +35,7 @@ test.each([
 test('what only looks like a secret stays', () => {
   for (const text of [
     ...['the task_live_view', 'risk_score', 'http://localhost:8080/v1', 'a@b.example'],
-    ...['Is x=1? Then y=2.', 'GET /deals?cursor'],
+    ...['expected sk_live_… or sk_test_….', 'Is x=1? Then y=2.', 'GET /deals?cursor'],
   ])
     expect(scrubSecrets(text)).toBe(text)
 })

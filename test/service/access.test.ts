@@ -86,6 +86,12 @@ test('refuses a body that is not declared as JSON, or in another charset', async
     )
 })
 
+test('refuses a compressed body', async () => {
+  const headers = {'content-type': 'application/json', 'content-encoding': 'gzip'}
+  const answer = await call(service, 'POST', '/deals', {}, headers)
+  expect(await readRefusal(answer)).toBe('415 unsupported_media_type')
+})
+
 test('gives every answer its own id, refusals and bad URLs included', async () => {
   const answers = [
     await call(service, 'GET', '/deals'),

@@ -1,3 +1,4 @@
+import {createHmac} from 'node:crypto'
 import {Writable} from 'node:stream'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {Borrower} from '../../src/contract/borrower.ts'
@@ -54,6 +55,12 @@ test('a borrower is returned with everything but the digits, which are never sto
     const rows = service.database.db.prepare(`select * from ${name}`).all()
     expect(rows.flatMap(Object.values)).not.toContain('6789')
   }
+  // Nor can they be guessed from what is kept for an Idempotency-Key.
+  await call(service, 'POST', `${DEAL}/borrowers`, ADA, {'idempotency-key': 'ada'})
+  const told = JSON.stringify(['POST', `/v1${DEAL}/borrowers`, ADA])
+  const guess = createHmac('sha256', service.database.secret).update(told).digest('base64url')
+  const kept = 'select fingerprint from idempotent_answer'
+  expect(service.database.db.prepare(kept).get()).not.toEqual({fingerprint: guess})
   expect(logged).toContain('/deals/:id/borrowers')
   expect(logged).not.toMatch(/Ada|ada@/)
   expect(logged).not.toMatch(DIGITS)

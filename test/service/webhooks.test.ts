@@ -108,6 +108,10 @@ test('a delivery that fails through the whole schedule is marked failed, and can
 
   const unknown = await call(service, 'POST', path.replace(failed!.id, 'dlv_none'), {})
   expect(await readRefusal(unknown)).toBe('404 webhook_delivery_not_found')
+  await call(service, 'PATCH', `/webhook-endpoints/${endpoint.id}`, {status: 'disabled'})
+  const unheard = await call(service, 'POST', path, {})
+  expect(await readRefusal(unheard)).toBe('409 webhook_endpoint_disabled')
+  expect(await settled(endpoint, 1)).toMatchObject([{status: 'delivered'}])
 })
 
 test('an endpoint that never answers holds up no other', async () => {
