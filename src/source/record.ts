@@ -178,7 +178,9 @@ function readerOf(type: string): Reader {
 }
 
 const READERS: Readonly<Record<string, Reader>> = {
-  varchar: (value) => sourceText.safeParse(typeof value === 'number' ? readNumber(value) : value).data,
+  // JSON for the engine holds no lone surrogate.
+  varchar: (value) =>
+    sourceText.safeParse(typeof value === 'number' ? readNumber(value) : value).data?.toWellFormed(),
   bigint: (value) => readDecimal(value, 18, 0),
   boolean: (value) => (typeof value === 'boolean' ? String(value) : undefined),
   date(value) {
