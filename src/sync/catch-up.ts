@@ -247,15 +247,14 @@ export function readTakenBack(units: readonly HistoryUnit[]): Map<string, string
 /** Lines of a tape that are staged together. */
 const LINES_AT_ONCE = 200
 
-/** Hands lines to the intakes of their units. After the first problem nothing more is taken in. */
+/** Hands lines to the intakes of their units. After the first problem nothing more of a unit is taken in. */
 function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks = new Map()) {
   const read: {kind: string; intake?: Intake | undefined; problem: string | null} = {kind: '', problem: null}
   let taken = 0
 
   async function takeIn(line: TapeLine): Promise<void> {
     const {frame} = line
-    if (frame.frame === 'begin' && read.intake?.kind !== 'walk') {
-      read.kind = String(frame.kind)
+    if (frame.frame === 'begin' && !read.intake) {
       const intake = openIntake(db, streams, frame)
       if (intake?.kind === 'walk' && walks.has(intake.stream.name))
         throw new Error(`another walk of the ${intake.stream.plural} is under way`)
@@ -277,8 +276,14 @@ function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks
   }
 
   return {
-    take: (line: TapeLine) => attempt(() => takeIn(line)),
-    /** Its kind; the unit, if it is readable and has answers; the first problem. */
+    take(line: TapeLine): Promise<void> {
+      const {frame, kind} = line.frame
+      // What was wrong with a unit is over with the next one of its tape; a walk is the only one of its own.
+      if (frame === 'begin' && read.kind !== 'walk')
+        Object.assign(read, {kind: String(kind), intake: undefined, problem: null})
+      return attempt(() => takeIn(line))
+    },
+    /** Of the last unit: its kind; the unit itself, if it is readable and has answers; the first problem. */
     async finish(): Promise<typeof read> {
       await attempt(() => read.intake?.stage())
       const {kind, intake, problem} = read

@@ -274,7 +274,8 @@ function openRates(
     kind,
     reading: {feed: feed.name, observedAt: startedAt, businessDate},
     take(frame: Frame, body?: unknown): void {
-      if (frame.frame === 'rates') rows.push(...parseRates(feed, String(body), timeZone))
+      if (frame.frame !== 'rates') return
+      for (const row of parseRates(feed, String(body), timeZone)) rows.push(row)
     },
     stage: () => stageRates(db, rows.filter(isObservation)),
   }

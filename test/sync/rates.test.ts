@@ -2,6 +2,7 @@ import {mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
+import {bringUpToDate} from '../../src/record/record.ts'
 import {readConditions} from '../../src/schedule/alarms.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
@@ -9,6 +10,7 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {verifyWarehouse} from '../../src/store/verify-warehouse.ts'
 import {feedParser, parseRates} from '../../src/sync/rate-feed.ts'
 import {ingestRates, type RatesResult, readRateFeeds} from '../../src/sync/rates.ts'
+import {openTapes} from '../../src/sync/tapes.ts'
 import {createGate, type Handler, startTestServer} from '../source/test-server.ts'
 import {failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -94,6 +96,25 @@ const FAILING: [Handler, string][] = [
   [endWith(503), '[SOURCE_FAILING]'],
   [(_request, response) => void response.destroy(), '[SOURCE_UNREACHABLE]'],
 ]
+
+test('a file of very many rows is stored, and again from its tape, whatever stands before it there', async () => {
+  writeCsv('2026-03-02,4.33')
+  await ingest(EVENING, csvFeed())
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    using tapes = openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(EVENING))
+    const unreadable = {kind: 'rates', feed: 'of another version'}
+    await failureOf(tapes.settleOfDay('2026-03-02', unreadable, () => Promise.reject(new Error('broken'))))
+  }
+  writeCsv('2026-03-02,4.31\n'.repeat(200_000))
+  expect(await ingest(EVENING, csvFeed())).toMatchObject(countRates(1, 0))
+  rmSync(lab.folder.warehouse)
+  await bringUpToDate(lab.config, lab.createWorld(EVENING))
+  expect(await lab.queryHistory('select value from rate order by seq')).toEqual([
+    {value: '4.33000000'},
+    {value: '4.31000000'},
+  ])
+})
 
 test('failing feeds and an unreadable row harm nothing else; run rates prints them, and an alarm reports them', async () => {
   writeCsv('2026-03-02,4.31', '2026-03-03,oops')
