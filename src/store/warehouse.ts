@@ -183,7 +183,7 @@ export function setAside(
   how: 'damaged' | 'before-rebuild' = 'damaged',
   move: (path: string, other: string) => void = renameSync,
 ): string {
-  const stamp = new Date(now).toISOString().replace(/[-:]|\.\d+/g, '')
+  const stamp = new Date(now).toISOString().replace(/[-:.]/g, '')
   const aside = `${path}.${how}-${stamp}`
   move(path, aside)
   return aside

@@ -110,19 +110,14 @@ export async function catchUpWarehouse(
   const plan = planFrom(stand, key, {folder, stateDb})
   refuse(folder, plan.problems)
   if (plan.takenBack !== undefined)
-    throw newError(
-      'STORES_DISAGREE',
-      `The warehouse contains walk '${plan.takenBack}', which was taken back.`,
-      {
-        next: 'Run the command again: it computes the warehouse without that walk first.',
-      },
-    )
+    throw newError('STORES_DISAGREE', `The warehouse is from before '${plan.takenBack}' was taken back.`, {
+      next: 'Run the command again: it first computes the warehouse without it.',
+    })
   if (stand.folder_id === undefined) await writeSettings(db, {folder_id: requireFolderId(stateDb)})
   if (!plan.isBehind) return false
   await createStage(db)
-  const without = readTakenBack(plan.units)
   const units = plan.units.slice(0, atMost)
-  for (const unit of units) await settleAgain(db, unit, without)
+  for (const unit of units) await settleAgain(db, unit)
   const isLeft = units.length < plan.units.length
   // Not every unit stores something, and the last may have been given up.
   const head = isLeft ? units.at(-1)?.chain : readFact(stateDb, 'history_head')
@@ -163,11 +158,12 @@ function planFrom(
   const {units, lacking} = listUnits(stateDb, tapes, last?.no)
   const [first] = lacking
   if (!first) {
-    const takenBack = findContained(units)
-    if (takenBack === undefined || tapes.some(({name}) => name === takenBack))
-      return {units, problems: [], isBehind, takenBack}
+    const walks = readTakenBack(units).map(({walk}) => walk)
+    const copied = listUnits(stateDb, tapes).lacking.at(-1)?.no ?? 0
+    const lost = listRecorded(stateDb).find(({tape, no}) => no <= copied && walks.includes(tape))
+    if (!lost) return {units, problems: [], isBehind, takenBack: walks[0]}
     return refuseStand(
-      `it contains walk '${takenBack}', which was taken back since, and whose tape is gone. Put a later warehouse from a backup in its place.`,
+      `it is from before '${lost.tape}' was taken back, and tapes of that time are gone. Put a later warehouse from a backup in its place.`,
     )
   }
   const row = findTape(stateDb, first.tape)
@@ -176,14 +172,6 @@ function planFrom(
     `${head === undefined ? 'it is lost or holds nothing: it' : 'it'} lacks unit ${first.no} of the record, whose tape '${first.tape}' ${how}. Put a later warehouse from a backup in its place.`,
     lacking.map(({chain}) => chain),
   )
-}
-
-/** A walk that was taken back since, and that a warehouse contains if it lacks these units. */
-function findContained(units: readonly HistoryUnit[]): string | undefined {
-  const lacking = new Set(units.map(({tape}) => tape.name))
-  return readTakenBack(units)
-    .keys()
-    .find((walk) => !lacking.has(walk))
 }
 
 /** A unit of history whose tape can be read: a walk, a look, a replay, a feed of rates, or a walk taken back. */
@@ -238,10 +226,21 @@ export function readFrames(unit: HistoryUnit): {begin: Frame; outcome: Frame} {
   return {begin, outcome}
 }
 
-/** Why each walk that was taken back no longer counts, by its id. */
-export function readTakenBack(units: readonly HistoryUnit[]): Map<string, string> {
-  const begins = units.filter(({kind}) => kind === 'without').map((unit) => readFrames(unit).begin)
-  return new Map(begins.map(({walk, why}) => [String(walk), String(why)]))
+/** A walk, or what a day had brought, that no longer counts: the units of that tape before unit `no`. */
+export interface TakenBack {
+  walk: string
+  why: string
+  no: number
+}
+
+/** What these units take back, in order. */
+export function readTakenBack(units: readonly HistoryUnit[]): TakenBack[] {
+  return units
+    .filter(({kind}) => kind === 'without')
+    .map((unit) => {
+      const {walk, why} = readFrames(unit).begin
+      return {walk: String(walk), why: String(why), no: unit.no}
+    })
 }
 
 /** Lines of a tape that are staged together. */
@@ -328,15 +327,11 @@ export async function resumeWalks(
 /**
  * Settles a unit again from its tape, at the same instant as its run; the guards are not asked again. Requires the stage.
  *
- * @param without why each walk that was taken back no longer counts, by its id
+ * @param takenBack why it no longer counts
  * @returns its outcome
  * @throws UnexpectedError `DATA_NEWER` if this version cannot read the tape; `TAPE_DAMAGED`
  */
-export async function settleAgain(
-  db: Database,
-  unit: HistoryUnit,
-  without: ReadonlyMap<string, string>,
-): Promise<Frame> {
+export async function settleAgain(db: Database, unit: HistoryUnit, takenBack?: string): Promise<Frame> {
   const reader = createReader(db, await readStreams(db))
   let hashKey: unknown
   let end: Frame = {frame: 'begin'}
@@ -353,7 +348,6 @@ export async function settleAgain(
       'DATA_NEWER',
       `Tape '${unit.tape.file}' of '${unit.tape.name}' cannot be read by this version: ${problem}.`,
     )
-  const takenBack = without.get(unit.tape.name)
   if (intake && outcome === 'settled' && now !== undefined && takenBack === undefined) {
     await settleUnit(db, intake, {now, details, conclude: () => unit.chain})
   } else if (intake?.kind === 'walk') {

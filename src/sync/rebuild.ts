@@ -24,6 +24,7 @@ import {
   readTakenBack,
   resumeWalks,
   settleAgain,
+  type TakenBack,
 } from './catch-up.ts'
 import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
 import {createStage, rebuildHead} from './stream-tables.ts'
@@ -86,7 +87,7 @@ interface Basis {
   isWhole: boolean
   /** When the first of them was settled; null if none was. */
   since: string | null
-  takenBack: ReadonlyMap<string, string>
+  takenBack: readonly TakenBack[]
   /** The fields to map; undefined keeps those of the warehouse. */
   fields: readonly MappedField[] | undefined
   settings: Parameters<typeof writeSettings>[1]
@@ -180,7 +181,7 @@ export async function rebuildWarehouse(
     const historyHead = readFact(stateDb, 'history_head')
     const isWhole = lacking.length === 0 && historyHead !== undefined
     const takenBack = readTakenBack(units)
-    if (without) takenBack.set(requireWalk(units, without.walk), without.why)
+    if (without) takenBack.push(requireWalk(units, without))
     const since = findFirstSettle(units)
     const basis: Basis = {
       ...{units, isWhole, since, takenBack},
@@ -282,7 +283,8 @@ async function computeAnew(
   for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
     await work(async (db) => {
       for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
-        const {recorded_at = []} = await settleAgain(db, unit, takenBack)
+        const {why} = takenBack.findLast(({walk, no}) => walk === unit.tape.name && unit.no < no) ?? {}
+        const {recorded_at = []} = await settleAgain(db, unit, why)
         told.push(recorded_at)
         report(next + index + 1)
       }
@@ -307,13 +309,15 @@ function findFirstSettle(units: readonly HistoryUnit[]): string | null {
   return null
 }
 
-function requireWalk(units: readonly HistoryUnit[], walk: string): string {
-  const unit = units.find(({tape}) => tape.name === walk)
-  const outcome = unit && readFrames(unit).outcome.outcome
-  if (outcome === 'settled') return walk
+/** A walk, or all that a day has brought, if any of it was applied. @throws ConfigError `UNKNOWN_NAME` */
+function requireWalk(units: readonly HistoryUnit[], without: Omit<TakenBack, 'no'>): TakenBack {
+  const {walk} = without
+  const own = units.filter(({tape, kind}) => tape.name === walk && kind !== 'without')
+  const outcomes = own.map((unit) => readFrames(unit).outcome.outcome)
+  if (outcomes.includes('settled')) return {...without, no: Number.POSITIVE_INFINITY}
   throw newError(
     'UNKNOWN_NAME',
-    `Walk '${walk}' in --without: ${unit ? `it was ${outcome}` : 'no tape of it is here, `prune` removes them after LOANTAPE_TAPE_DAYS'}; expected one that was applied.`,
+    `Walk '${walk}' in --without: ${own.length > 0 ? `it was ${outcomes.at(-1)}` : 'no tape of it is here, `prune` removes them after LOANTAPE_TAPE_DAYS'}; expected one that was applied.`,
     {next: "`loantape query 'select * from mart.run'` lists the walks."},
   )
 }

@@ -158,6 +158,32 @@ test('a walk that was taken back stays so, whichever run dies and whichever ware
   expect((await lab.walk(day(5))).changes).toMatchObject({updated: 1})
 })
 
+test('a day is taken back up to then: what is read on it afterwards stays, and can be taken back in its turn', async () => {
+  // The first unit of the day was refused.
+  for (const number of [7, 8, 9, 10, 11, 12]) change(number, {loan_amount_cents: 100n})
+  receiveEvents(lab.folder, ...[7, 8, 9, 10, 11, 12].map(idOf))
+  const strict = {...lab.config, changeLimitPct: 5}
+  await failureOf(applyEvents(strict, lab.createWorld(day(4, '09:00'))))
+  await readRates('9.99', day(4, '10:00'))
+  const older = readFileSync(lab.folder.warehouse)
+  const without = {walk: '2026-02-04', why: 'a wrong file'}
+  const takeBack = (now: string) => rebuild({without, isApplied: true}, now)
+  expect(await takeBack(day(4, '11:00'))).toMatchObject({outcome: 'rebuilt'})
+  await readRates('4.30', day(4, '12:00'))
+  const expectRates = async (...rates: string[]) => {
+    expect(await lab.run(['build'])).toMatchObject({code: 0})
+    expect((await lab.queryHistory('select value from rate')).map(({value}) => value)).toEqual(rates)
+  }
+  await expectRates('4.30000000')
+  rmSync(lab.folder.warehouse)
+  await expectRates('4.30000000')
+  writeFileSync(lab.folder.warehouse, older)
+  await expectRates('4.30000000')
+  expect(await rebuild()).toMatchObject({outcome: 'equal'})
+  expect(await takeBack(day(4, '13:00'))).toMatchObject({outcome: 'rebuilt'})
+  await expectRates()
+})
+
 test('a walk whose run died while settling is settled once, even with a damaged warehouse', async () => {
   change(2, {status: 'funded'})
   await failureOf(lab.walk(day(4), {world: dyingAt('changes applied')}))
