@@ -42,8 +42,9 @@
 -- kept_quarantined_amount: their sum, USD
 -- kept_missing_deals: of these, kept because absence was not confirmed
 -- kept_missing_amount: their sum, USD
--- adjusted_deals: deals that observations outside the walk added
--- adjusted_amount: amount that observations outside the walk added, USD
+-- adjusted_deals: deals that observations outside its list added: own pages, those of ended deals that a walk of one status no
+--   longer looks for from earlier walks, and webhooks
+-- adjusted_amount: amount that observations outside its list added, USD
 -- details_fetched: deals whose own page, or list of borrowers or documents, was fetched
 -- details_failed: deals whose own page or list could not be fetched
 select

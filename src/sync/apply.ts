@@ -207,7 +207,7 @@ function buildBridgeSql(stream: Stream, {walkId, unreadableIds}: OpenWalk): stri
     rejected as (
       select distinct record_id as id
       from temp.staged_quarantine
-      where walk_id = ${quoteLiteral(walkId)} and source = 'list'
+      where walk_id = ${quoteLiteral(walkId)}
     ),
     termed as (
       select

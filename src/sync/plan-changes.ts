@@ -252,7 +252,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
     where is_appended or source not in ('list', 'replay') or list_hash <> head_list_hash
     union all by name
     select
-      * exclude (walk_id, detail_at),
+      * exclude (walk_id, detail_at, is_news),
       ${flags.map((flag) => `false as ${flag},`).join(' ')}
       'list' as source,
       false as is_listed,
@@ -260,13 +260,15 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
       false as is_late,
       'absent' as content,
       true as is_appended
-    from absence`
+    from absence
+    where is_news`
 }
 
 /**
- * Known records that this walk proves absent, or whose own page says they are gone. Only a complete walk without a filter proves
- * absence; for a child, a list of its parent read to its end. Each id in it must have been readable. A record absent twice in a
- * row has vanished; a child only if on two business dates, since a list may be read again at once.
+ * Known records that this walk proves absent, or whose own page says they are gone. Only a complete walk proves absence; for a
+ * child, a list of its parent read to its end. Each id in it must have been readable. A record absent twice in a row has vanished; a
+ * child only if on two business dates, since a list may be read again at once. A record absent from a filtered walk may only have
+ * left the filter: it stays missing until its own page is read, and is not looked for once it has ended.
  */
 function buildAbsenceSql(stream: Stream, batch: Batch): string {
   const {idColumn, name, parent} = stream
@@ -283,8 +285,8 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
     : {
         join: '',
         startedAt: 'walk.started_at',
-        proves: `walk.is_complete and walk.filter = '' and walk.unreadable_ids = 0`,
-        vanished: `h.kind = 'missing' and h.walk_id = (select walk_id from last_applied)`,
+        proves: `walk.is_complete and walk.unreadable_ids = 0 and (walk.filter = '' or not ${buildEndedSql(stream)})`,
+        vanished: `walk.filter = '' and h.kind = 'missing' and h.walk_id = (select walk_id from last_applied)`,
       }
   return `
     with walk as (
@@ -306,7 +308,8 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
         greatest(h.business_date, walk.business_date) as business_date,
         walk.walk_id as walk_id
       ),
-      h.kind as head_kind
+      h.kind as head_kind,
+      h.kind = 'seen' or i.source = 'gone' or walk.filter = '' as is_news
     from ${head} h
     cross join walk
     left join incoming i on i.${idColumn} = h.${idColumn}
@@ -325,6 +328,15 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
           )
         )
       )`
+}
+
+/** SQL condition on a latest state `h`: it has ended, in another status than `walk` asked for. */
+function buildEndedSql(stream: Stream): string {
+  const {column = '', ended = []} = stream.settled ?? {}
+  const [status, asked] = [`h.${column}`, `regexp_replace(walk.filter, '^[^=]*=', '')`].map((value) =>
+    comparedSql(stream, column, value),
+  )
+  return `(${status} in (${ended.map(quoteLiteral).join(', ')}) and ${status} <> ${asked})`
 }
 
 /** One row of what decides what a walk proves; none for looks and replays. */

@@ -304,14 +304,18 @@ test('the business date of a deal never decreases', async () => {
 test('the bridge explains every present deal and every cent, and nothing stays staged', async () => {
   const c = (fields = {}) => aRecord({id: 'c', loan_amount: 300, ...fields})
   const d = (fields = {}) => aRecord({id: 'd', loan_amount: 4000, ...fields})
-  await walk(db, {at: DAY_1, pages: [[a({loan_amount: 10}), b({loan_amount: 20}), c(), d()]]})
+  const e = (fields = {}) => aRecord({id: 'e', loan_amount: 50_000, ...fields})
+  await walk(db, {at: DAY_1, pages: [[a({loan_amount: 10}), b({loan_amount: 20}), c(), d(), e()]]})
   const {walk: second} = await walk(db, {
     at: DAY_2,
     pages: [
       [a({loan_amount: 11}), b({loan_amount: 'bad'})],
       [d({loan_amount: 4001}), a({loan_amount: 12})],
     ],
-    details: [{id: 'd', at: '2026-02-03T23:31:00Z', record: d({loan_amount: 5001})}],
+    details: [
+      {id: 'd', at: '2026-02-03T23:31:00Z', record: d({loan_amount: 5001})},
+      {id: 'e', at: '2026-02-03T23:31:00Z', record: e({loan_amount: 'bad'})},
+    ],
   })
   expect(await readWalk(db, second.walkId)).toMatchObject({
     records: '4',
@@ -320,14 +324,14 @@ test('the bridge explains every present deal and every cent, and nothing stays s
     quarantined: '1',
     is_shifted: true,
     amount_total: '4013.00',
-    kept_quarantined_deals: '1',
-    kept_quarantined_amount: '20.00',
+    kept_quarantined_deals: '2',
+    kept_quarantined_amount: '50020.00',
     kept_missing_deals: '1',
     kept_missing_amount: '300.00',
     adjusted_deals: '0',
     adjusted_amount: '1000.00',
-    present_deals: '4',
-    present_amount: '5333.00',
+    present_deals: '5',
+    present_amount: '55333.00',
     state: 'applied',
     recorded_at: '2026-02-03 23:30:00',
   })

@@ -1,0 +1,87 @@
+import {beforeEach, expect, test} from 'vitest'
+import {aDeal, DAY_1, DAY_2, DAY_3, day, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
+
+/** Not walked yet. */
+const lab = await useLab({
+  deals: someDeals(40, {status: 'underwriting'}),
+  tables: '+core.deal +mart.run +mart.data_quality',
+})
+beforeEach(lab.remember())
+
+const idOf = (number: number) => aDeal(number).id
+const IN_STAGE = {config: {stage: 'underwriting'}}
+
+/** Gives these deals a status. */
+function move(status: string, ...numbers: number[]): void {
+  for (const number of numbers) lab.service.store.update(idOf(number), {status})
+}
+
+/** The deals whose own pages were asked for since the last call. */
+function listAsked(): number[] {
+  const paths = lab.service.requests.entries.splice(0).map(({path}) => path)
+  return paths.flatMap((path) => /^\/deals\/deal_0*(\d+)/.exec(path)?.[1] ?? []).map(Number)
+}
+
+const countStatuses = () =>
+  lab.query('select status, is_missing, count(*) as deals from core.deal group by all order by all')
+
+test('a deal that leaves the stage is followed on its own page until it has ended, or is gone', async () => {
+  await lab.sync(DAY_1, IN_STAGE)
+  move('funded', 1, 2)
+  move('withdrawn', 3)
+  lab.service.store.remove(idOf(4))
+  listAsked()
+  const {changes} = await lab.sync(DAY_2, IN_STAGE)
+  expect(changes).toMatchObject({unchanged: 36, missing: 0, vanished: 1})
+  expect(listAsked()).toEqual(expect.arrayContaining([1, 2, 3, 4]))
+  expect(await countStatuses()).toEqual([
+    {status: 'funded', is_missing: false, deals: '2'},
+    {status: 'underwriting', is_missing: false, deals: '36'},
+    {status: 'withdrawn', is_missing: false, deals: '1'},
+  ])
+  const certificates = `select distinct_records as listed, adjusted_deals as adjusted, present_deals as present
+    from mart.run order by recorded_at desc limit 1`
+  expect(await lab.query(certificates)).toEqual([{listed: '36', adjusted: '3', present: '39'}])
+
+  move('paid_off', 1)
+  await lab.sync(DAY_3, IN_STAGE)
+  const asked = listAsked()
+  expect(asked).toEqual(expect.arrayContaining([1, 2]))
+  expect(asked).not.toContain(3)
+  move('underwriting', 2)
+  await lab.sync(day(5), IN_STAGE)
+  expect(listAsked()).not.toContain(1)
+  expect(await countStatuses()).toEqual([
+    {status: 'paid_off', is_missing: false, deals: '1'},
+    {status: 'underwriting', is_missing: false, deals: '37'},
+    {status: 'withdrawn', is_missing: false, deals: '1'},
+  ])
+  expect((await lab.run(['rebuild'])).stdout).toContain('The warehouse matches them.')
+})
+
+test('without own pages a deal that left the stage is missing, with one version of that, and never vanishes', async () => {
+  const config = {config: {...IN_STAGE.config, detail: 'off' as const}}
+  await lab.sync(DAY_1, config)
+  move('funded', 1)
+  lab.service.store.remove(idOf(2))
+  for (const night of [2, 3, 4]) await lab.sync(day(night + 1), config)
+  expect(await countStatuses()).toEqual([
+    {status: 'underwriting', is_missing: false, deals: '38'},
+    {status: 'underwriting', is_missing: true, deals: '2'},
+  ])
+  expect(
+    await lab.queryHistory(`select count(*) as missing from deal_version where kind = 'missing'`),
+  ).toEqual([{missing: '2'}])
+  expect(
+    await lab.query(
+      `select kept_missing_deals as missing, adjusted_deals as adjusted from mart.run order by recorded_at desc limit 1`,
+    ),
+  ).toEqual([{missing: '2', adjusted: '0'}])
+  // Once their own pages are asked for, they say what became of them.
+  expect((await lab.sync(day(6), IN_STAGE)).changes).toMatchObject({vanished: 1})
+  expect(await countStatuses()).toEqual([
+    {status: 'funded', is_missing: false, deals: '1'},
+    {status: 'underwriting', is_missing: false, deals: '38'},
+  ])
+})
