@@ -32,7 +32,7 @@ import {findCurrentRelease} from '../store/release.ts'
 import {SQL_DIR} from '../store/sql.ts'
 import {hasStateDb, listPendingOfState, openStateDb} from '../store/state-db.ts'
 import {keyFileOf, requireTapeKey} from '../store/tape-key.ts'
-import {hasWarehouse, openHistory, openHistoryAsItIs, readSettings} from '../store/warehouse.ts'
+import {hasWarehouse, openHistory, openHistoryAsItIs} from '../store/warehouse.ts'
 import {readDescription, requireClock, requirePin} from '../sync/at-source.ts'
 import {findKnownFields, listKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
 import {readRateFeeds} from '../sync/rates.ts'
@@ -157,8 +157,7 @@ const EXAMINATIONS: Examinations = {
   },
   source: async (config, folder, world) => {
     const source = requireSource(config)
-    const pin = await readPin(folder)
-    requirePin(pin, source.baseUrl)
+    const pin = await readPin(folder, source)
     const description = readDescription(folder)
     const {body} = await askForDeals(source, description, world)
     const words = `${source.baseUrl} answers and accepts the key`
@@ -271,10 +270,10 @@ async function readFirstDeal(config: Config, world: World) {
   return {fields, problem: unreadable ?? withheld}
 }
 
-async function readPin(folder: DataFolder): Promise<string | undefined> {
+async function readPin(folder: DataFolder, source: SourceConfig): Promise<string | undefined> {
   if (!hasWarehouse(folder)) return undefined
   await using db = await openHistory(folder)
-  return (await readSettings(db)).source_base_url
+  return await requirePin(db, source)
 }
 
 function listTargets(step: Step): string[] {

@@ -20,7 +20,7 @@ import {openToSettle} from './catch-up.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
 import {dropWalks} from './settle.ts'
 import {tablesOf} from './stream-tables.ts'
-import {findPast} from './walk.ts'
+import {findPast, requestOf} from './walk.ts'
 
 const KEPT_MS = 24 * 3600 * 1000
 
@@ -59,7 +59,7 @@ export async function atSource<T>(
   outside.onProgress({step: 'opening'})
   await using opened = await openToSettle(config, {folder, stateDb}, outside)
   const {db, tapes, walks, streams} = opened
-  if (!accepted.has('source')) requirePin((await readSettings(db)).source_base_url, config.baseUrl)
+  await requirePin(db, config, accepted.has('source'))
   const isDescribed = config.description === undefined ? 'no' : 'yes'
   if ((readFact(stateDb, 'source_described') ?? 'no') !== isDescribed)
     writeFact(stateDb, 'source_described', isDescribed)
@@ -107,10 +107,25 @@ const OBSERVED = STREAMS.map(
     `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from history.raw.${name}_head`,
 ).join(' union all ')
 
-/** Makes sure that a data folder is pinned to this source, or to none yet. @throws ConfigError `SOURCE_PINNED` */
-export function requirePin(pinned: string | undefined, baseUrl: string): void {
-  if (pinned === undefined || pinned === baseUrl) return
-  throw newError('SOURCE_PINNED', `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`)
+/**
+ * Makes sure that a data folder belongs to this source and stage, or to none yet.
+ *
+ * @param isMoved the source may have moved
+ * @returns the base URL it belongs to
+ * @throws ConfigError `SOURCE_PINNED`
+ */
+export async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
+  const {source_base_url: pinned} = await readSettings(db)
+  if (!isMoved && pinned !== undefined && pinned !== config.baseUrl)
+    throw newError('SOURCE_PINNED', `Base URL '${config.baseUrl}': this data folder belongs to '${pinned}'.`)
+  const {filter} = await findPast(db, dealStream)
+  if (filter === null || filter === requestOf(dealStream, config).filter) return pinned
+  const asked = config.stage === undefined ? 'is not set' : `'${config.stage}'`
+  throw newError(
+    'SOURCE_PINNED',
+    `LOANTAPE_STAGE ${asked}: this data folder belongs to ${filter === '' ? 'all deals' : `'${filter}'`}.`,
+    {next: 'Set it as it was, or use another folder with --data: each stage has its own.'},
+  )
 }
 
 /**

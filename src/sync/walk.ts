@@ -59,7 +59,8 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   }
   const how = isSame ? 'cursor too old' : 'another page size, filter or source.json'
   // Its run died long ago or asked for something else: what it read still belongs to its day.
-  if (walk.isComplete) await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
+  if (walk.isComplete && walk.filter === request.filter)
+    await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
   else await endWalk(tools, open, {state: 'abandoned', how})
   return startAnew(tools, world)
 }
@@ -88,11 +89,17 @@ async function startAnew(tools: WalkTools, world: World): Promise<WalkIntake> {
   return unit
 }
 
-/** The latest business date and start of the applied walks, microseconds since the epoch; null before the first. */
+const pastRow = z.object({
+  businessDate: z.string().nullable(),
+  startedAt: z.coerce.bigint().nullable(),
+  filter: z.string().nullable(),
+})
+
+/** The latest business date, start (microseconds since the epoch) and filter of the applied walks; null before the first. */
 export function findPast(db: Database, stream: Stream) {
   return db.one(
-    z.object({businessDate: z.string().nullable(), startedAt: z.coerce.bigint().nullable()}),
-    `select max(business_date) as "businessDate", epoch_us(max(started_at)) as "startedAt"
+    pastRow,
+    `select max(business_date) as "businessDate", epoch_us(max(started_at)) as "startedAt", arg_max(filter, recorded_at) as filter
      from history.raw.walk
      where stream = $1 and state = 'applied'`,
     [stream.name],

@@ -1,6 +1,6 @@
 import {beforeEach, expect, test} from 'vitest'
-import {aDeal, DAY_1, DAY_2, DAY_3, day, someDeals} from '../support/lab.ts'
-import {useLab} from '../support/set-up.ts'
+import {aDeal, DAY_1, DAY_2, DAY_3, day, failureOf, someDeals} from '../support/lab.ts'
+import {dyingAt, useLab} from '../support/set-up.ts'
 
 /** Not walked yet. */
 const lab = await useLab({
@@ -84,4 +84,29 @@ test('without own pages a deal that left the stage is missing, with one version 
     {status: 'funded', is_missing: false, deals: '1'},
     {status: 'underwriting', is_missing: false, deals: '38'},
   ])
+})
+
+test('a folder belongs to its stage as it belongs to its source: another one, or none, is refused by name', async () => {
+  await lab.walk(DAY_1, IN_STAGE)
+  for (const [stage, words] of [
+    [undefined, /^LOANTAPE_STAGE is not set: .*'status=underwriting'/],
+    ['funded', /^LOANTAPE_STAGE 'funded': .*'status=underwriting'.*another folder/],
+  ] as const) {
+    lab.service.requests.entries.splice(0)
+    const refused = await failureOf(lab.walk(DAY_2, {config: {stage}, accept: ['source']}))
+    expect(refused).toMatchObject({code: 'SOURCE_PINNED', exitCode: 2})
+    expect(refused.message).toMatch(words)
+    const doctor = await lab.run(['doctor'], stage ? {LOANTAPE_STAGE: stage} : {})
+    expect(doctor.stdout).toMatch(/LOANTAPE_STAGE .* this data folder/)
+    expect(lab.service.requests.entries).toEqual([])
+  }
+  expect((await lab.walk(DAY_2, IN_STAGE)).changes).toMatchObject({unchanged: 40})
+})
+
+test('a folder of all deals refuses a stage, and a walk that died under another stage is left out', async () => {
+  await failureOf(lab.walk(DAY_1, {...IN_STAGE, world: dyingAt('walk read')}))
+  move('funded', 1)
+  expect((await lab.walk(DAY_1)).changes).toMatchObject({created: 40})
+  const refused = await failureOf(lab.walk(DAY_2, {config: {stage: 'funded'}}))
+  expect(refused.message).toMatch(/^LOANTAPE_STAGE 'funded': this data folder belongs to all deals/)
 })

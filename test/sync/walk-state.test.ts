@@ -46,7 +46,7 @@ test('bad records are counted and located on the tape, and nothing they hold is 
 })
 
 test('an abandoned walk leaves the stage, a refused one its bad records, too; only applied walks make the past', async () => {
-  expect(await findPast(db, stream)).toEqual({businessDate: null, startedAt: null})
+  expect(await findPast(db, stream)).toEqual({businessDate: null, startedAt: null, filter: null})
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
   for (const [state, quarantined] of [
     ['abandoned', '0'],
@@ -58,7 +58,11 @@ test('an abandoned walk leaves the stage, a refused one its bad records, too; on
     const stored = {state, ended_how: 'cursor too old', records: '3'}
     expect(await readWalk(db, walked.walkId)).toMatchObject(stored)
   }
-  expect(await findPast(db, stream)).toEqual({businessDate: '2026-02-02', startedAt: micros(DAY_1)})
+  expect(await findPast(db, stream)).toEqual({
+    businessDate: '2026-02-02',
+    startedAt: micros(DAY_1),
+    filter: '',
+  })
 })
 
 test('of 80 records four unreadable ones are let through, of any number three; more are refused with their place', async () => {
