@@ -152,7 +152,7 @@ function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['ch
   return {
     passed: outcomes.length - warned.length,
     warned: warned.length,
-    results: warned.map(({ids: _ids, rows: _rows, ...result}) => result),
+    results: warned.map(({rows: _rows, ...result}) => result),
   }
 }
 

@@ -237,9 +237,7 @@ const checkingRow = z.object({
   /** Those that found rows, errors first, with the ids of the first of them. */
   failed: z.string().transform((text) => z.array(failed).parse(JSON.parse(text))),
 })
-const failed = checkResult
-  .pick({name: true, severity: true, failures: true})
-  .extend({ids: z.array(z.string())})
+const failed = checkResult.pick({name: true, severity: true, failures: true, ids: true})
 
 /**
  * Stores what the checks of a release found, even if nothing is released. The state database keeps the last 100 runs.

@@ -199,13 +199,13 @@ function describeLimits(release: ReleaseManifest | undefined): Condition | undef
   const exceeded = release.checks.results.find((check) => check.name === 'limit_is_kept')
   const of = `Release ${release.release_id}, as of ${release.as_of}`
   if (!exceeded) return ok('limits', 'all limits are kept', `${of}.`)
-  const {failures, samples} = exceeded
+  const {failures, samples, ids} = exceeded
   return {
     name: 'limits',
     // Another limit is another state, so that people are told again.
-    state: `exceeded: ${samples.map((sample) => sample.split(' (')[0]).join(', ')}`,
+    state: `${failures} exceeded: ${ids.map((id) => JSON.stringify(id)).join(', ')}`,
     title: `${quantity(failures, 'limit')} ${failures === 1 ? 'is' : 'are'} exceeded`,
-    words: `${of}: ${samples.join('; ')}. See mart.limit_status.`,
+    words: `${of}: ${[...samples, ...ids.slice(samples.length)].join('; ')}. See mart.limit_status.`,
     since: release.known_at,
   }
 }

@@ -17,6 +17,8 @@ export const checkResult = z.object({
   failures: z.number(),
   /** The first few of them as text, each beginning with its id. */
   samples: z.array(z.string()),
+  /** The values of their first column, up to 100; releases of earlier versions have none. */
+  ids: z.array(z.string()).default([]),
   /** The sum of their column `deals`, if they have one. */
   deals: z.number().optional(),
   /** What to do about them. */
@@ -25,8 +27,6 @@ export const checkResult = z.object({
 
 /** One check's result with the first rows it found, up to 100. */
 export interface CheckOutcome extends CheckResult {
-  /** The values of their first column. */
-  ids: string[]
   rows: Record<string, unknown>[]
 }
 

@@ -289,7 +289,7 @@ test('a selection is built without its inputs, with only its own checks; a past 
 test('a manifest names the rows of a warning, and holds none of them', async () => {
   const {dir} = await build(withSql('warning', findDrafts('warn')))
   const {results} = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8')).checks
-  expect(results.map(Object.keys)).toEqual([['name', 'severity', 'failures', 'samples']])
+  expect(results.map(Object.keys)).toEqual([['name', 'severity', 'failures', 'samples', 'ids']])
 })
 
 test('a release opens in DuckDB 1.0, and the warehouse has the newest format', async () => {

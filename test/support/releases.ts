@@ -40,7 +40,7 @@ export function aManifest(fields: Partial<ReleaseManifest> = {}): ReleaseManifes
     checks: {
       passed: 4,
       warned: 1,
-      results: [{name: 'fresh', severity: 'warn', failures: 1, samples: ['deal_1']}],
+      results: [{name: 'fresh', severity: 'warn', failures: 1, samples: ['deal_1'], ids: ['deal_1']}],
     },
     models: [{name: 'core.deal', rows: 3, duration_ms: 1}],
     tables: [],

@@ -1,3 +1,5 @@
+import {writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {listAlarms} from '../../src/schedule/alarms.ts'
 import {readJobs} from '../../src/schedule/job.ts'
@@ -60,7 +62,7 @@ test('an exceeded limit raises an alarm and is on the page, as is one that is ne
       {config: lab.config, release: findCurrentRelease(lab.folder)?.manifest, jobs: []},
       Date.now(),
     )
-  expect(alarms()).toMatchObject([{state: 'exceeded: Texas'}])
+  expect(alarms()).toMatchObject([{state: '1 exceeded: "Texas"'}])
 
   const page = await side.readText('/')
   expect(page).toMatch(/Limit Texas is exceeded since \d{4}-\d\d-\d\d: \$3,500,000\.00 of \$3,499,999\.99/)
@@ -90,4 +92,25 @@ test('an exceeded limit raises an alarm and is on the page, as is one that is ne
     'deals,drift_unknown_value,status,odd,9.090909,1\n',
   ])
     expect(quality).toContain(line)
+})
+
+test('a further limit that is exceeded is another state, however many are and whatever they are called', async () => {
+  await using lab = await createLab({tables: PAGE_TABLES, deals: someDeals(3)})
+  using own = writeSqlFolder({'seeds/limit.csv': LIMITS})
+  const env = {...lab.env, LOANTAPE_SQL_DIR: own.path}
+  await lab.sync(DAY_1)
+  await using side = await serveLab(lab)
+  const buildWith = async (...names: string[]) => {
+    const rows = names.map((name) => `"${name}",state,TX,open,amount,1,\n`)
+    writeFileSync(join(own.path, 'seeds/limit.csv'), `${LIMITS.split('\n')[0]}\n${rows.join('')}`)
+    expect(await lab.run(['build'], env)).toMatchObject({code: 0})
+    const watched = {config: lab.config, release: findCurrentRelease(lab.folder)?.manifest, jobs: []}
+    const alarm = listAlarms(side.stateDb, watched, Date.now()).find(({name}) => name === 'limits')
+    for (const name of names) expect(alarm?.words).toContain(name)
+    return alarm?.state
+  }
+  const many = ['L1', 'L2', 'L3', 'L4', 'L5', 'L6']
+  const sets = [many, [...many, 'L7'], ['Geo (TX)'], ['Geo (CA)'], ['Geo (CA)', 'Geo (TX)'], ['A, B', 'C']]
+  const states = await Array.fromAsync([...sets, ['A', 'B, C']], (names) => buildWith(...names))
+  expect(new Set(states).size).toBe(sets.length + 1)
 })
