@@ -127,8 +127,10 @@ export async function syncChildren(tools: WalkTools, run: ChildRun, world: World
     const isRead = left?.walk.described === requestOf(stream, tools.config).described
     if (left && !isRead) await endWalk(tools, left, {state: 'abandoned', how: 'another source.json'})
     // Its run died on an earlier day: what it read still belongs to that day.
-    else if (left && left.walk.businessDate !== run.businessDate)
+    else if (left && left.walk.businessDate !== run.businessDate) {
+      await continueWalk(tools, left)
       await settleChildren(tools, left, createResult(stream), world)
+    }
     await readAndSettle(tools, run, result, world)
   } catch (error) {
     if (!isOfKind(error, 'deferred') || error.code !== 'CLOCK_STEPPED') throw error

@@ -53,10 +53,9 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
       'WALK_WAITING',
       `Walk '${walk.walkId}' of ${walk.businessDate} in the warehouse: it was read to its end, but its run died before it was applied. A dry run would lose it.`,
     )
-  if (isSame && isYoung(open, world)) {
-    if (!walk.isComplete) await continueWalk(tools, open)
-    return open
-  }
+  const isContinued = isSame && isYoung(open, world)
+  if (isContinued || walk.isComplete) await continueWalk(tools, open)
+  if (isContinued) return open
   const how = isSame ? 'cursor too old' : 'another page size, filter or source.json'
   // Its run died long ago or asked for something else: what it read still belongs to its day.
   if (walk.isComplete && walk.filter === request.filter)
@@ -131,7 +130,7 @@ export async function startWalk(
   return unit
 }
 
-/** Writes to the tape that another run continues the walk. */
+/** Writes to the tape that another run continues or settles the walk, and what is accepted now. */
 export async function continueWalk(tools: WalkTools, {walk, take}: WalkIntake): Promise<void> {
   const said = await describeWalk(tools, walk, walk.resumed + 1)
   take(tools.tapes.begin(walk.walkId, walk.businessDate, said))

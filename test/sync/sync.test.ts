@@ -70,6 +70,19 @@ test('a dry run binds the folder to no source, envelope or day', async () => {
   expect((await lab.walk(DAY_1)).certificate).toMatchObject({business_date: '2026-02-02', records: 3})
 })
 
+test.each([100, 7])(
+  'a walk that a dead run had read keeps who accepted it and why, even if pages of %d are asked for now',
+  async (pageSize) => {
+    for (let number = 2; number <= 9; number++) lab.service.store.remove(aDeal(number).id)
+    await failureOf(lab.walk(DAY_2, {world: dyingAt('walk read')}))
+    await lab.walk(DAY_2, {accept: ['shrink'], why: 'a pool was sold', config: {pageSize}})
+    const shrunk = `select accepted, accepted_by <> '' as is_named, accepted_why, resumed from walk
+    where missing + vanished = 8 order by recorded_at limit 1`
+    const accepted = {accepted: 'shrink', is_named: true, accepted_why: 'a pool was sold'}
+    expect(await lab.queryHistory(shrunk)).toEqual([{...accepted, resumed: '1'}])
+  },
+)
+
 test('a dry run neither applies nor loses the walk of a run that died before applying it', async () => {
   beginAnew(someDeals(3))
   await failureOf(lab.walk(DAY_1, {world: dyingAt('walk read')}))
