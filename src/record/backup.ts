@@ -37,7 +37,7 @@ import {
   takeFileLock,
   writeFileAtomically,
 } from '../store/files.ts'
-import {findTapeKey, listTapes, requireFolderId} from '../store/recorded.ts'
+import {findHead, findTapeKey, listTapes, requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {openStateDb, RESTORING, type StateDb} from '../store/state-db.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
@@ -82,6 +82,7 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
     const tape_key = findTapeKey(stateDb) ?? null
     // Made before the state database is copied, which brings it back.
     const folder_id = requireFolderId(stateDb)
+    const {no: units} = findHead(stateDb)
     const files: Manifest['files'] = []
     using made = beginFolder(dir)
     if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
@@ -113,6 +114,8 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
       files: files.length,
       bytes,
       tape_key,
+      /** How many units of the record it holds at least: `prune` keeps the tapes of later ones. */
+      units,
       /** Whether its manifest carries a MAC. */
       authenticated: manifest.mac !== null,
       /** Older backups that were removed. */

@@ -1,5 +1,6 @@
 import {readdirSync, rmSync} from 'node:fs'
 import {basename, join} from 'node:path'
+import {z} from 'zod'
 import {createPerformer} from '../accounting/acts.ts'
 import {listNeededReleases} from '../accounting/periods.ts'
 import {listSurplusReleases, pruneReleases} from '../build/build-folder.ts'
@@ -10,7 +11,7 @@ import {listSurplusBatches} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {removeFolder} from '../store/files.ts'
 import {isOfActs, isPruned, listRecorded, listTapes, type TapeRow} from '../store/recorded.ts'
-import {findLastSuccess, withRun} from '../store/runs.ts'
+import {findLastSuccess, summaryOf, withRun} from '../store/runs.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
 import {type Age, countServed, pruneRecords} from '../sync/quarantine.ts'
@@ -21,7 +22,7 @@ export type PruneResult = Awaited<ReturnType<typeof pruneData>>
 
 /**
  * Removes releases, batches, tapes and the places of quarantined records beyond what the settings keep, and warehouses that a
- * rebuild replaced, but never the current release, what a closed period needs, or a tape that ended after the last backup. Ages count back from the last stored item, so a clock that is ahead makes nothing old.
+ * rebuild replaced, but never the current release, what a closed period needs, or a tape with a unit that the last backup lacks. Ages count back from the last stored item, so a clock that is ahead makes nothing old.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
@@ -35,8 +36,10 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
     const releases = listSurplusReleases(folder, config, needed)
     const aged = listOldTapes(stateDb, world.realClock.now(), config.tapeDays)
-    const savedAt = findLastSuccess(stateDb, 'backup')?.started_at ?? ''
-    const old = aged.filter(({ended_at}) => (ended_at ?? '') < savedAt)
+    const {units = 0} = summaryOf(findLastSuccess(stateDb, 'backup'), z.object({units: z.number()})) ?? {}
+    const later = listRecorded(stateDb).filter(({no}) => no > units)
+    const unsaved = new Set(later.map(({tape}) => tape))
+    const old = aged.filter(({name}) => !unsaved.has(name))
     const replaced = readdirSync(folder.root).filter(
       (name) => name.startsWith(basename(folder.warehouse)) && name.includes('.before-rebuild-'),
     )

@@ -9,7 +9,7 @@ import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
-import {findLastSuccess, findRunSince, type Run} from '../store/runs.ts'
+import {findLastSuccess, findRunSince, type Run, summaryOf} from '../store/runs.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {type DigestStep, type Job, webhookJob} from './job.ts'
 import {isoOf, type JobRun, listLastAttempts} from './job-runs.ts'
@@ -168,10 +168,6 @@ function describeFreshness(
 /** Whether the last sync succeeded later than it is now. */
 export const wasClockAhead = ({alarms}: {alarms: readonly Alarm[]}): boolean =>
   alarms.some(({state}) => state === 'clock ahead')
-
-/** What a run has noted of itself; undefined if it is not of this schema. */
-export const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>
-  schema.safeParse(JSON.parse(run?.summary ?? 'null')).data
 
 /** Of a walk: how many records it met, and how many of them could not be read. */
 export const syncSummary = z.object({walk: z.object({quarantined: z.number(), records: z.number()})})

@@ -193,6 +193,10 @@ export function findLastSuccess(stateDb: StateDb, command: string): Run | undefi
   return stateDb.first(runRow, sql, [command])
 }
 
+/** What a run has noted of itself; undefined if it is not of this schema. */
+export const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>
+  schema.safeParse(JSON.parse(run?.summary ?? 'null')).data
+
 /**
  * The latest finished run of the command that made a job fail, except those that were locked out or stopped. That command is the
  * last one during the attempt that failed with the same error, was interrupted, or died.

@@ -11,7 +11,9 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
+import {DAY_MS} from '../../src/core/clock.ts'
 import {applyEvents} from '../../src/pipeline.ts'
+import {backUp} from '../../src/record/backup.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
@@ -187,6 +189,19 @@ test('prune removes expired tapes, even those a killed prune left, and verify re
   expect((await verify()).problems).toEqual([])
   expect(await prune()).toMatchObject({outcome: 'unchanged'})
   expect(listTapeFiles()).not.toContain(old)
+})
+
+test('prune removes no tape that no backup holds, whatever the clock was when one was made', async () => {
+  const ahead = lab.createWorld(DAY_1)
+  ahead.realClock = {...ahead.realClock, now: () => Date.now() + 300 * DAY_MS}
+  await backUp(lab.config, join(lab.folder.root, '../ahead'), ahead)
+  await lab.walk(DAY_2)
+  lab.ageTapes(401)
+  await lab.walk(DAY_3)
+  const prune = () => pruneData(lab.config, {isDryRun: false}, lab.createWorld(DAY_3))
+  expect(await prune()).toMatchObject({tapes: [expect.stringContaining(walkId)], unsaved: 1})
+  await backUp(lab.config, join(lab.folder.root, '../later'), lab.createWorld(DAY_3))
+  expect(await prune()).toMatchObject({tapes: [expect.any(String)], unsaved: 0})
 })
 
 test('a tape that is missing, swapped, renamed or changed is found', async () => {
