@@ -78,8 +78,8 @@ export function walkAndApply(
     world.onProgress({step: 'certifying'})
     world.onStep('walk read')
     const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
-    const details = await fetchMissingDetails(tools, unit, world)
-    const changes = await settleWalk(tools, unit, details, world)
+    await fetchMissingDetails(tools, unit, world)
+    const changes = await settleWalk(tools, unit, world)
     for (const stream of children) {
       const budgetMs = budgetEndsAt - world.realClock.now()
       const asked = {businessDate: unit.walk.businessDate, budgetMs, hashKey}

@@ -2,7 +2,6 @@ import {hash} from 'node:crypto'
 import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
-import type {EachSummary} from '../source/ask-each.ts'
 import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
 import {writeSettings} from '../store/warehouse.ts'
 import {applyMapped} from './mapped-fields.ts'
@@ -12,16 +11,13 @@ import {amountOf, buildReachSql, carryLate, clearStage, comparedSql, tablesOf} f
 /**
  * Stores what `planChanges` found: versions are appended, the latest states replaced, the certificate completed with its bridge,
  * and the staged rows dropped. Call it in {@link settle}.
- *
- * @param applied `details`: for a walk, how many own pages or lists were fetched
  */
 export async function applyObservations(
   db: Database,
   stream: Stream,
   batch: Batch,
-  applied: {plan: ChangePlan; details?: Fetched | undefined; recorded: DuckDBTimestampValue},
+  {plan, recorded}: {plan: ChangePlan; recorded: DuckDBTimestampValue},
 ): Promise<void> {
-  const {plan, details, recorded} = applied
   const {head, confirmation} = tablesOf(stream)
   const {idColumn} = stream
   const {walkId, businessDate} = batch
@@ -31,14 +27,14 @@ export async function applyObservations(
   await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [walkId])
   if (plan.late > 0) await carryLate(db, stream)
   await applyMapped(db, stream, {staged: stagedOf(stream, batch), businessDate, recorded})
-  if (walkId !== null) {
+  if (batch.walkId !== null) {
     const bridge = await db.one(z.record(z.string(), z.string()), buildBridgeSql(stream, batch))
     await insertWalk(db, stream, batch, {
       ...{state: 'applied', ended_how: 'complete', recorded_at: recorded, ...plan.counts, ...bridge},
-      ...{details_fetched: details?.fetched ?? 0, details_failed: details?.failed ?? 0},
+      ...{details_fetched: batch.details.fetched, details_failed: batch.details.failed},
     })
     await db.run(buildDriftSql(stream), [walkId])
-    await clearStage(db, stream, walkId)
+    await clearStage(db, stream, batch.walkId)
   }
   await dropPlan(db)
 }
@@ -150,9 +146,6 @@ async function insertWalk(
       [walk.walkId, end.recorded_at ?? null],
     )
 }
-
-/** How many own pages or lists were fetched for a walk. */
-export type Fetched = Pick<EachSummary, 'fetched' | 'failed'>
 
 /** The columns of `raw.walk` about a walk's progress. */
 function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {

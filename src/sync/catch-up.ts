@@ -341,7 +341,7 @@ export async function settleAgain(db: Database, unit: HistoryUnit, takenBack?: s
     await reader.take(line)
   }
   const {intake, problem} = await reader.finish()
-  const {outcome, why, recorded_at: now, is_certified, details} = parseOutcome({frame: end})
+  const {outcome, why, recorded_at: now, is_certified} = parseOutcome({frame: end})
   if (!isHistory(unit.kind, outcome)) return end
   if (outcome === 'settled' && problem !== null)
     throw newError(
@@ -349,7 +349,7 @@ export async function settleAgain(db: Database, unit: HistoryUnit, takenBack?: s
       `Tape '${unit.tape.file}' of '${unit.tape.name}' cannot be read by this version: ${problem}.`,
     )
   if (intake && outcome === 'settled' && now !== undefined && takenBack === undefined) {
-    await settleUnit(db, intake, {now, details, conclude: () => unit.chain})
+    await settleUnit(db, intake, {now, conclude: () => unit.chain})
   } else if (intake?.kind === 'walk') {
     // For its certificate.
     if (is_certified) await planChanges(db, intake.stream, intake.walk)

@@ -214,8 +214,7 @@ async function settleChildren(
   world: World,
 ): Promise<void> {
   try {
-    const {listed: fetched, failed} = result
-    result.changes = await settleWalk(tools, unit, {fetched, failed}, world)
+    result.changes = await settleWalk(tools, unit, world)
     result.outcome = 'applied'
   } catch (error) {
     if (!isOfKind(error, 'guard', 'contract')) throw error

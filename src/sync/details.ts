@@ -7,8 +7,7 @@ import {isObject} from '../core/json.ts'
 import type {WireRecord, World} from '../core/types.ts'
 import {askEach, askOwnPage, type DetailAnswer} from '../source/ask-each.ts'
 import {walkPages} from '../source/walk-pages.ts'
-import type {Database} from '../store/database.ts'
-import type {Fetched} from './apply.ts'
+import {type Database, quoteLiteral} from '../store/database.ts'
 import {judgePlan} from './guard.ts'
 import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {type ChangePlan, findAbsences} from './plan-changes.ts'
@@ -43,7 +42,13 @@ export async function listDetailCandidates(
   const inNeed = `need, ${isSettledSql(stream)} desc, detail_at nulls first, ${turn}, id`
   const rows = await db.all(
     knownRow,
-    `with candidate as materialized (${buildCandidatesSql(stream, isWhole)}),
+    `with candidate as materialized (
+       from (${buildCandidatesSql(stream, isWhole)})
+       where id not in (
+         select record_id from temp.staged_quarantine
+         where stream = ${quoteLiteral(stream.name)} and source = 'detail'
+       )
+     ),
      quota as (
        select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval 1 day)
        from ${head} where kind = 'seen'
@@ -157,24 +162,19 @@ const requestOf = (ids: readonly string[], config: SourceConfig) => ({
  * Fetches, within the budget, the own pages that hold more than the list, and takes them in. If the path fails or does not
  * exist, only their fields are missing: that a page is gone counts only for a deal that the list lacks.
  */
-export async function fetchMissingDetails(
-  tools: WalkTools,
-  unit: WalkIntake,
-  world: World,
-): Promise<Fetched> {
+export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
   const {db, stream, config} = tools
-  const nothing = {fetched: 0, failed: 0}
-  if (config.detail === 'off') return nothing
+  if (config.detail === 'off') return
   await findAbsences(db, stream, unit.walk)
   const known = await listDetailCandidates(db, stream, {
     now: BigInt(world.clock.now()) * 1000n,
     limit: mostWithin(config.detailBudgetMinutes * 60_000, config),
     mode: config.detail,
   })
-  if (known.size === 0) return nothing
+  if (known.size === 0) return
   const absent = new Set(await db.column(z.string(), `select ${stream.idColumn} from absence`))
   let pageless = 0
-  const {fetched, failed} = await askAndTake(
+  const {failed} = await askAndTake(
     tools,
     unit,
     'details stored',
@@ -191,7 +191,8 @@ export async function fetchMissingDetails(
     },
     world,
   )
-  return {fetched, failed: failed + pageless}
+  // A failed page is on no tape: a later run asks for it again.
+  unit.walk.details.failed += failed + pageless
 }
 
 /** So many own pages take longer than a walk, which the budget of details then brings about. */

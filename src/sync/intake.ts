@@ -112,6 +112,7 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
     envelope: null,
     isComplete: false,
     ...NOTHING_READ,
+    details: {fetched: 0, failed: 0},
     waitedMs: 0,
     certified: null,
   }
@@ -165,6 +166,7 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
       rows.push(gone, {source: 'gone', pageNo: 0, position: 0})
       return
     }
+    walk.details.fetched += 1
     const {observations, quarantined} = normalise([{...listed, ...recordOf(body)}], observedAt)
     for (const observation of observations) rows.push(observation, {source: 'detail', pageNo: 0, position: 0})
     for (const record of quarantined) rejected.push({...record, id, source: 'detail', place: id})
@@ -174,6 +176,7 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
     const frame = childrenFrame.parse(line)
     const {parent, outcome} = frame
     if (outcome !== 'listed') {
+      walk.details.failed += 1
       noteAsked(frame.observed_at)
       lists.push([walk.walkId, stream.name, parent, outcome, frame.observed_at, 0n, 0n, 0n, 0n])
       return
@@ -186,14 +189,16 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
     takeRecords(normalise(records, observedAt, parent), place, walk, list)
     noteAsked(list.observedAt)
     if (page < pages) return
+    walk.details.fetched += 1
     const counts = [list.pages, list.records, list.quarantined, list.unreadableIds].map(BigInt)
     lists.push([walk.walkId, stream.name, parent, outcome, list.observedAt, ...counts])
   }
 
   function takeEnd(frame: Frame): void {
-    const {is_complete, waited_ms} = parseOutcome({frame})
+    const {is_complete, waited_ms, details} = parseOutcome({frame})
     walk.isComplete = is_complete ?? walk.isComplete
     walk.waitedMs = waited_ms ?? walk.waitedMs
+    walk.details = details ?? walk.details
   }
 
   return {

@@ -47,6 +47,8 @@ export interface OpenWalk extends Omit<z.output<typeof walkBegin>, 'kind' | 'str
   records: number
   quarantined: number
   unreadableIds: number
+  /** How many own pages or lists were read, and how many could not be. */
+  details: {fetched: number; failed: number}
   waitedMs: number
   /** The totals of its certificate; null until its changes were planned. */
   certified: {distinct_records: number; duplicates: number; amount_total: string} | null

@@ -6,7 +6,7 @@ import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {type Database, inTransaction} from '../store/database.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {writeSettings} from '../store/warehouse.ts'
-import {applyObservations, type Fetched, storeWalk} from './apply.ts'
+import {applyObservations, storeWalk} from './apply.ts'
 import {judgePlan} from './guard.ts'
 import {
   type Answer,
@@ -91,7 +91,6 @@ function buildStoredSql(): string {
 interface Settling {
   /** Business clock, microseconds since the epoch. */
   now: bigint
-  details?: Fetched | undefined
   /** Throws if the planned changes are not believable. */
   judge?: ((plan: ChangePlan) => Promise<void>) | undefined
   /** Writes to the tape that it is stored at this instant; returns the chain of that line. */
@@ -103,7 +102,7 @@ interface Settling {
  * or values could be read, and how many versions or values were appended.
  */
 export async function settleUnit(db: Database, unit: Intake, settling: Settling) {
-  const {now, details, judge, conclude} = settling
+  const {now, judge, conclude} = settling
   let counted = {read: 0, appended: 0}
   if (unit.kind === 'rates') {
     await settle(db, {kind: unit.kind, walkId: null, now}, async (recorded) => {
@@ -124,7 +123,7 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
       ...(!stream.parent && {envelope: unit.walk.envelope}),
     })
   await settle(db, {kind, walkId: batch.walkId, now}, async (recorded) => {
-    await applyObservations(db, stream, batch, {plan, details, recorded})
+    await applyObservations(db, stream, batch, {plan, recorded})
     if (unit.kind === 'replay')
       await db.run(
         `update history.raw.quarantine set replayed_at = $2 where quarantine_id in (select id from (${ENTRIES}))`,
@@ -175,12 +174,7 @@ export function settleBeside(
  *
  * @throws ContractError `SOURCE_QUARANTINE`; GuardError; DeferredError `CLOCK_STEPPED`
  */
-export async function settleWalk(
-  tools: WalkTools,
-  unit: WalkIntake,
-  details: Fetched,
-  world: World,
-): Promise<ChangeCounts> {
+export async function settleWalk(tools: WalkTools, unit: WalkIntake, world: World): Promise<ChangeCounts> {
   const {db, stateDb, config, tapes} = tools
   const {walk, stream} = unit
   const now = BigInt(world.clock.now()) * 1000n
@@ -188,7 +182,6 @@ export async function settleWalk(
   let counts = NO_CHANGES
   await settleUnit(db, unit, {
     now,
-    details,
     async judge(plan) {
       counts = plan.counts
       world.onStep('changes planned')
@@ -201,7 +194,10 @@ export async function settleWalk(
       if (!stream.parent && config.webhookSecret !== undefined) await settleCoverage(db, stateDb, walk, world)
     },
     conclude: (recordedAt) =>
-      tapes.conclude(walk.walkId, {outcome: 'settled', recordedAt, ...describeEnd(walk), details, counts}),
+      tapes.conclude(walk.walkId, {
+        ...{outcome: 'settled', recordedAt, ...describeEnd(walk)},
+        ...{details: walk.details, counts},
+      }),
   })
   tools.walks.delete(stream.name)
   tapes.finish(walk.walkId)

@@ -58,8 +58,7 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   if (isContinued) return open
   const how = isSame ? 'cursor too old' : 'another page size, filter or source.json'
   // Its run died long ago or asked for something else: what it read still belongs to its day.
-  if (walk.isComplete && walk.filter === request.filter)
-    await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
+  if (walk.isComplete && walk.filter === request.filter) await settleWalk(tools, open, world)
   else await endWalk(tools, open, {state: 'abandoned', how})
   return startAnew(tools, world)
 }

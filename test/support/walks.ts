@@ -143,7 +143,7 @@ export function applyStaged(
   conclude = noTape,
 ): Promise<bigint> {
   return settle(db, {kind: 'walk', walkId: walk.walkId, now: micros(at)}, async (recorded) => {
-    await applyObservations(db, stream, walk, {plan, details: {fetched: 0, failed: 0}, recorded})
+    await applyObservations(db, stream, walk, {plan, recorded})
     return conclude()
   })
 }

@@ -1,7 +1,7 @@
 import {beforeEach, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
-import {aDeal, DAY_1, DAY_2, DAY_3, someDeals} from '../support/lab.ts'
-import {useLab} from '../support/set-up.ts'
+import {aDeal, DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
+import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 
 /** Not walked yet. */
 const lab = await useLab({deals: someDeals(40, {status: 'funded'})})
@@ -64,4 +64,17 @@ test('a deal that the list leaves out vanishes when its own page is gone, too', 
   leaveOut(20)
   for (const number of [21, 22, 23]) lab.service.store.remove(idOf(number))
   expect((await lab.walk(DAY_2)).changes).toMatchObject({missing: 0, vanished: 3, unchanged: 36})
+})
+
+test('a run that dies among own pages asks for the others alone, and the certificate counts the pages of both', async () => {
+  lab.service.store.insert(someDeals(60).slice(40))
+  changeRecords(lab, new RegExp(`^/deals/(${idOf(1)}|${idOf(2)})$`), ([deal]) => {
+    Object.assign(deal!, {loan_amount: -5})
+  })
+  await failureOf(lab.walk(DAY_1, {world: dyingAt('details stored')}))
+  await lab.walk(DAY_1)
+  const kept = 'select count(*) as records, count(distinct quarantine_id) as ids from quarantine'
+  expect(await lab.queryHistory(kept)).toEqual([{records: '2', ids: '2'}])
+  const fetched = 'select resumed, details_fetched as fetched, details_failed as failed from walk'
+  expect(await lab.queryHistory(fetched)).toEqual([{resumed: '1', fetched: '60', failed: '0'}])
 })
