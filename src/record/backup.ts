@@ -40,7 +40,7 @@ import {
 import {findHead, findTapeKey, listTapes, requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {openStateDb, RESTORING, type StateDb} from '../store/state-db.ts'
-import {findReadKey, type TapeKey} from '../store/tape-key.ts'
+import {findReadKey, keyFileOf, type TapeKey} from '../store/tape-key.ts'
 import {openWarehouse} from '../store/warehouse.ts'
 
 const MANIFEST = 'manifest.json'
@@ -329,6 +329,11 @@ export async function restoreBackup(config: Config, from: string, trust: {isTrus
     throw newError('RESTORE_NOT_EMPTY', problem)
   }
   requireEmpty()
+  if (!trust.isTrusted && !findReadKey(config, folder))
+    throw newError(
+      'BACKUP_NOT_AUTHENTIC',
+      `Backup '${from}': without the key of tapes, '${keyFileOf(config, folder)}', nobody can tell whether it was changed.`,
+    )
   const {listed, ...examined} = await examineBackup(config, from, trust)
   using lock = await takeFileLock(folder.warehouseLock, 'write', 0)
   if (!lock)

@@ -191,7 +191,11 @@ test('a backup changed or forged without the tape key is not restored unless tru
   const elsewhere = {LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '../no.key')}
   const {stdout} = await lab.run(['verify', '--backup', dir], elsewhere)
   expect(stdout).toContain('It may have been changed')
-  expect((await lab.run(['restore', dir], elsewhere)).stdout).toContain('It may have been changed')
+  const refused = await lab.run(['restore', dir, '--json'], elsewhere)
+  expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining('BACKUP_NOT_AUTHENTIC')])
+  expect(existsSync(lab.folder.warehouse)).toBe(false)
+  const trusted = await lab.run(['restore', dir, '--trust'], elsewhere)
+  expect(trusted.stdout).toContain('It may have been changed')
   rmSync(lab.folder.root, {recursive: true})
   expect((await lab.run(['restore', dir])).stdout).toContain('Its manifest has the MAC of the key of tapes')
 })
