@@ -1,5 +1,5 @@
-import {Cron} from 'croner'
-import {addDays, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
+import {Cron, CronPattern} from 'croner'
+import {addDays, DAY_MS, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 
 /** When a job is due: cron, five fields or six with seconds first, in an IANA time zone. */
@@ -8,20 +8,44 @@ interface Schedule {
   timeZone: string
 }
 
-/** A time without `*` or step is due at the end of a gap it falls in, and once in a repeated hour; others count elapsed time. */
-function cronOf({schedule, timeZone}: Schedule): Cron {
-  return new Cron(schedule, {
-    timezone: timeZone,
-    mode: '5-or-6-parts',
-    domAndDow: true,
-    fixedTimeRule: 'no-wildcard',
-  })
+/** Day of month and day of week must both match. */
+const RULES = {mode: '5-or-6-parts', domAndDow: true, fixedTimeRule: 'no-wildcard'} as const
+
+/**
+ * The due instants after `after`, ascending, ms since the epoch. A time without `*` or step is due at the end of a gap it falls in,
+ * and once in a repeated hour; others count elapsed time.
+ */
+function* slotsAfter({schedule, timeZone}: Schedule, after: number): Generator<number, undefined> {
+  const {isFixedTime} = new CronPattern(schedule, timeZone, RULES)
+  // Croner loses a fixed time whose gap ends on the next day, so it is asked for wall times.
+  const cron = new Cron(schedule, {...RULES, timezone: isFixedTime ? 'UTC' : timeZone})
+  let last = after
+  let next = cron.nextRun(new Date(isFixedTime ? wallTimeOf(after, timeZone) : after))
+  while (next) {
+    const slot = isFixedTime ? firstInstantOf(next.getTime(), timeZone) : next.getTime()
+    if (slot > last) yield slot
+    last = Math.max(last, slot)
+    next = cron.nextRun(next)
+  }
+}
+
+/** The first instant at which clocks show a wall time or, where they skip it, a later one. */
+function firstInstantOf(wall: number, timeZone: string): number {
+  const near = [-DAY_MS, DAY_MS].map((step) => 2 * wall + step - wallTimeOf(wall + step, timeZone))
+  let [before, reached] = [Math.min(...near), Math.max(...near)]
+  if (wallTimeOf(before, timeZone) >= wall) return before
+  while (reached - before > 1000) {
+    const middle = before + Math.ceil((reached - before) / 2000) * 1000
+    if (wallTimeOf(middle, timeZone) >= wall) reached = middle
+    else before = middle
+  }
+  return reached
 }
 
 /** What is wrong with a cron expression, whose days and months croner names from 0; undefined if nothing is. */
 export function findCronProblem(schedule: string): string | undefined {
   try {
-    const cron = cronOf({schedule, timeZone: 'UTC'})
+    const cron = new Cron(schedule, {...RULES, timezone: 'UTC'})
     if (cron.getPattern() === undefined) return 'expected five or six fields, not a date'
     return cron.nextRun(new Date(0)) ? undefined : 'no day is ever due'
   } catch (error) {
@@ -32,21 +56,17 @@ export function findCronProblem(schedule: string): string | undefined {
 
 /** The due instants in (`after`, `until`], ascending, ms since the epoch. */
 export function listSlots(schedule: Schedule, after: number, until: number): number[] {
-  const cron = cronOf(schedule)
   const slots: number[] = []
-  let next = cron.nextRun(new Date(after))
-  while (next && next.getTime() <= until) {
-    slots.push(next.getTime())
-    next = cron.nextRun(next)
+  for (const slot of slotsAfter(schedule, after)) {
+    if (slot > until) break
+    slots.push(slot)
   }
   return slots
 }
 
 /** The next due instants after `after`. */
 export function listNextSlots(schedule: Schedule, after: number, count: number): number[] {
-  return cronOf(schedule)
-    .nextRuns(count, new Date(after))
-    .map((slot) => slot.getTime())
+  return slotsAfter(schedule, after).take(count).toArray()
 }
 
 /** The next due instant of each schedule that has one, the soonest first. */

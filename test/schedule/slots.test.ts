@@ -44,6 +44,19 @@ test('a change of half an hour, and one at midnight, move a slot no further than
   ])
 })
 
+test('a change that crosses midnight moves a slot to the next day, whatever day it was due on', () => {
+  for (const schedule of ['30 23 * * *', '15,30 23 * * SAT', '30 23 28 3 *'])
+    expect(slotsOf(schedule, 'America/Nuuk', '2026-03-28T12:00Z', '2026-03-30T00:00Z'), schedule).toEqual([
+      '2026-03-29T01:00',
+    ])
+  expect(slotsOf('30 23 * * *', 'America/Nuuk', '2026-03-29T01:00Z', '2026-03-30T01:00Z')).toEqual([
+    '2026-03-30T00:30',
+  ])
+  expect(slotsOf('0 12 30 12 *', 'Pacific/Apia', '2011-12-29T00:00Z', '2012-01-01T00:00Z')).toEqual([
+    '2011-12-30T10:00',
+  ])
+})
+
 test('seconds, the last day of a month and a weekday of a month are understood', () => {
   const seconds = listSlots({schedule: '*/20 0 7 * * *', timeZone: 'UTC'}, 0, 86_400_000)
   expect(seconds).toEqual([25_200_000, 25_220_000, 25_240_000])
