@@ -13,7 +13,7 @@
 -- credit: USD; null on a debit line
 -- memo: what happened to which deal
 -- deal_id: the service's id
--- loan_program: the program the receivable is booked under
+-- loan_program: the program whose receivable the line books, or that of the entry
 -- term: the term of mart.funded_rollforward that it books; null when it is a reclass, which moves no total
 select
   entry.period,
@@ -27,7 +27,7 @@ select
   cast(case when side.line_no = 2 then entry.amount end as decimal(18, 2)) as credit,
   entry.memo,
   entry.deal_id,
-  entry.loan_program,
+  case when side.line_no = 2 and entry.previous_loan_program is not null then entry.previous_loan_program else entry.loan_program end as loan_program,
   entry.term
 from work.journal_entry as entry
 cross join (values (1), (2)) as side(line_no)

@@ -16,6 +16,7 @@
 -- memo: what happened to which deal, with its address in short and its program
 -- deal_id: the service's id
 -- loan_program: the program the receivable is booked under; null when unknown
+-- previous_loan_program: of a change of program, the one it leaves
 with
 entries as (
   select
@@ -30,6 +31,7 @@ entries as (
     movement.amount,
     movement.deal_id,
     movement.loan_program,
+    movement.previous_loan_program,
     movement.observed_at,
     case movement.term
       when 'opening' then 'Opening balance'
@@ -109,5 +111,6 @@ select
     ' (' || loan_program || ')'
   ) as memo,
   deal_id,
-  loan_program
+  loan_program,
+  previous_loan_program
 from entries

@@ -4,7 +4,7 @@ import {join} from 'node:path'
 import {gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
-import {explainError, sayKept} from '../core/errors.ts'
+import {explainError, newError, sayKept} from '../core/errors.ts'
 import {VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
@@ -29,7 +29,6 @@ import {
   requireTapeKey,
   type TapeKey,
 } from '../store/tape-key.ts'
-import {setAside} from '../store/warehouse.ts'
 import {adoptEnded, pathOfTape} from '../sync/tapes.ts'
 import {batchRow} from './issued.ts'
 import {parseMapping} from './mapping.ts'
@@ -261,25 +260,25 @@ export function listGivenUp({tapes, losses}: Extract<Act, {act: 'went on'}>): Se
 }
 
 /**
- * Replaces a lost key with the present one, or with a new one after setting the old file aside.
+ * Replaces a lost key with the one at hand, or with a new one.
  *
- * @throws ConfigError `TAPE_KEY_FILE`
+ * @throws ConfigError `TAPE_KEY_FILE`; `RECORD_WHOLE` if it is not lost: other data folders may have it too
  */
 export function replaceTapeKey(
   config: KeyConfig & Pick<Config, 'dataDir'>,
   why: string,
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
-): {file: string; fingerprint: string; set_aside: string | null} {
+): {file: string; fingerprint: string} {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const file = keyFileOf(config, folder)
   using stateDb = openStateDb(folder.stateDb)
   const found = findReadKey(config, folder)
-  const isFormer = found?.fingerprint === findTapeKey(stateDb)
-  const former = found && isFormer ? setAside(file, realClock.now()) : null
-  const key = found && !isFormer ? found : makeTapeKey(file, folder.root)
+  if (found && found.fingerprint === findTapeKey(stateDb))
+    throw newError('RECORD_WHOLE', `Tape key '${file}' is that of the tapes: it is not lost.`)
+  const key = found ?? makeTapeKey(file, folder.root)
   const since = new Date(realClock.now()).toISOString()
   const perform = createPerformer(config, {folder, stateDb, newKey: key}, {realClock, onStep})
   perform(() => ({act: 'key replaced', fingerprint: key.fingerprint, since, why}))
-  return {file, fingerprint: key.fingerprint, set_aside: former}
+  return {file, fingerprint: key.fingerprint}
 }

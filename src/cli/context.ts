@@ -51,7 +51,7 @@ function createDisplay(stderr: Surroundings['stderr'], log: Log) {
       pages !== undefined && quantity(pages, 'page'),
     ]
     const line = words.filter((word) => typeof word === 'string' && word !== '').join('  ')
-    stderr.write(`\r${line.slice(0, (stderr.columns ?? 80) - 1)}\x1b[K`)
+    stderr.write(`\r${line.slice(0, (stderr.columns || 80) - 1)}\x1b[K`)
   }
 
   function logProgress({source, ...progress}: Progress): void {

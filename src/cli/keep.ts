@@ -46,11 +46,7 @@ export const commands = {
   }),
   'tape new-key': does(
     ({config, options, world}: Invocation<{why: string}>) => replaceTapeKey(config, options.why, world),
-    ({file, fingerprint, set_aside}) =>
-      joinLines([
-        `Tapes are sealed with key ${fingerprint} from now on: ${file}`,
-        set_aside && `Set aside: ${set_aside}`,
-      ]),
+    ({file, fingerprint}) => joinLines([`Tapes are sealed with key ${fingerprint} from now on: ${file}`]),
   ),
   'tape go-on': does(
     ({config, options, world}: Invocation<{why: string}>) => goOn(config, options.why, world),

@@ -99,7 +99,12 @@ async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<s
     'batch issued': {command: 'export xero --period 2026-01', folder: open},
     'month closed': {command: 'period close 2026-01', folder: open, refusal: 'PERIOD_CLOSED'},
     'tapes pruned': {command: 'prune', folder: old},
-    'key replaced': {command: 'tape new-key --why lost', folder: keyless, next: [guarded]},
+    'key replaced': {
+      command: 'tape new-key --why lost',
+      folder: keyless,
+      refusal: 'RECORD_WHOLE',
+      next: [guarded],
+    },
     'guard accepted': {command: guarded, folder: open, next: [guarded]},
     'quarantine replayed': {command: 'quarantine replay', folder: open, isMended: true},
     'event applied': {command: 'events apply', folder: told},
