@@ -45,6 +45,12 @@ export type SourceClient = ReturnType<typeof createClient>
 /** A shorter value of the base URL's query is a word that any answer may hold. */
 const SHORTEST_SECRET = 8
 
+/** A text without the escapes that JSON and URLs have for ASCII characters. */
+const unescapeAscii = (text: string) =>
+  text.replace(/(?:%|\\u00)([0-7][0-9a-f])|\\(["\\/])/gi, (_, code, character) =>
+    code === undefined ? character : String.fromCharCode(Number.parseInt(code, 16)),
+  )
+
 const NOTHING_READ = 'This run has read nothing; what was stored before is kept.'
 
 /** Creates the client of one run, a limiter that asks; disposing it cancels open requests and closes connections. */
@@ -62,12 +68,13 @@ export function createClient(config: ClientConfig, world: World) {
   const keys = [apiKey, nextApiKey].filter((key) => key !== undefined)
   const credentials = createCredentials(description?.auth ?? {by: 'bearer'}, {keys, timeoutMs}, world)
   const translator = description && createTranslator(description, base)
-  /** Whether an answer repeats what the source was told in confidence. */
+  /** Whether an answer repeats what the source was told in confidence, escaped or not. */
   function repeatsSecret(body: Buffer, {headers, query}: Credential): boolean {
     const tokens = Object.values(headers).map((header) => header.replace(/^\w+ /, ''))
+    const texts = [body.toString(), unescapeAscii(body.toString())]
     return [...keys, ...base.searchParams.values(), ...Object.values(query), ...tokens]
       .flatMap((secret) => [secret, encodeURIComponent(secret)])
-      .some((secret) => secret.length >= SHORTEST_SECRET && body.includes(secret))
+      .some((secret) => secret.length >= SHORTEST_SECRET && texts.some((text) => text.includes(secret)))
   }
 
   const headers = {

@@ -4,6 +4,7 @@ import {brotliCompressSync, deflateSync, gzipSync, zstdCompressSync} from 'node:
 import fc from 'fast-check'
 import {Pool} from 'undici'
 import {expect, onTestFinished, test, vi} from 'vitest'
+import {parseDescription} from '../../src/contract/description.ts'
 import {RetryableError} from '../../src/core/errors.ts'
 import {VERSION} from '../../src/core/process.ts'
 import {withRetries} from '../../src/core/retry.ts'
@@ -342,6 +343,27 @@ test('makes one attempt more than there are retries, after growing pauses, and k
   expect(error.message).toMatch(
     /'deals\.example\.com' .* GET \/deals, 3 times in a row, .*'ECONNRESET'.* is kept\. The next/,
   )
+})
+
+test.each([
+  ['as it is', 'Zm9v/c2V+jcmV0=='],
+  ['in escapes of a URL', 'Zm9v%2Fc2V%2BjcmV0%3D%3D'],
+  ['in lower-case ones', 'Zm9v%2fc2V%2bjcmV0%3d%3d'],
+  ['in some of them', 'Zm9v/c2V+jcmV0%3d='],
+  ['in escapes of JSON', String.raw`Zm9v\/c2V\u002bjcmV0\u003D=`],
+])('an answer that repeats the key %s is not kept as it came', async (_, told) => {
+  const paging = {by: 'link'}
+  const description = parseDescription(
+    JSON.stringify({auth: {by: 'query', name: 'code'}, paging, deals: {list: '/d', records: 'data'}}),
+    'source.json',
+  )
+  await using server = await startTestServer((_request, response, turn) => {
+    response.end(`{"data": [], "asked": "/d?code=${turn === 0 ? told : told.replace('9', '8')}"}`)
+  })
+  const config = aClientConfig({baseUrl: server.url, apiKey: 'Zm9v/c2V+jcmV0==', description})
+  await using client = createClient(config, createTestWorld())
+  const kept = [await client.getJson('/deals'), await client.getJson('/deals')]
+  expect(kept.map(({received}) => received.original?.body !== undefined)).toEqual([false, true])
 })
 
 test('full jitter stays between zero and a bound that doubles up to half a minute', () => {
