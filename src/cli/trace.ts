@@ -2,6 +2,7 @@ import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {type EvidenceResult, writeEvidence} from '../record/evidence.ts'
 import {type FigureTrace, isFigure, type Trace, traceDeal, traceFigure} from '../record/trace.ts'
+import {NOT_AT_HAND} from '../sync/quarantine.ts'
 import {does, type Invocation} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
@@ -45,7 +46,7 @@ function renderTrace(trace: Trace, field: string | undefined): string {
     `${business_date}  ${kind} (${source})${field === undefined ? '' : `  ${field}: ${trace.value ?? 'not shown'}`}`,
     `  asked at ${observed_at}${request === null ? '' : `: GET ${request}`}`,
     tape === null
-      ? '  its tape is not kept'
+      ? `  what told it is ${NOT_AT_HAND}`
       : `  ${tape}, line ${line}${sha256 === null ? '' : `, sha256 ${sha256}`}`,
     record !== null && `  ${record}`,
     read !== null && `  as loantape read it:\n  ${read}`,

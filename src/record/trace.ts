@@ -62,14 +62,14 @@ export async function traceFigure(config: Config, name: string) {
 export interface Trace extends Omit<Version, 'told_by' | 'walk_id' | 'value'> {
   /** The stored value of the requested field; null if the record left it out. */
   value?: string | null
-  /** The answer's tape below the data folder, and its line from 1; null when the tape is not kept. */
+  /** The answer's tape below the data folder, and its line from 1; null when the tape is not at hand. */
   tape: string | null
   line: number | null
   /** `/deals?limit=100` */
   request: string | null
   /** Of the answer's body. */
   sha256: string | null
-  /** The text of the record in the answer, byte for byte; null for an absence, and if the answer was not kept. */
+  /** The text of the record in the answer, byte for byte; null for an absence, and if the answer is not at hand. */
   record: string | null
   /** The record of a source that `source.json` describes, as the walk read it; null for a replay, which read it anew. */
   read: string | null

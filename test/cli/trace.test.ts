@@ -87,7 +87,7 @@ test('a version whose tape is gone says so, and an unknown deal or field is refu
   await lab.walk(day(3))
   await pruneData(lab.config, {isDryRun: false}, lab.createWorld(day(3)))
   expect(await trace(idOf(1))).toMatchObject([{kind: 'seen', tape: null, record: null}])
-  expect((await lab.run(['trace', idOf(1)])).stdout).toContain('its tape is not kept')
+  expect((await lab.run(['trace', idOf(1)])).stdout).toContain('not at hand: pruned')
   for (const [args, words] of [
     [['deal_x'], "Deal 'deal_x'"],
     [[idOf(1), '--field', 'name'], 'UNKNOWN_NAME'],

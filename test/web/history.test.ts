@@ -1,4 +1,4 @@
-import {readFileSync} from 'node:fs'
+import {readFileSync, writeFileSync} from 'node:fs'
 import {expect, test} from 'vitest'
 import {DAY_1, someDeals} from '../support/lab.ts'
 import {changeRecords, useLab} from '../support/set-up.ts'
@@ -66,4 +66,14 @@ test('one process without secrets answers every question about history; another 
   expect(listOwn()).toHaveLength(1)
   await own[Symbol.asyncDispose]()
   await until(() => listOwn().length === 0)
+})
+
+test('under another key, the page and the command do not say that a tape is gone', async () => {
+  const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
+  const key = readFileSync(file)
+  writeFileSync(file, `${'0'.repeat(64)}\n`)
+  const words = /not at hand: .*sealed with another key/
+  expect((await lab.run(['trace', 'deal_000001'])).stdout).toMatch(words)
+  expect(await side.readText('/deals/deal_000001/received')).toMatch(words)
+  writeFileSync(file, key)
 })
