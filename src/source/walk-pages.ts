@@ -85,7 +85,7 @@ export async function* walkPages(
           `Page of ${records.length} records at GET ${request.path}: expected about the ${request.pageSize} asked for, at most ${MOST_TIMES_PAGE} times as many.`,
           {
             kept: 'Everything read so far is kept; nothing is concluded from this walk.',
-            next: 'If the source always sends pages this large, raise LOANTAPE_PAGE_SIZE; otherwise report this to whoever runs it.',
+            next: 'If the source always sends pages this large, describe it in source.json (docs/sources.md), where a page may have any size; otherwise report this to whoever runs it.',
           },
         )
       requireFiltered(request, page)
