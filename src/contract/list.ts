@@ -137,7 +137,7 @@ export function createBroken(expectation: string): LoantapeError {
   return newError('SOURCE_ENVELOPE', `Page of the source: ${expectation}.`)
 }
 
-/** This many pages in a row without a new record end the walk. */
+/** This many pages in a row without progress end the walk. */
 const MOST_STALE_PAGES = 3
 
 /** Creates the check that a list makes progress from page to page. */
@@ -158,6 +158,8 @@ export function createListProgress({
 }) {
   const seen = new Set(cursors)
   seen.delete(null)
+  // A list moves when records are added in front of where it is read: the last ones then come again, once.
+  const again = new Set<string>()
   let stalePages = 0
   return {
     /**
@@ -166,9 +168,9 @@ export function createListProgress({
      * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`
      */
     take({records, nextCursor}: Pick<PageBody, 'records' | 'nextCursor'>): void {
-      const before = seenIds.size
-      for (const record of records) seenIds.add(idOf(record))
-      stalePages = seenIds.size > before ? 0 : stalePages + 1
+      const before = seenIds.size + again.size
+      for (const id of records.map(idOf)) (seenIds.has(id) ? again : seenIds).add(id)
+      stalePages = seenIds.size + again.size > before ? 0 : stalePages + 1
       if (nextCursor === null) return
       if (seen.has(nextCursor))
         throw newError(

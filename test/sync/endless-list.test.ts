@@ -33,7 +33,7 @@ test('a list that ignores its cursor ends the walk after three pages, even when 
   const failure = await failureOf(lab.walk(DAY_1, {config: SMALL}))
   expect(failure).toMatchObject({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
   expect(failure.message).toMatch(/3 pages in a row.*Nothing is concluded.*new walk/)
-  expect(countRequests(/^\/deals\?/)).toBe(3)
+  expect(countRequests(/^\/deals\?/)).toBe(4)
   lab.service.faults.clear()
   expect(await lab.walk(DAY_1, {config: SMALL})).toMatchObject({
     certificate: {resumed: 0, distinct: 20, duplicates: 0},
@@ -64,6 +64,26 @@ test('a list of ever new deals and cursors ends at the growth limit, and resumes
   expect((await lab.walk(DAY_2, {config, accept: ['growth']})).changes).toMatchObject({created: 1400})
 })
 
+test('deals imported in front of a list while it is read move it: pages of known deals are read on', async () => {
+  const listed = Array.from({length: 20}, (_, index) => aRecord({id: `deal_${index}`}))
+  await using server = await startTestServer((request, response, turn) => {
+    if (turn === 6) listed.unshift(...Array.from({length: 10}, (_, index) => aRecord({id: `new_${index}`})))
+    const from = Number(request.query.get('cursor') ?? 0)
+    const isLast = from + 2 >= listed.length
+    sendJson(response, {
+      data: listed.slice(from, from + 2),
+      has_more: !isLast,
+      next_cursor: isLast ? null : `${from + 2}`,
+    })
+  })
+  const config = {...SMALL, detail: 'off', baseUrl: server.url} as const
+  expect(await lab.walk(DAY_1, {config})).toMatchObject({
+    certificate: {distinct: 20, duplicates: 10},
+    changes: {created: 20},
+  })
+  expect((await lab.walk(DAY_2, {config})).changes).toMatchObject({created: 10, unchanged: 20, missing: 0})
+})
+
 test('a list of borrowers that ignores its cursor concludes nothing for its deal', async () => {
   const [first = ''] = lab.service.store.ids()
   for (let count = 0; count < 12; count += 1) linkBorrower(lab, first)
@@ -75,5 +95,5 @@ test('a list of borrowers that ignores its cursor concludes nothing for its deal
   expect((await lab.walk(DAY_2, {config})).streams).toMatchObject([
     {failed: 1, changes: {missing: 0, vanished: 0}},
   ])
-  expect(countRequests(/borrowers\?/)).toBe(4)
+  expect(countRequests(/borrowers\?/)).toBe(5)
 })
