@@ -106,7 +106,8 @@ function renderResult(
   width: number | undefined,
 ): string {
   const texts = () => rows.map((row) => row.map(renderCell))
-  if (format === 'csv') return stringify([columns.map(({name}) => name), ...texts()])
+  if (format === 'csv')
+    return stringify([columns.map(({name}) => name), ...texts()], {quoted_empty: columns.length === 1})
   if (format === 'json') {
     const objects = rows.map((row) =>
       Object.fromEntries(columns.map(({name, type}, index) => [name, toJson(row[index], type)])),

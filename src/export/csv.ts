@@ -9,8 +9,8 @@ import {inOrder, type NeutralisedCell, readControlTotals, type WriteRequest, typ
 import type {Dialect} from './dialect.ts'
 
 /**
- * Writes each table as CSV with a header line. A null is empty, an empty text is `""`. Timestamps are ISO 8601 in UTC with
- * microseconds; decimals keep all their places.
+ * Writes each table as CSV with a header line. A null is empty, but `""` in an only column; an empty text is `""`. Timestamps are
+ * ISO 8601 in UTC with microseconds; decimals keep all their places.
  *
  * @throws CheckError `EXPORT_CELL` naming a cell that the dialect cannot hold
  */
@@ -47,7 +47,7 @@ export async function writeCsv({db, source, tables, dialect, dir}: WriteRequest)
     const cells = columns.map((column) => `${writeCell(column, dialect)} as ${quoteName(column.name)}`)
     const quoted = columns.filter((column) => quoteTexts && isText(column)).map(({name}) => quoteName(name))
     await db.run(
-      `copy (select ${cells.join(', ')} from ${rows}) to ${quoteLiteral(path)}
+      `copy (${buildLines(columns, `(select ${cells.join(', ')} from ${rows})`)}) to ${quoteLiteral(path)}
        (format csv, header true, new_line '${lineEnding === 'crlf' ? '\\r\\n' : '\\n'}',
         delimiter ${quoteLiteral(dialect.delimiter)} ${quoted.length > 0 ? `, force_quote (${quoted})` : ''})`,
     )
@@ -55,6 +55,13 @@ export async function writeCsv({db, source, tables, dialect, dir}: WriteRequest)
     written.files.push({name, ...(await readControlTotals(db, table))})
   }
   return written
+}
+
+/** SQL of rows as lines: many readers skip an empty one, so the null of an only column becomes an empty text, which is quoted. */
+export function buildLines([only, ...others]: readonly TableColumn[], from: string): string {
+  if (!only || others.length > 0) return `from ${from}`
+  const quoted = quoteName(only.name)
+  return `select coalesce(${quoted}::varchar, '') as ${quoted} from ${from}`
 }
 
 /** SQL of a column's cells. */

@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import type {DuckDBPreparedStatement, DuckDBValue, Json} from '@duckdb/node-api'
 import {z} from 'zod'
 import {closeWords, LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {buildSafeRows} from '../export/csv.ts'
+import {buildLines, buildSafeRows} from '../export/csv.ts'
 import {type Database, giveBackMemory, quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
 import {openForQuestions, type ReleaseModel, readRelease, readReleaseModels} from '../store/release.ts'
 import {readColumns, type TableColumn} from '../store/sql.ts'
@@ -172,7 +172,8 @@ async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
       : file.format.startsWith('format json')
         ? buildJsonRows(columns, from)
         : `from ${from}`
-    await db.run(`copy (${rows}) to ${quoteLiteral(path)} (${file.format})`)
+    const lines = file.format.startsWith('format csv') ? buildLines(columns, `(${rows})`) : rows
+    await db.run(`copy (${lines}) to ${quoteLiteral(path)} (${file.format})`)
   }
   return {columns: [], rows: []}
 }

@@ -94,6 +94,20 @@ test('a dialect says how cells are written and changes no text; it is part of wh
   expect(ids.size).toBe(1 + dialects.length)
 })
 
+test.each([
+  ['varchar', 'x', 'x', '"x"'],
+  ['decimal(18,2)', '-1.50', '-1,50', '-1,50'],
+])('a row that is one null is no empty line, which readers skip: %s', async (type, value, plain, quoted) => {
+  const release = await publish(`select unnest([null, '${value}', null])::${type} as only`)
+  for (const [changes, cell] of [
+    [{}, plain],
+    [{quoteTexts: true, lineEnding: 'crlf'}, quoted],
+  ] as const) {
+    const {dir} = await write(release, {delimiter: ';', decimal: ',', ...changes})
+    expect(textOf(dir).split(/\r?\n/).slice(1)).toEqual(['""', cell, '""', ''])
+  }
+})
+
 test('a byte order mark and windows-1252 are written a part at a time; what it lacks is refused, or replaced and listed', async () => {
   const all = Array.from({length: 256}, (_, byte) => byte).filter(
     (byte) => byte > 31 && !(byte > 126 && byte < 160),

@@ -373,6 +373,7 @@ test('a statement that is no question about the release is refused with a reason
 test('questions in any form of a SELECT are answered, and their download has the same rows', async () => {
   for (const [q, csv] of [
     ['select 1 as a; -- end', 'a\n1\n'],
+    ['select unnest([null, 1]) as a', 'a\n""\n1\n'],
     ['select\u2003count(*) as deals from\u00a0core.deal', 'deals\n60\n'],
     ['from core.deal select count(*) as deals', 'deals\n60\n'],
     ['with duckdb as (values (1)) from duckdb', 'col0\n1\n'],
