@@ -77,7 +77,7 @@ export function isAbandoned(path: string): boolean {
   if (pid === undefined || path.endsWith(WRITER_MARK)) return false
   if (host === HOST) return !isOtherProcess(Number(pid), start)
   const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}
-  const patience = host?.startsWith(hostname()) ? HOUR_MS : DAY_MS
+  const patience = host?.replace(/\.\d+$/, '') === hostname() ? HOUR_MS : DAY_MS
   return mtimeMs !== undefined && Date.now() - mtimeMs > patience
 }
 

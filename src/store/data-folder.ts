@@ -137,7 +137,7 @@ export function requireOutFile(folder: DataFolder, out: string): string {
 /** Whether a path is a folder, or lies below it, links followed. */
 export function isInside(path: string, folder: string): boolean {
   const place = relative(followLinks(folder), followLinks(path))
-  return !place.startsWith('..') && !isAbsolute(place)
+  return place.split('/')[0] !== '..' && !isAbsolute(place)
 }
 
 /**

@@ -1,5 +1,5 @@
 import {existsSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {hostname, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {
@@ -45,6 +45,17 @@ test('a path is abandoned when its writer is dead, or on another machine and unt
   expect(isAbandoned(path)).toBe(true)
   rmSync(path, {recursive: true})
   expect(isAbandoned(path)).toBe(false)
+})
+
+test('only another container of this very name counts as gone after an hour', () => {
+  const twoHoursAgo = new Date(Date.now() - 2 * 3_600_000)
+  const abandoned = [`${hostname()}.7`, `${hostname()}2`, `${hostname()}2.7`].map((host) => {
+    const path = join(root, `.writing-b@${host}-2`)
+    mkdirSync(path)
+    utimesSync(path, twoHoursAgo, twoHoursAgo)
+    return isAbandoned(path)
+  })
+  expect(abandoned).toEqual([true, false, false])
 })
 
 test('a temporary folder takes away what dead processes left, and nothing of its own process', () => {

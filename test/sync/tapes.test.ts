@@ -273,9 +273,12 @@ test("after a key change, neither a dead run's walk nor the day's earlier tape h
 
 test('a key inside the data folder, or an invalid one, is refused', async () => {
   beginAnew()
-  const [inside, file] = [join(lab.folder.root, 'tape.key'), lab.env.LOANTAPE_TAPE_KEY_FILE ?? '']
+  const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
   const refusal = {code: 'TAPE_KEY_FILE'}
-  expect(await failureOf(lab.walk(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject(refusal)
+  for (const name of ['tape.key', '..key', '..keys/tape.key']) {
+    const inside = {tapeKeyFile: join(lab.folder.root, name)}
+    expect(await failureOf(lab.walk(DAY_1, {config: inside}))).toMatchObject(refusal)
+  }
   writeFileSync(file, 'not a key')
   expect(await failureOf(lab.walk(DAY_1))).toMatchObject(refusal)
 })
