@@ -179,7 +179,9 @@ export async function rebuildWarehouse(
     const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, tapes.key))
     const units = all.filter(({no}) => no > (lacking.at(-1)?.no ?? 0))
     const historyHead = readFact(stateDb, 'history_head')
-    const isWhole = lacking.length === 0 && historyHead !== undefined
+    // A damaged file may hold what no store knows any more.
+    const isKnown = historyHead !== undefined || !existsSync(folder.warehouse)
+    const isWhole = lacking.length === 0 && isKnown
     const takenBack = readTakenBack(units)
     if (without) takenBack.push(requireWalk(units, without))
     const since = findFirstSettle(units)

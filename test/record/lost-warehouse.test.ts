@@ -19,7 +19,7 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
 import {DAY_1, DAY_2, DAY_3, DAY_4, failureOf, someDeals, startProcess} from '../support/lab.ts'
-import {useLab} from '../support/set-up.ts'
+import {dyingAt, useLab} from '../support/set-up.ts'
 
 const KILLED_RUN = join(import.meta.dirname, '../proof/killed-run.ts')
 
@@ -125,6 +125,17 @@ test('a lost warehouse is rebuilt from the tapes by the next command, whichever 
   await succeed('build')
   expect(await listSettles()).toEqual(before)
   expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 40})
+})
+
+test('a warehouse lost while the first walk was under way is made again by rebuild, a damaged one once it is moved away', async () => {
+  for (const name of readdirSync(lab.folder.root)) rmSync(join(lab.folder.root, name), {recursive: true})
+  await failureOf(lab.walk(DAY_1, {world: dyingAt('pages stored')}))
+  truncateSync(lab.folder.warehouse)
+  expect(await failureOf(rebuild())).toMatchObject({code: 'REBUILD_BASE'})
+  rmSync(lab.folder.warehouse)
+  expect((await failureOf(lab.sync(DAY_1))).message).toContain('`loantape rebuild --apply`')
+  await succeed('rebuild', '--apply')
+  expect(await lab.walk(DAY_1)).toMatchObject({changes: {created: 40}})
 })
 
 test('the data of a lost tape is given up, but not what came after it', async () => {
