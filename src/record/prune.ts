@@ -82,7 +82,7 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
 /** Tapes of history that were finished more than `days` before the last one by `now`. Tapes of acts are never old. */
 function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
   const ended = listTapes(stateDb).map((tape) => ({tape, at: Date.parse(tape.ended_at ?? '')}))
-  const last = Math.max(...ended.map(({at}) => at).filter((at) => at <= now))
+  const last = ended.reduce((latest, {at}) => (at <= now && at > latest ? at : latest), 0)
   return ended
     .filter(({tape, at}) => !isOfActs(tape.name) && tape.removed_at === null && at < last - days * DAY_MS)
     .map(({tape}) => tape)

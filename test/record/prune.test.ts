@@ -72,6 +72,16 @@ test('a clock 500 days ahead of the last walk makes nothing old', async () => {
   expect((await lab.run(['verify', '--json'])).stdout).toContain('"removed":0')
 })
 
+test('a folder with 130,000 tapes is pruned like any other', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  stateDb.run(`
+    insert into tape (name, path, fingerprint, begun_at, ended_at, removed_at)
+    with recursive n(i) as (select 1 union all select i + 1 from n where i < 130000)
+    select 'w_' || i, 'tape/w_' || i, 'f', '2020-01-01T00:00:00Z', '2020-01-01T00:00:00Z', '2021-01-01T00:00:00Z' from n`)
+  expect(await prune(true)).toMatchObject({outcome: 'dry_run', tapes: []})
+  stateDb.run(`delete from tape where fingerprint = 'f'`)
+})
+
 test("a closed period's needs do not count toward the releases kept, and batches of periods stay", async () => {
   pruneReleases(lab.folder, {releasesKept: 1, pastReleasesKept: 2}, new Set(['r_1']))
   expect(readdirSync(lab.folder.releases).sort()).toEqual(['r_1', 'r_4'])
