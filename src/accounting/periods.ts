@@ -60,7 +60,11 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
   }
 }
 
-/** Reads how far a month is known: `asOf` is its last day or the last one observed. @throws ConfigError `USAGE`, `PERIOD_RANGE` */
+/**
+ * Reads how far a month is known: `asOf` is its last day or the last one observed.
+ *
+ * @throws ConfigError `USAGE`; `PERIOD_RANGE` for a month before the first walk, `PERIOD_STATE` for one after the last
+ */
 export async function readPeriodSpan(config: Config, period: string, world: World) {
   requirePeriodName(period)
   const range = await readPeriodRange(config, world)
@@ -68,8 +72,8 @@ export async function readPeriodSpan(config: Config, period: string, world: Worl
   const [asOf = ''] = [lastDayOf(period), range.observedUntil].sort()
   if (period >= first && period <= last) return {...range, asOf, isComplete: range.isOver(period)}
   throw newError(
-    'PERIOD_RANGE',
-    `Period '${period}' on the command line: expected ${first} (the first walk) to ${last} (the last).`,
+    period < first ? 'PERIOD_RANGE' : 'PERIOD_STATE',
+    `Period '${period}': expected ${first} (the first walk) to ${last} (the last).`,
   )
 }
 

@@ -35,7 +35,7 @@ const refusals: [args: string, code: string, words: string][] = [
   ['period close 2026-13', 'USAGE', "'2026-13'"],
   ['period close 2026-01', 'PERIOD_CLOSED', 'closed already'],
   ['period close 2026-03', 'PERIOD_STATE', 'expected 2026-02'],
-  ['period close 2026-05', 'PERIOD_RANGE', '2026-01 (the first walk) to 2026-03'],
+  ['period close 2026-05', 'PERIOD_STATE', '2026-01 (the first walk) to 2026-03'],
   ['period close 2025-12', 'PERIOD_RANGE', "'2025-12'"],
   ['period reopen 2026-02 --why x', 'PERIOD_STATE', 'not closed'],
   ['period reopen 2026-01 --why ', 'USAGE', '--why'],

@@ -40,6 +40,14 @@ test('a job that closes a month ends successfully before its business day, its l
   expect(early).toMatchObject({outcome: 'not_due'})
 })
 
+test('a month that no walk has seen the end of, or any day of, fails once it is due', async () => {
+  for (const now of ['2026-07-07T12:00:00Z', '2026-08-07T12:00:00Z', '2027-01-07T12:00:00Z'])
+    expect(await failureOf(runAt(now, now, close, exportCsv)), now).toMatchObject({
+      code: 'PERIOD_STATE',
+      exitCode: 2,
+    })
+})
+
 test('on its business day it closes the previous month and writes its files, even if run late and again', async () => {
   const late = '2026-06-05T12:00:00Z'
   const first = await runAt('2026-06-03T11:00:00Z', late, close, exportCsv)
