@@ -7,7 +7,7 @@
 -- check: not_null(month, loan_program, deals, amount)
 --
 -- month: YYYY-MM of the business date on which the deal was funded for the first time
--- loan_program: as of the funding, or the first one that became known later; `unknown` while none is
+-- loan_program: as known when it was funded; `unknown` if it was not
 -- deals: deals funded for the first time; a deal counts in one row, and a loan that was never seen as funded, such as one first
 --   seen as sold after it was closing, in none
 -- amount: their amounts when they were funded, USD

@@ -11,13 +11,13 @@
 --   amount while funded. paid_off, sold, refinanced, foreclosed, charged_off: to a status of class ended_funded, by its
 --   ending in seed.status; ended_other if that is none of these. A loan that ends after it was reversed or had vanished
 --   is refunded or restored and ended by one version, both at what last left. reversed: to a status of any other class.
---   vanished: confirmed gone. reclass: another program while funded, not the first that is known, which moves no total: it
---   comes before an increase or decrease of the same version
+--   vanished: confirmed gone. reclass: another program while funded, which moves no total: it comes before an increase or
+--   decrease of the same version
 -- event: what the journal calls it: opening, funding, increase, decrease, reversal, ended, reclass
 -- amount: what moved, never negative, USD; of a reclass the amount before
 -- previous_amount: what was in the book before, USD; null if the deal was not in it
--- loan_program: as of this version, or the first one that became known later; of a loan that comes back only to end as of when
---   it left; the program an increase, decrease or entry is booked under
+-- loan_program: as of this version, of a loan that comes back only to end as of when it left; the program an increase,
+--   decrease or entry is booked under
 -- previous_loan_program: the program it was booked under before; null if there was none or the deal was not in the
 --   book
 -- observed_at: start of the request that showed it, UTC
@@ -27,20 +27,6 @@
 --   funded when first seen and no date is given, and if the loan comes back only to end
 -- month: of business_date, YYYY-MM
 with
--- The first walk may see a deal without its own page, which alone may show the program.
-history as (
-  select * replace (
-    case
-      when version < min(version) filter (where loan_program is not null) over of_deal
-        then arg_min(loan_program, version) over of_deal
-      else loan_program
-    end as loan_program
-  )
-  from core.deal_history
-  where deal_id in (select deal_id from core.deal_history where status_class = 'funded')
-  window of_deal as (partition by deal_id)
-),
-
 -- A deal that vanishes keeps its status class: coming back does not begin another funded spell.
 steps as (
   select
@@ -67,7 +53,8 @@ steps as (
     ) over before = 'funded' as is_end,
     coalesce(bool_or(status_class in ('funded', 'ended_funded')) over before, false) as was_ever_funded,
     status_class = 'funded' and lag(status_class) over earlier is distinct from 'funded' as is_start
-  from history
+  from core.deal_history
+  where deal_id in (select deal_id from core.deal_history where status_class = 'funded')
   window
     earlier as (partition by deal_id order by version),
     before as (partition by deal_id order by version rows between unbounded preceding and 1 preceding),

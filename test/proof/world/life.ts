@@ -128,11 +128,8 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
   const wasThere = truth.quarantine.some(
     (record) => record.id === id && record.walk === 1 && !record.isOfRefused,
   )
-  const known = versions.find(({program}) => program !== null)
   for (const version of versions) {
-    const {on, amount, number} = version
-    // The first program known of it holds from the beginning.
-    const {program} = known && number < known.number ? known : version
+    const {on, amount, program} = version
     const isFunded = isInBook(version)
     const wasFunded = before !== undefined && isInBook(before)
     const add = (term: Movement['term'], moved: bigint) =>
