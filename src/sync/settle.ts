@@ -235,16 +235,23 @@ export async function endWalk(
   tapes.finish(walk.walkId)
 }
 
-/** Returns the certificate of a walk and what settling it would change, and drops the walk. @throws as {@link settleWalk} does */
+/**
+ * Returns the certificate of a walk and what settling it would change, and drops the walk; one that another run began is left to the
+ * next.
+ *
+ * @throws as {@link settleWalk} does
+ */
 export async function previewWalk(tools: WalkTools, unit: WalkIntake) {
   const {db, config, accepted} = tools
   const {walk, stream} = unit
+  let isLeft = false
   try {
     const plan = await planChanges(db, stream, walk)
     await judgePlan(db, unit, plan, config, accepted)
+    isLeft = walk.resumed > 0
     return {certificate: certificateOf(walk), changes: plan.counts}
   } finally {
-    await endWalk(tools, unit, {state: 'abandoned', how: 'dry run'})
+    if (!isLeft) await endWalk(tools, unit, {state: 'abandoned', how: 'dry run'})
   }
 }
 

@@ -48,12 +48,12 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   const {walk} = open
   const request = requestOf(stream, config)
   const isSame = Object.entries(request).every(([name, value]) => Reflect.get(walk, name) === value)
-  if (walk.isComplete && isDryRun)
+  const isContinued = isSame && isYoung(open, world)
+  if (walk.isComplete && isDryRun && !isContinued)
     throw newError(
       'WALK_WAITING',
-      `Walk '${walk.walkId}' of ${walk.businessDate} in the warehouse: it was read to its end, but its run died before it was applied. A dry run would lose it.`,
+      `Walk '${walk.walkId}' of ${walk.businessDate} in the warehouse: it was read to its end, but is not applied yet. A dry run would lose it.`,
     )
-  const isContinued = isSame && isYoung(open, world)
   if (isContinued || walk.isComplete) await continueWalk(tools, open)
   if (isContinued) return open
   const how = isSame ? 'cursor too old' : 'another page size, filter or source.json'

@@ -83,14 +83,28 @@ test.each([100, 7])(
   },
 )
 
+test.each([2, 4])(
+  'a dry run continues a walk that ended at request %d, and leaves it to the next sync',
+  async (page) => {
+    beginAnew(someDeals(30))
+    const config = {pageSize: 10, detail: 'off' as const}
+    lab.service.faults.add({match: {path: '/deals', nth: page}, fault: {kind: 'status', status: 403}})
+    await failureOf(lab.walk(DAY_1, {config, world: dyingAt('walk read')}))
+    lab.service.faults.clear()
+    const dry = await lab.sync(DAY_1, {isDryRun: true, config})
+    expect(dry).toMatchObject({changes: {created: 30}, walk: {resumed: 1}})
+    const asked = lab.service.requests.count
+    const {certificate} = await lab.walk(DAY_1, {config})
+    expect(certificate).toMatchObject({walk_id: dry.walk.walk_id, resumed: 2, records: 30})
+    expect(lab.service.requests.count).toBe(asked)
+  },
+)
+
 test('a dry run neither applies nor loses the walk of a run that died before applying it', async () => {
   beginAnew(someDeals(3))
   await failureOf(lab.walk(DAY_1, {world: dyingAt('walk read')}))
-  for (const pageSize of [100, 7]) {
-    expect(await failureOf(lab.sync(DAY_2, {isDryRun: true, config: {pageSize}}))).toMatchObject({
-      code: 'WALK_WAITING',
-      exitCode: 2,
-    })
-  }
+  const refused = lab.sync(DAY_2, {isDryRun: true, config: {pageSize: 7}})
+  expect(await failureOf(refused)).toMatchObject({code: 'WALK_WAITING', exitCode: 2})
+  expect(await lab.sync(DAY_2, {isDryRun: true})).toMatchObject({changes: {created: 3}})
   expect((await lab.walk(DAY_2)).certificate).toMatchObject({business_date: '2026-02-02', records: 3})
 })
