@@ -168,10 +168,10 @@ const EXAMINATIONS: Examinations = {
       (source.detail === 'auto' && isWholeList(records, readMappedFields(folder)))
     return `${words}; ${describeFirstSync(isWhole ? {...source, detail: 'off'} : source)}`
   },
-  history: async (_config, folder, world) => {
+  history: async (config, folder, world) => {
     if (!hasWarehouse(folder)) return 'none yet'
     await using db = await openHistory(folder)
-    await requireClock(db, world.clock.now())
+    await requireClock(db, config, world.clock.now())
     return 'opens'
   },
   release: async (_config, folder) => {

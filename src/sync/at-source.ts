@@ -4,7 +4,7 @@ import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
 import {parseDescription, refuseSourceFile, type SourceDescription} from '../contract/description.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {type Clock, createSteadyClock, isBehind} from '../core/clock.ts'
+import {businessDateOf, type Clock, createSteadyClock, isBehind} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import {listSome} from '../core/text.ts'
@@ -64,7 +64,7 @@ export async function atSource<T>(
   if ((readFact(stateDb, 'source_described') ?? 'no') !== isDescribed)
     writeFact(stateDb, 'source_described', isDescribed)
   await dropWalks(opened, 'another source', ({baseUrl}) => baseUrl !== config.baseUrl)
-  const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
+  const world = {...outside, clock: await createWalkClock(db, walks, config, outside.clock)}
   const learntRate = findLearntRate(stateDb, config.baseUrl, world)
   const {createClient} = await import('../source/client.ts')
   await using client = createClient({...config, learntRate}, world)
@@ -134,9 +134,9 @@ export async function requirePin(db: Database, config: SourceConfig, isMoved = f
  *
  * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`; its `now` throws DeferredError `CLOCK_STEPPED`
  */
-async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Promise<Clock> {
+async function createWalkClock(db: Database, walks: OpenWalks, zone: Zone, clock: Clock): Promise<Clock> {
   const now = Math.floor(clock.now())
-  const asked = [await requireClock(db, now)]
+  const asked = [await requireClock(db, zone, now)]
   for (const {stream, walk} of walks.values()) {
     const staged = `select epoch_us(max(observed_at)) from ${tablesOf(stream).staged}`
     asked.push(walk.startedAt, walk.endedAt, await db.value(micros, staged))
@@ -147,26 +147,30 @@ async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Pr
 /**
  * Requires that the clock, ms since the epoch, is not behind what is stored.
  *
- * @returns the latest request time of anything applied, microseconds since the epoch
+ * @returns the latest instant of anything stored, microseconds since the epoch
  * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`
  */
-export async function requireClock(db: Database, now: number): Promise<bigint | null> {
+export async function requireClock(db: Database, zone: Zone, now: number): Promise<bigint | null> {
   const {startedAt} = await findPast(db, dealStream)
   if (startedAt !== null && isBehind(now, toMs(startedAt)))
     throw newError(
       'CLOCK_BACKWARDS',
-      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}. Stored later than that clock: ${await nameAhead(db, now)}.`,
+      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}. Stored later than that clock: ${await nameAhead(db, zone, now)}.`,
     )
   const observed = await db.value(
     micros,
     `select epoch_us(greatest(
        (select max(seen_at) from (${OBSERVED})),
-       (select max(ended_at) from history.raw.walk where state = 'applied')
+       (select max(ended_at) from history.raw.walk where state = 'applied'),
+       (select max(recorded_at) from history.raw.settle)
      ))`,
   )
-  if (observed !== null && isBehind(now, toMs(observed))) throw await createAhead(db, now, observed)
+  if (observed !== null && isBehind(now, toMs(observed))) throw await createAhead(db, zone, now, observed)
   return observed
 }
+
+/** What decides on which business date an instant lies. */
+type Zone = Parameters<typeof businessDateOf>[1]
 
 /** Microseconds since the epoch, or null. */
 const micros = z.coerce.bigint().nullable()
@@ -179,19 +183,24 @@ const LISTED = 100
 
 const toTimestamp = (ms: number) => new DuckDBTimestampValue(BigInt(ms) * 1000n)
 
-/** What was stored under a later clock, as `rebuild --without` takes it: walks, and the days of what webhooks brought. */
-async function nameAhead(db: Database, now: number): Promise<string> {
+/** What was stored under a later clock, as `rebuild --without` takes it: walks, and the days of all else. */
+async function nameAhead(db: Database, zone: Zone, now: number): Promise<string> {
   const names = await db.column(
     z.string(),
-    `select walk_id from history.raw.walk where state = 'applied' and greatest(started_at, ended_at) > $1
+    `select walk_id from history.raw.walk where state = 'applied' and greatest(started_at, ended_at, recorded_at) > $1
      union select business_date::varchar from history.raw.deal_version
      where source = 'webhook' and observed_at > $1 order by all`,
     [toTimestamp(now)],
   )
-  return listSome(names)
+  const others = await db.column(
+    z.coerce.number(),
+    `select epoch_ms(recorded_at) from history.raw.settle where kind in ('rates', 'replay') and recorded_at > $1`,
+    [toTimestamp(now)],
+  )
+  return listSome([...new Set([...names, ...others.map((at) => businessDateOf(at, zone))])])
 }
 
-async function createAhead(db: Database, now: number, observed: bigint): Promise<LoantapeError> {
+async function createAhead(db: Database, zone: Zone, now: number, observed: bigint): Promise<LoantapeError> {
   const late = await db.all(
     z.object({plural: z.string(), ids: z.array(z.string())}),
     `select plural, list(id order by id) as ids from (${OBSERVED}) where seen_at > $1 group by plural
@@ -206,9 +215,9 @@ async function createAhead(db: Database, now: number, observed: bigint): Promise
   return new LoantapeError(
     {
       code: 'CLOCK_STEPPED',
-      problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk'} stored with later times, up to ${until}; what is read now would never count.`,
+      problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk, rates or replay'} stored with later times, up to ${until}; what is read now would never count.`,
       kept: 'Nothing was read or changed.',
-      next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it (${await nameAhead(db, now)}): docs/operations.md, "A walk under a wrong clock".`,
+      next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it (${await nameAhead(db, zone, now)}): docs/operations.md, "A walk under a wrong clock".`,
       details: {until, ...Object.fromEntries(late.map(({plural, ids}) => [plural, ids.slice(0, LISTED)]))},
     },
     'guard',

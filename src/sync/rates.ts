@@ -8,7 +8,7 @@ import {walkPages} from '../source/walk-pages.ts'
 import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
 import {readWritten, readWrittenText} from '../store/files.ts'
 import {withRun} from '../store/runs.ts'
-import {readDescription} from './at-source.ts'
+import {readDescription, requireClock} from './at-source.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed} from './rate-feed.ts'
@@ -53,6 +53,7 @@ export async function ingestRates(config: Config, world: World) {
   for (const feed of feeds) readings.push(await readFeed(feed, hurried, world))
   return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
     await using opened = await openToSettle(config, {folder, stateDb}, world)
+    await requireClock(opened.db, config, world.clock.now())
     for (const {said, lines, report} of readings) {
       if (report.outcome === 'failed') continue
       const {read, appended} = await settleBeside(opened, said.businessDate, {said, lines}, world)

@@ -6,7 +6,7 @@ import {createNormaliser} from '../source/record.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import type {Frame} from '../store/tape.ts'
-import {readDescription} from './at-source.ts'
+import {readDescription, requireClock} from './at-source.ts'
 import {openToSettle} from './catch-up.ts'
 import {
   countUnreplayed,
@@ -32,6 +32,7 @@ export async function replayRecords(
   const description = readDescription(folder, true)
   await using opened = await openToSettle(config, {folder, stateDb}, world)
   const {db, tapes, walks, streams} = opened
+  await requireClock(db, config, world.clock.now())
   const waiting = await listWaiting(db)
   const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
   const counts = {

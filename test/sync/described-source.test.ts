@@ -437,6 +437,7 @@ test('records that a wrong source.json made unreadable are read anew once it is 
   expect(await run('quarantine', 'list')).toEqual({records: [], pruned: 0})
   expect(await run('quarantine', 'reasons')).toMatchObject({reasons: [], records: []})
   expect(await run('status')).toMatchObject({quarantine_waiting: 0})
+  env.LOANTAPE_NOW = DAY_3
   expect(await run('quarantine', 'replay')).toMatchObject({replayed: 0, waiting: 0})
 })
 

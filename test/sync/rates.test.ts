@@ -70,10 +70,7 @@ test('new and changed rates are appended once and released by the next build; a 
     {seq: '4', rate_date: '2026-03-03', value: '4.30000000'},
     {seq: '5', rate_date: '2026-03-02', value: '4.31000000'},
   ])
-  // The clock of the walk is behind the feed's.
-  await lab.sync('2026-03-03T20:30:00-05:00')
-  const order = 'select (select max(recorded_at) from walk) > max(recorded_at) as is_later from rate'
-  expect(await lab.queryHistory(order)).toEqual([{is_later: true}])
+  await lab.sync('2026-03-03T21:30:00-05:00')
   expect(await verifyWarehouse(lab.folder)).toEqual({walks: 2, faults: []})
   expect(await lab.query(daily)).toEqual([
     {day: '2026-03-03', value: '4.30000000'},
@@ -81,6 +78,29 @@ test('new and changed rates are appended once and released by the next build; a 
   ])
   const past = await buildRelease(lab.config, {asOf: '2026-03-02'}, lab.createWorld(NEXT_EVENING))
   expect(past).toMatchObject({outcome: 'unchanged', release_id: first.release_id})
+})
+
+test('rates read under a clock that was ahead stop the next run, whatever it stores, and go by their day', async () => {
+  lab.service.store.insert(someDeals(2))
+  await lab.walk('2026-03-02T20:30:00-05:00')
+  writeCsv('2026-03-02,4.31')
+  await ingest('2027-03-02T23:00:00-05:00', csvFeed())
+  const stopped = {
+    code: 'CLOCK_STEPPED',
+    exitCode: 8,
+    message: expect.stringContaining('under it (2027-03-02)'),
+  }
+  expect(await failureOf(ingest(NEXT_EVENING, csvFeed()))).toMatchObject(stopped)
+  expect(await failureOf(lab.walk(NEXT_EVENING))).toMatchObject(stopped)
+  const env = {LOANTAPE_NOW: NEXT_EVENING}
+  for (const args of [['quarantine', 'replay'], ['doctor']])
+    expect((await lab.run(args, env)).code, args.join(' ')).not.toBe(0)
+  const without = ['rebuild', '--apply', '--without', '2027-03-02', '--why', 'the clock was a year ahead']
+  expect(await lab.run(without, env)).toMatchObject({code: 0})
+  expect(await ingest(NEXT_EVENING, csvFeed())).toMatchObject(countRates(1, 0))
+  await lab.walk(NEXT_EVENING)
+  const last = 'select max(recorded_at)::date as day from settle'
+  expect(await lab.queryHistory(last)).toEqual([{day: '2026-03-04'}])
 })
 
 const endWith =
@@ -217,7 +237,7 @@ test('a feed that hangs keeps nobody from the warehouse', async () => {
   })
   const hanging = ingest(EVENING, urlFeed(server.url))
   await asked.opened
-  expect(await lab.walk('2026-03-02T23:30:00-05:00')).toMatchObject({outcome: 'walked'})
+  expect(await lab.walk(EVENING)).toMatchObject({outcome: 'walked'})
   answer.open()
   expect(await hanging).toMatchObject({outcome: 'appended', feeds: [{appended: 1}]})
 })
