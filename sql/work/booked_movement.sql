@@ -6,7 +6,7 @@
 -- deal_id: the service's id
 -- version: the version of core.deal_history that moved it
 -- term: as in work.funded_movement
--- event: opening, funding, increase, decrease, reversal, ended, reclass
+-- event: opening, funding, increase, decrease, reversal, ended, reclass; of a program learned after the opening: opening
 -- period: YYYY-MM of the business date
 -- entry_date: business date; for a funding its funded_on if that is in the same month, else the nearest day that is; the
 --   business date if funded_on is not known
@@ -75,7 +75,7 @@ select
   deal_id,
   version,
   term,
-  event,
+  case when is_learned then 'opening' else event end as event,
   month as period,
   case
     when term in ('originated', 'refunded') then least(greatest(coalesce(funded_on, business_date), first_day), last_day(first_day))

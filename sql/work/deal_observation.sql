@@ -15,6 +15,7 @@
 -- property_value: last one present, USD; an explicit null stays null
 -- loan_program: last one present; an explicit null stays null, a blank text is one. `(all)` is a word of our tables: a program
 --   of this name becomes `[all]`
+-- program_was_shown: whether an earlier sighting showed a program, or that there is none
 -- status: as last seen, in the form statuses are compared in: without blanks around it, in lower case. `(new)` and `(gone)` are
 --   words of our tables: statuses of these names become `[new]` and `[gone]`
 -- status_text: as last seen and as sent; another spelling of the same status is no change
@@ -113,6 +114,7 @@ select
   sighting.amount as loan_amount,
   value.it as property_value,
   program.it as loan_program,
+  program_before is not null as program_was_shown,
   sighting.status as status,
   sighting.status_text as status_text,
   sighting.created_at as created_at,

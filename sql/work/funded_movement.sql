@@ -18,6 +18,8 @@
 -- previous_amount: what was in the book before, USD; null if the deal was not in it
 -- loan_program: as of this version, of a loan that comes back only to end as of when it left; the program an increase,
 --   decrease or entry is booked under
+-- is_learned: whether it is a reclass to the first program that was ever shown, of a loan that began as opening or found: its
+--   opening belongs under that program, and nothing else has changed
 -- previous_loan_program: the program it was booked under before; null if there was none or the deal was not in the
 --   book
 -- observed_at: start of the request that showed it, UTC
@@ -114,13 +116,22 @@ moves as (
   left join seed.status on status.status = spells.status
 ),
 
+learned as (
+  select deal_id, observed_at
+  from work.deal_observation
+  where change = 'updated' and not program_was_shown and loan_program is not null
+),
+
 booked as (
-  select *
+  select *, false as is_learned
   from moves
   where term is not null
   union all by name
-  select * replace ('reclass' as term, held.amount as amount)
-  from moves
+  select
+    * replace ('reclass' as term, held.amount as amount),
+    first_term in ('opening', 'found')
+    and (deal_id, observed_at) in (select (deal_id, observed_at) from learned) as is_learned
+  from (select *, arg_min(term, version) over (partition by deal_id) as first_term from moves)
   where is_funded and was_funded and loan_program is distinct from held.program
   union all by name
   -- Whatever took a loan off the book before it ended, its ending is booked from the receivable.
@@ -128,7 +139,8 @@ booked as (
     case when class_before = 'funded' then 'restored' else 'refunded' end as term,
     held.program as loan_program,
     null as before
-  )
+  ),
+  false as is_learned
   from moves
   where is_end and not was_funded
 )
@@ -149,6 +161,7 @@ select
   cast(booked.amount as decimal(18, 2)) as amount,
   booked.before.amount as previous_amount,
   booked.loan_program,
+  booked.is_learned,
   booked.before.program as previous_loan_program,
   booked.observed_at,
   greatest(booked.business_date, booked.first_on) as business_date,
