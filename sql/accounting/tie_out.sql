@@ -12,7 +12,7 @@
 -- amount: what the term comes to there; of opening, less the closing of the month before; USD
 -- booked: its entries in accounting.journal_line that have both accounts, USD
 -- opening_balance: its entries in accounting.opening_line that have both, booked only by `export … --with-opening`, USD
--- elsewhere: endings that accounting.json says another system books; they have no entry; USD
+-- elsewhere: endings that accounting.json says another system books, and what takes them back; they have no entry; USD
 -- no_account: its entries in both that lack an account, USD; until they have one, the month is neither exported nor closed
 -- difference: amount − (booked + opening_balance + elsewhere + no_account), USD; always 0
 with
@@ -64,10 +64,13 @@ elsewhere as (
     movement.month,
     movement.term,
     sum(movement.amount) as elsewhere
-  from mart.funded_rollforward_deal as movement
+  from work.funded_movement as movement
   inner join work.mapping_version as version on movement.month >= version.since and movement.month < version.until
   inner join seed.account as account
-    on account.since = version.since and account.role = 'elsewhere' and account.term = movement.term
+    on
+      account.since = version.since
+      and account.role = 'elsewhere'
+      and account.term = coalesce(movement.ending_before, movement.term)
   group by
     movement.month,
     movement.term

@@ -2,7 +2,11 @@
 -- severity: warn
 -- next: Name an account for each in accounting.json: docs/accounting.md.
 select
-  case when event = 'ended' and line_no = 1 then 'ending ' || term else coalesce(loan_program, 'no program') end as place,
+  case
+    when event = 'ended' and line_no = 1 then 'ending ' || term
+    when event = 'funding' and line_no = 2 then 'ending that was taken back'
+    else coalesce(loan_program, 'no program')
+  end as place,
   count(distinct entry_id) as entries
 from accounting.journal_line
 where account_code is null

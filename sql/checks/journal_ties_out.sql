@@ -1,5 +1,5 @@
--- The journal books the roll-forward: month by month each event is the sum of its terms, and the loan register is the funded
--- amount.
+-- The journal books the roll-forward: month by month each event is the sum of its terms, less what another system books, and the
+-- loan register is the funded amount.
 -- severity: error
 with
 booked as (
@@ -25,13 +25,24 @@ moved as (
       when term = 'decreased' then 'decrease'
     end as event,
     sum(amount) as amount
-  from mart.funded_rollforward_deal
-  where
-    term in ('originated', 'refunded', 'restored', 'reversed', 'vanished', 'increased', 'decreased')
-    and amount > 0
+  from (
+    select
+      month,
+      term,
+      amount
+    from mart.funded_rollforward_deal
+    union all
+    select
+      month,
+      term,
+      -elsewhere as amount
+    from accounting.tie_out
+  )
+  where term in ('originated', 'refunded', 'restored', 'reversed', 'vanished', 'increased', 'decreased')
   group by
     month,
     event
+  having sum(amount) > 0
 )
 
 select

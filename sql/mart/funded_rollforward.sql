@@ -13,8 +13,8 @@
 -- found: funded when first readable, and in quarantine since the first walk, so funded before, USD
 -- originated: funded for the first time, USD; a loan that was never seen as funded, such as one first seen as sold, was never in
 --   the book
--- refunded: funded again after it had left the book, for example after a loan was on hold; or it left so and ended, which
---   takes it in again first, USD
+-- refunded: funded again after it had left the book, for example after a loan was on hold; or it left so and ended, or ended in
+--   another way than before, which takes it in again first, USD
 -- restored: had vanished as funded and came back as funded, or came back ended, USD
 -- increased: added to the amounts of funded deals, USD
 -- decreased: taken from the amounts of funded deals, USD

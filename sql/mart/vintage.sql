@@ -83,7 +83,7 @@ steps as (
     end as amount,
     date_diff('month', fundings.start, movement.business_date) as from_age,
     lead(date_diff('month', fundings.start, movement.business_date))
-      over (partition by movement.deal_id order by movement.version, movement.event = 'ended') as to_age
+      over (partition by movement.deal_id order by movement.version, movement.event <> 'funding') as to_age
   from work.funded_movement as movement
   inner join fundings on fundings.deal_id = movement.deal_id
   where movement.event <> 'reclass'

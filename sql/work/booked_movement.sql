@@ -1,5 +1,6 @@
 -- The movements of the funded book as amounts from one account to another, under the mapping of their month. Endings that the
--- mapping books elsewhere are left out, and so are changes of program within one account. Built for other models and not kept.
+-- mapping books elsewhere and what takes them back are left out, and so are changes of program within one account. Built for other
+-- models and not kept.
 -- grain: deal_id, version, term
 -- per: deal_id
 --
@@ -13,6 +14,7 @@
 -- observed_at: start of the request that showed it, UTC
 -- loan_program: the program the receivable is booked under; null when unknown
 -- previous_loan_program: of a reclass, the program it leaves; null when unknown
+-- ending_before: as in work.funded_movement
 -- debit_code: account number; null if the mapping names no account
 -- debit_name: its name
 -- credit_code: account number; null if the mapping names no account
@@ -28,10 +30,10 @@ movements as (
       when movement.event in ('reversal', 'ended') then movement.previous_loan_program
       else movement.loan_program
     end as booked_program,
-    case movement.event
-      when 'ended' then 'ended ' || movement.term
-      when 'opening' then 'opening'
-      else 'clearing'
+    case
+      when movement.event = 'ended' then 'ended ' || movement.term
+      when movement.event = 'opening' then 'opening'
+      else coalesce('ended ' || movement.ending_before, 'clearing')
     end as books,
     cast(movement.month || '-01' as date) as first_day
   from work.funded_movement as movement
@@ -84,6 +86,7 @@ select
   observed_at,
   booked_program as loan_program,
   case when term = 'reclass' then previous_loan_program end as previous_loan_program,
+  ending_before,
   case when adds then receivable_code else other_code end as debit_code,
   case when adds then receivable_name else other_name end as debit_name,
   case when adds then other_code else receivable_code end as credit_code,

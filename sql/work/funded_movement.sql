@@ -9,19 +9,21 @@
 --   walk. originated: funded for the first time. refunded: funded again after it had left, or after it was seen in a
 --   status of class ended_funded. restored: vanished as funded and came back as funded. increased, decreased: another
 --   amount while funded. paid_off, sold, refinanced, foreclosed, charged_off: to a status of class ended_funded, by its
---   ending in seed.status; ended_other if that is none of these. A loan that ends after it was reversed or had vanished
---   is refunded or restored and ended by one version, both at what last left. reversed: to a status of any other class.
+--   ending in seed.status; ended_other if that is none of these. A loan that ends after it was reversed or had vanished,
+--   or in another way than before, is refunded or restored and ended by one version, both at what last left; one that
+--   had ended and is funded again comes back as it left before it changes. reversed: to a status of any other class.
 --   vanished: confirmed gone. reclass: another program while funded, which moves no total: it comes before an increase or
 --   decrease of the same version
 -- event: what the journal calls it: opening, funding, increase, decrease, reversal, ended, reclass
 -- amount: what moved, never negative, USD; of a reclass the amount before
 -- previous_amount: what was in the book before, USD; null if the deal was not in it
--- loan_program: as of this version, of a loan that comes back only to end as of when it left; the program an increase,
+-- loan_program: as of this version, of a loan that comes back as it left as of then; the program an increase,
 --   decrease or entry is booked under
 -- is_learned: whether it is a reclass to the first program that was ever shown, of a loan that began as opening or found: its
 --   opening belongs under that program, and nothing else has changed
 -- previous_loan_program: the program it was booked under before; null if there was none or the deal was not in the
 --   book
+-- ending_before: of refunded, the ending that it takes back; null if none was booked
 -- observed_at: start of the request that showed it, UTC
 -- business_date: the day it counts for. A replayed version never counts later than what followed it; nothing counts before the
 --   first walk
@@ -29,6 +31,21 @@
 --   funded when first seen and no date is given, and if the loan comes back only to end
 -- month: of business_date, YYYY-MM
 with
+outcomes as (
+  select
+    history.*,
+    case
+      when history.change = 'vanished' then null
+      when history.status_class = 'funded' then 'funded'
+      when history.status_class <> 'ended_funded' then null
+      when status.ending in ('paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off') then status.ending
+      else 'ended_other'
+    end as outcome
+  from core.deal_history as history
+  left join seed.status as status on status.status = history.status
+  where history.deal_id in (select deal_id from core.deal_history where status_class = 'funded')
+),
+
 -- A deal that vanishes keeps its status class: coming back does not begin another funded spell.
 steps as (
   select
@@ -39,24 +56,20 @@ steps as (
     min(business_date) over onward as business_date,
     loan_amount,
     loan_program,
-    status,
-    status_class,
-    change <> 'vanished' and status_class = 'funded' as is_funded,
-    coalesce(lag(change <> 'vanished' and status_class = 'funded') over earlier, false) as was_funded,
+    outcome,
+    coalesce(outcome = 'funded', false) as is_funded,
     lag(status_class) over earlier as class_before,
-    last_value(
-      case when change <> 'vanished' and status_class = 'funded' then {'amount': loan_amount, 'program': loan_program} end
-      ignore nulls
-    ) over before as held,
-    change <> 'vanished'
-    and status_class = 'ended_funded'
-    and last_value(
-      case when change <> 'vanished' and status_class in ('funded', 'ended_funded') then status_class end ignore nulls
-    ) over before = 'funded' as is_end,
+    last_value(case when outcome = 'funded' then {'amount': loan_amount, 'program': loan_program} end ignore nulls)
+      over before as held,
+    last_value(outcome ignore nulls) over before as outcome_before,
+    case when held is not null and outcome_before <> 'funded' then outcome_before end as ending_before,
+    is_funded and ending_before is not null as is_taken_back,
+    coalesce(outcome <> 'funded' and held is not null and outcome_before <> outcome, false) as is_end,
+    -- What comes back as it left is in the book before it changes.
+    is_taken_back or coalesce(lag(outcome = 'funded') over earlier, false) as was_funded,
     coalesce(bool_or(status_class in ('funded', 'ended_funded')) over before, false) as was_ever_funded,
     status_class = 'funded' and lag(status_class) over earlier is distinct from 'funded' as is_start
-  from core.deal_history
-  where deal_id in (select deal_id from core.deal_history where status_class = 'funded')
+  from outcomes
   window
     earlier as (partition by deal_id order by version),
     before as (partition by deal_id order by version rows between unbounded preceding and 1 preceding),
@@ -97,8 +110,7 @@ moves as (
       when is_funded and not was_funded and was_ever_funded then 'refunded'
       when is_funded and not was_funded then 'originated'
       when was_funded and change = 'vanished' then 'vanished'
-      when is_end and status.ending in ('paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off') then status.ending
-      when is_end then 'ended_other'
+      when is_end then outcome
       when was_funded and not is_funded then 'reversed'
       when was_funded and loan_amount > held.amount then 'increased'
       when was_funded and loan_amount < held.amount then 'decreased'
@@ -113,7 +125,6 @@ moves as (
   from spells
   cross join work.first_walk as first_walk
   left join unseen_before on unseen_before.deal_id = case when spells.version = 1 then spells.deal_id end
-  left join seed.status on status.status = spells.status
 ),
 
 learned as (
@@ -137,12 +148,13 @@ booked as (
   -- Whatever took a loan off the book before it ended, its ending is booked from the receivable.
   select * replace (
     case when class_before = 'funded' then 'restored' else 'refunded' end as term,
+    held.amount as amount,
     held.program as loan_program,
     null as before
   ),
   false as is_learned
   from moves
-  where is_end and not was_funded
+  where is_taken_back or (is_end and not was_funded)
 )
 
 select
@@ -163,6 +175,7 @@ select
   booked.loan_program,
   booked.is_learned,
   booked.before.program as previous_loan_program,
+  case when booked.term = 'refunded' then booked.ending_before end as ending_before,
   booked.observed_at,
   greatest(booked.business_date, booked.first_on) as business_date,
   case when booked.term in ('refunded', 'restored') and booked.is_end then null else spell.funded_on end as funded_on,

@@ -37,7 +37,7 @@ entries as (
       when 'opening' then 'Opening balance'
       when 'found' then 'Opening balance, not readable before'
       when 'originated' then 'Funding'
-      when 'refunded' then 'Funding, again'
+      when 'refunded' then coalesce('Reversal of ' || movement.ending_before, 'Funding, again')
       when 'restored' then 'Funding, back in the source'
       when 'increased' then 'Increase'
       when 'decreased' then 'Decrease'

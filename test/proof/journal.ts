@@ -34,7 +34,7 @@ const copyOf = ({folder}: Books) => `${folder.warehouse}.before`
 
 function drawStep(random: Random): Step {
   const deal = () => ({
-    status: random.pick(['draft', 'funded', 'funded', 'funded', 'bought', 'paid_off']),
+    status: random.pick(['draft', 'funded', 'funded', 'funded', 'bought', 'paid_off', 'sold']),
     loan_amount: random.integer(1, 5),
     loan_program: random.pick(['bridge', 'dscr', null]),
   })

@@ -94,13 +94,14 @@ export function openBooks() {
 
 /** The expected balance of each deal on the receivable accounts, without its opening. */
 function listBalances(truth: Truth, booksEnded: boolean): Map<string, bigint> {
-  const ended = booksEnded ? ENDINGS : []
-  const out = ['decreased', 'reversed', 'vanished', ...ended]
+  const out = ['decreased', 'reversed', 'vanished', ...ENDINGS]
   const signOf = (term: string) =>
     out.includes(term) ? -1n : ['originated', 'refunded', 'restored', 'increased'].includes(term) ? 1n : 0n
   const balances = new Map<string, bigint>()
-  for (const {id, movements} of listLives(truth, '9999-12-31'))
-    balances.set(id, sum(movements.map(({term, amount}) => signOf(term) * amount)))
+  for (const {id, movements} of listLives(truth, '9999-12-31')) {
+    const booked = movements.filter(({ending}) => booksEnded || !ending)
+    balances.set(id, sum(booked.map(({term, amount}) => signOf(term) * amount)))
+  }
   return balances
 }
 

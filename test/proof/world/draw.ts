@@ -30,7 +30,7 @@ const NEXT: Record<string, [string, ...string[]]> = {
   approved: ['funded', 'funded', 'funded', 'underwriting', 'withdrawn'],
   funded: ['paid_off', 'servicing', 'approved', 'paid_off'],
   servicing: ['paid_off', 'funded'],
-  paid_off: ['funded'],
+  paid_off: ['funded', 'servicing'],
   withdrawn: ['draft'],
   in_review: ['approved'],
 }

@@ -52,6 +52,8 @@ export interface Movement {
   month: string
   on: string
   term: 'opening' | Term
+  /** The ending that it is, or takes back. */
+  ending: string | undefined
   amount: bigint
   program: string | null
   version: Version
@@ -122,8 +124,8 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
   const movements: Movement[] = []
   let before: Version | undefined
   let wasEverFunded = false
-  /** As it was when it was reversed or vanished; undefined while it is in the book and once it has ended. */
-  let off: Version | undefined
+  /** As it was when it last left the book, and by which ending; undefined while it is in the book. */
+  let off: {held: Version; ending?: string} | undefined
   const firstOn = truth.walks[0]?.on ?? ''
   const wasThere = truth.quarantine.some(
     (record) => record.id === id && record.walk === 1 && !record.isOfRefused,
@@ -132,23 +134,34 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
     const {on, amount, program} = version
     const isFunded = isInBook(version)
     const wasFunded = before !== undefined && isInBook(before)
-    const add = (term: Movement['term'], moved: bigint) =>
-      movements.push({deal: id, month: on.slice(0, 7), on, term, amount: moved, program, version})
+    const add = (term: Movement['term'], moved: bigint, ending?: string) =>
+      movements.push({deal: id, month: on.slice(0, 7), on, term, ending, amount: moved, program, version})
+    const change = (from: bigint) => {
+      if (amount > from) add('increased', amount - from)
+      if (amount < from) add('decreased', from - amount)
+    }
     if (isFunded && !wasFunded) {
       if (!before && on === firstOn && truth.deals.get(id)?.[0]?.walk === 1) add('opening', amount)
       else if (!before && wasThere) add('found', amount)
       else if (before?.change === 'vanished' && before.statusClass === 'funded') add('restored', amount)
-      else add(wasEverFunded ? 'refunded' : 'originated', amount)
+      else if (off?.ending) {
+        add('refunded', off.held.amount, off.ending)
+        change(off.held.amount)
+      } else add(wasEverFunded ? 'refunded' : 'originated', amount)
       off = undefined
     } else if (version.change !== 'vanished' && version.statusClass === 'ended_funded') {
-      if (off) add(before?.statusClass === 'funded' ? 'restored' : 'refunded', off.amount)
-      if (off || wasFunded) add(endingOf(version, truth), (off ?? before!).amount)
-      off = undefined
+      const ending = endingOf(version, truth)
+      const held = wasFunded ? before : off?.held
+      if (held && off?.ending !== ending) {
+        if (!wasFunded)
+          add(before?.statusClass === 'funded' ? 'restored' : 'refunded', held.amount, off?.ending)
+        add(ending, held.amount, ending)
+        off = {held, ending}
+      }
     } else if (wasFunded && !isFunded) {
       add(version.change === 'vanished' ? 'vanished' : 'reversed', before!.amount)
-      off = before
-    } else if (wasFunded && amount > before!.amount) add('increased', amount - before!.amount)
-    else if (wasFunded && amount < before!.amount) add('decreased', before!.amount - amount)
+      off = {held: before!}
+    } else if (wasFunded) change(before!.amount)
     before = version
     wasEverFunded ||= ['funded', 'ended_funded'].includes(version.statusClass)
   }

@@ -1,14 +1,5 @@
 import {addDays} from '../../../src/core/clock.ts'
-import {
-  ENDINGS,
-  endingOf,
-  isInBook,
-  type Life,
-  listLives,
-  type Movement,
-  TERMS,
-  type Version,
-} from './life.ts'
+import {endingOf, isInBook, type Life, listLives, type Movement, TERMS, type Version} from './life.ts'
 import {listMarts, listQualities, stateOf} from './marts.ts'
 import {daysFrom, listStays} from './stays.ts'
 import type {Facts, Walk} from './truth.ts'
@@ -359,11 +350,11 @@ function tiedRows(lives: readonly Life[], booksEnded: boolean): Row[] {
   return [...Map.groupBy(movements, ({month, term}) => `${month} ${term}`).values()].map((those) => {
     const {month, term} = those[0]!
     const amount = amountsOf(those)
-    const isElsewhere = (ENDINGS as readonly string[]).includes(term) && !booksEnded
+    const elsewhere = booksEnded ? 0n : amountsOf(those.filter(({ending}) => ending))
     const isOpening = term === 'opening' || term === 'found'
-    const place = isOpening ? 'opening_balance' : isElsewhere ? 'elsewhere' : 'booked'
-    const nothing = {booked: 0n, opening_balance: 0n, elsewhere: 0n, no_account: 0n, difference: 0n}
-    return {month, term, amount, ...nothing, [place]: amount}
+    const place = isOpening ? 'opening_balance' : 'booked'
+    const nothing = {booked: 0n, opening_balance: 0n, no_account: 0n, difference: 0n}
+    return {month, term, amount, ...nothing, elsewhere, [place]: amount - elsewhere}
   })
 }
 
