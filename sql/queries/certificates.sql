@@ -3,6 +3,7 @@ select
   walk_id,
   stream,
   state,
+  ended_how,
   business_date,
   is_complete,
   recorded_at,

@@ -226,11 +226,12 @@ export function readFrames(unit: HistoryUnit): {begin: Frame; outcome: Frame} {
   return {begin, outcome}
 }
 
-/** A walk, or what a day had brought, that no longer counts: the units of that tape before unit `no`. */
+/** A walk, or what a day had brought, that no longer counts: the units of that tape before unit `no`, whose chain this is. */
 export interface TakenBack {
   walk: string
   why: string
   no: number
+  chain: string
 }
 
 /** What these units take back, in order. */
@@ -239,7 +240,7 @@ export function readTakenBack(units: readonly HistoryUnit[]): TakenBack[] {
     .filter(({kind}) => kind === 'without')
     .map((unit) => {
       const {walk, why} = readFrames(unit).begin
-      return {walk: String(walk), why: String(why), no: unit.no}
+      return {walk: String(walk), why: String(why), no: unit.no, chain: unit.chain}
     })
 }
 

@@ -5,6 +5,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {nameOfUser} from '../core/process.ts'
 import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
@@ -183,7 +184,8 @@ export async function rebuildWarehouse(
     const isKnown = historyHead !== undefined || !existsSync(folder.warehouse)
     const isWhole = lacking.length === 0 && isKnown
     const takenBack = readTakenBack(units)
-    if (without) takenBack.push(requireWalk(units, without))
+    const last = without && requireWalk(units, without)
+    if (last) takenBack.push(last)
     const since = findFirstSettle(units)
     const basis: Basis = {
       ...{units, isWhole, since, takenBack},
@@ -220,14 +222,15 @@ export async function rebuildWarehouse(
     }
     if (differences?.length === 0) return {outcome: 'equal' as const, ...result}
     if (!isApplied) return {outcome: 'different' as const, ...result}
-    if (without) {
+    if (last) {
       // Every later rebuild leaves the walk out too.
       const now = world.clock.now()
-      const said = {kind: 'without', ...without}
+      const said = {kind: 'without', ...without, who: world.who ?? nameOfUser()}
       const tape_head = await tapes.settleOfDay(businessDateOf(now, config), said, ({conclude}) =>
         conclude(BigInt(now) * 1000n),
       )
       await using db = await openDatabase({attach: [{path: temporary, alias: 'history'}]})
+      await nameTakenBack(db, units, {...last, chain: tape_head})
       await writeSettings(db, {tape_head})
     }
     const how = differences === null ? 'damaged' : 'before-rebuild'
@@ -293,13 +296,30 @@ async function computeAnew(
     })
     await giveBackMemory()
   }
-  await work((db) => writeSettings(db, settings))
+  await work(async (db) => {
+    for (const one of readTakenBack(units)) await nameTakenBack(db, units, one)
+    await writeSettings(db, settings)
+  })
   world.onProgress({step: 'comparing'})
   if (!present) return null
   return work(async (db) => {
     await requireEverySettle(db, told.flat())
     return compareTables(db)
   })
+}
+
+/** Lets what was settled after a unit that was taken back rest on the unit that says so: a release of it names that one. */
+async function nameTakenBack(
+  db: Database,
+  units: readonly HistoryUnit[],
+  {walk, no, chain}: TakenBack,
+): Promise<void> {
+  const first = units.find(({tape}) => tape.name === walk)?.no ?? no
+  const since = units.filter((unit) => first < unit.no && unit.no < no).map((unit) => unit.chain)
+  await db.run(
+    `update history.raw.settle set tape_head = $1 where tape_head in (select unnest(from_json($2, '["varchar"]')))`,
+    [chain, JSON.stringify(since)],
+  )
 }
 
 /** When the first unit that settled anything was recorded. */
@@ -311,12 +331,12 @@ function findFirstSettle(units: readonly HistoryUnit[]): string | null {
   return null
 }
 
-/** A walk, or all that a day has brought, if any of it was applied. @throws ConfigError `UNKNOWN_NAME` */
-function requireWalk(units: readonly HistoryUnit[], without: Omit<TakenBack, 'no'>): TakenBack {
+/** A walk, or all that a day has brought, if any of it was applied; its chain is not known yet. @throws ConfigError `UNKNOWN_NAME` */
+function requireWalk(units: readonly HistoryUnit[], without: Pick<TakenBack, 'walk' | 'why'>): TakenBack {
   const {walk} = without
   const own = units.filter(({tape, kind}) => tape.name === walk && kind !== 'without')
   const outcomes = own.map((unit) => readFrames(unit).outcome.outcome)
-  if (outcomes.includes('settled')) return {...without, no: Number.POSITIVE_INFINITY}
+  if (outcomes.includes('settled')) return {...without, no: Number.POSITIVE_INFINITY, chain: ''}
   throw newError(
     'UNKNOWN_NAME',
     `Walk '${walk}' in --without: ${own.length > 0 ? `it was ${outcomes.at(-1)}` : 'no tape of it is here, `prune` removes them after LOANTAPE_TAPE_DAYS'}; expected one that was applied.`,

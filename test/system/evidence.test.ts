@@ -147,3 +147,22 @@ test('the script proves what a described source answered, with and without the a
     expect(told.includes('122 answers are shown as loantape reads them')).toBe(options.length === 0)
   }
 })
+
+test('evidence of a release says which walk does not count, who took it back and why', async () => {
+  lab.service.store.update(aDeal(6).id, {status: 'funded'})
+  const {certificate: wrong} = await lab.walk(day(4))
+  await lab.sync(day(5))
+  const env = {LOANTAPE_NOW: day(6)}
+  const without = ['rebuild', '--apply', '--without', wrong.walk_id, '--why', 'a wrong list', '--who', 'Ada']
+  expect(await lab.run(without, env)).toMatchObject({code: 0})
+  expect(await lab.run(['build'], env)).toMatchObject({code: 0})
+  const dir = await write('taken-back', 'current', '--all-fields')
+  expect((await check(dir)).told).toMatch(/^PROVEN$/m)
+  const said = readFileSync(join(dir, 'tapes/2026-02-06.jsonl'), 'utf8')
+  for (const words of [wrong.walk_id, 'a wrong list', 'Ada']) expect(said).toContain(words)
+  const certificates = JSON.parse(readFileSync(join(dir, 'certificates.json'), 'utf8')) as object[]
+  expect(certificates).toContainEqual(
+    expect.objectContaining({walk_id: wrong.walk_id, ended_how: 'taken back: a wrong list'}),
+  )
+  expect(await lab.run(['rebuild'])).toMatchObject({code: 0, stdout: expect.stringContaining('matches them')})
+})
