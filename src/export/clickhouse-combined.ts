@@ -182,7 +182,7 @@ function selectAll({schema, name, columns}: TargetTable): string {
 
 /** The rows of a model over all lenders. */
 function computeOverAll({name, sql, columns, is_published}: ReleaseModel): string {
-  const cells = fieldsOf(columns, name).map(
+  const cells = (is_published ? fieldsOf(columns, name) : []).map(
     (field) => `cast(${quote(field.name)} as ${field.type}) as ${quote(field.name)}`,
   )
   return `select ${is_published ? cells.join(', ') : '*'} from (\n${sql}\n) ${SETTINGS}`

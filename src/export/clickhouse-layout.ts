@@ -116,9 +116,18 @@ export interface Field {
 /** The first column of every table that is shown. */
 export const sourceField = (comment = 'the lender'): Field => ({name: 'source', type: 'String', comment})
 
+/** The columns that every table has beside its own. */
+export const ADDED = ['source', 'content']
+
 /** The columns of a table of a release. @throws ConfigError `CLICKHOUSE_TYPE` */
 export const fieldsOf = (columns: TargetTable['columns'], table: string): Field[] =>
   columns.map(({name, type, meaning}) => {
+    if (ADDED.includes(name))
+      throw newError(
+        'CLICKHOUSE_TYPE',
+        `Column '${name}' of table '${table}' has the name of one that loantape adds.`,
+        {next: 'Give it another name in its model, or in fields.json with its own as `path`.'},
+      )
     const own = typeOf(type)
     if (own !== undefined) return {name, type: `Nullable(${own})`, comment: meaning}
     const problem = `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`

@@ -6,6 +6,7 @@ import {digestFile} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import {type Combined, createCombined, readCombined} from './clickhouse-combined.ts'
 import {
+  ADDED,
   type ClickhouseServer,
   createDatabases,
   describeFields,
@@ -231,6 +232,11 @@ async function createState(session: Session): Promise<void> {
  * @throws ConfigError `CLICKHOUSE_TYPE`
  */
 async function createTables(session: Session, tables: readonly TargetTable[]): Promise<void> {
+  // Refused before anything is made.
+  const named = tables.map((table) => {
+    const full = `${table.schema}.${table.name}`
+    return {table, full, own: fieldsOf(table.columns, full)}
+  })
   const databases = [...new Set(tables.map(({schema}) => literal(schema)))].join(', ')
   const fields = await session.rows(
     z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()}),
@@ -242,11 +248,9 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
        from system.tables where database in (${databases})
      ) order by position`,
   )
-  for (const table of tables) {
-    const full = `${table.schema}.${table.name}`
+  for (const {table, full, own} of named) {
     const at = (name: string) => `${quote(table.schema)}.${quote(name)}`
     const [local, whole] = [at(`${table.name}_local`), at(session.whole(table.name))]
-    const own = fieldsOf(table.columns, full)
     const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
     // On a cluster always, because a new node has no tables.
     if (there.length === 0 || session.cluster !== undefined)
@@ -264,7 +268,7 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
             `alter table ${one}${session.on} add column if not exists ${quote(name)} ${type} comment ${literal(comment)}`,
           )
     }
-    const ours = ['source', 'content', ...own.map(({name}) => name)]
+    const ours = [...ADDED, ...own.map(({name}) => name)]
     const columns = [sourceField(), ...own, ...there.filter(({name}) => !ours.includes(name))]
     const shown = fields.filter((field) => field.table === full)
     const wanted = [{name: '', type: '', comment: table.description}, ...columns]

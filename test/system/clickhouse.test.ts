@@ -143,11 +143,14 @@ test("two lenders coexist, and neither sees nor moves the other; a column that o
   ])
 })
 
-test('a column of another type is refused by name, and readers keep what they have', async () => {
+test('a column of another type, or named as one of ours, is refused by name, and readers keep what they have', async () => {
   await publish(await release(1))
   const changes = {
     'alter nth type decimal(38,2)': "Column 'nth' of table 'core.deal' is Nullable(Int64)",
     'add column list integer[]': "Column 'list' of table 'core.deal' has the type INTEGER[]",
+    'add column source varchar':
+      "Column 'source' of table 'core.deal' has the name of one that loantape adds",
+    'add column content bigint': "Column 'content' of table 'core.deal' has the name",
   }
   for (const [index, [change, words]] of Object.entries(changes).entries()) {
     const odd = await release(2 + index, {sql: `alter table release.core.deal ${change}`})
