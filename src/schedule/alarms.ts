@@ -68,6 +68,7 @@ const sinceOf = ({state, since}: Condition, told: z.output<typeof toldRow> | und
 export function readConditions(stateDb: StateDb, watched: Watched, now: number): Condition[] {
   const {config, release, jobs, problem} = watched
   const lastSync = findLastSuccess(stateDb, 'sync')
+  const attempts = new Map(listLastAttempts(stateDb).map((run) => [run.job, run]))
   return [
     problem
       ? {
@@ -76,10 +77,11 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
         }
       : ok('served', 'jobs are run', ''),
     describeLimits(release),
-    ...listLastAttempts(stateDb)
-      .filter(({job}) => [webhookJob, ...jobs].some(({name, fault}) => name === job && !fault))
-      .map((run) => describeJob(stateDb, run)),
-    ...jobs.flatMap(({name, fault}) => (fault ? describeFault(name, fault) : [])),
+    ...[webhookJob, ...jobs].map(({name, fault}) => {
+      const run = attempts.get(name)
+      if (fault) return describeFault(name, fault)
+      return run ? describeJob(stateDb, run) : ok(`job ${name}`, `job ${name} can run`, 'It has not run yet.')
+    }),
     describeFreshness(stateDb, lastSync, config, now),
     describeQuarantine(lastSync),
     describeRates(findLastSuccess(stateDb, 'rates')),
@@ -338,8 +340,8 @@ async function sendNews(
 /** Updates what people were told, and returns what is new to them. */
 function settleAlarms(stateDb: StateDb, conditions: readonly Condition[], now: number): News[] {
   const told = listTold(stateDb)
-  // Things no longer watched, such as a deleted job, raise no alarm.
-  stateDb.run('delete from alarm where name not in (select value from json_each(?))', [
+  // A deleted job raises no alarm; what cannot be seen now, such as the limits of a damaged release, stays as it was told.
+  stateDb.run(`delete from alarm where name like 'job %' and name not in (select value from json_each(?))`, [
     JSON.stringify(conditions.map(({name}) => name)),
   ])
   return conditions.flatMap((condition) => {

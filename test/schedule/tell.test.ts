@@ -1,10 +1,12 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {type Config, parseConfig} from '../../src/core/config.ts'
+import {newError} from '../../src/core/errors.ts'
 import {listAlarms, pingDeadMan, tellPeople} from '../../src/schedule/alarms.ts'
 import {beginRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {createWorldAt} from '../support/data.ts'
 import {startInbox} from '../support/inbox.ts'
+import {aManifest} from '../support/releases.ts'
 import {useShared} from '../support/set-up.ts'
 
 const HOUR = 3_600_000
@@ -122,6 +124,24 @@ test('a skipped slot, a run that waited, was stopped or found it was not due, an
   expect(posts).toHaveLength(1)
   expect(listAlarms(stateDb, watched(), now)).toHaveLength(1)
   expect(listAlarms(stateDb, watched(['other']), now)).toEqual([])
+})
+
+test('an alarm of a file that is right again, though its job has not run, is told to be over; one out of sight stays', async () => {
+  const fault = newError('JOB_INVALID', 'Wrong.')
+  const of = (job: {name: string; fault?: typeof fault}, rest = {}) => ({
+    ...watched([]),
+    jobs: [job],
+    ...rest,
+  })
+  await tellPeople(stateDb, of({name: 'weekly', fault}), world())
+  expect(posts[0]).toContain('*Job weekly is never due: its file is wrong [JOB_INVALID]*')
+  await tellPeople(stateDb, of({name: 'weekly'}), world())
+  expect(posts[1]).toContain('*Recovered: job weekly')
+  const limits = {name: 'limit_is_kept', severity: 'warn' as const, failures: 1, samples: ['A'], ids: ['A']}
+  const release = aManifest({checks: {passed: 1, warned: 1, results: [limits]}})
+  for (const current of [release, undefined, release])
+    await tellPeople(stateDb, of({name: 'weekly'}, {release: current}), world())
+  expect(posts.slice(2)).toEqual([expect.stringContaining('1 limit is exceeded')])
 })
 
 test('too long without a successful sync is told, even if there never was one', async () => {
