@@ -18,7 +18,7 @@
 --   but no cohort of mart.vintage holds them, because that was before the first walk or in its month, or nobody saw it.
 --   `censored_stage_began_unseen`: spells that are left out of mart.stage_duration because nobody knows how long they had lasted
 --   when first seen. `no_funnel_stage`: never seen in a status of class pipeline, funded or ended_funded. `quarantined`: records
---   that failed normalisation. `drift_new_field`, `drift_missing_field`, `drift_unknown_value`: one for each finding
+--   of the list that failed normalisation; own pages count in `details_failed` of mart.run. `drift_new_field`, `drift_missing_field`, `drift_unknown_value`: one for each finding
 -- field: the column it is about, for drift the path in the source's records; null if it is about the whole record
 -- found: the value that was found, for `drift_unknown_value`; null if the metric is another
 -- value: percent (0 to 100), null if there is nothing to divide by: of the amount (`coverage` of property_value), of the funded

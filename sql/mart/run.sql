@@ -46,7 +46,7 @@
 --   longer looks for from earlier walks, and webhooks
 -- adjusted_amount: amount that observations outside its list added, USD
 -- details_fetched: deals whose own page, or list of borrowers or documents, was fetched
--- details_failed: deals whose own page or list could not be fetched
+-- details_failed: deals whose own page or list could not be fetched, or whose own page is in quarantine
 select
   walk_id,
   stream,

@@ -52,7 +52,7 @@ known as (
     case when kind = 'seen' and property_value_present then {'it': property_value} end as value,
     case
       when kind = 'seen' and loan_program_present then {
-        'it': case when loan_program = '(all)' then '[all]' when trim(loan_program) <> '' then loan_program end
+        'it': case when loan_program = '(all)' then '[all]' when trim(loan_program, e' \t\n\r') <> '' then loan_program end
       }
     end as program
   from (

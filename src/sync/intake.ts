@@ -166,8 +166,8 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
       rows.push(gone, {source: 'gone', pageNo: 0, position: 0})
       return
     }
-    walk.details.fetched += 1
     const {observations, quarantined} = normalise([{...listed, ...recordOf(body)}], observedAt)
+    walk.details[quarantined.length > 0 ? 'failed' : 'fetched'] += 1
     for (const observation of observations) rows.push(observation, {source: 'detail', pageNo: 0, position: 0})
     for (const record of quarantined) rejected.push({...record, id, source: 'detail', place: id})
   }
