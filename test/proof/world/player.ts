@@ -108,7 +108,9 @@ async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promi
   if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread() || !stage.areTapesWhole) return
   stage.isOfTapes = false
   stage.isMended = true
-  await succeed(stage, ['quarantine', 'replay'], at, {isMended: true})
+  // After everything that a visit of that instant has stored.
+  const later = new Date(Date.parse(at) + 60_000).toISOString()
+  await succeed(stage, ['quarantine', 'replay'], later, {isMended: true})
   if (truth.replay() === 0) return
   note('replayed')
   await requireRelease(stage)
