@@ -21,6 +21,7 @@
 -- status_text: as last seen and as sent; another spelling of the same status is no change
 -- created_at: as last seen, UTC
 -- created_at_precision: as last seen: instant, or date if the service gave only that
+-- created_at_before: created_at at the sighting before; null before the first. Another one is no change of content
 -- before: what was known of its fields before, if change is updated or restored; else null
 -- status_before: status at the sighting before; null before the first
 -- sighted_before: observed_at of the sighting before
@@ -119,6 +120,7 @@ select
   sighting.status_text as status_text,
   sighting.created_at as created_at,
   sighting.precision as created_at_precision,
+  sighting_before.created_at as created_at_before,
   case when change in ('updated', 'restored') then {
     'property_address': sighting_before.address,
     'loan_amount': sighting_before.amount,
