@@ -389,7 +389,7 @@ export async function compareWarehouse(
   if (!plan.isBehind || plan.problems.length > 0) return plan.problems
   if (!existsSync(folder.warehouse) || plan.takenBack !== undefined) {
     const reason =
-      plan.takenBack === undefined ? 'it is missing' : `it contains ${plan.takenBack}, taken back since`
+      plan.takenBack === undefined ? 'it is missing' : `it is from before ${plan.takenBack} was taken back`
     world.log.warn({file: folder.warehouse, reason}, 'the warehouse is computed again from the tapes')
     await rebuildWarehouse(config, {isApplied: true}, world)
     return []
