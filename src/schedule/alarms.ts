@@ -235,7 +235,7 @@ const messageSchema = z.object({
   html: z.string().optional(),
   /** The path of a file that a mail attaches. */
   file: z.string().optional(),
-  /** The only one who gets it, by mail. */
+  /** Who alone gets it, by mail. */
   to: z.string().optional(),
 })
 
@@ -326,14 +326,20 @@ async function sendNews(
     const {message} = notice
     const title = config.source === undefined ? message.title : `${config.source}: ${message.title}`
     let error: string | null = null
+    let left = message
     try {
-      await send({...message, title})
+      const refused = await send({...message, title})
+      if (refused.length > 0) {
+        left = {...message, to: refused.join(', ')}
+        const words = `Mail server refused ${quantity(refused.length, 'address')}: all others have the message.`
+        throw newError('ALARM_REFUSED', words)
+      }
     } catch (thrown) {
       error = scrubSecrets(messageOf(thrown))
       world.log.warn({reason: error}, `an alarm could not be sent by ${notice.channel}; it is tried again`)
     }
     const sent_at = error === null ? isoOf(world.realClock.now()) : null
-    stateDb.update('notice', {notice_id: notice.notice_id}, {sent_at, error})
+    stateDb.update('notice', {notice_id: notice.notice_id}, {sent_at, error, message: JSON.stringify(left)})
   }
 }
 
@@ -389,8 +395,8 @@ function claimNotice(stateDb: StateDb, channels: readonly string[], now: number)
   )
 }
 
-/** The configured channels; each sends a message and rejects if it was not accepted. */
-function createChannels(config: Config): Record<string, (message: Message) => Promise<void>> {
+/** The configured channels; each sends a message, returns the addresses that were refused, and rejects if all were. */
+function createChannels(config: Config): Record<string, (message: Message) => Promise<string[]>> {
   const {alarmWebhookUrl: webhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom: from} = config
   return {
     ...(webhookUrl !== undefined && {webhook: (message) => postMessage(webhookUrl, message)}),
@@ -404,7 +410,7 @@ function createChannels(config: Config): Record<string, (message: Message) => Pr
 const SEND_TIMEOUT_MS = 15_000
 
 /** https://api.slack.com/messaging/webhooks: `text`, in which these three characters are markup. */
-async function postMessage(url: string, {title, words}: Message): Promise<void> {
+async function postMessage(url: string, {title, words}: Message): Promise<string[]> {
   const escapeMarkup = (text: string) =>
     text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
   const status = await ask(url, {
@@ -412,7 +418,7 @@ async function postMessage(url: string, {title, words}: Message): Promise<void> 
     headers: {'content-type': 'application/json'},
     body: JSON.stringify({text: `*${escapeMarkup(title)}*\n${escapeMarkup(words)}`}),
   })
-  if (status >= 200 && status < 300) return
+  if (status >= 200 && status < 300) return []
   throw newError('ALARM_REFUSED', `Alarm webhook answered ${status}: expected 2xx.`)
 }
 
@@ -433,7 +439,7 @@ async function mailMessage(
   url: string,
   from: string,
   {title, words, html, file, to}: Message,
-): Promise<void> {
+): Promise<string[]> {
   const {createTransport} = await import('nodemailer')
   const transport = createTransport({
     url,
@@ -448,7 +454,15 @@ async function mailMessage(
     const attachments =
       file && existsSync(file) ? [{filename: basename(file), content: readFileSync(file)}] : []
     const text = `${title}\n\n${words}\n`
-    await transport.sendMail({from, to, subject: `loantape: ${title}`, text, html, attachments})
+    const {rejected} = await transport.sendMail({
+      from,
+      to,
+      subject: `loantape: ${title}`,
+      text,
+      html,
+      attachments,
+    })
+    return rejected
   } finally {
     transport.close()
   }

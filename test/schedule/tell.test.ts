@@ -30,6 +30,7 @@ beforeEach(() => {
   stateDb = openStateDb(':memory:')
   for (const messages of [posts, mails]) messages.length = 0
   inbox.status = 200
+  inbox.refused = ''
   config = parseConfig(inbox.env, {readFile: () => ''})
 })
 
@@ -188,6 +189,27 @@ test('a message that fails is sent again later, to that channel only', async () 
   now += HOUR
   await tell()
   expect([posts.length, mails.length]).toEqual([2, 1])
+})
+
+test('a mail that the server takes for some only is sent again to the others', async () => {
+  config = {...config, alarmEmailTo: 'night@example.com, "Desk, Risk" <risk@example.com>'}
+  inbox.refused = 'risk@example.com'
+  await runAndTell(shrunk)
+  for (const wait of [0, HOUR]) {
+    expect(mails).toHaveLength(1)
+    now += wait
+    await tell()
+  }
+  inbox.refused = ''
+  for (const _ of [1, 2]) {
+    now += HOUR
+    await tell()
+  }
+  expect(mails.map((mail) => /^To: .*$/m.exec(mail)?.[0])).toEqual([
+    expect.stringContaining('night@example.com'),
+    'To: risk@example.com',
+  ])
+  expect(posts).toHaveLength(1)
 })
 
 test('the dead-man check is pinged, and its failure affects nothing else', async () => {

@@ -14,6 +14,8 @@ export async function startInbox() {
   const mail = new SMTPServer({
     authOptional: true,
     disabledCommands: ['STARTTLS'],
+    onRcptTo: ({address}, _session, done) =>
+      done(address === inbox.refused ? Object.assign(new Error('Later.'), {responseCode: 450}) : null),
     onData: async (stream, _session, done) => {
       inbox.mails.push((await buffer(stream)).toString())
       done()
@@ -25,6 +27,8 @@ export async function startInbox() {
     /** The texts of messages, and the paths of other requests. */
     posts: [] as string[],
     mails: [] as string[],
+    /** The address that the mail server refuses. */
+    refused: '',
     /** The webhook's answer. */
     status: 200,
     /** Settings that send everything here. */
