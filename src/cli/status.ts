@@ -21,7 +21,7 @@ import {findLastSuccess, findLockHolder, listRuns} from '../store/runs.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import {type DriftFinding, listLastDrift} from '../sync/apply.ts'
-import {findLearntRate} from '../sync/at-source.ts'
+import {findLearnt} from '../sync/at-source.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
 import {countUnreplayed} from '../sync/quarantine.ts'
 import {findLastCoverage} from '../sync/webhook-events.ts'
@@ -105,7 +105,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
     webhooks: stateDb && config.webhookSecret !== undefined ? (findLastCoverage(stateDb) ?? null) : null,
     learnt_rate_per_second:
       stateDb && config.baseUrl !== undefined
-        ? (findLearntRate(stateDb, config.baseUrl, world) ?? null)
+        ? (findLearnt(stateDb, config.baseUrl, world)?.learntRate ?? null)
         : null,
     runs: stateDb ? listRuns(stateDb, 5) : [],
     /** Journal entries of the current release that no batch has issued, by profile and month. */

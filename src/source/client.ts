@@ -35,6 +35,8 @@ export type ClientConfig = Pick<
   description?: SourceDescription | undefined
   /** The rate that an earlier run ended with, requests per second. */
   learntRate?: number | undefined
+  /** Until when the source asked an earlier run to wait, ms since the epoch. */
+  pausedUntil?: number | undefined
 }
 
 type Query = Record<string, string | number>

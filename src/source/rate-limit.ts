@@ -12,6 +12,8 @@ export interface RateLimitSettings {
   burst: number
   /** The rate that an earlier run ended with; kept between the least rate and the upper bound. */
   learntRate?: number | undefined
+  /** Until when the source asked an earlier run to wait, ms since the epoch. */
+  pausedUntil?: number | undefined
   /** Time one run may wait for the source's limits. */
   maxWaitMs: number
   /** Named in errors. */
@@ -37,7 +39,7 @@ export function createRateLimiter(
   const clock = world.realClock
   const bucket = createTokenBucket(settings, clock.now())
   const inTurn = pLimit(1)
-  let pause = {from: 0, ms: 0}
+  let pause = {from: clock.now(), ms: Math.max(0, (settings.pausedUntil ?? 0) - clock.now())}
   let waitedMs = 0
   let waitingSince: number | null = null
 
@@ -108,6 +110,10 @@ export function createRateLimiter(
     /** The present rate, requests per second: what was learnt. */
     get ratePerSecond(): number {
       return bucket.rate
+    },
+    /** Until when the source asked to wait, ms since the epoch. */
+    get pausedUntil(): number {
+      return pause.from + pause.ms
     },
     /** Time spent waiting because the source asked for it, ms; keeping to our own rate is not counted. */
     get waitedMs(): number {

@@ -24,28 +24,33 @@ import {findPast, requestOf} from './walk.ts'
 
 const KEPT_MS = 24 * 3600 * 1000
 
-/** The rate that an earlier run learnt for this source, requests per second. */
-export function findLearntRate(stateDb: StateDb, baseUrl: string, world: World): number | undefined {
-  const sql = 'select rate_per_second from learnt_rate where base_url = ? and learnt_at > ?'
-  return stateDb.column(z.number(), sql, [baseUrl, world.realClock.now() - KEPT_MS]).at(0)
+const learntRow = z.object({learntRate: z.number(), pausedUntil: z.number()})
+
+/** What an earlier run learnt of this source: the rate, requests per second, and until when it asked to wait, ms since the epoch. */
+export function findLearnt(stateDb: StateDb, baseUrl: string, world: World) {
+  const now = world.realClock.now()
+  // Under a clock that has gone back since, the instant means nothing.
+  const sql = `select rate_per_second as learntRate, iif(learnt_at > ?, 0, paused_until) as pausedUntil
+    from learnt_rate where base_url = ? and learnt_at > ?`
+  return stateDb.first(learntRow, sql, [now, baseUrl, now - KEPT_MS])
 }
 
-/** Stores the rate this run learnt and deletes expired ones. */
-export function storeLearntRate(
+/** Stores what this run learnt and deletes what has expired. */
+export function storeLearnt(
   stateDb: StateDb,
   baseUrl: string,
-  ratePerSecond: number,
+  {ratePerSecond, pausedUntil}: {ratePerSecond: number; pausedUntil: number},
   world: World,
 ): void {
   const now = world.realClock.now()
   stateDb.run('delete from learnt_rate where learnt_at <= ?', [now - KEPT_MS])
-  const learnt = {base_url: baseUrl, rate_per_second: ratePerSecond, learnt_at: now}
-  stateDb.insert('learnt_rate', learnt, 'or replace')
+  const learnt = {rate_per_second: ratePerSecond, paused_until: Math.ceil(pausedUntil), learnt_at: now}
+  stateDb.insert('learnt_rate', {base_url: baseUrl, ...learnt}, 'or replace')
 }
 
 /**
  * Opens the warehouse, takes up what dead runs had read, and runs `work` at the source, under a clock that never goes back. The
- * rate learnt from the source is kept for the next run.
+ * rate learnt from the source, and the wait it asked for, are kept for the next run.
  *
  * @throws what opening throws: ConfigError `SOURCE_FILE`, `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key; LockedError
  */
@@ -65,9 +70,9 @@ export async function atSource<T>(
     writeFact(stateDb, 'source_described', isDescribed)
   await dropWalks(opened, 'another source', ({baseUrl}) => baseUrl !== config.baseUrl)
   const world = {...outside, clock: await createWalkClock(db, walks, config, outside.clock)}
-  const learntRate = findLearntRate(stateDb, config.baseUrl, world)
+  const learnt = findLearnt(stateDb, config.baseUrl, world)
   const {createClient} = await import('../source/client.ts')
-  await using client = createClient({...config, learntRate}, world)
+  await using client = createClient({...config, ...learnt}, world)
   try {
     const at = {runId, db, stateDb, tapes, walks, stream: streams[0], client, config}
     return await work({...at, accepted, why, who: world.who}, world)
@@ -76,7 +81,7 @@ export async function atSource<T>(
     if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks(opened, 'clock stepped')
     throw error
   } finally {
-    storeLearntRate(stateDb, config.baseUrl, client.ratePerSecond, world)
+    storeLearnt(stateDb, config.baseUrl, client, world)
     stateDb.run(
       `insert into source_answer (status, answers) select key, value from json_each(?) where true
        on conflict (status) do update set answers = answers + excluded.answers`,

@@ -15,7 +15,7 @@ import {
   withRun,
 } from '../../src/store/runs.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import {findLearntRate, storeLearntRate} from '../../src/sync/at-source.ts'
+import {findLearnt, storeLearnt} from '../../src/sync/at-source.ts'
 import {anyRow, createWorldAt} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
@@ -188,8 +188,8 @@ test('the last run began last, even if the clock was set back; the last success 
 
 test('the rate a run arrived at is remembered for its source for 24 hours', () => {
   const source = 'http://localhost/v1'
-  for (const rate of [2.5, 1.25]) storeLearntRate(stateDb, source, rate, world)
-  expect(findLearntRate(stateDb, source, later(24 * 3600 - 1))).toBe(1.25)
-  expect(findLearntRate(stateDb, source, later(24 * 3600))).toBeUndefined()
-  expect(findLearntRate(stateDb, 'http://elsewhere/v1', later(60))).toBeUndefined()
+  for (const rate of [2.5, 1.25]) storeLearnt(stateDb, source, {ratePerSecond: rate, pausedUntil: 0}, world)
+  expect(findLearnt(stateDb, source, later(24 * 3600 - 1))).toMatchObject({learntRate: 1.25})
+  expect(findLearnt(stateDb, source, later(24 * 3600))).toBeUndefined()
+  expect(findLearnt(stateDb, 'http://elsewhere/v1', later(60))).toBeUndefined()
 })

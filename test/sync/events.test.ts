@@ -2,7 +2,7 @@ import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {applyEvents} from '../../src/pipeline.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {findLearntRate} from '../../src/sync/at-source.ts'
+import {findLearnt} from '../../src/sync/at-source.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
@@ -123,6 +123,6 @@ test('without events nothing happens; events wait for an unavailable source; a b
   lab.service.faults.add({match: {path: '/deals/', times: 1}, fault: {kind: 'status', status: 429}})
   await applyEvents(lab.config, lab.createWorld(NOON))
   using stateDb = openStateDb(lab.folder.stateDb)
-  const learnt = findLearntRate(stateDb, lab.config.baseUrl ?? '', lab.createWorld())
-  expect(learnt).toBeLessThan(lab.config.ratePerSecond)
+  const learnt = findLearnt(stateDb, lab.config.baseUrl ?? '', lab.createWorld())
+  expect(learnt?.learntRate).toBeLessThan(lab.config.ratePerSecond)
 })

@@ -1,6 +1,7 @@
 import {readFileSync, writeFileSync} from 'node:fs'
 import {beforeEach, expect, test, vi} from 'vitest'
 import {borrowerStream} from '../../src/contract/borrower.ts'
+import {realClock} from '../../src/core/clock.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
 import {readTape} from '../../src/record/verify.ts'
 import {listTapes} from '../../src/store/recorded.ts'
@@ -282,7 +283,8 @@ test.each(AMID_LISTS)(
 
     lab.service.faults.clear()
     const before = listRequests('borrowers')
-    const next = await lab.walk(DAY_2, {config})
+    const anHourLater = {...realClock, now: () => Date.now() + 3_601_000}
+    const next = await lab.walk(DAY_2, {config, world: {realClock: anHourLater}})
     expect(next.streams).toMatchObject([
       {ended: 'done', listed: 6 - listed, changes: {missing: 6 - listed, vanished: 0}},
     ])
