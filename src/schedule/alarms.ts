@@ -95,9 +95,9 @@ const FAILURES: Record<string, string> = {
   JOB_TIMEOUT: 'took too long and was ended',
   PERIOD_STATE: 'could not close a month',
   2: 'is set up wrongly',
-  3: 'failed a check, nothing was released',
-  5: 'was refused by the source',
-  6: 'could not finish its walk',
+  3: 'failed a check',
+  5: 'was refused',
+  6: 'could not finish',
   7: 'met a source that broke its contract',
   8: 'was stopped by a guard',
 }

@@ -76,9 +76,23 @@ test("a message names the run, what is kept, what to do and the fleet's lender, 
   expect(mails[0]).toContain('Walk <w1>')
   config = {...config, source: 'acme'}
   await runAndTell({exit_code: 3, error_code: 'CHECKS_FAILED', error: 'A check failed.'})
-  expect(posts[1]).toMatch(/^\*acme: .*failed a check, nothing was released/)
+  expect(posts[1]).toMatch(/^\*acme: .*failed a check \[CHECKS_FAILED\]/)
   expect(mails[1]).toContain('Subject: loantape: acme: Job nightly')
 })
+
+test.each([
+  [3, 'EXPORT_CELL'],
+  [5, 'PUBLISH_AUTH'],
+  [6, 'PUBLISH_UNREACHABLE'],
+])(
+  'exit code %i of a step after the release blames neither source nor walk nor release: %s',
+  async (exit_code, error_code) => {
+    await runAndTell({exit_code, error_code, error: 'In words.'})
+    const [title] = posts[0]?.split('\n') ?? []
+    expect(title).toContain(error_code)
+    expect(title).not.toMatch(/source|walk|release/)
+  },
+)
 
 test('a later failure by hand is reported as the present cause, and a success as its end', async () => {
   const isoNow = () => new Date(now).toISOString()
