@@ -10,7 +10,7 @@
 --   status of class ended_funded. restored: vanished as funded and came back as funded. increased, decreased: another
 --   amount while funded. paid_off, sold, refinanced, foreclosed, charged_off: to a status of class ended_funded, by its
 --   ending in seed.status; ended_other if that is none of these. A loan that ends after it was reversed or had vanished,
---   or in another way than before, is refunded or restored and ended by one version, both at what last left; one that
+--   or in another way than before (but for the sale of a foreclosed property), is refunded or restored and ended by one version, both at what last left; one that
 --   had ended and is funded again comes back as it left before it changes. reversed: to a status of any other class.
 --   vanished: confirmed gone. reclass: another program while funded, which moves no total: it comes before an increase or
 --   decrease of the same version
@@ -31,7 +31,7 @@
 --   funded when first seen and no date is given, and if the loan comes back only to end
 -- month: of business_date, YYYY-MM
 with
-outcomes as (
+stated as (
   select
     history.*,
     case
@@ -44,6 +44,22 @@ outcomes as (
   from core.deal_history as history
   left join seed.status as status on status.status = history.status
   where history.deal_id in (select deal_id from core.deal_history where status_class = 'funded')
+),
+
+-- What is sold after a foreclosure is the property, not the loan.
+outcomes as (
+  select * replace (
+    case
+      when
+        outcome = 'sold'
+        and last_value(nullif(outcome, 'sold') ignore nulls) over (
+          partition by deal_id order by version rows between unbounded preceding and 1 preceding
+        ) = 'foreclosed'
+        then 'foreclosed'
+      else outcome
+    end as outcome
+  )
+  from stated
 ),
 
 -- A deal that vanishes keeps its status class: coming back does not begin another funded spell.

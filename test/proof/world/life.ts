@@ -152,7 +152,9 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
     } else if (version.change !== 'vanished' && version.statusClass === 'ended_funded') {
       const ending = endingOf(version, truth)
       const held = wasFunded ? before : off?.held
-      if (held && off?.ending !== ending) {
+      // What is sold after a foreclosure is the property, not the loan.
+      const isOfProperty = off?.ending === 'foreclosed' && ending === 'sold'
+      if (held && off?.ending !== ending && !isOfProperty) {
         if (!wasFunded)
           add(before?.statusClass === 'funded' ? 'restored' : 'refunded', held.amount, off?.ending)
         add(ending, held.amount, ending)
