@@ -39,7 +39,7 @@ export function viewTables(view: AskingView): Page {
     columns: [
       {name: 'table', type: ''},
       {name: 'what_it_is_prose', type: ''},
-      {name: 'rows', type: 'BIGINT'},
+      {name: view.filter.condition === undefined ? 'rows' : 'rows_of_all_deals', type: 'BIGINT'},
     ],
     rows: listTables(view).map(({name, description}) => [
       html`<a href="${addressOf(`/tables/${name}`, view.filter)}"><code>${breakable(name)}</code></a>`,

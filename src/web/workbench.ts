@@ -15,7 +15,7 @@ import {listOpenActions, viewRuns} from './actions.ts'
 import type {LinkTo} from './cells.ts'
 import {sendData} from './data-api.ts'
 import {instant} from './figures.ts'
-import {findFault, isMoving, parseFilter, renderFilter, titleOf, wordValue} from './filter.ts'
+import {findFault, isMoving, ofAllDeals, parseFilter, renderFilter, titleOf, wordValue} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {askerOf, hangUpOf, markBusy, PLACES, refuse, sendPage} from './http-server.ts'
 import {viewEditor} from './page-editor.ts'
@@ -111,11 +111,11 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const frame = (
     path: string,
     page: Page,
-    {filter, query, overview, caller, view}: Opened,
+    {given, filter, query, overview, caller, view}: Opened,
     choice?: Html,
   ) => {
     const release = view?.release.manifest
-    const linkTo = linkOf({...caller, filter})
+    const linkTo = linkOf({...caller, filter: given})
     const chips = [...filter.values].flatMap(([name, values]) =>
       values.map((value) => {
         const text = `${titleOf(name)}: ${wordValue(name, value)}`
@@ -129,6 +129,8 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
       html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, {filter, query, linkTo}, release)}</li>`
     }</ul>
 ${chips.length > 0 && html`<p class="chips">${chips}</p>`}${
+  filter.condition !== given.condition && html`<p class="muted">Of all deals: no filter applies here.</p>`
+}${
   release &&
   isMoving(filter) &&
   html`<p class="muted small">Deals that are so as of ${release.as_of}. A change compares them with those that were so before; charts, durations and rates follow the same deals through time.</p>`
@@ -141,7 +143,7 @@ ${choice}`
         const href = linkTo(way)
         return href === undefined ? [] : [[title, href] as const]
       }),
-      find: {filter, q: ['/find', '/deals'].includes(path) ? query.get('q')?.trim() : undefined},
+      find: {filter: given, q: ['/find', '/deals'].includes(path) ? query.get('q')?.trim() : undefined},
       subject,
       alarms: overview.alarms.length,
       live: describeUnderWay(tools, world),
@@ -153,12 +155,13 @@ ${choice}`
   const open = (reply: FastifyReply) => {
     const {request} = reply
     const query = new URL(request.url, 'http://localhost').searchParams
-    const filter = parseFilter(query)
+    const given = parseFilter(query)
+    const filter = isOfAllDeals(request) ? ofAllDeals(given) : given
     const {caller} = request
     const {only, network, mayRead} = caller
     const gone = hangUpOf(reply)
-    const fault = findFault(filter, mayRead)
-    const refusal = fault !== undefined && {status: filter.reads.every(mayRead) ? 400 : 403, fault}
+    const fault = findFault(given, mayRead)
+    const refusal = fault !== undefined && {status: given.reads.every(mayRead) ? 400 : 403, fault}
     const overview = readOverview(tools, world)
     const turn = {caller: network, signal: gone}
     /** Where the caller gets no turn, the answer says when to come back. */
@@ -191,7 +194,7 @@ ${choice}`
     }
     // Who reads slowly keeps its place, so that files do not pile up.
     const findDownloads = () => readers && inTurn(readers.downloads, once(reply.raw, 'close'))
-    return {request, filter, refusal, query, overview, caller, view, findDownloads}
+    return {request, given, filter, refusal, query, overview, caller, view, findDownloads}
   }
   type Opened = ReturnType<typeof open>
   /** A page in its frame; one that fails says why. */
@@ -207,7 +210,10 @@ ${choice}`
       if (refusal) {
         const body = html`<p class="notice"><b class="failed">${refusal.fault}</b> <a href="${here}">The page without it</a></p>`
         const page = {title: 'Not shown', body}
-        return sendPage(reply.code(refusal.status), frame(here, page, {...opened, filter: NO_FILTER}))
+        return sendPage(
+          reply.code(refusal.status),
+          frame(here, page, {...opened, given: NO_FILTER, filter: NO_FILTER}),
+        )
       }
       const answer = async () => (await make(opened, idOf(request))) ?? NOTHING_THERE
       const page = await answer().catch(describeFailure)
@@ -215,7 +221,7 @@ ${choice}`
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
       // A query that another site led to is run by its own button alone.
       const isRun = here !== '/sql' || view?.mayRun || !view?.query.has('q')
-      const hasChoice = page.status === undefined && here !== '/runs' && isRun
+      const hasChoice = page.status === undefined && !isOfAllDeals(request) && isRun
       const choice = hasChoice && view ? await renderChoice(here, view) : undefined
       return sendPage(reply, frame(here, page, opened, choice))
     }
@@ -248,6 +254,10 @@ ${choice}`
 }
 
 const idOf = (request: FastifyRequest) => (request.params as {id?: string}).id ?? ''
+
+/** Pages of what is issued, checked, read and run: a filter stays in their address for the pages after them. */
+const isOfAllDeals = ({routeOptions}: FastifyRequest) =>
+  /^\/(books|checks|compare|quarantine|runs)\b/.test(routeOptions.url ?? '')
 
 const NO_FILTER = parseFilter(new URLSearchParams())
 

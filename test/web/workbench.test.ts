@@ -433,9 +433,32 @@ test.each(['loan_program', 'created_month'])(
   },
 )
 
+test.each(['/books', '/books/2026-03', '/checks', '/compare', '/quarantine'])(
+  '%s is of all deals, whatever filter leads there, and keeps it for the pages after it',
+  async (path) => {
+    const mainOf = async (address: string) => {
+      const [main = ''] = /<h1>[\s\S]*<\/main>/.exec(await side.read(address)) ?? []
+      return main.replace(/<details class="(clocks|filter)">[\s\S]*?<\/details>/g, '')
+    }
+    const filtered = await mainOf(`${path}?state=TX`)
+    const said = '<p class="muted">Of all deals: no filter applies here.</p>'
+    expect(filtered).toContain(said)
+    expect(filtered.replace(said, '')).toBe(await mainOf(path))
+    expect(await side.read(`${path}?state=TX`)).toContain('<a href="/portfolio?state=TX">')
+    const runs = await side.read('/runs?state=TX')
+    for (const page of [await side.read(path), runs])
+      expect(page).not.toMatch(/<details class="filter">|<p class="chips">/)
+  },
+)
+
+test('under a filter the rows of tables are said to be of all deals', async () => {
+  expect(await side.readText('/tables')).toContain('What it is Rows ')
+  expect(await side.readText('/tables?state=TX')).toContain('What it is Rows of all deals ')
+})
+
 test('the books of some deals can be the first page requested, and so can their seeds', async () => {
   await using fresh = await serveLab(lab)
-  for (const path of ['/books?state=TX', '/sql?q=from seed.status&state=TX']) {
+  for (const path of ['/tables/accounting.tie_out?state=TX', '/sql?q=from seed.status&state=TX']) {
     const reply = await fresh.get(path)
     expect([reply.status, (await reply.text()).includes('refused')], path).toEqual([200, false])
   }
