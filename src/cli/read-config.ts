@@ -21,7 +21,7 @@ export function readConfig(
   const source = dir === undefined ? undefined : findSource(dir)
   const env = {
     ...(source && readCommonEnv(source)),
-    ...(envFile !== undefined && readEnvFile(envFile)),
+    ...(envFile !== undefined && readEnvFile(envFile, own)),
     ...own,
   }
   const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
@@ -106,7 +106,7 @@ const ENTRY =
   /[^\S\n]*(?:(?:export )?[^\S\n]*\w+[^\S\n]*=[^\S\n]*(?:"[^"]*"|'[^']*'|`[^`]*`)?[^\n]*|#[^\n]*)?(?:\n|$)/gy
 
 /** Reads a `.env` file; a missing file has no settings. @throws ConfigError `CONFIG_INVALID` when it cannot be read */
-function readEnvFile(path: string): Record<string, string | undefined> {
+function readEnvFile(path: string, own: Cli['env'] = {}): Record<string, string | undefined> {
   const refuse = (problem: string, cause?: unknown) =>
     newError('CONFIG_INVALID', `Settings '${path}' ${problem}.`, {
       next: 'Correct or remove it; a container creates a folder for a mounted file that does not exist.',
@@ -120,7 +120,7 @@ function readEnvFile(path: string): Record<string, string | undefined> {
       throw refuse(`line ${read.split('\n').length}: expected NAME=value, a comment or nothing`)
     const settings = parseEnv(text)
     const command = Object.keys(settings).find((name) => name.endsWith('_COMMAND'))
-    if (command === undefined || isOurs(path)) return settings
+    if (command === undefined || isOurs(path, own)) return settings
     throw refuse(
       `names a command (${command}), and others could have written it: expected a file that is yours alone`,
     )
@@ -131,9 +131,9 @@ function readEnvFile(path: string): Record<string, string | undefined> {
 }
 
 /** Whether only this user, root, or who called `sudo` can write a file: its commands are run. */
-function isOurs(path: string): boolean {
+function isOurs(path: string, {SUDO_UID}: Cli['env']): boolean {
   const {uid, mode} = statSync(path)
-  const us = [0, process.getuid?.() ?? uid, Number(process.env.SUDO_UID)]
+  const us = [0, process.getuid?.() ?? uid, Number(SUDO_UID)]
   return us.includes(uid) && (mode & 0o002) === 0
 }
 

@@ -1,4 +1,4 @@
-import {chmodSync, existsSync, readFileSync, rmSync, utimesSync} from 'node:fs'
+import {chmodSync, existsSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
@@ -60,6 +60,11 @@ test('a wrong base of an incremental build is found, and named by table and row'
     )
     await db.run('checkpoint release')
   }
+  const path = join(release.dir, 'manifest.json')
+  const told = readFileSync(path, 'utf8')
+  const sized = `"portfolio.duckdb",\n      "bytes": ${statSync(release.database).size}`
+  chmodSync(path, 0o600)
+  writeFileSync(path, told.replace(/"portfolio\.duckdb",\s+"bytes": \d+/, sized))
   const last = readLastBuild(lab.folder)
   if (last) noteLastBuild(lab.folder, last, release)
   await live(lab, 1, 1)
