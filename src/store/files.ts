@@ -47,20 +47,26 @@ const LOOK_MS = 5
  * which a waiting writer keeps shut, so new readers wait behind it.
  *
  * @param path an empty file, created if missing, like `<path>.gate`: SQLite's locks on the two are the lock
- * @returns undefined if others still hold it after `waitMs`
+ * @returns undefined if others still hold it after `waitMs`, or once `signal` asks to stop
  */
 export async function takeFileLock(
   path: string,
   mode: 'read' | 'write',
   waitMs: number,
+  signal?: AbortSignal,
 ): Promise<Disposable | undefined> {
   const until = performance.now() + waitMs
-  using gate = await take(`${path}.gate`, 'begin exclusive', until)
+  using gate = await take(`${path}.gate`, 'begin exclusive', until, signal)
   const begin = mode === 'write' ? 'begin exclusive' : 'begin; select count(*) from sqlite_schema'
-  return gate && (await take(path, begin, until))
+  return gate && (await take(path, begin, until, signal))
 }
 
-async function take(path: string, begin: string, until: number): Promise<Disposable | undefined> {
+async function take(
+  path: string,
+  begin: string,
+  until: number,
+  signal?: AbortSignal,
+): Promise<Disposable | undefined> {
   const db = new DatabaseSync(path, {timeout: 0})
   for (;;) {
     try {
@@ -68,7 +74,7 @@ async function take(path: string, begin: string, until: number): Promise<Disposa
       return db
     } catch (error) {
       const isBusy = error instanceof Error && 'errcode' in error && error.errcode === SQLITE_BUSY
-      if (isBusy && performance.now() < until) {
+      if (isBusy && performance.now() < until && !signal?.aborted) {
         if (db.isTransaction) db.exec('rollback')
         await delay(LOOK_MS)
         continue

@@ -42,12 +42,12 @@ const MAX_WAIT_MINUTES = 10
  * write-ahead log that cannot be replayed is set aside, never deleted: what it held is on the tapes.
  *
  * @param config `memoryMb` is the engine's memory; the rest spills into the data folder
- * @throws LockedError `WAREHOUSE_LOCKED` if others have it open after the longest wait
+ * @throws LockedError `WAREHOUSE_LOCKED` if others have it open after the longest wait; DeferredError `INTERRUPTED`
  * @throws UnexpectedError `WAREHOUSE_UNREADABLE` if the file does not open, `WAREHOUSE_MISSING` if it is lost
  */
 export async function openWarehouse(
   folder: DataFolder,
-  world?: Pick<World, 'log' | 'realClock'>,
+  world?: Pick<World, 'log' | 'realClock' | 'signal'>,
   {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: Partial<Pick<Config, 'memoryMb' | 'maxWaitMinutes'>> = {},
 ): Promise<Warehouse> {
   // A new folder has none yet; a lost one ends here.
@@ -55,7 +55,7 @@ export async function openWarehouse(
   const db = await openDatabase({threads: 1})
   let lock: Disposable | undefined
   const open = async () => {
-    lock = await lockWarehouse(folder, 'write', maxWaitMinutes)
+    lock = await lockWarehouse(folder, 'write', maxWaitMinutes, world)
     await attachWarehouse(db, folder, maxWaitMinutes, world)
     await db.run(`set threads = ${await countThreads(db, folder)}`)
   }
@@ -91,19 +91,30 @@ export async function openWarehouse(
   }
 }
 
+/** A wait this long is told. */
+const TELL_MS = 3_000
+
 /**
  * Locks a data folder's warehouse: while this is held, nobody writes it, and with `write` nobody reads it either.
  *
- * @throws LockedError `WAREHOUSE_LOCKED`
+ * @throws LockedError `WAREHOUSE_LOCKED`; DeferredError `INTERRUPTED` if it has to wait and is asked to stop
  */
 export async function lockWarehouse(
   {warehouse, warehouseLock}: DataFolder,
   mode: 'read' | 'write',
   maxWaitMinutes: number = MAX_WAIT_MINUTES,
+  world?: Pick<World, 'log' | 'signal'>,
 ): Promise<Disposable> {
-  const lock = await takeFileLock(warehouseLock, mode, maxWaitMinutes * 60_000)
-  if (lock) return lock
   const others = mode === 'write' ? 'reading or writing' : 'writing'
+  const tell = () => world?.log.warn({file: warehouse}, `waiting for others who are ${others} the warehouse`)
+  const telling = setTimeout(tell, TELL_MS)
+  const taking = takeFileLock(warehouseLock, mode, maxWaitMinutes * 60_000, world?.signal)
+  const lock = await taking.finally(() => clearTimeout(telling))
+  if (lock) return lock
+  if (world?.signal.aborted)
+    throw newError('INTERRUPTED', `Asked to stop while others were ${others} file '${warehouse}'.`, {
+      next: 'Run it again.',
+    })
   throw newError(
     'WAREHOUSE_LOCKED',
     `File '${warehouse}': others were ${others} it for ${maxWaitMinutes} minutes.`,

@@ -222,6 +222,7 @@ export async function rebuildWarehouse(
     }
     if (differences?.length === 0) return {outcome: 'equal' as const, ...result}
     if (!isApplied) return {outcome: 'different' as const, ...result}
+    endIfStopped(world)
     if (last) {
       // Every later rebuild leaves the walk out too.
       const now = world.clock.now()
@@ -237,6 +238,15 @@ export async function rebuildWarehouse(
     result.set_aside = await putInPlace(folder, {temporary, how}, config, world)
     return {outcome: 'rebuilt' as const, ...result}
   })
+}
+
+/** @throws DeferredError `INTERRUPTED` */
+function endIfStopped({signal}: World): void {
+  if (signal.aborted)
+    throw newError('INTERRUPTED', 'The rebuild was asked to stop.', {
+      kept: 'Nothing was changed.',
+      next: 'Run it again.',
+    })
 }
 
 function removeDatabase(file: string): void {
@@ -276,8 +286,10 @@ async function computeAnew(
   }
 
   const told: unknown[] = []
-  const report = (done: number) =>
+  const report = (done: number) => {
+    endIfStopped(world)
     world.onProgress({step: 'rebuilding', unit: 'units', done, total: units.length})
+  }
   removeDatabase(temporary)
   report(0)
   await work(async (db) => {
@@ -367,7 +379,7 @@ async function putInPlace(
   {maxWaitMinutes}: Config,
   world: World,
 ): Promise<string[]> {
-  using _lock = await lockWarehouse(folder, 'write', maxWaitMinutes)
+  using _lock = await lockWarehouse(folder, 'write', maxWaitMinutes, world)
   const now = world.realClock.now()
   const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
   // Others look for the warehouse before they wait for its lock: it is always there.

@@ -1,11 +1,15 @@
 import {existsSync} from 'node:fs'
+import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {createCli} from '../../src/cli/context.ts'
 import {runProgram} from '../../src/cli/program.ts'
+import type {World} from '../../src/core/types.ts'
 import {syncDeals} from '../../src/pipeline.ts'
+import {takeFileLock} from '../../src/store/files.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {anyRow, COMPILED, LEAST_TABLES} from '../support/data.ts'
-import {createLab, DAY_1, failureOf, someDeals} from '../support/lab.ts'
+import {createLab, DAY_1, DAY_2, failureOf, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
 test('a query asked to stop ends, however long it would take', async () => {
@@ -37,6 +41,35 @@ test('a run asked to stop ends after the next stored step, and the next one fini
     expect(lab.currentReleaseId()).toBeUndefined()
     expect(await lab.sync(new Date().toISOString())).toMatchObject({outcome: 'released'})
   }
+})
+
+test('what waits for the warehouse says so, and ends when asked to stop', async () => {
+  await using lab = await createLab({deals: someDeals(3)})
+  await lab.walk(DAY_1)
+  using _held = await takeFileLock(lab.folder.warehouseLock, 'read', 0)
+  const copy = join(lab.folder.root, '../copy')
+  for (const args of [['backup', copy], ['rebuild', '--apply'], ['sync']]) {
+    const waiting = lab.start(args)
+    await until(() => waiting.printed().stderr.includes('waiting for others who are reading or writing'))
+    waiting.process.kill('SIGTERM')
+    const {code, stderr} = await waiting.ended
+    expect([code, stderr]).toEqual([6, expect.stringContaining('Asked to stop while others were')])
+  }
+  expect(existsSync(copy)).toBe(false)
+})
+
+test('a rebuild that is asked to stop changes nothing', async () => {
+  await using lab = await createLab({deals: someDeals(3)})
+  await lab.walk(DAY_1)
+  lab.service.store.update('deal_000001', {status: 'approved'})
+  const {certificate} = await lab.walk(DAY_2)
+  const stopping = new AbortController()
+  const onProgress: World['onProgress'] = ({step}) => step === 'comparing' && stopping.abort()
+  const world = {...lab.createWorld(DAY_2), signal: stopping.signal, onProgress}
+  const without = {walk: certificate.walk_id, why: 'wrong'}
+  const rebuild = rebuildWarehouse(lab.config, {isApplied: true, without}, world)
+  expect(await failureOf(rebuild)).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  expect((await lab.run(['rebuild', '--json'])).stdout).toContain('"outcome":"equal"')
 })
 
 test('a run that slept until another took over from it changes nothing more, neither on the tape nor elsewhere', async () => {
