@@ -241,20 +241,31 @@ const messageSchema = z.object({
 
 /** A message for people; what it is about is an alarm's name or a digest. */
 export type Message = z.output<typeof messageSchema>
-type News = Message & {alarm: string}
+/** `only`: the channel that gets it; by default all. */
+type News = Message & {alarm: string; only?: string}
 
 /** Writes the page of a digest; undefined if there is nothing to send. @throws ConfigError with the place of what fails */
 export type RenderDigest = (release: Release, step: DigestStep) => Promise<Message | undefined>
 
-/** Tells people what has changed since they were last told, once for each channel; a later call retries what fails now. */
+/** Tells people what has changed since they were last told, and a new channel what holds; a later call retries what fails now. */
 export async function tellPeople(
   stateDb: StateDb,
   watched: Watched & {config: Config},
   world: World,
 ): Promise<void> {
   const now = world.realClock.now()
-  const settle = () => settleAlarms(stateDb, readConditions(stateDb, watched, now), now)
-  await sendNews(stateDb, watched.config, settle, world)
+  const findNews = (channels: readonly string[]) => {
+    const conditions = readConditions(stateDb, watched, now)
+    const told = listTold(stateDb)
+    const held = conditions.filter(({name, state}) => state === told.get(name)?.state)
+    const used = stateDb.column(z.string(), `select channel from notice where alarm not like 'digest %'`)
+    const unused = channels.filter((channel) => !used.includes(channel))
+    return [
+      ...settleAlarms(stateDb, conditions, now),
+      ...unused.flatMap((only) => held.map(({name: alarm, title, words}) => ({alarm, title, words, only}))),
+    ]
+  }
+  await sendNews(stateDb, watched.config, findNews, world)
 }
 
 /**
@@ -283,7 +294,9 @@ export async function sendDigest(
     const digest = isNoted() ? undefined : await render?.(release, step)
     if (!digest && !isNoted()) return {page, outcome: 'nothing_to_say'}
     // Each gets a message of his own: none sees who the others are, and none fails with another.
-    const news = digest ? (to ?? [undefined]).map((one) => ({alarm, ...digest, ...(one && {to: one})})) : []
+    const news = digest
+      ? (to ?? [undefined]).map((one) => ({alarm, ...digest, ...(one && {to: one, only: 'email'})}))
+      : []
     await sendNews(stateDb, config, () => (isNoted() ? [] : news), world)
     return {page, outcome: count('sent_at is null') === 0 ? 'sent' : 'waits'}
   } catch (error) {
@@ -304,20 +317,24 @@ const IS_OF_PAGE = /^(QUERY_FAILED|UNKNOWN_NAME|USAGE)$/
 async function sendNews(
   stateDb: StateDb,
   config: Config,
-  findNews: () => readonly News[],
+  findNews: (channels: readonly string[]) => readonly News[],
   world: World,
 ): Promise<void> {
   const channels = createChannels(config)
   const now = world.realClock.now()
   // In one transaction: however many processes look, each change is told once.
   stateDb.transaction(() => {
-    const news = findNews()
+    const names = Object.keys(channels)
+    const news = findNews(names)
     const times = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
-    for (const {alarm, ...message} of news)
-      for (const channel of Object.keys(channels).filter((one) => !message.to || one === 'email'))
+    for (const {alarm, only, ...message} of news)
+      for (const channel of names.filter((one) => (only ?? one) === one))
         stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...times})
     if (news.length > 0)
-      stateDb.run('delete from notice where created_at < ?', [isoOf(now - KEPT_DAYS * DAY_MS)])
+      // What still holds stays, to know who was told.
+      stateDb.run('delete from notice where created_at < ? and alarm not in (select name from alarm)', [
+        isoOf(now - KEPT_DAYS * DAY_MS),
+      ])
   })
   for (;;) {
     const notice = claimNotice(stateDb, Object.keys(channels), world.realClock.now())

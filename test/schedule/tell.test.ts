@@ -226,6 +226,34 @@ test('a mail that the server takes for some only is sent again to the others', a
   expect(posts).toHaveLength(1)
 })
 
+test('a channel is told what is wrong already when it is set up, once, and by no other', async () => {
+  const {alarmWebhookUrl: _hook, ...mailOnly} = config
+  const {alarmEmailTo: _to, smtpUrl: _url, ...none} = mailOnly
+  const all = config
+  config = none
+  await runAndTell(shrunk)
+  config = mailOnly
+  await tell()
+  expect(mails).toEqual([expect.stringContaining('[GUARD_SHRINK]')])
+  stateDb.insert('notice', {
+    ...{channel: 'webhook', alarm: 'digest 2026-06-01 {}', message: '{"title":"","words":""}'},
+    ...{
+      created_at: new Date(now).toISOString(),
+      attempts: 1,
+      next_attempt_at: now,
+      sent_at: new Date(now).toISOString(),
+    },
+  })
+  config = all
+  await tell()
+  await tell()
+  await runAndTell(shrunk)
+  expect(posts).toEqual([expect.stringContaining('[GUARD_SHRINK]')])
+  expect(mails).toHaveLength(1)
+  await runAndTell()
+  expect([posts.length, mails.length]).toEqual([2, 2])
+})
+
 test('the dead-man check is pinged, and its failure affects nothing else', async () => {
   await pingDeadMan(config, world())
   expect(posts).toEqual(['/alive'])
