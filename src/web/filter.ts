@@ -247,7 +247,7 @@ ${[...all].map((value) => html`<label><input type="checkbox" name="${name}" valu
   )
   return html`<details class="filter"><summary>Filter</summary>
 ${given.saved.length > 0 && html`<p class="choices">Saved: ${given.saved.map((one) => html`<a href="${addressOf(path, one.filter, ofPage)}">${one.name.replaceAll('_', ' ')}</a> `)}</p>`}
-<form action="${path}">
+<form action="${path}" autocomplete="off">
 ${kept.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
 <div class="ranges">${ranges}</div>
 <div class="dimensions">${choices}</div>

@@ -450,7 +450,7 @@ function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): 
   const kept = [...query].filter(([key]) => !ends.includes(key as (typeof ends)[number]) && key !== 'page')
   const isChosen = Boolean(from || to)
   if (!isWorthIt && !isChosen) return false
-  return html`<form class="against">${kept.map(([key, value]) => html`<input type="hidden" name="${key}" value="${value}">`)}
+  return html`<form class="against" autocomplete="off">${kept.map(([key, value]) => html`<input type="hidden" name="${key}" value="${value}">`)}
 <label>Days from <input type="date" name="${ends[0]}" value="${from}"></label> <label>to <input type="date" name="${ends[1]}" value="${to}"></label> <button>Show</button>${isChosen && html` <a href="?${String(new URLSearchParams(kept))}">All days</a>`}</form>`
 }
 

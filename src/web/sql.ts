@@ -122,7 +122,7 @@ function renderPivot({filter}: AskingView, sql: string, columns: Columns, pivot:
     html`<label>${label} <select name="${name}">${names.map((one) => html`<option${one === (pivot?.[name] ?? usual) && html` selected`}>${one}</option>`)}</select></label> `
   const names = columns.map(({name}) => name)
   const usual = columns.findLast(isNumeric)?.name
-  return html`<details${pivot && html` open`}><summary>Pivot</summary><form class="sql" action="/sql">
+  return html`<details${pivot && html` open`}><summary>Pivot</summary><form class="sql" action="/sql" autocomplete="off">
 ${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}">
 <p>${choose('Rows', 'rows', names, names[0])}${choose('columns', 'columns', names, names[1])}${choose('cells', 'by', MEASURES, 'sum')}${choose('of', 'of', names, usual)}<button>Pivot</button></p></form></details>\n`
 }
@@ -190,7 +190,8 @@ async function renderForm(
     tables.map(([name, columns]) => [name, columns.map((one) => one.name)]),
   )
   const [, line] = /^LINE (\d+): /m.exec(failure ?? '') ?? []
-  return html`<form class="sql" action="/sql">
+  // Back shows what the address asks for, in each form of its kind: a browser would bring back what was typed there.
+  return html`<form class="sql" action="/sql" autocomplete="off">
 ${hiddenFields(filter)}
 <label for="q" class="muted small">One SELECT; tables are named core.deal, mart.portfolio_summary, … <a href="/tables">All tables</a></label>
 <textarea id="q" name="q" rows="8" spellcheck="false" data-tables="${JSON.stringify(columnsOf)}"${line !== undefined && html` data-failed-line="${line}"`}>${text}</textarea>

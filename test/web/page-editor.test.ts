@@ -41,7 +41,7 @@ const post = (fields: Record<string, string>) => side.post('/edit', fields)
 
 test('a query becomes a page, which is edited, previewed, saved and brought back', async () => {
   const page = await open('/sql', true)
-  await page.evaluate(`document.querySelector('#q').value = 'select count(*) as deals from core.deal'`)
+  await page.locator('.cm-content').fill('select count(*) as deals from core.deal')
   await press(page, 'Run')
   await page.locator('summary:has-text("Save this query")').click()
   await page.getByLabel('Name', {exact: true}).fill('cohorts')

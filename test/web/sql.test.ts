@@ -83,6 +83,24 @@ test('rows in long form are drawn with the text as series, or the page says why 
   expect(await show(many)).toContain(`'bucket' has 8 values: a chart can show 7 series.`)
 })
 
+test('after Back the editor and its form show the query of the page, and Run runs what the editor shows', async () => {
+  const page = await open({q: 'select 1 as one', as: 'table'})
+  await page.locator('.cm-content').fill('select 2 as two')
+  await page.getByLabel('Show as').selectOption('number')
+  await page.getByRole('button', {name: 'Run'}).click()
+  await page.locator('.figure').waitFor()
+  await page.goBack()
+  await page.locator('.cm-content').waitFor()
+  expect([
+    await page.locator('.cm-content').textContent(),
+    await page.getByLabel('Show as').inputValue(),
+  ]).toEqual(['select 1 as one', 'table'])
+  await page.evaluate(`document.querySelector('#q').value = 'select 3 as three'`)
+  await page.getByRole('button', {name: 'Run'}).click()
+  await page.locator('.downloads').waitFor()
+  expect(await page.locator('thead th').allTextContents()).toEqual(['one'])
+})
+
 test('a pivot has a cell for each pair, totals of both, exact sums, and numbers are written by what they are', async () => {
   const q = `select * from (values ('TX', 'funded', 0.10::decimal(18, 2)), ('TX', 'draft', 12345678901234.20), (null, 'All', 1.00), ('All', 'funded', 2.00)) as t("a ""b""", status, amount) order by 1; `
   const pivot = {q, rows: 'a "b"', columns: 'status', of: 'amount'}

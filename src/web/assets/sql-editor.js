@@ -66,11 +66,9 @@ const editor = new EditorView({
     EditorView.darkTheme.of(matchMedia('(prefers-color-scheme: dark)').matches),
     EditorView.decorations.of(markFailed),
     EditorView.contentAttributes.of({'aria-label': label.textContent, 'aria-keyshortcuts': 'Control+Enter'}),
-    EditorView.updateListener.of(({docChanged, state}) => {
-      if (docChanged) field.value = state.doc.toString()
-    }),
   ],
 })
+field.form.addEventListener('formdata', ({formData}) => formData.set('q', editor.state.doc.toString()))
 field.hidden = true
 field.before(editor.dom)
 field.form.querySelector('button').title = 'Ctrl+Enter'
