@@ -8,7 +8,7 @@
 --
 -- deal_id: the service's id
 -- document_id: the service's id
--- category: as the service has it, such as appraisal; `unknown` if it has none
+-- category: as the service has it, such as appraisal; `unknown` if it has none or a blank one
 -- uploaded_at: as the service has it, UTC; null when unknown
 -- first_seen_at: start of the request that first showed it, UTC
 -- is_missing: absent when the deal's documents were last listed, not yet confirmed gone
@@ -27,7 +27,7 @@ known as (
 select
   known.deal_id,
   known.document_id,
-  coalesce(known.category, 'unknown') as category,
+  case when trim(known.category, e' \t\n\r') <> '' then known.category else 'unknown' end as category,
   known.created_at as uploaded_at,
   known.first_seen_at,
   known.kind = 'missing' as is_missing

@@ -12,17 +12,24 @@
 -- status_since: as in core.deal
 -- listed_at: when the deal's documents were last read to the end of their list, UTC; null when they never were
 -- documents: known documents; null when they were never listed
--- has_appraisal: whether one of them is of category appraisal; null when unknown: they were never listed, or part of the list
---   could not be read and the rest has none
+-- has_appraisal: whether one of them is of category appraisal, compared as statuses are; null when unknown: they were never
+--   listed, or part of the list could not be read and the rest has none
 -- last_appraisal_at: when the latest appraisal was uploaded, UTC; null when there is none
 with
 documents as (
   select
     deal_id,
     count(*) as documents,
-    bool_or(category = 'appraisal') as has_appraisal,
-    max(uploaded_at) filter (where category = 'appraisal') as last_appraisal_at
-  from core.document
+    bool_or(is_appraisal) as has_appraisal,
+    max(uploaded_at) filter (where is_appraisal) as last_appraisal_at
+  from (
+    select
+      deal_id,
+      uploaded_at,
+      lower(regexp_replace(category, '^[\s\x0b\p{Z}\x{feff}]+|[\s\x0b\p{Z}\x{feff}]+$', '', 'g')) = 'appraisal'
+        as is_appraisal
+    from core.document
+  ) as document
   group by deal_id
 ),
 
