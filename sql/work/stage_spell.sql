@@ -13,8 +13,8 @@
 -- status_since_at_earliest: as in core.deal, for every spell
 -- status_since_at_latest: as in core.deal, for every spell
 -- started_on: the day that its duration counts from; null if nobody knows how long it had lasted when it was first seen
--- watched_from: the age in days from which on an end would have been seen: 0 if its start was seen, else one more than the age
---   at which it was first seen
+-- watched_from: the age in days from which on an end would have been seen: 0 if it was first seen on its first day, or on the
+--   next and not by the first walk; else one more than the age at which it was first seen
 -- ended_on: business date of the request that first showed the next status, or that the deal is gone; null while it lasts
 -- exit: advance (to a status further on in seed.status), fallout (to one of class ended_unfunded), vanish, or other: back, or to a
 --   status that seed.status does not list; null while it lasts
@@ -85,7 +85,10 @@ select
     when bounded.spell = 1 and (bounded.is_from_creation or (bounded.known_before is not null and bounded.was_just_created))
       then status_since
   end as started_on,
-  case when bounded.began_on - status_since > 1 then bounded.began_on - status_since + 1 else 0 end as watched_from,
+  case
+    when bounded.began_on - status_since <= if(bounded.known_before is null, 0, 1) then 0
+    else bounded.began_on - status_since + 1
+  end as watched_from,
   coalesce(bounded.next_began_on, gone.gone_on) as ended_on,
   case
     when bounded.next_class = 'ended_unfunded' then 'fallout'

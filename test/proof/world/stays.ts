@@ -36,7 +36,7 @@ export function listStays({spells, createdOn, last}: Life, {reference}: Facts, a
       /** Null if it is unknown how long it had lasted when first seen. */
       days: isKnown ? Math.max(0, daysFrom(since, end ?? asOf)) : null,
       /** The age at which an end would first have been seen. */
-      watchedFrom: late > 1 ? late + 1 : 0,
+      watchedFrom: late > (after === null ? 0 : 1) ? late + 1 : 0,
       exit: next ? exitTo(next.status, next.statusClass) : goneOn === undefined ? null : 'vanish',
     }
   })
