@@ -139,15 +139,19 @@ const MINUTE = 60_000
 const timestamp = (instant: number) => new Date(instant).toISOString().replace('T', ' ').replace('Z', '')
 
 /** The fields that every list row repeats. */
-const LISTED = ['property_address', 'loan_amount', 'status', 'created_at', 'created_at_precision']
+const LISTED = /^(property_address|loan_amount|status|created_at(_precision)?|email_hash|category)$/
 
-/** The raw rows of a case's walks. A deal seen again keeps its listed fields unless the case gives new ones. */
+/** The raw rows of a case's walks. A record told of again keeps its listed fields unless the case gives new ones. */
 function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
   const history: History = {}
+  const lastListed = new Map<string, Row>()
   const add: AddRow = (table, draft) => {
-    history[table] = [...(history[table] ?? []), aRow(table, draft)]
+    const record = JSON.stringify([table, draft.deal_id, draft.borrower_id, draft.document_id])
+    const told = {...lastListed.get(record), ...draft}
+    const listed = Object.entries(told).filter(([column]) => LISTED.test(column))
+    lastListed.set(record, Object.fromEntries(listed))
+    history[table] = [...(history[table] ?? []), aRow(table, told)]
   }
-  const lastSeen = new Map<string, z.output<typeof row>>()
   for (const [key, {certificate, drift, rates, borrowers, documents, ...deals}] of Object.entries(walks)) {
     const startedAt = Date.parse(key.includes('T') ? key : `${key}T02:00:00Z`)
     const day = key.includes('T') ? businessDateOf(startedAt, zone) : key
@@ -165,12 +169,7 @@ function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
         const settled = certificate === 'none' ? null : {recorded_at, ...certificate}.recorded_at
         add('quarantine', {day, record_id: deal_id, observed_at, recorded_at: settled})
       } else if (fate === 'confirmed') add('deal_confirmation', {day, deal_id, ...times})
-      else {
-        const told = {...lastSeen.get(deal_id), ...(typeof fate === 'string' ? {kind: fate} : fate)}
-        add('deal_version', {day, deal_id, ...times, ...told})
-        const listed = Object.entries(told).filter(([column]) => LISTED.includes(column))
-        if (typeof fate !== 'string') lastSeen.set(deal_id, Object.fromEntries(listed))
-      }
+      else add('deal_version', {day, deal_id, ...times, ...(typeof fate === 'string' ? {kind: fate} : fate)})
     }
     addLists(add, 'borrower', borrowers, {day, startedAt})
     addLists(add, 'document', documents, {day, startedAt})
