@@ -7,8 +7,8 @@ import {renderTable} from './table.ts'
 
 export const commands = {
   explain: does(
-    (_call, asked?: string) => (asked === undefined ? listAll() : explain(asked)),
-    (found) => (Array.isArray(found) ? renderAll(found) : renderOne(found)),
+    (_call, asked?: string) => (asked === undefined ? {codes: listAll()} : explain(asked)),
+    (found) => ('codes' in found ? renderAll(found.codes) : renderOne(found)),
   ),
   config: does(
     ({config}) => maskConfig(config),

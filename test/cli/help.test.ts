@@ -77,5 +77,6 @@ test('without a code, explain lists every code by exit code', async () => {
       .split(/ +/)
       .sort(),
   ).toEqual(Object.keys(CATALOGUE).sort())
+  expect(readJson(await explain('--json'))).toMatchObject({codes: {length: Object.keys(CATALOGUE).length}})
   expect(Math.max(...[...stdout.matchAll(/^ {2}.*/gm)].map(([line]) => line.length))).toBeLessThanOrEqual(80)
 })
