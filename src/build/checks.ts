@@ -42,7 +42,9 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
   const {rule, args, line} = tag
   const columns = args.map(quoteName)
   const [name = ''] = columns
-  const [column, ...rest] = args
+  const [column, ...values] = args
+  // With quotes, as in SQL, or without.
+  const rest = values.map((value) => value.replace(/^'(.*)'$/, '$1'))
   const [schema, other, key, ...more] = rest.join('.').split('.').map(quoteName)
   const isReference = rest.length === 1 && key !== undefined && more.length === 0
   /** By rule, where the arguments fit: the demand, and a condition that only rows which break it fulfil. */

@@ -38,6 +38,7 @@ test.each([
   ['No two rows of core.deal have the same deal_id, status.', tag('unique', 'deal_id', 'status'), []],
   ['No row of core.deal lacks deal_id, amount.', tag('not_null', 'deal_id', 'amount'), ['b (amount=null)']],
   [ONE_OF, tag('accepted', 'status', 'draft', 'funded'), ['b (status=x)']],
+  [ONE_OF, tag('accepted', 'status', "'draft'", "'funded'"), ['b (status=x)']],
   [PARENT, tag('references', 'parent', 'core.parent.id'), ['b (parent=q)']],
   [
     'amount of core.deal lies between 1 and 1.50.',
