@@ -472,7 +472,8 @@ const PER_PAGE = 50
 
 /**
  * The rows of a statement that selects `deal_id`, an amount and, where a deal has several rows, a `day`: page by page, with the number
- * of deals and their sum, in the order that the address asks for, by default the largest first. The property stands beside each.
+ * of deals and their sum, in the order that the address asks for, by default the largest first. The property stands beside each, for those
+ * who may read it.
  */
 async function renderListed(
   sql: string,
@@ -494,7 +495,11 @@ async function renderListed(
   const [rows, sum] = total.rows[0] ?? []
   note(Number(rows))
   const [, sign = '-', sorted = amount] = /^(-?)(.*)$/.exec(query.get('sort') ?? '') ?? []
-  const isKnown = sorted === 'property_address' || has(sorted)
+  const [addresses] = ['core.deal_history where valid_to is null', 'core.deal'].filter(
+    (from) => findLacking([from.split(' ')[0] ?? ''], view) === undefined,
+  )
+  const hasAddress = has('property_address') || addresses !== undefined
+  const isKnown = has(sorted) || (hasAddress && sorted === 'property_address')
   const sort = isKnown ? {name: sorted, isDown: sign === '-'} : {name: amount, isDown: true}
   const key = quoteName(sort.name)
   const order = [
@@ -502,12 +507,13 @@ async function renderListed(
     'deal_id',
     ...(has('day') ? ['day'] : []),
   ]
-  const beside = has('property_address')
-    ? own
-    : `(select listed.*, property_address from ${own} as listed
-        left join core.deal_history as history on history.deal_id = listed.deal_id and valid_to is null)`
+  const beside =
+    has('property_address') || addresses === undefined
+      ? own
+      : `(select listed.*, property_address from ${own} as listed
+          left join (select deal_id, property_address from ${addresses}) as deal on deal.deal_id = listed.deal_id)`
   const listed = await read(
-    `select * replace (brief(property_address) as property_address)
+    `select * ${hasAddress ? 'replace (brief(property_address) as property_address)' : ''}
      from (from ${beside} order by ${order.join(', ')} limit ${PER_PAGE} offset ${(pageOf(query) - 1) * PER_PAGE})`,
   )
   const titleOf = (title: string, {name}: {name: string}) => {

@@ -131,11 +131,8 @@ test('a page is written only if it can be noted who did, and noted only if it ca
 })
 
 test('viewers neither see nor edit what is for operators, and are told what they cannot read', async () => {
-  await using guarded = await serveLab(lab, {
-    webToken: OPERATOR,
-    webViewerToken: VIEWER,
-    viewerTables: 'mart.*',
-  })
+  const tokens = {webToken: OPERATOR, webViewerToken: VIEWER}
+  await using guarded = await serveLab(lab, {...tokens, viewerTables: 'mart.*'})
   mkdirSync(pages, {recursive: true})
   const write = (name: string, text: string) => writeFileSync(join(pages, `${name}.md`), text)
   write('secret', '---\nfor: operators\norder: 1\ntitle: Secret\n---\n')
@@ -168,6 +165,12 @@ test('viewers neither see nor edit what is for operators, and are told what they
   expect(await guarded.read('/', OPERATOR)).toMatch(
     /What needs a person<\/h2>\s*<div class="written"><p>Tell Ann\.<\/p>/,
   )
+  write('largest', block('deals', 'select deal_id, 1.00::decimal(18, 2) as amount from core.deal'))
+  write('none', block('deals', "select 'deal_000001' as deal_id, 1.00::decimal(18, 2) as amount"))
+  await using some = await serveLab(lab, {...tokens, viewerTables: 'mart.*, core.deal'})
+  expect(await some.readText('/pages/largest', VIEWER)).toMatch(/4 deals, \$4\.00 .*deal_000001 \S+ 1 /)
+  expect(await guarded.readText('/pages/none', VIEWER)).toContain('1 deal, $1.00')
+  expect(await guarded.readText('/pages/none', VIEWER)).not.toContain('Property')
   expect((await guarded.get('/edit?name=deals', VIEWER)).status).toBe(403)
   const authorization = `Basic ${Buffer.from(`ann:${OPERATOR}`).toString('base64')}`
   const form = {name: 'signed', text: 'x', do: 'save', from: 'none'}
