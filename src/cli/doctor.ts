@@ -140,9 +140,22 @@ const EXAMINATIONS: Examinations = {
     const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)
     return `match this history; not yet issued: ${words.join('; ') || 'nothing'}`
   },
-  jobs: async (config) => {
+  jobs: async (config, folder) => {
     const jobs = readJobs(config)
-    const faults = listFaults(jobs)
+    const released = findCurrentRelease(folder)?.manifest.tables
+    const {models} = readSources(config, await findKnownFields(folder))
+    const tables = released && [...released, ...models].map(({name}) => name)
+    const unable = jobs
+      .filter(({enabled}) => enabled)
+      .flatMap(({name, steps}) =>
+        steps.flatMap((step) => {
+          const lacking = findLacking(step, config, tables)
+          return lacking === undefined
+            ? []
+            : newError('JOB_INVALID', `Job '${name}', step ${step.do}: ${lacking}.`)
+        }),
+      )
+    const faults = [...listFaults(jobs), ...unable]
     return faults.length > 0 ? faults : namesOf(jobs)
   },
   targets: async (config) => {
@@ -274,6 +287,19 @@ async function readPin(folder: DataFolder, source: SourceConfig): Promise<string
   if (!hasWarehouse(folder)) return undefined
   await using db = await openHistory(folder)
   return await requirePin(db, source)
+}
+
+/** What a step needs and would not find, in words. */
+function findLacking(step: Step, config: Config, tables: readonly string[] | undefined): string | undefined {
+  if (step.do === 'publish') {
+    const isSet = step.to === 'postgres' ? config.postgresUrl : config.clickhouseUrl
+    return isSet === undefined ? `LOANTAPE_${step.to.toUpperCase()}_URL not set` : undefined
+  }
+  const unknown =
+    step.do === 'export' ? step.tables?.find((table) => tables?.includes(table) === false) : undefined
+  return unknown === undefined
+    ? undefined
+    : `table '${unknown}' is neither in the current release nor a model`
 }
 
 function listTargets(step: Step): string[] {
