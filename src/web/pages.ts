@@ -185,7 +185,7 @@ const MOST_OF_MAIL = 50
 const MOST_PLACES = 50_000
 
 /** What a page needs of a view; the state database has no release. */
-type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen' | 'isMail'> &
+type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen' | 'isFile' | 'isMail'> &
   Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead'>> & {stateDb?: Pick<StateDb, 'all'>}
 
 /** What a page is shown with. */
@@ -481,7 +481,10 @@ async function renderListed(
   view: Shown,
   {empty = 'There are none.', note}: {empty?: string | undefined; note: (rows: number) => void},
 ): Promise<Html> {
-  const {query} = view
+  const {query, isFile, isMail} = view
+  const perPage = isMail ? MOST_OF_MAIL : isFile ? MOST_ROWS : PER_PAGE
+  // A file has one page.
+  const page = isFile ? 1 : pageOf(query)
   // Errors name lines of the statement: nothing stands above it.
   const own = `(${trimStatement(sql)}\n)`
   const {columns} = await read(`from ${own} limit 0`)
@@ -514,7 +517,7 @@ async function renderListed(
           left join (select deal_id, property_address from ${addresses}) as deal on deal.deal_id = listed.deal_id)`
   const listed = await read(
     `select * ${hasAddress ? 'replace (brief(property_address) as property_address)' : ''}
-     from (from ${beside} order by ${order.join(', ')} limit ${PER_PAGE} offset ${(pageOf(query) - 1) * PER_PAGE})`,
+     from (from ${beside} order by ${order.join(', ')} limit ${perPage} offset ${(page - 1) * perPage})`,
   )
   const titleOf = (title: string, {name}: {name: string}) => {
     const isSorted = name === sort.name
@@ -526,5 +529,5 @@ async function renderListed(
   }
   return html`<p class="muted" id="total">${String(sum)}</p>
 ${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, linkOf(view), titleOf)}
-${renderPages(query, Number(rows), PER_PAGE)}`
+${isFile ? Number(rows) > perPage && html`<p class="muted small">The first ${count(perPage)} of ${count(Number(rows))}${isMail && '; the attachment has more'}.</p>` : renderPages(query, Number(rows), perPage)}`
 }

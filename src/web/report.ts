@@ -71,6 +71,7 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
     mayRead,
     query,
     name,
+    isFile: true,
     /** Whether a page is one to which the program gives what it is compared with, which comes from all tables. */
     isCompared: (one: string) => only === undefined && !(name === 'morning' && files.includes(one)),
     [Symbol.dispose]: () => pool[Symbol.dispose](),
@@ -200,10 +201,10 @@ export async function renderDigest(
   }
 }
 
-/** Markup without links: a file has no server behind it. */
+/** Markup without links but those within it and to other sites: a file has no server behind it. */
 const linkless = ({html: text}: Html): Html =>
   new Html(
     text
-      .replaceAll(/<p class="choices">[\s\S]*?<\/p>|<form[\s\S]*?<\/form>/g, '')
-      .replaceAll(/<a href="\/[^"]*"[^>]*>([\s\S]*?)<\/a>/g, '$1'),
+      .replaceAll(/<p class="choices">[\s\S]*?<\/p>|<(form|nav)\b[\s\S]*?<\/\1>/g, '')
+      .replaceAll(/<a (?!href="(?:https?:|mailto:|#))[^>]*>([\s\S]*?)<\/a>/g, '$1'),
   )

@@ -60,6 +60,8 @@ export interface View {
   query: URLSearchParams
   /** The folders of people's own pages, which take the place of ours. */
   pageDirs: readonly string[]
+  /** For a file: lists in one piece. */
+  isFile?: boolean
   /** For a mail: few rows, and charts as tables. */
   isMail?: boolean
 }

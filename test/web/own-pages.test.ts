@@ -2,7 +2,7 @@ import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
-import {renderReport} from '../../src/web/report.ts'
+import {renderDigest, renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -63,6 +63,7 @@ const own = lab.beside.use(
     'pages/more.md': PAGE,
     'pages/shown.md': shown,
     'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
+    'pages/listed.md': `[Again](?page=2), [there](#there), [out](https://example.com)\n\n## There\n\n${block('deals', `select 'deal_' || range as deal_id, 1.00::decimal(18, 2) as amount from range(1200)`)}${block('pages', 'select 120, 50')}`,
     'pages/state/runs.md': '## Ours\n',
     'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, 'nobody') as words")}`,
     'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
@@ -128,6 +129,20 @@ test('a page holds others, ours and its own, with the parameters and filters of 
   expect(page.match(/Edit this page/g)).toHaveLength(1)
   const report = await renderReport(requireRelease(lab.folder), {...lab.config, sqlDir: own.path}, 'holding')
   expect(report.problems).toHaveLength(2)
+})
+
+test('a file has its list in one piece, and no link but those within it and to other sites', async () => {
+  const release = requireRelease(lab.folder)
+  const given = {...lab.config, sqlDir: own.path}
+  const {text} = await renderReport(release, given, 'listed?page=2&sort=-deal_id')
+  expect(text.match(/>deal_\d+</g)).toHaveLength(1000)
+  expect(text).toContain('1,200 deals, $1,200.00')
+  expect(text).toContain('The first 1,000 of 1,200.')
+  expect(text.match(/<a [^>]*>|<nav/g)).toEqual(['<a href="#there">', '<a href="https://example.com">'])
+  const digest = await renderDigest(release, given, {do: 'digest', page: 'listed'})
+  expect(digest?.words.match(/deal_\d+/g)).toHaveLength(50)
+  expect(digest?.words).toContain('The first 50 of 1,200; the attachment has more.')
+  expect(await read('/pages/listed')).toContain('page 1 of 24')
 })
 
 test('amounts are exact, and rounded only if a note gives the exact ones', async () => {
