@@ -221,6 +221,7 @@ export function requirePassed(results: readonly CheckOutcome[]): void {
     'CHECK_FAILED',
     `${failed.length === 1 ? 'A check' : `${failed.length} checks`} failed: ${described.join('; ')}.`,
     {
+      ...(failed.every(({next}) => next) && {next: failed.map(({next}) => next).join(' ')}),
       details: {
         checks: failed.map(({name, severity, failures, ids}) => ({name, severity, failures, ids})),
       },

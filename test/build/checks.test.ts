@@ -224,6 +224,24 @@ test('a limit on a bucket that cannot exist stops the build, and one on a bucket
     expect(await find(name, every), name).toEqual([])
 })
 
+test('an order of statuses that contradicts their classes stops the build, and the error says what to do', async () => {
+  await using db = await buildRelease(sound, soon)
+  const checks = (await builtInPlan()).checks.filter(({name}) => name === 'status_order_fits_class')
+  await db.run(`insert into release.seed.status values ('on hold', 'pipeline', 200, null),
+    ('signed', 'pipeline', 90, null), ('nearly', 'pipeline', 89, null), ('in default', 'funded', 160, null),
+    ('transferred', 'ended_funded', 85, null), ('dead', 'ended_unfunded', 5, null)`)
+  const found = await runChecks(db, checks)
+  const below = 'expected=below 90 (funded)'
+  const samples = [
+    `on hold (class=pipeline, sort_order=200, ${below})`,
+    `signed (class=pipeline, sort_order=90, ${below})`,
+    'transferred (class=ended_funded, sort_order=85, expected=above 90 (funded))',
+  ]
+  expect(found).toMatchObject([{severity: 'error', failures: 3, samples}])
+  const next = expect.stringMatching(/^Give each another sort_order in seeds\/status\.csv /)
+  expect(() => requirePassed(found)).toThrow(expect.objectContaining({code: 'CHECK_FAILED', next}))
+})
+
 const day = (number: number) => ({day: `2026-03-0${number}`, created_at: '2026-03-01 12:00:00'})
 const book: History = {
   walk: [1, 2, 3].map((number) => aRow('walk', {day: `2026-03-0${number}`})),
