@@ -50,17 +50,20 @@ export const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\
 
 const MARKS: Record<string, string> = {lt: '<', gt: '>', quot: '"', '#39': "'", amp: '&'}
 
-/** The text of a piece of a page: a line for each figure, row, sentence and entry of a list. */
+/** Marks of elements that begin or end a line: all but those within a line, the cells of a row, and headings. */
+const BLOCKS = /(?:<\/?(?!(?:a|b|bdi|code|del|em|h\d|i|s|small|span|strong|t[dh]|time|wbr)\b)\w+[^>]*>\s*)+/g
+
+/** The text of a piece of a page: a line for each figure, fact, row, sentence, heading and entry of a list. */
 export const textOf = (text: string) =>
   inOneLine(text)
     .replaceAll(ONLY_ON_A_PAGE, '')
-    .replaceAll('<h2', '\n\n<h2')
-    .replaceAll('</h2>', ':\n')
-    .replaceAll('<div class="name">', '\n')
+    .replaceAll(/<\/h\d>/g, ':<p>')
+    .replaceAll('</dt><dd>', ': ')
     .replaceAll('</div><div class="value">', ': ')
     .replaceAll('</div><div class="note">', ', ')
-    .replaceAll('<li>', '- ')
-    .replaceAll(/<\/(?:p|li|tr|ul)>/g, '\n')
+    .replaceAll('<li>', '<li>- ')
+    .replaceAll(BLOCKS, '\n')
+    .replaceAll(/(?=<h\d)/g, '\n\n')
     .replaceAll(/(?<=<\/t[dh]>)(?=<t[dh])/g, ' · ')
     .replaceAll(/<[^>]*>/g, '')
     .replaceAll(/&(lt|gt|quot|#39|amp);/g, (_, name: string) => MARKS[name] ?? '')

@@ -63,6 +63,7 @@ const own = lab.beside.use(
     'pages/more.md': PAGE,
     'pages/shown.md': shown,
     'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
+    'pages/said.md': `Before.\n\n### Three\n\n${block('facts', "select 'funded' as status, 118 as deals, 1.00::decimal(18, 2) as amount")}After it, **bold**.\n\n#### Four\n\n- one\n- two\n\n> quoted\n\n${FENCE}\ncode\n${FENCE}\n\n${block('records', "select 'First' as name, 1 as n, 'why' as reason_prose union all select 'Second', 2, null")}${block('lead', "select 'a sentence' as words")}${block('matrix', "select 'TX' as state, 'open' as status, 3 as deals")}`,
     'pages/listed.md': `[Again](?page=2), [there](#there), [out](https://example.com)\n\n## There\n\n${block('deals', `select 'deal_' || range as deal_id, 1.00::decimal(18, 2) as amount from range(1200)`)}${block('pages', 'select 120, 50')}`,
     'pages/state/runs.md': '## Ours\n',
     'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, 'nobody') as words")}`,
@@ -143,6 +144,30 @@ test('a file has its list in one piece, and no link but those within it and to o
   expect(digest?.words.match(/deal_\d+/g)).toHaveLength(50)
   expect(digest?.words).toContain('The first 50 of 1,200; the attachment has more.')
   expect(await read('/pages/listed')).toContain('page 1 of 24')
+})
+
+test('the text of a digest has a line for each sentence, fact, heading and entry', async () => {
+  const given = {...lab.config, sqlDir: own.path}
+  const digest = await renderDigest(requireRelease(lab.folder), given, {do: 'digest', page: 'said'})
+  expect(digest?.words.split('\n')).toEqual([
+    ...['Before.', '', 'Three:', 'status: funded', 'deals: 118', 'amount: $1.00', 'After it, bold.'],
+    ...[
+      '',
+      'Four:',
+      '- one',
+      '- two',
+      'quoted',
+      'code',
+      '',
+      'First:',
+      '- n 1',
+      'why',
+      '',
+      'Second:',
+      '- n 2',
+    ],
+    ...['–', 'a sentence', 'State · open', 'TX · 3'],
+  ])
 })
 
 test('amounts are exact, and rounded only if a note gives the exact ones', async () => {
