@@ -114,10 +114,11 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
   }
   const {exit_code, error_code, error, ended_at} = later ?? run
   const problem = (error_code && FAILURES[error_code]) ?? FAILURES[exit_code ?? 1] ?? 'failed'
-  const retry =
-    run.state === 'queued'
-      ? `It is tried again at ${isoOf(run.not_before)}.`
-      : 'It is not tried again before its next slot.'
+  const retries: Partial<Record<JobRun['state'], string>> = {
+    queued: `It is tried again at ${isoOf(run.not_before)}.`,
+    running: 'It is being tried again.',
+  }
+  const retry = retries[run.state] ?? 'It is not tried again before its next slot.'
   const failedRun = later
     ? `Run ${later.run_id} of \`loantape ${later.command}\`, after run ${run.job_run_id} of the job had failed`
     : `${which}, attempt ${run.attempt}`

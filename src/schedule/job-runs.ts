@@ -158,21 +158,32 @@ export function listRunning(
     .map(({run, holder}) => ({run, holder, isAlive: isHolderAlive(holder, now)}))
 }
 
-/** The last attempt of each job that shows how the job is doing: not one that was locked out, stopped or not due. */
+const ATTEMPT = 'attempt, started_at, ended_at, exit_code, error_code, error'
+/** Whether an attempt was neither locked out, nor stopped, nor too early. */
+const SHOWS = `ended_at is not null and (exit_code is not null or error_code is not null)
+  and exit_code is not 4 and error_code is not 'INTERRUPTED'
+  and (exit_code is not 0 or summary ->> '$.outcome' is not 'not_due')`
+
+/** Of each job, the run and the end of the last attempt that shows how it is doing, though its run is tried again by now. */
 export function listLastAttempts(stateDb: StateDb): JobRun[] {
   return stateDb.all(
     jobRunRow,
-    `select job_run.* from (select distinct job from job_run) as known
-     join job_run on job_run_id = (
-       select job_run_id from job_run as attempt
-       where attempt.job = known.job and attempt > 0 and state in ('done', 'failed', 'queued')
-         and ended_at is not null and (exit_code is not null or error_code is not null)
-         and exit_code is not 4 and error_code is not 'INTERRUPTED'
-         and summary ->> '$.outcome' is not 'not_due'
-       order by ended_at desc, job_run_id desc
-       limit 1
+    `with tried as (
+       select job_run_id, ${ATTEMPT} from job_attempt
+       union all
+       -- The attempts of an old run are not kept.
+       select job_run_id, ${ATTEMPT} from (select distinct job from job_run) as known join job_run on job_run_id = (
+         select job_run_id from job_run as ended
+         where ended.job = known.job and attempt > 0 and state <> 'running' and ${SHOWS}
+         order by ended_at desc, job_run_id desc limit 1
+       )
+     ),
+     ranked as (
+       select *, row_number() over (partition by job order by ended_at desc, job_run_id desc) as place
+       from tried join (select job_run_id, job, slot, state, reason, not_before, summary from job_run) using (job_run_id)
+       where ${SHOWS}
      )
-     order by job_run.job`,
+     select * from ranked where place = 1 order by job`,
   )
 }
 

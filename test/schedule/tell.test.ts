@@ -2,7 +2,7 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {type Config, parseConfig} from '../../src/core/config.ts'
 import {newError} from '../../src/core/errors.ts'
 import {listAlarms, pingDeadMan, tellPeople} from '../../src/schedule/alarms.ts'
-import {beginRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
+import {beginRun, claimRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {createWorldAt} from '../support/data.ts'
 import {startInbox} from '../support/inbox.ts'
@@ -20,6 +20,8 @@ const world = () => ({
   clock: {now: () => now},
   realClock: {now: () => now, sleep: () => Promise.resolve()},
 })
+
+const isoNow = () => new Date(now).toISOString()
 
 const watched = (jobs = ['nightly']) => ({config, release: undefined, jobs: jobs.map((name) => ({name}))})
 
@@ -95,7 +97,6 @@ test.each([
 )
 
 test('a later failure by hand is reported as the present cause, and a success as its end', async () => {
-  const isoNow = () => new Date(now).toISOString()
   const sync = (exitCode: number, errorCode: string | null) => {
     now += HOUR
     const fields = {exit_code: exitCode, error_code: errorCode, error: errorCode && 'In words.'}
@@ -157,6 +158,35 @@ test('an alarm of a file that is right again, though its job has not run, is tol
   for (const current of [release, undefined, release])
     await tellPeople(stateDb, of({name: 'weekly'}, {release: current}), world())
   expect(posts.slice(2)).toEqual([expect.stringContaining('1 limit is exceeded')])
+})
+
+test('while a failed run is tried again, is locked out or stopped, nothing has recovered until it has', async () => {
+  recordSlot(stateDb, {job: 'nightly', instant: now, state: 'queued', reason: null}, now)
+  const attempt = async (end: Parameters<typeof endRun>[2]) => {
+    now += HOUR
+    const run = claimRun(stateDb, now)
+    await tell()
+    const [alarm] = listAlarms(stateDb, watched(), now)
+    now += HOUR / 2
+    if (run) endRun(stateDb, run, {not_before: now, ...end}, now)
+    await tell()
+    return alarm?.words
+  }
+  const down = {exit_code: 6, error_code: 'SOURCE_UNREACHABLE', error: 'No answer.'}
+  expect(await attempt(down)).toBeUndefined()
+  const words = expect.stringMatching(/^Run 1 .*, attempt 1: No answer\.\nIt is being tried again\.$/)
+  expect(await attempt({exit_code: 4, error_code: 'RUN_IN_PROGRESS'})).toEqual(words)
+  expect(await attempt({exit_code: 6, error_code: 'INTERRUPTED'})).toEqual(words)
+  expect(await attempt(down)).toEqual(words)
+  expect(posts).toEqual([expect.stringContaining('[SOURCE_UNREACHABLE]')])
+  // The step is done by hand meanwhile.
+  const at = isoNow()
+  const failed = {command: 'sync', pid: 1, started_at: at, ended_at: at}
+  stateDb.run('update job_attempt set started_at = ? where attempt = 4', [at])
+  stateDb.insert('run', {run_id: 'a', ...failed, exit_code: 6, error_code: 'SOURCE_UNREACHABLE'})
+  stateDb.insert('run', {run_id: 'b', ...failed, exit_code: 0})
+  expect(await attempt({exit_code: 0, not_before: null})).toBeUndefined()
+  expect(posts.slice(1)).toEqual([expect.stringContaining('*Recovered: sync of job nightly is done*')])
 })
 
 test('too long without a successful sync is told, even if there never was one', async () => {
