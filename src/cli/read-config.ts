@@ -24,6 +24,11 @@ export function readConfig(
     ...(envFile !== undefined && readEnvFile(envFile, own)),
     ...own,
   }
+  if (options.data === '')
+    throw newError(
+      'USAGE',
+      "Folder '' in --data: expected a path; without the option, LOANTAPE_DATA_DIR says.",
+    )
   const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
   const parsed = parseConfig(given, {
     readFile(path) {

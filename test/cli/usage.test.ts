@@ -38,6 +38,7 @@ const wrong: [args: string, code: string, words: RegExp][] = [
   ['service keys list --db typo.db', 'SERVICE_DB_OPEN', /'typo\.db': .* found none/],
   ['service keys create x --db missing/x.db', 'SERVICE_DB_OPEN', /missing\/x\.db/],
   ['service --deals 1e99', 'USAGE', /'1e99' in --deals: .*from 0 to/],
+  ['--data= status', 'USAGE', /Folder '' in --data: expected a path/],
   ['completion tcsh', 'USAGE', /'tcsh' is invalid.*bash, zsh/],
   ['status --max-age old', 'USAGE', /'old' in --max-age: .*26h/],
   ['query 1 --format xml', 'USAGE', /'xml' is invalid.*table, csv, json/],
