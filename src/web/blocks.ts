@@ -181,11 +181,13 @@ function renderFacts(block: Block, {linkTo}: Around): Html {
  * A section for each row: its first value is the heading, at the place to which its link leads; others are facts; below them stand
  * `_prose`, `_rows` as a table, and what was `received`, byte for byte.
  */
-function renderRecords(block: Block, {linkTo}: Around): Html[] {
+function renderRecords(block: Block, {linkTo}: Around): Html[] | string {
   const [heading, ...columns] = listShown(block)
   const endingIn = (ending: string) => columns.filter(({name}) => name.endsWith(ending))
   const [prosaic, nested, received] = [endingIn('_prose'), endingIn('_rows'), endingIn('received')]
   const below = [...prosaic, ...nested, ...received]
+  const odd = nested.find((column) => block.rows.some((row) => !listObjects(column.of(row))))
+  if (odd) return `Column '${odd.name}': expected lists of objects.`
   return block.rows.map((row) => {
     const facts = columns.filter((column) => !below.includes(column) && column.of(row) !== null)
     const [, place] = /#(.+)$/.exec(heading?.beside(row, 'href') ?? '') ?? []
@@ -200,9 +202,18 @@ ${received.map((column) => column.of(row) !== null && html`${column.name !== 're
 
 const objects = z.array(z.record(z.string(), z.unknown()))
 
+/** A list of objects, or its JSON; undefined of anything else. */
+function listObjects(value: unknown) {
+  try {
+    return objects.parse(typeof value === 'string' ? parseJson(value) : (value ?? []))
+  } catch {
+    return undefined
+  }
+}
+
 /** A list of objects as rows, amounts right after what they are of, so that a phone shows both. */
 function blockOf(value: unknown): Block {
-  const rows = objects.parse(typeof value === 'string' ? parseJson(value) : (value ?? []))
+  const rows = listObjects(value) ?? []
   const [subject, ...names] = Object.keys(rows[0] ?? {})
   const isAmount = (name: string) =>
     rows.every((row) => row[name] === null || /^-?\d+\.\d\d$/.test(String(row[name])))

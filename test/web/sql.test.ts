@@ -42,6 +42,8 @@ const get = (path: string, query: Record<string, string> = {}) =>
   side.get(`${path}?${new URLSearchParams(query)}`)
 const read = async (path: string, query: Record<string, string>) => (await get(path, query)).text()
 
+const readText = async (path: string, query: Record<string, string>) => textOf(await read(path, query))
+
 test('rows are shown in the form asked for, or as a table if that is impossible', async () => {
   const show = (as: string, q: string) => read('/sql', {as, q})
   for (const shape of ['bar', 'line', 'area']) {
@@ -51,6 +53,13 @@ test('rows are shown in the form asked for, or as a table if that is impossible'
   }
   expect(await show('number', BY_STATUS)).toMatch(/class="name">Status<.*class="name">Amount</s)
   expect(await show('bar', 'select 1')).toMatch(/A chart needs a column.*<td class="number">1<\/td>/s)
+  for (const odd of ['1', "'TX'", "'[1]'", '[1, 2]'])
+    expect(await readText('/sql', {as: 'records', q: `select 'a' as name, ${odd} as deal_rows`})).toContain(
+      "Column 'deal_rows': expected lists of objects. The rows as a table: ",
+    )
+  expect(await readText('/sql', {as: 'records', q: `select 'a' as name, [{n: 7}] as deal_rows`})).toContain(
+    'N 7',
+  )
   expect(await show('pie', 'select 1')).toContain('<td class="number">1</td>')
 })
 
