@@ -65,7 +65,10 @@ elsewhere as (
     movement.term,
     sum(movement.amount) as elsewhere
   from work.funded_movement as movement
-  inner join work.mapping_version as version on movement.month >= version.since and movement.month < version.until
+  inner join work.mapping_version as version
+    on
+      coalesce(movement.ending_month, movement.month) >= version.since
+      and coalesce(movement.ending_month, movement.month) < version.until
   inner join seed.account as account
     on
       account.since = version.since

@@ -25,6 +25,8 @@ movements as (
   select
     movement.*,
     version.since,
+    -- What was booked is taken back from the same account.
+    of_ending.since as other_since,
     -- What leaves the book leaves the account it was booked to.
     case
       when movement.event in ('reversal', 'ended') then movement.previous_loan_program
@@ -38,6 +40,10 @@ movements as (
     cast(movement.month || '-01' as date) as first_day
   from work.funded_movement as movement
   inner join work.mapping_version as version on movement.month >= version.since and movement.month < version.until
+  inner join work.mapping_version as of_ending
+    on
+      coalesce(movement.ending_month, movement.month) >= of_ending.since
+      and coalesce(movement.ending_month, movement.month) < of_ending.until
   where movement.amount > 0
 ),
 
@@ -70,7 +76,7 @@ accounts as (
       previous.since = movements.since
       and previous.loan_program is not distinct from
       case when movements.term = 'reclass' then movements.previous_loan_program else movements.booked_program end
-  left join others as other on other.since = movements.since and other.books = movements.books
+  left join others as other on other.since = movements.other_since and other.books = movements.books
 )
 
 select

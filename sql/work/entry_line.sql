@@ -27,7 +27,7 @@ select
   cast(case when side.line_no = 2 then entry.amount end as decimal(18, 2)) as credit,
   entry.memo,
   entry.deal_id,
-  case when side.line_no = 2 and entry.previous_loan_program is not null then entry.previous_loan_program else entry.loan_program end as loan_program,
+  case when side.line_no = 1 then entry.loan_program else entry.credit_loan_program end as loan_program,
   entry.term
 from work.journal_entry as entry
 cross join (values (1), (2)) as side(line_no)

@@ -20,10 +20,11 @@
 -- loan_program: as of this version, of a loan that comes back as it left as of then; the program an increase,
 --   decrease or entry is booked under
 -- is_learned: whether it is a reclass to the first program that was ever shown, of a loan that began as opening or found: its
---   opening belongs under that program, and nothing else has changed
+--   opening, its only movement so far, belongs under that program
 -- previous_loan_program: the program it was booked under before; null if there was none or the deal was not in the
 --   book
 -- ending_before: of refunded, the ending that it takes back; null if none was booked
+-- ending_month: YYYY-MM in which that was booked; null if none was
 -- observed_at: start of the request that showed it, UTC
 -- business_date: the day it counts for. A replayed version never counts later than what followed it; nothing counts before the
 --   first walk
@@ -137,7 +138,9 @@ moves as (
       else abs(loan_amount - held.amount)
     end as amount,
     case when was_funded or is_end then held end as before,
-    first_walk.first_on
+    first_walk.first_on,
+    last_value(case when is_end then strftime(greatest(business_date, first_walk.first_on), '%Y-%m') end ignore nulls)
+      over (partition by spells.deal_id order by spells.version rows between unbounded preceding and 1 preceding) as ending_month
   from spells
   cross join work.first_walk as first_walk
   left join unseen_before on unseen_before.deal_id = case when spells.version = 1 then spells.deal_id end
@@ -157,8 +160,15 @@ booked as (
   select
     * replace ('reclass' as term, held.amount as amount),
     first_term in ('opening', 'found')
+    and moved_before = 1
     and (deal_id, observed_at) in (select (deal_id, observed_at) from learned) as is_learned
-  from (select *, arg_min(term, version) over (partition by deal_id) as first_term from moves)
+  from (
+    select
+      *,
+      arg_min(term, version) over (partition by deal_id) as first_term,
+      count(term) over (partition by deal_id order by version rows between unbounded preceding and 1 preceding) as moved_before
+    from moves
+  )
   where is_funded and was_funded and loan_program is distinct from held.program
   union all by name
   -- Whatever took a loan off the book before it ended, its ending is booked from the receivable.
@@ -192,6 +202,7 @@ select
   booked.is_learned,
   booked.before.program as previous_loan_program,
   case when booked.term = 'refunded' then booked.ending_before end as ending_before,
+  case when booked.term = 'refunded' and booked.ending_before is not null then booked.ending_month end as ending_month,
   booked.observed_at,
   greatest(booked.business_date, booked.first_on) as business_date,
   case when booked.term in ('refunded', 'restored') and booked.is_end then null else spell.funded_on end as funded_on,

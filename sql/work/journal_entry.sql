@@ -16,7 +16,7 @@
 -- memo: what happened to which deal, with its address in short and its program
 -- deal_id: the service's id
 -- loan_program: the program the receivable is booked under; null when unknown
--- previous_loan_program: of a change of program, the one it leaves
+-- credit_loan_program: the same; of a change of program, the one it leaves
 with
 entries as (
   select
@@ -31,7 +31,7 @@ entries as (
     movement.amount,
     movement.deal_id,
     movement.loan_program,
-    movement.previous_loan_program,
+    case when movement.term = 'reclass' then movement.previous_loan_program else movement.loan_program end as credit_loan_program,
     movement.observed_at,
     case movement.term
       when 'opening' then 'Opening balance'
@@ -73,6 +73,7 @@ entries as (
     amount,
     deal_id,
     loan_program,
+    loan_program as credit_loan_program,
     null as observed_at,
     'Reclass from account ' || coalesce(credit_code, '?') as label,
     null as short_address
@@ -112,5 +113,5 @@ select
   ) as memo,
   deal_id,
   loan_program,
-  previous_loan_program
+  credit_loan_program
 from entries

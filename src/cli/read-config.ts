@@ -20,7 +20,7 @@ export function readConfig(
   const dir = envFile === undefined ? undefined : dirname(resolve(envFile))
   const source = dir === undefined ? undefined : findSource(dir)
   const env = {
-    ...(source && readCommonEnv(source)),
+    ...(source && readCommonEnv(source, own)),
     ...(envFile !== undefined && readEnvFile(envFile, own)),
     ...own,
   }
@@ -97,8 +97,8 @@ function listLinks(folder: string, {recursive = false}: {recursive?: boolean} = 
 const NOT_COMMON = /^LOANTAPE_(WEB_|FLEET_|DATA_DIR$|POSTGRES_URL)/
 
 /** The defaults of a source: the settings of its fleet, its name, and its folder of jobs. */
-function readCommonEnv({name, dir, fleetDir}: NonNullable<ReturnType<typeof findSource>>) {
-  const common = Object.entries(readEnvFile(join(fleetDir, ENV_FILE)))
+function readCommonEnv({name, dir, fleetDir}: NonNullable<ReturnType<typeof findSource>>, own: Cli['env']) {
+  const common = Object.entries(readEnvFile(join(fleetDir, ENV_FILE), own))
   return {
     ...Object.fromEntries(common.filter(([setting]) => !NOT_COMMON.test(setting))),
     LOANTAPE_CLICKHOUSE_SOURCE: name,
@@ -111,7 +111,7 @@ const ENTRY =
   /[^\S\n]*(?:(?:export )?[^\S\n]*\w+[^\S\n]*=[^\S\n]*(?:"[^"]*"|'[^']*'|`[^`]*`)?[^\n]*|#[^\n]*)?(?:\n|$)/gy
 
 /** Reads a `.env` file; a missing file has no settings. @throws ConfigError `CONFIG_INVALID` when it cannot be read */
-function readEnvFile(path: string, own: Cli['env'] = {}): Record<string, string | undefined> {
+function readEnvFile(path: string, own: Cli['env']): Record<string, string | undefined> {
   const refuse = (problem: string, cause?: unknown) =>
     newError('CONFIG_INVALID', `Settings '${path}' ${problem}.`, {
       next: 'Correct or remove it; a container creates a folder for a mounted file that does not exist.',
@@ -135,7 +135,7 @@ function readEnvFile(path: string, own: Cli['env'] = {}): Record<string, string 
   }
 }
 
-/** Whether only this user, root, or who called `sudo` can write a file: its commands are run. */
+/** Whether a file, whose commands are run, is of this user, of root or of who called `sudo`, and others cannot write it. */
 function isOurs(path: string, {SUDO_UID}: Cli['env']): boolean {
   const {uid, mode} = statSync(path)
   const us = [0, process.getuid?.() ?? uid, Number(SUDO_UID)]
