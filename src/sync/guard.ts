@@ -120,13 +120,13 @@ function listFindings(
   {shrinkLimitPct, growthLimitPct, changeLimitPct}: GuardLimits,
   {plural, parent, settled, amountColumn}: Stream,
 ) {
-  const {known, newlyAbsent, counts} = plan
+  const {known, absent, newlyAbsent} = plan
   const {before, after, amounts, left, entered, columns} = plan.moved
   const findings: Record<keyof typeof CODES, string[]> = {shrink: [], growth: [], change: []}
   const exceeds = (part: number | bigint, whole: number | bigint, limitPct: number) =>
     BigInt(part) * 10_000n > BigInt(whole) * BigInt(Math.round(limitPct * 100))
 
-  if (countListed(plan) === 0 && counts.missing + counts.vanished > IGNORED_RECORDS)
+  if (countListed(plan) === 0 && absent > IGNORED_RECORDS)
     findings.shrink.push(`the walk lists no ${plural}, although ${known} are known`)
   else if (newlyAbsent > IGNORED_RECORDS && exceeds(newlyAbsent, known, shrinkLimitPct))
     findings.shrink.push(

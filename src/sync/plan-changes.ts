@@ -79,7 +79,9 @@ const planRow = z.object({
   vanished: count,
   /** Records present before that this walk covers, missing ones included. */
   known: count,
-  /** Records present before that would be absent now. */
+  /** Missing and vanished records, but for those that may only have left the filter of the walk. */
+  absent: count,
+  /** Those of them that count as absent for the first time. */
   newlyAbsent: count,
   /** Versions that would be appended, absences included. */
   appended: count,
@@ -107,8 +109,8 @@ export async function planChanges(db: Database, stream: Stream, batch: Batch) {
   )
   if (batch.walkId !== null)
     batch.certified = {distinct_records, amount_total, duplicates: listed - distinct_records}
-  const {known, newlyAbsent, appended, late, ...counts} = planned
-  return {counts: counts satisfies ChangeCounts, known, newlyAbsent, appended, late}
+  const {known, absent, newlyAbsent, appended, late, ...counts} = planned
+  return {counts: counts satisfies ChangeCounts, known, absent, newlyAbsent, appended, late}
 }
 
 /** The staged table of a batch. */
@@ -352,6 +354,7 @@ function buildWalkSql(batch: Batch): string {
 function buildPlanSql(stream: Stream, batch: Batch): string {
   const {head} = tablesOf(stream)
   const isReached = buildReachSql(stream, batch.walkId ?? '')
+  const isFiltered = batch.walkId !== null && batch.filter !== ''
   return `
     with listed as materialized (
       select count(*) as records, cast(coalesce(sum(listed_amount), 0) as decimal(38, 2)) as amount
@@ -369,7 +372,8 @@ function buildPlanSql(stream: Stream, batch: Batch): string {
         as unchanged,
       count(*) filter (kind = 'missing' and head_kind = 'seen') as missing,
       count(*) filter (kind = 'vanished') as vanished,
-      count(*) filter (kind <> 'seen' and head_kind = 'seen') as "newlyAbsent",
+      ${isFiltered ? 'vanished' : 'missing + vanished'} as absent,
+      ${isFiltered ? 'vanished' : `count(*) filter (kind <> 'seen' and head_kind = 'seen')`} as "newlyAbsent",
       count(*) filter (is_appended) as appended,
       count(*) filter (is_late) as late,
       (select count(*) from ${head} where kind in ('seen', 'missing') and ${isReached}) as known

@@ -24,6 +24,7 @@ function aPlan({counts, moved, known = 100, ...plan}: PlanSpec = {}): MeasuredPl
   return {
     counts: {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 100, ...counts},
     known,
+    absent: (counts?.missing ?? 0) + (counts?.vanished ?? 0),
     newlyAbsent: 0,
     moved: {
       before: {...size(known), pipeline: 40},

@@ -86,6 +86,29 @@ test('without own pages a deal that left the stage is missing, with one version 
   ])
 })
 
+test.each<['auto' | 'off', string]>([
+  ['auto', 'followed'],
+  ['off', 'missing'],
+])('with own pages %s many deals that leave the stage at once are %s, and refuse nothing', async (detail) => {
+  const config = {config: {...IN_STAGE.config, detail}}
+  await lab.sync(DAY_1, config)
+  move('funded', 1, 2, 3, 4, 5, 6, 7, 8, 9)
+  expect((await lab.sync(DAY_2, {...config, isDryRun: true})).changes).toMatchObject({missing: 9})
+  expect((await lab.sync(DAY_2, config)).changes).toMatchObject({missing: detail === 'off' ? 9 : 0})
+  // The walk of a run that died counts, a night later, without own pages.
+  move('funded', 11, 12, 13, 14, 15)
+  await failureOf(lab.walk(DAY_3, {...config, world: dyingAt('walk read')}))
+  expect((await lab.sync(day(5), config)).changes).toMatchObject({unchanged: 26})
+  expect((await lab.sync(day(6), {...config, isDryRun: true})).outcome).toBe('dry_run')
+})
+
+test('deals whose own pages say that they are gone still refuse a walk of a stage', async () => {
+  await lab.sync(DAY_1, IN_STAGE)
+  for (const number of [1, 2, 3, 4, 5]) lab.service.store.remove(idOf(number))
+  const refused = await failureOf(lab.sync(DAY_2, IN_STAGE))
+  expect(refused.message).toContain('5 of 40 known deals are absent')
+})
+
 test('a folder belongs to its stage as it belongs to its source: another one, or none, is refused by name', async () => {
   await lab.walk(DAY_1, IN_STAGE)
   for (const [stage, words] of [
