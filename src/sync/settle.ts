@@ -244,14 +244,12 @@ export async function endWalk(
 export async function previewWalk(tools: WalkTools, unit: WalkIntake) {
   const {db, config, accepted} = tools
   const {walk, stream} = unit
-  let isLeft = false
   try {
     const plan = await planChanges(db, stream, walk)
     await judgePlan(db, unit, plan, config, accepted)
-    isLeft = walk.resumed > 0
     return {certificate: certificateOf(walk), changes: plan.counts}
   } finally {
-    if (!isLeft) await endWalk(tools, unit, {state: 'abandoned', how: 'dry run'})
+    if (walk.resumed === 0) await endWalk(tools, unit, {state: 'abandoned', how: 'dry run'})
   }
 }
 
