@@ -1,4 +1,4 @@
-import {chmodSync, existsSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync} from 'node:fs'
+import {chmodSync, existsSync, readFileSync, rmSync, utimesSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
@@ -15,6 +15,7 @@ import {SQL_DIR} from '../../src/store/sql.ts'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, DAY_1, DAY_2, type Lab, someDeals} from '../support/lab.ts'
+import {tellSizes} from '../support/releases.ts'
 import {useLab} from '../support/set-up.ts'
 import {writeSqlFolder} from './folder.ts'
 
@@ -60,11 +61,7 @@ test('a wrong base of an incremental build is found, and named by table and row'
     )
     await db.run('checkpoint release')
   }
-  const path = join(release.dir, 'manifest.json')
-  const told = readFileSync(path, 'utf8')
-  const sized = `"portfolio.duckdb",\n      "bytes": ${statSync(release.database).size}`
-  chmodSync(path, 0o600)
-  writeFileSync(path, told.replace(/"portfolio\.duckdb",\s+"bytes": \d+/, sized))
+  tellSizes(release)
   const last = readLastBuild(lab.folder)
   if (last) noteLastBuild(lab.folder, last, release)
   await live(lab, 1, 1)

@@ -10,6 +10,7 @@ import {html} from '../../src/web/html.ts'
 import {renderDigest, renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, type Lab, someDeals} from '../support/lab.ts'
+import {tellSizes} from '../support/releases.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
 import {type LabSide, serveLab} from './side.ts'
@@ -205,14 +206,16 @@ describe('a release in which everything nullable is null', () => {
 
   beforeAll(async () => {
     folder = lab.copyFolder('nulls')
-    const {database} = requireRelease(folder)
-    chmodSync(database, 0o644)
-    await using db = await openDatabase({attach: [{path: database, alias: 'release'}]})
+    const release = requireRelease(folder)
+    chmodSync(release.database, 0o644)
+    await using db = await openDatabase({attach: [{path: release.database, alias: 'release'}]})
     for (const {name: table, columns, checks, isPublished} of readModels([SQL_DIR])) {
       const filled = checks.filter(({rule}) => rule === 'not_null').flatMap(({args}) => args)
       const nulls = columns.flatMap(({name}) => (filled.includes(name) ? [] : `"${name}" = null`))
       if (isPublished && nulls.length > 0) await db.run(`update release.${table} set ${nulls.join(', ')}`)
     }
+    await db.run('checkpoint release')
+    tellSizes(release)
     side = await serve(folder)
   })
 

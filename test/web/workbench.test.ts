@@ -1,4 +1,4 @@
-import {mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
+import {mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
@@ -267,7 +267,10 @@ test.each([
 
 test('a page that needs no rows is shown without its form if the release cannot be read, and says so', async () => {
   const folder = lab.copyFolder('unreadable')
-  rmSync(requireRelease(folder).database, {force: true})
+  const {database} = requireRelease(folder)
+  const {size} = statSync(database)
+  rmSync(database, {force: true})
+  writeFileSync(database, Buffer.alloc(size))
   await using broken = await serveLab(lab, {folder})
   const text = await broken.readText('/tables')
   for (const words of ['The filter cannot be offered: ', 'portfolio_summary']) expect(text).toContain(words)
