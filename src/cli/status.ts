@@ -16,7 +16,7 @@ import {listNextOfEach} from '../schedule/slots.ts'
 import type {Source} from '../schedule/supervisor.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import {listLosses} from '../store/recorded.ts'
-import {findCurrentRelease, type ReleaseManifest} from '../store/release.ts'
+import {examineCurrent, type ReleaseManifest} from '../store/release.ts'
 import {findLastSuccess, findLockHolder, listRuns} from '../store/runs.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
@@ -54,14 +54,15 @@ export function readStanding(
   const endedAt = success?.ended_at ?? null
   const now = world.realClock.now()
   const ageHours = endedAt === null ? null : (now - Date.parse(endedAt)) / HOUR_MS
-  const release = findCurrentRelease(folder)?.manifest
+  const {release, damage} = examineCurrent(folder)
   const unclassified_deals =
     release?.checks.results.find(({name}) => name === 'status_is_classified')?.deals ?? 0
   const isClassified =
     unclassified_deals * 100 <= (release?.source.present.deals ?? 0) * TOLERATED_UNCLASSIFIED_PCT
-  const alarms = stateDb ? listAlarms(stateDb, {config, release, jobs}, now) : []
+  const alarms = stateDb ? listAlarms(stateDb, {config, release, damage, jobs}, now) : []
   return {
-    healthy: isClassified && ageHours !== null && ageHours <= maxAgeHours && !wasClockAhead({alarms}),
+    healthy:
+      !damage && isClassified && ageHours !== null && ageHours <= maxAgeHours && !wasClockAhead({alarms}),
     /** Deals whose status has no class. */
     unclassified_deals,
     is_classified: isClassified,
@@ -72,6 +73,8 @@ export function readStanding(
         : null,
     running: (stateDb && findLockHolder(stateDb, world)) ?? null,
     release: release ?? null,
+    /** What is wrong with that release. */
+    damage: damage?.message ?? null,
     /** What is wrong now, and since when. */
     alarms,
     /** The next slot of each job, soonest first, ISO 8601. */
@@ -87,7 +90,6 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const jobs = readJobs(config)
   const disagreements = await listDisagreements(config, world)
   const history = await readHistoryStatus(folder, readKnownStatuses(config))
-  const not_issued = await listNotIssued(config, listExportedProfiles(jobs))
   using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
   const standing = readStanding({config, folder, jobs}, stateDb, maxAgeHours, world)
   return {
@@ -109,7 +111,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
         : null,
     runs: stateDb ? listRuns(stateDb, 5) : [],
     /** Journal entries of the current release that no batch has issued, by profile and month. */
-    not_issued,
+    not_issued: standing.release ? await listNotIssued(config, listExportedProfiles(jobs)) : [],
   }
 }
 
@@ -187,6 +189,7 @@ function describeHealth(status: Status): string {
   if (status.healthy) return 'healthy'
   if (status.disagreements.length > 0) return 'not healthy, stores disagree'
   if (wasClockAhead(status)) return 'not healthy, the clock was ahead then'
+  if (status.damage !== null) return 'not healthy, the current release is damaged'
   if (status.is_classified) return `older than ${status.max_age_hours} h`
   const all = groupThousands(status.release?.source.present.deals ?? 0)
   return `not healthy, ${quantity(status.unclassified_deals, 'deal')} of ${all} in no class`

@@ -39,6 +39,8 @@ interface Watched {
   config: Pick<Config, 'alarmMaxAgeHours'>
   /** The current one. */
   release: ReleaseManifest | undefined
+  /** What is wrong with it. */
+  damage?: LoantapeError | undefined
   /** A removed job raises no alarm: nobody will ever repair its last run. */
   jobs: readonly Pick<Job, 'name' | 'fault'>[]
   /** Why no job is run. */
@@ -66,7 +68,7 @@ const sinceOf = ({state, since}: Condition, told: z.output<typeof toldRow> | und
 
 /** Everything that is watched, as the state database, the current release and the jobs show it. */
 export function readConditions(stateDb: StateDb, watched: Watched, now: number): Condition[] {
-  const {config, release, jobs, problem} = watched
+  const {config, release, damage, jobs, problem} = watched
   const lastSync = findLastSuccess(stateDb, 'sync')
   const attempts = new Map(listLastAttempts(stateDb).map((run) => [run.job, run]))
   return [
@@ -76,6 +78,12 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
           state: problem.code,
         }
       : ok('served', 'jobs are run', ''),
+    damage
+      ? {
+          ...ok('release', `The current release is damaged [${damage.code}]`, damage.message),
+          state: damage.code,
+        }
+      : release && ok('release', 'the current release is whole', `Release ${release.release_id}.`),
     describeLimits(release),
     ...[webhookJob, ...jobs].map(({name, fault}) => {
       const run = attempts.get(name)

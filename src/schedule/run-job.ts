@@ -16,7 +16,7 @@ import {backUpDated} from '../record/backup.ts'
 import {rehearseRestore} from '../record/drill.ts'
 import {pruneData} from '../record/prune.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {findCurrentRelease, unlessDamaged} from '../store/release.ts'
+import {examineCurrent} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './alarms.ts'
@@ -64,12 +64,7 @@ export async function performJob(
     endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now)
     throw error
   } finally {
-    if (hasStep('notify'))
-      await tellPeople(
-        stateDb,
-        {config, release: unlessDamaged(() => findCurrentRelease(folder))?.manifest, jobs},
-        world,
-      )
+    if (hasStep('notify')) await tellPeople(stateDb, {config, ...examineCurrent(folder), jobs}, world)
   }
 }
 

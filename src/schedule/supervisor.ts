@@ -7,7 +7,7 @@ import {scrubSecrets} from '../core/log.ts'
 import {type Environment, runLoantape} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, requireWritable} from '../store/data-folder.ts'
-import {findCurrentRelease, unlessDamaged} from '../store/release.ts'
+import {examineCurrent} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {openStateDb, requireThere, type StateDb} from '../store/state-db.ts'
 import {tellPeople} from './alarms.ts'
@@ -201,11 +201,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       await tellPeople(memory, {config, release: undefined, jobs: [], problem: fault}, world)
     if (!open || isBefore(now, pausedUntil, LOOK_MS)) return
     const {source, stateDb} = open
-    await tellPeople(
-      stateDb,
-      {...source, release: unlessDamaged(() => findCurrentRelease(source.folder))?.manifest},
-      world,
-    )
+    await tellPeople(stateDb, {...source, ...examineCurrent(source.folder)}, world)
   }
 
   return {

@@ -2,7 +2,7 @@ import {existsSync, readFileSync, realpathSync, statSync} from 'node:fs'
 import {writeFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {codeOf, newError} from '../core/errors.ts'
+import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {BuildPlan, Check} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
@@ -149,6 +149,21 @@ export function unlessDamaged<T>(read: () => T): T | undefined {
 /** The release `current` points to, if there is one, by its own folder: the link may lead to another while it is read. */
 export function findCurrentRelease({current}: DataFolder): Release | undefined {
   return existsSync(current) ? readRelease(realpathSync(current)) : undefined
+}
+
+/** The manifest of the current release, if there is one, or what is wrong with that. */
+export function examineCurrent(folder: DataFolder): {
+  release: ReleaseManifest | undefined
+  damage?: LoantapeError
+} {
+  try {
+    return {release: findCurrentRelease(folder)?.manifest}
+  } catch (error) {
+    if (error instanceof LoantapeError) return {release: undefined, damage: error}
+    // It was removed meanwhile.
+    if (codeOf(error) === 'ENOENT') return {release: undefined}
+    throw error
+  }
 }
 
 /** The name of the release of the last `build --select`. */

@@ -4,7 +4,7 @@ import {listAlarms, syncSummary} from '../schedule/alarms.ts'
 import type {Job} from '../schedule/job.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
-import {findCurrentRelease, type Release} from '../store/release.ts'
+import {examineCurrent, type Release} from '../store/release.ts'
 import {findLastSuccess, findLockHolder, summaryOf} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Block} from './cells.ts'
@@ -32,16 +32,16 @@ export type Overview = ReturnType<typeof readOverview>
 /** Reads it from the state database and the manifest of the current release, never from the warehouse. */
 export function readOverview({stateDb, folder, jobs, config}: WebTools, world: World) {
   const now = world.realClock.now()
-  const release = findCurrentRelease(folder)?.manifest
+  const current = examineCurrent(folder)
   return {
     now,
     // In a demo nothing is due.
-    alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, release, jobs}, now),
+    alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, ...current, jobs}, now),
     /** Who holds the warehouse. */
     holder: findLockHolder(stateDb, world),
     /** The records of the last walk that could not be read. */
     notRead: summaryOf(findLastSuccess(stateDb, 'sync'), syncSummary)?.walk.quarantined ?? 0,
-    release,
+    ...current,
     next: listNextOfEach(jobs, now),
   }
 }

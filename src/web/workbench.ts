@@ -8,7 +8,7 @@ import {z} from 'zod'
 import {codeOf, explainError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
-import type {ReleaseManifest} from '../store/release.ts'
+import {type ReleaseManifest, unlessDamaged} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {readQuery} from '../store/sql.ts'
 import {listOpenActions, viewRuns} from './actions.ts'
@@ -174,7 +174,7 @@ ${choice}`
       ask: (asked) => reader.ask({...asked, only}, {...turn, ...(until && {until})}).catch(tellBusy),
     })
     const ofCaller = history.of(turn)
-    const readers = releases.find(fault === undefined ? filter : NO_FILTER)
+    const readers = unlessDamaged(() => releases.find(fault === undefined ? filter : NO_FILTER))
     const view: AskingView | undefined = readers && {
       ...caller,
       release: readers.release,
@@ -230,6 +230,7 @@ ${choice}`
   for (const [path, make] of Object.entries(ROUTES))
     addAnyPage(path, async ({view, filter, overview, caller}, id) => {
       if (view) return await make(view, id)
+      if (overview.damage) throw overview.damage
       const none = await viewNone(tools, filter, caller.mayAct)
       return none && overview.release ? {...none, status: 404} : none
     })
@@ -246,9 +247,10 @@ ${choice}`
     const {view, refusal, overview, findDownloads} = open(reply)
     if (refusal) return refuse(reply, refusal.status, refusal.fault)
     const reader = findDownloads()
+    if (view && reader) return await sendData(view, reader, idOf(request), reply)
+    if (overview.damage) return refuse(reply, 503, overview.damage.message)
     if (!overview.release) return refuse(reply, 503, 'There is no release yet.')
-    if (!view || !reader) return refuse(reply, 404, 'No such release: None of this day and moment is kept.')
-    return await sendData(view, reader, idOf(request), reply)
+    return refuse(reply, 404, 'No such release: None of this day and moment is kept.')
   })
   return opened
 }

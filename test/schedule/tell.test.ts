@@ -189,6 +189,18 @@ test('while a failed run is tried again, is locked out or stopped, nothing has r
   expect(posts.slice(1)).toEqual([expect.stringContaining('*Recovered: sync of job nightly is done*')])
 })
 
+test('a damaged release is told once, and so is its end', async () => {
+  const damage = newError('RELEASE_DAMAGED', "File 'x' is missing.")
+  for (const found of [{damage}, {damage}, {}, {release: aManifest()}])
+    await tellPeople(stateDb, {...watched(), ...found}, world())
+  expect(posts).toEqual([
+    expect.stringMatching(
+      /^\*The current release is damaged \[RELEASE_DAMAGED\]\*\nFile 'x' .*`loantape build`/,
+    ),
+    expect.stringContaining('*Recovered: the current release is whole*'),
+  ])
+})
+
 test('too long without a successful sync is told, even if there never was one', async () => {
   const at = new Date(now).toISOString()
   const seen = {watched_from: at, seen_until: at, seen_before: null}

@@ -1,4 +1,4 @@
-import {writeFileSync} from 'node:fs'
+import {statSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {listAlarms} from '../../src/schedule/alarms.ts'
@@ -7,7 +7,7 @@ import {findCurrentRelease} from '../../src/store/release.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {PAGE_TABLES, serveLab} from './side.ts'
+import {PAGE_TABLES, serveLab, textOf} from './side.ts'
 
 test('an alarm says what is wrong now and since when, and ends with its cause', async () => {
   await using lab = await createLab({tables: PAGE_TABLES, deals: someDeals(40), releasedAt: DAY_1})
@@ -90,6 +90,30 @@ test('an exceeded limit raises an alarm and is on the page, as is one that is ne
     'deals,drift_unknown_value,status,odd,9.090909,1\n',
   ])
     expect(quality).toContain(line)
+})
+
+test('a release with a damaged file is an alarm that a build ends; runs, metrics and status show it meanwhile', async () => {
+  await using lab = await createLab({tables: PAGE_TABLES, deals: someDeals(3)})
+  await lab.sync(DAY_1)
+  await using side = await serveLab(lab)
+  const file = join(lab.folder.current, 'portfolio.duckdb')
+  truncateSync(file, statSync(file).size - 1)
+  const words = /portfolio\.duckdb. has \d+ bytes: .* Run loantape build, which makes it again/
+  expect((await side.get('/runs')).status).toBe(200)
+  const alarm = 'The current release is damaged [RELEASE_DAMAGED]'
+  expect(await side.readText('/runs')).toContain(alarm)
+  expect(await side.read('/metrics')).toContain('name="release"')
+  for (const path of ['/', '/deals', '/data/core.deal.csv']) {
+    const answer = await side.get(path)
+    expect(textOf(await answer.text()).replaceAll('`', ''), path).toMatch(words)
+    expect(answer.status, path).toBeGreaterThanOrEqual(500)
+  }
+  const status = await lab.run(['status'])
+  expect(status).toMatchObject({code: 1, stdout: expect.stringContaining(`: ${alarm}. File`)})
+  expect(status.stdout).toContain('not healthy, the current release is damaged')
+  expect(await lab.run(['build'])).toMatchObject({code: 0})
+  expect(await side.readText('/')).not.toContain(alarm)
+  expect((await lab.run(['status'])).stdout).not.toContain('damaged')
 })
 
 test('a further limit that is exceeded is another state, however many are and whatever they are called', async () => {
