@@ -20,8 +20,9 @@ const ROTATION_DAYS = 30
 
 /**
  * The records whose own page to fetch, in order of need: absent ones (gone or only overlooked?), new and changed ones, those whose
- * page was never read, in another order each time, then those not looked at for longest. Left out are records this walk has already
- * fetched and, in mode `auto`, those whose list rows lack nothing. The first is listed and, if any did, has shown its page before, so that its answer proves the path.
+ * page was never read, in another order each time, those not looked at for longest, then those that had left the filter of the walk
+ * before. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack nothing. The first is
+ * listed and, if any did, has shown its page before, so that its answer proves the path.
  *
  * Reads the temporary tables of `findAbsences`.
  *
@@ -39,7 +40,7 @@ export async function listDetailCandidates(
     asked.mode === 'auto' && (await namesMappedFields(db, stream)) ? whole.join(' and ') : 'false'
   const {head} = tablesOf(stream)
   const turn = 'if(need = 2, hash(id || cast($1 as varchar)), 0)'
-  const inNeed = `need, ${isSettledSql(stream)} desc, detail_at nulls first, ${turn}, id`
+  const inNeed = `need, (need < 4 and ${isSettledSql(stream)}) desc, detail_at nulls first, ${turn}, id`
   const rows = await db.all(
     knownRow,
     `with candidate as materialized (
@@ -60,13 +61,13 @@ export async function listDetailCandidates(
      ),
      witness as (
        from candidate
-       where need in (1, 2) or id in (select id from due) or (need > 0 and exists (from absence))
+       where need in (1, 2) or id in (select id from due) or (need not in (0, 4) and exists (from absence))
        order by detail_at desc nulls last, need desc, ${inNeed}
        limit 1
      )
      select id, ${buildWireSql(stream.columns)} as known
      from candidate
-     where need < 3 or id in (select id from due) or id in (select id from witness)
+     where need in (0, 1, 2, 4) or id in (select id from due) or id in (select id from witness)
      order by id is distinct from (select id from witness), ${inNeed}
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
@@ -86,9 +87,9 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
 }
 
 /**
- * SQL of the records by need: absent (0), new or changed (1), its page never read (2), unchanged (3), nothing missing (4). Optional
- * fields of absent ones are not filled in from the last state: they are carried forward anyway, and would look as if they were on the
- * page.
+ * SQL of the records by need: absent (0), new or changed (1), its page never read (2), unchanged (3), out of the filter since an
+ * earlier walk (4), nothing missing (5). Optional fields of those not listed are not filled in from the last state: they are carried
+ * forward anyway, and would look as if they were on the page.
  */
 function buildCandidatesSql(stream: Stream, isWhole: string): string {
   const {idColumn} = stream
@@ -98,7 +99,7 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
       i.${idColumn} as id,
       h.detail_at,
       case
-        when ${isWhole} then 4
+        when ${isWhole} then 5
         when h.list_hash is null or i.list_hash <> h.list_hash then 1
         when h.detail_at is null then 2
         else 3
@@ -107,8 +108,11 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
     left join ${tablesOf(stream).head} h on h.${idColumn} = i.${idColumn}
     where i.source = 'list'
     union all by name
-    select * replace (null::timestamp as detail_at), ${idColumn} as id, 0 as need
-    from absence
+    select
+      * replace (if(is_followed, detail_at, null) as detail_at),
+      ${idColumn} as id,
+      if(is_followed, 4, 0) as need
+    from (select *, head_kind = 'seen' and not is_news as is_followed from absence)
     where ${idColumn} not in (select ${idColumn} from incoming)`
 }
 

@@ -272,11 +272,16 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
  * Known records that this walk proves absent, or whose own page says they are gone. Only a complete walk proves absence; for a
  * child, a list of its parent read to its end. Each id in it must have been readable. A record absent twice in a row has vanished; a
  * child only if on two business dates, since a list may be read again at once. A record absent from a filtered walk may only have
- * left the filter: it stays missing until its own page is read, and is not looked for once it has ended.
+ * left the filter: it stays missing until its own page is read. From then on it stays as that page showed it, which is no news, and
+ * is looked for until it has ended.
  */
 function buildAbsenceSql(stream: Stream, batch: Batch): string {
   const {idColumn, name, parent} = stream
   const {head} = tablesOf(stream)
+  const {column = '', ended = []} = stream.settled ?? {}
+  const [status, asked] = [`h.${column}`, `regexp_replace(walk.filter, '^[^=]*=', '')`].map((value) =>
+    comparedSql(stream, column, value),
+  )
   const list = parent
     ? {
         join: `left join temp.staged_listing as listing on listing.walk_id = walk.walk_id
@@ -285,12 +290,15 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
         startedAt: 'listing.observed_at',
         proves: `listing.unreadable_ids = 0 and (h.kind = 'seen' or h.business_date < walk.business_date)`,
         vanished: `h.kind = 'missing'`,
+        isNews: 'true',
       }
     : {
         join: '',
         startedAt: 'walk.started_at',
-        proves: `walk.is_complete and walk.unreadable_ids = 0 and (walk.filter = '' or not ${buildEndedSql(stream)})`,
+        proves: `walk.is_complete and walk.unreadable_ids = 0
+          and (walk.filter = '' or ${status} = ${asked} or ${status} not in (${ended.map(quoteLiteral).join(', ')}))`,
         vanished: `walk.filter = '' and h.kind = 'missing' and h.walk_id = (select walk_id from last_applied)`,
+        isNews: `walk.filter = '' or (h.kind = 'seen' and ${status} = ${asked})`,
       }
   return `
     with walk as (
@@ -313,7 +321,7 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
         walk.walk_id as walk_id
       ),
       h.kind as head_kind,
-      h.kind = 'seen' or i.source = 'gone' or walk.filter = '' as is_news
+      i.source is not distinct from 'gone' or ${list.isNews} as is_news
     from ${head} h
     cross join walk
     left join incoming i on i.${idColumn} = h.${idColumn}
@@ -332,15 +340,6 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
           )
         )
       )`
-}
-
-/** SQL condition on a latest state `h`: it has ended, in another status than `walk` asked for. */
-function buildEndedSql(stream: Stream): string {
-  const {column = '', ended = []} = stream.settled ?? {}
-  const [status, asked] = [`h.${column}`, `regexp_replace(walk.filter, '^[^=]*=', '')`].map((value) =>
-    comparedSql(stream, column, value),
-  )
-  return `(${status} in (${ended.map(quoteLiteral).join(', ')}) and ${status} <> ${asked})`
 }
 
 /** One row of what decides what a walk proves; none for looks and replays. */

@@ -109,6 +109,30 @@ test('deals whose own pages say that they are gone still refuse a walk of a stag
   expect(refused.message).toContain('5 of 40 known deals are absent')
 })
 
+test('followed deals are asked for after all others, the longest unseen first, and stay as they are until then', async () => {
+  const config = {config: {...IN_STAGE.config, detailConcurrency: 1}}
+  await lab.sync(DAY_1, config)
+  move('funded', 1, 2, 3, 4, 5, 6, 7, 8)
+  await lab.sync(DAY_2, config)
+  move('funded', 9)
+  lab.service.store.update(idOf(10), {loan_amount_cents: 1n})
+  lab.service.faults.add({match: {path: `/deals/${idOf(8)}`}, fault: {kind: 'status', status: 422}})
+  listAsked()
+  await lab.sync(DAY_3, config)
+  const asked = listAsked()
+  expect(asked.slice(-8)).toEqual([1, 2, 3, 4, 5, 6, 7, 8])
+  expect(asked).toEqual(expect.arrayContaining([9, 10]))
+  const now = [
+    {status: 'funded', is_missing: false, deals: '9'},
+    {status: 'underwriting', is_missing: false, deals: '31'},
+  ]
+  expect(await countStatuses()).toEqual(now)
+  lab.service.faults.clear()
+  await lab.sync(day(5), config)
+  expect(listAsked().at(-9)).toBe(8)
+  expect(await countStatuses()).toEqual(now)
+})
+
 test('a folder belongs to its stage as it belongs to its source: another one, or none, is refused by name', async () => {
   await lab.walk(DAY_1, IN_STAGE)
   for (const [stage, words] of [
