@@ -246,6 +246,8 @@ const messageSchema = z.object({
   file: z.string().optional(),
   /** Who alone gets it, by mail. */
   to: z.string().optional(),
+  /** The state of the alarm that it tells. */
+  state: z.string().optional(),
 })
 
 /** A message for people; what it is about is an alarm's name or a digest. */
@@ -256,7 +258,7 @@ type News = Message & {alarm: string; only?: string}
 /** Writes the page of a digest; undefined if there is nothing to send. @throws ConfigError with the place of what fails */
 export type RenderDigest = (release: Release, step: DigestStep) => Promise<Message | undefined>
 
-/** Tells people what has changed since they were last told, and a new channel what holds; a later call retries what fails now. */
+/** Tells each channel what is not as it was last told there; a later call retries what fails now. */
 export async function tellPeople(
   stateDb: StateDb,
   watched: Watched & {config: Config},
@@ -266,16 +268,40 @@ export async function tellPeople(
   const findNews = (channels: readonly string[]) => {
     const conditions = readConditions(stateDb, watched, now)
     const told = listTold(stateDb)
-    const held = conditions.filter(({name, state}) => state === told.get(name)?.state)
-    const used = stateDb.column(z.string(), `select channel from notice where alarm not like 'digest %'`)
-    const unused = channels.filter((channel) => !used.includes(channel))
-    return [
-      ...settleAlarms(stateDb, conditions, now),
-      ...unused.flatMap((only) => held.map(({name: alarm, title, words}) => ({alarm, title, words, only}))),
-    ]
+    settleAlarms(stateDb, conditions, told, now)
+    return channels.flatMap((only) => {
+      const said = listSaid(stateDb, only, now)
+      return conditions.flatMap(({name: alarm, state, title, words}): News[] => {
+        const before = told.get(alarm)
+        // A notice of an earlier version does not say which state it told.
+        const last = said.has(alarm) ? (said.get(alarm) ?? before?.state ?? 'ok') : 'ok'
+        if (state === last) return []
+        if (state !== 'ok') return [{alarm, state, title, words, only}]
+        const held = before ? `${before.state} had held since ${before.since}. ` : ''
+        return [{alarm, state, title: `Recovered: ${title}`, words: `${held}${words}`, only}]
+      })
+    })
   }
   await sendNews(stateDb, watched.config, findNews, world)
 }
+
+const saidRow = z.object({alarm: z.string(), state: z.string().nullable()})
+
+/** What a channel was last told of each alarm: what was sent, to some at least, or still can be. */
+const listSaid = (stateDb: StateDb, channel: string, now: number) =>
+  new Map(
+    stateDb
+      .all(
+        saidRow,
+        `select alarm, message ->> '$.state' as state from notice where notice_id in (
+           select max(notice_id) from notice
+           where channel = ? and (sent_at is not null or message ->> '$.to' is not null or created_at > ?)
+           group by alarm
+         )`,
+        [channel, isoOf(now - SENT_WITHIN_DAYS * DAY_MS)],
+      )
+      .map(({alarm, state}) => [alarm, state]),
+  )
 
 /**
  * Sends a page of the current release, once for each business date.
@@ -369,25 +395,29 @@ async function sendNews(
   }
 }
 
-/** Updates what people were told, and returns what is new to them. */
-function settleAlarms(stateDb: StateDb, conditions: readonly Condition[], now: number): News[] {
-  const told = listTold(stateDb)
+/** Stores which alarms hold, and since when. */
+function settleAlarms(
+  stateDb: StateDb,
+  conditions: readonly Condition[],
+  told: ReturnType<typeof listTold>,
+  now: number,
+): void {
   // A deleted job raises no alarm; what cannot be seen now, such as the limits of a damaged release, stays as it was told.
-  stateDb.run(`delete from alarm where name like 'job %' and name not in (select value from json_each(?))`, [
-    JSON.stringify(conditions.map(({name}) => name)),
+  const names = JSON.stringify(conditions.map(({name}) => name))
+  for (const [table, column] of [
+    ['alarm', 'name'],
+    ['notice', 'alarm'],
   ])
-  return conditions.flatMap((condition) => {
-    const {name: alarm, state, title, words} = condition
-    const before = told.get(alarm)
-    if (state === (before?.state ?? 'ok')) return []
-    if (state !== 'ok') {
-      stateDb.insert('alarm', {name: alarm, state, since: sinceOf(condition, before, now)}, 'or replace')
-      return {alarm, title, words}
-    }
-    stateDb.run('delete from alarm where name = ?', [alarm])
-    const held = before ? `${before.state} had held since ${before.since}. ` : ''
-    return {alarm, title: `Recovered: ${title}`, words: `${held}${words}`}
-  })
+    stateDb.run(
+      `delete from ${table} where ${column} like 'job %' and ${column} not in (select value from json_each(?))`,
+      [names],
+    )
+  for (const condition of conditions) {
+    const {name, state} = condition
+    if (state === (told.get(name)?.state ?? 'ok')) continue
+    if (state === 'ok') stateDb.run('delete from alarm where name = ?', [name])
+    else stateDb.insert('alarm', {name, state, since: sinceOf(condition, told.get(name), now)}, 'or replace')
+  }
 }
 
 const KEPT_DAYS = 30

@@ -136,10 +136,13 @@ test('a skipped slot, a run that waited, was stopped or found it was not due, an
   await runAndTell({exit_code: 4, error_code: 'RUN_IN_PROGRESS', error: 'Another run.'})
   await runAndTell({exit_code: 6, error_code: 'INTERRUPTED', error: 'Asked to stop.'})
   await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'not_due', steps: []})})
+  expect(posts).toHaveLength(1)
   await tell(['other'])
   expect(posts).toHaveLength(1)
   expect(listAlarms(stateDb, watched(), now)).toHaveLength(1)
   expect(listAlarms(stateDb, watched(['other']), now)).toEqual([])
+  await runAndTell()
+  expect(posts).toHaveLength(1)
 })
 
 test('an alarm of a file that is right again, though its job has not run, is told to be over; one out of sight stays', async () => {
@@ -294,6 +297,39 @@ test('a channel is told what is wrong already when it is set up, once, and by no
   expect(mails).toHaveLength(1)
   await runAndTell()
   expect([posts.length, mails.length]).toEqual([2, 2])
+})
+
+test('a channel that was off, or got nothing for days, is told what it missed and nothing else, even under an odd clock', async () => {
+  const {alarmEmailTo: _to, smtpUrl: _url, ...hookOnly} = config
+  const all = config
+  await runAndTell(shrunk)
+  config = hookOnly
+  await runAndTell({exit_code: 3, error_code: 'CHECKS_FAILED', error: 'A check failed.'})
+  config = all
+  now -= 48 * HOUR
+  for (const _ of [1, 2]) await tell()
+  expect(mails.map((mail) => /\[(\w+)\]/.exec(mail)?.[1])).toEqual(['GUARD_SHRINK', 'CHECKS_FAILED'])
+  config = hookOnly
+  now += 49 * HOUR
+  await runAndTell()
+  config = all
+  await tell()
+  expect(mails[2]).toContain('Recovered: job nightly is done')
+  const known = posts.length
+  config = {...all, alarmWebhookUrl: 'http://127.0.0.1:9/'}
+  await runAndTell(shrunk)
+  now += 73 * HOUR
+  config = all
+  for (const _ of [1, 2]) await tell()
+  expect(posts.slice(known)).toEqual([expect.stringContaining('[GUARD_SHRINK]')])
+  expect(mails).toHaveLength(4)
+  config = {...all, alarmWebhookUrl: 'http://127.0.0.1:9/'}
+  await runAndTell({exit_code: 3, error_code: 'CHECKS_FAILED', error: 'A check failed.'})
+  config = all
+  now += 73 * HOUR
+  await runAndTell()
+  expect(posts.at(-1)).toContain('Recovered')
+  expect(posts.slice(known)).toHaveLength(2)
 })
 
 test('the dead-man check is pinged, and its failure affects nothing else', async () => {
