@@ -15,7 +15,14 @@ import {type Disagreement, readFact, requireFolderId} from '../store/recorded.ts
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {findReadKey} from '../store/tape-key.ts'
-import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSettings} from '../store/warehouse.ts'
+import {
+  lockWarehouse,
+  openWarehouse,
+  prepareLoad,
+  readSettings,
+  setAside,
+  writeSettings,
+} from '../store/warehouse.ts'
 import {
   catchUpWarehouse,
   type HistoryUnit,
@@ -176,7 +183,7 @@ export async function rebuildWarehouse(
   return withRun(folder.stateDb, 'rebuild', outside, async ({stateDb, world}) => {
     world.onProgress({step: 'reading'})
     using tapes = openTapes(config, {folder, stateDb}, world)
-    const isReadable = await endLeft(config, folder, tapes, world)
+    const isReadable = await endLeft(config, {folder, stateDb}, tapes, world)
     const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, tapes.key))
     const units = all.filter(({no}) => no > (lacking.at(-1)?.no ?? 0))
     const historyHead = readFact(stateDb, 'history_head')
@@ -360,12 +367,18 @@ function requireWalk(units: readonly HistoryUnit[], without: Pick<TakenBack, 'wa
  * Ends the tapes of dead runs that had settled, as the next run would. Returns whether the warehouse opens, which tells which
  * those are. If it does not, what was about to be settled counts as settled.
  */
-async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: World): Promise<boolean> {
+async function endLeft(
+  config: Config,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  tapes: Tapes,
+  world: World,
+): Promise<boolean> {
   const left = tapes.listLeft()
   if (!existsSync(folder.warehouse)) return false
   try {
     await using db = await openWarehouse(folder, world, config)
-    await resumeWalks({db, tapes}, left, world)
+    const isBehind = (await readSettings(db)).tape_head !== readFact(stateDb, 'history_head')
+    await resumeWalks({db, tapes}, left, world, isBehind)
     return true
   } catch (error) {
     if (codeOf(error) !== 'WAREHOUSE_UNREADABLE') throw error
