@@ -383,8 +383,9 @@ async function sendNews(
       const refused = await send({...message, title})
       if (refused.length > 0) {
         left = {...message, to: refused.join(', ')}
-        const words = `Mail server refused ${quantity(refused.length, 'address')}: all others have the message.`
-        throw newError('ALARM_REFUSED', words)
+        throw newError('ALARM_REFUSED', `Mail server refused '${left.to}': all others have the message.`, {
+          next: "Check the address: it stands in LOANTAPE_ALARM_EMAIL_TO, or in `to` of the job's digest.",
+        })
       }
     } catch (thrown) {
       error = scrubSecrets(messageOf(thrown))

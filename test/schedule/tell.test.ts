@@ -1,4 +1,5 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {z} from 'zod'
 import {type Config, parseConfig} from '../../src/core/config.ts'
 import {newError} from '../../src/core/errors.ts'
 import {listAlarms, pingDeadMan, tellPeople} from '../../src/schedule/alarms.ts'
@@ -254,6 +255,9 @@ test('a mail that the server takes for some only is sent again to the others', a
   config = {...config, alarmEmailTo: 'night@example.com, "Desk, Risk" <risk@example.com>'}
   inbox.refused = 'risk@example.com'
   await runAndTell(shrunk)
+  expect(stateDb.column(z.string(), 'select error from notice where error is not null')).toEqual([
+    "Mail server refused 'risk@example.com': all others have the message. Check the address: it stands in LOANTAPE_ALARM_EMAIL_TO, or in `to` of the job's digest.",
+  ])
   for (const wait of [0, HOUR]) {
     expect(mails).toHaveLength(1)
     now += wait
