@@ -22,7 +22,9 @@ const readBatches = (ended: Ended) =>
   readJson(ended).batches as {profile: string; dir: string; outcome: string}[]
 
 /** Ten deals and one whose address is a formula; all are funded within the month, which is over. */
-const lab = await useLab({tables: `${BOOK_TABLES} +mart.funded_rollforward +mart.data_quality`})
+const lab = await useLab({
+  tables: `${BOOK_TABLES} +mart.funded_rollforward +mart.funded_rollforward_deal +mart.data_quality`,
+})
 const {store} = lab.service
 store.insert([...someDeals(10), aDeal(11, {property_address: FORMULA, loan_amount_cents: 100_01n})])
 await lab.walk(DAY_1)
