@@ -8,7 +8,8 @@ import {walkPages} from '../source/walk-pages.ts'
 import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
 import {readWritten, readWrittenText} from '../store/files.ts'
 import {withRun} from '../store/runs.ts'
-import {readDescription, requireClock} from './at-source.ts'
+import {openStateDb} from '../store/state-db.ts'
+import {findLearnt, readDescription, requireClock, storeLearnt} from './at-source.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed} from './rate-feed.ts'
@@ -127,14 +128,21 @@ const MOST_PAGES = 1_000
 const LONGEST_WAIT_MINUTES = 2
 
 async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {
-  const description = readDescription(dataFolderAt(config.dataDir))
-  await using client = createClient({...requireSource(config), description}, world)
+  const folder = dataFolderAt(config.dataDir)
+  const source = {...requireSource(config), description: readDescription(folder)}
+  using stateDb = openStateDb(folder.stateDb)
+  const learnt = findLearnt(stateDb, source.baseUrl, world)
+  await using client = createClient({...source, ...learnt}, world)
   const answers: Received[] = []
-  for await (const {received} of walkPages({path: '/rates', pageSize: PAGE_SIZE}, client)) {
-    if (answers.length === MOST_PAGES) throw createFeedError(feed, `more than ${MOST_PAGES} pages`)
-    answers.push(received)
+  try {
+    for await (const {received} of walkPages({path: '/rates', pageSize: PAGE_SIZE}, client)) {
+      if (answers.length === MOST_PAGES) throw createFeedError(feed, `more than ${MOST_PAGES} pages`)
+      answers.push(received)
+    }
+    return answers
+  } finally {
+    storeLearnt(stateDb, source.baseUrl, client, world)
   }
-  return answers
 }
 
 async function readCsvSource(feed: RateFeed, csv: string, config: Config, world: World): Promise<Received> {

@@ -213,6 +213,20 @@ test("the source's key and query go to the service alone and follow no redirect"
   expect(other.requests[0]?.query.getAll('series')).toEqual(['A', 'B'])
 })
 
+test('the wait that the source told a feed holds for the next feeds and runs, too', async () => {
+  const wait = {kind: 'status', status: 429, headers: {'retry-after': '7200'}} as const
+  lab.service.faults.add({match: {path: '/rates', times: 1}, fault: wait})
+  const failed = {
+    outcome: 'failed',
+    problems: [expect.stringMatching(/^\[SOURCE_RATE_LIMITED\] .*another 7\d{3} s/)],
+  }
+  expect(await ingest(EVENING, {name: 'service'})).toMatchObject({feeds: [failed]})
+  const asked = lab.service.requests.count
+  expect(await ingest(EVENING, {name: 'service'})).toMatchObject({feeds: [failed]})
+  expect(await failureOf(lab.walk(EVENING))).toMatchObject({code: 'SOURCE_RATE_LIMITED'})
+  expect(lab.service.requests.count).toBe(asked)
+})
+
 test('without feeds the shipped job says so and does nothing', async () => {
   const job = requireJob(lab.config, 'rates')
   const request = {job, slot: undefined}
