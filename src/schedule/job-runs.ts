@@ -179,7 +179,7 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
        )
      ),
      ranked as (
-       select *, row_number() over (partition by job order by ended_at desc, job_run_id desc) as place
+       select *, row_number() over (partition by job order by ended_at desc, job_run_id desc, attempt desc) as place
        from tried join (select job_run_id, job, slot, state, reason, not_before, summary from job_run) using (job_run_id)
        where ${SHOWS}
      )
