@@ -131,6 +131,8 @@ test('followed deals are asked for after all others, the longest unseen first, a
   await lab.sync(day(5), config)
   expect(listAsked().at(-9)).toBe(8)
   expect(await countStatuses()).toEqual(now)
+  lab.service.store.remove(idOf(1))
+  expect((await lab.sync(day(6), config)).changes).toMatchObject({missing: 0, vanished: 1})
 })
 
 test('a folder belongs to its stage as it belongs to its source: another one, or none, is refused by name', async () => {
