@@ -72,22 +72,14 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
   const lastSync = findLastSuccess(stateDb, 'sync')
   const attempts = new Map(listLastAttempts(stateDb).map((run) => [run.job, run]))
   return [
-    problem
-      ? {
-          ...ok('served', `No job is run [${problem.code}]`, scrubSecrets(problem.message)),
-          state: problem.code,
-        }
-      : ok('served', 'jobs are run', ''),
+    problem ? faulty('served', 'No job is run', problem) : ok('served', 'jobs are run', ''),
     damage
-      ? {
-          ...ok('release', `The current release is damaged [${damage.code}]`, damage.message),
-          state: damage.code,
-        }
+      ? faulty('release', 'The current release is damaged', damage)
       : release && ok('release', 'the current release is whole', `Release ${release.release_id}.`),
     describeLimits(release),
     ...[webhookJob, ...jobs].map(({name, fault}) => {
       const run = attempts.get(name)
-      if (fault) return describeFault(name, fault)
+      if (fault) return faulty(`job ${name}`, `Job ${name} is never due: its file is wrong`, fault)
       return run ? describeJob(stateDb, run) : ok(`job ${name}`, `job ${name} can run`, 'It has not run yet.')
     }),
     describeFreshness(stateDb, lastSync, config, now),
@@ -97,6 +89,13 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
 }
 
 const ok = (name: string, title: string, words: string): Condition => ({name, state: 'ok', title, words})
+
+const faulty = (name: string, title: string, {code, message}: LoantapeError): Condition => ({
+  name,
+  state: code,
+  title: `${title} [${code}]`,
+  words: scrubSecrets(message),
+})
 
 /** What a job did, by the code of its error, else by its exit code. */
 const FAILURES: Record<string, string> = {
@@ -138,13 +137,6 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
     since: ended_at,
   }
 }
-
-const describeFault = (name: string, {code, problem, next}: LoantapeError): Condition => ({
-  name: `job ${name}`,
-  state: code,
-  title: `Job ${name} is never due: its file is wrong [${code}]`,
-  words: `${problem} ${next}`,
-})
 
 const CRASHED =
   'its process ended and recorded no result. What was stored before is intact. See the log of that time; docs/operations.md says what to do.'
