@@ -296,6 +296,8 @@ function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'
 const STAMPS = [
   ['job_run', 'started_at'],
   ['job_run', 'ended_at'],
+  ['job_attempt', 'started_at'],
+  ['job_attempt', 'ended_at'],
   ['run', 'started_at'],
   ['run', 'ended_at'],
   ['webhook_event', 'received_at'],

@@ -21,7 +21,7 @@ const ROTATION_DAYS = 30
 /**
  * The records whose own page to fetch, in order of need: absent ones (gone or only overlooked?), new and changed ones, those whose
  * page was never read, in another order each time, those not looked at for longest, then those that had left the filter of the walk
- * before. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack nothing. The first is
+ * before, in another order each time, too. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack nothing. The first is
  * listed and, if any did, has shown its page before, so that its answer proves the path.
  *
  * Reads the temporary tables of `findAbsences`.
@@ -39,8 +39,9 @@ export async function listDetailCandidates(
   const isWhole =
     asked.mode === 'auto' && (await namesMappedFields(db, stream)) ? whole.join(' and ') : 'false'
   const {head} = tablesOf(stream)
-  const turn = 'if(need = 2, hash(id || cast($1 as varchar)), 0)'
-  const inNeed = `need, (need < 4 and ${isSettledSql(stream)}) desc, detail_at nulls first, ${turn}, id`
+  // Pages that always fail must not come together, lest they end all asking.
+  const turn = 'if(need in (2, 4), hash(id || cast($1 as varchar)), 0)'
+  const inNeed = `need, (need < 4 and ${isSettledSql(stream)}) desc, if(need = 4, null, detail_at) nulls first, ${turn}, id`
   const rows = await db.all(
     knownRow,
     `with candidate as materialized (

@@ -371,7 +371,7 @@ function buildPlanSql(stream: Stream, batch: Batch): string {
         as unchanged,
       count(*) filter (kind = 'missing' and head_kind = 'seen') as missing,
       count(*) filter (kind = 'vanished') as vanished,
-      ${isFiltered ? 'vanished' : 'missing + vanished'} as absent,
+      missing + vanished as absent,
       ${isFiltered ? 'vanished' : `count(*) filter (kind <> 'seen' and head_kind = 'seen')`} as "newlyAbsent",
       count(*) filter (is_appended) as appended,
       count(*) filter (is_late) as late,

@@ -8,7 +8,14 @@ import type {ProcessEnd} from '../../src/core/process.ts'
 import type {World} from '../../src/core/types.ts'
 import {readConditions} from '../../src/schedule/alarms.ts'
 import {type Job, webhookJob} from '../../src/schedule/job.ts'
-import {adoptRun, beginRun, endRun, type JobRun, listAttempts} from '../../src/schedule/job-runs.ts'
+import {
+  adoptRun,
+  beginRun,
+  endRun,
+  type JobRun,
+  listAttempts,
+  listLastAttempts,
+} from '../../src/schedule/job-runs.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
@@ -206,6 +213,8 @@ test.each([
       const due = listSlots(schedule, START + 5.5 * HOUR, now - 1)
       expect(found.map(({slot}) => Date.parse(String(slot)))).toEqual(due)
     }
+    const ends = listLastAttempts(scheduler.stateDb).map(({ended_at}) => Date.parse(ended_at ?? ''))
+    expect(Math.max(...ends)).toBeLessThanOrEqual(now)
     const later = scheduler.stateDb.db.prepare(`select job from job_run where ended_at > ? and slot < ?`)
     expect(later.all(new Date(now).toISOString(), new Date(back).toISOString())).toEqual([])
   },
