@@ -79,9 +79,9 @@ const planRow = z.object({
   vanished: count,
   /** Records present before that this walk covers, missing ones included. */
   known: count,
-  /** Missing and vanished records, but for those that may only have left the filter of the walk. */
+  /** Missing and vanished records. */
   absent: count,
-  /** Those of them that count as absent for the first time. */
+  /** Those of them that are absent for the first time; under a filter, which they may have left, those that vanished. */
   newlyAbsent: count,
   /** Versions that would be appended, absences included. */
   appended: count,
