@@ -342,7 +342,7 @@ function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: s
 /** Runs are kept this long. Slots before the last look are never planned again, so nothing older is needed. */
 const KEPT_DAYS = 90
 
-/** Deletes old runs of a job and of webhooks. The last run of each job stays, because its failure is an alarm until it is mended. */
+/** Deletes old runs of a job and of webhooks. Each job keeps its last run: if that failed, its alarm goes on until a run succeeds. */
 function pruneRuns(stateDb: StateDb, job: string, now: number): void {
   const last = listLastAttempts(stateDb).map(({job_run_id}) => job_run_id)
   stateDb.run(

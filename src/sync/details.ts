@@ -20,8 +20,8 @@ const ROTATION_DAYS = 30
 
 /**
  * The records whose own page to fetch, in order of need: absent ones (gone or only overlooked?), new and changed ones, those whose
- * page was never read, in another order each time, those not looked at for longest, then those that had left the filter of the walk
- * before, in another order each time, too. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack nothing. The first is
+ * page was never read, those not looked at for longest, then those that had left the filter of the walk before. The third and the
+ * last come in another order each time. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack nothing. The first is
  * listed and, if any did, has shown its page before, so that its answer proves the path.
  *
  * Reads the temporary tables of `findAbsences`.

@@ -129,12 +129,12 @@ no = setting
 })
 
 test('a command in a .env that others may write is refused, and not run', async () => {
-  const envFile = join(lab.folder.root, '../shared.env')
+  const envFile = join(lab.folder.root, '../theirs.env')
   writeFileSync(envFile, 'LOANTAPE_API_KEY_COMMAND=echo sk_theirs')
   const read = () => runCommand(['config', '--json'], {}, {envFile})
   expect(await read()).toMatchObject({code: 0})
   chmodSync(envFile, 0o606)
-  await expectRefused(read(), 'CONFIG_INVALID', /shared\.env' names a command \(LOANTAPE_API_KEY_COMMAND\)/)
+  await expectRefused(read(), 'CONFIG_INVALID', /theirs\.env' names a command \(LOANTAPE_API_KEY_COMMAND\)/)
 })
 
 test('a folder in the place of .env is named, and help needs no settings', async () => {
