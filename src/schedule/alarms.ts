@@ -84,6 +84,7 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
     }),
     describeFreshness(stateDb, lastSync, config, now),
     describeQuarantine(lastSync),
+    describeOwnPages(lastSync),
     describeRates(findLastSuccess(stateDb, 'rates')),
   ].filter((condition) => condition !== undefined)
 }
@@ -172,8 +173,14 @@ function describeFreshness(
 export const wasClockAhead = ({alarms}: {alarms: readonly Alarm[]}): boolean =>
   alarms.some(({state}) => state === 'clock ahead')
 
-/** Of a walk: how many records it met, and how many of them could not be read. */
-export const syncSummary = z.object({walk: z.object({quarantined: z.number(), records: z.number()})})
+/** Of a walk: how many records it met, how many of them could not be read, and so of the deals' own pages. */
+export const syncSummary = z.object({
+  walk: z.object({
+    quarantined: z.number(),
+    records: z.number(),
+    details: z.object({fetched: z.number(), failed: z.number()}),
+  }),
+})
 
 /** A handful of bad records can wait until morning; more need a person now. */
 const MOST_QUARANTINED = 10
@@ -189,6 +196,24 @@ function describeQuarantine(lastSync: Run | undefined): Condition | undefined {
     state: 'above',
     title: `More than ${MOST_QUARANTINED} records in quarantine`,
     words: `${counted} They are kept whole, and their deals count as last known. See \`loantape quarantine list\`.`,
+    since: lastSync.ended_at,
+  }
+}
+
+/** As many failures as end the asking for own pages. */
+const MOST_UNREAD = 5
+
+function describeOwnPages(lastSync: Run | undefined): Condition | undefined {
+  const {details} = summaryOf(lastSync, syncSummary)?.walk ?? {}
+  if (!lastSync || !details) return undefined
+  const {fetched, failed} = details
+  const counted = `Run ${lastSync.run_id} read ${fetched} own pages of deals; ${failed} could not be read.`
+  if (fetched > 0 || failed < MOST_UNREAD) return ok('details', 'own pages of deals are read', counted)
+  return {
+    name: 'details',
+    state: 'unread',
+    title: 'No own page of a deal could be read',
+    words: `${counted} What only they show, such as property_value, stays as last known. The log says why. If the source has none, set LOANTAPE_DETAIL=off.`,
     since: lastSync.ended_at,
   }
 }

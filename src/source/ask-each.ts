@@ -29,9 +29,9 @@ export type EachAnswer<Found> =
 
 /**
  * Why asking ended: every id was asked for; the budget was used up; the run was asked to stop; the rate limit would have taken
- * too long; the key may not read this; too many failures in a row, so that the path may not exist.
+ * too long; too many failures in a row, so that the path may not exist, or the key may not read it.
  */
-type EachEnd = 'done' | 'budget' | 'interrupted' | 'rate_limited' | 'refused' | 'failing'
+type EachEnd = 'done' | 'budget' | 'interrupted' | 'rate_limited' | 'failing'
 
 /** The counts of the answers; `proven`: the path answered for an id. */
 export type EachSummary = {proven: boolean; fetched: number; gone: number; failed: number; ended: EachEnd}
@@ -105,10 +105,8 @@ export async function askEach<Found>(
       if (error instanceof URIError) return {answer: failedAs(id, 'ID_UNREADABLE')}
       if (signal.aborted && error === signal.reason) return {ended: 'budget'}
       if (!(error instanceof LoantapeError) || error.code === 'CLOCK_STEPPED') throw error
-      const isRefused = isOfKind(error, 'auth')
       const said = {path: request.path, code: error.code, reason: error.problem}
-      log[isRefused ? 'warn' : 'info'](said, 'a detail could not be fetched')
-      if (isRefused) return {answer: failedAs(id, error.code), ended: 'refused'}
+      log[isOfKind(error, 'auth') ? 'warn' : 'info'](said, 'a detail could not be fetched')
       if (error.code === 'INTERRUPTED') return {ended: 'interrupted'}
       if (error.code === 'SOURCE_RATE_LIMITED') return {ended: 'rate_limited'}
       return {answer: failedAs(id, error.code)}

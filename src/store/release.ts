@@ -1,4 +1,4 @@
-import {existsSync, readFileSync, realpathSync, statSync} from 'node:fs'
+import {existsSync, lstatSync, readFileSync, realpathSync, statSync} from 'node:fs'
 import {writeFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -146,9 +146,15 @@ export function unlessDamaged<T>(read: () => T): T | undefined {
   }
 }
 
-/** The release `current` points to, if there is one, by its own folder: the link may lead to another while it is read. */
+/**
+ * The release `current` points to, if there is one, by its own folder: the link may lead to another while it is read.
+ *
+ * @throws UnexpectedError `RELEASE_DAMAGED`
+ */
 export function findCurrentRelease({current}: DataFolder): Release | undefined {
-  return existsSync(current) ? readRelease(realpathSync(current)) : undefined
+  const release = existsSync(current) ? readRelease(realpathSync(current)) : undefined
+  if (release || !lstatSync(current, {throwIfNoEntry: false})) return release
+  throw newError('RELEASE_DAMAGED', `Link '${current}' leads to no release.`)
 }
 
 /** The manifest of the current release, if there is one, or what is wrong with that. */

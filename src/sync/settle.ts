@@ -301,5 +301,7 @@ export function certificateOf(walk: OpenWalk) {
     duplicates: walk.certified?.duplicates ?? 0,
     quarantined: walk.quarantined,
     resumed: walk.resumed,
+    /** Own pages that were read, and that could not be. */
+    details: walk.details,
   }
 }

@@ -271,11 +271,12 @@ function renderClocks(
 ): Html {
   const {values} = filter
   const compare = values.has('as_of') || values.has('known_at') ? linkTo('/compare') : undefined
+  const [knownAt = ''] = values.get('known_at') ?? []
   const others = [...query].filter(([name]) => !['as_of', 'known_at', 'page'].includes(name))
   return html`<details class="clocks"><summary>another day</summary><form action="${path}" autocomplete="off">
 ${others.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
 <label>As of <input type="date" name="as_of" value="${as_of}"></label>
-<label>Known until <input type="date" name="known_at" value="${values.get('known_at')?.[0]}"></label>
+<label>Known until <input type="${knownAt.length > 10 ? 'text' : 'date'}" name="known_at" value="${knownAt}"></label>
 <button>Show</button></form>${compare !== undefined && html`<p><a href="${compare}">What is known of this day now</a></p>`}</details>`
 }
 

@@ -219,20 +219,33 @@ test('too long without a successful sync is told, even if there never was one', 
   expect(posts[0]).toContain('No sync has succeeded for 26 hours')
 })
 
+/** A sync succeeds after a walk of 2,000 records, and what is to be told is told. */
+function syncWith(walk: object) {
+  now += HOUR
+  const at = new Date(now).toISOString()
+  const told = {quarantined: 0, records: 2000, details: {fetched: 0, failed: 0}}
+  const summary = JSON.stringify({walk: {...told, ...walk}})
+  const run = {run_id: `run ${now}`, command: 'sync', pid: 1, started_at: at, ended_at: at}
+  stateDb.insert('run', {...run, exit_code: 0, outcome: 'released', summary})
+  return tell()
+}
+
 test('too many quarantined records are told until there are fewer', async () => {
-  const syncWith = (quarantined: number) => {
-    now += HOUR
-    const at = new Date(now).toISOString()
-    const summary = JSON.stringify({walk: {quarantined, records: 2000}})
-    const run = {run_id: `run ${now}`, command: 'sync', pid: 1, started_at: at, ended_at: at}
-    stateDb.insert('run', {...run, exit_code: 0, outcome: 'released', summary})
-    return tell()
-  }
-  await syncWith(10)
+  await syncWith({quarantined: 10})
   expect(posts).toEqual([])
-  await syncWith(11)
+  await syncWith({quarantined: 11})
   expect(posts[0]).toContain('11 of 2000 records could not be read')
-  await syncWith(0)
+  await syncWith({})
+  expect(posts[1]).toContain('Recovered')
+})
+
+test('own pages of deals that can never be read are told, single ones are not', async () => {
+  await syncWith({details: {fetched: 1, failed: 40}})
+  await syncWith({details: {fetched: 0, failed: 4}})
+  expect(posts).toEqual([])
+  await syncWith({details: {fetched: 0, failed: 5}})
+  expect(posts[0]).toContain('No own page of a deal could be read')
+  await syncWith({details: {fetched: 9, failed: 0}})
   expect(posts[1]).toContain('Recovered')
 })
 

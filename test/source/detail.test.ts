@@ -121,6 +121,7 @@ test('asks for one deal alone until the path has answered for one', async () => 
 })
 
 test.each<[string, Handler]>([
+  ['403', answer(403)],
   ['404', answer(404)],
   ['405', answer(405)],
   ['500', answer(500)],
@@ -156,8 +157,8 @@ test('a 404 before the path has answered waits for proof; if the path never answ
 
 test('names why one failed and continues', async () => {
   const [d, e] = [answer(200, {data: {id: 'z'}}), answer(200, {data: null})]
-  const faults = {b: answer(422), c: answer(500), d, e}
-  const {answers, summary} = await fetchFrom(dealsExcept(faults), ['a', 'b', 'c', 'd', 'e', 'f'])
+  const faults = {b: answer(422), c: answer(500), d, e, g: answer(403)}
+  const {answers, summary} = await fetchFrom(dealsExcept(faults), 'abcdefgh')
   expect(answers.map((one) => (one.outcome === 'failed' ? one.reason : one.outcome))).toEqual([
     'found',
     'HTTP_422',
@@ -165,8 +166,10 @@ test('names why one failed and continues', async () => {
     'OTHER_RECORD',
     'NO_RECORD',
     'found',
+    'SOURCE_UNAUTHORIZED',
+    'found',
   ])
-  expect(summary).toEqual({proven: true, fetched: 2, gone: 0, failed: 4, ended: 'done'})
+  expect(summary).toEqual({proven: true, fetched: 3, gone: 0, failed: 5, ended: 'done'})
 })
 
 test('stops after five failures in a row, which a deal that is gone interrupts', async () => {

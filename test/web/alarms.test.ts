@@ -1,4 +1,4 @@
-import {statSync, truncateSync, writeFileSync} from 'node:fs'
+import {realpathSync, rmSync, statSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {listAlarms} from '../../src/schedule/alarms.ts'
@@ -115,6 +115,12 @@ test('a release with a damaged file is an alarm that a build ends; runs, metrics
   expect(status.stdout).toContain('not healthy, the current release is damaged')
   expect(await lab.run(['build'])).toMatchObject({code: 0})
   expect(await side.readText('/')).not.toContain(alarm)
+  expect((await lab.run(['status'])).stdout).not.toContain('damaged')
+  rmSync(realpathSync(lab.folder.current), {recursive: true})
+  expect((await lab.run(['status'])).stdout).toMatch(
+    /damaged \[RELEASE_DAMAGED\]. Link .* leads to no release/,
+  )
+  expect(await lab.run(['build'])).toMatchObject({code: 0})
   expect((await lab.run(['status'])).stdout).not.toContain('damaged')
 })
 

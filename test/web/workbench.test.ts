@@ -331,8 +331,19 @@ test('an earlier day shows what its release says; a day that is not kept lists t
     expect(await answer.text()).toContain('None of this day and moment is kept.')
   }
   // 23:30 in New York is the next day in UTC.
-  for (const moment of ['2026-03-02', '2026-03-02T23', '2026-03-02T23:30', '2026-03-03', '2026-03-03T04:30Z'])
-    expect(await side.read(`/?known_at=${moment}`), moment).toContain('as of <b>2026-03-02</b>')
+  for (const moment of [
+    '2026-03-02',
+    '2026-03-02T23',
+    '2026-03-02T23:30',
+    '2026-03-03',
+    '2026-03-03T04:30Z',
+  ]) {
+    const shown = await side.read(`/?known_at=${moment}`)
+    expect(shown, moment).toContain('as of <b>2026-03-02</b>')
+    expect(shown, moment).toMatch(
+      new RegExp(`type="${moment.length > 10 ? 'text' : 'date'}" name="known_at" value="${moment}"`),
+    )
+  }
   for (const moment of ['2026-03-02T22', '2026-03-02T23:29', '2026-03-03T04:29Z', '2026-03-01', '0001-01-01'])
     expect((await side.get(`/?known_at=${moment}`)).status, moment).toBe(404)
   for (const moment of ['2026-03-04', '9999-12-31'])
