@@ -1,3 +1,4 @@
+import {readFileSync} from 'node:fs'
 import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
 import {someDeals} from '../support/lab.ts'
@@ -94,6 +95,34 @@ test('a click on a value of a chart leads where the page says, with the filter, 
     await click('Days', 0.4, y)
     await page.waitForURL(`${side.url}/deals?state=CT&part=${part}`)
   }
+  expect(complaints).toEqual([])
+})
+
+test('a chart is saved as a picture, in light colours, with its title, day and legend', async () => {
+  const {page, complaints} = await openPage(`${side.url}/pages/clicks`, {colorScheme: 'dark'})
+  const button = page.getByRole('figure', {name: 'Days'}).getByRole('button', {name: 'Chart as PNG'})
+  await button.focus()
+  const [saved] = await Promise.all([page.waitForEvent('download'), page.keyboard.press('Enter')])
+  expect(saved.suggestedFilename()).toBe('Days-2026-03-02.png')
+  const picture = readFileSync(await saved.path()).toString('base64')
+  // Shares of the colours that each series and the paper fill, and whether something is written above the chart.
+  const seen = await page.evaluate<Record<'paper' | 'first' | 'second' | 'written', number>>(`(async () => {
+    const image = new Image()
+    image.src = 'data:image/png;base64,${picture}'
+    await image.decode()
+    const {width, height} = image
+    const pen = new OffscreenCanvas(width, height).getContext('2d', {willReadFrequently: true})
+    pen.drawImage(image, 0, 0)
+    const read = (lines) => [...new Uint32Array(pen.getImageData(0, 0, width, lines).data.buffer)]
+    const all = read(height)
+    const shareOf = (colour) => all.filter((one) => (one & 0xffffff) === colour).length / all.length
+    const shares = {paper: shareOf(0xffffff), first: shareOf(0x855a1d), second: shareOf(0xb8935b)}
+    return {...shares, written: new Set(read(50)).size}
+  })()`)
+  expect(seen.first).toBeGreaterThan(0.2)
+  expect(seen.second).toBeGreaterThan(0.2)
+  expect(seen.paper).toBeGreaterThan(0.1)
+  expect(seen.written).toBeGreaterThan(5)
   expect(complaints).toEqual([])
 })
 

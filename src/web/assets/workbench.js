@@ -80,6 +80,64 @@ const letLead = (chart, {series}) => {
     if (href) location.href = href
   })
 }
+// A chart as a picture for documents: in light colours, with its title, its day and its legend, twice as large.
+const addPicture = (figure) => {
+  const lightOf = (name) =>
+    getComputedStyle(figure)
+      .getPropertyValue(name)
+      .replace(/^light-dark\((.*?),.*$/, '$1')
+  const inLight = (text) => text.replaceAll(/var\((--[\w-]+)\)/g, (_whole, name) => lightOf(name))
+  const save = async () => {
+    const svg = figure.querySelector('[role=img] svg')
+    const {width, height} = svg.getBoundingClientRect()
+    const image = new Image()
+    image.src = `data:image/svg+xml,${encodeURIComponent(inLight(new XMLSerializer().serializeToString(svg)))}`
+    await image.decode()
+    const pen = document.createElement('canvas').getContext('2d')
+    const font = '12px system-ui, sans-serif'
+    pen.font = font
+    // Each name of the legend follows the one before, or begins a line.
+    let [left, line] = [14, 42]
+    const legend = [...figure.querySelectorAll('.key span')].map((span) => {
+      const name = span.textContent
+      const needs = pen.measureText(name).width + 34
+      if (left + needs > width && left > 14) [left, line] = [14, line + 18]
+      left += needs
+      return {
+        name,
+        colour: inLight(span.querySelector('rect').getAttribute('fill')),
+        x: left - needs,
+        y: line,
+      }
+    })
+    const top = legend.length > 0 ? line + 10 : 30
+    Object.assign(pen.canvas, {width: 2 * width, height: 2 * (height + top)})
+    pen.scale(2, 2)
+    const write = (text, x, y, colour) => {
+      pen.fillStyle = colour
+      pen.fillText(text, x, y)
+    }
+    pen.fillStyle = lightOf('--paper')
+    pen.fillRect(0, 0, width, height + top)
+    pen.drawImage(image, 0, top, width, height)
+    const title = [figure.ariaLabel, document.querySelector('.facts b')?.textContent].filter(Boolean)
+    pen.font = `600 ${font}`
+    write(title.join(', as of '), 14, 20, lightOf('--ink'))
+    pen.font = font
+    for (const {name, colour, x, y} of legend) {
+      write('■', x, y, colour)
+      write(name, x + 15, y, lightOf('--ink'))
+    }
+    const link = document.createElement('a')
+    link.href = pen.canvas.toDataURL()
+    link.download = `${title.join(' ').replaceAll(/[^\w-]+/g, '-')}.png`
+    link.click()
+  }
+  const button = document.createElement('button')
+  Object.assign(button, {type: 'button', className: 'picture', textContent: 'PNG', ariaLabel: 'Chart as PNG'})
+  button.onclick = save
+  figure.append(button)
+}
 const figures = [...document.querySelectorAll('figure.chart')]
 if (figures.length > 0) {
   const {init} = await import('/assets/echarts.js')
@@ -96,6 +154,7 @@ if (figures.length > 0) {
     const chart = init(drawing, null, {renderer: 'svg'})
     chart.setOption(option)
     new ResizeObserver(() => chart.resize()).observe(drawing)
+    addPicture(figure)
     // Elsewhere a tap shows the exact values.
     if (!matchMedia('(pointer: fine)').matches) continue
     letLead(chart, option)
