@@ -229,11 +229,11 @@ function networkOf(ip: string): string {
   return ipaddr.IPv6.parse(ip).parts.slice(0, 4).join(':')
 }
 
-/** A signal that aborts if the caller hangs up early. */
+/** A signal that aborts with the connection or the answer: that to HEAD ends before it is written. */
 export function hangUpOf({raw}: FastifyReply): AbortSignal {
   const gone = new AbortController()
   const reason = newError('QUERY_STOPPED', 'Query stopped: nobody waits for it.')
-  raw.once('close', () => raw.writableFinished || gone.abort(reason))
+  raw.once('close', () => gone.abort(reason))
   return gone.signal
 }
 

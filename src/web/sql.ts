@@ -81,20 +81,24 @@ type Pivot = NonNullable<ReturnType<typeof readPivot>>
 /** What a pivot's columns are called. */
 const namesOf = ({rows, columns, of, by}: Pivot) => [rows, columns, by === 'count' ? 'count' : of, 'is_total']
 
-/** A statement as a row for each cell of its pivot, with the totals of a matrix; those of all rows come first, and have every column in order. */
-function writePivot(sql: string, pivot: Pivot, known: Columns): string {
+/**
+ * A statement as a row for each cell of its pivot, for a matrix with totals; those of all rows come first, and have every column in
+ * order.
+ */
+function writePivot(sql: string, pivot: Pivot, known: Columns, hasTotals: boolean): string {
   const {rows, columns, of, by} = pivot
   const [, places] = /^DECIMAL\(\d+,(\d+)\)$/.exec(known.find(({name}) => name === of)?.type ?? '') ?? []
   const whole = `${by}(asked.value)`
   const measure = by === 'avg' && places !== undefined ? `cast(${whole} as decimal(38, ${places}))` : whole
   const [row, column, value] = [rows, columns, of].map((name) => `given.${quoteName(name)}`)
   const cells = ['asked.row', 'asked.col', measure, 'grouping(asked.row, asked.col)']
-  const named = namesOf(pivot).map((name, index) => `${cells[index]} as ${quoteName(name)}`)
+  const names = namesOf(pivot).slice(0, hasTotals ? 4 : 3)
+  const named = names.map((name, index) => `${cells[index]} as ${quoteName(name)}`)
   return `select ${named.join(', ')}
 from (select ${row} as row, ${column} as col, ${value} as value from (
 ${sql}
 ) as given) as asked
-group by cube (asked.row, asked.col)
+group by ${hasTotals ? 'cube' : ''} (asked.row, asked.col)
 order by grouping(asked.row) desc, asked.row, grouping(asked.col), asked.col`
 }
 
@@ -102,18 +106,19 @@ order by grouping(asked.row) desc, asked.row, grouping(asked.col), asked.col`
 async function askSql({people, filter}: AskingView, sql: string, pivot: Pivot | undefined) {
   const ask = async (text: string, most: number) => {
     const {columns, rows} = await people.ask({sql: text, condition: filter.condition, most: most + 1})
-    return {sql: text, columns, rows: rows.slice(0, most), isCut: rows.length > most}
+    return {sql: text, download: text, columns, rows: rows.slice(0, most), isCut: rows.length > most}
   }
   const bare = trimStatement(sql)
   const asked = await ask(pivot ? `describe (${bare}\n)` : sql, MOST).catch(explainError)
   if (asked instanceof Error) return {columns: [], shown: asked}
   if (!pivot) return {columns: asked.columns, shown: asked}
   const columns = asked.rows.map(([name, type]) => ({name: String(name), type: String(type)}))
-  const cells = await ask(writePivot(bare, pivot, columns), MOST_CELLS).catch(explainError)
+  const cells = await ask(writePivot(bare, pivot, columns, true), MOST_CELLS).catch(explainError)
   if (cells instanceof Error) return {columns, shown: cells}
   // The engine renames the second column of a name.
   const named = namesOf(pivot).map((name, index) => ({name, type: cells.columns[index]?.type ?? ''}))
-  return {columns, shown: {...cells, columns: named, asNamed: 3}}
+  const download = writePivot(bare, pivot, columns, false)
+  return {columns, shown: {...cells, columns: named, asNamed: 3, download}}
 }
 
 /** The form that makes a pivot of a query's rows. */
@@ -159,21 +164,21 @@ const NOTHING_ASKED = {columns: [], shown: undefined}
 /** The rows of a query as they are asked for, above them their download, and the form that saves it, or makes a page of it. */
 function renderAnswer(
   view: AskingView,
-  {sql, isCut, ...block}: Block & {sql: string; isCut: boolean},
+  {sql, download, isCut, ...block}: Block & {sql: string; download: string; isCut: boolean},
   shape: Shape,
 ): Html {
   const {filter, query, mayAct} = view
   const {length} = block.rows
   const linkTo = linkOf(view)
   return html`
-<p class="downloads">${isCut ? `The first ${count(length)} rows.` : `${quantity(length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
+<p class="downloads">${isCut ? `The first ${count(length)} rows.` : `${quantity(length, 'row')}.`} Download ${download === sql ? 'all' : 'the cells without totals'}: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [download]})}">${format.toUpperCase()}</a> `)}</p>
 ${
   mayAct &&
   html`<details><summary>Save this query</summary>
 <form class="sql" method="post" action="/sql/queries">
 ${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}"><input type="hidden" name="as" value="${shape}">
 <p><label>Name <input name="name" value="${query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
-<p><label>Title <input name="title"></label> <button formaction="${addressOf('/edit', filter)}" name="do" value="save">Make this query a page</button>, which shows it as ${shape}</p>
+<p>Or under this name as a page that shows it as ${shape}: <label>Title <input name="title"></label> <button formaction="${addressOf('/edit', filter)}" name="do" value="save">Make this query a page</button></p>
 </form></details>`
 }
 ${shape === 'table' ? renderExact(block, linkTo) : renderBlock(block, shape, {linkTo, options: {}})}`

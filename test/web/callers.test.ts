@@ -16,6 +16,7 @@ import {signEvent} from '../support/webhooks.ts'
 import {serveLab} from './side.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
+const ROWS_WITHOUT_END = `q=${encodeURIComponent('select range from range(1e12::bigint)')}`
 const ENDLESS = `q=${encodeURIComponent('select count(*) from range(1e15::bigint) where hash(range) = 1')}`
 /** Addresses of this machine: to the server each is a separate caller. */
 const [ANN, BOB] = ['127.0.0.2', '127.0.0.3']
@@ -50,8 +51,8 @@ interface Asked {
   hangUp(): void
 }
 
-function get(path: string, from: string = ANN): Asked {
-  const sent = request(side.url + path, {localAddress: from, agent: new Agent({maxSockets: 1})})
+function get(path: string, from: string = ANN, method = 'GET'): Asked {
+  const sent = request(side.url + path, {method, localAddress: from, agent: new Agent({maxSockets: 1})})
   const answer = new Promise<IncomingMessage>((resolve, reject) =>
     sent.once('response', resolve).once('error', reject),
   )
@@ -112,6 +113,16 @@ test.each(['/sql', '/data/query.csv'])(
     expect(await read(answer)).toContain('42')
   },
 )
+
+test('what HEAD asks for ends with its answer and keeps no place', async () => {
+  const heads = Array.from({length: 4}, () => get(`/data/query.csv?${ROWS_WITHOUT_END}`, ANN, 'HEAD').answer)
+  for (const {statusCode} of await Promise.all(heads)) expect(statusCode).toBe(200)
+  const next = await until(async () => {
+    const one = await get('/data/query.csv?q=select+40%2B2').answer
+    return one.statusCode === 200 ? one : undefined
+  })
+  expect(await read(next)).toContain('42')
+})
 
 test('a download read without end loses its place after an hour', async () => {
   const download = `/data/query.csv?q=${encodeURIComponent('select range, repeat(chr(120), 1000) as x from range(100000)')}`
