@@ -267,7 +267,7 @@ const GO_ON_BYTES = 8_000_000
 export async function buildTables(folder: DataFolder, prepared: Build, world: World) {
   const {sources, request} = prepared
   world.onProgress({step: 'compiling'})
-  const whole = await compileModels(sources, world)
+  const whole = await compileModels(sources)
   const source = {...prepared, ...planSelection(whole, sources.checks, request.select ?? world.select)}
   world.onStep('models compiled')
   if (mayBecomeCurrent(request) && !request.accept) await requireContract(folder, publishedOf(whole), world)

@@ -356,7 +356,7 @@ export async function testModels(config: Config, table: string | undefined, worl
     )
   }
   const fields = readMappedFields(dataFolderAt(config.dataDir)).map((field) => ({...field, since: null}))
-  const plan = await compileModels(readSources(config, fields), world)
+  const plan = await compileModels(readSources(config, fields))
   const files = selectFiles(listCaseFiles(sqlDir), table)
   const cases = readCases(files, plan)
   const spillDir = join(tmpdir(), `loantape-test-${process.pid}`)

@@ -7,7 +7,7 @@ import type {ErrorCode} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
-import type {BuildPlan, Check, Model, ModelSource, World} from '../core/types.ts'
+import type {BuildPlan, Check, Model, ModelSource} from '../core/types.ts'
 import {type Database, openDatabase, quoteName} from '../store/database.ts'
 import {readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
@@ -19,20 +19,19 @@ import {widenDecimals} from './seeds.ts'
  * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
  * in milliseconds and before anything is written.
  *
- * @param world its `plans` hold what this process has compiled; the shipped models are compiled already
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_FILE`, `MODEL_BUILD`, `CHECK_SQL` or `SEED_…`, with file and line
  */
-export async function compileModels(
-  source: ModelSource,
-  {plans}: Pick<World, 'plans'> = {plans: new Map()},
-): Promise<BuildPlan> {
+export async function compileModels(source: ModelSource): Promise<BuildPlan> {
   const key = keyOfPlan(source)
   const known = plans.get(key) ?? readShippedPlan(key)
   const plan = (known === undefined ? undefined : parsePlan(known, source)) ?? (await compileAnew(source))
   plans.set(key, known ?? formatPlan(key, plan))
   return plan
 }
+
+/** Plans compiled in this process, as text, by the fingerprint of their sources. */
+export const plans = new Map<string, string>()
 
 /** Compiles the models whether or not their plan is known. */
 export async function compileAnew(source: ModelSource): Promise<BuildPlan> {

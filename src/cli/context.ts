@@ -156,7 +156,6 @@ export function createCli(surroundings: Surroundings) {
         random: Math.random,
         log,
         signal: stopping.signal,
-        plans: new Map(),
         onProgress: progress.report,
         onStep: (step) => {
           log.debug({step}, 'reached')

@@ -112,9 +112,9 @@ const EXAMINATIONS: Examinations = {
     if (found.length === 0) return 'agree'
     return found.map(({store, problem}) => newError('STORES_DISAGREE', `${store}: ${problem}`))
   },
-  models: async (config, folder, world) => {
+  models: async (config, folder) => {
     const sources = readSources(config, await findKnownFields(folder))
-    await compileModels(sources, world)
+    await compileModels(sources)
     return `${quantity(sources.models.length, 'model')}, ${quantity(sources.checks.length, 'check')} and ${quantity(sources.seeds.length, 'seed')} compile`
   },
   fields: async (_config, folder) => {
@@ -221,7 +221,7 @@ const OF_UPGRADE: Examinations = {
     // Without the books, whose database would be brought up to date: columns do not depend on accounts.
     const bare = {...config, dataDir: join(folder.root, 'none')}
     const sources = readSources(bare, (await readHistoryAsItIs(folder)).fields)
-    const next = publishedOf(await compileModels(sources, world))
+    const next = publishedOf(await compileModels(sources))
     if (!findCurrentRelease(folder)) return 'none published yet'
     const changes = await requireContract(folder, next, world)
     const words = changes.map(({table, column, change}) => `${change} ${table}${column ? `.${column}` : ''}`)

@@ -75,8 +75,6 @@ export interface World {
   onProgress: (progress: Progress) => void
   /** Who acts; by default the user of the operating system. */
   who?: string | undefined
-  /** Plans compiled in this process, as text, by the fingerprint of their sources. */
-  plans: Map<string, string>
   /** Limits every build to these models, as in `--select`; only tests set it. */
   select?: string
   /** Gets each point of a run; after a crash, the run can resume from it. */

@@ -181,17 +181,15 @@ export function listRuns(stateDb: StateDb, limit: number): Run[] {
   return stateDb.all(runRow, 'select * from run order by rowid desc limit ?', [limit])
 }
 
-/** The latest run of `command`, ended or not. */
-export function findLastRun(stateDb: StateDb, command: string): Run | undefined {
-  const sql = 'select * from run where command = ? order by rowid desc limit 1'
-  return stateDb.first(runRow, sql, [command])
-}
+/** The latest run of `command`, ended or not, or the latest that a condition holds for. */
+export const findLastRun = (stateDb: StateDb, command: string, where = 'true'): Run | undefined =>
+  stateDb.first(runRow, `select * from run where command = ? and ${where} order by rowid desc limit 1`, [
+    command,
+  ])
 
 /** The latest run of `command` that succeeded. */
-export function findLastSuccess(stateDb: StateDb, command: string): Run | undefined {
-  const sql = 'select * from run where command = ? and exit_code = 0 order by rowid desc limit 1'
-  return stateDb.first(runRow, sql, [command])
-}
+export const findLastSuccess = (stateDb: StateDb, command: string) =>
+  findLastRun(stateDb, command, 'exit_code = 0')
 
 /** What a run has noted of itself; undefined if it is not of this schema. */
 export const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>

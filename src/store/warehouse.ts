@@ -2,7 +2,6 @@ import {createHmac, hash} from 'node:crypto'
 import {constants, existsSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
 import {copyFile} from 'node:fs/promises'
 import {basename, join} from 'node:path'
-import {setTimeout as delay} from 'node:timers/promises'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {findMachineFault, LoantapeError, messageOf, newError} from '../core/errors.ts'
@@ -56,7 +55,7 @@ export async function openWarehouse(
   let lock: Disposable | undefined
   const open = async () => {
     lock = await lockWarehouse(folder, 'write', maxWaitMinutes, world)
-    await attachWarehouse(db, folder, maxWaitMinutes, world)
+    await attachWarehouse(db, folder, world)
     await db.run(`set threads = ${await countThreads(db, folder)}`)
   }
   const letGo = async () => {
@@ -159,32 +158,26 @@ async function countThreads(db: Database, {warehouse}: DataFolder): Promise<numb
   return Math.min(MAX_THREADS, threadsFor(statSync(warehouse).size + staged))
 }
 
-const TRY_MS = 100
-
 async function attachWarehouse(
   db: Database,
   {warehouse}: DataFolder,
-  maxWaitMinutes: number,
   world?: Pick<World, 'log' | 'realClock'>,
 ): Promise<void> {
-  const until = performance.now() + maxWaitMinutes * 60_000
   const log = `${warehouse}.wal`
-  for (;;) {
-    try {
-      // The newest format is smaller and written faster.
-      return await db.run(`attach ${quoteLiteral(warehouse)} as history (storage_version 'latest')`)
-    } catch (error) {
-      const reason = messageOf(error)
-      if (IS_LOCKED.test(reason) && performance.now() < until) {
-        await delay(TRY_MS)
-      } else if (/replaying WAL/i.test(reason) && existsSync(log)) {
-        const aside = setAside(log, world?.realClock.now() ?? Date.now())
-        world?.log.warn({file: aside, reason}, 'a damaged write-ahead log was set aside')
-      } else {
-        throw describeOpenFailure(warehouse, error)
-      }
-    }
+  // The newest format is smaller and written faster.
+  const attach = () => db.run(`attach ${quoteLiteral(warehouse)} as history (storage_version 'latest')`)
+  const withoutLog = (error: unknown) => {
+    const reason = messageOf(error)
+    if (!/replaying WAL/i.test(reason) || !existsSync(log)) throw error
+    const aside = setAside(log, world?.realClock.now() ?? Date.now())
+    world?.log.warn({file: aside, reason}, 'a damaged write-ahead log was set aside')
+    return attach()
   }
+  await attach()
+    .catch(withoutLog)
+    .catch((error: unknown) => {
+      throw describeOpenFailure(warehouse, error)
+    })
 }
 
 /** Renames a file, so that it is kept and no longer used; returns the new name. @param move gives it that name */

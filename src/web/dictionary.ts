@@ -6,7 +6,7 @@ import {compileModels} from '../build/compile.ts'
 import {readSources} from '../build/sources.ts'
 import type {Config} from '../core/config.ts'
 import {GENERATOR} from '../core/process.ts'
-import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
+import type {BuildPlan, Check, Model, Seed} from '../core/types.ts'
 import {PROFILE_NAMES} from '../export/table-files.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {findCurrentRelease, type ReleaseManifest} from '../store/release.ts'
@@ -59,9 +59,9 @@ function listTables({models, seeds, reads, columns}: BuildPlan) {
 }
 
 /** Every table, and one self-contained page of them with the rows and times of the current release and the last checks. */
-export async function describeTables(folder: DataFolder, config: Config, world: World) {
+export async function describeTables(folder: DataFolder, config: Config) {
   const sources = readSources(config, await findKnownFields(folder))
-  const plan = await compileModels(sources, world)
+  const plan = await compileModels(sources)
   const tables = listTables(plan)
   const manifest = findCurrentRelease(folder)?.manifest
   using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined

@@ -44,7 +44,6 @@ const createWorld = (config: Config): World => ({
   random: Math.random,
   log: createLog({level: config.logLevel ?? 'info', source: config.source}, process.stderr),
   signal: new AbortController().signal,
-  plans: new Map(),
   onProgress: () => undefined,
   onStep: () => undefined,
 })

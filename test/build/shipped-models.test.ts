@@ -1,7 +1,14 @@
 import {readFile} from 'node:fs/promises'
 import {expect, test} from 'vitest'
 import {buildModels} from '../../src/build/build-models.ts'
-import {compileAnew, compileModels, formatPlan, keyOfPlan, SHIPPED_PLAN} from '../../src/build/compile.ts'
+import {
+  compileAnew,
+  compileModels,
+  formatPlan,
+  keyOfPlan,
+  plans,
+  SHIPPED_PLAN,
+} from '../../src/build/compile.ts'
 import type {ModelSource} from '../../src/core/types.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import {canonicalSql} from '../../src/store/sql.ts'
@@ -17,16 +24,15 @@ function readSource(added = ''): ModelSource {
 }
 
 test('a plan is compiled once per process, and again if its source changes', async () => {
-  const plans = new Map<string, string>()
-  const compile = (source: ModelSource) => compileModels(source, {plans})
-  const compiled = await compile(readSource())
-  expect(await compile(readSource())).toEqual(compiled)
+  plans.clear()
+  const compiled = await compileModels(readSource())
+  expect(await compileModels(readSource())).toEqual(compiled)
   expect(plans.size).toBe(1)
   const [[key = '', text = ''] = []] = plans
   const other = {...JSON.parse(text), columns: [['core.deal_history', [{name: 'told', type: 'VARCHAR'}]]]}
   plans.set(key, JSON.stringify(other))
-  expect((await compile(readSource())).columns.get('core.deal_history')).toHaveLength(1)
-  expect(await compile(readSource(' '))).toMatchObject({reads: compiled.reads})
+  expect((await compileModels(readSource())).columns.get('core.deal_history')).toHaveLength(1)
+  expect(await compileModels(readSource(' '))).toMatchObject({reads: compiled.reads})
   expect(plans.size).toBe(2)
 })
 

@@ -8,7 +8,7 @@ import {syncDeals} from '../../src/pipeline.ts'
 import {takeFileLock} from '../../src/store/files.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
-import {anyRow, COMPILED, LEAST_TABLES} from '../support/data.ts'
+import {anyRow, LEAST_TABLES} from '../support/data.ts'
 import {createLab, DAY_1, DAY_2, failureOf, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
@@ -36,7 +36,7 @@ test('a run asked to stop ends after the next stored step, and the next one fini
       if (reached === step) for (const stop of stops) stop('SIGTERM')
       world.onStep(reached)
     }
-    const run = syncDeals(lab.config, {}, {...world, plans: COMPILED, select: LEAST_TABLES, onStep})
+    const run = syncDeals(lab.config, {}, {...world, select: LEAST_TABLES, onStep})
     expect(await failureOf(run), step).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
     expect(lab.currentReleaseId()).toBeUndefined()
     expect(await lab.sync(new Date().toISOString())).toMatchObject({outcome: 'released'})

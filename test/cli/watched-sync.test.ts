@@ -4,7 +4,7 @@ import {runProgram} from '../../src/cli/program.ts'
 import type {Progress} from '../../src/core/types.ts'
 import {findLockHolder} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {COMPILED, FEW_TABLES} from '../support/data.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, DAY_1, DAY_2, type Lab, someDeals} from '../support/lab.ts'
 
 /** Everything a sync asks for, slow enough to see each step. */
@@ -21,7 +21,7 @@ async function watch(lab: Lab, args: readonly string[], columns = 80) {
     onStop: () => undefined,
   })
   const {createWorld} = cli
-  cli.createWorld = (config) => ({...createWorld(config), plans: COMPILED, select: FEW_TABLES})
+  cli.createWorld = (config) => ({...createWorld(config), select: FEW_TABLES})
   const code = await runProgram(cli, args)
   const lines = written
     .filter(({to}) => to === 'stderr')

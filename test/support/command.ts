@@ -1,7 +1,6 @@
 import {type Cli, createCli} from '../../src/cli/context.ts'
 import {runProgram} from '../../src/cli/program.ts'
 import type {Fixed} from '../../src/core/settings.ts'
-import {COMPILED} from './data.ts'
 import type {Ended} from './lab.ts'
 
 /** How a command in this process differs from one of `main.ts`. */
@@ -39,7 +38,6 @@ export async function runCommand(
   })
   const createUsual = cli.createWorld
   cli.createWorld =
-    createWorld ??
-    ((config) => ({...createUsual(config), plans: COMPILED, ...(select !== undefined && {select})}))
+    createWorld ?? ((config) => ({...createUsual(config), ...(select !== undefined && {select})}))
   return {code: await runProgram(cli, args), signal: null, ...printed}
 }

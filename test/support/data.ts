@@ -7,9 +7,6 @@ import {createSilentLog} from '../../src/core/log.ts'
 import type {World} from '../../src/core/types.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 
-/** Plans compiled in this process, shared by every world of a test. */
-export const COMPILED: World['plans'] = new Map()
-
 /** The minimum a release needs: most tests read only its manifest. */
 export const LEAST_TABLES = '+core.deal_history +mart.run'
 
@@ -63,7 +60,6 @@ export const createWorld = (now?: string): World => ({
   random: Math.random,
   log: createSilentLog(),
   signal: new AbortController().signal,
-  plans: COMPILED,
   onProgress: () => undefined,
   onStep: () => undefined,
 })
