@@ -2,12 +2,12 @@ import {hash} from 'node:crypto'
 import {join} from 'node:path'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
-import {expectOneOf} from '../core/text.ts'
+import {expectOneOf, shorten} from '../core/text.ts'
 import type {Message} from '../schedule/alarms.ts'
 import type {DigestStep} from '../schedule/job.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
-import {count, instant, inTimeZone} from './figures.ts'
+import {count, instant, inTimeZone, words} from './figures.ts'
 import {CLOCKS, findFault, isForViewers, parseFilter, titleOf, wordValue} from './filter.ts'
 import {Html, html} from './html.ts'
 import {inOneLine, styleForMail, textOf} from './mail.ts'
@@ -99,16 +99,23 @@ async function showPages(view: ReturnType<typeof openReport>, isMail = false) {
   }
 }
 
+/** What a page is asked for, each with its name: the filter, then the parameters of its own. */
+const chosenOf = ({filter, query}: Pick<View, 'filter' | 'query'>) => [
+  ...[...filter.values].flatMap(([key, values]) =>
+    values.map((value): [string, string] => [titleOf(key), wordValue(key, value)]),
+  ),
+  ...Object.entries(Object.fromEntries(query))
+    .filter(([key, value]) => value !== '' && !filter.values.has(key))
+    .map(([key, value]): [string, string] => [words(key), shorten(value)]),
+]
+
+const subjectOf = (view: Pick<View, 'release' | 'filter' | 'query'>, title: string) =>
+  `${[title, ...chosenOf(view).map((chosen) => chosen.join(' '))].join(', ')} as of ${view.release.manifest.as_of}`
+
 /** What stands around the pages of a release. */
-function renderSheet(
-  {release, filter}: Pick<View, 'release' | 'filter'>,
-  title: string,
-  content: Html,
-): Html {
-  const {release_id, as_of, known_at, generator, checks} = release.manifest
-  const chosen = [...filter.values].flatMap(([key, values]) =>
-    values.map((value) => html`<li>${titleOf(key)} <b>${wordValue(key, value)}</b></li>\n`),
-  )
+function renderSheet(view: Pick<View, 'release' | 'filter' | 'query'>, title: string, content: Html): Html {
+  const {release_id, as_of, known_at, generator, checks} = view.release.manifest
+  const chosen = chosenOf(view).map(([name, value]) => html`<li>${name} <b>${value}</b></li>\n`)
   return html`<main class="sheet wide">
 <h1>${title}</h1>
 <ul class="facts">
@@ -125,10 +132,10 @@ ${content}
 /** The pages as one self-contained file. */
 async function renderFile(view: ReturnType<typeof openReport>) {
   const {title, content, problems} = await showPages(view)
-  const {as_of, time_zone: timeZone} = view.release.manifest
+  const {time_zone: timeZone} = view.release.manifest
   const body = renderSheet(view, title, content)
   return {
-    text: renderPage({title: `${title} as of ${as_of}`, body, styles: 'workbench.css', timeZone}),
+    text: renderPage({title: subjectOf(view, title), body, styles: 'workbench.css', timeZone}),
     problems,
   }
 }
@@ -178,7 +185,7 @@ export async function renderDigest(
   }
   if (when !== undefined && rows[when] === 0) return undefined
   const {as_of, time_zone} = release.manifest
-  const subject = `${title} as of ${as_of}`
+  const subject = subjectOf(view, title)
   const {text} = await renderFile(view)
   const isSmall = Buffer.byteLength(text) <= LARGEST_FILE
   const place = isSmall ? 'it is attached' : 'look at it in the workbench'
@@ -189,13 +196,13 @@ export async function renderDigest(
   }
   const whole = mailOf(content)
   const isLong = whole.length > LONGEST_HTML
-  const words = textOf(inTimeZone(content.html, time_zone))
+  const lines = textOf(inTimeZone(content.html, time_zone))
   const name = `${page.replaceAll(/[^\w-]+/g, '-').slice(0, 60)}-${as_of}`
   const file = join(release.dir, `${name}-${hash('sha256', JSON.stringify(step)).slice(0, 8)}.html`)
   if (isSmall) writeFileAtomically(file, text)
   return {
     title: inOneLine(subject),
-    words: words.length > LONGEST_WORDS ? `${words.slice(0, LONGEST_WORDS)}…\n(cut off: ${place})` : words,
+    words: lines.length > LONGEST_WORDS ? `${lines.slice(0, LONGEST_WORDS)}…\n(cut off: ${place})` : lines,
     html: isLong ? mailOf(html`<p>This page is longer than a mail: ${place}.</p>`) : whole,
     ...(isSmall && {file}),
   }
