@@ -22,6 +22,7 @@ import {GENERATOR, VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {readTargets} from '../export/delivery-target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
+import {listAlarmChannels} from '../schedule/alarms.ts'
 import {listExportedProfiles, listFaults, readJobs, type Step} from '../schedule/job.ts'
 import {createClient, type JsonAnswer} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
@@ -157,6 +158,11 @@ const EXAMINATIONS: Examinations = {
       )
     const faults = [...listFaults(jobs), ...unable]
     return faults.length > 0 ? faults : namesOf(jobs)
+  },
+  alarms: async (config) => {
+    const channels = listAlarmChannels(config).join(' and ')
+    const unset = 'nowhere until LOANTAPE_ALARM_WEBHOOK_URL or LOANTAPE_ALARM_EMAIL_TO is set'
+    return `go ${channels === '' ? unset : `to ${channels}`}`
   },
   targets: async (config) => {
     const asked = readJobs(config).flatMap(({steps}) => steps.flatMap(listTargets))

@@ -71,9 +71,8 @@ export function parseConfig(
     const key = String(issue.path[0])
     problems.push(`${envNameOf(key)} '${maskValue(key, given[key])}': ${issue.message}`)
   }
-  // Half of the mail settings would look like a quiet night; with a token for viewers alone nobody would be asked for one.
+  // Without a mail server nights would look quiet; with a token for viewers alone nobody would be asked for one.
   for (const [half, other] of [
-    ['smtpUrl', 'alarmEmailTo'],
     ['alarmEmailTo', 'smtpUrl'],
     ['webViewerToken', 'webToken'],
   ] as const)

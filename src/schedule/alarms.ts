@@ -330,19 +330,21 @@ export async function sendDigest(
   config: Config,
   {job, step, render}: {job: string; step: DigestStep; render: RenderDigest | undefined},
   world: World,
-): Promise<{page: string; outcome: 'sent' | 'waits' | 'nothing_to_say' | 'no_channel'}> {
+): Promise<{page: string; outcome: 'sent' | 'already_sent' | 'waits' | 'nothing_to_say' | 'no_channel'}> {
   const {page, to} = step
   const folder = dataFolderAt(config.dataDir)
   try {
-    const {email, ...others} = createChannels(config)
-    if (to && !email) throw newError('CONFIG_MISSING', "'to' sends mail, and LOANTAPE_SMTP_URL is not set.")
-    if (!email && !others.webhook) return {page, outcome: 'no_channel'}
+    if (to && config.smtpUrl === undefined)
+      throw newError('CONFIG_MISSING', "'to' sends mail, and LOANTAPE_SMTP_URL is not set.")
+    if (!to && listAlarmChannels(config).length === 0) return {page, outcome: 'no_channel'}
     const release = requireRelease(folder)
     using stateDb = openStateDb(folder.stateDb)
     const alarm = `digest ${release.manifest.as_of} ${JSON.stringify(step)}`
     const count = (where: string) =>
       stateDb.column(z.number(), `select count(*) from notice where alarm = ? and ${where}`, [alarm])[0] ?? 0
     const isNoted = () => count('true') > 0
+    const isSent = () => isNoted() && count('sent_at is null') === 0
+    if (isSent()) return {page, outcome: 'already_sent'}
     const digest = isNoted() ? undefined : await render?.(release, step)
     if (!digest && !isNoted()) return {page, outcome: 'nothing_to_say'}
     // Each gets a message of his own: none sees who the others are, and none fails with another.
@@ -350,7 +352,7 @@ export async function sendDigest(
       ? (to ?? [undefined]).map((one) => ({alarm, ...digest, ...(one && {to: one, only: 'email'})}))
       : []
     await sendNews(stateDb, config, () => (isNoted() ? [] : news), world)
-    return {page, outcome: count('sent_at is null') === 0 ? 'sent' : 'waits'}
+    return {page, outcome: isSent() ? 'sent' : 'waits'}
   } catch (error) {
     const {kind, ...told} = explainError(error)
     const problem = `Digest '${page.split('?')[0]}' of job '${job}': ${told.problem}`
@@ -376,11 +378,11 @@ async function sendNews(
   const now = world.realClock.now()
   // In one transaction: however many processes look, each change is told once.
   stateDb.transaction(() => {
-    const names = Object.keys(channels)
+    const names = listAlarmChannels(config)
     const news = findNews(names)
     const times = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
     for (const {alarm, only, ...message} of news)
-      for (const channel of names.filter((one) => (only ?? one) === one))
+      for (const channel of only === undefined ? names : [only])
         stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...times})
     if (news.length > 0)
       // What still holds stays, to know who was told.
@@ -469,15 +471,23 @@ function claimNotice(stateDb: StateDb, channels: readonly string[], now: number)
   )
 }
 
+/** The channels to which alarms go. */
+export const listAlarmChannels = ({
+  alarmWebhookUrl,
+  alarmEmailTo,
+}: Pick<Config, 'alarmWebhookUrl' | 'alarmEmailTo'>): string[] => [
+  ...(alarmWebhookUrl === undefined ? [] : ['webhook']),
+  ...(alarmEmailTo === undefined ? [] : ['email']),
+]
+
 /** The configured channels; each sends a message, returns the addresses that were refused, and rejects if all were. */
 function createChannels(config: Config): Record<string, (message: Message) => Promise<string[]>> {
   const {alarmWebhookUrl: webhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom: from} = config
   return {
     ...(webhookUrl !== undefined && {webhook: (message) => postMessage(webhookUrl, message)}),
-    ...(smtpUrl !== undefined &&
-      alarmEmailTo !== undefined && {
-        email: (message) => mailMessage(smtpUrl, from, {to: alarmEmailTo, ...message}),
-      }),
+    ...(smtpUrl !== undefined && {
+      email: (message) => mailMessage(smtpUrl, from, {to: alarmEmailTo, ...message}),
+    }),
   }
 }
 

@@ -103,6 +103,14 @@ const SQL_OWN = (columns: string) =>
     .map((name) => `-- ${name}: x\n`)
     .join('')}select ${columns} from core.deal\n`
 
+test.each([
+  [{}, 'go nowhere until LOANTAPE_ALARM_WEBHOOK_URL or LOANTAPE_ALARM_EMAIL_TO is set'],
+  [{LOANTAPE_ALARM_EMAIL_TO: 'night@example.com'}, 'go to email'],
+])('doctor says where alarms go with a mail server and %j', async (env, words) => {
+  const {stdout} = await lab.run(['doctor'], {LOANTAPE_SMTP_URL: 'smtp://mail.example.com', ...env})
+  expect(stdout).toContain(`✓ alarms: ${words}\n`)
+})
+
 test('upgrade-check says what this version would change in a folder, and changes nothing', async () => {
   await lab.sync(new Date().toISOString())
   const sql = join(lab.folder.root, '../own-sql')

@@ -44,7 +44,7 @@ test("a night sends the day's page once: figures, what moved them and what needs
   expect(await night('2026-03-03T23:30:00-05:00')).toMatchObject({code: 0})
   expect(await night('2026-03-03T23:50:00-05:00')).toMatchObject({
     code: 0,
-    stdout: expect.stringContaining('Digest morning: sent.'),
+    stdout: expect.stringContaining('Digest morning: already sent.'),
   })
 
   expect(['csv', 'parquet'].map((name) => readdirSync(join(lab.folder.exports, name)).length)).toEqual([2, 2])
@@ -120,9 +120,12 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   )
   const [mail = ''] = mails
   expect(mail).toMatch(/^To: night@example\.com\r$/m)
-  expect(mail).toContain('Subject: loantape: In here <b> x as of 2026-03-02')
+  expect(mail.replaceAll('\r\n ', ' ')).toContain(
+    'Subject: loantape: In here <b> x, Loan amount from $400,000, place here as of 2026-03-02',
+  )
   const shown = partOf(mail, 'text/html')
   expect(shown).toContain('Loan amount from <b>$400,000</b>')
+  expect(shown).toContain('place <b>here</b>')
   expect(shown, 'a chart as its values').toMatch(/<td[^>]*>2026-03-02<\/td><td[^>]*>\$500,000\.00<\/td>/)
   expect(shown).toContain('&lt;img src=x')
   expect(posts[0]).toContain('deal_000002 · &lt;img')
@@ -159,6 +162,15 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   expect(await send({page: 'long', to}, {LOANTAPE_SMTP_URL: '', LOANTAPE_ALARM_EMAIL_TO: ''})).toMatch(
     /^2 .*LOANTAPE_SMTP_URL/s,
   )
+  const alarmsElsewhere = {LOANTAPE_ALARM_EMAIL_TO: ''}
+  const nowhere = {...alarmsElsewhere, LOANTAPE_ALARM_WEBHOOK_URL: ''}
+  const counts = [posts.length, mails.length]
+  expect(await send({page: 'states?place=NY', to: ['ann@example.com']}, nowhere)).toContain('0 Digest')
+  expect(await send({page: 'states?place=NJ', to: ['ann@example.com']}, alarmsElsewhere)).toContain('sent')
+  expect(await send({page: 'states?place=NJ', to: ['ann@example.com']}, nowhere)).toContain('already sent')
+  expect(mails.slice(-2).map((one) => /place \w+/.exec(one)?.[0])).toEqual(['place NY', 'place NJ'])
+  expect(await send({page: 'states?place=NY'}, nowhere)).toContain('no channel')
+  expect([posts.length, mails.length]).toEqual([counts[0], Number(counts[1]) + 2])
 
   // However much there is.
   const before = mails.length
