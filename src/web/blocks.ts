@@ -80,18 +80,23 @@ const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
 
 const OPTIONS = 'heading note title label values day empty deals needs name range'.split(' ')
 
-/** Reads what stands behind `sql` where a block begins: `table heading="By state" empty="None."`; a string says what is wrong. */
-export function parseAsked(text: string) {
-  const words = [...text.matchAll(/([^\s=]+)(?:=("[^"]*"|\S*))?/g)]
-  const [, name = 'table'] = words.find(([, , value]) => value === undefined) ?? []
-  const shapes = [...SHAPES, ...OF_PAGES]
-  const shape = shapes.find((one) => one === name)
-  if (!shape) return `Block '${name}': expected one of ${shapes.join(', ')}.`
-  const options = Object.fromEntries(
-    words.flatMap(([, key = '', value]) =>
+const listWords = (text: string) => [...text.matchAll(/([^\s=]+)(?:=("[^"]*"|\S*))?/g)]
+
+/** What a block is asked with: `by=state empty="None."`. */
+export const readOptions = (text: string): Record<string, string> =>
+  Object.fromEntries(
+    listWords(text).flatMap(([, key = '', value]) =>
       value === undefined ? [] : [[key, value.replace(/^"(.*)"$/, '$1')]],
     ),
   )
+
+/** Reads what stands behind `sql` where a block begins: `table heading="By state" empty="None."`; a string says what is wrong. */
+export function parseAsked(text: string) {
+  const [, name = 'table'] = listWords(text).find(([, , value]) => value === undefined) ?? []
+  const shapes = [...SHAPES, ...OF_PAGES]
+  const shape = shapes.find((one) => one === name)
+  if (!shape) return `Block '${name}': expected one of ${shapes.join(', ')}.`
+  const options = readOptions(text)
   const unknown = Object.keys(options).find((key) => !OPTIONS.includes(key))
   if (unknown !== undefined) return `Option '${unknown}': expected one of ${OPTIONS.join(', ')}.`
   return {shape, options}

@@ -157,7 +157,7 @@ export function findFault(
     const kind = kindOf(name)
     const wrong = kind && entries.find((value) => !kind.has(value))
     if (wrong !== undefined) return `${titleOf(name)} '${wrong}': expected ${kind?.expected}.`
-    if (isBound(name) && entries.length > 1)
+    if (kind && name !== 'part' && entries.length > 1)
       return `${titleOf(name)} '${entries.join("', '")}': expected one.`
   }
 }

@@ -8,7 +8,6 @@ import {type Release, readRelease, readReleaseChecks, unlessDamaged} from '../st
 import {readQuery} from '../store/sql.ts'
 import {pageOf, wordChecks} from './figures.ts'
 import {isMoving} from './filter.ts'
-import {html} from './html.ts'
 import {type Params, viewPage} from './pages.ts'
 import {listReleases, queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
@@ -69,7 +68,7 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
 }
 
 /** `/`: the figures, what moved them since another day, and what needs attention. */
-export async function viewMorning(view: MorningView): Promise<Page> {
+export async function viewMorning(view: MorningView): Promise<Page | undefined> {
   const {release, overview, history} = view
   const {as_of, observed_until, known_at, checks} = release.manifest
   const {alarms = [], notRead, next = [], holder} = overview ?? {}
@@ -90,22 +89,7 @@ export async function viewMorning(view: MorningView): Promise<Page> {
     next: next[0] && {name: next[0].job.name, slot: new Date(next[0].slot).toISOString()},
     running: holder && `${holder.command}, ${holder.progress}`,
   }
-  const shown: Page[] = []
-  for (const part of ['morning', 'moved', 'needs', 'findings', 'fresh'])
-    shown.push((await viewPage(`parts/${part}`, view, {params})) ?? {title: '', body: html``})
-  const [figures, moved, needs, findings, fresh] = shown.map(({body}) => body)
-  const open = html`${needs}${findings}`
-  const isEmpty = open.html.replaceAll(/<[^>]*>/g, '').trim() === ''
-  return {
-    title: shown[0]?.title ?? '',
-    body: html`${figures}
-${moved}
-<h2>What needs a person</h2>
-${isEmpty ? html`<p class="passed">Nothing.</p>` : open}
-${fresh}`,
-    problems: shown.flatMap(({problems = []}) => problems),
-    rows: Object.assign({}, ...shown.map(({rows}) => rows)),
-  }
+  return await viewPage('parts/morning', view, {params})
 }
 
 /** `/portfolio` */

@@ -11,7 +11,7 @@ import {dataFolderAt} from '../store/data-folder.ts'
 import {quoteName, trimStatement} from '../store/database.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {parseAsked, renderAction, renderBlock} from './blocks.ts'
+import {parseAsked, readOptions, renderAction, renderBlock} from './blocks.ts'
 import {type Block, isDollars, objectsOf, renderMeant} from './cells.ts'
 import {type DayNote, dayNote, isOfTime} from './chart.ts'
 import {capitalised, count, linked, pageOf} from './figures.ts'
@@ -299,17 +299,23 @@ async function renderPageText(
     return failed(words)
   }
   /** A page that this one holds. Of an own page none of ours is told what the program tells ours. */
-  const hold = async (part: string) => {
+  const hold = async (part: string, asked: string) => {
     if (within.includes(part)) return tell(`Page '${part}' holds itself.`)
-    const held = await viewPage(part, view, {isAmongOwn, within, params: isAmongOwn ? {} : params})
+    const {empty, ...own} = readOptions(asked)
+    const held = await viewPage(part, view, {
+      isAmongOwn,
+      within,
+      params: isAmongOwn ? own : {...params, ...own},
+    })
     if (!held) return tell(`There is no page '${part}', or it has nothing to show.`)
     shown.problems.push(...(held.problems ?? []))
     Object.assign(shown.rows, held.rows)
-    return held.body
+    const isEmpty = held.body.html.replaceAll(/<[^>]*>/g, '').trim() === ''
+    return isEmpty && empty !== undefined ? html`<p class="passed">${empty}</p>` : held.body
   }
   for (const token of tokens) {
-    const [, part] = (token.type === 'code' && /^page\s+(\S+)$/.exec(token.lang ?? '')) || []
-    if (part !== undefined) answers.set(token, await hold(part))
+    const [, part, asked = ''] = (token.type === 'code' && /^page\s+(\S+)(.*)$/.exec(token.lang ?? '')) || []
+    if (part !== undefined) answers.set(token, await hold(part, asked))
     if (token.type === 'code' && /^sql\b/.test(token.lang ?? '')) {
       const answer = await answerBlock(token as Tokens.Code, {params, tell, shown}, view)
       if (answer === undefined) return undefined
