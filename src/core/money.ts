@@ -60,6 +60,9 @@ export function groupThousands(amount: string | number): string {
   return String(amount).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ',')
 }
 
+/** Names of columns whose percentages are interest, of which three decimals matter; a roll rate is a share. */
+export const INTEREST = /(?<!roll)(^|[_ ])(coupon|rate|yield|spread)_pct(?= |$)/
+
 /** A count with its noun: `1 entry`, `1,234 entries`. */
 export function quantity(count: number, noun: string): string {
   const plural = /[^aeiou]y$/.test(noun)

@@ -4,7 +4,7 @@ import {finished} from 'node:stream/promises'
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
-import {groupThousands} from '../core/money.ts'
+import {groupThousands, INTEREST} from '../core/money.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import {type ReleaseManifest, readReleaseModels} from '../store/release.ts'
 import {countRows, readColumns} from '../store/sql.ts'
@@ -233,6 +233,7 @@ const LOOKS: [column: RegExp, look: Look][] = [
   // LibreOffice shows words for a boolean only with this format.
   [/ BOOLEAN$/, {format: '"TRUE";"TRUE";"FALSE"', width: 7, read: (text) => text === 'true'}],
   [/ VARCHAR$/, {format: null, read: readText}],
+  [INTEREST, {format: '0.0##"%"', width: 8, read: readNumber}],
   [/_pct \S+$/, {format: '0.0"%"', width: 8, read: readNumber}],
   [/(^|_)ltv \S+$/, {format: '0.0%', width: 8, read: readNumber}],
   [/(^|_)(version|rank|order|no) \S+$/, {format: '0', read: readNumber}],

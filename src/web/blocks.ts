@@ -285,7 +285,7 @@ function renderMap(block: Block, {linkTo, options}: Around): Html | string {
   if (!state || !number || !isNumeric(number)) return 'A map needs a column of states and one of numbers.'
   if (new Set(block.rows.map((row) => state.of(row))).size < block.rows.length)
     return 'A map needs one row for each state.'
-  const isBrief = ['usd', 'count', 'text'].includes(meaningOf(number))
+  const isBrief = ['usd', 'count'].includes(meaningOf(number))
   const write = (value: unknown) =>
     isBrief && value !== null ? ON_TILE.format(Number(value)) : formatValue(number, value)
   const most = Math.max(0, ...block.rows.map((row) => Number(number.of(row))))

@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {isCalendarDate} from '../core/clock.ts'
+import {INTEREST} from '../core/money.ts'
 import {capitalised, count, dollars, instant, linked, percent, ratio, span, words} from './figures.ts'
 import {addressOfDeal} from './filter.ts'
 import {Html, html, prose} from './html.ts'
@@ -15,7 +16,7 @@ interface TypedColumn {
 const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
 
 /**
- * What values of a column are, by the ending of its name; otherwise DECIMAL with two places are dollars, `ltv` ratios, whole numbers
+ * What values of a column are, by the ending of its name; otherwise DECIMAL with two places are dollars, `ltv` ratios, other numbers
  * counts, and what statuses and the like are called is a name. `_prose` has code between backticks.
  */
 export function meaningOf({name, type}: TypedColumn) {
@@ -25,7 +26,8 @@ export function meaningOf({name, type}: TypedColumn) {
   if (name.endsWith('_ms')) return 'span'
   if (name.endsWith('_prose')) return 'prose'
   if (/^DECIMAL\(\d+,2\)$/.test(type)) return 'usd'
-  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return /(^|_)year$/.test(name) ? 'text' : 'count'
+  if (/^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL\(\d+,\d+\)|DOUBLE|FLOAT)$/.test(type))
+    return /(^|_)year$/.test(name) ? 'text' : 'count'
   return /(^|_)(name|status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
     ? 'name'
     : 'text'
@@ -35,16 +37,14 @@ export function meaningOf({name, type}: TypedColumn) {
 const NUMBERS = {
   usd: dollars,
   ratio,
-  percent: (text: string) => percent(Number(text)),
+  percent: (text: string, name: string) => percent(Number(text), INTEREST.test(name) ? 3 : 1),
   span: (text: string) => span(Number(text)),
 }
 
 export const isDollars = (column: TypedColumn) => meaningOf(column) === 'usd'
 
 /** Whether values of a column are numbers. */
-export function isNumeric(column: TypedColumn): boolean {
-  return !['name', 'prose', 'text'].includes(meaningOf(column)) || /^(DECIMAL|DOUBLE|FLOAT)/.test(column.type)
-}
+export const isNumeric = (column: TypedColumn) => !['name', 'prose', 'text'].includes(meaningOf(column))
 
 /** The title of a column: its name in words, without the ending that says what values mean. */
 export const titleOfColumn = ({name}: TypedColumn) =>
@@ -61,7 +61,7 @@ export function formatValue(column: TypedColumn, value: unknown): string {
   if (meaning === 'name') return words(text)
   if (meaning === 'prose' || meaning === 'text')
     return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
-  return /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text) ? NUMBERS[meaning](text) : text
+  return /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text) ? NUMBERS[meaning](text, column.name) : text
 }
 
 /** Columns, and rows of any values; markup among them is shown as it is. */

@@ -37,8 +37,9 @@ export const capitalised = (name: string) => name.replace(/^./u, (letter) => let
 export const pageOf = (query: URLSearchParams) =>
   Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '', 10) || 1))
 
-/** A percentage: 61.4 is `61.4 %`. */
-export const percent = (value: number | null): string => (value === null ? '–' : `${value.toFixed(1)} %`)
+/** A percentage: 61.4 is `61.4 %`. @param decimals at most; it has one at least */
+export const percent = (value: number | null, decimals = 1): string =>
+  value === null ? '–' : `${value.toFixed(decimals).replace(/(\.\d)(\d*?)0+$/, '$1$2')} %`
 
 /** A ratio as percentage: 0.614 is `61.4 %`. */
 export const ratio = (value: number | string | null): string =>

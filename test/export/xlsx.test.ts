@@ -176,3 +176,14 @@ test('the rows of a query get their own sheet, as many as it holds', async () =>
   const failure = await failureOf(write(11))
   expect(failure.message).toContain('more than 10 rows, the most a worksheet holds')
 })
+
+test('interest has up to three decimals, shares have one', async () => {
+  await using db = await openDatabase()
+  const path = join(data.folder.root, 'interest.xlsx')
+  const from = '(select 10.375::decimal(6,3) as coupon_pct, 33.3333::double as roll_rate_pct)'
+  await writeQueryBook(db, {path, title: 'query', from}, release.manifest)
+  const book = new Workbook()
+  await book.xlsx.readFile(path)
+  const row = book.getWorksheet('query')!.getRow(2)
+  expect([1, 2].map((column) => row.getCell(column).numFmt)).toEqual(['0.0##"%"', '0.0"%"'])
+})

@@ -59,6 +59,10 @@ const own = lab.beside.use(
       'number',
       `select 5 as deals, change_since(5, 0, 'never') as deals_note, 0.62 as a_ratio, change_since(0.62::double, 0.6, 'then') as a_ratio_note, [1, null, 3] as deals_line, 90071992547409.93::decimal(38, 2) as much, change_since(90071992547409.93::decimal(38, 2), 90071992547409.92::decimal(38, 2), 'a cent') as much_note, 1 as same, change_since(1, 1, 'ever') as same_note, 3 as less, change_since(3, 4, 'then') as less_note`,
     )}`,
+    'pages/numbers.md': `# Numbers\n\n${block(
+      'facts',
+      `select 42151820.1680::decimal(18, 4) as units, -1234567.891::double as mean, 0.5::float as small, 1e300 as huge, 2026.5::double as term, 10.375::decimal(6, 3) as coupon_pct, 7.0 as "note rate_pct", 5.0625::double as yield_pct, 33.3333::double as roll_rate_pct, 12.3456 as corporate_pct, 66.6667::double as share_pct, 2026 as a_year`,
+    )}`,
   }),
 )
 const side = await serveLab(lab, {sqlDir: own.path})
@@ -163,6 +167,12 @@ test('limits say how they stand, and a figure how it moved', async () => {
   expect(await side.read('/pages/shapes')).toContain('<a href="/deals?state=TX">$120.00</a>')
   expect(page).toContain('Deals 5 +5 since never A 62.0 % +2.00 points since then')
   expect(page).toContain('+$0.01 since a cent Same 1 unchanged since ever Less 3 −1 (−25.0 %) since then')
+})
+
+test('decimals are grouped, and interest has up to three of them', async () => {
+  expect(await side.readText('/pages/numbers')).toContain(
+    'units 42,151,820.1680 mean -1,234,567.891 small 0.5 huge 1e+300 term 2,026.5 coupon 10.375 % note rate 7.0 % yield 5.063 % roll rate 33.3 % corporate 12.3 % share 66.7 % a year 2026 ',
+  )
 })
 
 test('what is shaded can be read, by day and by night', async () => {
