@@ -41,8 +41,8 @@ listed as (
       ', ',
       case
         when coalesce(status_before, status_after) is null then null
-        when status_before is null then 'came, ' || words(status_after)
-        when status_after is null then 'is gone, was ' || words(status_before)
+        when status_before is null then 'new: ' || words(status_after)
+        when status_after is null then 'gone from ' || words(status_before)
         when status_before <> status_after then words(status_before) || ' → ' || words(status_after)
       end,
       if(amount_before <> amount_after, usd(amount_before) || ' → ' || usd(amount_after), null),

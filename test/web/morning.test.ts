@@ -65,13 +65,14 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   // A filter is applied to each of the two.
   const ofPipeline = await side.readText('/?part=pipeline')
   expect(ofPipeline).toMatch(/Deals that are so as of \S+\. A change compares them with those that were so/)
-  expect(ofPipeline).toContain('deal_000032 −$350,000.00 – −$350,000.00 is gone, was draft')
+  expect(ofPipeline).toContain('deal_000032 −$350,000.00 – −$350,000.00 gone from draft')
   expect(ofPipeline).toMatch(/All −\$299,800\.00 – −\$299,800\.00/)
 
   // Each row leads to its deals, and the total to all of them.
   const [, all = ''] = /<a href="(\/behind\/moved[^"]*)">All</.exec(await side.read()) ?? []
   const behind = await side.readText(all.replaceAll('&amp;', '&'))
   expect(behind).toContain(`Since ${before}`)
+  expect(behind).toContain('deal_000033 +$100.00 – +$100.00 new: draft')
   expect(behind).toContain('14 deals, open −$3,449,800.00, funded −$3,150,000.00, pipeline −$299,800.00')
   expect(await side.readText(`${all.replaceAll('&amp;', '&')}&beyond=11`)).toContain(
     '3 deals, open +$50,200.00, funded –, pipeline +$50,200.00',

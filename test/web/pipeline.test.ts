@@ -63,5 +63,8 @@ test('time in status is unknown after a first walk; later the numbers of stuck d
   expect(aging).toMatch(/ Draft, days in it: 8–14 .* 1 deal, \$350,000\.00 .* Days in status .* 9 /)
   expect(aging).not.toContain('(blank)')
   expect(await side.readText('/pipeline')).toMatch(/draft\s+8–14\s+1\s+\S+\s+1\s/)
+  expect(await side.readText()).toContain(
+    '3 deals of $1,050,000.00 are stuck: longer in their status than 90 % of past deals',
+  )
   expect(await expectNumbersToLead(side.url, '/pipeline')).toBeGreaterThan(5)
 })
