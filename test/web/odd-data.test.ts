@@ -60,7 +60,8 @@ const READABLE = HOSTILE.filter((text) => text.length <= 8192)
 const idOf = (text: string) => `deal_${String(HOSTILE.indexOf(text) + 100).padStart(6, '0')}`
 
 /** What the pages behind numbers are asked with. */
-const BEHIND = 'against=2026-03-02&month=2026-03&term=found&in_status=funded&age_band=x&from=x&to=y&top=2&by=state'
+const BEHIND =
+  'against=2026-03-02&month=2026-03&term=found&in_status=funded&age_band=x&from=x&to=y&top=2&by=state'
 
 const PAGES = [
   '/',
