@@ -8,6 +8,7 @@ import {isObject, parseWritten, type Refuse} from '../core/json.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {readWrittenText} from '../store/files.ts'
 import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
+import type {JournalLine} from './profiles.ts'
 
 /** Sorts before every month. */
 export const FIRST_PERIOD = '0000-00'
@@ -185,6 +186,12 @@ export function findReceivable({receivable}: AccountMapping, program: string | n
 export function hasSameReceivables(a: AccountMapping, b: AccountMapping): boolean {
   const programs = [...Object.keys(a.receivable), ...Object.keys(b.receivable)]
   return programs.every((program) => findReceivable(a, program)?.code === findReceivable(b, program)?.code)
+}
+
+/** Lines with the names that a mapping gives their accounts; an account that it lacks keeps the one in the line. */
+export function nameAccounts<T extends JournalLine>(lines: readonly T[], mapping: AccountMapping): T[] {
+  const names = new Map(listAccounts(mapping).map(({account: {code, name}}) => [code, name]))
+  return lines.map((line) => ({...line, account_name: names.get(line.account_code) ?? line.account_name}))
 }
 
 /** Names shared by two account codes, as `'name' (1200, 1210)`: importers could not tell them apart. */

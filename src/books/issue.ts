@@ -122,8 +122,7 @@ async function* listTargets(
   const {release, terms, isComplete, mapping} = present
   const closed = findClosedPeriod(stateDb, period)
   const target = readTarget(stateDb, profile.name, closed)
-  const isClosed = closed !== undefined
-  const month = {profile, period, isClosed, withOpening: withOpening || target.withOpening}
+  const month = {profile, period, present: mapping, withOpening: withOpening || target.withOpening}
   if (closed && target.isAsClosed) {
     yield {
       ...month,
@@ -140,8 +139,8 @@ async function* listTargets(
     ...month,
     isComplete,
     terms,
-    lines: await readJournal(release, [period], {isClosed}),
-    mapping: closed?.mapping ?? mapping,
+    lines: await readJournal(release, [period], {isClosed: closed !== undefined}),
+    mapping,
     source: {...release.manifest, ...readWentOn(stateDb)},
     firstOpenDay: findFirstOpenDay(stateDb),
   }

@@ -2,7 +2,7 @@ import {hash} from 'node:crypto'
 import {z} from 'zod'
 import type {BatchAct} from '../accounting/acts.ts'
 import {listIssuedLines} from '../accounting/issued.ts'
-import {type AccountMapping, findSharedNames} from '../accounting/mapping.ts'
+import {type AccountMapping, findSharedNames, nameAccounts} from '../accounting/mapping.ts'
 import {findFirstOpenDay} from '../accounting/periods.ts'
 import {
   bookOpenings,
@@ -24,8 +24,10 @@ interface BatchTarget {
   /** `YYYY-MM` */
   period: string
   isComplete: boolean
-  isClosed: boolean
+  /** What cells hold beside lines. */
   mapping: AccountMapping
+  /** The present mapping: accounts go by its names, however old a line is. */
+  present: AccountMapping
   source: ReleaseManifest
 }
 
@@ -96,15 +98,16 @@ export async function prepareBatch(
  * @throws CheckError `JOURNAL_FILE`; ConfigError `ACCOUNTING_MAPPING`
  */
 export function composeBatch(target: BatchTarget, plan: BatchPlan): BatchAct | undefined {
-  const {profile, period, isComplete, mapping, source} = target
-  const {lines, handedOut, before, bridge} = plan
+  const {profile, period, isComplete, mapping, present, source} = target
+  const {before, bridge} = plan
+  const [lines, handedOut] = [nameAccounts(plan.lines, present), nameAccounts(plan.handedOut, present)]
   if (lines.length === 0) return undefined
   requireOwnNames(target)
   const numbers = [...new Set(lines.map(({journal_no}) => journal_no))].sort()
   const digest = hash('sha256', [profile.name, period, ...numbers].join('\n')).slice(0, 12)
   const {known_at, history_id} = source
   const batch_id = `${period}-${digest}`
-  const named = {profile: profile.name, batch_id, period, known_at, history_id, lines: [...lines]}
+  const named = {profile: profile.name, batch_id, period, known_at, history_id, lines}
   if (handedOut.length === 0) return {...named, files: []}
   const files = formatJournalFiles(profile, handedOut, {batchId: batch_id, mapping})
   proveJournalFiles(profile, files)
@@ -140,16 +143,14 @@ export function describeStale(period: string): LoantapeError {
 }
 
 /** Makes sure that an importer which looks accounts up by name can tell them apart. @throws ConfigError `ACCOUNTING_MAPPING` */
-function requireOwnNames({profile, period, isClosed, mapping}: BatchTarget): void {
-  const {name, looks_up_by} = profile
-  const shared = looks_up_by === 'name' ? findSharedNames(mapping) : []
+function requireOwnNames({profile: {name, looks_up_by}, present}: BatchTarget): void {
+  const shared = looks_up_by === 'name' ? findSharedNames(present) : []
   if (shared.length === 0) return
-  const reopen = isClosed ? `Reopen ${period}, which keeps the accounts it was closed with: give` : 'Give'
   throw newError(
     'ACCOUNTING_MAPPING',
     `Account names that stand for two codes in accounting.json: ${shared.join('; ')}. ${name} looks accounts up by name.`,
     {
-      next: `${reopen} each account the name it has in ${name}; docs/accounting.md says how it names a sub-account.`,
+      next: `Give each account the name it has in ${name}; docs/accounting.md says how it names a sub-account.`,
     },
   )
 }

@@ -63,7 +63,7 @@ export async function trueUp(
     const profiles = plans.map((plan) => describePlan(plan, null))
     return {outcome: 'dry_run' as const, period, lost, profiles}
   }
-  const target = {mapping, source: {...release.manifest, ...readWentOn(stateDb)}, isClosed: false}
+  const target = {mapping, present: mapping, source: {...release.manifest, ...readWentOn(stateDb)}}
   const prepared = plans.map(({profile, plan}) => {
     // A batch belongs to the month in which it begins.
     const month = (plan.handedOut[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period

@@ -1,8 +1,9 @@
 import {spawnSync} from 'node:child_process'
-import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {existsSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
+import {parse} from 'csv-parse/sync'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {storeBatch} from '../../src/accounting/acts.ts'
 import {listBatches, listIssuedLines} from '../../src/accounting/issued.ts'
@@ -137,6 +138,57 @@ test('a new mapping of an open period reverses what was booked to the old accoun
     },
   })
   expect(books.sumBatches('xero', '2026-01')).toEqual({1300: 10_000n, 1090: -10_000n})
+})
+
+/** What an importer that looks accounts up by name has booked, by code: `names` are those in the books when it imported a batch. */
+function importByName(names: Record<string, Record<string, string>>) {
+  const sums: Record<string, number> = {}
+  for (const [batch, codes] of Object.entries(names))
+    for (const file of globSync(`quickbooks/${batch}/*.csv`, {cwd: books.folder.exports})) {
+      const text = readFileSync(join(books.folder.exports, file), 'utf8')
+      for (const row of parse<Record<string, string>>(text, {columns: true})) {
+        const code = codes[row['Account Name'] ?? ''] ?? `no '${row['Account Name']}'`
+        sums[code] = (sums[code] ?? 0) + Number(row.Debits) - Number(row.Credits)
+      }
+    }
+  return Object.fromEntries(Object.entries(sums).filter(([, sum]) => sum !== 0))
+}
+
+test('a file names every account as accounting.json does now: two that exchange their names get what is theirs', async () => {
+  books[Symbol.dispose]()
+  books = openBooks()
+  const map = (term: string, bridge: string, clearing: string) =>
+    books.map({
+      ...DEFAULT_MAPPING,
+      receivable: {'*': {code: '1200', name: term}, bridge: {code: '1210', name: bridge}},
+      clearing: {code: clearing, name: `Clearing ${clearing}`},
+    })
+  const deals = (status: string) => ({
+    a: {loan_amount: 700, loan_program: 'dscr', status},
+    b: {loan_amount: 500, loan_program: 'bridge', status},
+  })
+  map('Term', 'Bridge', '1090')
+  await books.walk('2026-01-05', deals('draft'))
+  await books.walk('2026-01-20', deals('funded'))
+  const [first] = await books.export('quickbooks', '2026-01', '2026-01-21')
+  const before = readFiles(first?.dir ?? '')
+  map('Bridge', 'Term', '1095')
+  const [second] = await books.export('quickbooks', '2026-01', '2026-01-22')
+  const clearing = {'Clearing 1090': '1090', 'Clearing 1095': '1095'}
+  const old = {Term: '1200', Bridge: '1210', ...clearing}
+  const now = {Bridge: '1200', Term: '1210', ...clearing}
+  const booked = importByName({[first?.batch_id ?? '']: old, [second?.batch_id ?? '']: now})
+  expect(booked).toEqual({1200: 700, 1210: 500, 1095: -1200})
+  rmSync(books.folder.exports, {recursive: true})
+  reissueBatch(books.config, first?.batch_id ?? '', books.at('2026-01-23'))
+  expect(readFiles(first?.dir ?? '')).toEqual(before)
+
+  await books.walk('2026-02-02', deals('funded'))
+  await closePeriod(books.config, {period: '2026-01'}, books.at('2026-02-03'))
+  map('Term loans', 'Bridge loans', '1095')
+  const [late] = await books.export('netsuite', '2026-01', '2026-02-03')
+  const written = JSON.stringify(readFiles(late?.dir ?? ''))
+  expect(written).toMatch(/Bridge loans.*Term loans|Term loans.*Bridge loans/)
 })
 
 test('a closed period keeps dates and bytes; later knowledge is dated in the open period', async () => {
