@@ -73,4 +73,4 @@ inner join total on total.total = found.total and total.status is not distinct f
 group by found.total, found.status, total_before, total_after
 order by
   found.status nulls first,
-  list_position(['deals', 'amount', 'funded_deals', 'funded_amount'], found.total)
+  list_position(['amount', 'deals', 'funded_amount', 'funded_deals'], found.total)

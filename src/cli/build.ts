@@ -220,18 +220,39 @@ function renderDiff(
     return `${heading}:\n\n${renderTable(rows)}`
   }
   if (totals.length === 0) return `${heading}: no total moved.`
-  return [`${heading}:`, ...totals.map((total) => renderTotal(total, limit))].join('\n\n')
+  // Often one status alone is funded.
+  const sumOf = ({total, before, after, parts}: TotalMovement) =>
+    [total.replace('funded_', ''), before, after, ...parts.map((part) => part.deal_id)].join()
+  const funded = new Set(totals.filter(({total}) => total.startsWith('funded')).map(sumOf))
+  const shown = totals.filter((total) => total.status === null || !funded.has(sumOf(total)))
+  const figureOf = (text: string) => (text.includes('.') ? text : Number(text))
+  const rows = shown.map(({before: then, after: now, movement, parts, ...total}) => {
+    const moved = {before: figureOf(then), after: figureOf(now), movement: signed(movement)}
+    return {total: titleOf(total), ...moved, deals_that_moved_it: parts.length}
+  })
+  const lists = shown.flatMap((total) => renderParts(total, shown, limit))
+  const isCut = shown.some(({parts}) => parts.length > limit)
+  const more = isCut ? ['--limit shows more deals of each, --json all.'] : []
+  return [`${heading}:`, renderTable(rows), ...lists, ...more].join('\n\n')
 }
 
-function renderTotal({total, status, before, after, movement, parts}: TotalMovement, limit: number): string {
-  const title = status === null ? total.replace('_', ' ') : `status ${status}: ${total}`
+const titleOf = ({total, status}: Pick<TotalMovement, 'total' | 'status'>) =>
+  status === null ? total.replace('_', ' ') : `${total} of ${status}`
+
+/** The largest movements of an amount, or of a count by deals without an amount. */
+function renderParts({parts: all, ...of}: TotalMovement, others: readonly TotalMovement[], limit: number) {
+  const amount = others.find(
+    ({total, status}) => total === of.total.replace('deals', 'amount') && status === of.status,
+  )
+  const named = new Set(of.total.endsWith('deals') ? amount?.parts.map((part) => part.deal_id) : [])
+  const parts = all.filter((part) => !named.has(part.deal_id))
+  if (parts.length === 0) return []
   const rest = parts.slice(limit)
   const rows = parts.slice(0, limit).map((part) => {
     return {deal: part.deal_id, moved_by: describeChange(part), movement: signed(part.movement)}
   })
   if (rest.length > 0) rows.push({deal: `${rest.length} more`, moved_by: '', movement: signed(addUp(rest))})
-  const moved = `${groupThousands(before)} → ${groupThousands(after)}, ${signed(movement)}`
-  return `${title}: ${moved} by ${quantity(parts.length, 'deal')}\n${renderTable(rows)}`
+  return [`${titleOf(of)}\n${renderTable(rows)}`]
 }
 
 const signed = (amount: string) => (amount.startsWith('-') ? '' : '+') + groupThousands(amount)

@@ -9,7 +9,7 @@ const {store} = lab.service
 const first = String((await lab.sync(DAY_1)).release_id)
 store.update('deal_000001', {status: 'funded', loan_amount_cents: 400_000_01n})
 store.update('deal_000002', {loan_amount_cents: 349_999_99n})
-store.insert([aDeal(9, {loan_amount_cents: 10n})])
+store.insert([aDeal(9, {loan_amount_cents: 10n}), aDeal(10, {loan_amount_cents: 0n})])
 const second = String((await lab.sync(DAY_2)).release_id)
 
 const diff = (...args: string[]) => lab.run(['diff', ...args], {LOANTAPE_LOG_LEVEL: 'error'})
@@ -25,13 +25,34 @@ test('two releases are compared by id, by date, or the current one', async () =>
   })
 })
 
-test('people see the largest movements and the sum of the others', async () => {
+test('people see all totals, then of each amount the largest movements and the sum of the others, each once', async () => {
   const {stdout, code} = await diff(first, second, '--limit', '1')
   expect(code).toBe(0)
-  expect(stdout).toMatch(/^amount: 2,800,000\.00 → 2,850,000\.10, \+50,000\.10 by 3 deals$/m)
+  const [heading, totals = '', ...lists] = stdout.trimEnd().split('\n\n')
+  expect(heading).toMatch(/^From .*:$/)
+  expect(totals.split('\n').map((line) => line.split(/ {2,}/).map((cell) => cell.trim()))).toEqual([
+    ['total', 'before', 'after', 'movement', 'deals that moved it'],
+    expect.anything(),
+    ['amount', '2,800,000.00', '2,850,000.10', '+50,000.10', '3'],
+    ['deals', '8', '10', '+2', '2'],
+    ['funded amount', '0.00', '400,000.01', '+400,000.01', '1'],
+    ['funded deals', '0', '1', '+1', '1'],
+    ['amount of draft', '2,800,000.00', '2,450,000.09', '-349,999.91', '3'],
+    ['deals of draft', '8', '9', '+1', '3'],
+  ])
+  expect(lists.map((list) => list.split('\n').slice(0, 1))).toEqual([
+    ['amount'],
+    ['deals'],
+    ['funded amount'],
+    ['amount of draft'],
+    ['deals of draft'],
+    ['--limit shows more deals of each, --json all.'],
+  ])
   expect(stdout).toMatch(/^deal_000001 +loan amount 350000\.00 → 400000\.01 +\+50,000\.01$/m)
   expect(stdout).toMatch(/^2 more +\+0\.09$/m)
   expect(stdout).toMatch(/^deal_000001 +status draft → funded +\+400,000\.01$/m)
+  expect(stdout.match(/^deal_000010 +appeared +\+1$/gm), 'no amount names it').toHaveLength(2)
+  expect((await diff(first, second)).stdout).not.toContain('--json')
 })
 
 test('a release of some models is compared only if it holds deals and their history', async () => {
@@ -52,7 +73,7 @@ test('query and export for a past date or release answer as they did that night'
   const then = {rows: [{as_of: '2026-02-02', deals: 8, amount: '2800000.00'}]}
   expect(await ask('--as-of', '2026-02-02')).toEqual(then)
   expect(await ask('--release', first)).toEqual(then)
-  expect(await ask()).toEqual({rows: [{as_of: '2026-02-03', deals: 9, amount: '2850000.10'}]})
+  expect(await ask()).toEqual({rows: [{as_of: '2026-02-03', deals: 10, amount: '2850000.10'}]})
   const exported = readJson(await lab.run(['export', 'csv', '--as-of', '2026-02-02', '--json']))
   const again = readJson(await lab.run(['export', 'csv', '--release', first, '--json']))
   expect(again).toMatchObject({batches: [{outcome: 'unchanged'}]})
@@ -61,7 +82,7 @@ test('query and export for a past date or release answer as they did that night'
 
 test('status says how long the models of the current release took', async () => {
   const {release} = readJson(await lab.run(['status', '--json'])) as {release: {models: object[]}}
-  expect(release.models).toContainEqual({name: 'core.deal', rows: 9, duration_ms: expect.any(Number)})
+  expect(release.models).toContainEqual({name: 'core.deal', rows: 10, duration_ms: expect.any(Number)})
   const words = /^Models: \d+ built in \d+ ms; slowest \w+\.\w+ \d+ ms, /m
   expect((await lab.run(['status'])).stdout).toMatch(words)
 })
