@@ -351,7 +351,6 @@ function pruneRuns(stateDb: StateDb, job: string, now: number): void {
        and job_run_id not in (select value from json_each(?))`,
     [job, webhookJob.name, isoOf(now - KEPT_DAYS * DAY_MS), JSON.stringify(last)],
   )
-  stateDb.run('delete from job_attempt where job_run_id not in (select job_run_id from job_run)')
 }
 
 /** From SIGTERM to SIGKILL. */

@@ -162,7 +162,7 @@ test('upgrade-check says what this version would change in a folder, and changes
   const found = await check(1, older)
   expect(found.release).toMatch(/was built by loantape 0\.0\.1 with DuckDB/)
   expect(found.databases).toContain(
-    '(0001_state.sql, 0002_note.sql, 0003_closed_after.sql, 0004_paused_until.sql, 0001_warehouse.sql)',
+    '(0001_state.sql, 0002_note.sql, 0003_closed_after.sql, 0004_paused_until.sql, 0005_attempts_go.sql, 0001_warehouse.sql)',
   )
   expect(found.columns).toMatch(/column 'loan_amount' of 'risk\.own' .* goes/)
   expect(await check(1, older)).toEqual(found)

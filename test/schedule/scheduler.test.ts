@@ -220,6 +220,23 @@ test.each([
   },
 )
 
+test('what failed while the clock was ahead leaves no attempt to the run that gets its number', async () => {
+  const scheduler = aScheduler([aJob({schedule: '* * * * *'})], openStateAt(':memory:'))
+  const runNext = async (end: object) => {
+    for (let looks = 0; !scheduler.current() && looks < 20; looks += 1, now += MINUTE) scheduler.tick()
+    await scheduler.end(end)
+  }
+  now += 10 * DAY
+  await runNext({exit_code: 5, error_code: 'AUTH_REFUSED'})
+  const [failed] = listLastAttempts(scheduler.stateDb)
+  now -= 10 * DAY
+  await runNext({exit_code: 0})
+  expect(listLastAttempts(scheduler.stateDb)).toMatchObject([
+    {job_run_id: failed?.job_run_id, state: 'done', exit_code: 0},
+  ])
+  expect(listAttempts(scheduler.stateDb, failed?.job_run_id ?? 0)).toMatchObject([{exit_code: 0}])
+})
+
 const receive = ({stateDb}: Bench, eventId: string) =>
   storeEvent(stateDb, {eventId, type: 'deal.updated', dealId: 'deal_1'}, now)
 
