@@ -130,8 +130,14 @@ export const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–
 const isInstant = ({type}: TypedColumn, text: string) =>
   type === 'TIMESTAMP' || (/^(text)?$/i.test(type) && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(text))
 
-/** A value by the meaning of its column; what is not there, and nothing of a number, leads nowhere. */
+/** A value by the meaning of its column, above its note. */
 export function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
+  const [value, note] = [contentOf(column, row, linkTo), column.beside(row, 'note')]
+  return note === undefined ? value : html`${value}<span class="lines muted small">\n${note}</span>`
+}
+
+/** What is not there, and nothing of a number, leads nowhere. */
+function contentOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const value = column.of(row)
   if (value instanceof Html) return value
   // Most cells hold one value, and need no look by a schema.

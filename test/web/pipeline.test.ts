@@ -3,7 +3,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {renderReport} from '../../src/web/report.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {PAGE_TABLES, serveLab} from './side.ts'
+import {PAGE_TABLES, serveLab, textOf} from './side.ts'
 
 test('a book that did not move has no chart', async () => {
   await using lab = await createLab({
@@ -34,6 +34,34 @@ test('without deals no loan-to-value is spoken of, and the report shows no share
   const report = (await renderReport(requireRelease(lab.folder), lab.config)).text
   expect(report).toContain('0 deals, $0.00')
   expect(report).not.toMatch(/\d %/)
+})
+
+test('each way of a month is a share that leads to its deals, above their number and amount; those that came have a row', async () => {
+  await using lab = await createLab({
+    tables: 'all',
+    deals: [aDeal(1), aDeal(2), aDeal(3), aDeal(4, {status: 'funded'})],
+  })
+  const {store} = lab.service
+  await lab.sync('2026-02-27T23:30:00-05:00')
+  store.update('deal_000001', {status: 'underwriting', loan_amount_cents: 9n})
+  store.remove('deal_000002')
+  store.insert([aDeal(5), aDeal(6, {status: 'underwriting'})])
+  await lab.walk('2026-03-02T23:30:00-05:00', {accept: ['growth', 'shrink', 'change']})
+  await lab.sync('2026-03-03T23:30:00-05:00')
+  await using side = await serveLab(lab)
+  const [, section = ''] = /<h2 id="what-became.*?>(.*?)<h2 /s.exec(await side.read('/pipeline')) ?? []
+  expect(section.match(/<table>/g)).toHaveLength(1)
+  expect(textOf(section)).toContain(
+    `From draft underwriting funded (gone)
+     draft 33.3 % 1 deal $350,000.00 33.3 % 1 deal $0.09 – 33.3 % 1 deal $350,000.00
+     funded – – 100.0 % 1 deal $350,000.00 –
+     (new) 50.0 % 1 deal $350,000.00 50.0 % 1 deal $350,000.00 – –`.replaceAll(/\s+/g, ' '),
+  )
+  expect(section).toContain(
+    '<a href="/behind/way?month=2026-03&amp;from=draft&amp;to=underwriting">33.3 %</a>',
+  )
+  expect(section).toContain('<a href="/behind/way?month=2026-03&amp;from=%28new%29&amp;to=draft">50.0 %</a>')
+  expect(await expectNumbersToLead(side.url, '/pipeline')).toBeGreaterThan(5)
 })
 
 test('time in status is unknown after a first walk; later the numbers of stuck deals lead to exactly those', async () => {
