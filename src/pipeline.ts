@@ -1,4 +1,5 @@
 import {buildRelease} from './build/build.ts'
+import {readStatuses} from './build/sources.ts'
 import {parseChildStreams} from './contract/streams.ts'
 import {type Config, requireSource, type SourceConfig} from './core/config.ts'
 import {messageOf} from './core/errors.ts'
@@ -68,25 +69,29 @@ export function walkAndApply(
 ) {
   const children = parseChildStreams(config.streams)
   const accepted = new Set(accept)
-  return atSource(config, {folder, run, accepted, why}, async (tools, world) => {
-    const {db, client} = tools
-    const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
-    const hashKey = needsKey ? await requireHashKey(db, folder) : undefined
-    const unit = await readToEnd(tools, isDryRun, world)
-    const streams: ChildResult[] = []
-    if (isDryRun) return {...(await previewWalk(tools, unit)), streams, waitedMs: client.waitedMs}
-    world.onProgress({step: 'certifying'})
-    world.onStep('walk read')
-    const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
-    await fetchMissingDetails(tools, unit, world)
-    const changes = await settleWalk(tools, unit, world)
-    for (const stream of children) {
-      const budgetMs = budgetEndsAt - world.realClock.now()
-      const asked = {businessDate: unit.walk.businessDate, budgetMs, hashKey}
-      streams.push(await syncChildren({...tools, stream}, asked, world))
-    }
-    return {certificate: certificateOf(unit.walk), changes, streams, waitedMs: client.waitedMs}
-  })
+  return atSource(
+    config,
+    {folder, run, statuses: readStatuses(config), accepted, why},
+    async (tools, world) => {
+      const {db, client} = tools
+      const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
+      const hashKey = needsKey ? await requireHashKey(db, folder) : undefined
+      const unit = await readToEnd(tools, isDryRun, world)
+      const streams: ChildResult[] = []
+      if (isDryRun) return {...(await previewWalk(tools, unit)), streams, waitedMs: client.waitedMs}
+      world.onProgress({step: 'certifying'})
+      world.onStep('walk read')
+      const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
+      await fetchMissingDetails(tools, unit, world)
+      const changes = await settleWalk(tools, unit, world)
+      for (const stream of children) {
+        const budgetMs = budgetEndsAt - world.realClock.now()
+        const asked = {businessDate: unit.walk.businessDate, budgetMs, hashKey}
+        streams.push(await syncChildren({...tools, stream}, asked, world))
+      }
+      return {certificate: certificateOf(unit.walk), changes, streams, waitedMs: client.waitedMs}
+    },
+  )
 }
 
 /** The result of applying the waiting events. */
@@ -107,16 +112,20 @@ export async function applyEvents(config: Config, world: World) {
   const hasHints = readDescription(folder)?.deals.changedSince !== undefined
   if (ids.size === 0 && !hasHints) return {outcome: 'unchanged', events: 0, deals: 0, appended: 0}
   const look = (run: CurrentRun) =>
-    atSource(source, {folder, run, accepted: new Set()}, async (tools, steady) => {
-      const hinted = await listChanged(tools).catch((error: unknown) => {
-        // A hint proves nothing: the deals that webhooks named are looked at without it.
-        if (ids.size === 0 || world.signal.aborted) throw error
-        world.log.warn({reason: messageOf(error)}, 'the source does not list what changed')
-        return []
-      })
-      for (const id of hinted) ids.add(id)
-      return {outcome: 'applied', deals: ids.size, ...(await lookAt(tools, [...ids], steady))}
-    })
+    atSource(
+      source,
+      {folder, run, statuses: readStatuses(source), accepted: new Set()},
+      async (tools, steady) => {
+        const hinted = await listChanged(tools).catch((error: unknown) => {
+          // A hint proves nothing: the deals that webhooks named are looked at without it.
+          if (ids.size === 0 || world.signal.aborted) throw error
+          world.log.warn({reason: messageOf(error)}, 'the source does not list what changed')
+          return []
+        })
+        for (const id of hinted) ids.add(id)
+        return {outcome: 'applied', deals: ids.size, ...(await lookAt(tools, [...ids], steady))}
+      },
+    )
   const {isComplete, appended} =
     source.detail === 'off'
       ? {isComplete: false, appended: 0}

@@ -5,7 +5,7 @@ import {listNotes} from '../accounting/notes.ts'
 import {readMappingVersions} from '../accounting/periods.ts'
 import type {KnownField} from '../contract/mapped-field.ts'
 import type {Config} from '../core/config.ts'
-import {newError} from '../core/errors.ts'
+import {isOfKind, newError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, ModelSource, Moment, Seed} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {quoteName} from '../store/database.ts'
@@ -76,6 +76,29 @@ function computeSeed(
     optional: columns,
     isComputed: true,
     rows: rows.map((values) => ({values, file, line: 1})),
+  }
+}
+
+/**
+ * The statuses of `seed.status` by what they mean for a deal. Where one's own file cannot be read, which a build tells, those that
+ * come with loantape: it costs no night.
+ */
+export function readStatuses(config: Pick<Config, 'sqlDir'>) {
+  const read = (folders: readonly string[]) => {
+    const rows = readSeeds(folders).find(({name}) => name === 'status')?.rows ?? []
+    const listOf = (...classes: string[]) =>
+      rows.flatMap(({values}) => (classes.includes(values.class?.trim() ?? '') ? (values.status ?? []) : []))
+    return {
+      pipeline: listOf('pipeline'),
+      settled: listOf('funded'),
+      ended: listOf('ended_funded', 'ended_unfunded'),
+    }
+  }
+  try {
+    return read(sqlFoldersOf(config))
+  } catch (error) {
+    if (!isOfKind(error, 'check')) throw error
+    return read([SQL_DIR])
   }
 }
 

@@ -1,11 +1,9 @@
 import {listNotIssued} from '../books/standing.ts'
 import {type Checking, findLastChecking} from '../build/checks.ts'
-import {readSeeds} from '../build/seeds.ts'
-import {sqlFoldersOf} from '../build/sources.ts'
+import {readStatuses} from '../build/sources.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {HOUR_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {isOfKind} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
@@ -89,7 +87,8 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const jobs = readJobs(config)
   const disagreements = await listDisagreements(config, world)
-  const history = await readHistoryStatus(folder, readKnownStatuses(config))
+  const statuses = Object.values(readStatuses(config)).flat()
+  const history = await readHistoryStatus(folder, new Set(statuses.map((status) => status.toLowerCase())))
   using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
   const standing = readStanding({config, folder, jobs}, stateDb, maxAgeHours, world)
   return {
@@ -112,17 +111,6 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
     runs: stateDb ? listRuns(stateDb, 5) : [],
     /** Journal entries of the current release that no batch has issued, by profile and month. */
     not_issued: standing.release ? await listNotIssued(config, listExportedProfiles(jobs)) : [],
-  }
-}
-
-/** The statuses that have a class; empty if a seed cannot be read, which `doctor` reports. */
-function readKnownStatuses(config: Config): Set<string> {
-  try {
-    const status = readSeeds(sqlFoldersOf(config)).find(({name}) => name === 'status')
-    return new Set(status?.rows.map(({values: {status: key}}) => key?.toLowerCase() ?? ''))
-  } catch (error) {
-    if (isOfKind(error, 'check')) return new Set()
-    throw error
   }
 }
 

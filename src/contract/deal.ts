@@ -63,21 +63,7 @@ export const dealStream: Stream = {
     {column: 'status', known: DEAL_STATUSES},
     {column: 'loan_program', known: null},
   ],
-  settled: {
-    column: 'status',
-    values: ['funded', 'servicing'],
-    ended: [
-      'paid_off',
-      'sold',
-      'refinanced',
-      'foreclosed',
-      'charged_off',
-      'withdrawn',
-      'declined',
-      'cancelled',
-      'expired',
-    ],
-  },
+  settled: {column: 'status', word: 'funded'},
   confirmed: 'property_value',
   // Each by its name: copying the rest of an object takes longer than all else here.
   schema: record.transform((deal) => ({

@@ -137,10 +137,10 @@ export interface Stream {
   /** The columns whose new values are reported as drift. */
   vocabularies: readonly Vocabulary[]
   /**
-   * A guard watches records that enter or leave these values of this column; records with an `ended` value are not in its pipeline
-   * either. Details of records with these values, and what belongs to them, are fetched first.
+   * The column whose value tells whether a record is settled, and the word for those. A guard watches records that become so or cease to
+   * be; their details, and what belongs to them, are fetched first. Which values are, and which have ended, the caller of a run says.
    */
-  settled?: {column: string; values: readonly string[]; ended: readonly string[]}
+  settled?: {column: string; word: string}
   /**
    * The optional column for which every answer of a record's own page is kept: in `raw.<name>_confirmation` if it changes
    * nothing.

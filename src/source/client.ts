@@ -328,14 +328,16 @@ function findCoding(headers: ResponseHeaders, body: Buffer): string | undefined 
   return found ?? (said === 'identity' ? undefined : tellForeign(said, KNOWN_CODINGS))
 }
 
-/** A text without its end reaches to the end of all: it is scanned once, however many quotes it has. */
-const TEXT_OR_SEPARATOR = /"[^"\\]*(?:\\.?[^"\\]*)*(?:"|$)|[,[{]/gs
-
 /** Whether a JSON text has more values than `most`. A value takes at least two bytes as text, and up to a hundred once parsed. */
 function holdsMoreValues(text: string, most: number): boolean {
   if (text.length < most * 2) return false
-  const separators = text.matchAll(TEXT_OR_SEPARATOR).filter(([found]) => found.length === 1)
-  return separators.drop(most).next().done === false
+  let [separators, isInText] = [0, false]
+  for (const [found] of text.matchAll(/\\.|[",[{]/gs)) {
+    if (found === '"') isInText = !isInText
+    else if (!isInText) separators += 1
+    if (separators > most) return true
+  }
+  return false
 }
 
 /**
@@ -350,20 +352,26 @@ export async function receive(
   {signal, timeoutMs}: {signal: AbortSignal; timeoutMs: number},
 ): Promise<{status: number; headers: ResponseHeaders; body: Buffer}> {
   signal.throwIfAborted()
-  const limit = AbortSignal.timeout(timeoutMs)
-  const within = AbortSignal.any([signal, limit])
+  const stopping = new AbortController()
   // undici hears no signal while it waits for a connection.
-  const {promise: cut, reject} = Promise.withResolvers<never>()
-  within.addEventListener('abort', () => reject(within.reason))
+  const {promise: stopped, reject} = Promise.withResolvers<never>()
+  const stop = (reason: unknown) => {
+    reject(reason)
+    stopping.abort(reason)
+  }
+  const late = new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time'})
+  const timer = setTimeout(stop, timeoutMs, late)
+  const onAbort = () => stop(signal.reason)
+  signal.addEventListener('abort', onAbort)
   const ask = async () => {
-    const answer = await agent.request({method: 'GET', ...request, signal: within})
-    return {status: answer.statusCode, headers: answer.headers, body: Buffer.from(await answer.body.bytes())}
+    const asked = {method: 'GET', ...request, signal: stopping.signal} as const
+    const {statusCode: status, headers, body} = await agent.request(asked)
+    return {status, headers, body: Buffer.from(await body.bytes())}
   }
   try {
-    return await Promise.race([ask(), cut])
-  } catch (cause) {
-    signal.throwIfAborted()
-    if (!limit.aborted) throw cause
-    throw new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time'})
+    return await Promise.race([ask(), stopped])
+  } finally {
+    clearTimeout(timer)
+    signal.removeEventListener('abort', onAbort)
   }
 }

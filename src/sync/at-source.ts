@@ -19,7 +19,7 @@ import {readSettings} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
 import {dropWalks} from './settle.ts'
-import {tablesOf} from './stream-tables.ts'
+import {type Statuses, setStatuses, tablesOf} from './stream-tables.ts'
 import {findPast, requestOf} from './walk.ts'
 
 const KEPT_MS = 24 * 3600 * 1000
@@ -56,7 +56,13 @@ export function storeLearnt(
  */
 export async function atSource<T>(
   settings: SourceConfig,
-  {folder, run, accepted, why}: {folder: DataFolder; run: CurrentRun} & Pick<WalkTools, 'accepted' | 'why'>,
+  {
+    folder,
+    run,
+    statuses,
+    accepted,
+    why,
+  }: {folder: DataFolder; run: CurrentRun; statuses: Statuses} & Pick<WalkTools, 'accepted' | 'why'>,
   work: (tools: WalkTools, world: World) => Promise<T>,
 ): Promise<T> {
   const {runId, stateDb, world: outside} = run
@@ -64,6 +70,7 @@ export async function atSource<T>(
   outside.onProgress({step: 'opening'})
   await using opened = await openToSettle(config, {folder, stateDb}, outside)
   const {db, tapes, walks, streams} = opened
+  await setStatuses(db, statuses)
   await requirePin(db, config, accepted.has('source'))
   const isDescribed = config.description === undefined ? 'no' : 'yes'
   if ((readFact(stateDb, 'source_described') ?? 'no') !== isDescribed)

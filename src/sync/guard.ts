@@ -5,7 +5,7 @@ import {newError} from '../core/errors.ts'
 import {formatCents, quantity} from '../core/money.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import type {ChangePlan, OpenWalk} from './plan-changes.ts'
-import {amountOf, buildHeadSql, comparedSql, isSettledSql, tablesOf} from './stream-tables.ts'
+import {amountOf, buildHeadSql, comparedSql, hasEndedSql, isSettledSql, tablesOf} from './stream-tables.ts'
 
 /** What an operator can accept. */
 export const ACCEPTABLE = ['shrink', 'change', 'growth', 'envelope', 'source'] as const
@@ -148,7 +148,7 @@ function listFindings(
 
   const changes: [records: number, what: string, ignored: number][] = [
     [amounts, `change their ${amountColumn}`, IGNORED_RECORDS],
-    [left, `leave ${settled?.values[0]}`, IGNORED_RECORDS],
+    [left, `leave ${settled?.word}`, IGNORED_RECORDS],
   ]
   for (const [column, records] of Object.entries(columns)) {
     const ignored = column === settled?.column ? IGNORED_STEPS : IGNORED_RECORDS
@@ -161,7 +161,7 @@ function listFindings(
       )
   if (entered > IGNORED_STEPS && exceeds(entered, before.pipeline, ENTERED_LIMIT_PCT))
     findings.change.push(
-      `${entered} ${plural} become ${settled?.values[0]}, more than half of the ${before.pipeline} in the pipeline`,
+      `${entered} ${plural} become ${settled?.word}, more than half of the ${before.pipeline} in the pipeline`,
     )
   return findings
 }
@@ -183,7 +183,7 @@ function listMovements(stream: Stream): [name: string, condition: string][] {
   if (amountColumn !== undefined) found.push(['amounts', differs(amountColumn)])
   if (settled) {
     const {column} = settled
-    const is = (side: string) => `coalesce(${isSettledSql(stream, `${side}.${column}`)}, false)`
+    const is = (side: string) => isSettledSql(stream, `${side}.${column}`)
     found.push(
       ['left', `${is('b')} and not ${is('a')}`],
       ['entered', `not ${is('b')} and ${is('a')}`],
@@ -234,10 +234,7 @@ function buildMovementSql(stream: Stream): string {
   const lookedAt = `select distinct ${idColumn} from ${version} where source = 'webhook' and recorded_at > ${lastAt}`
   const fields = [idColumn, ...columns.map(({name}) => name)].join(', ')
   const notIn = (table: string) => `${idColumn} not in (select ${idColumn} from ${table})`
-  const ended = settled ? [...settled.values, ...settled.ended].map(quoteLiteral).join(', ') : ''
-  const isPipeline = settled
-    ? `coalesce(${comparedSql(stream, settled.column)} not in (${ended}), true)`
-    : 'false'
+  const isPipeline = settled ? `not ${isSettledSql(stream)} and not ${hasEndedSql(stream)}` : 'false'
   const sizes = (name: string) =>
     `count(*) as ${name}, cast(coalesce(sum(${amountOf(stream)}), 0) as decimal(38, 2)) as ${name}_amount`
   const moves = listMovements(stream).map(

@@ -9,6 +9,7 @@ import {
   buildReachSql,
   buildRowHashSql,
   comparedSql,
+  hasEndedSql,
   tablesOf,
 } from './stream-tables.ts'
 import {instant} from './tapes.ts'
@@ -278,7 +279,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
 function buildAbsenceSql(stream: Stream, batch: Batch): string {
   const {idColumn, name, parent} = stream
   const {head} = tablesOf(stream)
-  const {column = '', ended = []} = stream.settled ?? {}
+  const {column = ''} = stream.settled ?? {}
   const [status, asked] = [`h.${column}`, `regexp_replace(walk.filter, '^[^=]*=', '')`].map((value) =>
     comparedSql(stream, column, value),
   )
@@ -296,7 +297,7 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
         join: '',
         startedAt: 'walk.started_at',
         proves: `walk.is_complete and walk.unreadable_ids = 0
-          and (walk.filter = '' or ${status} = ${asked} or ${status} not in (${ended.map(quoteLiteral).join(', ')}))`,
+          and (walk.filter = '' or ${status} = ${asked} or not ${hasEndedSql(stream, `h.${column}`)})`,
         vanished: `walk.filter = '' and h.kind = 'missing' and h.walk_id = (select walk_id from last_applied)`,
         isNews: `walk.filter = '' or (h.kind = 'seen' and ${status} = ${asked})`,
       }

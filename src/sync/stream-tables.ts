@@ -48,13 +48,30 @@ export function comparedSql({columns}: Stream, column: string, value: string = c
   return isCanonical ? canonicalSql(value) : value
 }
 
-/** SQL condition: the settled column of a row of a stream's tables, or another expression of it, is a settled value. */
-export function isSettledSql(stream: Stream, value?: string): string {
-  const {settled} = stream
-  if (!settled) return '1 = 0'
-  const values = settled.values.map(quoteLiteral).join(', ')
-  return `${comparedSql(stream, settled.column, value)} in (${values})`
+/** The statuses of settled records, and of those that have ended, in any spelling. */
+export interface Statuses {
+  settled: readonly string[]
+  ended: readonly string[]
 }
+
+/** Tells an engine the statuses that {@link isSettledSql} and {@link hasEndedSql} mean. */
+export async function setStatuses(db: Database, statuses: Statuses): Promise<void> {
+  for (const [name, values] of Object.entries(statuses))
+    await db.run(
+      `set variable ${name} = list_transform([${values.map(quoteLiteral).join(', ')}]::varchar[], lambda status: ${canonicalSql('status')})`,
+    )
+}
+
+const isOneOf = (stream: Stream, name: keyof Statuses, value?: string) =>
+  stream.settled
+    ? `coalesce(list_contains(getvariable('${name}'), ${comparedSql(stream, stream.settled.column, value)}), false)`
+    : 'false'
+
+/** SQL condition: the settled column of a row of a stream's tables, or another expression of it, is a settled value. */
+export const isSettledSql = (stream: Stream, value?: string): string => isOneOf(stream, 'settled', value)
+
+/** SQL condition: it says that the record has ended. */
+export const hasEndedSql = (stream: Stream, value?: string): string => isOneOf(stream, 'ended', value)
 
 /** SQL condition on a row of a stream's tables: the staged lists of a walk cover it. */
 export function buildReachSql({name, parent}: Stream, walkId: string): string {

@@ -1,5 +1,3 @@
-import {readFileSync} from 'node:fs'
-import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
 import {childIdOf, optionalColumnsOf, type Stream} from '../../src/contract/stream.ts'
@@ -64,17 +62,4 @@ test('the setting names the deals and any of the others, in any order', () => {
   expect(names(' documents, deals,borrowers ')).toEqual(['borrowers', 'documents'])
   for (const text of ['', 'borrowers', 'deals,tenants'])
     expect(() => names(text)).toThrow(expect.objectContaining({exitCode: 2}))
-})
-
-test('the guard of deals takes its funded and ended statuses from the shipped seed', () => {
-  const rows = readFileSync(join(import.meta.dirname, '../../sql/seeds/status.csv'), 'utf8')
-    .trim()
-    .split('\n')
-  const listStatuses = (...classes: string[]) =>
-    rows.map((row) => row.split(',')).flatMap(([status, named]) => (classes.includes(named!) ? [status] : []))
-  expect(dealStream.settled).toEqual({
-    column: 'status',
-    values: listStatuses('funded'),
-    ended: listStatuses('ended_funded', 'ended_unfunded'),
-  })
 })

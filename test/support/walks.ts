@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import {readStatuses} from '../../src/build/sources.ts'
 import {dealStream} from '../../src/contract/deal.ts'
 import type {Stream} from '../../src/contract/stream.ts'
 import {formatInstant, parseInstant} from '../../src/core/clock.ts'
@@ -9,7 +10,7 @@ import {applyObservations} from '../../src/sync/apply.ts'
 import {openWalk, type WalkIntake} from '../../src/sync/intake.ts'
 import {planChanges} from '../../src/sync/plan-changes.ts'
 import {certificateOf, settle} from '../../src/sync/settle.ts'
-import {createStage} from '../../src/sync/stream-tables.ts'
+import {createStage, setStatuses} from '../../src/sync/stream-tables.ts'
 import {anyRow} from './data.ts'
 
 export const stream: Stream = dealStream
@@ -70,7 +71,10 @@ export async function forgetAll(db: Database): Promise<void> {
 
 /** Begins a walk; nothing of it is stored yet. */
 async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<WalkIntake> {
-  if (!withStage.has(db)) await createStage(db)
+  if (!withStage.has(db)) {
+    await createStage(db)
+    await setStatuses(db, readStatuses({}))
+  }
   withStage.add(db)
   walks += 1
   return openWalk(db, stream, {

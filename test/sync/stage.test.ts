@@ -1,4 +1,7 @@
+import {writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
+import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, DAY_1, DAY_2, DAY_3, day, failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
 
@@ -58,6 +61,37 @@ test('a deal that leaves the stage is followed on its own page until it has ende
     {status: 'withdrawn', is_missing: false, deals: '1'},
   ])
   expect((await lab.run(['rebuild'])).stdout).toContain('The warehouse matches them.')
+})
+
+test("what ends a deal, and what its lender calls funded, is the lender's own seed's to say", async () => {
+  const lines =
+    'status,class,sort_order,ending\nexpired,pipeline,35,\nDead ,ended_unfunded,200,\nlive,funded,95,\n'
+  using own = writeSqlFolder({'seeds/status.csv': lines})
+  const config = {...IN_STAGE.config, sqlDir: own.path}
+  await lab.walk(DAY_1, {config})
+  move('expired', 1)
+  move('dead', 2)
+  await lab.walk(DAY_2, {config})
+  listAsked()
+  move('live', 1)
+  await lab.walk(DAY_3, {config})
+  const asked = listAsked()
+  expect(asked).toContain(1)
+  expect(asked).not.toContain(2)
+  // A wrong file costs no night.
+  writeFileSync(join(own.path, 'seeds/status.csv'), 'status,kind\nx,y\n')
+  await lab.walk(day(4), {config})
+})
+
+test("the guard of funded deals knows the lender's own word for them", async () => {
+  using own = writeSqlFolder({'seeds/status.csv': 'status,like\nlive,funded\n'})
+  const config = {sqlDir: own.path}
+  lab.service.store.insert(someDeals(80, {status: 'live'}).slice(40))
+  move('live', ...Array.from({length: 20}, (_, index) => index + 21))
+  await lab.walk(DAY_1, {config})
+  move('live', ...Array.from({length: 15}, (_, index) => index + 1))
+  const refused = await failureOf(lab.walk(DAY_2, {config}))
+  expect(refused.message).toContain('15 deals become funded, more than half of the 20 in the pipeline')
 })
 
 test('without own pages a deal that left the stage is missing, with one version of that, and never vanishes', async () => {
