@@ -2,6 +2,7 @@ import {expect, test} from 'vitest'
 import type {DigestStep} from '../../src/schedule/job.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {renderDigest} from '../../src/web/report.ts'
+import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
@@ -17,6 +18,16 @@ test('a loan-to-value that a warning has in words is shown in words', async () =
   const page = await side.readText('/')
   expect(page).toContain('ltv above 10: taken for unknown')
   expect(page).toContain('ltv above 1.5: kept, in no average')
+})
+
+test("a lender's own word for underwriting counts as it among deals without an appraisal", async () => {
+  using own = writeSqlFolder({'seeds/status.csv': 'status,like\nuw,underwriting\n'})
+  await using lab = await createLab({deals: someDeals(4, {status: 'uw'}), tables: PAGE_TABLES})
+  await lab.sync('2026-03-02T20:00:00-05:00', {config: {streams: 'deals,documents', sqlDir: own.path}})
+  await using side = await serveLab(lab)
+  for (const query of ['', '?state=TX'])
+    expect(await side.readText(`/${query}`)).toContain('4 deals of $1,400,000.00 are in underwriting without')
+  expect(await side.readText('/behind/without_appraisal?state=TX')).toContain('4 deals, $1,400,000.00')
 })
 
 test('the second of two walks on the first day is compared, deal by deal, with what readers saw before it', async () => {
