@@ -112,7 +112,7 @@ const FAILURES: Record<string, string> = {
 
 function describeJob(stateDb: StateDb, run: JobRun): Condition {
   const name = `job ${run.job}`
-  const origin = run.slot === null ? 'started by hand' : `due ${run.slot}`
+  const origin = run.slot === null ? (run.reason ?? 'started by hand') : `due ${run.slot}`
   const which = `Run ${run.job_run_id} of job ${run.job}, ${origin}`
   if (run.exit_code === 0) return ok(name, `job ${run.job} is done`, `${which}, ended ${run.ended_at}.`)
   const later = findRunSince(stateDb, run)

@@ -5,7 +5,7 @@ import type {Job} from './job.ts'
 
 const text = z.string().nullable()
 
-/** A due slot of a job and its outcome; `slot` is null if somebody started the run by hand. */
+/** A due slot of a job and its outcome; `slot` is null if somebody started the run by hand, or the clock was ahead. */
 export type JobRun = z.output<typeof jobRunRow>
 export const jobRunRow = z.object({
   job_run_id: z.number(),
@@ -14,7 +14,7 @@ export const jobRunRow = z.object({
   slot: text,
   /** `queued` waits for its turn or its next attempt; the last three are final. */
   state: z.enum(['queued', 'running', 'done', 'failed', 'skipped']),
-  /** Why it was skipped, or waits. */
+  /** Why it was skipped, waits, or has no slot any more. */
   reason: text,
   /** How often it was started. */
   attempt: z.number(),

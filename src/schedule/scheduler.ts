@@ -263,8 +263,8 @@ const watchRow = z.object({
 })
 
 /**
- * Undoes slots recorded while the clock ran ahead: those that did not run are deleted and planned again, and no stored instant
- * stays later than now.
+ * Undoes slots recorded while the clock ran ahead: those that did not succeed are planned again, and no stored instant stays later
+ * than now.
  */
 function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'>): void {
   const [latest = null] = stateDb.column(z.string().nullable(), 'select max(seen_until) from job_watch')
@@ -279,9 +279,13 @@ function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'
     )
     stateDb.run(
       `delete from job_run
-       where state not in ('running', 'done')
-         and slot > coalesce((select seen_until from job_watch where job_watch.job = job_run.job), ?1)
-         and (slot > ?1 or attempt = 0)`,
+       where attempt = 0 and slot > coalesce((select seen_until from job_watch where job_watch.job = job_run.job), ?1)`,
+      [at],
+    )
+    // What has run keeps its number, which people were told; it gives up its slot.
+    stateDb.run(
+      `update job_run set slot = null, state = 'failed', reason = 'due by a clock that was ahead'
+       where state in ('queued', 'failed') and slot > ?1`,
       [at],
     )
     for (const [table, column] of STAMPS) {

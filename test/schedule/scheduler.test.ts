@@ -220,21 +220,25 @@ test.each([
   },
 )
 
-test('what failed while the clock was ahead leaves no attempt to the run that gets its number', async () => {
-  const scheduler = aScheduler([aJob({schedule: '* * * * *'})], openStateAt(':memory:'))
-  const runNext = async (end: object) => {
-    for (let looks = 0; !scheduler.current() && looks < 20; looks += 1, now += MINUTE) scheduler.tick()
-    await scheduler.end(end)
-  }
-  now += 10 * DAY
-  await runNext({exit_code: 5, error_code: 'AUTH_REFUSED'})
-  const [failed] = listLastAttempts(scheduler.stateDb)
-  now -= 10 * DAY
-  await runNext({exit_code: 0})
-  expect(listLastAttempts(scheduler.stateDb)).toMatchObject([
-    {job_run_id: failed?.job_run_id, state: 'done', exit_code: 0},
+test('a run that failed under a clock that was ahead keeps its number, attempts and log; its slot runs when it is due', async () => {
+  const scheduler = aScheduler([aJob()])
+  scheduler.tick()
+  const fail = () => scheduler.crash({code: 5, signal: null, log: 'loantape: No. [SOURCE_UNAUTHORIZED]'})
+  scheduler.tickAt('06-11T06:29')
+  scheduler.tickAt('06-11T06:30')
+  const {job_run_id = 0} = scheduler.current() ?? {}
+  await fail()
+  scheduler.tickAt('06-01T06:30')
+  scheduler.tick()
+  await scheduler.end()
+  const {stateDb} = scheduler
+  expect(listAttempts(stateDb, job_run_id)).toMatchObject([{error_code: 'SOURCE_UNAUTHORIZED'}])
+  expect(listJobRuns(stateDb, 100).filter(({attempt}) => attempt > 0)).toMatchObject([
+    {job_run_id: job_run_id + 1, slot: '2026-06-01T06:30:00.000Z', state: 'done'},
+    {job_run_id, slot: null, state: 'failed', reason: 'due by a clock that was ahead'},
   ])
-  expect(listAttempts(scheduler.stateDb, failed?.job_run_id ?? 0)).toMatchObject([{exit_code: 0}])
+  scheduler.tickAt('06-11T06:30')
+  expect(scheduler.started.at(-1)).toBe('nightly 2026-06-11T06:30:00.000Z')
 })
 
 const receive = ({stateDb}: Bench, eventId: string) =>
