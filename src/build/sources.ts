@@ -103,7 +103,7 @@ export function readStatuses(config: Pick<Config, 'sqlDir'>) {
 }
 
 /** The folders of SQL, the built-in one first. */
-export function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
+function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
   return [SQL_DIR, ...(sqlDir === undefined ? [] : [sqlDir])]
 }
 
