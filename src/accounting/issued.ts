@@ -1,7 +1,8 @@
 import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
+import {type AccountMapping, nameAccounts} from './mapping.ts'
 import type {ClosedPeriod} from './periods.ts'
-import {type IssuedLine, issuedLineSchema} from './profiles.ts'
+import {type IssuedLine, issuedLineSchema, type JournalProfile, type RenamedAccount} from './profiles.ts'
 
 /** A journal batch in the state database. */
 export type IssuedBatch = z.output<typeof batchRow>
@@ -79,6 +80,23 @@ export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPer
       !isIssued('issued_line.period = ? and batch_no > ?', closed.period, closed.after_batch),
   }
 }
+
+/** The accounts by whose names an importer knows them, and to which a mapping gives another name than lines issued last. */
+export const listRenamed = (
+  stateDb: StateDb,
+  {name, looks_up_by}: JournalProfile,
+  mapping: AccountMapping,
+): RenamedAccount[] =>
+  nameAccounts(
+    stateDb.all(
+      z.object({account_code: z.string(), account_name: z.string(), before: z.string()}),
+      `select account_code, account_name, account_name as before, max(batch_no)
+       from issued_line join journal_batch using (batch_no)
+       where profile = ? and ? = 'name' group by account_code`,
+      [name, looks_up_by],
+    ),
+    mapping,
+  ).filter(({account_name, before}) => account_name !== before)
 
 /** The profiles that anything was ever issued to. */
 export function listIssuedProfiles(stateDb: StateDb): string[] {

@@ -189,7 +189,10 @@ export function hasSameReceivables(a: AccountMapping, b: AccountMapping): boolea
 }
 
 /** Lines with the names that a mapping gives their accounts; an account that it lacks keeps the one in the line. */
-export function nameAccounts<T extends JournalLine>(lines: readonly T[], mapping: AccountMapping): T[] {
+export function nameAccounts<T extends Pick<JournalLine, 'account_code' | 'account_name'>>(
+  lines: readonly T[],
+  mapping: AccountMapping,
+): T[] {
   const names = new Map(listAccounts(mapping).map(({account: {code, name}}) => [code, name]))
   return lines.map((line) => ({...line, account_name: names.get(line.account_code) ?? line.account_name}))
 }

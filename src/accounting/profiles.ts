@@ -21,6 +21,9 @@ export const journalLineSchema = z.object({
   loan_program: z.string().nullable(),
 })
 
+/** An account as it is named now, and as it was named when something was last issued to it. */
+export type RenamedAccount = Pick<JournalLine, 'account_code' | 'account_name'> & {before: string}
+
 /** An issued journal line. */
 export type IssuedLine = z.output<typeof issuedLineSchema>
 export const issuedLineSchema = journalLineSchema.extend({

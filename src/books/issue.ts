@@ -8,6 +8,7 @@ import {
   type IssuedBatch,
   listBatches,
   listIssuedLines,
+  listRenamed,
   markHandedOver,
   readTarget,
 } from '../accounting/issued.ts'
@@ -77,6 +78,7 @@ async function issueMonth(
   const waiting = listBatches(stateDb, {profile: profile.name, is_handed_over: 0})
   const batches = [...earlier, ...waiting.map(handOut)]
   const mapping = requireOwnMapping(config)
+  const renamed = listRenamed(stateDb, profile, mapping)
   const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
   let state = readIssueState(stateDb)
@@ -110,7 +112,9 @@ async function issueMonth(
     batches.push(last ? requireHandedOver(stateDb, folder, last, world) : {...nothing, outcome: 'empty'})
   }
   const tied = readTarget(stateDb, profile.name).withOpening ? bookOpenings(terms) : terms
-  return batches.map((batch) => (batch.period === period ? {...batch, terms: tied} : batch))
+  return batches.map((batch) =>
+    batch.period === period ? {...batch, terms: tied, ...(renamed.length > 0 && {renamed})} : batch,
+  )
 }
 
 /** What a month must add up to, one after the other: see {@link readTarget}. */

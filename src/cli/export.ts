@@ -130,13 +130,18 @@ function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResu
 }
 
 function renderBatch(batch: BatchResult): string {
-  const {profile, period, batch_id, outcome, files, rows, dir, terms} = batch
-  if (outcome === 'empty') return `${profile}: nothing to book in ${period}${renderTerms(terms)}`
+  const {profile, period, batch_id, outcome, files, rows, dir, terms, renamed = []} = batch
+  const names = renamed.map(
+    ({account_code: code, account_name: now, before}) =>
+      `\n  account ${code} is '${now}' now, '${before}' before: right if renamed in ${profile}; if the name was wrong, give the account another code, too`,
+  )
+  const notes = `${names.join('')}${renderTerms(terms)}`
+  if (outcome === 'empty') return `${profile}: nothing to book in ${period}${notes}`
   const words = {
     written: 'written',
     unchanged: period === undefined ? 'there already, byte for byte' : 'issued before, nothing new since',
   }[outcome]
-  return `${profile}: batch ${batch_id}, ${quantity(files, 'file')}, ${quantity(rows, 'row')} ${words}\n  ${dir}${renderTerms(terms)}`
+  return `${profile}: batch ${batch_id}, ${quantity(files, 'file')}, ${quantity(rows, 'row')} ${words}\n  ${dir}${notes}`
 }
 
 export function renderPublished({outcome, release_id, server, tables, rows, loaded}: PublishResult): string {

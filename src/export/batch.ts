@@ -2,7 +2,7 @@ import {existsSync, lstatSync, readFileSync, statSync} from 'node:fs'
 import {basename, dirname, join, relative} from 'node:path'
 import {setImmediate} from 'node:timers/promises'
 import {z} from 'zod'
-import {findJournalProfile, type TiedTerm} from '../accounting/profiles.ts'
+import {findJournalProfile, type RenamedAccount, type TiedTerm} from '../accounting/profiles.ts'
 import type {Fault} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {type DataFolder, listNames} from '../store/data-folder.ts'
@@ -34,6 +34,8 @@ export interface BatchResult {
   outcome: 'written' | 'unchanged' | 'empty'
   /** Journals only: the terms of the month's roll-forward, and how much of each is booked. */
   terms?: readonly TiedTerm[]
+  /** The same: accounts that the importer knows by name, and that have another name than before. */
+  renamed?: readonly RenamedAccount[]
 }
 
 /** The media types of files, by the ends of their names. */

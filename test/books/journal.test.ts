@@ -191,6 +191,19 @@ test('a file names every account as accounting.json does now: two that exchange 
   expect(written).toMatch(/Bridge loans.*Term loans|Term loans.*Bridge loans/)
 })
 
+test('an export says which account has another name than before, until a batch has it', async () => {
+  const say = async (day: string) =>
+    (await books.run('export quickbooks --period 2026-01', day, {}, [])).stdout
+  expect(await say('2026-01-21')).not.toContain('1200')
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1200', name: 'Mortgages'}}})
+  const words =
+    /nothing new since\n.*\n {2}account 1200 is 'Mortgages' now, 'Loans receivable' before: .* another code/
+  for (const day of ['2026-01-21', '2026-01-22']) expect(await say(day)).toMatch(words)
+  await walkOn('2026-01-25', 130)
+  expect(await say('2026-01-26')).toContain("1200 is 'Mortgages' now")
+  expect(await say('2026-01-26')).not.toContain('1200')
+})
+
 test('a closed period keeps dates and bytes; later knowledge is dated in the open period', async () => {
   openClosed()
   const [before] = await books.export('xero', '2026-01', '2026-02-03')
