@@ -453,21 +453,22 @@ const noticeRow = z.object({
   message: z.string().transform((text) => messageSchema.parse(JSON.parse(text))),
 })
 
-/** Takes the next notice to send; no other process gets it before its next attempt is due. */
+/** Takes the next notice to send; no other process gets it before its next attempt, which a clock that was ahead put too far off. */
 function claimNotice(stateDb: StateDb, channels: readonly string[], now: number) {
   return stateDb.first(
     noticeRow,
     `update notice set
        attempts = attempts + 1,
-       next_attempt_at = ?1 + min(${FIRST_PAUSE_MS} << min(attempts, 6), ${HOUR_MS})
+       next_attempt_at = ?1 + min(${FIRST_PAUSE_MS} << min(attempts, 6), ${HOUR_MS}),
+       created_at = min(created_at, ?4)
      where notice_id = (
        select notice_id from notice
-       where sent_at is null and next_attempt_at <= ?1 and created_at > ?2
+       where sent_at is null and (next_attempt_at <= ?1 or next_attempt_at > ?1 + ${HOUR_MS}) and created_at > ?2
          and channel in (select value from json_each(?3))
        order by notice_id limit 1
      )
      returning *`,
-    [now, isoOf(now - SENT_WITHIN_DAYS * DAY_MS), JSON.stringify(channels)],
+    [now, isoOf(now - SENT_WITHIN_DAYS * DAY_MS), JSON.stringify(channels), isoOf(now)],
   )
 }
 

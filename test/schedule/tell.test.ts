@@ -264,6 +264,25 @@ test('a message that fails is sent again later, to that channel only', async () 
   expect([posts.length, mails.length]).toEqual([2, 1])
 })
 
+test('a message that fails while the clock is ahead is sent once it is right, and for three days from then', async () => {
+  inbox.status = 500
+  now += 10 * 24 * HOUR
+  await runAndTell(shrunk)
+  now -= 10 * 24 * HOUR
+  await tell()
+  await tell()
+  expect(posts).toHaveLength(2)
+  now += 2 * 24 * HOUR
+  await tell()
+  expect(posts).toHaveLength(3)
+  now += 24 * HOUR
+  inbox.status = 200
+  await tell()
+  // The first was given up; what still holds is told anew.
+  expect(posts).toHaveLength(4)
+  expect(stateDb.column(z.number(), "select count(*) from notice where channel = 'webhook'")).toEqual([2])
+})
+
 test('a mail that the server takes for some only is sent again to the others', async () => {
   config = {...config, alarmEmailTo: 'night@example.com, "Desk, Risk" <risk@example.com>'}
   inbox.refused = 'risk@example.com'
