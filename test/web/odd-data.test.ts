@@ -61,7 +61,7 @@ const idOf = (text: string) => `deal_${String(HOSTILE.indexOf(text) + 100).padSt
 
 /** What the pages behind numbers are asked with. */
 const BEHIND =
-  'against=2026-03-02&month=2026-03&term=found&in_status=funded&age_band=x&from=x&to=y&top=2&by=state'
+  'against=2026-03-02&month=2026-03&term=found&in_status=funded&age_band=x&from=x&to=y&top=2&by=state&age=1&outcome=funded'
 
 const PAGES = [
   '/',

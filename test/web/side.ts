@@ -12,7 +12,7 @@ import type {Lab} from '../support/lab.ts'
 import {startBrowser} from './browser.ts'
 
 /** The tables the workbench pages read, in the form `--select` takes. */
-export const PAGE_TABLES: string = `${FEW_TABLES} +mart.portfolio_breakdown +mart.movement +mart.position_daily +mart.portfolio_monthly +mart.pipeline_aging +mart.data_quality +mart.document_coverage +mart.limit_status +mart.funded_rollforward +mart.funded_rollforward_deal +mart.concentration +mart.top_exposure +accounting.journal_line +accounting.opening_line +accounting.loan_register +accounting.tie_out`
+export const PAGE_TABLES: string = `${FEW_TABLES} +mart.portfolio_breakdown +mart.movement +mart.position_daily +mart.portfolio_monthly +mart.pipeline_aging +mart.data_quality +mart.document_coverage +mart.limit_status +mart.funded_rollforward +mart.funded_rollforward_deal +mart.concentration +mart.top_exposure +mart.vintage +accounting.journal_line +accounting.opening_line +accounting.loan_register +accounting.tie_out`
 
 /** The tokens of guarded servers: of whoever may act, and of whoever may look. */
 export const OPERATOR = 'a-token-of-24-characters'
