@@ -9,7 +9,7 @@ import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import {beginFolder, digestFile, syncBelow} from '../store/files.ts'
 import {type Release, type ReleaseManifest, readReleaseChecks, readReleaseModels} from '../store/release.ts'
-import {readColumns, readTables, type TableColumn} from '../store/sql.ts'
+import {countRows, readColumns, readTables, type TableColumn} from '../store/sql.ts'
 import {
   type BatchFile,
   type BatchResult,
@@ -199,7 +199,7 @@ const FIELD_TYPES: Readonly<Record<string, object>> = {
 }
 
 /**
- * Copies each table's Parquet file from the release, zstd. With `partition: 'month'` a table that has a date becomes
+ * Copies each table's Parquet file from the release, zstd. With `partition: 'month'` a table in which a row has a date becomes
  * `<table>/month=YYYY-MM/<table>.parquet` instead, which DuckDB, Spark and Power BI read as Hive partitions.
  */
 async function writeParquet({db, source, tables, partition, dir}: WriteRequest): Promise<Written> {
@@ -208,7 +208,10 @@ async function writeParquet({db, source, tables, partition, dir}: WriteRequest):
     const columns = await readColumns(db, `release.${table}`)
     const isDate = (date: string) => columns.some(({name, type}) => name === date && type === 'DATE')
     const date = partition === 'month' ? PARTITION_DATES.find(isDate) : undefined
-    if (date !== undefined) {
+    if (
+      date !== undefined &&
+      (await countRows(db, `release.${table} where ${quoteName(date)} is not null`)) > 0
+    ) {
       const months = {table, rows: inOrder(source, table), date, key: choosePathKey(columns)}
       files.push(...(await writeMonths(db, months, dir)))
       continue
@@ -245,8 +248,7 @@ async function writeMonths(
     `select distinct ${monthOf} as month from release.${table} order by month nulls last`,
   )
   const files: WrittenFile[] = []
-  // A batch names every table: one without rows has a file without rows.
-  for (const {month} of months.length > 0 ? months : [{month: null}]) {
+  for (const {month} of months) {
     const name = `${table}/${key}=${month ?? '__HIVE_DEFAULT_PARTITION__'}/${table}.parquet`
     const where = month === null ? `${quoteName(date)} is null` : `${monthOf} = ${quoteLiteral(month)}`
     mkdirSync(dirname(join(dir, name)), {recursive: true})

@@ -39,7 +39,8 @@ test('by month, each table with a date has a file per month, which Hive readers 
   expect(seen).toEqual([
     ['core.movement/partition_month=2026-01/core.movement.parquet', 1, null],
     ['core.movement/partition_month=2026-02/core.movement.parquet', 1, null],
-    ['core.none/month=__HIVE_DEFAULT_PARTITION__/core.none.parquet', 0, null],
+    // pyarrow finds no type for a key that has no value at all.
+    ['core.none.parquet', 0, null],
     ['core.own/partition_partition_month=2026-01/core.own.parquet', 1, null],
     ['core.plain.parquet', 1, null],
     ['core.status_change/month=2026-01/core.status_change.parquet', 2, '30.30'],
@@ -60,7 +61,6 @@ test('by month, each table with a date has a file per month, which Hive readers 
     {month: '2026-02', rows: '1'},
     {month: null, rows: '1'},
   ])
-  expect(await db.all(z.unknown(), `select day, a, month from ${read('core.none', '')}`)).toEqual([])
   // The key of the path is no column of the file.
   expect(
     await db.all(
