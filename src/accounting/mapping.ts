@@ -98,9 +98,9 @@ export const DEFAULT_MAPPING = mappingShape.parse({
   receivable: {[ANY_PROGRAM]: {code: '1200', name: 'Loans receivable'}},
   clearing: {code: '1090', name: 'Funding clearing'},
   ended: {
-    paid_off: {code: '1000', name: 'Cash'},
-    sold: {code: '1000', name: 'Cash'},
-    refinanced: {code: '1000', name: 'Cash'},
+    paid_off: {code: '1080', name: 'Payoff clearing'},
+    sold: {code: '1080', name: 'Payoff clearing'},
+    refinanced: {code: '1080', name: 'Payoff clearing'},
     foreclosed: {code: '1500', name: 'Real estate owned'},
     charged_off: {code: '1290', name: 'Allowance for credit losses'},
     other: {code: '1099', name: 'Suspense'},

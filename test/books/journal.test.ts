@@ -268,7 +268,7 @@ test('opening balances found later belong to a profile that booked any, whicheve
   }
   await books.export('xero', '2026-03', '2026-03-11')
   expect(books.sumBatches('xero', '')).toEqual({
-    1000: 50_00n,
+    1080: 50_00n,
     1090: -19999999999999999_98n - 50_00n,
     1200: 19999999999999999_98n,
   })
