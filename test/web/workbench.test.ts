@@ -360,6 +360,23 @@ test('deals are found by id and address, sorted, and paged through', async () =>
   expect(idsOf(await side.read(`/deals?q=${encodeURIComponent('<IMG SRC=X')}`))).toEqual(['deal_000001'])
 })
 
+test('the list of deals says since when each has its status in the words of its own page, and sorts by the latest day', async () => {
+  const {page} = await open('/deals?sort=-status_since')
+  const days = await lab.query(
+    'select cast(status_since_at_latest as varchar) as day from core.deal order by day desc limit 50',
+  )
+  const ids = await page.locator('tbody td:first-child').allTextContents()
+  const since = await page.locator('tbody td:last-child').allTextContents()
+  expect(new Set(since.map((words) => words.replaceAll(/\d/g, '0')))).toEqual(
+    new Set(['0000-00-00', 'from 0000-00-00 to 0000-00-00']),
+  )
+  expect(since.map((words) => words.slice(-10))).toEqual(days.map(({day}) => day))
+  for (const index of [0, since.findIndex((words) => words.startsWith('from'))]) {
+    const own = await side.read(`/deals/${ids[index]}`)
+    expect(own).toContain(`<dt>status since</dt><dd><bdi>${since[index]}</bdi></dd>`)
+  }
+})
+
 test('an invalid day, moment, part, range or text in an address is named, on pages and in downloads', async () => {
   for (const [query, said] of [
     ['as_of=garbage', "As of 'garbage': expected a day such as 2026-03-31."],
