@@ -48,19 +48,19 @@ const render = (movements: readonly TotalMovement[]) =>
 test('a total names the deals that moved it, each with what changed; nothing moves between a release and itself', async () => {
   expect(await diff([aDeal()], [aDeal()])).toEqual([])
   expect(render(await diff([aDeal()], [aDeal({id: 2, cents: 30_01n, ...funded})]))).toEqual([
-    'deals: 1 → 1 = 0, 1 left -1, 2 appeared 1',
     'amount: 100.00 → 30.01 = -69.99, 1 left -100.00, 2 appeared 30.01',
-    'funded_deals: 0 → 1 = 1, 2 appeared 1',
+    'deals: 1 → 1 = 0, 1 left -1, 2 appeared 1',
     'funded_amount: 0.00 → 30.01 = 30.01, 2 appeared 30.01',
-    'deals draft: 1 → 0 = -1, 1 left -1',
+    'funded_deals: 0 → 1 = 1, 2 appeared 1',
     'amount draft: 100.00 → 0.00 = -100.00, 1 left -100.00',
-    'deals funded: 0 → 1 = 1, 2 appeared 1',
+    'deals draft: 1 → 0 = -1, 1 left -1',
     'amount funded: 0.00 → 30.01 = 30.01, 2 appeared 30.01',
+    'deals funded: 0 → 1 = 1, 2 appeared 1',
   ])
   const reclassified = await diff([aDeal({status: 'serviced'})], [aDeal({...funded, status: 'serviced'})])
   expect(render(reclassified)).toEqual([
-    'funded_deals: 0 → 1 = 1, 1 status_class 1',
     'funded_amount: 0.00 → 100.00 = 100.00, 1 status_class 100.00',
+    'funded_deals: 0 → 1 = 1, 1 status_class 1',
   ])
   const [movement] = await diff([aDeal()], [aDeal({cents: 100_01n})])
   expect(movement?.parts).toEqual([
