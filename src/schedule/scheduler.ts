@@ -44,14 +44,18 @@ export function createScheduler(
   const asked = new Map<string, number>()
 
   async function carryOut(run: JobRun): Promise<void> {
-    world.log.info({job: run.job, slot: run.slot, attempt: run.attempt}, 'run begins')
-    const {end, log} = await startRun(run).then(
-      (ended) => ({end: describeEnd(ended), log: ended.log}),
+    const which = {job: run.job, slot: run.slot, attempt: run.attempt}
+    world.log.info(which, 'run begins')
+    const {end, log, code} = await startRun(run).then(
+      (ended) => ({...ended, end: describeEnd(ended)}),
       (error: unknown) => ({
         end: describeCrash(`Its process did not start: ${messageOf(error)} (${codeOf(error)}).`),
         log: undefined,
+        code: null,
       }),
     )
+    // Its own log may be words that name neither job nor source.
+    if (code !== 0) world.log.error({...which, code: end.error_code, reason: end.error}, 'run failed')
     recordEnd = () => {
       const now = world.realClock.now()
       if (asked.has(attemptOf(run))) endRun(stateDb, run, describeTimeout(findLimits(run)), now)

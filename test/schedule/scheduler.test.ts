@@ -380,9 +380,11 @@ test.each([
   [2, 'STORES_DISAGREE', 1],
   [1, 'DISK_FULL', 1],
 ])(
-  'a process that fails with exit code %i before it reaches its run has said why in its log: %s',
+  'a process that fails with exit code %i before it reaches its run has said why in its log, and the server repeats it: %s',
   async (exit_code, error_code, starts) => {
-    const scheduler = aScheduler([aJob()])
+    const errors: unknown[] = []
+    const logged = Object.assign(createSilentLog(), {error: (fields: unknown) => errors.push(fields)})
+    const scheduler = aScheduler([aJob()], openStateAt('state.sqlite'), {log: logged})
     scheduler.tick()
     scheduler.tickAt('06-01T06:30')
     const log = `loantape: Another. [OTHER]\nloantape: One line\nand another. [${error_code}]\nan agent of a vault`
@@ -390,6 +392,8 @@ test.each([
     expect(listAttempts(scheduler.stateDb, 1)).toMatchObject([
       {exit_code, error_code, error: 'One line\nand another.', log},
     ])
+    const failed = {job: 'nightly', slot: '2026-06-01T06:30:00.000Z', attempt: 1, code: error_code}
+    expect(errors).toEqual([{...failed, reason: 'One line\nand another.'}])
     expect(scheduler.started).toHaveLength(starts)
   },
 )
