@@ -1,6 +1,7 @@
 import {basename, join} from 'node:path'
 import {CsvError, parse} from 'csv-parse/sync'
 import {z} from 'zod'
+import {expectType, sqlTypeOf} from '../contract/mapped-field.ts'
 import {messageOf} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {expectOneOf} from '../core/text.ts'
@@ -36,13 +37,10 @@ export async function widenDecimals(db: Database, table: string): Promise<void> 
   }
 }
 
-/** `canonical` is text in the form statuses are compared in. Beside these, a type can be a set of values, such as `open|funded`. */
-const SEED_TYPES = ['varchar', 'canonical', 'bigint', 'date', 'boolean', 'decimal(18,2)']
-
 /**
  * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type after a colon
- * (`deal_id,funded_on:date,"limit:decimal(18,2)",scope:open|funded`). A column with a type has a value in every row, unless `?` ends
- * it. The first column is the key, together with `valid_from` if there is one. A later folder's file adds its rows to an earlier file
+ * (`deal_id,funded_on:date,"limit:decimal(18,2)",scope:open|funded`): that of a mapped field, a set of values, or `canonical`, text in
+ * the form statuses are compared in. A column with a type has a value in every row, unless `?` ends it. The first column is the key, together with `valid_from` if there is one. A later folder's file adds its rows to an earlier file
  * of the same name, replaces those with the same key, and may leave out a column whose type ends in `?`.
  *
  * @returns seeds by name
@@ -146,10 +144,11 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
       .map((part) => part.trim())
     const refuse = (expected: string) =>
       createModelError('SEED_FILE', header, `Seed column '${field}': expected ${expected},`)
-    const isType = type === undefined || SEED_TYPES.includes(type) || setOf(type).length > 1
+    const isType =
+      type === undefined || type === 'canonical' || sqlTypeOf(type) !== undefined || setOf(type).length > 1
     if (!isType || !/^[a-z][a-z0-9_]*$/.test(column))
       throw refuse(
-        `name or name:type with a type of ${SEED_TYPES.join(', ')} or a|b, in quotes if it has a comma`,
+        `name or name:type with a type of ${expectType('canonical', 'a|b')}, in quotes if it has a comma`,
       )
     if (columns.includes(column)) throw refuse('a name that is used once')
     columns.push(column)
@@ -209,7 +208,8 @@ const ROW = quoteName('row no')
 /** Writes a seed into `release.seed.<name>`, ordered by its key. @throws CheckError `SEED_FILE`, with file and line */
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   const columns = seed.columns.map((name, index) => {
-    const type = widenDecimal(name, seed.types[name] ?? 'varchar')
+    const declared = seed.types[name] ?? 'varchar'
+    const type = sqlTypeOf(declared) ?? declared
     const wrong = buildErrorSql(index)
     const isRequired = name in seed.types && !seed.optional?.includes(name)
     // A program of an account is what the source sent.
@@ -217,15 +217,16 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
       seed.isComputed && type === 'varchar'
         ? quoteName(name)
         : buildValueSql(quoteName(name), type, {wrong, empty: isRequired ? wrong : 'null'})
-    return {name, type, sql}
+    return {name, declared, sql}
   })
   const cells = columns.map(({name}, index) => `row[${index + 2}] as ${quoteName(name)}`)
   const key = quoteName(seed.columns[0] ?? '')
   const keys = columns.filter(({name}, index) => index === 0 || name === DATED).map(({sql}) => sql)
   const isWrongKey = `(${key} is null or row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1)`
+  const table = `release.seed.${quoteName(seed.name)}`
   try {
     await db.run(
-      `create table release.seed.${quoteName(seed.name)} as
+      `create table ${table} as
        select ${columns.map(({name, sql}) => `${sql} as ${quoteName(name)}`).join(', ')}
        from (
          select cast(row[1] as bigint) as ${ROW}, ${cells.join(', ')}
@@ -243,13 +244,15 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     const [, rowNo, columnNo] = /wrong value (\d+) (\d+)/.exec(messageOf(error)) ?? []
     const row = seed.rows[Number(rowNo)]
     if (!row) throw error
-    const {name = seed.columns[0] ?? '', type = 'a unique key that is not empty'} =
+    const {name = seed.columns[0] ?? '', declared = 'a unique key that is not empty'} =
       columns[Number(columnNo)] ?? {}
     const value = row.values[name] ?? ''
-    const expected = type.includes('|') ? `one of ${setOf(type).join(', ')}` : type
+    const form = declared === 'date' ? 'date such as 2026-02-26' : declared
+    const expected = declared.includes('|') ? `one of ${setOf(declared).join(', ')}` : form
     const problem = `Value '${value}' of seed column '${name}': expected ${expected},`
     throw createModelError('SEED_FILE', row, problem, error)
   }
+  await widenDecimals(db, table)
 }
 
 /** SQL that stops at a row because of a column, by their numbers. */

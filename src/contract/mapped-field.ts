@@ -6,7 +6,7 @@ import {parseWritten, type Refuse} from '../core/json.ts'
 export interface MappedField {
   name: string
   path: readonly string[]
-  /** The SQL type of the column: `varchar`, `bigint`, `decimal(9,6)`, `boolean`, `date` or `timestamp`. */
+  /** The SQL type of the column, as {@link sqlTypeOf} gives it. */
   type: string
   meaning: string
 }
@@ -37,8 +37,22 @@ const TYPES: Readonly<Record<string, string>> = {
   boolean: 'boolean',
   date: 'date',
   timestamp: 'timestamp',
+  varchar: 'varchar',
+  bigint: 'bigint',
 }
 const decimalType = /^decimal\((\d{1,2}),\s*(\d{1,2})\)$/
+
+/** What {@link sqlTypeOf} knows, in words; `others` are known where they are said. */
+export const expectType = (...others: string[]) =>
+  `${[...Object.keys(TYPES), ...others].join(', ')} or decimal(digits,decimals) of up to 18 digits`
+
+/** The SQL type of a column that people declare, such as `bigint` of `integer`; undefined of another word. */
+export function sqlTypeOf(type: string): string | undefined {
+  const [, digits, decimals] = decimalType.exec(type) ?? []
+  const isDecimal = Number(digits) > 0 && Number(digits) <= 18 && Number(decimals) <= Number(digits)
+  if (isDecimal) return `decimal(${digits},${decimals})`
+  return Object.hasOwn(TYPES, type) ? TYPES[type] : undefined
+}
 
 const name = z
   .string()
@@ -46,13 +60,9 @@ const name = z
   .refine((text) => !TAKEN.has(text), 'expected a name that the tables do not use themselves')
 
 const type = z.string().transform((text, context): string => {
-  const known = Object.hasOwn(TYPES, text) ? TYPES[text] : undefined
-  if (known !== undefined) return known
-  const [, digits, decimals] = decimalType.exec(text) ?? []
-  if (Number(digits) > 0 && Number(digits) <= 18 && Number(decimals) <= Number(digits))
-    return `decimal(${digits},${decimals})`
-  context.addIssue(`expected ${Object.keys(TYPES).join(', ')} or decimal(digits,decimals) of up to 18 digits`)
-  return z.NEVER
+  const known = sqlTypeOf(text)
+  if (known === undefined) context.addIssue(`expected ${expectType()}`)
+  return known ?? z.NEVER
 })
 
 const meaning = z

@@ -179,6 +179,10 @@ test('a seed has columns of every type', async () => {
       end: null,
     },
   ])
+  const shared = 'code:text,rank:integer,"coupon_pct:decimal(5, 3)","unit:decimal(18,18)?",at:timestamp'
+  expect(await loadKind([`${shared}\na,1,10.375,,2026-01-31 10:30:00\n`])).toEqual([
+    {code: 'a', rank: '1', coupon_pct: '10.375', unit: null, at: '2026-01-31 10:30:00'},
+  ])
 })
 
 test('lines of a later seed replace those with the same key; one can copy another in what it does not set', async () => {
@@ -223,7 +227,17 @@ test('a seed that replaces another has its columns in any order, but those marke
 })
 
 test.each([
-  ['code,since:date\na,2026-01-01\nb,soon\n', /'soon' of seed column 'since': expected date, in .*csv:3\./],
+  [
+    'code,since:date\na,2026-01-01\nb,2/26/2027\n',
+    /'2\/26\/2027' of seed column 'since': expected date such as 2026-02-26, in .*csv:3\./,
+  ],
+  [
+    'code,"coupon_pct:decimal(18,2)?"\na,10.63\nb,10.638\n',
+    /'10\.638' of seed column 'coupon_pct': expected decimal\(18,2\), in .*csv:3\./,
+  ],
+  ['code,"n_pct:decimal(5,3)"\na,100.375\n', /'100\.375'.*expected decimal\(5,3\), .*csv:2\./],
+  ['code,"n:decimal(19,2)"\n', /expected name .*text, .*, canonical, a\|b or decimal\(digits,decimals\)/],
+  ['code,n:integer\na,35.5\n', /'35\.5' of seed column 'n': expected integer, in .*kind\.csv:2\./],
   ['code,since:date\n\n"a, or ""b""\nor c",2026-01-01\n\nd, soon\n', /'soon'.*kind\.csv:6\./],
   ['code,n:bigint\na,1\na,2\n', /'a'.*'code'.*kind\.csv:3\./],
   ['code,n:bigint\na,35.5\n', /'35\.5' of seed column 'n': expected bigint, in .*kind\.csv:2\./],
