@@ -6,15 +6,15 @@
 -- kind: new_field, missing_field or unknown_value
 -- path: of the field in the source's records
 -- value: of an unknown_value; else null
--- records: records concerned
--- whole: records of that walk
+-- records: different records concerned, in lists or on own pages
+-- whole: different records of that walk, or at least those concerned: own pages may show records that are not listed
 select
   drift.stream,
   drift.kind,
   drift.path,
   drift.value,
   drift.records,
-  last_walk.records as whole
+  greatest(last_walk.records - last_walk.duplicates, drift.records) as whole
 from raw.drift
 inner join (
   select *
