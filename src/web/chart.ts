@@ -171,7 +171,7 @@ function placeNotes(places: readonly string[], notes: readonly DayNote[]) {
 /** A chart as SVG; where scripts run, `workbench.js` draws it again from its options, with exact values for the pointer. */
 function drawChart(
   shape: ChartShape,
-  {title, unit, places, series}: Chart,
+  {title, unit, places, series, isMatrix}: Chart,
   range: string | undefined,
   noted: readonly {place: number}[],
 ): Html {
@@ -232,7 +232,7 @@ function drawChart(
     const axisLabel = {...option.yAxis.axisLabel, formatter: (value: number) => format.format(value)}
     drawn.setOption({...option, yAxis: {...option.yAxis, axisLabel}})
     const legend = html`<figcaption class="key">${series.map(({name}, index) => html`<span><svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10" rx="2" fill="${COLOURS[index % COLOURS.length] ?? ''}"/></svg>${name}</span> `)}</figcaption>`
-    return html`<figure class="chart" aria-label="${title}" data-unit="${unit}"${range !== undefined && html` data-range="${range}"`} data-option="${JSON.stringify(option)}">${shape !== 'waterfall' && legend}<div role="img" aria-label="${title}">${new Html(drawn.renderToSVGString())}</div></figure>`
+    return html`<figure class="chart" aria-label="${title}" data-unit="${unit}"${range !== undefined && html` data-range="${range}"`} data-option="${JSON.stringify(option)}">${shape !== 'waterfall' && (series.length > 1 || isMatrix) && legend}<div role="img" aria-label="${title}">${new Html(drawn.renderToSVGString())}</div></figure>`
   } finally {
     drawn.dispose()
   }

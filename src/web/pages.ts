@@ -159,9 +159,11 @@ export function viewPages(view: AskingView): Page {
       : html`<ul>${own.map((page) => html`<li>${leadTo(page)}</li>`)}</ul>`
   }
 ${view.mayAct && html`<form action="/edit"><label>Name <input name="name" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Begin a page</button></form>`}
-<h2>Pages that come with loantape</h2>
+<details>
+<summary>${count(shipped.length)} pages that come with loantape</summary>
 <p class="muted small">A file of yours of the same name takes the place of one, except in <code>${OF_STATE}</code>: those read the state database.</p>
-${shipped.map((page) => html`<div class="ask">${!page.name.includes('/') && leadTo(page)}<details><summary>pages/${page.name}.md</summary><pre tabindex="0">${readSqlFile(page.path)}</pre></details></div>`)}`
+${shipped.map((page) => html`<div class="ask">${!page.name.includes('/') && leadTo(page)}<details><summary>pages/${page.name}.md</summary><pre tabindex="0">${readSqlFile(page.path)}</pre></details></div>`)}
+</details>`
   return {title: 'Pages', body}
 }
 

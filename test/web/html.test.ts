@@ -30,6 +30,19 @@ test.each([1, 2, 400])(
   },
 )
 
+test.each([
+  [['a_usd'], [1], false],
+  [['a_usd', 'b_usd'], [1, 2], true],
+  [['state', 'a_usd'], ['TX', 1], true],
+])('a chart of %s has a legend, unless it has one number alone', (names, values, isNamed) => {
+  const chart = draw(
+    'line',
+    ['place', ...names],
+    ['day 1', 'day 2'].map((place) => [place, ...values]),
+  )
+  expect(chart.includes('<figcaption')).toBe(isNamed)
+})
+
 test('no two labels of an axis are the same', () => {
   const charts: [ChartShape, string, number[]][] = [
     ['waterfall', 'usd', [10_000_000_000_000, 1_200_000, -300_000, 10_000_000_900_000]],
