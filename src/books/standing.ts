@@ -1,4 +1,3 @@
-import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {listIssuedProfiles, readTarget} from '../accounting/issued.ts'
 import {listAccountRows} from '../accounting/mapping.ts'
@@ -110,19 +109,40 @@ export async function listNotIssued(config: Config, exported: readonly string[])
   ])
 }
 
-/** Whether a release was built with the accounts that `accounting.json` gives now; not if that cannot be read. */
+/** Whether a release's months have the account numbers that `accounting.json` gives them now; not if that cannot be read. */
 async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promise<boolean> {
-  const row = z.record(z.string(), z.unknown())
-  const held = await db.all(
-    row,
-    'select * replace (moves_balances::varchar as moves_balances) from seed.account order by account',
+  const text = z.string().nullable()
+  const row = z.object({
+    since: z.string(),
+    role: z.string(),
+    loan_program: text,
+    term: text,
+    account_code: text,
+  })
+  const held = await db.all(row, 'from seed.account')
+  const month = z.object({period: z.string()})
+  const months = await db.all(
+    month,
+    'select distinct period from (from accounting.journal_line union all by name from accounting.opening_line)',
   )
+  type Row = z.output<typeof row>
+  /** Those of the last mapping that began by a month. */
+  const inForce = (rows: readonly Row[], period: string) => {
+    const last = rows.map(({since}) => since).reduce((a, b) => (b <= period && b > a ? b : a), '')
+    return rows.filter(({since}) => since === last)
+  }
+  const find = (rows: readonly Row[], {role, loan_program, term}: Row) =>
+    [loan_program, '*']
+      .map((program) =>
+        rows.find((one) => one.role === role && one.term === term && one.loan_program === program),
+      )
+      .find((one) => one !== undefined)?.account_code
   try {
-    const given = listAccountRows(readMappingVersions(config, asOf))
-    return isDeepStrictEqual(
-      held,
-      given.toSorted((a, b) => (a.account < b.account ? -1 : 1)),
-    )
+    const given = listAccountRows(readMappingVersions(config, asOf)).map((each) => row.parse(each))
+    return months.every(({period}) => {
+      const [one, other] = [inForce(held, period), inForce(given, period)]
+      return [...one, ...other].every((account) => find(one, account) === find(other, account))
+    })
   } catch (error) {
     if (codeOf(error) !== 'ACCOUNTING_MAPPING') throw error
     return false
