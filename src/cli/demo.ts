@@ -55,7 +55,7 @@ const OF_LENDER = [
 ]
 
 const forDemo = (config: Config): Config => ({
-  ...parseConfig({}, {readFile: () => ''}),
+  ...parseConfig({HOME: '/'}, {readFile: () => ''}),
   ...Object.fromEntries(
     Object.entries(config).filter(([key]) => OF_LENDER.includes(key) || Object.hasOwn(FIXED, key)),
   ),

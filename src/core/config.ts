@@ -79,6 +79,9 @@ export function parseConfig(
     if (given[half] !== undefined && given[other] === undefined)
       problems.push(`${envNameOf(half)}: does nothing without ${envNameOf(other)}`)
   problems.push(...findUnknownNames(env))
+  const configHome = findConfigHome(env)
+  if (configHome === undefined && !given.tapeKeyFile)
+    problems.push('LOANTAPE_TAPE_KEY_FILE: expected a file, because this user has no home folder')
   if (!parsed.success || problems.length > 0) {
     throw newError(
       'CONFIG_INVALID',
@@ -86,11 +89,23 @@ export function parseConfig(
     )
   }
   const {baseUrl, ...parsedSettings} = parsed.data
-  const configHome = env.XDG_CONFIG_HOME || join(env.HOME || homedir(), '.config')
-  const settings = {...parsedSettings, ...FIXED, defaultKeyFile: join(configHome, 'loantape', 'tape.key')}
+  const settings = {
+    ...parsedSettings,
+    ...FIXED,
+    defaultKeyFile: join(configHome ?? '', 'loantape', 'tape.key'),
+  }
   if (baseUrl === undefined) return settings
   const {name, query} = splitSourceAddress(baseUrl)
   return {...settings, baseUrl: name, ...(query !== '' && {baseUrlQuery: query})}
+}
+
+function findConfigHome(env: Record<string, string | undefined>): string | undefined {
+  try {
+    return env.XDG_CONFIG_HOME || join(env.HOME || homedir(), '.config')
+  } catch {
+    // A user id without an entry in passwd, as containers give.
+    return undefined
+  }
 }
 
 /** The name of a source, without user, password and fragment, and the query of its URL, which may be a secret. */

@@ -1,7 +1,10 @@
-import {expect, test} from 'vitest'
+import {expect, onTestFinished, test, vi} from 'vitest'
 import {listSettings} from '../../scripts/config-docs.ts'
 import {parseConfig, requireSource} from '../../src/core/config.ts'
 import {failureOf} from '../support/lab.ts'
+
+const home = vi.hoisted(() => vi.fn(() => '/home/bob'))
+vi.mock('node:os', async (readOs) => ({...(await readOs<object>()), homedir: home}))
 
 const noFiles = {
   readFile: (path: string): string => {
@@ -16,6 +19,17 @@ test('the tape key is in the configuration folder of the user', () => {
   const keyOf = (env: Record<string, string>) => parse({HOME: '/home/ann', ...env}).defaultKeyFile
   expect(keyOf({})).toBe('/home/ann/.config/loantape/tape.key')
   expect(keyOf({XDG_CONFIG_HOME: '/etc/ann'})).toBe('/etc/ann/loantape/tape.key')
+})
+
+test('a user without a home names the file of the tape key, or is asked to', async () => {
+  onTestFinished(() => void home.mockReset())
+  home.mockImplementation(() => {
+    throw Object.assign(new Error('no entry'), {code: 'ERR_SYSTEM_ERROR'})
+  })
+  const refusal = await refusalOf({})
+  expect(refusal).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
+  expect(refusal.message).toContain('LOANTAPE_TAPE_KEY_FILE: expected')
+  expect(parse({LOANTAPE_TAPE_KEY_FILE: '/srv/key'}).tapeKeyFile).toBe('/srv/key')
 })
 
 test('every problem is reported at once', async () => {
