@@ -291,7 +291,7 @@ async function requireRepeatable(
       throw createModelError(
         'MODEL_FILE',
         {file, line: lineAt(call?.query_location)},
-        `${name}() of model '${model}' adds up ${given[0]?.id}: expected DECIMAL or whole numbers, whose sum does not depend on their order,`,
+        `${name}() of model '${model}' adds up ${given[0]?.id}, whose sum depends on the order: expected DECIMAL or whole numbers (\`/\` makes DOUBLE: write amount * 0.2, or cast to decimal(38, 2))`,
       )
     }
     const isChanging = expression_class === 'BOUND_FUNCTION' && changing.has(name)

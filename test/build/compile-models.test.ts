@@ -85,7 +85,7 @@ test.each([
 test.each([
   [
     'select deal_id, sum(ltv) as ltv\nfrom core.ratio group by all',
-    /^sum\(\) of model 'mart\.x' adds up DOUBLE.*:5\./,
+    /^sum\(\) of model 'mart\.x' adds up DOUBLE.*`\/` makes DOUBLE: write amount \* 0\.2, or cast .*decimal\(38, 2\).*:5\./,
   ],
   ['select deal_id,\n  mean(ltv::float) as ltv\nfrom core.ratio group by all', /^mean\(\) of .*:6\./],
   [
