@@ -418,7 +418,12 @@ async function answerBlock(
     return html`${shown}${options.range !== undefined && renderRange(query, options.range, rows.length > 1)}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows${isMail && '; the attachment has more'}.</p>`}`
   } catch (error) {
     const {problem} = explainError(error)
-    return tell(problem, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
+    const {as_of} = view.release?.manifest ?? {}
+    const hint =
+      as_of !== undefined &&
+      /Table with name/.test(problem) &&
+      `\n\nThe release of ${as_of} has no such table. Once a model or seed makes it, \`loantape build --as-of ${as_of}\` brings it there; \`needs=\` leaves the block out without it.`
+    return tell(`${problem}${hint || ''}`, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
   }
 }
 

@@ -189,6 +189,9 @@ test('a chart leaves totals out, and its values are listed with it, newest first
 test('a failing block says where and why, an empty one shows its own text, and the rest is unaffected', async () => {
   const lineOf = (text: string) => PAGE.slice(0, PAGE.indexOf(text)).split('\n').length
   expect(more).toContain(`pages/more.md, line ${lineOf('from nowhere')}: Query refused: Catalog Error`)
+  expect(more).toMatch(
+    /nowhere[^<]*The release of 2026-\d\d-\d\d has no such table\. Once a model or seed makes it, `loantape build --as-of 2026-\d\d-\d\d`[^<]*needs=/,
+  )
   expect(more).toContain(
     `pages/more.md, line ${lineOf('sql table colour')}: Option &#39;colour&#39;: expected one of`,
   )
