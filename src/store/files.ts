@@ -70,7 +70,8 @@ async function take(
   const db = new DatabaseSync(path, {timeout: 0})
   for (;;) {
     try {
-      db.exec(begin)
+      // Not even a journal is written, so a full disk keeps nobody out.
+      db.exec(`pragma journal_mode = memory; ${begin}`)
       return db
     } catch (error) {
       const isBusy = error instanceof Error && 'errcode' in error && error.errcode === SQLITE_BUSY

@@ -50,7 +50,7 @@ export function readFact(stateDb: StateDb, name: FactName): string | undefined {
 
 /** Stores or replaces a fact. */
 export function writeFact(stateDb: StateDb, name: FactName, value: string): void {
-  stateDb.insert('record_fact', {name, value}, 'or replace')
+  if (readFact(stateDb, name) !== value) stateDb.insert('record_fact', {name, value}, 'or replace')
 }
 
 /** The id of the data folder, made at its first use: 16 hex digits. */

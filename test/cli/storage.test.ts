@@ -2,6 +2,7 @@ import {chmodSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {DAY_1, DAY_2, type Ended, MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readFailure, readJson, readStanding} from './outcome.ts'
@@ -44,6 +45,16 @@ test.each([
   const next = readJson(await lab.run(['sync', '--accept', 'growth', '--json'], environmentOf(folder)))
   expect(next).toMatchObject({outcome: 'released', walk: {records: 1200, distinct: 1200}})
   expect((await readStanding(folder)).summary).toMatchObject([{deals: '1200', amount: '420000000.00'}])
+})
+
+test.each(['status', 'verify'])('%s reads a served folder on a full disk', async (command) => {
+  const folder = lab.copyFolder(`full-${command}`)
+  // As a server does, which keeps the file by which others read it with us.
+  using _served = openStateDb(folder.stateDb)
+  const program = [process.execPath, MAIN, command, '--json']
+  const full = ['sh', '-c', `trap '' XFSZ; ulimit -f 0; exec "$0" "$@"`, ...program]
+  const ended = await startProcess(full, {...environmentOf(folder), NODE_COMPILE_CACHE: ''}).ended
+  expect(readJson(ended)).toMatchObject(command === 'status' ? {disagreements: []} : {problems: []})
 })
 
 test('a run whose log cannot be written goes on; a result that cannot be written is an error in one line', async () => {
