@@ -33,8 +33,8 @@ type Told = Partial<
 
 /** What a column of a profile can hold. */
 interface Content {
-  /** @param longest the most characters that the cell may have */
-  write(cell: JournalCell, longest: number): string
+  /** @param fit makes text one that the cell may hold, and `less` characters shorter than the most it may have */
+  write(cell: JournalCell, fit: (text: string, less?: number) => string): string
   /** Most cells say nothing that is booked. */
   read?(text: string): Told
 }
@@ -53,7 +53,7 @@ const DIMENSIONS = [
 const CONTENTS: Record<string, Content> = {
   number: {write: ({line}) => line.journal_no, read: (number) => ({number})},
   narration: {
-    write: ({line}, longest) => fitText(`${line.journal_no} ${line.memo}`, longest),
+    write: ({line}, fit) => fit(`${line.journal_no} ${line.memo}`),
     read: (narration) => ({number: narration.split(' ')[0] ?? '', narration}),
   },
   us_date: {
@@ -77,11 +77,11 @@ const CONTENTS: Record<string, Content> = {
     write: ({line}) => line.debit ?? `-${line.credit}`,
     read: (text) => (text.startsWith('-') ? {credit: text.slice(1)} : {debit: text}),
   },
-  memo: {write: ({line}, longest) => fitText(line.memo, longest)},
+  memo: {write: ({line}, fit) => fit(line.memo)},
   memo_in_batch: {
-    write({line, batchId}, longest) {
+    write({line, batchId}, fit) {
       const mark = ` [${batchId}]`
-      return `${fitText(line.memo, longest - mark.length)}${mark}`
+      return `${fit(line.memo, mark.length)}${mark}`
     },
   },
   batch_id: {write: ({batchId}) => batchId},
@@ -120,7 +120,9 @@ export function formatJournalFiles(
     Object.entries(columns).map(([column, content]) =>
       cell.index > 0 && first_line_only.includes(column)
         ? ''
-        : contentOf(content).write(cell, limits.cells[column] ?? Infinity),
+        : contentOf(content).write(cell, (text, less = 0) =>
+            fitText(text, (limits.cells[column] ?? Infinity) - less, limits.characters),
+          ),
     )
   const parts: {text: string; bytes: number; lines: IssuedLine[]}[] = []
   for (const entry of Map.groupBy(lines, ({journal_no}) => journal_no).values()) {
@@ -297,17 +299,23 @@ const PLAIN: Readonly<Record<string, string>> = {
   Ł: 'L',
 }
 
-/** Text an importer accepts: one line, plain ASCII, at most `longest` characters; `?` for characters without a plain form. */
-export function fitText(text: string, longest: number): string {
-  const plain = text
+/** Text an importer accepts: one line of at most `longest` of its characters; in ASCII `?` for those without a plain form. */
+export function fitText(text: string, longest: number, characters: keyof typeof CHARACTERS): string {
+  const shown = text.replace(/\s/g, ' ').replace(/\p{C}/gu, '')
+  const line = characters === 'ascii' ? toAscii(shown) : shown.normalize('NFC')
+  const fitted = line.replace(/ +/g, ' ').trim()
+  if (fitted.length <= longest) return fitted
+  // Not half a character of two units.
+  return `${fitted
+    .slice(0, longest - 3)
+    .replace(/[\ud800-\udbff]$/, '')
+    .trimEnd()}...`
+}
+
+const toAscii = (text: string) =>
+  text
     // "12½" is not 121/2.
     .replace(/(?<=\d)(?=[¼-¾⅐-⅞])/g, ' ')
     .normalize('NFKD')
-    .replace(/[\p{M}\p{Cf}]/gu, '')
-    .replace(/\P{ASCII}/gu, (character) => PLAIN[character] ?? character)
-    .replace(/\s+/g, ' ')
-    .replace(/\p{Cc}/gu, '')
-    .replace(/[^\x20-\x7e]/gu, '?')
-    .trim()
-  return plain.length <= longest ? plain : `${plain.slice(0, longest - 3).trimEnd()}...`
-}
+    .replace(/\p{M}/gu, '')
+    .replace(/\P{ASCII}/gu, (character) => PLAIN[character] ?? '?')

@@ -156,10 +156,17 @@ test('docs/accounting.md says how much a file of each profile and its cells hold
   }
 })
 
-test('text is fitted: one plain line, cut with a mark', () => {
-  expect(fitText(' Café\n“Łódź” — 5\u200b% 漢 ', 80)).toBe('Cafe "Lodz" - 5% ?')
-  expect(fitText('12½ Đorđe’s Rd, ⅓ × 4′', 80)).toBe("12 1/2 Dorde's Rd, 1/3 x 4'")
-  expect(fitText('x'.repeat(81), 80)).toBe(`${'x'.repeat(77)}...`)
+test('text is fitted: one line of the characters that the importer takes, cut with a mark', () => {
+  const fit = (text: string, longest = 80) => [
+    fitText(text, longest, 'ascii'),
+    fitText(text, longest, 'printable'),
+  ]
+  expect(fit(' Café\n“Łódź” — 5\u200b% 漢 ´')).toEqual(['Cafe "Lodz" - 5% ?', 'Café “Łódź” — 5% 漢 ´'])
+  expect(fit('12½ Đorđe’s Rd, ⅓ × 4′')).toEqual(["12 1/2 Dorde's Rd, 1/3 x 4'", '12½ Đorđe’s Rd, ⅓ × 4′'])
+  expect(fit('大阪市北区 \ud800\ue000')).toEqual(['?????', '大阪市北区'])
+  expect(fit('x'.repeat(81))).toEqual(Array(2).fill(`${'x'.repeat(77)}...`))
+  // Half a character would be no character.
+  expect(fit('🏠🏠🏠', 5)).toEqual(['???', '🏠...'])
 })
 
 test('a reversal swaps the sides, names what it reverses, and starts with the debit', () => {
