@@ -6,7 +6,7 @@ import {z} from 'zod'
 import {isTimeZone} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, type LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {describeIssues} from '../core/json.ts'
+import {describeIssues, isObject} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {dialectSchema} from '../export/dialect.ts'
 import {PROFILE_NAMES} from '../export/table-files.ts'
@@ -92,6 +92,7 @@ const stepSchema = z.discriminatedUnion('do', [
 export type Job = z.output<typeof jobSchema> & {fault?: LoantapeError}
 const jobSchema = z
   .strictObject({
+    /** By default that of its file. */
     name: z
       .string()
       .regex(/^[a-z][a-z0-9-]*$/, 'expected lower-case words joined by hyphens')
@@ -104,9 +105,9 @@ const jobSchema = z
     /** IANA time zone of the schedule. */
     timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone'),
     /** Which slots missed while the scheduler was down still run, if within the grace. */
-    catchUp: z.enum(['latest', 'each', 'none']),
+    catchUp: z.enum(['latest', 'each', 'none']).default('latest'),
     /** How late a slot may still start. */
-    graceMinutes: z.number().nonnegative(),
+    graceMinutes: z.number().nonnegative().default(360),
     /** How long one attempt may take before it is ended: shorter than the grace of the nightly job, lest a hanging run cost a night. */
     timeoutMinutes: z.number().positive().default(240),
     /** `false`: its slots never come due; `loantape run` still runs it. */
@@ -189,7 +190,8 @@ function readJob(file: string): Job {
   try {
     const isYaml = /\.ya?ml$/.test(file) && isFile(file)
     if (!isYaml) throw jobError(file, 'expected YAML in a file whose name ends in .yaml')
-    const parsed = jobSchema.safeParse(parseYaml(file))
+    const given = parseYaml(file)
+    const parsed = jobSchema.safeParse(isObject(given) ? {name: stemOf(file), ...given} : given)
     if (parsed.success) return parsed.data
     throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
   } catch (error) {
@@ -197,11 +199,12 @@ function readJob(file: string): Job {
   }
 }
 
+const stemOf = (file: string) => basename(file).replace(/\.\w+$/, '')
+
 /** The name of a job whose file is wrong, as far as it can be read: no other job of that name takes its place. */
 function nameIn(file: string): string {
   const text = isFile(file) ? readFileSync(file, 'latin1') : ''
-  const [, name = basename(file).replace(/\.\w+$/, '')] =
-    /(?:^|[{,]\s*)["']?name["']?\s*:\s*["']?([a-z][a-z0-9-]*)/m.exec(text) ?? []
+  const [, name = stemOf(file)] = /(?:^|[{,]\s*)["']?name["']?\s*:\s*["']?([a-z][a-z0-9-]*)/m.exec(text) ?? []
   return name === webhookJob.name ? basename(file) : name
 }
 

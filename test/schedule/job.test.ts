@@ -58,6 +58,19 @@ test("the user's own jobs join the built-in ones or replace them by name", () =>
   expect(jobs.at(-1)).toEqual(aJob({name: 'own', timeoutMinutes: 240, enabled: true}))
 })
 
+test('a job is named as its file, and its slots have the usual grace', () => {
+  const {name: _name, catchUp: _catchUp, graceMinutes: _grace, ...shortest} = aJob()
+  write('my-night.yml', JSON.stringify(shortest))
+  const usual = {catchUp: 'latest', graceMinutes: 360, timeoutMinutes: 240, enabled: true}
+  expect(requireJob(withOwn(), 'my-night')).toEqual({name: 'my-night', ...shortest, ...usual})
+  rmSync(join(jobsDir, 'my-night.yml'))
+  write('My night.yaml', JSON.stringify(shortest))
+  expect(requireFault().message).toContain('My night.yaml')
+  rmSync(join(jobsDir, 'My night.yaml'))
+  write('webhooks.yaml', JSON.stringify(shortest))
+  expect(requireFault().message).toContain("expected another name: 'webhooks'")
+})
+
 const EXPORT = {do: 'export', profiles: ['cvs']}
 
 test.each<[fields: string[], wrong: Record<string, unknown>]>([
