@@ -200,9 +200,11 @@ export function nameAccounts<T extends Pick<JournalLine, 'account_code' | 'accou
 /** Names shared by two account codes, as `'name' (1200, 1210)`: importers could not tell them apart. */
 export function findSharedNames(mapping: AccountMapping): string[] {
   const accounts = listAccounts(mapping).map(({account}) => account)
-  return [...Map.groupBy(accounts, ({name}) => name)].flatMap(([name, those]) => {
+  // QuickBooks tells no letter cases apart.
+  const folded = Map.groupBy(accounts, ({name}) => name.toLowerCase().replace(/\s+/g, ' '))
+  return [...folded.values()].flatMap((those) => {
     const codes = new Set(those.map(({code}) => code))
-    return codes.size > 1 ? [`'${name}' (${[...codes].join(', ')})`] : []
+    return codes.size > 1 ? [`'${those[0]?.name}' (${[...codes].join(', ')})`] : []
   })
 }
 

@@ -122,11 +122,11 @@ test('a journal that cannot be written is not issued, and an issued one is not r
 
 test('a new mapping of an open period reverses what was booked to the old accounts, if names tell accounts apart', async () => {
   const [first] = await books.export('xero', '2026-01', '2026-01-21')
-  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Funding clearing'}}})
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Funding  Clearing'}}})
   for (const profile of ['quickbooks', 'netsuite']) {
     const failure = await failureOf(books.export(profile, '2026-01', '2026-01-21'))
     expect(failure).toMatchObject({code: 'ACCOUNTING_MAPPING', exitCode: 2})
-    expect(failure.message).toContain("'Funding clearing' (1300, 1090)")
+    expect(failure.message).toContain("'Funding  Clearing' (1300, 1090)")
   }
   const [second] = await books.export('xero', '2026-01', '2026-01-21')
   expect(readManifest(second?.dir ?? '')).toMatchObject({
