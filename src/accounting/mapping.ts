@@ -38,7 +38,13 @@ const given = (longest: number) => text(longest).refine((value) => value !== '',
 
 /** A ledger account: some accounting systems look it up by its code, others by its name. */
 type Account = z.output<typeof account>
-const account = z.strictObject({code: given(60), name: given(100)})
+const account = z.strictObject({
+  code: given(60),
+  name: given(504).refine(
+    (path) => path.split(':').every((name) => name.trim().length <= 100),
+    'expected at most 100 characters in each name',
+  ),
+})
 
 /** How a funded deal can end, as in `seed.status.ending`; anything else is `other`. */
 const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'other'] as const

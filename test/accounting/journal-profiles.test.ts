@@ -113,7 +113,7 @@ test('the proof notices what only one profile has', () => {
 })
 
 const tooMuch: [string, string, Parameters<typeof anEntry>[1]][] = [
-  ['quickbooks', 'Account Name', {account_name: 'x'.repeat(101)}],
+  ['quickbooks', 'Account Name', {account_name: 'x'.repeat(505)}],
   ['xero', 'AccountCode', {account_code: '12345678901'}],
   ['netsuite', 'digits', {amount: '10000000000.00'}],
   ['quickbooks', 'digits', {amount: '100000000000.00'}],

@@ -87,6 +87,17 @@ test('accounts are enough: everything else has a default, and a parsed mapping c
   expect(parse({...smallest, ended: each}).ended).toEqual(each)
 })
 
+test('a sub-account has the names of the accounts above it in front, each of at most 100 characters', () => {
+  const named = (parts: number[], code = '3') =>
+    parse({...smallest, clearing: {code, name: parts.map((length) => 'x'.repeat(length)).join(':')}})
+  expect(named([100, 100, 100, 100, 100]).clearing.name).toHaveLength(504)
+  for (const parts of [
+    [20, 101],
+    [20, 20, 20, 20, 20, 401],
+  ])
+    expect(() => named(parts)).toThrow('clearing.name: expected at most 100 characters')
+})
+
 test('a program without its own account is booked to that of all others, if there is one', () => {
   const receivablesOf = (codes: Record<string, string>): AccountMapping => ({
     ...DEFAULT_MAPPING,
