@@ -480,12 +480,22 @@ ${page < all && html`<a rel="next" href="${addressOfPage(page + 1)}">next →</a
 </nav>`
 }
 
+/** A column that keeps the order that a statement writes. */
+const PLACE = 'place as written'
+
+/** Whether a statement writes an order, outside texts, comments and parentheses. */
+function isOrdered(sql: string): boolean {
+  let text = sql.replaceAll(/'[^']*'|"[^"]*"|--.*/g, '')
+  while (/\([^()]*\)/.test(text)) text = text.replaceAll(/\([^()]*\)/g, '')
+  return /\border\s+by\b/i.test(text)
+}
+
 /** Deals that a page of a list holds. */
 const PER_PAGE = 50
 
 /**
  * The rows of a statement that selects `deal_id`, an amount and, where a deal has several rows, a `day`: page by page, with the number
- * of deals and their sum, in the order that the address asks for, by default the largest first. The property stands beside each, for those
+ * of deals and their sum, in the order that the address asks for, else the statement, by default the largest first. The property stands beside each, for those
  * who may read it.
  */
 async function renderListed(
@@ -516,7 +526,13 @@ async function renderListed(
   )
   const hasAddress = has('property_address') || addresses !== undefined
   const isKnown = has(sorted) || (hasAddress && sorted === 'property_address')
-  const sort = isKnown ? {name: sorted, isDown: sign === '-'} : {name: amount, isDown: true}
+  const isAsWritten = isOrdered(sql) && !(query.has('sort') && isKnown)
+  const sort = isAsWritten
+    ? {name: PLACE, isDown: false}
+    : isKnown
+      ? {name: sorted, isDown: sign === '-'}
+      : {name: amount, isDown: true}
+  const placed = isAsWritten ? `(select *, row_number() over () as ${quoteName(PLACE)} from ${own})` : own
   const key = quoteName(sort.name)
   const order = [
     `${isKnown ? key : `abs(${key})`} ${sort.isDown ? 'desc' : 'asc'} nulls last`,
@@ -525,11 +541,11 @@ async function renderListed(
   ]
   const beside =
     has('property_address') || addresses === undefined
-      ? own
-      : `(select listed.*, property_address from ${own} as listed
+      ? placed
+      : `(select listed.*, property_address from ${placed} as listed
           left join (select deal_id, property_address from ${addresses}) as deal on deal.deal_id = listed.deal_id)`
   const listed = await read(
-    `select * ${hasAddress ? 'replace (brief(property_address) as property_address)' : ''}
+    `select * ${isAsWritten ? `exclude (${quoteName(PLACE)})` : ''} ${hasAddress ? 'replace (brief(property_address) as property_address)' : ''}
      from (from ${beside} order by ${order.join(', ')} limit ${perPage} offset ${(page - 1) * perPage})`,
   )
   const titleOf = (title: string, {name}: {name: string}) => {

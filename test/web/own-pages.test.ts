@@ -64,6 +64,10 @@ const own = lab.beside.use(
     'pages/shown.md': shown,
     'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
     'pages/said.md': `Before.\n\n### Three\n\n${block('facts', "select 'funded' as status, 118 as deals, 1.00::decimal(18, 2) as amount")}After it, **bold**.\n\n#### Four\n\n- one\n- two\n\n> quoted\n\n${FENCE}\ncode\n${FENCE}\n\n${block('records', "select 'First' as name, 1 as n, 'why' as reason_prose union all select 'Second', 2, null")}${block('lead', "select 'a sentence' as words")}${block('matrix', "select 'TX' as state, 'open' as status, 3 as deals")}`,
+    'pages/written.md': block(
+      'deals',
+      `-- order by amount\nselect 'deal_' || range as deal_id, range::decimal(18, 2) as amount, range % 7 as term, 'order by' as x from range(120) order by (range % 7), deal_id -- :(`,
+    ),
     'pages/listed.md': `[Again](?page=2), [there](#there), [out](https://example.com)\n\n## There\n\n${block('deals', `select 'deal_' || range as deal_id, 1.00::decimal(18, 2) as amount from range(1200)`)}${block('pages', 'select 120, 50')}`,
     'pages/state/runs.md': '## Ours\n',
     'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, 'nobody') as words")}`,
@@ -130,6 +134,21 @@ test('a page holds others, ours and its own, with the parameters and filters of 
   expect(page.match(/Edit this page/g)).toHaveLength(1)
   const report = await renderReport(requireRelease(lab.folder), {...lab.config, sqlDir: own.path}, 'holding')
   expect(report.problems).toHaveLength(2)
+})
+
+test('a list is in the order that its SQL writes, until another is asked for', async () => {
+  const ids = async (query: string) => {
+    const shown = await read(`/pages/written${query}`)
+    return [...shown.matchAll(/>deal_(\d+)</g)].map(([, id]) => Number(id))
+  }
+  const written = Array.from({length: 120}, (_, id) => id).sort(
+    (a, b) => (a % 7) - (b % 7) || (`${a}` < `${b}` ? -1 : 1),
+  )
+  const pages = [await ids(''), await ids('?page=2'), await ids('?page=3&sort=nothing')]
+  expect(pages.flat()).toEqual(written)
+  expect(await read('/pages/written')).not.toMatch(/ [↑↓]<|written<\/a>/)
+  expect((await ids('?sort=-amount')).slice(0, 2)).toEqual([119, 118])
+  expect(await read('/pages/written?sort=-amount')).toContain('Amount ↓')
 })
 
 test('a file has its list in one piece, and no link but those within it and to other sites', async () => {
