@@ -170,6 +170,8 @@ def check_batch():
             if sha256(content.read()) != file["sha256"]:
                 fail("batch/%s is not the file its manifest names" % file["name"])
     print("batch %s: %d files are those of its manifest" % (manifest["batch_id"], len(manifest["files"])))
+    with open(os.path.join(HERE, "batch", "manifest.json"), "rb") as content:
+        print("  sha256 %s: compare it with that of the manifest the lender keeps" % sha256(content.read()))
 
 
 def main():

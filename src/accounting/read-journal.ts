@@ -75,7 +75,9 @@ export async function readJournal(
 
 /** Names programs in quotes, since a name may contain commas or control characters, and endings as the mapping does. */
 function nameUnmapped(programs: Iterable<string | null>, terms: Iterable<string | null>): string {
-  const quoted = [...programs].sort().map((name) => (name === null ? 'no program' : JSON.stringify(name)))
+  const quoted = [...programs]
+    .sort()
+    .map((name) => (name === null ? 'none (deals without one)' : JSON.stringify(name)))
   const endings = [...terms].map((term) => (term === 'ended_other' ? 'other' : term)).sort()
   return [
     quoted.length > 0 && `programs ${quoted.join(', ')}`,

@@ -1,5 +1,5 @@
 import {openBooks} from '../accounting/acts.ts'
-import {listBatches} from '../accounting/issued.ts'
+import {listBatches, listIssuedProfiles, readTarget} from '../accounting/issued.ts'
 import {hasSameReceivables, requireOwnMapping} from '../accounting/mapping.ts'
 import {
   type ClosedPeriod,
@@ -16,6 +16,7 @@ import {
   readPeriodSpan,
   requirePeriodName,
 } from '../accounting/periods.ts'
+import {bookOpenings} from '../accounting/profiles.ts'
 import {readClosing} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
@@ -24,10 +25,7 @@ import {addAmounts} from '../core/money.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {type Database, quoteLiteral} from '../store/database.ts'
-import {countRows} from '../store/sql.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
-import {openHistory} from '../store/warehouse.ts'
 import {listNotIssued, requireSameHistory} from './standing.ts'
 
 /**
@@ -59,6 +57,8 @@ export async function closePeriod(
   const release = await requireBuilt(config, {asOf: span.asOf}, world)
   const closing = await readClosing(release, period)
   const {lines, terms, register} = closing
+  const profiles = listIssuedProfiles(stateDb)
+  const haveOpenings = profiles.length > 0 && profiles.every((name) => readTarget(stateDb, name).withOpening)
   perform(() => {
     requireNext(stateDb, period, span.first)
     return {
@@ -74,7 +74,8 @@ export async function closePeriod(
     entries: new Set(lines.filter(({event}) => event !== 'opening').map(({entry_id}) => entry_id)).size,
     loans: register.length,
     amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
-    terms,
+    /** With the opening balances as booked if every profile has them. */
+    terms: haveOpenings ? bookOpenings(terms) : terms,
     /** When the last complete walk of its last day began; null if there was none, and a later one saw the month's end. */
     last_day_walked_at: span.lastDayWalks.get(period) ?? null,
   }
@@ -183,9 +184,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
   const events = listPeriodEvents(stateDb)
   const batches = listBatches(stateDb)
   const notIssued = await listNotIssued(config, exported)
-  await using db = await openHistory(folder)
-  const months = listMonths(range.first, range.last)
-  const periods = await Array.fromAsync(months, async (period) => {
+  const periods = listMonths(range.first, range.last).map((period) => {
     const closed = findClosedPeriod(stateDb, period)
     const closing = events.findLast((event) => event.period === period && event.action === 'close')
     const isOfPeriod = (one: {period: string}) => one.period === period
@@ -194,7 +193,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
       state: closed ? ('closed' as const) : ('open' as const),
       /** Whether it can be closed. */
       is_complete: range.isOver(period),
-      closed: closed && closing ? await describeClosing(db, closed, closing) : null,
+      closed: closed && closing ? describeClosing(closed, closing) : null,
       last_day_walked_at: range.lastDayWalks.get(period) ?? null,
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
       /** The part of its journal, as the current release has it, that has not been handed out. */
@@ -207,24 +206,11 @@ export async function listPeriods(config: Config, world: World, exported: readon
 }
 
 /** When a period was closed, by whom, from which release, and what its register came to. */
-async function describeClosing(
-  db: Database,
-  {period, release, register}: ClosedPeriod,
-  {at, who}: PeriodEvent,
-) {
-  return {
-    at,
-    who,
-    release_id: release.release_id,
-    known_at: release.known_at,
-    loans: register.length,
-    amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
-    /** Observations that count for the period or an earlier one and were stored after it was closed. */
-    late: await countRows(
-      db,
-      `history.raw.deal_version
-       where business_date <= date ${quoteLiteral(lastDayOf(period))}
-         and recorded_at > timestamp ${quoteLiteral(release.known_at.replace('Z', ''))}`,
-    ),
-  }
-}
+const describeClosing = ({release, register}: ClosedPeriod, {at, who}: PeriodEvent) => ({
+  at,
+  who,
+  release_id: release.release_id,
+  known_at: release.known_at,
+  loans: register.length,
+  amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
+})

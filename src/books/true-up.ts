@@ -11,7 +11,7 @@ import {addAmounts} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {requireExports} from '../store/data-folder.ts'
-import {readWentOn} from '../store/recorded.ts'
+import {listLosses, readWentOn} from '../store/recorded.ts'
 import {signedBy} from './close-period.ts'
 import {handOver} from './issue.ts'
 import {composeBatch, describeStale, planTrueUp, readIssueState} from './journal-batch.ts'
@@ -39,13 +39,15 @@ export async function trueUp(
   const profiles = listIssuedProfiles(stateDb)
   if (isIssued) for (const profile of profiles) requireExports(folder, profile)
   const lost = await listLost(stateDb, folder)
+  /** Batches that the record lacks and somebody decided to go on without, such as `xero/2026-02-5d136da876e4`. */
+  const given_up = [...listLosses(stateDb)].filter((what) => what.includes('/'))
   if (isIssued)
     for (const batch of profiles.flatMap((profile) => listBatches(stateDb, {profile, is_handed_over: 0})))
       handOver(stateDb, folder, batch, world)
   const state = readIssueState(stateDb)
   const range = await readPeriodRange(config, world)
   const period = findFirstOpen(stateDb) ?? range.first
-  if (lost.length === 0) return {outcome: 'unchanged' as const, period, lost, profiles: []}
+  if (lost.length === 0) return {outcome: 'unchanged' as const, period, lost, given_up, profiles: []}
   const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
   const months = listMonths(range.first, range.last)
   const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(stateDb, profile)}))
@@ -61,7 +63,7 @@ export async function trueUp(
   }))
   if (!mapping) {
     const profiles = plans.map((plan) => describePlan(plan, null))
-    return {outcome: 'dry_run' as const, period, lost, profiles}
+    return {outcome: 'dry_run' as const, period, lost, given_up, profiles}
   }
   const target = {mapping, present: mapping, source: {...release.manifest, ...readWentOn(stateDb)}}
   const prepared = plans.map(({profile, plan}) => {
@@ -86,7 +88,7 @@ export async function trueUp(
   const handedOut = prepared.map(({batch, ...plan}) =>
     describePlan(plan, batch && batch.files.length > 0 ? handOver(stateDb, folder, batch, world) : null),
   )
-  return {outcome: 'issued' as const, period, lost, profiles: handedOut}
+  return {outcome: 'issued' as const, period, lost, given_up, profiles: handedOut}
 }
 
 /** By how much the books of a profile and the history differ. */

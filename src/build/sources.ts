@@ -5,7 +5,7 @@ import {listNotes} from '../accounting/notes.ts'
 import {readMappingVersions} from '../accounting/periods.ts'
 import type {KnownField} from '../contract/mapped-field.ts'
 import type {Config} from '../core/config.ts'
-import {isOfKind, newError} from '../core/errors.ts'
+import {newError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, ModelSource, Moment, Seed} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {quoteName} from '../store/database.ts'
@@ -96,8 +96,7 @@ export function readStatuses(config: Pick<Config, 'sqlDir'>) {
   }
   try {
     return read(sqlFoldersOf(config))
-  } catch (error) {
-    if (!isOfKind(error, 'check')) throw error
+  } catch {
     return read([SQL_DIR])
   }
 }

@@ -27,8 +27,8 @@ export const commands = {
       joinLines([
         renderTable(
           periods.map(({period, state, closed, last_day_walked_at}) => {
-            const {loans, amount: funded, late: known_later} = closed ?? {}
-            return {period, state, last_day_walked_at, loans, funded, known_later}
+            const {loans, amount: funded} = closed ?? {}
+            return {period, state, last_day_walked_at, loans, funded}
           }),
         ),
         ...periods.flatMap(({period, batches, not_issued}) => [
@@ -57,7 +57,7 @@ export const commands = {
     ({outcome, period: month}) =>
       outcome === 'unchanged'
         ? `The journal of ${month} already moves the balances.`
-        : `The journal of ${month} moves the balances: export it.`,
+        : `The journal of ${month} moves the balances: run \`loantape build\`, then export it.`,
   ),
   'period true-up': does(
     ({config, options: {issue: isIssued = false, why = null}, world}: PeriodCall) =>
@@ -104,8 +104,17 @@ export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'per
     : `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
 }
 
-function renderTrueUp({outcome, lost, profiles}: TrueUpResult): string {
-  if (outcome === 'unchanged') return 'Books and history agree: there is nothing to bring up to date.'
+/** What to do about batches that somebody may have imported and the record lacks; false of none. */
+export const warnOfUnknown = (batches: readonly string[]) =>
+  batches.length > 0 &&
+  `Delete what your books imported of ${batches.join(', ')}: what ${batches.length === 1 ? 'it' : 'they'} held is issued again.`
+
+function renderTrueUp({outcome, lost, given_up, profiles}: TrueUpResult): string {
+  if (outcome === 'unchanged')
+    return joinLines([
+      'The batches on record and the history agree: there is nothing to bring up to date.',
+      warnOfUnknown(given_up),
+    ])
   const differences = profiles.flatMap(({profile, differences: own}) =>
     own.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => {
       const account = `${account_code} ${account_name}`
@@ -125,5 +134,6 @@ function renderTrueUp({outcome, lost, profiles}: TrueUpResult): string {
     outcome === 'issued'
       ? 'The books rest on this history now.'
       : 'Nothing was changed. `loantape period true-up --issue` issues this, and the books then rest on this history.',
+    warnOfUnknown(given_up),
   ])
 }

@@ -141,7 +141,7 @@ function renderBatch(batch: BatchResult): string {
     written: 'written',
     unchanged: period === undefined ? 'there already, byte for byte' : 'issued before, nothing new since',
   }[outcome]
-  return `${profile}: batch ${batch_id}, ${quantity(files, 'file')}, ${quantity(rows, 'row')} ${words}\n  ${dir}${notes}`
+  return `${profile}: batch ${batch_id}, ${quantity(files, 'file')}, ${quantity(rows, 'row')} ${words}${dir && `\n  ${dir}`}${notes}`
 }
 
 export function renderPublished({outcome, release_id, server, tables, rows, loaded}: PublishResult): string {

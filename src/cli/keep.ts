@@ -7,6 +7,7 @@ import {type PruneResult, pruneData} from '../record/prune.ts'
 import {goOn} from '../record/record-compare.ts'
 import {compareBooks, readTape, type VerifyResult, verifyAll} from '../record/verify.ts'
 import {type RebuildResult, rebuildWarehouse} from '../sync/rebuild.ts'
+import {warnOfUnknown} from './books.ts'
 import {does, type Invocation} from './command.ts'
 import {joinLines} from './table.ts'
 
@@ -55,6 +56,7 @@ export const commands = {
         'Recorded on a tape, with the reason:',
         ...problems.map((problem) => `  ${problem}`),
         `Units and batches given up: ${groupThousands(given_up.length)}. \`loantape period true-up\` shows by how much books and history differ.`,
+        warnOfUnknown(given_up.filter((what) => what.includes('/'))),
       ]),
   ),
   backup: does(async ({config, options, world}: Invocation<{deliver?: string[]}>, dir: string) => {
@@ -70,6 +72,9 @@ export const commands = {
         `Brought back ${quantity(restored.files, 'file')} of ${restored.from}.`,
         sayAuthentic(restored),
         'The next sync reads what has changed since.',
+        ...restored.last_batches.map((batch) => `Last journal batch in it: ${batch}.`),
+        restored.last_batches.length > 0 &&
+          'If your books have later ones, delete their imports there: what they held is issued again.',
       ]),
   ),
   rebuild: does(({config, options, world}: Invocation<{apply?: boolean; without?: string; why?: string}>) => {

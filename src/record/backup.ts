@@ -352,7 +352,18 @@ export async function restoreBackup(config: Config, from: string, trust: {isTrus
   }
   syncToDisk(folder.root)
   rmSync(staging, {recursive: true})
-  return {...examined, outcome: 'restored' as const}
+  return {...examined, outcome: 'restored' as const, last_batches: listLastBatches(folder)}
+}
+
+/** The last journal batch of each profile: `xero/2026-02-5d136da876e4`. */
+function listLastBatches({stateDb: path}: DataFolder): string[] {
+  // Only read, so that every file is as it was.
+  using stateDb = new DatabaseSync(path, {readOnly: true})
+  const sql = `select profile || '/' || batch_id as batch, max(batch_no) from journal_batch group by profile`
+  return stateDb
+    .prepare(sql)
+    .all()
+    .map(({batch}) => String(batch))
 }
 
 const LONGEST_MANIFEST = 256 * 1024 * 1024

@@ -178,7 +178,7 @@ export const syncSummary = z.object({
   walk: z.object({
     quarantined: z.number(),
     records: z.number(),
-    details: z.object({fetched: z.number(), failed: z.number()}),
+    details: z.object({fetched: z.number(), failed: z.number()}).optional(),
   }),
 })
 
@@ -208,7 +208,9 @@ function describeOwnPages(lastSync: Run | undefined): Condition | undefined {
   if (!lastSync || !details) return undefined
   const {fetched, failed} = details
   const counted = `Run ${lastSync.run_id} read ${fetched} own pages of deals; ${failed} could not be read.`
-  if (fetched > 0 || failed < MOST_UNREAD) return ok('details', 'own pages of deals are read', counted)
+  if (fetched > 0 || failed === 0) return ok('details', 'own pages of deals are read', counted)
+  // Too few to tell: it stays as it was.
+  if (failed < MOST_UNREAD) return undefined
   return {
     name: 'details',
     state: 'unread',
@@ -391,7 +393,7 @@ async function sendNews(
       ])
   })
   for (;;) {
-    const notice = claimNotice(stateDb, Object.keys(channels), world.realClock.now())
+    const notice = claimNotice(stateDb, config, world.realClock.now())
     const send = notice && channels[notice.channel]
     if (!send) return
     const {message} = notice
@@ -454,7 +456,7 @@ const noticeRow = z.object({
 })
 
 /** Takes the next notice to send; no other process gets it before its next attempt, which a clock that was ahead put too far off. */
-function claimNotice(stateDb: StateDb, channels: readonly string[], now: number) {
+function claimNotice(stateDb: StateDb, config: Config, now: number) {
   return stateDb.first(
     noticeRow,
     `update notice set
@@ -463,12 +465,18 @@ function claimNotice(stateDb: StateDb, channels: readonly string[], now: number)
        created_at = min(created_at, ?4)
      where notice_id = (
        select notice_id from notice
-       where sent_at is null and (next_attempt_at <= ?1 or next_attempt_at > ?1 + ${HOUR_MS}) and created_at > ?2
-         and channel in (select value from json_each(?3))
+       where sent_at is null and (next_attempt_at <= ?1 or next_attempt_at > ?1 + ${2 * HOUR_MS}) and created_at > ?2
+         and (channel in (select value from json_each(?3)) or (?5 and message ->> '$.to' is not null))
        order by notice_id limit 1
      )
      returning *`,
-    [now, isoOf(now - SENT_WITHIN_DAYS * DAY_MS), JSON.stringify(channels), isoOf(now)],
+    [
+      now,
+      isoOf(now - SENT_WITHIN_DAYS * DAY_MS),
+      JSON.stringify(listAlarmChannels(config)),
+      isoOf(now),
+      Number(config.smtpUrl !== undefined),
+    ],
   )
 }
 

@@ -33,7 +33,7 @@ export class ServiceDatabase extends Sqlite {
   /** Runs `work`, which inserts very many deals, in one transaction; indexes and totals are made after it, in half the time. */
   fill(work: () => void): void {
     this.transaction(() => {
-      this.db.exec('drop trigger deal_counted; drop index deal_listed; drop index deal_by_status')
+      this.db.exec('drop trigger deal_counted; drop index deal_by_creation; drop index deal_by_status')
       work()
       this.db.exec('delete from deal_total')
       this.db.exec(TABLES)

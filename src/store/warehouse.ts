@@ -41,7 +41,8 @@ const MAX_WAIT_MINUTES = 10
  * write-ahead log that cannot be replayed is set aside, never deleted: what it held is on the tapes.
  *
  * @param config `memoryMb` is the engine's memory; the rest spills into the data folder
- * @throws LockedError `WAREHOUSE_LOCKED` if others have it open after the longest wait; DeferredError `INTERRUPTED`
+ * @throws LockedError `WAREHOUSE_LOCKED` if others read it after the longest wait, or another program has it open; DeferredError
+ *   `INTERRUPTED`
  * @throws UnexpectedError `WAREHOUSE_UNREADABLE` if the file does not open, `WAREHOUSE_MISSING` if it is lost
  */
 export async function openWarehouse(

@@ -179,7 +179,10 @@ export const textsOf = (params: Params) =>
   )
 
 /** What the program alone tells pages of ours: what is compared, and what was noted. */
-const TOLD = ['bases', 'base', 'totals', 'moved', 'notes']
+const TOLD = [
+  ...['bases', 'base', 'totals', 'moved', 'notes'],
+  ...['running', 'next', 'alarms', 'not_read', 'not_issued', 'checks'],
+]
 
 /** Rows of a table, of a mail and of a chart that are shown. */
 const MOST_ROWS = 1000
@@ -311,9 +314,11 @@ async function renderPageText(
     })
     if (!held) return tell(`There is no page '${part}', or it has nothing to show.`)
     shown.problems.push(...(held.problems ?? []))
-    Object.assign(shown.rows, held.rows)
+    for (const [name, rows] of Object.entries(held.rows ?? {}))
+      shown.rows[name] = (shown.rows[name] ?? 0) + rows
     const isEmpty = held.body.html.replaceAll(/<[^>]*>/g, '').trim() === ''
-    return isEmpty && empty !== undefined ? html`<p class="passed">${empty}</p>` : held.body
+    // Of an own page ours is told too little to say so.
+    return isEmpty && empty !== undefined && !isAmongOwn ? html`<p class="passed">${empty}</p>` : held.body
   }
   for (const token of tokens) {
     const [, part, asked = ''] = (token.type === 'code' && /^page\s+(\S+)(.*)$/.exec(token.lang ?? '')) || []

@@ -63,8 +63,12 @@ export const ROUTES: Record<string, Route> = {
     const params = {summary: wordChecks(manifest.checks), checks: readReleaseChecks(dir)}
     return viewPage('parts/checks', view, {params})
   },
-  // The months, what was issued, what the journal holds, and whether it ties out.
-  '/books': ofHistory('parts/books', ({history}) => history.ask('periods')),
+  // The months, what was issued, what the journal holds, and whether it ties out; what each account must stand at.
+  '/books': async (view, id) => {
+    const page = await ofHistory('parts/books', ({history}) => history.ask('periods'))(view, id)
+    const balances = page && (await viewState('state/balances', {stateDb: view.stateDb, params: {}}))
+    return balances ? {...page, body: html`${page.body}${balances.body}`} : page
+  },
   '/books/:id': viewPreview,
   '/compare': viewCompare,
   // The records that could not be read, by reason, and page by page.

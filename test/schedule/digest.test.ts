@@ -76,6 +76,9 @@ test("a night sends the day's page once: figures, what moved them and what needs
 
 const PAGE = (asked: string, sql: string) => `\`\`\`sql ${asked}\n${sql}\n\`\`\`\n`
 const PAGES = {
+  'pages/hits.md':
+    "```sql table name=hits empty=''\nselect deal_id from core.deal where $wanted = 'some'\n```\n",
+  'pages/twice.md': '# Twice\n\n```page hits wanted=some\n```\n\n```page hits wanted=none\n```\n',
   'pages/states.md': `# By state\n\n${PAGE('title', `select 'In ' || coalesce($place, 'all') || ' <b>' || chr(10) || 'x' as title`)}
 ${PAGE('line title="Drawn"', 'select day, amount from mart.position_daily')}
 ${PAGE('table name=large', 'select deal_id, property_address, loan_amount from core.deal where loan_amount > 400000')}`,
@@ -151,6 +154,7 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   expect(await send({page: 'ours'})).toContain('sent')
 
   // Nothing to say, and what is wrong.
+  expect(await send({page: 'twice', when: 'hits'})).toContain('sent')
   expect(await send({page: 'states?amount_from=600000', when: 'large'})).toContain('nothing to say')
   expect(await send({page: 'states', when: 'larg'})).toMatch(
     /^2 .*Block 'larg' of page 'states': .*nearest is 'large'/s,

@@ -245,6 +245,9 @@ test('own pages of deals that can never be read are told, single ones are not', 
   expect(posts).toEqual([])
   await syncWith({details: {fetched: 0, failed: 5}})
   expect(posts[0]).toContain('No own page of a deal could be read')
+  // A night that asks for few tells nothing.
+  await syncWith({details: {fetched: 0, failed: 4}})
+  expect(posts).toHaveLength(1)
   await syncWith({details: {fetched: 9, failed: 0}})
   expect(posts[1]).toContain('Recovered')
 })

@@ -24,6 +24,9 @@ test('the page of a month shows what its export would issue, then that it is iss
   const issued = await lab.run(['export', 'quickbooks', '--period', '2026-03', '--json'], env)
   expect(JSON.parse(issued.stdout)).toMatchObject({batches: [{batch_id: batch, outcome: 'written', rows: 2}]})
   expect(await read()).toContain('All of it is issued')
+  expect(await side.readText('/books')).toContain(
+    'Balances of what was issued Profile Account Called Debits Credits Balance quickbooks 1090 Funding clearing $0.00 $350,000.00 −$350,000.00 quickbooks 1200 Loans receivable $350,000.00 $0.00 $350,000.00',
+  )
 
   lab.service.store.update('deal_000002', {status: 'funded'})
   await lab.sync('2026-03-31T23:30:00-04:00')

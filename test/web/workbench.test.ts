@@ -374,7 +374,7 @@ test('the list of deals says since when each has its status in the words of its 
   for (const index of [0, since.findIndex((words) => words.startsWith('from'))]) {
     const own = await side.read(`/deals/${ids[index]}`)
     expect(own).toContain(`<dt>status since</dt><dd><bdi>${since[index]}</bdi></dd>`)
-    expect(own).not.toMatch(/<dt>(created on|status text)|sent as/)
+    expect(own).not.toMatch(/<dt>(created at|status text)|sent as/)
   }
 })
 
