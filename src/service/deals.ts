@@ -2,14 +2,7 @@ import {hash} from 'node:crypto'
 import type {SQLInputValue} from 'node:sqlite'
 import {z} from 'zod'
 import {borrowerSchema} from '../contract/borrower.ts'
-import {
-  DEAL_TRANSITIONS,
-  type Deal,
-  type DealChanges,
-  dealRecordSchema,
-  type ListedDeal,
-  listedDealSchema,
-} from '../contract/deal.ts'
+import {DEAL_TRANSITIONS, type Deal, type DealChanges, dealRecordSchema} from '../contract/deal.ts'
 import {type Rate, rateSchema, type Task, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
 import {formatCents, parseCents} from '../core/money.ts'
@@ -83,10 +76,7 @@ export const DEALS: Kind<Deal> = {
   missing: 'deal_not_found',
 }
 
-const LISTED: Rows<ListedDeal> = {
-  table: 'deal_record',
-  row: listedDealSchema.extend({created_at: rowInstant}),
-}
+const LISTED: Rows<Deal> = {...DEALS, json: 'listed'}
 
 /** The cents of an amount that has passed the contract. */
 export function centsOf(amount: number): bigint {

