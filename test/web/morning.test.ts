@@ -25,6 +25,8 @@ test("a lender's own word for underwriting counts as it among deals without an a
   await using lab = await createLab({deals: someDeals(4, {status: 'uw'}), tables: PAGE_TABLES})
   await lab.sync('2026-03-02T20:00:00-05:00', {config: {streams: 'deals,documents', sqlDir: own.path}})
   await using side = await serveLab(lab)
+  // What the program alone knows, no address says.
+  expect(await side.readText('/?running=send+the+token&next=x&alarms=x')).not.toContain('send the token')
   for (const query of ['', '?state=TX'])
     expect(await side.readText(`/${query}`)).toContain('4 deals of $1,400,000.00 are in underwriting without')
   expect(await side.readText('/behind/without_appraisal?state=TX')).toContain('4 deals, $1,400,000.00')
