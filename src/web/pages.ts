@@ -500,8 +500,8 @@ const PER_PAGE = 50
 
 /**
  * The rows of a statement that selects `deal_id`, an amount and, where a deal has several rows, a `day`: page by page, with the number
- * of deals and their sum, in the order that the address asks for, else the statement, by default the largest first. The property stands beside each, for those
- * who may read it.
+ * of deals and their sum, in the order that the address asks for, else the statement, by default the largest first. The property
+ * stands beside each, for those who may read it.
  */
 async function renderListed(
   sql: string,
