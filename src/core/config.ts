@@ -39,12 +39,16 @@ export const listPaths = (config: Config): string[] =>
 /**
  * Reads the settings from environment variables.
  *
- * @param outside `run` returns what the command of a setting prints; without it commands may not be run
+ * @param outside `run` returns what the command of a setting prints; without it commands may not be run. `findHome`: that of the user
  * @throws ConfigError `CONFIG_INVALID` listing every problem at once
  */
 export function parseConfig(
   env: Record<string, string | undefined>,
-  outside: {readFile: (path: string) => string; run?: (name: string, command: string) => string},
+  outside: {
+    readFile: (path: string) => string
+    run?: (name: string, command: string) => string
+    findHome?: () => string
+  },
 ): Config {
   const problems: string[] = []
   const given: Record<string, string> = {}
@@ -79,7 +83,7 @@ export function parseConfig(
     if (given[half] !== undefined && given[other] === undefined)
       problems.push(`${envNameOf(half)}: does nothing without ${envNameOf(other)}`)
   problems.push(...findUnknownNames(env))
-  const configHome = findConfigHome(env)
+  const configHome = findConfigHome(env, outside.findHome ?? homedir)
   if (configHome === undefined && !given.tapeKeyFile)
     problems.push('LOANTAPE_TAPE_KEY_FILE: expected a file, because this user has no home folder')
   if (!parsed.success || problems.length > 0) {
@@ -99,9 +103,9 @@ export function parseConfig(
   return {...settings, baseUrl: name, ...(query !== '' && {baseUrlQuery: query})}
 }
 
-function findConfigHome(env: Record<string, string | undefined>): string | undefined {
+function findConfigHome(env: Record<string, string | undefined>, findHome: () => string): string | undefined {
   try {
-    return env.XDG_CONFIG_HOME || join(env.HOME || homedir(), '.config')
+    return env.XDG_CONFIG_HOME || join(env.HOME || findHome(), '.config')
   } catch {
     // A user id without an entry in passwd, as containers give.
     return undefined

@@ -106,7 +106,9 @@ test('a case whose table cannot be built or read fails alone', async () => {
       aCase('d1: {}', '{deal: d1}', 'no such row'),
   })
   expect(stdout).toMatch(/column "lon_amount" not found/)
-  expect(stdout).toMatch(/'soon' of seed column 'funded_on': expected date, in seeds\.funded_on:2\./)
+  expect(stdout).toMatch(
+    /'soon' of seed column 'funded_on': expected date such as 2026-02-26, in seeds\.funded_on:2\./,
+  )
   expect(stdout).toMatch(/No seed 'statuss': .*nearest is 'status'/)
   expect(stdout).toMatch(/does not have a column with name "loan_amout"/)
   expect(stdout).toMatch(/Could not convert string "1,000" to DECIMAL/)

@@ -1,10 +1,7 @@
-import {expect, onTestFinished, test, vi} from 'vitest'
+import {expect, test} from 'vitest'
 import {listSettings} from '../../scripts/config-docs.ts'
 import {parseConfig, requireSource} from '../../src/core/config.ts'
 import {failureOf} from '../support/lab.ts'
-
-const home = vi.hoisted(() => vi.fn(() => '/home/bob'))
-vi.mock('node:os', async (readOs) => ({...(await readOs<object>()), homedir: home}))
 
 const noFiles = {
   readFile: (path: string): string => {
@@ -22,14 +19,14 @@ test('the tape key is in the configuration folder of the user', () => {
 })
 
 test('a user without a home names the file of the tape key, or is asked to', async () => {
-  onTestFinished(() => void home.mockReset())
-  home.mockImplementation(() => {
+  const findHome = () => {
     throw Object.assign(new Error('no entry'), {code: 'ERR_SYSTEM_ERROR'})
-  })
-  const refusal = await refusalOf({})
+  }
+  const parseHomeless = (env: Record<string, string>) => parseConfig(env, {...noFiles, findHome})
+  const refusal = await failureOf((async () => parseHomeless({}))())
   expect(refusal).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
   expect(refusal.message).toContain('LOANTAPE_TAPE_KEY_FILE: expected')
-  expect(parse({LOANTAPE_TAPE_KEY_FILE: '/srv/key'}).tapeKeyFile).toBe('/srv/key')
+  expect(parseHomeless({LOANTAPE_TAPE_KEY_FILE: '/srv/key'}).tapeKeyFile).toBe('/srv/key')
 })
 
 test('every problem is reported at once', async () => {
