@@ -24,14 +24,14 @@ import {widenDecimals} from './seeds.ts'
  */
 export async function compileModels(source: ModelSource): Promise<BuildPlan> {
   const key = keyOfPlan(source)
-  const known = plans.get(key) ?? readShippedPlan(key)
+  const known = compiledPlans.get(key) ?? readShippedPlan(key)
   const plan = (known === undefined ? undefined : parsePlan(known, source)) ?? (await compileAnew(source))
-  plans.set(key, known ?? formatPlan(key, plan))
+  compiledPlans.set(key, known ?? formatPlan(key, plan))
   return plan
 }
 
 /** Plans compiled in this process, as text, by the fingerprint of their sources. */
-export const plans = new Map<string, string>()
+export const compiledPlans = new Map<string, string>()
 
 /** Compiles the models whether or not their plan is known. */
 export async function compileAnew(source: ModelSource): Promise<BuildPlan> {

@@ -7,6 +7,7 @@ import {codeOf, explainError, LoantapeError, messageOf, newError} from '../core/
 import {scrubSecrets} from '../core/log.ts'
 import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
+import {MOST_FAILURES_IN_A_ROW} from '../source/ask-each.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
 import {findLastSuccess, findRunSince, type Run, summaryOf} from '../store/runs.ts'
@@ -200,9 +201,6 @@ function describeQuarantine(lastSync: Run | undefined): Condition | undefined {
   }
 }
 
-/** As many failures as end the asking for own pages. */
-const MOST_UNREAD = 5
-
 function describeOwnPages(lastSync: Run | undefined): Condition | undefined {
   const {details} = summaryOf(lastSync, syncSummary)?.walk ?? {}
   if (!lastSync || !details) return undefined
@@ -210,7 +208,7 @@ function describeOwnPages(lastSync: Run | undefined): Condition | undefined {
   const counted = `Run ${lastSync.run_id} read ${fetched} own pages of deals; ${failed} could not be read.`
   if (fetched > 0 || failed === 0) return ok('details', 'own pages of deals are read', counted)
   // Too few to tell: it stays as it was.
-  if (failed < MOST_UNREAD) return undefined
+  if (failed < MOST_FAILURES_IN_A_ROW) return undefined
   return {
     name: 'details',
     state: 'unread',

@@ -36,7 +36,8 @@ type EachEnd = 'done' | 'budget' | 'interrupted' | 'rate_limited' | 'failing'
 /** The counts of the answers; `proven`: the path answered for an id. */
 export type EachSummary = {proven: boolean; fetched: number; gone: number; failed: number; ended: EachEnd}
 
-const MOST_FAILURES_IN_A_ROW = 5
+/** As many end the asking. */
+export const MOST_FAILURES_IN_A_ROW = 5
 /** Outstanding answers, as a multiple of the concurrency: enough that a slow one does not hold up the others. */
 const WINDOW = 2
 

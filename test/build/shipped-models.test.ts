@@ -3,10 +3,10 @@ import {expect, test} from 'vitest'
 import {buildModels} from '../../src/build/build-models.ts'
 import {
   compileAnew,
+  compiledPlans,
   compileModels,
   formatPlan,
   keyOfPlan,
-  plans,
   SHIPPED_PLAN,
 } from '../../src/build/compile.ts'
 import type {ModelSource} from '../../src/core/types.ts'
@@ -24,16 +24,16 @@ function readSource(added = ''): ModelSource {
 }
 
 test('a plan is compiled once per process, and again if its source changes', async () => {
-  plans.clear()
+  compiledPlans.clear()
   const compiled = await compileModels(readSource())
   expect(await compileModels(readSource())).toEqual(compiled)
-  expect(plans.size).toBe(1)
-  const [[key = '', text = ''] = []] = plans
+  expect(compiledPlans.size).toBe(1)
+  const [[key = '', text = ''] = []] = compiledPlans
   const other = {...JSON.parse(text), columns: [['core.deal_history', [{name: 'told', type: 'VARCHAR'}]]]}
-  plans.set(key, JSON.stringify(other))
+  compiledPlans.set(key, JSON.stringify(other))
   expect((await compileModels(readSource())).columns.get('core.deal_history')).toHaveLength(1)
   expect(await compileModels(readSource(' '))).toMatchObject({reads: compiled.reads})
-  expect(plans.size).toBe(2)
+  expect(compiledPlans.size).toBe(2)
 })
 
 test('the shipped plan matches the shipped models: `npm run docs` writes it', async () => {
