@@ -149,28 +149,12 @@ function parseReset(text: string, now: number): number {
   return capWait(value >= 1e9 ? value * 1000 - now : value * 1000)
 }
 
-/** `"default";r=0;t=3` → r 0, t 3; skips the policy's name and anything that is not a number. */
-function parseParameters(item: string): Map<string, number> {
-  const pairs = item.split(/[;,]/).flatMap((part): [string, number][] => {
-    const [name = '', text = ''] = part.split('=', 2)
-    const value = parseNumber(text)
-    return value === null ? [] : [[name.trim().toLowerCase(), value]]
-  })
-  return new Map(pairs)
-}
-
-/** The newer form is a list with one item for each policy, the older one a single set of `name=value`. */
-function listItems(header: string): Map<string, number>[] {
+/** The parameters of each policy: `"default";r=0;t=3` → r 0, t 3. The older form is one set for all: `remaining=0, reset=3`. */
+function listPolicies(header: string): Record<string, string>[] {
   const items = /\b(remaining|reset)\s*=/i.test(header) ? [header] : header.split(',')
-  return items.map(parseParameters)
-}
-
-/** Times until renewal by `RateLimit`; a missing time is taken from the window of `RateLimit-Policy`. */
-function listRenewals(header: string, policy: string): number[] {
-  const window = Math.max(0, ...listItems(policy).map((item) => item.get('w') ?? 0))
-  return listItems(header).map((item) => {
-    const remaining = item.get('r') ?? item.get('remaining') ?? 1
-    return remaining > 0 ? 0 : capWait((item.get('t') ?? item.get('reset') ?? window) * 1000)
+  return items.map((item) => {
+    const pairs = item.toLowerCase().matchAll(/([a-z]+)\s*=\s*([^;,]*)/g)
+    return Object.fromEntries(pairs.map(([, name, text]) => [name, text]))
   })
 }
 
@@ -183,12 +167,17 @@ const LIMIT_HEADER = /ratelimit|retry-after/
 export function parseWait(headers: ResponseHeaders, now: number): number {
   if (!Object.keys(headers).some((name) => LIMIT_HEADER.test(name))) return 0
   const said = (name: string) => [headers[name] ?? ''].flat().join(', ')
-  const resets = ['ratelimit', 'x-ratelimit'].map((prefix) => {
-    const remaining = parseNumber(said(`${prefix}-remaining`)) ?? 1
-    return remaining > 0 ? 0 : parseReset(said(`${prefix}-reset`), now)
-  })
-  const retryAfter = parseRetryAfter(said('retry-after'), now) ?? 0
-  return Math.max(retryAfter, ...listRenewals(said('ratelimit'), said('ratelimit-policy')), ...resets)
+  const windows = listPolicies(said('ratelimit-policy')).map(({w = ''}) => parseNumber(w) ?? 0)
+  // Without a time, a quota is renewed after the window of its policy.
+  const window = String(Math.max(...windows))
+  const quotas = [
+    ...listPolicies(said('ratelimit')).map(({remaining, reset = window, r = remaining, t = reset}) => [r, t]),
+    ...['ratelimit', 'x-ratelimit'].map((name) => [said(`${name}-remaining`), said(`${name}-reset`)]),
+  ]
+  const waits = quotas.map(([remaining = '', reset = '']) =>
+    (parseNumber(remaining) ?? 1) > 0 ? 0 : parseReset(reset, now),
+  )
+  return Math.max(parseRetryAfter(said('retry-after'), now) ?? 0, ...waits)
 }
 
 const LEAST_RATE = 0.2
