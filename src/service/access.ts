@@ -7,7 +7,7 @@ import {type Clock, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {type Refusal, refuse} from './refusal.ts'
 import {PREFIX} from './requests.ts'
-import {rowInstant, type ServiceDatabase} from './service-database.ts'
+import {rowOf, type ServiceDatabase} from './service-database.ts'
 
 /** Checks each request in this order: its key, its rate, the scope of its key, its path and method, the type of its body. */
 export function addAccessHooks(
@@ -88,8 +88,8 @@ const keyRow = z.object({
   /** Everything before the secret: `sk_live_` or `sk_test_` and the id. */
   prefix: z.string(),
   scopes: scopesOfText,
-  created_at: rowInstant,
-  revoked_at: rowInstant.nullable(),
+  created_at: z.string(),
+  revoked_at: z.string().nullable(),
 })
 
 /** Who sent a request; `owner` names the rate-limit bucket and the idempotency keys. */
@@ -127,7 +127,7 @@ export function createApiKey(
 
 /** All keys, including revoked ones, oldest first. */
 export function listApiKeys(database: ServiceDatabase): z.output<typeof keyRow>[] {
-  return database.all(keyRow, 'select * from api_key order by created_at, id')
+  return database.all(rowOf(keyRow), 'select * from api_key order by created_at, id')
 }
 
 /** Revokes a key for good; false if there is no such key or it was revoked before. */

@@ -3,20 +3,12 @@ import type {SQLInputValue} from 'node:sqlite'
 import {z} from 'zod'
 import {borrowerSchema} from '../contract/borrower.ts'
 import {DEAL_TRANSITIONS, type Deal, type DealChanges, dealRecordSchema} from '../contract/deal.ts'
-import {type Rate, rateSchema, type Task, taskSchema} from '../contract/other-records.ts'
+import {type Rate, rateSchema, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
 import {formatCents, parseCents} from '../core/money.ts'
 import {refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
-import {
-  createId,
-  FIRST,
-  givenOf,
-  type Kind,
-  type Rows,
-  rowInstant,
-  type ServiceDatabase,
-} from './service-database.ts'
+import {createId, FIRST, givenOf, type Kind, kindOf, type ServiceDatabase} from './service-database.ts'
 
 /** A column of cents: at most 7e15, as the contract allows, which a number holds exactly. */
 const rowCents = z.number().transform(BigInt)
@@ -35,7 +27,7 @@ const storedDeal = z.object({
 
 const COLUMNS = storedDeal.keyof().options
 const INSERT = `insert into deal (${COLUMNS}) values (${COLUMNS.map(() => '?')})`
-const STORED: Rows<StoredDeal> = {table: 'deal', row: storedDeal}
+const STORED: Kind<StoredDeal> = {table: 'deal', row: storedDeal}
 const IDS = {table: 'deal', row: z.object({id: z.string()})}
 
 /** The deals in SQLite, for those who do not ask by HTTP. */
@@ -70,13 +62,9 @@ export function createDealStore(database: ServiceDatabase) {
 }
 
 /** Deals as their own pages show them. */
-export const DEALS: Kind<Deal> = {
-  table: 'deal_record',
-  row: dealRecordSchema.extend({created_at: rowInstant}),
-  missing: 'deal_not_found',
-}
+export const DEALS = kindOf('deal_record', dealRecordSchema, 'deal_not_found')
 
-const LISTED: Rows<Deal> = {...DEALS, json: 'listed'}
+const LISTED: Kind<Deal> = {...DEALS, json: 'listed'}
 
 /** The cents of an amount that has passed the contract. */
 export function centsOf(amount: number): bigint {
@@ -181,24 +169,12 @@ export function createDealHandlers({database, clock, emit}: ServiceWorld) {
   } satisfies Partial<Handlers>
 }
 
-const BORROWERS = {
-  table: 'borrower',
-  row: borrowerSchema.extend({has_ssn_last_four: z.number().transform(Boolean), created_at: rowInstant}),
-}
-
-const TASKS: Kind<Task> = {
-  table: 'task',
-  row: taskSchema.extend({created_at: rowInstant, completed_at: rowInstant.nullable()}),
-  missing: 'task_not_found',
-}
-
-const RATES: Rows<Rate> = {
-  table: 'rate_record',
-  row: rateSchema.extend({effective_at: rowInstant, created_at: rowInstant}),
-}
+const BORROWERS = kindOf('borrower', borrowerSchema)
+const TASKS = kindOf('task', taskSchema, 'task_not_found')
+const RATES = kindOf('rate_record', rateSchema)
 
 // In force: the latest rate in effect; of two with the same instant, the one received last.
-const RATES_IN_FORCE: Rows<Rate> = {
+const RATES_IN_FORCE: Kind<Rate> = {
   ...RATES,
   table: `(
     select * from rate_record

@@ -18,7 +18,7 @@ import {formatCents, groupThousands} from '../core/money.ts'
 import {centsOf, DEALS} from './deals.ts'
 import {Refusal, refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
-import {createId, type Kind, rowInstant} from './service-database.ts'
+import {createId, kindOf} from './service-database.ts'
 
 /** Of one uploaded file. */
 export const MOST_FILE_BYTES = 25 * 1024 * 1024
@@ -47,11 +47,7 @@ async function readMediaType(content: Buffer): Promise<string> {
   throw refuse('unsupported_file_type', {detail})
 }
 
-const DOCUMENTS: Kind<DealDocument> = {
-  table: 'document',
-  row: documentSchema.extend({created_at: rowInstant}),
-  missing: 'document_not_found',
-}
+const DOCUMENTS = kindOf('document', documentSchema, 'document_not_found')
 
 /** Attaches a file to a deal, within the current transaction. @throws Refusal (409) if the deal has too many */
 function attachDocument(
@@ -167,11 +163,7 @@ export async function receiveParts(request: FastifyRequest): Promise<void> {
   }
 }
 
-const GENERATIONS: Kind<DocumentGeneration> = {
-  table: 'document_generation',
-  row: documentGenerationSchema.extend({created_at: rowInstant, finished_at: rowInstant.nullable()}),
-  missing: 'document_generation_not_found',
-}
+const GENERATIONS = kindOf('document_generation', documentGenerationSchema, 'document_generation_not_found')
 
 const SELECT_QUEUED = `select * from document_generation where status = 'queued' order by created_at, id limit 1`
 type Linked = z.output<typeof linkedRow>

@@ -49,13 +49,13 @@ export class ServiceDatabase extends Sqlite {
   }
 
   /** Inserts one row and returns it as its kind shows it. */
-  create<T>({table, row}: Rows<T>, values: Record<string, SQLInputValue> & {id: string}): T {
+  create<T>({table, row}: Kind<T>, values: Record<string, SQLInputValue> & {id: string}): T {
     this.insert(table, values)
     return this.one(row, `select * from ${table} where id = ?`, [values.id])
   }
 
   /** The record that has these values. @throws Refusal (404) */
-  record<T>({table, row, missing}: Kind<T>, values: Record<string, string>): T {
+  record<T>({table, row, missing = 'not_found'}: Kind<T>, values: Record<string, string>): T {
     const has = Object.keys(values).map((column) => `${column} = ?`)
     const found = this.first(row, `select * from ${table} where ${has.join(' and ')}`, Object.values(values))
     if (found === undefined) throw refuse(missing)
@@ -69,7 +69,7 @@ export class ServiceDatabase extends Sqlite {
    * @param before the values of placeholders in `table`
    */
   list<T>(
-    {table, row}: Rows<T>,
+    {table, row}: Kind<T>,
     page: Page,
     filter: Filter = {},
     before: readonly SQLInputValue[] = [],
@@ -79,7 +79,7 @@ export class ServiceDatabase extends Sqlite {
   }
 
   /** A page of {@link list} as JSON. */
-  page<T>(rows: Rows<T>, page: Page, filter: Filter = {}, before: readonly SQLInputValue[] = []): FoundPage {
+  page<T>(rows: Kind<T>, page: Page, filter: Filter = {}, before: readonly SQLInputValue[] = []): FoundPage {
     // One more shows whether the list goes on.
     const asked = {...page, limit: page.limit + 1}
     const {records, count} = this.#joinPage(rows, asked, filter, before)
@@ -89,7 +89,7 @@ export class ServiceDatabase extends Sqlite {
     return {records: kept, next: {createdAt: Date.parse(last.created_at), id: last.id}}
   }
 
-  #joinPage<T>(rows: Rows<T>, page: Page, filter: Filter, before: readonly SQLInputValue[]) {
+  #joinPage<T>(rows: Kind<T>, page: Page, filter: Filter, before: readonly SQLInputValue[]) {
     if (rows.json === undefined) {
       const records = this.list(rows, page, filter, before)
       return {records: records.map((record) => JSON.stringify(record)).join(','), count: records.length}
@@ -153,22 +153,32 @@ export function givenOf(values: Record<string, SQLInputValue | undefined>): Reco
   )
 }
 
-/** A column of ms since the epoch as ISO 8601. */
-export const rowInstant = z.number().transform((ms) => new Date(ms).toISOString())
+/** Reads rows as the API shows them: a column `…_at` is ms since the epoch, `has_…` is 0 or 1. */
+export function rowOf<T>(record: z.ZodType<T>): z.ZodType<T> {
+  const show = (column: string, value: unknown) => {
+    if (typeof value !== 'number') return value
+    if (column.endsWith('_at')) return new Date(value).toISOString()
+    return column.startsWith('has_') ? value === 1 : value
+  }
+  return z.preprocess((row) => {
+    const columns = Object.entries(Object(row))
+    return Object.fromEntries(columns.map(([column, value]) => [column, show(column, value)]))
+  }, record)
+}
 
-/** Where the records of a kind are, and how the API shows them. */
-export interface Rows<T> {
+/** Records of the API, read from the columns of their names; `missing` is answered if there is none. */
+export function kindOf<T>(table: string, record: z.ZodType<T>, missing?: ProblemCode): Kind<T> {
+  return {table, row: rowOf(record), missing}
+}
+
+/** Where the records of a kind are, and how they are read. */
+export interface Kind<T> {
   /** A table, a view or a query in brackets. */
   table: string
   row: z.ZodType<T>
   /** A column that holds the record as JSON. */
   json?: string
-}
-
-/** A kind of record that is asked for by its id. */
-export interface Kind<T> extends Rows<T> {
-  /** What is answered if there is none. */
-  missing: ProblemCode
+  missing?: ProblemCode | undefined
 }
 
 /**

@@ -9,8 +9,6 @@ import {z} from 'zod'
 import {
   EVENT_TYPES,
   type EventType,
-  type WebhookDelivery,
-  type WebhookEndpoint,
   type WebhookEvent,
   webhookDeliverySchema,
   webhookEndpointSchema,
@@ -19,7 +17,7 @@ import {DAY_MS, HOUR_MS, realClock, SMALL_STEP_MS} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 import {refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
-import {createId, type Kind, rowInstant, type ServiceDatabase} from './service-database.ts'
+import {createId, kindOf, type ServiceDatabase} from './service-database.ts'
 
 const eventsOfJson = z
   .string()
@@ -27,17 +25,13 @@ const eventsOfJson = z
   .pipe(z.array(z.enum(EVENT_TYPES)))
 
 /** The registered endpoints. */
-export const WEBHOOK_ENDPOINTS: Kind<WebhookEndpoint> = {
-  table: 'webhook_endpoint',
-  row: webhookEndpointSchema.extend({events: eventsOfJson, created_at: rowInstant}),
-  missing: 'webhook_endpoint_not_found',
-}
+export const WEBHOOK_ENDPOINTS = kindOf(
+  'webhook_endpoint',
+  webhookEndpointSchema.extend({events: eventsOfJson}),
+  'webhook_endpoint_not_found',
+)
 
-const DELIVERIES: Kind<WebhookDelivery> = {
-  table: 'webhook_delivery_record',
-  row: webhookDeliverySchema.extend({next_attempt_at: rowInstant.nullable(), created_at: rowInstant}),
-  missing: 'webhook_delivery_not_found',
-}
+const DELIVERIES = kindOf('webhook_delivery_record', webhookDeliverySchema, 'webhook_delivery_not_found')
 
 function writeEvents(events: readonly EventType[] = EVENT_TYPES): string {
   return JSON.stringify([...new Set(events)])

@@ -208,7 +208,7 @@ test('deliveries that ended 30 days ago are forgotten, pending ones are not', as
   await settled(endpoint, 1)
   pruneDeliveries(service.database, NOW + 30 * 86_400_000)
   expect(await deliveriesOf(endpoint)).toHaveLength(1)
-  service.database.run("update webhook_delivery set status = 'pending', next_attempt_at = 8000000000000000")
+  service.database.run("update webhook_delivery set status = 'pending', next_attempt_at = 8000000000000")
   pruneDeliveries(service.database, NOW + 31 * 86_400_000)
   expect(await deliveriesOf(endpoint)).toHaveLength(1)
   service.database.run("update webhook_delivery set status = 'failed'")
