@@ -93,10 +93,7 @@ const keyRow = z.object({
 })
 
 /** Who sent a request; `owner` names the rate-limit bucket and the idempotency keys. */
-interface Caller {
-  owner: string
-  scopes: readonly Scope[]
-}
+type Caller = z.output<typeof callerRow>
 const callerRow = z.object({owner: z.string(), scopes: scopesOfText})
 
 /** In hexadecimal. */
@@ -167,7 +164,7 @@ function createKeyCheck(
     if (token === undefined) throw refuseKey('unauthorized', 'Bearer realm="deals"')
     const owner = digestOf(token)
     const caller = given.has(owner)
-      ? {owner, scopes: SCOPES}
+      ? {owner, scopes: [...SCOPES]}
       : database.first(callerRow, stored, [Buffer.from(owner, 'hex')])
     if (!caller) throw refuseKey('invalid_token', 'Bearer realm="deals", error="invalid_token"')
     return caller

@@ -50,9 +50,8 @@ function signCursor(payload: string, list: string, secret: KeyObject): string {
 }
 
 /** Writes where a list continues as an opaque text. */
-export function formatCursor({createdAt, id, at}: Page['after'], list: string, secret: KeyObject): string {
-  const place = at === undefined ? createdAt : `${createdAt}@${at}`
-  const payload = Buffer.from(`${place} ${id}`).toString('base64url')
+export function formatCursor(after: Page['after'], list: string, secret: KeyObject): string {
+  const payload = Buffer.from(JSON.stringify(after)).toString('base64url')
   return signCursor(payload, list, secret) + payload
 }
 
@@ -62,7 +61,5 @@ export function readCursor(text: string, list: string, secret: KeyObject): Page[
   const given = Buffer.from(text.slice(0, MAC_LENGTH))
   const expected = Buffer.from(signCursor(payload, list, secret))
   if (given.length !== expected.length || !timingSafeEqual(given, expected)) throw refuse('invalid_cursor')
-  const [, createdAt, at, id = ''] =
-    /^(-?\d+)(?:@(-?\d+))? (.*)$/s.exec(Buffer.from(payload, 'base64url').toString()) ?? []
-  return {createdAt: Number(createdAt), id, at: at === undefined ? at : Number(at)}
+  return JSON.parse(Buffer.from(payload, 'base64url').toString())
 }

@@ -17,7 +17,7 @@ import {DAY_MS, HOUR_MS, realClock, SMALL_STEP_MS} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 import {refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
-import {createId, kindOf, type ServiceDatabase} from './service-database.ts'
+import {createId, givenOf, kindOf, type ServiceDatabase} from './service-database.ts'
 
 const eventsOfJson = z
   .string()
@@ -67,13 +67,10 @@ export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: ()
     },
     listWebhookEndpoints: ({page}) => database.page(WEBHOOK_ENDPOINTS, page),
     getWebhookEndpoint: ({id}) => database.record(WEBHOOK_ENDPOINTS, {id}),
-    updateWebhookEndpoint: ({id, body}) => {
-      const before = database.record(WEBHOOK_ENDPOINTS, {id})
-      const {url = before.url, events = before.events, status = before.status} = body
-      const {description = before.description} = body
-      const disabled_reason = status === before.status ? before.disabled_reason : null
-      const changes = {url, events: writeEvents(events), description, status, disabled_reason}
-      database.update('webhook_endpoint', {id}, changes)
+    updateWebhookEndpoint: ({id, body: {events, ...given}}) => {
+      const disabled_reason = given.status === 'enabled' ? null : undefined
+      const changes = {...given, events: events && writeEvents(events), disabled_reason}
+      database.update('webhook_endpoint', {id}, givenOf(changes))
       database.afterCommit(onDue)
       return database.record(WEBHOOK_ENDPOINTS, {id})
     },
