@@ -5,7 +5,7 @@ import {borrowerSchema} from '../contract/borrower.ts'
 import {DEAL_TRANSITIONS, type Deal, type DealChanges, dealRecordSchema} from '../contract/deal.ts'
 import {type Rate, rateSchema, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
-import {formatCents, parseCents} from '../core/money.ts'
+import {centsOf, formatCents} from '../core/money.ts'
 import {refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, FIRST, givenOf, type Kind, kindOf, type ServiceDatabase} from './service-database.ts'
@@ -66,16 +66,10 @@ export const DEALS = kindOf('deal_record', dealRecordSchema, 'deal_not_found')
 
 const LISTED: Kind<Deal> = {...DEALS, json: 'listed'}
 
-/** The cents of an amount that has passed the contract. */
-export function centsOf(amount: number): bigint {
-  const cents = parseCents(amount)
-  if (typeof cents === 'bigint') return cents
-  throw new Error(`an amount passed the contract: ${cents}`)
-}
-
 /** The columns that a body sets. */
 function changeOf({loan_amount, property_value, ...texts}: DealChanges): Record<string, SQLInputValue> {
-  const cents = (amount: number | null | undefined) => (typeof amount === 'number' ? centsOf(amount) : amount)
+  const cents = (amount: number | null | undefined) =>
+    typeof amount === 'number' ? centsOf(amount.toFixed(2)) : amount
   const amounts = {loan_amount_cents: cents(loan_amount), property_value_cents: cents(property_value)}
   return givenOf({...texts, ...amounts})
 }

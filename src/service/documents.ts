@@ -14,8 +14,8 @@ import {
   type ReceivedFile,
 } from '../contract/document.ts'
 import {codeOf} from '../core/errors.ts'
-import {formatCents, groupThousands} from '../core/money.ts'
-import {centsOf, DEALS} from './deals.ts'
+import {centsOf, formatCents, groupThousands} from '../core/money.ts'
+import {DEALS} from './deals.ts'
 import {Refusal, refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, kindOf} from './service-database.ts'
@@ -215,7 +215,7 @@ export function createGenerator(world: ServiceWorld) {
 const UNKNOWN = 'to be determined'
 
 const dollars = (amount: number | null): string =>
-  amount === null ? UNKNOWN : `$${groupThousands(formatCents(centsOf(amount)))}`
+  amount === null ? UNKNOWN : `$${groupThousands(amount.toFixed(2))}`
 
 /** A text as one line without Markdown. */
 const plain = (text: string): string => text.replace(/\s+/g, ' ').replace(/[\\`*_{}[\]<>()#+!|-]/g, '\\$&')
@@ -223,8 +223,8 @@ const plain = (text: string): string => text.replace(/\s+/g, ' ').replace(/[\\`*
 /** Loan-to-value in percent with two places, half up; the quotient of cents is exact. */
 function formatLtv({loan_amount, property_value}: Deal): string {
   if (!property_value) return UNKNOWN
-  const value = centsOf(property_value)
-  const hundredths = (centsOf(loan_amount) * 20_000n + value) / (2n * value)
+  const value = centsOf(property_value.toFixed(2))
+  const hundredths = (centsOf(loan_amount.toFixed(2)) * 20_000n + value) / (2n * value)
   return `${formatCents(hundredths)} %`
 }
 
