@@ -1,11 +1,5 @@
 import {expect, test} from 'vitest'
-import {
-  createApiKey,
-  createRateLimiter,
-  listApiKeys,
-  revokeApiKey,
-  type Scope,
-} from '../../src/service/access.ts'
+import {createApiKey, createRateLimiter, listApiKeys, type Scope} from '../../src/service/access.ts'
 import {Refusal} from '../../src/service/refusal.ts'
 import {useShared} from '../support/set-up.ts'
 import {API_KEY, aDeal, call, NOW, readRefusal, startTestService} from './client.ts'
@@ -39,17 +33,8 @@ test.each([[[]], [['secret']], [['sk_test_']], [['sk_test_a b']]])(
   },
 )
 
-const make = (scopes: Scope[], kind: 'live' | 'test' = 'live') =>
-  createApiKey(service.database, {kind, name: 'CRM', scopes, now: NOW})
-
-test.each(['live', 'test'] as const)('a made %s key is accepted until it is revoked', async (kind) => {
-  const {id, key} = make(['read', 'write'], kind)
-  expect(key.startsWith(`sk_${kind}_`)).toBe(true)
-  expect((await ask(`Bearer ${key}`)).status).toBe(200)
-  expect(revokeApiKey(service.database, id, NOW)).toBe(true)
-  expect(await readRefusal(await ask(`Bearer ${key}`))).toBe('401 invalid_token')
-  expect(revokeApiKey(service.database, id, NOW)).toBe(false)
-})
+const make = (scopes: Scope[]) =>
+  createApiKey(service.database, {kind: 'test', name: 'CRM', scopes, now: NOW})
 
 test('a made key is stored only as a digest, and refused with another secret or kind', async () => {
   const {key} = make(['read', 'write'])
@@ -59,7 +44,7 @@ test('a made key is stored only as a digest, and refused with another secret or 
   expect(listApiKeys(service.database)).toContainEqual(expect.objectContaining(listed))
   const last = key.endsWith('0') ? '1' : '0'
   const secrets = [key.slice(0, -1) + last, key.slice(0, -48) + '0'.repeat(48)]
-  for (const wrong of [...secrets, key.replace('live', 'test')])
+  for (const wrong of [...secrets, key.replace('test', 'live')])
     expect((await ask(`Bearer ${wrong}`)).status).toBe(401)
 })
 
@@ -78,16 +63,12 @@ test.each([
   expect(await readRefusal(response)).toBe('403 insufficient_scope')
 })
 
-test('refuses a body that is not declared as JSON, or in another charset', async () => {
-  const charset = 'application/json; charset=iso-8859-1'
-  for (const type of ['', 'text/plain', 'application/jsonp', 'application/x-www-form-urlencoded', charset])
-    expect(await readRefusal(await call(service, 'POST', '/deals', {}, {'content-type': type}))).toBe(
-      '415 unsupported_media_type',
-    )
-})
-
-test('refuses a compressed body', async () => {
-  const headers = {'content-type': 'application/json', 'content-encoding': 'gzip'}
+test.each([
+  ...['', 'application/jsonp', 'application/json; charset=iso-8859-1'].map((type) => ({
+    'content-type': type,
+  })),
+  {'content-encoding': 'gzip'},
+])('refuses a body with the headers %j', async (headers) => {
   const answer = await call(service, 'POST', '/deals', {}, headers)
   expect(await readRefusal(answer)).toBe('415 unsupported_media_type')
 })

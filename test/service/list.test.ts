@@ -36,14 +36,6 @@ test('loses and repeats no deal while others come and go', async () => {
   for (let number = 1; number <= 40; number++) expect(ids).toContain(aDeal(number).id)
 })
 
-test('lists the deals of one status only', async () => {
-  service.store.insert([1, 2, 3, 4].map((n) => aDeal(n, {status: n % 2 ? 'funded' : 'draft'})))
-  const first = await readPage(service, '?status=funded&limit=1')
-  const second = await readPage(service, `?status=funded&limit=1&cursor=${first.next_cursor}`)
-  expect([...first.data, ...second.data].map(({id}) => id)).toEqual(['deal_000001', 'deal_000003'])
-  expect(second.has_more).toBe(false)
-})
-
 test('refuses an invalid cursor, and one from another filter or another service', async () => {
   insertDeals(service, 4)
   await using other = await startTestService()
