@@ -9,12 +9,7 @@ const LAST = {has_more: false, next_cursor: null}
 const SHAPES: [string, (position: object) => unknown][] = [
   ['data | top level', (position) => ({data: RECORDS, ...position})],
   ['data | pagination', (position) => ({data: RECORDS, pagination: position})],
-  ['data | meta', (position) => ({data: RECORDS, meta: position})],
-  ['data | page_info', (position) => ({page_info: position, data: RECORDS})],
-  ['data | paging', (position) => ({data: RECORDS, paging: position, other: {total: 2}})],
-  ['data | page', (position) => ({data: RECORDS, page: position})],
-  ['data | links', (position) => ({data: RECORDS, links: position})],
-  ['data | whatever', (position) => ({data: RECORDS, whatever: position})],
+  ['data | whatever', (position) => ({whatever: position, data: RECORDS, other: {total: 2}})],
   ['data.deals | data', (position) => ({data: {deals: RECORDS, ...position}})],
   ['data.items | data.pagination', (position) => ({data: {items: RECORDS, pagination: position}})],
   ['data.items | meta', (position) => ({data: {items: RECORDS}, meta: position})],

@@ -287,22 +287,12 @@ test.each([
 
 test('never throws and never asks for more than a day, whatever the headers say', () => {
   const headerText = fc.oneof(
-    fc.string(),
-    fc.integer().map(String),
-    fc.double().map(String),
+    fc.oneof(fc.string(), fc.integer(), fc.double()).map(String),
     fc.stringMatching(/^[a-z"=;, 0-9.-]{0,40}$/),
     fc.date({noInvalidDate: true}).map((date) => date.toUTCString()),
     fc.tuple(fc.integer(), fc.integer()).map(([r, t]) => `"default";r=${r};t=${t}`),
   )
-  const names = fc.constantFrom(
-    'retry-after',
-    'ratelimit',
-    'ratelimit-policy',
-    'ratelimit-remaining',
-    'ratelimit-reset',
-    'x-ratelimit-remaining',
-    'x-ratelimit-reset',
-  )
+  const names = fc.stringMatching(/^(retry-after|(x-)?ratelimit(-(policy|remaining|reset))?)$/)
   fc.assert(
     fc.property(fc.dictionary(names, fc.oneof(headerText, fc.array(headerText))), (headers) => {
       const waitMs = parseWait(headers, NOW)
