@@ -13,7 +13,6 @@ import {
   findHead,
   findTapeKey,
   noteTape,
-  noteTapeKey,
   noteUnit,
   requireFolderId,
   writeFact,
@@ -204,7 +203,7 @@ export function applyAct(stateDb: StateDb, act: Act): void {
       for (const {name} of act.tapes) changeTape(stateDb, name, {removed_at: act.at})
       break
     case 'key replaced':
-      noteTapeKey(stateDb, {fingerprint: act.fingerprint, since: act.since, why: act.why})
+      stateDb.insert('tape_key', {fingerprint: act.fingerprint, since: act.since, why: act.why})
       break
     case 'went on':
       for (const {name} of act.tapes) changeTape(stateDb, name, {outcome: 'lost', removed_at: act.at})
@@ -276,7 +275,7 @@ export function replaceTapeKey(
   const found = findReadKey(config, folder)
   if (found && found.fingerprint === findTapeKey(stateDb))
     throw newError('RECORD_WHOLE', `Tape key '${file}' is that of the tapes: it is not lost.`)
-  const key = found ?? makeTapeKey(file, folder.root)
+  const key = found ?? makeTapeKey(config, folder)
   const since = new Date(realClock.now()).toISOString()
   const perform = createPerformer(config, {folder, stateDb, newKey: key}, {realClock, onStep})
   perform(() => ({act: 'key replaced', fingerprint: key.fingerprint, since, why}))

@@ -24,7 +24,6 @@ import {
   listRecorded,
   listTapes,
   noteTape,
-  noteTapeKey,
   noteUnit,
   type RecordedUnit,
   readFact,
@@ -390,7 +389,7 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
   }
   const last = rows.toSorted((a, b) => (a.begun_at < b.begun_at ? -1 : 1)).at(-1)
   if (last && findTapeKey(stateDb) === undefined)
-    noteTapeKey(stateDb, {fingerprint: last.fingerprint, since: last.begun_at, why: null})
+    stateDb.insert('tape_key', {fingerprint: last.fingerprint, since: last.begun_at})
 }
 
 /** Adds a tape that is known only from the act that removed it or gave it up. */

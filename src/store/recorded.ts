@@ -127,14 +127,6 @@ export function findTapeKey(stateDb: StateDb): string | undefined {
   return stateDb.column(z.string(), sql).at(0)
 }
 
-/** Stores the fingerprint of the key of new tapes. */
-export function noteTapeKey(
-  stateDb: StateDb,
-  key: {fingerprint: string; since: string; why: string | null},
-): void {
-  stateDb.insert('tape_key', key)
-}
-
 /** A store that contradicts another one or belongs to another data folder. */
 export interface Disagreement {
   /** Below the data folder: `state.sqlite`, `tape`, `warehouse.duckdb`, `current`, `exports`. */

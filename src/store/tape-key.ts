@@ -5,7 +5,7 @@ import {codeOf, findMachineFault, type LoantapeError, newError} from '../core/er
 import type {World} from '../core/types.ts'
 import {type DataFolder, isInside} from './data-folder.ts'
 import {readWrittenText, writeNewKey} from './files.ts'
-import {findTapeKey, noteTapeKey} from './recorded.ts'
+import {findTapeKey} from './recorded.ts'
 import type {StateDb} from './state-db.ts'
 
 /** The key that tapes are sealed with. */
@@ -22,34 +22,24 @@ export function createTapeKey(bytes: Buffer): TapeKey {
   return {bytes, fingerprint: digest.slice(0, 16)}
 }
 
-/**
- * Reads a key; undefined if its file does not exist.
- *
- * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, of which people make copies
- */
-export function readTapeKey(file: string, root: string): TapeKey | undefined {
-  if (isInside(file, root))
-    throw createKeyError(
-      file,
-      'expected a file outside the data folder, so that a copy of the folder does not include it',
-    )
-  if (!existsSync(file)) return undefined
-  const text = readWrittenText(file, (problem, cause) => createKeyError(file, problem, cause)).trim()
-  if (!/^[0-9a-f]{64}$/.test(text)) throw createKeyError(file, 'expected 64 hex digits')
-  return createTapeKey(Buffer.from(text, 'hex'))
+/** The settings that name the key. */
+export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
+
+/** The path of the tapes' key; the demo keeps its own beside its folder. */
+export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
+  return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
 }
 
 /**
  * Makes a new key, readable by its owner alone. If another process, such as the first walk of another lender, has just made one,
- * returns that key: replacing it would leave tapes that nobody can read.
- *
- * @throws ConfigError `TAPE_KEY_FILE`
+ * returns that key: replacing it would leave tapes that nobody can read. @throws ConfigError `TAPE_KEY_FILE`
  */
-export function makeTapeKey(file: string, root: string): TapeKey {
+export function makeTapeKey(config: KeyConfig, folder: DataFolder): TapeKey {
+  const file = keyFileOf(config, folder)
   try {
     return createTapeKey(writeNewKey(file))
   } catch (cause) {
-    const other = codeOf(cause) === 'EEXIST' ? readTapeKey(file, root) : undefined
+    const other = codeOf(cause) === 'EEXIST' ? findReadKey(config, folder) : undefined
     if (other) return other
     const fault = findMachineFault(cause)
     if (fault) throw fault
@@ -61,17 +51,22 @@ function createKeyError(file: string, problem: string, cause?: unknown): Loantap
   return newError('TAPE_KEY_FILE', `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: ${problem}.`, {cause})
 }
 
-/** The settings that name the key. */
-export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
-
-/** The path of the tapes' key; the demo keeps its own beside its folder. */
-export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
-  return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
-}
-
-/** The key for reading tapes; undefined if its file is missing. @throws ConfigError `TAPE_KEY_FILE` */
+/**
+ * The key for reading tapes; undefined if its file is missing.
+ *
+ * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, of which people make copies
+ */
 export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | undefined {
-  return readTapeKey(keyFileOf(config, folder), folder.root)
+  const file = keyFileOf(config, folder)
+  if (isInside(file, folder.root))
+    throw createKeyError(
+      file,
+      'expected a file outside the data folder, so that a copy of the folder does not include it',
+    )
+  if (!existsSync(file)) return undefined
+  const text = readWrittenText(file, (problem, cause) => createKeyError(file, problem, cause)).trim()
+  if (!/^[0-9a-f]{64}$/.test(text)) throw createKeyError(file, 'expected 64 hex digits')
+  return createTapeKey(Buffer.from(text, 'hex'))
 }
 
 /** The key for reading tapes. @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey} */
@@ -88,18 +83,15 @@ export function requireTapeKey(
   stateDb: StateDb,
   {realClock}: Pick<World, 'realClock'>,
 ): TapeKey {
-  const file = keyFileOf(config, folder)
   const pinned = findTapeKey(stateDb)
   const found = findReadKey(config, folder)
   if (pinned !== undefined && found?.fingerprint !== pinned)
     throw newError(
       'TAPE_KEY_LOST',
-      `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it does not exist'}, but the tapes of this data folder are sealed with ${pinned}.`,
+      `Key of tapes '${keyFileOf(config, folder)}': ${found ? `it is ${found.fingerprint}` : 'it does not exist'}, but the tapes of this data folder are sealed with ${pinned}.`,
     )
-  const key = found ?? makeTapeKey(file, folder.root)
-  if (pinned === undefined) {
-    const since = new Date(realClock.now()).toISOString()
-    noteTapeKey(stateDb, {fingerprint: key.fingerprint, since, why: null})
-  }
+  const key = found ?? makeTapeKey(config, folder)
+  const since = new Date(realClock.now()).toISOString()
+  if (pinned === undefined) stateDb.insert('tape_key', {fingerprint: key.fingerprint, since})
   return key
 }

@@ -2,6 +2,7 @@ import {readdirSync, readFileSync, rmSync, statSync, writeFileSync} from 'node:f
 import {join} from 'node:path'
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
+import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {
   createTape,
   type Frame,
@@ -11,7 +12,7 @@ import {
   type TapeEnd,
   type TapeLine,
 } from '../../src/store/tape.ts'
-import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/store/tape-key.ts'
+import {createTapeKey, findReadKey, makeTapeKey, type TapeKey} from '../../src/store/tape-key.ts'
 import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
 
@@ -140,10 +141,11 @@ test('a group opens only on its own tape and in its own place', () => {
 })
 
 test('a key that another process has made meanwhile is used; without its key a tape says which key it needs', async () => {
-  const [file, data] = [join(root, 'keys/tape.key'), join(root, 'data')]
-  const first = makeTapeKey(file, data)
-  expect(makeTapeKey(file, data)).toEqual(first)
-  expect(readTapeKey(file, data)).toEqual(first)
+  const config = {tapeKeyFile: undefined, defaultKeyFile: join(root, 'keys/tape.key')}
+  const data = dataFolderAt(join(root, 'data'))
+  const first = makeTapeKey(config, data)
+  expect(makeTapeKey(config, data)).toEqual(first)
+  expect(findReadKey(config, data)).toEqual(first)
   expect(readdirSync(join(root, 'keys'))).toEqual(['tape.key'])
   const path = join(root, 'locked')
   writeTape(path, [[[{frame: 'begin'}, undefined]]])
