@@ -135,7 +135,7 @@ export function createPerformer(
     const path = pathOfTape(name, begun_at)
     file = join(folder.root, path)
     const {no, chain: previous} = findHead(stateDb)
-    const whole = writeWholeTape(
+    const {chain, ...finished} = writeWholeTape(
       {tapes: folder.tapes, path: file},
       [
         {frame: {frame: 'begin', tape: name, kind: 'act', act: act.act, version: VERSION, begun_at}},
@@ -146,10 +146,9 @@ export function createPerformer(
       requireFolderId(stateDb),
     )
     onStep('act written')
-    const {chain: head, bytes, sha256} = whole
-    const ended = {ended_at: begun_at, outcome: 'settled', head, bytes, sha256}
+    const ended = {ended_at: begun_at, outcome: 'settled', ...finished}
     noteTape(stateDb, {name, path, fingerprint: key.fingerprint, begun_at, ...ended})
-    noteUnit(stateDb, {no: no + 1, tape: name, kind: 'act', chain: head}, false)
+    noteUnit(stateDb, {no: no + 1, tape: name, kind: 'act', chain}, false)
   }
   return (decide) => {
     file = ''

@@ -25,7 +25,7 @@ import {listRecorded} from '../store/recorded.ts'
 import {releaseManifestSchema, requireRelease} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {type Frame, formatBare, type TapeLine, targetOf, textOf} from '../store/tape.ts'
+import {type Frame, type TapeLine, targetOf, textOf} from '../store/tape.ts'
 import {requireReadKey, type TapeKey} from '../store/tape-key.ts'
 import {openHistory, readSettings} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
@@ -192,7 +192,7 @@ async function writeTapes(
     for (const line of proving.tape.lines()) {
       const {frame} = line.frame
       written.lines += 1
-      await file.writeFile(`${formatBare(line)}\n`)
+      await file.writeFile(`${line.bare}\n`)
       if (frame === 'begin') isOpen = isShown(line.frame) && !isClosed(line.frame)
       if (isOpen && written.shown.at(-1) !== name) written.shown.push(name)
       if (line.chain === proving.last) break

@@ -303,15 +303,15 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
     const own = {no, previous, tape: name, kind, chain: line.chain, isHistory: isHistory(kind, outcome)}
     units.push({...own, ...(act && {act})})
   }
-  const {problem, bytes, chain} = end
+  const {problem, bytes} = end
   // The tape of a killed walk may be torn at its end, which the next run cuts off.
   if (problem !== null && isEnded) return problem
   if (begunAt === '') return 'it holds nothing'
   const row = {name, path, fingerprint: key.fingerprint, begun_at: begunAt, bytes}
   // The tape of a dead run stays open: the next run continues or ends it.
-  if (!isEnded) return {row: {...row, outcome: null, head: null, sha256: null}, units, isDescribed}
+  if (!isEnded) return {row: {...row, outcome: null, sha256: null}, units, isDescribed}
   const sha256 = digestFileNow(join(folder.root, path))
-  return {row: {...row, ended_at: begunAt, outcome, head: chain, sha256}, units, isDescribed}
+  return {row: {...row, ended_at: begunAt, outcome, sha256}, units, isDescribed}
 }
 
 /** Adds to the backlog the units of its tapes, each after the one that it names; those that are gone keep their place. */
@@ -395,7 +395,7 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
 /** Adds a tape that is known only from the act that removed it or gave it up. */
 function noteGone(stateDb: StateDb, name: string): void {
   noteTape(stateDb, {
-    ...{name, path: `tape/${name}`, fingerprint: '', begun_at: '', ended_at: '', outcome: 'removed'},
-    ...{head: '', bytes: 0, sha256: '', removed_at: ''},
+    ...{name, path: `tape/${name}`, fingerprint: '', begun_at: ''},
+    ...{ended_at: '', outcome: 'removed', bytes: 0, sha256: '', removed_at: ''},
   })
 }

@@ -84,8 +84,6 @@ const tapeRow = z.object({
   ended_at: z.string().nullable(),
   /** `settled`, `refused`, `abandoned` or `dry run`. */
   outcome: z.string().nullable(),
-  /** Chain of its last line. */
-  head: z.string().nullable(),
   /** Null until its first lines are stored. */
   bytes: z.number().nullable(),
   sha256: z.string().nullable(),

@@ -52,8 +52,8 @@ export interface TapeLine {
   body: Buffer | undefined
   /** sha256 of the chain before and of this line without its body. */
   chain: string
-  /** The text that the chain covers. */
-  covered: string
+  /** The text of the line without its body. */
+  bare: string
 }
 
 /** The body of a line as text. */
@@ -121,11 +121,6 @@ export function targetOf({request}: Frame): string {
   return asked.size > 0 ? `${path}?${asked}` : path
 }
 
-/** The text of a line without its body. */
-export function formatBare({covered, chain}: TapeLine): string {
-  return `${covered.slice(0, -1)}${MARK}${chain}"}`
-}
-
 /** Reads a line and verifies its body and, if given, that it follows `previous`; otherwise returns what is wrong. */
 function parseLine(text: string, previous?: string): TapeLine | {problem: string} {
   const end = text.indexOf(MARK)
@@ -136,14 +131,13 @@ function parseLine(text: string, previous?: string): TapeLine | {problem: string
     return {problem: 'it does not follow the line before'}
   const {sha256, encoding, ...frame} = frameSchema.parse(JSON.parse(covered))
   const said = text.slice(end + MARK.length + chain.length + 1)
-  if (sha256 === undefined || said === '}') return {frame, sha256, body: undefined, chain, covered}
+  const line = {frame, sha256, chain, bare: `${text.slice(0, -said.length)}}`}
+  if (sha256 === undefined || said === '}') return {...line, body: undefined}
   const written = said.startsWith(RAW)
     ? said.slice(RAW.length, -1)
     : bodySchema.parse(JSON.parse(`{${said.slice(1)}`)).body
   const body = Buffer.from(written, encoding ?? 'utf8')
-  return digest(body) === sha256
-    ? {frame, sha256, body, chain, covered}
-    : {problem: 'its body is not what was received'}
+  return digest(body) === sha256 ? {...line, body} : {problem: 'its body is not what was received'}
 }
 
 /*

@@ -148,7 +148,7 @@ export function openTapes(
         chmodSync(path, 0o400)
         const {outcome} = parseOutcome(end)
         const sha256 = digestFileNow(path)
-        changeTape(stateDb, row.name, {ended_at: now(), outcome, head: end.chain, bytes, sha256})
+        changeTape(stateDb, row.name, {ended_at: now(), outcome, bytes, sha256})
       }
       return listTapes(stateDb)
         .filter(isBeingWritten)
@@ -170,7 +170,7 @@ export function openTapes(
         rmSync(join(folder.root, row.path), {force: true})
         stateDb.run('delete from tape where name = ?', [name])
       } else {
-        changeTape(stateDb, name, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
+        changeTape(stateDb, name, {ended_at: now(), outcome: 'lost', bytes: 0, sha256: ''})
       }
       return false
     },
@@ -208,10 +208,10 @@ export function openTapes(
       const tape = open.get(name)
       if (!tape) return
       const {writer, outcome} = tape
-      const {sha256, bytes} = writer.finish()
+      const finished = writer.finish()
       open.delete(name)
       writer[Symbol.dispose]()
-      changeTape(stateDb, name, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
+      changeTape(stateDb, name, {ended_at: now(), outcome, ...finished})
     },
     [Symbol.dispose](): void {
       for (const {writer} of open.values()) writer[Symbol.dispose]()

@@ -207,7 +207,7 @@ test('a tape that lost its end before it was closed can be given up, too', async
   const [, tape] = listTapePaths()
   {
     using stateDb = openStateDb(lab.folder.stateDb)
-    const open = {ended_at: null, outcome: null, head: null, sha256: null}
+    const open = {ended_at: null, outcome: null, sha256: null}
     changeTape(stateDb, listTapes(stateDb)[1]!.name, open)
   }
   chmodSync(tape!, 0o600)
