@@ -121,14 +121,12 @@ export function readWrittenText(path: string, refuse: Refuse): string {
 
 /** The first byte that is not UTF-8, with line and column: there the decoded text differs from the bytes. */
 function findBadByte(bytes: Buffer, text: string): string {
-  const isOther = (index: number) => {
-    const at = Buffer.byteLength(text.slice(0, index))
-    return bytes.subarray(at, at + 3).toString('hex') !== 'efbfbd'
-  }
-  const before = text.slice(0, text.matchAll(/\uFFFD/g).find(({index}) => isOther(index))?.index)
-  const byte = bytes[Buffer.byteLength(before)]?.toString(16).toUpperCase()
-  const lines = before.split('\n')
-  return `byte 0x${byte} at ${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}`
+  const decoded = Buffer.from(text)
+  let at = decoded.findIndex((byte, index) => byte !== bytes[index])
+  // Back to the first byte of the character that stands for it.
+  while (((decoded[at] ?? 0) & 0xc0) === 0x80) at -= 1
+  const lines = bytes.toString('utf8', 0, at).split('\n')
+  return `byte 0x${bytes[at]?.toString(16).toUpperCase()} at ${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}`
 }
 
 /** Forces a file's or folder's content to the disk. */

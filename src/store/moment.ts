@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
-import {type LoantapeError, newError} from '../core/errors.ts'
+import {newError} from '../core/errors.ts'
 import type {Moment} from '../core/types.ts'
 import {type Database, quoteLiteral} from './database.ts'
 import {type ReleaseManifest, type SourceBridge, sourceBridgeSchema} from './release.ts'
@@ -26,24 +26,23 @@ export async function resolveMoment(
      from history.raw.walk
      where state = 'applied' and stream = 'deal'`,
   )
-  if (first === null || last === null) throw emptyHistory()
+  if (first === null || last === null)
+    throw newError('HISTORY_MISSING', 'No walk has been applied yet: there is nothing to build from.')
   const asOf = asked.asOf ?? last
   const latest = today > last ? today : last
   if (asOf < first || asOf > latest) {
     throw newError('MOMENT_RANGE', `Date '${asOf}': expected ${first} (the first walk) to ${latest}.`)
   }
-  const knownAt = asked.knownAt ?? (await findLastTold(db, asOf))
-  if (knownAt === null) throw emptyHistory()
-  return {asOf, knownAt}
+  return {asOf, knownAt: asked.knownAt ?? (await findLastTold(db, asOf))}
 }
 
 /** When anything about the days up to `asOf` was last stored: a version, a rate, a list or the first walk of a day. */
-function findLastTold(db: Database, asOf: string): Promise<string | null> {
+function findLastTold(db: Database, asOf: string): Promise<string> {
   const versions = STREAMS.map(
     ({name}) => `select recorded_at, business_date from history.raw.${name}_version`,
   )
   const sql = fillIn(readQuery('last_told'), {versions: versions.join(' union all ')})
-  return db.value(z.string().nullable(), sql, [asOf])
+  return db.value(z.string(), sql, [asOf])
 }
 
 /**
@@ -63,10 +62,6 @@ export function readHistoryId(db: Database, knownAt: string): Promise<{historyId
      where recorded_at <= cast($1 as timestamp)`,
     [knownAt],
   )
-}
-
-function emptyHistory(): LoantapeError {
-  return newError('HISTORY_MISSING', 'No walk has been applied yet: there is nothing to build from.')
 }
 
 /** The moment of a release. */
