@@ -56,36 +56,25 @@ export type EvidenceResult = Awaited<ReturnType<typeof writeEvidence>>
  * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError
  * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
-export async function writeEvidence(config: Config, {of, to, from, allFields = false}: EvidenceRequest) {
+export async function writeEvidence(config: Config, request: EvidenceRequest) {
+  const {to, allFields = false} = request
   const folder = dataFolderAt(config.dataDir)
   const dir = requireNewFolder(folder, to, 'evidence')
-  const subject = findSubject(folder, of)
-  const key = requireReadKey(config, folder)
-  // The warehouse is closed again before tapes are read, so that nobody waits for it.
-  const {tapeHead, baseUrl, deals} = await readOrigin(folder, subject, of)
-  const {tapes, before} = followBack(folder, key, tapeHead)
-  if (!tapes.some(({tape}) => tape.name === subject.source.walk_id))
-    throw newError(
-      'EVIDENCE_TAPES',
-      `The tape that '${of}' rests on is not kept, or is sealed with another key.`,
-    )
-  const first = dayOf(tapes[0]?.tape.lines().next().value?.frame)
-  if (from !== undefined && before !== null && from < first)
-    throw newError('EVIDENCE_TAPES', `Day '${from}' in --from: the tapes that are kept begin on ${first}.`)
+  const proof = await collectProof(config, folder, request)
+  const {subject, batch, tapeHead, before, tapes, certificates} = proof
   using evidence = beginFolder(dir)
-  const written = await writeTapes(evidence.dir, {tapes, subject, baseUrl, deals, from, allFields})
-  const {batch, ...proved} = subject
+  const {shown, ...written} = await writeTapes(evidence.dir, proof, request)
   await writeJson(evidence.dir, 'evidence.json', {
     format: 'loantape evidence 1',
     generator: GENERATOR,
-    ...proved,
+    ...subject,
     tape_head: tapeHead,
     before,
-    tapes: tapes.map(nameOf),
-    answers_of: written.shown,
+    tapes: tapes.map(({entry}) => entry),
+    answers_of: shown,
     reduced: !allFields,
   })
-  await writeJson(evidence.dir, 'certificates.json', await listCertificates(folder, tapes))
+  await writeJson(evidence.dir, 'certificates.json', certificates)
   await writeFile(join(evidence.dir, 'check.py'), readFileSync(CHECK))
   if (batch !== undefined) cpSync(batch, join(evidence.dir, 'batch'), {recursive: true})
   evidence.finish()
@@ -93,19 +82,13 @@ export async function writeEvidence(config: Config, {of, to, from, allFields = f
     outcome: 'written' as const,
     dir,
     release_id: subject.release_id,
-    batch_id: subject.batch === undefined ? null : basename(subject.batch),
+    batch_id: batch === undefined ? null : basename(batch),
     tapes: tapes.length,
-    lines: written.lines,
-    answers: written.answers,
-    /** Answers that are not shown as received: fields were left out, or `source.json` translated them. */
-    reduced: written.reduced,
+    ...written,
   }
 }
 
-/** The release to prove, or the release of a batch. */
-type Subject = z.output<typeof subjectSchema> & {
-  batch?: string
-}
+/** What is said of the release to prove, which may be that of a batch. */
 const subjectSchema = releaseManifestSchema.pick({
   release_id: true,
   known_at: true,
@@ -113,36 +96,38 @@ const subjectSchema = releaseManifestSchema.pick({
   source: true,
 })
 
-function findSubject(folder: DataFolder, of: string): Subject {
+/** What the evidence is written from; refuses what cannot be proven. */
+type Proof = Awaited<ReturnType<typeof collectProof>>
+async function collectProof(config: Config, folder: DataFolder, {of, from}: EvidenceRequest) {
   const [{dir: batch} = {}] = findBatches(folder, of)
-  if (batch !== undefined) {
-    return {...subjectSchema.parse(JSON.parse(readFileSync(join(batch, MANIFEST), 'utf8'))), batch}
-  }
-  return subjectSchema.parse(requireRelease(folder, of === 'current' ? undefined : of).manifest)
-}
-
-/** The head of the tapes when a subject's history was stored, the source, and the known fields of its deals. */
-async function readOrigin(
-  folder: DataFolder,
-  {known_at, history_id}: Subject,
-  of: string,
-): Promise<{tapeHead: string; baseUrl: string; deals: Stream}> {
-  await using db = await openHistory(folder)
-  const {historyId, tapeHead} = await readHistoryId(db, known_at.replace(/Z$/, ''))
-  if (history_id === historyId)
-    return {
-      tapeHead,
-      baseUrl: (await readSettings(db)).source_base_url ?? '',
-      deals: {...dealStream, mapped: await listKnownFields(db)},
-    }
-  throw newError(
-    'EVIDENCE_HISTORY',
-    `'${of}' was made from another history than the one of this data folder.`,
+  const subject = subjectSchema.parse(
+    batch === undefined
+      ? requireRelease(folder, of === 'current' ? undefined : of).manifest
+      : JSON.parse(readFileSync(join(batch, MANIFEST), 'utf8')),
   )
+  const key = requireReadKey(config, folder)
+  await using db = await openHistory(folder)
+  const {historyId, tapeHead} = await readHistoryId(db, subject.known_at.replace(/Z$/, ''))
+  if (subject.history_id !== historyId)
+    throw newError(
+      'EVIDENCE_HISTORY',
+      `'${of}' was made from another history than the one of this data folder.`,
+    )
+  const {tapes, before} = followBack(folder, key, tapeHead)
+  if (!tapes.some(({name}) => name === subject.source.walk_id))
+    throw newError(
+      'EVIDENCE_TAPES',
+      `The tape that '${of}' rests on is not kept, or is sealed with another key.`,
+    )
+  const first = dayOf(tapes[0]?.lines().next().value?.frame)
+  if (from !== undefined && before !== null && from < first)
+    throw newError('EVIDENCE_TAPES', `Day '${from}' in --from: the tapes that are kept begin on ${first}.`)
+  const {source_base_url: baseUrl = ''} = await readSettings(db)
+  const deals: Stream = {...dealStream, mapped: await listKnownFields(db)}
+  const walks = JSON.stringify(tapes.map(({name}) => name))
+  const certificates = await db.all(z.record(z.string(), z.unknown()), readQuery('certificates'), [walks])
+  return {subject, batch, tapeHead, tapes, before, baseUrl, deals, certificates}
 }
-
-/** A tape that leads to the release. */
-type ProvingTape = ReturnType<typeof followBack>['tapes'][number]
 
 /** The tapes that lead to a head, oldest first, and the head before them, whose tape is no longer kept. */
 function followBack(folder: DataFolder, key: TapeKey, head: string) {
@@ -152,32 +137,32 @@ function followBack(folder: DataFolder, key: TapeKey, head: string) {
   const until = recorded.slice(0, recorded.findIndex(({chain}) => chain === head) + 1)
   const from = until.findLastIndex(({tape}) => !readable.has(tape)) + 1
   const byTape = Map.groupBy(until.slice(from), ({tape}) => readable.get(tape))
-  // `last` is the chain of its last line that leads there.
-  const tapes = [...byTape].flatMap(([tape, units]) => (tape ? [{tape, last: units.at(-1)?.chain}] : []))
+  // `last` is the chain of its last line that leads there, `entry` its name in the evidence.
+  const tapes = [...byTape].flatMap(([tape, units]) =>
+    tape ? [{...tape, last: units.at(-1)?.chain, entry: `${tape.name}.jsonl`}] : [],
+  )
   return {tapes, before: until[from - 1]?.chain ?? null}
 }
 
 /** The day of a unit, from the line that begins it. */
 const dayOf = (begin?: Frame) => String(begin?.businessDate ?? begin?.tape ?? '')
 
-const nameOf = ({tape}: ProvingTape): string => `${tape.name}.jsonl`
-
 /** Writes every line without its body, and the answers of the release's walk, or of every day since `from`. */
 async function writeTapes(
   dir: string,
-  proof: Pick<EvidenceRequest, 'from'> & {
-    tapes: readonly ProvingTape[]
-    subject: Subject
-    baseUrl: string
-    deals: Stream
-    allFields: boolean
-  },
+  {tapes, subject, baseUrl, deals}: Proof,
+  {from, allFields}: EvidenceRequest,
 ) {
-  const {tapes, subject, baseUrl, deals, from, allFields} = proof
   const reduce = createReducer(deals)
   const isShown = (begin: Frame) =>
     from === undefined ? begin.tape === subject.source.walk_id : dayOf(begin) >= from
-  const written = {lines: 0, answers: 0, reduced: 0, shown: [] as string[]}
+  const written = {
+    lines: 0,
+    answers: 0,
+    /** Answers that are not shown as received: fields were left out, or `source.json` translated them. */
+    reduced: 0,
+    shown: [] as string[],
+  }
   mkdirSync(join(dir, 'tapes'), {mode: 0o700})
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   await using _archive = archive
@@ -185,23 +170,22 @@ async function writeTapes(
   const date = `${subject.known_at.slice(0, 19)}Z`
   const head = {type: 'warcinfo', place: JSON.stringify(description), date, fields: {}}
   await archive.writeFile(formatRecord(head, 'application/warc-fields', formatHeaders(description)))
-  for (const proving of tapes) {
-    const name = nameOf(proving)
-    await using file = await open(join(dir, 'tapes', name), 'wx')
+  for (const {entry, last, lines} of tapes) {
+    await using file = await open(join(dir, 'tapes', entry), 'wx')
     let isOpen = false
-    for (const line of proving.tape.lines()) {
+    for (const line of lines()) {
       const {frame} = line.frame
       written.lines += 1
       await file.writeFile(`${line.bare}\n`)
       if (frame === 'begin') isOpen = isShown(line.frame) && !isClosed(line.frame)
-      if (isOpen && written.shown.at(-1) !== name) written.shown.push(name)
-      if (line.chain === proving.last) break
+      if (isOpen && written.shown.at(-1) !== entry) written.shown.push(entry)
+      if (line.chain === last) break
       // A replayed record was shown before.
       if (isOpen && line.body && frame !== 'replay' && (frame !== 'received' || allFields)) {
         // A feed of rates names no people.
         const reduced = allFields || frame === 'rates' ? undefined : reduce(line)
         const shown = reduced ?? (line.original && textOf(line))
-        await archive.writeFile(formatAnswer(line, {place: `${name}:${line.number}`, baseUrl, shown}))
+        await archive.writeFile(formatAnswer(line, {place: `${entry}:${line.number}`, baseUrl, shown}))
         written.answers += 1
         if (shown !== undefined && !(allFields && line.original?.body)) written.reduced += 1
       }
@@ -262,12 +246,6 @@ function createReducer(deals: Stream): (line: TapeLine) => string | undefined {
     const kept = {data: isObject(data) && isRead ? keepPaths(data, paths) : null}
     return isDeepStrictEqual(kept, body) ? undefined : JSON.stringify(kept)
   }
-}
-
-async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[]): Promise<unknown[]> {
-  await using db = await openHistory(folder)
-  const walks = JSON.stringify(tapes.map(({tape}) => tape.name))
-  return await db.all(z.record(z.string(), z.unknown()), readQuery('certificates'), [walks])
 }
 
 const writeJson = (dir: string, name: string, content: unknown): Promise<void> =>

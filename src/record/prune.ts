@@ -81,11 +81,12 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
 
 /** Tapes of history that were finished more than `days` before the last one by `now`. Tapes of acts are never old. */
 function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
-  const ended = listTapes(stateDb).map((tape) => ({tape, at: Date.parse(tape.ended_at ?? '')}))
-  const last = ended.reduce((latest, {at}) => (at <= now && at > latest ? at : latest), 0)
-  return ended
-    .filter(({tape, at}) => !isOfActs(tape.name) && tape.removed_at === null && at < last - days * DAY_MS)
-    .map(({tape}) => tape)
+  const endOf = ({ended_at}: TapeRow) => Date.parse(ended_at ?? '')
+  const tapes = listTapes(stateDb)
+  const last = tapes.map(endOf).reduce((latest, at) => (at <= now && at > latest ? at : latest), 0)
+  return tapes.filter(
+    (tape) => !isOfActs(tape.name) && tape.removed_at === null && endOf(tape) < last - days * DAY_MS,
+  )
 }
 
 /** Removes tapes. The removal is an act, so that the record keeps a place for each. */

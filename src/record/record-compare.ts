@@ -307,11 +307,12 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
   // The tape of a killed walk may be torn at its end, which the next run cuts off.
   if (problem !== null && isEnded) return problem
   if (begunAt === '') return 'it holds nothing'
-  const row = {name, path, fingerprint: key.fingerprint, begun_at: begunAt, bytes}
   // The tape of a dead run stays open: the next run continues or ends it.
-  if (!isEnded) return {row: {...row, outcome: null, sha256: null}, units, isDescribed}
-  const sha256 = digestFileNow(join(folder.root, path))
-  return {row: {...row, ended_at: begunAt, outcome, sha256}, units, isDescribed}
+  const ended = isEnded
+    ? {ended_at: begunAt, outcome, sha256: digestFileNow(join(folder.root, path))}
+    : {outcome: null, sha256: null}
+  const row = {name, path, fingerprint: key.fingerprint, begun_at: begunAt, bytes, ...ended}
+  return {row, units, isDescribed}
 }
 
 /** Adds to the backlog the units of its tapes, each after the one that it names; those that are gone keep their place. */
@@ -379,7 +380,12 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
   const rows = tapes.map(({row}) => row)
   for (const row of rows) noteTape(stateDb, row)
   for (const {previous: _, isHistory: history, act, ...unit} of units) {
-    if (!findTape(stateDb, unit.tape)) noteGone(stateDb, unit.tape)
+    if (!findTape(stateDb, unit.tape)) {
+      // It is known only from the act that removed it or gave it up.
+      const gone = {name: unit.tape, path: `tape/${unit.tape}`, fingerprint: '', begun_at: ''}
+      const ended = {ended_at: '', outcome: 'removed', bytes: 0, sha256: '', removed_at: ''}
+      noteTape(stateDb, {...gone, ...ended})
+    }
     noteUnit(stateDb, unit, history)
     if (act) applyAct(stateDb, act)
   }
@@ -390,12 +396,4 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
   const last = rows.toSorted((a, b) => (a.begun_at < b.begun_at ? -1 : 1)).at(-1)
   if (last && findTapeKey(stateDb) === undefined)
     stateDb.insert('tape_key', {fingerprint: last.fingerprint, since: last.begun_at})
-}
-
-/** Adds a tape that is known only from the act that removed it or gave it up. */
-function noteGone(stateDb: StateDb, name: string): void {
-  noteTape(stateDb, {
-    ...{name, path: `tape/${name}`, fingerprint: '', begun_at: ''},
-    ...{ended_at: '', outcome: 'removed', bytes: 0, sha256: '', removed_at: ''},
-  })
 }
