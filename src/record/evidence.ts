@@ -228,15 +228,16 @@ function createReducer(deals: Stream): (line: TapeLine) => string | undefined {
     const body = parseJson(textOf(line))
     const {frame, envelope, listed, known} = line.frame
     if (frame === 'list') {
-      const {records, nextCursor} = readPage(body, String(envelope))
+      const {records, path, nextCursor} = readPage(body, String(envelope))
       const unread = new Set(normalise(records, 0n).quarantined.map(({position}) => position))
-      const [data = [], place = []] = String(envelope)
-        .split(' | ')
-        .map((words) => (words === 'top level' ? [] : words.split('.')))
+      const place = String(envelope)
+        .replace(/^.* \| (top level)?/, '')
+        .split('.')
+        .filter(Boolean)
       const next = [...place, 'next_cursor']
       const kept = keepPaths(body, [[...place, 'has_more'], next])
       const reduced = records.map((deal, position) => (unread.has(position) ? null : keepPaths(deal, paths)))
-      setValue(kept, data, reduced)
+      setValue(kept, path, reduced)
       if (isDeepStrictEqual(kept, body)) return undefined
       setValue(kept, next, nextCursor && tellForeign(nextCursor))
       return JSON.stringify(kept)

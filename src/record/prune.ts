@@ -14,7 +14,7 @@ import {isOfActs, isPruned, listRecorded, listTapes, type TapeRow} from '../stor
 import {findLastSuccess, summaryOf, withRun} from '../store/runs.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
-import {type Age, countServed, pruneRecords} from '../sync/quarantine.ts'
+import {countServed, pruneRecords} from '../sync/quarantine.ts'
 import {describeGone} from './record-compare.ts'
 
 /** What was removed, or would be in a dry run. */
@@ -43,7 +43,11 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
     const replaced = readdirSync(folder.root).filter(
       (name) => name.startsWith(basename(folder.warehouse)) && name.includes('.before-rebuild-'),
     )
-    let quarantined = await countServedRecords(folder, age)
+    let quarantined = 0
+    if (hasWarehouse(folder)) {
+      await using db = await openHistory(folder)
+      quarantined = await countServed(db, age)
+    }
     if (!isDryRun) {
       for (const batch of batches) removeFolder(join(folder.exports, batch))
       pruneReleases(folder, config, needed)
@@ -106,10 +110,4 @@ function removeTapes(
   const at = new Date(world.realClock.now()).toISOString()
   perform(() => ({act: 'tapes pruned', at, tapes: old.map((row) => describeGone(recorded, row))}))
   remove()
-}
-
-async function countServedRecords(folder: DataFolder, age: Age): Promise<number> {
-  if (!hasWarehouse(folder)) return 0
-  await using db = await openHistory(folder)
-  return await countServed(db, age)
 }

@@ -194,19 +194,11 @@ interface FoundUnit extends RecordedUnit {
   act?: Act
 }
 
-interface FoundTape {
-  /** What the state database is to hold of it. */
-  row: Omit<TapeRow, 'removed_at' | 'ended_at'> & {ended_at?: string}
-  units: FoundUnit[]
-  /** Its source was described. */
-  isDescribed: boolean
-}
-
 /** What the tapes hold and the state database lacks, and how the two disagree. */
 interface Backlog {
   folderId: string | undefined
   /** Tapes that are new to the state database, or longer than it knows. */
-  tapes: FoundTape[]
+  tapes: Exclude<ReturnType<typeof readFound>, string>[]
   /** The units to add to the record, in order. */
   units: FoundUnit[]
   /** The units among them that are on no tape. */
@@ -279,8 +271,8 @@ function readBacklog(
   return backlog
 }
 
-/** Reads a tape. @returns its units, or its problem */
-function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | string {
+/** Reads a tape. @returns what the state database is to hold of it, and whether its source was described; or its problem */
+function readFound(folder: DataFolder, path: string, key: TapeKey) {
   const name = basename(path, '.jsonl.zst')
   const units: FoundUnit[] = []
   let [begunAt, outcome, isEnded, isDescribed] = ['', '', false, false]

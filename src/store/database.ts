@@ -26,16 +26,38 @@ export interface DatabaseOptions {
   lanes?: number
 }
 
+type Params = DuckDBValue[] | undefined
+
 /**
  * Reads rows: BIGINT, HUGEINT and DECIMAL arrive as exact decimal text, DATE as `YYYY-MM-DD`, TIMESTAMP as
  * `YYYY-MM-DD HH:MM:SS[.ssssss]`.
  */
-export interface Queries {
-  /** Runs a query and parses each row. */
-  all<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T[]>
-  first<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T | undefined>
-  /** The row of a query that always has one. */
-  one<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T>
+export type Queries = ReturnType<typeof queriesOver>
+
+/** Queries whose rows are those that `read` returns. */
+export function queriesOver(read: (sql: string, params: Params) => Promise<Record<string, unknown>[]>) {
+  return {
+    /** Runs a query and parses each row. */
+    async all<T>(row: z.ZodType<T>, sql: string, params?: Params): Promise<T[]> {
+      return (await read(sql, params)).map((values) => row.parse(values))
+    },
+    async first<T>(row: z.ZodType<T>, sql: string, params?: Params): Promise<T | undefined> {
+      const [values] = await read(sql, params)
+      return values && row.parse(values)
+    },
+    /** The row of a query that always has one. */
+    async one<T>(row: z.ZodType<T>, sql: string, params?: Params): Promise<T> {
+      return row.parse((await read(sql, params))[0])
+    },
+    /** The values of a query that has one column, parsed. */
+    async column<T>(value: z.ZodType<T>, sql: string, params?: Params): Promise<T[]> {
+      return (await read(sql, params)).map((values) => value.parse(Object.values(values)[0]))
+    },
+    /** The value of a query that always has one row and one column, parsed. */
+    async value<T>(value: z.ZodType<T>, sql: string, params?: Params): Promise<T> {
+      return value.parse(Object.values((await read(sql, params))[0] ?? {})[0])
+    },
+  }
 }
 
 /** An in-memory DuckDB with files attached, and a connection to it; closing it detaches and closes everything. */
@@ -43,12 +65,8 @@ export interface Database extends Queries, AsyncDisposable {
   readonly connection: DuckDBConnection
   /** All connections, this one first; statements on different ones run side by side. */
   readonly lanes: readonly Database[]
-  /** The values of a query that has one column, parsed. */
-  column<T>(value: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T[]>
-  /** The value of a query that always has one row and one column, parsed. */
-  value<T>(value: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T>
   /** Runs one or more statements; the last may have parameters. */
-  run(sql: string, params?: DuckDBValue[]): Promise<void>
+  run(sql: string, params?: Params): Promise<void>
   /** The rows of a query, a few thousand at a time and never all in memory; values as {@link Queries} returns them. */
   stream(sql: string): AsyncGenerator<Json[][]>
 }
@@ -129,33 +147,17 @@ function explainDamage(cause: unknown): never {
 function createLane(connection: DuckDBConnection, lanes: readonly Database[]): Database {
   // Closing under a running statement crashes the process: closing waits for it.
   let underWay: Promise<unknown> = Promise.resolve()
-  const execute = (sql: string, params?: DuckDBValue[]) => {
+  const execute = (sql: string, params?: Params) => {
     const work = connection.run(sql, params).catch(explainDamage)
     underWay = Promise.allSettled([underWay, work])
     return work
   }
-  const read = async (sql: string, params?: DuckDBValue[]) => readRows(await execute(sql, params))
   return {
+    ...queriesOver(async (sql, params) => readRows(await execute(sql, params))),
     connection,
     lanes,
     async run(sql, params) {
       await execute(sql, params)
-    },
-    async all(row, sql, params) {
-      return (await read(sql, params)).map((values) => row.parse(values))
-    },
-    async first(row, sql, params) {
-      const [values] = await read(sql, params)
-      return values === undefined ? undefined : row.parse(values)
-    },
-    async one(row, sql, params) {
-      return row.parse((await read(sql, params))[0])
-    },
-    async column(value, sql, params) {
-      return (await read(sql, params)).map((values) => value.parse(Object.values(values)[0]))
-    },
-    async value(value, sql, params) {
-      return value.parse(Object.values((await read(sql, params))[0] ?? {})[0])
     },
     async *stream(sql) {
       const work = connection.stream(sql)

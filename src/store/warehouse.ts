@@ -20,21 +20,14 @@ import {listFilesBelow, takeFileLock, writeNewKey} from './files.ts'
 import {isOfActs} from './recorded.ts'
 import {listFiles} from './sql.ts'
 
-/** The warehouse, attached for writing as `history` to an engine in memory. */
-export interface Warehouse extends Database {
-  /**
-   * Closes the file while `work` runs, so that others may read it; tables in memory stay.
-   *
-   * @throws LockedError `WAREHOUSE_LOCKED` if others still read it after the longest wait
-   */
-  closedWhile<T>(work: () => Promise<T>): Promise<T>
-}
-
 /** More threads take more memory and gain little: settling copies more than it computes. */
 const MAX_THREADS = 4
 
 /** How long readers wait for a settle. */
 const MAX_WAIT_MINUTES = 10
+
+/** The warehouse, attached for writing as `history` to an engine in memory. */
+export type Warehouse = Awaited<ReturnType<typeof openWarehouse>>
 
 /**
  * Opens the warehouse for writing, and brings its tables up to date. Waits for those who read it, and keeps others out. A
@@ -49,7 +42,7 @@ export async function openWarehouse(
   folder: DataFolder,
   world?: Pick<World, 'log' | 'realClock' | 'signal'>,
   {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: Partial<Pick<Config, 'memoryMb' | 'maxWaitMinutes'>> = {},
-): Promise<Warehouse> {
+) {
   // A new folder has none yet; a lost one ends here.
   hasWarehouse(folder)
   const db = await openDatabase({threads: 1})
@@ -79,7 +72,8 @@ export async function openWarehouse(
   }
   return {
     ...db,
-    async closedWhile(work) {
+    /** Closes the file while `work` runs, so that others may read it; tables in memory stay. @throws LockedError `WAREHOUSE_LOCKED` */
+    async closedWhile<T>(work: () => Promise<T>): Promise<T> {
       await letGo()
       try {
         return await work()

@@ -61,7 +61,7 @@ export function countUnreplayed(db: Database) {
 }
 
 /** So many days before the last stored instant or `now` (`YYYY-MM-DD HH:MM:SS`, UTC), whichever is earlier. */
-export type Age = {now: string; days: number}
+type Age = {now: string; days: number}
 
 /** SQL of the instant of an {@link Age}. */
 const SINCE = `least($1::timestamp, (select max(recorded_at) from history.raw.settle)) - to_days($2::integer)`

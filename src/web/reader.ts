@@ -7,7 +7,7 @@ import type {Config} from '../core/config.ts'
 import {type ErrorCode, newError, retellError} from '../core/errors.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import type {Queries} from '../store/database.ts'
+import {queriesOver} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease, unlessDamaged} from '../store/release.ts'
 import {type Block, objectsOf} from './cells.ts'
 import {endOfMoment, type Filter} from './filter.ts'
@@ -201,15 +201,8 @@ function findRelease(
 }
 
 /** Queries whose rows are objects, from those that answer in columns and rows. */
-export function queriesOf(ask: (asked: Asked) => Promise<Block>): Queries {
-  const all: Queries['all'] = async (row, sql, params) =>
-    objectsOf(await ask({sql, params})).map((values) => row.parse(values))
-  return {
-    all,
-    first: async (row, sql, params) => (await all(row, sql, params))[0],
-    one: async (row, sql, params) => row.parse(objectsOf(await ask({sql, params}))[0]),
-  }
-}
+export const queriesOf = (ask: (asked: Asked) => Promise<Block>) =>
+  queriesOver(async (sql, params) => objectsOf(await ask({sql, params})))
 
 /** Reads one release. */
 export type Reader = ReturnType<ReturnType<typeof createReaderPool>['of']>
