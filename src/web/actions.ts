@@ -18,20 +18,20 @@ import type {Overview, Page, WebTools} from './view.ts'
 
 const openAction = z.object({action_id: z.number(), command: z.string()})
 
-/** The actions that have not ended, oldest first. */
+/** Actions that have not ended, oldest first. */
 export const listOpenActions = (stateDb: StateDb) =>
   stateDb.all(openAction, 'select * from page_action where ended_at is null order by action_id')
 
-/** The reason somebody gives; may be empty. */
+/** The reason a person gives; may be empty. */
 const why = z.string().trim().max(500).default('')
 
-/** The actions of operators, as forms name them. */
+/** What operators can do, as forms send it. */
 const askedSchema = z.discriminatedUnion('do', [
   z.object({do: z.literal('run'), job: z.string()}),
   z.object({do: z.literal('replay')}),
   z.object({do: z.literal('accept'), what: z.enum(ACCEPTABLE), why}),
   z.object({do: z.literal('close'), period: z.string().regex(/^\d{4}-\d\d$/), why}),
-  /** Without a note it withdraws one. */
+  /** A `note` without text withdraws one. */
   z.object({do: z.literal('note'), about: z.enum(ABOUT), subject: z.string(), note: noteText.optional()}),
   z.object({
     do: z.literal('build'),
@@ -44,7 +44,7 @@ const askedSchema = z.discriminatedUnion('do', [
 ])
 type Asked = z.output<typeof askedSchema>
 
-/** The words of the command line that does it. */
+/** The arguments of the command that does it. */
 function wordsOf(asked: Asked): string[] {
   const option = (name: string, value: string) => (value === '' ? [] : [`--${name}=${value}`])
   if (asked.do === 'run') return ['run', asked.job]
@@ -57,13 +57,13 @@ function wordsOf(asked: Asked): string[] {
     : ['note', 'add', `--${asked.about}=${asked.subject}`, `--text=${asked.note}`]
 }
 
-/** An answer waits this long, so that it usually shows the result. */
+/** How long an answer waits for the action, so that it usually shows the result. */
 const WAITED_MS = 5_000
 
 /**
- * Adds `POST /actions`: what operators do on the page, one at a time, each noted in the state database. A run of a job is queued
- * for the scheduler, a note is written at once; all else is a command carried out in a process of its own. Disposing what is
- * returned asks it to stop and waits for it.
+ * Adds `POST /actions`, through which operators act. Each action is recorded in the state database. A job run is queued for the
+ * scheduler and a note is written at once; anything else runs as a command in its own process, one at a time. Disposing the
+ * result stops a running command and waits for it.
  */
 export function addActions(
   server: FastifyInstance,
@@ -75,7 +75,7 @@ export function addActions(
   const signal = AbortSignal.any([world.signal, closing.signal])
   let underWay: Promise<void> | undefined
 
-  /** Why it is not possible now. */
+  /** Why the action is not possible now. */
   function findObstacle(asked: Asked): string | undefined {
     if (asked.do === 'run') {
       if (!jobs.some(({name, enabled}) => enabled && name === asked.job))
@@ -89,7 +89,7 @@ export function addActions(
     return undefined
   }
 
-  /** Notes the end of an action. */
+  /** Records the end of an action. */
   function end(action_id: number, exit_code: number | null, words: string): void {
     stateDb.update('page_action', {action_id}, {ended_at: isoOf(realClock.now()), exit_code, words})
   }
@@ -156,7 +156,7 @@ export function addActions(
   }
 }
 
-/** The guard's message if it refused the last sync. */
+/** The guard's message, if a guard refused the last sync. */
 function findHeldBack(stateDb: StateDb) {
   const run = findLastRun(stateDb, 'sync')
   const what = ACCEPTABLE.find((one) => run?.error_code === `GUARD_${one.toUpperCase()}`)

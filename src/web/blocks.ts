@@ -23,14 +23,14 @@ import {type ChartShape, type DayNote, listValues, renderChart} from './chart.ts
 import {dollarsAtAGlance, linked, ratio} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 
-/** What a block is shown with. */
+/** What a block is rendered with. */
 interface Around {
   linkTo: LinkTo
   options: Readonly<Record<string, string>>
-  /** About days, which are marked in lines and areas over days or months. */
+  /** Notes about days, marked in line and area charts over days or months. */
   notes?: readonly DayNote[]
 }
-/** A text says why the rows have no such shape. */
+/** Returns a string if the rows do not fit the shape; it says why. */
 type Render = (block: Block, around: Around) => Html | Html[] | string
 
 const drawn =
@@ -38,7 +38,7 @@ const drawn =
   (block, {linkTo, options, notes}) =>
     renderChart(shape, block, linkTo, options, notes)
 
-/** A sentence for each row: its values one after the other, as far as there are any. */
+/** Renders each row as one sentence: its values in order, nulls left out. */
 const lines =
   (write: (line: Html) => Html): Render =>
   (block, {linkTo}) => {
@@ -48,7 +48,7 @@ const lines =
     )
   }
 
-/** What the rows of a block can be shown as. */
+/** The shapes a block can have. */
 const RENDERERS = {
   table: (block, {linkTo}) => renderMeant(block, linkTo),
   number: renderFigures,
@@ -70,19 +70,19 @@ const RENDERERS = {
 } satisfies Record<string, Render>
 export type Shape = keyof typeof RENDERERS
 
-/** Those that a mail shows as tables. */
+/** Shapes that a mail shows as tables. */
 const DRAWN = ['line', 'area', 'bar', 'waterfall', 'map'] as const
 
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
 
-/** What else a block of a page can be: its title, a list of deals in pages, links to the pages of a list, or forms of actions. */
+/** Blocks that only pages have: a title, a paged list of deals, page links, action forms. */
 const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
 
 const OPTIONS = 'heading note title label values day empty deals needs name range'.split(' ')
 
 const listWords = (text: string) => [...text.matchAll(/([^\s=]+)(?:=("[^"]*"|\S*))?/g)]
 
-/** What a block is asked with: `by=state empty="None."`. */
+/** Reads the options of a block: `by=state empty="None."`. */
 export const readOptions = (text: string): Record<string, string> =>
   Object.fromEntries(
     listWords(text).flatMap(([, key = '', value]) =>
@@ -90,7 +90,7 @@ export const readOptions = (text: string): Record<string, string> =>
     ),
   )
 
-/** Reads what stands behind `sql` where a block begins: `table heading="By state" empty="None."`; a string says what is wrong. */
+/** Reads what follows `sql` in a fence: `table heading="By state" empty="None."`. Returns a string that says what is wrong. */
 export function parseAsked(text: string) {
   const [, name = 'table'] = listWords(text).find(([, , value]) => value === undefined) ?? []
   const shapes = [...SHAPES, ...OF_PAGES]
@@ -103,10 +103,10 @@ export function parseAsked(text: string) {
 }
 
 /**
- * The rows of a block under its heading; a block without rows says so, or leaves nothing where `empty` is blank. Rows without the shape
- * are a table, and `tell` is told why.
+ * Renders a block under its heading. Without rows it shows the text of `empty`, or nothing if that is blank. Rows that do not fit
+ * the shape are shown as a table, and `tell` gets the reason.
  *
- * @param mostOfMail places of what is drawn elsewhere; a mail shows them as a table
+ * @param mostOfMail set for a mail: charts become tables of at most so many places
  */
 export function renderBlock(
   block: Block,
@@ -127,7 +127,7 @@ export function renderBlock(
   return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${problem === undefined ? shown : html`<p class="notice">${problem} The rows as a table:</p>${renderMeant(block, around.linkTo)}`}\n`
 }
 
-/** One row as figures; with a note, an amount is shown at a glance. */
+/** One row as figures. An amount with a note is rounded. */
 function renderFigures(block: Block, {linkTo}: Around): Html {
   const [row = []] = block.rows
   return html`<div class="figures">${listShown(block, BESIDE_FIGURE).map((column) => {
@@ -140,7 +140,7 @@ function renderFigures(block: Block, {linkTo}: Around): Html {
   })}</div>`
 }
 
-/** The last values of a figure as a small line, which is told in words to those who cannot see it. */
+/** Draws the last values of a figure as a small line, with a description for screen readers. */
 function renderLine(column: Shown, row: Row): Html | false {
   const values = (column.beside(row, 'line') ?? '')
     .split(/[^-\d.e]+/)
@@ -158,14 +158,14 @@ function renderLine(column: Shown, row: Row): Html | false {
   return html`<svg class="spark" viewBox="0 0 100 24" preserveAspectRatio="none" role="img" aria-label="${words}"><polyline points="${points.join(' ')}"/></svg>`
 }
 
-/** Exposures against their limits: its name, what is used, the limit and how it stands, each with its bar; other columns are facts. */
+/** Exposures against limits: name, amount used, limit and state, each with a bar; other columns are facts. */
 function renderLimits(block: Block, {linkTo}: Around): Html | string {
   const [name, used, limit, state, ...others] = listShown(block)
   if (!name || !used || !limit || !state)
     return 'Limits need a name, what is used, the limit, and how it stands.'
   const shareOf = (row: Row) => Number(used.of(row) ?? Number.NaN) / Number(limit.of(row) ?? Number.NaN)
   const shares = block.rows.map(shareOf).filter(Number.isFinite)
-  // Room for the largest breach, up to the double, so that each mark stands at the same place.
+  // Scaled to the largest breach, at most twice the limit, so that all marks line up.
   const whole = Math.min(2, Math.max(1, ...shares)) * 1.02
   const widthOf = (share: number) => ((100 * Math.max(0, Math.min(share, whole))) / whole).toFixed(2)
   return html`<ul class="limits">${block.rows.map((row) => {
@@ -183,8 +183,8 @@ function renderFacts(block: Block, {linkTo}: Around): Html {
 }
 
 /**
- * A section for each row: its first value is the heading, at the place to which its link leads; others are facts; below them stand
- * `_prose`, `_rows` as a table, and what was `received`, byte for byte.
+ * A section for each row. The first value is the heading; the fragment of its link is the section's id. Other values are facts;
+ * below them follow `_prose`, `_rows` as a table, and `received` byte for byte.
  */
 function renderRecords(block: Block, {linkTo}: Around): Html[] | string {
   const [heading, ...columns] = listShown(block)
@@ -207,7 +207,7 @@ ${received.map((column) => column.of(row) !== null && html`${column.name !== 're
 
 const objects = z.array(z.record(z.string(), z.unknown()))
 
-/** A list of objects, or its JSON; undefined of anything else. */
+/** Parses a list of objects, also from JSON; undefined for anything else. */
 function listObjects(value: unknown) {
   try {
     return objects.parse(typeof value === 'string' ? parseJson(value) : (value ?? []))
@@ -216,7 +216,7 @@ function listObjects(value: unknown) {
   }
 }
 
-/** A list of objects as rows, amounts right after what they are of, so that a phone shows both. */
+/** A list of objects as rows. Amounts follow the first column, so that a phone shows them. */
 function blockOf(value: unknown): Block {
   const rows = listObjects(value) ?? []
   const [subject, ...names] = Object.keys(rows[0] ?? {})
@@ -231,8 +231,8 @@ function blockOf(value: unknown): Block {
 }
 
 /**
- * A form that an operator confirms: its `title`, what it `says` happens, its `button`, the label of a reason, a note to begin with; all
- * else is sent.
+ * A form that an operator confirms: `title`, `says` (what happens), `button`, `why` (label of a reason), `note` (text to start
+ * with). All other values are sent.
  */
 export function renderAction({title, says, button, why, note, ...asked}: Record<string, unknown>): Html {
   return html`<details class="ask"><summary>${String(title)}</summary><form method="post" action="/actions">
@@ -243,7 +243,7 @@ ${note !== undefined && html`<p><textarea name="note" rows="3" maxlength="${LONG
 <button>${String(button)}</button></form></details>`
 }
 
-/** Links beside each other, one of which is the page itself; with a parameter `day`, a field for any other day. */
+/** Links side by side; the current one is marked. With the option `day`, a field for any other day. */
 function renderChoices(block: Block, {linkTo, options: {label, day}}: Around): Html {
   const [column] = listShown(block)
   const hrefOf = (row: Row) => linkTo(column?.beside(row, 'href') ?? '')
@@ -279,7 +279,7 @@ HI .. .. TX .. .. .. .. FL .. ..`
 const TILE = 48
 const ON_TILE = new Intl.NumberFormat('en-US', {notation: 'compact', maximumSignificantDigits: 3})
 
-/** States, each a tile that its number shades; what has no tile stands below. */
+/** A tile for each state, shaded by its number; names without a tile are listed below. */
 function renderMap(block: Block, {linkTo, options}: Around): Html | string {
   const [state, number] = listShown(block)
   if (!state || !number || !isNumeric(number)) return 'A map needs a column of states and one of numbers.'

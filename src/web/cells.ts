@@ -8,16 +8,16 @@ import {Html, html, prose} from './html.ts'
 /** A column of a query or a table. */
 interface TypedColumn {
   name: string
-  /** The engine's name of the type; empty if unknown. */
+  /** The engine's type name; empty if unknown. */
   type: string
 }
 
-/** The endings of names that say what values mean, and are no part of a title. */
+/** Name endings that tell the meaning of a column; titles leave them out. */
 const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
 
 /**
- * What values of a column are, by the ending of its name; otherwise DECIMAL with two places are dollars, `ltv` ratios, other numbers
- * counts, and what statuses and the like are called is a name. `_prose` has code between backticks.
+ * The meaning of a column, from the ending of its name. Otherwise DECIMAL(…,2) is dollars, `ltv` a ratio, any other number a
+ * count, and columns such as `status` hold names. `_prose` is text with code between backticks.
  */
 export function meaningOf({name, type}: TypedColumn) {
   if (name.endsWith('_usd')) return 'usd'
@@ -33,7 +33,7 @@ export function meaningOf({name, type}: TypedColumn) {
     : 'text'
 }
 
-/** How a number is written by what it is. */
+/** How numbers of each meaning are written. */
 const NUMBERS = {
   usd: dollars,
   ratio,
@@ -46,7 +46,7 @@ export const isDollars = (column: TypedColumn) => meaningOf(column) === 'usd'
 /** Whether values of a column are numbers. */
 export const isNumeric = (column: TypedColumn) => !['name', 'prose', 'text'].includes(meaningOf(column))
 
-/** The title of a column: its name in words, without the ending that says what values mean. */
+/** The title of a column: its name in words, without the ending. */
 export const titleOfColumn = ({name}: TypedColumn) =>
   capitalised(words(name.replace(MEANINGS, ''))).replace(/^Ltv\b/, 'LTV')
 
@@ -64,41 +64,41 @@ export function formatValue(column: TypedColumn, value: unknown): string {
   return /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text) ? NUMBERS[meaning](text, column.name) : text
 }
 
-/** Columns, and rows of any values; markup among them is shown as it is. */
+/** Columns and rows of any values; markup in them is escaped. */
 export interface Block {
   columns: readonly TypedColumn[]
   rows: readonly (readonly unknown[])[]
-  /** How many of the first columns are shown whatever they are called: names of people say nothing of other columns. */
+  /** So many leading columns are always shown, whatever their names: people chose those names. */
   asNamed?: number
 }
 export type Row = Block['rows'][number]
 
-/** Each row as an object. */
+/** Rows as objects. */
 export const objectsOf = ({columns, rows}: Block): Record<string, unknown>[] =>
   rows.map((row) => Object.fromEntries(columns.map(({name}, index) => [name, row[index]])))
 
-/** Turns an address that SQL wrote into that of a link; undefined where there is none. */
+/** Turns an address that SQL wrote into a link; undefined if it leads nowhere. */
 export type LinkTo = (address: string) => string | undefined
 
-/** What another column says of one: its link, a bar before it, its colour, or a note below it. */
+/** Helper columns of a column: its link, a bar, a colour, a note. */
 const BESIDE = /^(.+)_(href|bar|tone|note)$/
-/** Of a figure also its last values, of which a line is drawn. */
+/** Of a figure also its last values, drawn as a line. */
 export const BESIDE_FIGURE = /^(.+)_(href|bar|tone|note|line)$/
-/** What a column says of its row. */
+/** Columns that describe their row. */
 const OF_ROW = ['is_total', 'is_current']
 
 export interface Shown extends TypedColumn {
   of(row: Row): unknown
-  /** What a column beside it says, by the ending of its name. */
+  /** The value of a helper column, by its ending. */
   beside(row: Row, what: string): string | undefined
   hasBar: boolean
 }
 
-/** Where the column is that says something of a row or of another column. */
+/** The index of a helper column. */
 const indexSaying = ({columns, asNamed = 0}: Block, wanted: string) =>
   columns.findIndex(({name}, index) => index >= asNamed && name === wanted)
 
-/** The columns that are shown themselves. */
+/** The columns that are shown, without helper columns. */
 export function listShown(block: Block, beside = BESIDE): Shown[] {
   const indexOf = (wanted: string) => indexSaying(block, wanted)
   return block.columns.flatMap((column, index) => {
@@ -119,28 +119,28 @@ export function listShown(block: Block, beside = BESIDE): Shown[] {
 
 /** Whether a row is a total, or the current choice. */
 export function isSo(block: Block, name: 'is_total' | 'is_current', row: Row): boolean {
-  // SQLite has no truth but 1; of a matrix a total can be 2 and 3, too.
+  // SQLite has 1 for true; the totals of a matrix are 1, 2 or 3.
   return Number(row[indexSaying(block, name)]) > 0
 }
 
-/** A value as the name of a place or a series. */
+/** A value as the name of a place or series. */
 export const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')
 
-/** In the state database instants are text. */
+/** In the state database, instants are text. */
 const isInstant = ({type}: TypedColumn, text: string) =>
   type === 'TIMESTAMP' || (/^(text)?$/i.test(type) && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(text))
 
-/** A value by the meaning of its column, above its note. */
+/** A formatted value, with its note below it. */
 export function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const [value, note] = [contentOf(column, row, linkTo), column.beside(row, 'note')]
   return note === undefined ? value : html`${value}<span class="lines muted small">\n${note}</span>`
 }
 
-/** What is not there, and nothing of a number, leads nowhere. */
+/** Nulls and zeros get no link. */
 function contentOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const value = column.of(row)
   if (value instanceof Html) return value
-  // Most cells hold one value, and need no look by a schema.
+  // Most cells hold one value; only arrays are parsed.
   const lines = Array.isArray(value) ? z.array(line).safeParse(value) : undefined
   if (lines?.success)
     return html`${lines.data.map(({text, href}) => html`<div>${linked(text, linkTo(href ?? ''))}</div>`)}`
@@ -162,22 +162,22 @@ function contentOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
 /** One of several values of a cell. */
 const line = z.object({text: z.string(), href: z.string().nullish()})
 
-/** Names on either side of it are each written in their own direction. */
+/** The names on both sides keep their own text direction. */
 const ARROW = ' → '
 
-/** A small horizontal bar, `share` of 100 long. */
+/** A small bar; `share` is a percentage. */
 function bar(share: number | null): Html {
   const width = Math.max(0, Math.min(100, share ?? 0)).toFixed(2)
   return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
 }
 
-/** One column of a table; cells are made from a row. */
+/** A column of a table; cells are made from rows. */
 export interface Column<Row> {
-  /** Empty where the column is drawn. */
+  /** Empty for a column of bars. */
   title: Html | string
   kind?: 'number' | 'bar' | 'long' | undefined
   cell: (row: Row) => Html | string | false
-  /** A further class of its cell, which shades it. */
+  /** A CSS class that shades the cell. */
   shade?: (row: Row) => string
 }
 
@@ -198,7 +198,7 @@ ${rows.map((row) => html`<tr>${cells(row)}</tr>\n`)}</tbody>
 ${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table></div>`
 }
 
-/** Rows, formatted by the meaning of their columns; bars stand before the numbers that they show, the last total at the foot. */
+/** A table, formatted by the meaning of its columns. Bars stand before their numbers, the last total at the foot. */
 export function renderMeant(
   block: Block,
   linkTo: LinkTo = () => undefined,
@@ -225,12 +225,12 @@ export function renderMeant(
     : cells
 }
 
-/** Five shades for shares of a whole; nothing, and what is no share, has none. */
+/** One of five shades for a share of a whole; none for zero or no share. */
 export const shadeOf = (share: number) => (share > 0 ? `shade-${Math.min(5, Math.ceil(share * 5))}` : '')
 
 /**
- * A row for each value of the first column, a column for each of the second, cells shaded by their shares or tones, totals last:
- * `is_total` 1 of a column, 2 of a row, 3 of both.
+ * A row for each value of the first column, a column for each of the second, cells shaded by share or tone. `is_total` is 1 for a
+ * column total, 2 for a row total, 3 for both.
  */
 export function renderMatrix(block: Block, linkTo: LinkTo): Html | string {
   const [place, series, value] = listShown(block)
@@ -270,7 +270,7 @@ export function renderMatrix(block: Block, linkTo: LinkTo): Html | string {
   return html`<div class="matrix">${table([first, ...columns], rows, foot)}</div>`
 }
 
-/** Rows as they are, under the names of their columns: numbers by what they are, exact for the pointer, deals as links. */
+/** Rows as they are, under column names: numbers formatted, with the exact value as a tooltip; deals as links. */
 export function renderExact({columns, rows}: Block, linkTo: LinkTo): Html {
   if (rows.length === 0) return html`<p class="empty">No rows.</p>`
   const write = (column: TypedColumn, value: unknown) => {

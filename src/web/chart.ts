@@ -22,26 +22,26 @@ import {Html, html, showControls} from './html.ts'
 
 use([LineChart, BarChart, GridComponent, MarkLineComponent, TooltipComponent, AriaComponent, SVGRenderer])
 
-/** An area is stacked on the one before; a waterfall goes from its first value over movements to its last. */
+/** Areas are stacked. A waterfall goes from its first value through movements to its last. */
 export type ChartShape = 'area' | 'line' | 'bar' | 'waterfall'
 
 type Chart = Exclude<ReturnType<typeof readChart>, string>
 type Values = readonly (number | null)[]
 
-/** What was noted about a day. */
+/** A note about a day. */
 export type DayNote = z.output<typeof dayNote>
 export const dayNote = z.object({subject: z.string(), text: z.string(), who: z.string()})
 
-/** Shapes whose places are days or months. */
+/** Shapes over days or months. */
 export const isOfTime = (shape: string) => shape === 'line' || shape === 'area'
 
-/** Series that a chart can tell apart by colour. */
+/** Series that colours can tell apart. */
 const MOST_SERIES = 7
 
 const FONT = 'system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif'
 const COLOURS = Array.from({length: MOST_SERIES}, (_, index) => `var(--series-${index + 1})`)
 
-/** How values are written beside the axis. */
+/** Formats of the value axis. */
 const UNITS = {
   usd: {style: 'currency', currency: 'USD', notation: 'compact'},
   ratio: {style: 'percent'},
@@ -49,10 +49,11 @@ const UNITS = {
 } as const
 
 /**
- * A chart, and its values below it where they are asked for; of one place only the values. A text says why the rows are none.
+ * A chart, with its values below it if the option `values` asks for them. A single place is shown as values only. Returns a
+ * string if the rows do not fit a chart.
  *
- * @param range what a range of its days is called in the address: of `day`, `day_from` and `day_to`
- * @param notes about days, which are marked in lines and areas over days or months
+ * @param range name of the range parameters: `day` stands for `day_from` and `day_to`
+ * @param notes marked in line and area charts over days or months
  */
 export function renderChart(
   shape: ChartShape,
@@ -77,7 +78,7 @@ export function renderChart(
   }${values !== undefined && html`<details${isOnlyListed && html` open`}><summary>${values}</summary>${listValues(shape, block, linkTo)}</details>`}`
 }
 
-/** The values of a chart as a table: of time, the newest first. @param most places */
+/** The values of a chart as a table; over time, newest first. @param most places */
 export function listValues(shape: ChartShape | 'map', block: Block, linkTo: LinkTo, most = Infinity) {
   const chart = readChart(block, shape, linkTo)
   if (typeof chart === 'string') return chart
@@ -89,8 +90,8 @@ export function listValues(shape: ChartShape | 'map', block: Block, linkTo: Link
 }
 
 /**
- * What a chart shows of rows, their totals left out: the first column names the places; the numbers after it are series or, where places
- * come more than once, the values of the one text column are.
+ * Reads rows as a chart, without totals. The first column names the places. Each number after it is a series; if places repeat,
+ * the values of the one text column are the series.
  */
 function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
   const rows = block.rows.filter((row) => !isSo(block, 'is_total', row))
@@ -103,7 +104,6 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
   const places = valuesOf(first)
   const names = text ? valuesOf(text) : []
   const isOne = numbers.length === 1 && texts.length === 0
-  // A series is a number, unless places come more than once, or one text has one value.
   const named = places.length < rows.length || (isOne && names.length === 1) ? text : undefined
   if (places.length < rows.length && (!named || !isOne))
     return `'${first.name}' has the same value in several rows: a chart needs one row for each, or beside it one text column, whose values are the series, and one number.`
@@ -124,19 +124,19 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
   const isAll = (...meanings: string[]) => numbers.every((column) => meanings.includes(meaningOf(column)))
   return {
     unit: isAll('usd') ? 'usd' : isAll('ratio', 'percent') ? 'ratio' : ('number' as keyof typeof UNITS),
-    /** Its second column names the series. */
+    /** Whether the second column names the series. */
     isMatrix: named !== undefined && named === others[0],
     places: places.map(words),
-    /** A description for people who cannot see it. */
+    /** A description for screen readers. */
     title: named ? `${numbers[0]?.name} by ${named.name}` : series.join(', '),
     series: series.map((name) => {
       const own = places.map((place) => points.get(keyOf(place, name)))
       const [href, ...others] = new Set(own.flatMap((point) => (point ? [point.href] : [])))
       return {
         name: nameOf(words(name)),
-        // Stacked, nothing is none.
+        // A stacked area treats a missing value as zero.
         data: own.map((point) => point?.value ?? (shape === 'area' ? 0 : null)),
-        /** Where a click on a value leads, or one address for all. */
+        /** The link of each value, or one for all. */
         hrefs: others.length > 0 ? own.map((point) => point?.href) : href,
       }
     }),
@@ -149,10 +149,10 @@ function numberAt(column: Shown, row: Row): number | null {
   return meaningOf(column) === 'percent' ? Number(value) / 100 : Number(value)
 }
 
-/** Notes that a chart has room for: the latest. */
+/** The latest notes are shown, at most so many. */
 const MOST_MARKS = 20
 
-/** The notes that have a place on an axis of days or months: of days, the first that is not before it. */
+/** Places notes on an axis of days or months. A note on a day without a place goes to the next one. */
 function placeNotes(places: readonly string[], notes: readonly DayNote[]) {
   const months = places.map((place) => place.slice(0, 7))
   if (!places.every((place, index) => isCalendarDate(place.length === 7 ? `${months[index]}-01` : place)))
@@ -168,7 +168,7 @@ function placeNotes(places: readonly string[], notes: readonly DayNote[]) {
     .slice(-MOST_MARKS)
 }
 
-/** A chart as SVG; where scripts run, `workbench.js` draws it again from its options, with exact values for the pointer. */
+/** A chart as SVG. With scripts, `workbench.js` draws it again from `data-option`, with exact values on hover. */
 function drawChart(
   shape: ChartShape,
   {title, unit, places, series, isMatrix}: Chart,
@@ -186,7 +186,7 @@ function drawChart(
     triggerEvent: one.hrefs !== undefined,
     ...(shape === 'area' && {stack: 'all', areaStyle: {opacity: 1}, lineStyle: {width: 0}}),
   }))
-  // Notes of one place share its mark.
+  // Notes at one place share a mark.
   const marks = Map.groupBy(noted.keys(), (index) => noted[index]?.place)
   const markLine = {
     silent: true,
@@ -215,7 +215,7 @@ function drawChart(
     yAxis: {
       type: 'value',
       scale: shape === 'line',
-      // Movements are small compared with the whole.
+      // Movements are small compared with the whole, so the axis does not start at zero.
       ...(shape === 'waterfall' && {min: Math.max(0, least - (most - least || most) / 2)}),
       splitLine: {lineStyle: {color: 'var(--line)'}},
       axisLabel: {color: 'var(--muted)', showMinLabel: shape !== 'waterfall'},
@@ -227,7 +227,7 @@ function drawChart(
   }
   const drawn = init(null, null, {renderer: 'svg', ssr: true, width: 1100, height: 320})
   try {
-    // All digits that a label has: it is a round number, and so differs from the next.
+    // Labels are round numbers; fewer digits could make two of them equal.
     const format = new Intl.NumberFormat('en-US', {...UNITS[unit], maximumSignificantDigits: 15})
     const axisLabel = {...option.yAxis.axisLabel, formatter: (value: number) => format.format(value)}
     drawn.setOption({...option, yAxis: {...option.yAxis, axisLabel}})
@@ -238,11 +238,11 @@ function drawChart(
   }
 }
 
-/** A name beside a mark, shortened so that it hides none. */
+/** A label, shortened so that labels do not overlap. */
 const nameOf = (name: string) =>
   showControls(name === '' ? '(blank)' : name.length > 40 ? `${name.slice(0, 39)}…` : name)
 
-/** The begin and end of each movement: the first and last stand on the axis. */
+/** The start and end of each bar; the first and last start at zero. */
 function levelsOf(values: Values): [from: number, to: number][] {
   let level = 0
   return values.map((value, index) => {
@@ -252,7 +252,7 @@ function levelsOf(values: Values): [from: number, to: number][] {
   })
 }
 
-/** The bars of a waterfall, on bars that nobody sees. */
+/** The bars of a waterfall, stacked on transparent ones. */
 function standOnInvisible<Bar extends {data: Values}>(bar: Bar) {
   const levels = levelsOf(bar.data)
   const colourOf = (from: number, to: number, index: number) =>

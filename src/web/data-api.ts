@@ -22,16 +22,16 @@ const COPIES: Record<Exclude<(typeof FORMATS)[number], 'xlsx'>, string> = {
 
 let files = 0
 
-/** Bytes written before an answer begins, so that most failures still get an error page. */
+/** Bytes written before the answer starts, so that most failures still get an error page. */
 const FIRST_BYTES = 64 * 1024
 
-/** The pause between two looks at the file. */
+/** How often the file is looked at. */
 const LOOK_MS = 50
 
 /**
- * `/data/<table>.<format>`: a table of the deals that the filter means, whole and in order; `/data/query.<format>?q=…` the rows of
- * a SELECT, sent while they are written. In CSV a text that a spreadsheet would take for a formula gets a `'` in front, unless the
- * address has `exact`. The ETag changes with the release and with what is asked.
+ * `/data/<table>.<format>` sends a table, filtered and in order; `/data/query.<format>?q=…` the rows of a SELECT. Rows are sent
+ * while they are written. In CSV, text that a spreadsheet would take for a formula gets a leading `'`, unless the address has
+ * `exact`. The ETag depends on the release and the request.
  */
 export async function sendData(
   view: View,
@@ -44,15 +44,15 @@ export async function sendData(
   const [, table = '', format = ''] = /^(.+)\.(\w+)$/.exec(name) ?? []
   const known = FORMATS.find((one) => one === format)
   const asked = table === 'query' ? query.get('q') : null
-  // Only such a name may stand in SQL.
+  // The name goes into SQL, so it must be a known table.
   const whole = mayRead(table) ? release.manifest.tables.find((entry) => entry.name === table) : undefined
   if (!known || (asked === null && !whole))
     return refuse(reply, 404, `No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.`)
-  // Shown on the SQL page, where a person runs it.
+  // A person runs it on the SQL page.
   if (asked !== null && askerOf(request) === 'person')
     return reply.redirect(addressOf('/sql', filter, {q: [asked]}), 303)
   const isSafe = known === 'csv' && query.get('exact') === null
-  // A workbook contains the time it was written, so it has no stable ETag.
+  // A workbook contains the time it was written, so its ETag is weak.
   const etag = `${known === 'xlsx' ? 'W/' : ''}"${hash('sha256', [release.manifest.release_id, name, asked, isSafe, addressOf('', filter)].join('\n')).slice(0, 32)}"`
   const begin = () =>
     reply
@@ -84,7 +84,7 @@ export async function sendData(
   })
   try {
     while (!isWritten && sizeOf(path) < FIRST_BYTES) await Promise.race([ended, setTimeout(LOOK_MS)])
-    // A failure so far gets an error page; a later one breaks the answer off.
+    // A failure by now gets an error page; a later one breaks off the answer.
     if (isWritten) await written
   } catch (error) {
     const {code, message} = explainError(error)
@@ -92,7 +92,7 @@ export async function sendData(
     return refuse(reply, code === 'WEB_BUSY' ? 503 : 400, message)
   }
   if (isWritten) reply.header('content-length', sizeOf(path))
-  // Whoever reads slowly need not get to the end of half a file.
+  // A slow reader is cut off at once, not at the end of a partial file.
   written.catch(() => reply.raw.destroy())
   async function* readBytes(): AsyncGenerator<Buffer> {
     await using opened = await open(path)

@@ -2,15 +2,14 @@ import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import type {ReleaseModel} from '../store/release.ts'
 
-/** The tables of a release as they would be with only some of its deals. */
+/** The tables of a release for some of its deals. */
 export type DealSet = Awaited<ReturnType<typeof createDealSet>>
 
 /**
- * Selects deals of a release, with all their history. Tables of which each row belongs to one deal are the release's, of these
- * deals; every other is computed by its own model over them. What tells of walks, or of limits, which are those of the whole
- * portfolio, is as in the release.
+ * Restricts a release to some deals, with all their history. Tables with one deal per row are filtered; the others are computed
+ * again by their models. Tables about walks or limits stay as they are: they describe the whole portfolio.
  *
- * @param db the release attached as `release`, its `work` tables as `kept`; `as_of` and `known_at` are variables of it
+ * @param db has the release attached as `release` and its `work` tables as `kept`; `as_of` and `known_at` are set as variables
  * @param condition SQL over `core.deal`
  */
 export async function createDealSet(
@@ -35,9 +34,9 @@ export async function createDealSet(
       `create table ${catalog}.main.deals as select deal_id from release.core.deal as deal where ${condition}`,
     ].join(';\n'),
   )
-  // One that reads other tables is worked out once.
+  // A condition with a subquery is evaluated once.
   const isPlain = !/\bselect\b/.test(condition)
-  // Leaving out few deals is several times as fast as keeping most.
+  // When most deals are kept, leaving out the others is several times as fast.
   const {is_most} = await db.one(
     z.object({is_most: z.boolean()}),
     `select 2 * (select count(*) from ${catalog}.main.deals) > count(*) as is_most from release.core.deal`,
@@ -80,16 +79,16 @@ export async function createDealSet(
   }
 
   return {
-    /** The database that holds them, in the release's schemas. */
+    /** The catalog that holds them, with the release's schemas. */
     catalog,
-    /** Makes tables, and those they are computed from, unless they exist. @param names `mart.portfolio_summary` */
+    /** Makes tables that do not exist yet, and the tables they read. @param names such as `mart.portfolio_summary` */
     async require(names: readonly string[]) {
       for (const name of names) await make(name)
     },
   }
 }
 
-/** Tables of ours that hold deals of `core.deal_history` alone; what else is told of deals may be of unknown ones. */
+/** Tables of ours whose deals are all in `core.deal_history`; other tables may also hold unknown deals. */
 const OF_HISTORY = [
   'core.deal',
   'core.deal_history',

@@ -18,7 +18,7 @@ import {renderPage} from './page-frame.ts'
 import {viewState} from './pages.ts'
 import {bySchema, renderColumns, renderTold} from './tables.ts'
 
-/** What a release is built from, what the last checks found, and the release whose rows and times are shown. */
+/** What a release is built from, the results of the last checks, and the current release. */
 interface Dictionary {
   plan: BuildPlan
   tables: readonly Table[]
@@ -26,10 +26,10 @@ interface Dictionary {
   manifest: ReleaseManifest | undefined
 }
 
-/** A table of a model; a work table is built for others and not released; a seed is reference data. */
+/** A published model, a `work` model, or a seed. */
 type Table = ReturnType<typeof listTables>[number]
 
-/** Models, then seeds, each group in the order of the page. */
+/** Models by schema, then seeds. */
 function listTables({models, seeds, reads, columns}: BuildPlan) {
   const describe = (
     {name, description, grain, ...more}: Pick<Model, 'name' | 'description' | 'grain'> & Partial<Model>,
@@ -58,7 +58,10 @@ function listTables({models, seeds, reads, columns}: BuildPlan) {
   ]
 }
 
-/** Every table, and one self-contained page of them with the rows and times of the current release and the last checks. */
+/**
+ * Describes every table, and renders a self-contained page with rows and build times of the current release and results of the
+ * last checks.
+ */
 export async function describeTables(folder: DataFolder, config: Config) {
   const sources = readSources(config, await findKnownFields(folder))
   const plan = await compileModels(sources)
@@ -95,11 +98,11 @@ ${tables.map((entry) => renderTable(entry, dictionary))}
   return {tables, page: renderPage({title: 'loantape: data dictionary', body, script: 'dictionary.js'})}
 }
 
-/** What a check last found. */
+/** The last result of a check. */
 function findResult({name, severity}: Check, checking: Checking | undefined) {
   const {failures, ids} = checking?.failed.find((entry) => entry.name === name) ?? {failures: 0, ids: []}
   const found = failures === 0 ? 'passed' : severity === 'error' ? 'failed' : 'warned'
-  // A check of a header is called by what it demands; one of a file has a name.
+  // Checks in a model's header are named after their condition, `unique(deal_id)`; checks in files have names.
   return {failures, ids, result: checking ? found : 'unknown', is_tag: name.includes('(')}
 }
 
@@ -114,7 +117,7 @@ function listProfiles({name, kind}: Table): string[] {
 const CHARACTER_WIDTH = 7.3
 const NODE_HEIGHT = 24
 
-/** The tables from left to right, each right of what it is built from; nodes are links to `#<name>`. */
+/** Tables from left to right, each to the right of those it reads; nodes link to `#<name>`. */
 function renderModelGraph({tables, plan}: Dictionary): Html {
   const graph = new Graph()
   graph.setGraph({rankdir: 'LR', nodesep: 12, edgesep: 8, ranksep: 48, marginx: 4, marginy: 20})
@@ -126,7 +129,7 @@ function renderModelGraph({tables, plan}: Dictionary): Html {
   for (const {name, reads} of tables)
     for (const read of reads) if (graph.hasNode(read)) graph.setEdge(read, name)
   layout(graph)
-  // A line goes around the tables between its ends.
+  // Edges are routed around tables in between.
   const edges = (graph.edges() as {v: string; w: string}[]).map(({v: from, w: to}) => {
     const {points} = graph.edge(from, to) as {points: {x: number; y: number}[]}
     return html`<polyline data-from="${from}" data-to="${to}" points="${points.map(({x, y}) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' ')}"/>\n`

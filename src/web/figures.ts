@@ -15,37 +15,37 @@ const AT_A_GLANCE = new Intl.NumberFormat('en-US', {
   maximumSignificantDigits: 3,
 })
 
-/** An amount at a glance, in three digits, as the axes of charts have it: `$1.62B`. */
+/** An amount in three digits, as on chart axes: `$1.62B`. */
 export function dollarsAtAGlance(amount: string): string {
   return Math.abs(Number(amount)) < 1000 ? dollars(amount) : AT_A_GLANCE.format(Number(amount))
 }
 
-/** A count, with separators. */
+/** A count with thousands separators. */
 export const count = groupThousands
 
 /** `44 checks passed, 1 warned` */
 export const wordChecks = ({passed, warned}: {passed: number; warned: number}) =>
   `${quantity(passed, 'check')} passed${warned > 0 ? `, ${count(warned)} warned` : ''}`
 
-/** A name of the data in words, shortened. */
+/** A name from the data in words, shortened. */
 export const words = (text: string) => (text === '' ? '(blank)' : shorten(text.replaceAll('_', ' ')))
 
-/** A name with a capital letter. */
+/** A name with a capital first letter. */
 export const capitalised = (name: string) => name.replace(/^./u, (letter) => letter.toUpperCase())
 
-/** The page of a list that an address asks for. */
+/** The page number in an address. */
 export const pageOf = (query: URLSearchParams) =>
   Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '', 10) || 1))
 
-/** A percentage: 61.4 is `61.4 %`. @param decimals at most; it has one at least */
+/** A percentage: 61.4 is `61.4 %`. @param decimals at most; at least one is shown */
 export const percent = (value: number | null, decimals = 1): string =>
   value === null ? '–' : `${value.toFixed(decimals).replace(/(\.\d)(\d*?)0+$/, '$1$2')} %`
 
-/** A ratio as percentage: 0.614 is `61.4 %`. */
+/** A ratio as a percentage: 0.614 is `61.4 %`. */
 export const ratio = (value: number | string | null): string =>
   percent(value === null ? null : Number(value) * 100)
 
-/** An instant to the second, from ISO 8601 or a TIMESTAMP as text; {@link inTimeZone} writes it in that of a page. */
+/** An instant to the second, from ISO 8601 or a TIMESTAMP as text, in UTC; {@link inTimeZone} converts it. */
 export function instant(at: string): Html {
   const date = new Date(/^[\d-]+ [\d:.]+$/.test(at) ? `${at.replace(' ', 'T')}Z` : at)
   if (Number.isNaN(date.getTime())) return html`${at}`
@@ -54,7 +54,7 @@ export function instant(at: string): Html {
 
 const secondOf = (date: Date) => date.toISOString().slice(0, 19).replace('T', ' ')
 
-/** Markup with every instant in the wall time of a zone, which is named: `2026-03-03 23:30:00 EST`. */
+/** Converts every instant in markup to wall time, with the zone's name: `2026-03-03 23:30:00 EST`. */
 export function inTimeZone(markup: string, timeZone: string): string {
   const zoneName = new Intl.DateTimeFormat('en-US', {timeZone, timeZoneName: 'short'})
   return markup.replaceAll(/<time datetime="([^"]+)">[^<]+/g, (_, iso: string) => {
@@ -78,10 +78,10 @@ export function span(ms: number): string {
   return first === -1 ? '0 s' : shown.map((part) => part.join(' ')).join(' ')
 }
 
-/** Node accepts 16 KB of headers, and a status can be of any length. */
+/** Node accepts 16 KB of headers, and a status can have any length. */
 export const LONGEST_ADDRESS = 8_000
 
-/** A value as a link to its details, if there is an address. */
+/** A link, or the plain value if there is no address. */
 export function linked(value: Html | string, href: string | undefined): Html {
   return href === undefined || href.length > LONGEST_ADDRESS
     ? html`${value}`

@@ -5,32 +5,32 @@ import {words} from './figures.ts'
 import filters from './filters.json' with {type: 'json'}
 import {type Html, html} from './html.ts'
 
-/** A parameter that an address keeps from page to page. */
+/** A parameter that stays in the address from page to page. */
 interface Dimension {
   title: string
-  /** What its values are; by default any text. */
+  /** The kind of its values; any text by default. */
   kind?: string
-  /** Whether a deal has other values of it on other days. */
+  /** Whether a deal's value changes from day to day. */
   moves?: boolean
-  /** SQL: whether `core.deal as deal` has one of these values, or all that bound a range; without it, it chooses no deals. */
+  /** SQL: whether `core.deal as deal` has one of the values, or lies within a bound; undefined if it selects no deals. */
   is_of?: string
-  /** The table that tells it, besides `core.deal`. */
+  /** The table it reads besides `core.deal`. */
   reads?: string
 }
 
 const DIMENSIONS: Readonly<Record<string, Dimension>> = filters.dimensions
 
-/** What an address keeps that chooses no deals: a release, and what it is compared with. */
+/** Parameters that select no deals: the release, and what it is compared with. */
 export const CLOCKS = ['as_of', 'known_at', 'against']
 
-/** The filter that only names a release. */
+/** A filter of all deals that keeps the release. */
 export const ofAllDeals = ({values}: Filter): Filter => ({
   values: new Map([...values].filter(([name]) => CLOCKS.includes(name))),
   condition: undefined,
   reads: [],
 })
 
-/** The parts of a portfolio, as SQL; open is what has not ended. */
+/** Parts of a portfolio, as SQL. `open` is everything that has not ended. */
 const PARTS: Readonly<Record<string, string>> = filters.parts
 
 /** The deals that a page is about. */
@@ -39,26 +39,27 @@ export interface Filter {
   values: ReadonlyMap<string, readonly string[]>
   /** SQL over `core.deal as deal`; undefined for all deals. */
   condition: string | undefined
-  /** The tables that tell which they are. */
+  /** The tables it reads. */
   reads: readonly string[]
 }
 
-/** Whether other deals are chosen on other days. */
+/** Whether it selects different deals on different days. */
 export const isMoving = ({values}: Filter) => [...values.keys()].some((name) => DIMENSIONS[name]?.moves)
 
 const isMoment = (text: string) =>
   isCalendarDate(text.slice(0, 10)) && /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)
 
 /**
- * The last instant of the day, hour, minute or second that an address names, in a time zone, or in UTC with `Z`:
- * `YYYY-MM-DDTHH:MM:SS.ssssss`, in UTC.
+ * The last instant of a day, hour, minute or second, in `timeZone`, or in UTC if it ends in `Z`.
+ *
+ * @returns `YYYY-MM-DDTHH:MM:SS.ssssss`, in UTC
  */
 export function endOfMoment(text: string, timeZone: string): string {
   const given = text.replace(/Z$/, '')
   const end = `${given}${'YYYY-MM-DDT23:59:59.999999'.slice(given.length)}`
   if (given !== text) return end
   const instant = instantOfWallTime(Date.parse(`${end.slice(0, 19)}Z`), timeZone)
-  // A day of a zone west of UTC may end in the year 10000.
+  // In a zone west of UTC, the last day of 9999 ends in the year 10000.
   return `${new Date(Math.min(instant, Date.parse('9999-12-31T23:59:59Z'))).toISOString().slice(0, 19)}${end.slice(19)}`
 }
 
@@ -66,11 +67,11 @@ export function endOfMoment(text: string, timeZone: string): string {
 interface Kind {
   has(text: string): boolean
   expected: string
-  /** What a form says beside a bound of this kind. */
+  /** The unit that forms show beside a bound. */
   unit?: string
-  /** A text without the marks that people write around it. */
+  /** Removes the marks that people write around a value. */
   plain?(text: string): string
-  /** As people read it; by default in words. */
+  /** Formats a value for people; in words by default. */
   write?(value: string): string
 }
 
@@ -90,7 +91,7 @@ const KINDS: Record<string, Kind> = {
     expected: 'dollars such as 1000000 or $1,000,000.00',
     unit: '$',
     write: (value) => `$${groupThousands(value)}`,
-    // A comma is no decimal point.
+    // A comma is not a decimal point.
     plain: (text) =>
       /^\$? ?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?$/.test(text) ? text.replaceAll(/[$, ]/g, '') : text,
   },
@@ -105,10 +106,10 @@ const KINDS: Record<string, Kind> = {
 
 const kindOf = (name: string) => KINDS[DIMENSIONS[name]?.kind ?? '']
 
-/** Stands for this site where an address is read. */
+/** A base for parsing addresses of this site. */
 const SITE = 'http://site.invalid'
 
-/** An address of this site, which begins with `/`; undefined of another one. */
+/** Parses an address of this site, which begins with `/`; undefined for any other. */
 export function parseAddress(address: string): URL | undefined {
   const url = address.startsWith('/') ? URL.parse(address, SITE) : null
   return url?.origin === SITE && !url.pathname.startsWith('//') ? url : undefined
@@ -121,7 +122,7 @@ export function parseFilter(query: URLSearchParams): Filter {
   const reads: string[] = []
   for (const [name, dimension] of Object.entries(DIMENSIONS)) {
     const kind = kindOf(name)
-    // A text that is no value stays as it was given.
+    // An invalid value stays as given, for the error message.
     const read = (text: string) => {
       const plain = kind?.plain?.(text) ?? text
       return kind?.has(plain) ? plain : text
@@ -140,10 +141,10 @@ export function parseFilter(query: URLSearchParams): Filter {
   return {values, condition: conditions.join(' and '), reads: ['core.deal', ...reads]}
 }
 
-/** Whether a dimension is an end of a range. */
+/** Whether a dimension is one end of a range. */
 const isBound = (name: string) => kindOf(name) !== undefined && DIMENSIONS[name]?.is_of !== undefined
 
-/** What is wrong with an address, in words; undefined if nothing is. @param mayRead by default all; a filter tells of what it reads */
+/** What is wrong with the filter of an address; undefined if nothing. @param mayRead every table by default */
 export function findFault(
   {values, reads}: Filter,
   mayRead: (table: string) => boolean = () => true,
@@ -162,7 +163,7 @@ export function findFault(
   }
 }
 
-/** The address of a page about the same deals, with these values of dimensions and parameters; an empty list leaves one out. */
+/** The address of a page with the same filter and these changes; an empty list removes a parameter. */
 export function addressOf(
   path: string,
   {values}: Filter,
@@ -174,7 +175,7 @@ export function addressOf(
   return query.size === 0 ? path : `${path}?${query}`
 }
 
-/** The address of the deals of a part of what the filter means; undefined where it has none of them. */
+/** The address of the deals of a part, within the filter; undefined if they do not overlap. */
 export function addressOfPart(
   filter: Filter,
   part: string,
@@ -187,14 +188,14 @@ export function addressOfPart(
   return both.length === 0 ? undefined : addressOf('/deals', filter, {...changes, part: [...new Set(both)]})
 }
 
-/** The page of a deal. Browsers take `.` and `..` out of an address, also encoded: `~` before them keeps them. */
+/** The address of a deal's page. Browsers remove `.` and `..` from a path, even encoded; a leading `~` keeps them. */
 export const addressOfDeal = (dealId: string) =>
   `/deals/${encodeURIComponent(dealId.replace(/^(?=~|\.{1,2}$)/, '~'))}`
 
-/** What tells of no deal: the catalogue of what can be read, and what statuses and states are called. */
+/** Tables that name no deal: the catalogue, and the names of statuses and states. */
 const FOR_ALL = 'information_schema.*,pg_catalog.*,seed.status,seed.us_state'
 
-/** Whether viewers can read a table. @param viewerTables `LOANTAPE_VIEWER_TABLES`: `mart.*,core.deal` */
+/** Whether viewers may read a table. @param viewerTables `LOANTAPE_VIEWER_TABLES`: `mart.*,core.deal` */
 export function isForViewers(name: string, viewerTables: string | undefined): boolean {
   if (viewerTables === undefined) return true
   return `${FOR_ALL},${viewerTables}`
@@ -205,13 +206,13 @@ export function isForViewers(name: string, viewerTables: string | undefined): bo
 /** The title of a dimension. */
 export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name
 
-/** A value of a dimension as people read it. */
+/** A value of a dimension, formatted for people. */
 export const wordValue = (name: string, value: string): string => (kindOf(name)?.write ?? words)(value)
 
 /**
- * A form in which people choose deals, which shows them on the same page.
+ * The filter form of a page.
  *
- * @param given `offered`: rows of `sql/queries/offered.sql`; `saved`: filters by name; `maySave`: whether this one may be saved
+ * @param given `offered`: rows of `sql/queries/offered.sql`; `saved`: saved filters by name; `maySave`: whether to offer saving
  */
 export function renderFilter(
   here: string,
@@ -222,7 +223,7 @@ export function renderFilter(
     maySave: boolean
   },
 ): Html {
-  // A deal that is none of the chosen ones has no page.
+  // A deal's own page has no list to filter.
   const path = here.startsWith('/deals/') ? '/deals' : here
   const {values} = filter
   const parts = Object.keys(PARTS).map((bucket) => ({dimension: 'part', bucket}))

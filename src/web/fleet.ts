@@ -12,12 +12,12 @@ import {viewState} from './pages.ts'
 export interface SourceRow {
   source: string
   healthy: boolean
-  /** Whether all but few of its deals are in a status that has a class. */
+  /** Whether nearly all of its deals have a status with a class. */
   is_classified: boolean
   error: {code: string; message: string} | null
   last_success: {ended_at: string; age_hours: number} | null
   release: {as_of: string; known_at: string; deals: number; amount: string} | null
-  /** Job and progress of the run under way. */
+  /** Job and progress of the current run. */
   running: string | null
   alarms: readonly Alarm[]
   next_slot: {job: string; slot: string} | null
@@ -44,7 +44,7 @@ export function stateOf(row: SourceRow): keyof typeof CLASSES {
 
 const ORDER = Object.keys(CLASSES)
 
-/** Sorts sources that need somebody to the top. */
+/** Sorts sources that need attention to the top. */
 export function sortSources(rows: readonly SourceRow[]): SourceRow[] {
   return rows.toSorted(
     (a, b) => ORDER.indexOf(stateOf(a)) - ORDER.indexOf(stateOf(b)) || a.source.localeCompare(b.source),
@@ -74,7 +74,7 @@ export async function renderFleet(rows: readonly SourceRow[], now: number): Prom
  */
 export function startFleetWeb(config: Config, readRows: () => readonly SourceRow[], world: World) {
   const {realClock} = world
-  // It shows no table of a release.
+  // The fleet page shows no tables.
   return startServer({...config, viewerTables: undefined}, world, (server) => {
     const db = new DatabaseSync(':memory:')
     const read = () => ({sources: readRows(), now_ms: realClock.now()})

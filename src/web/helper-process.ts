@@ -5,21 +5,21 @@ import {explainError, type Failure} from '../core/errors.ts'
 export type Told = {answer: unknown} | {failure: Failure; isLast: boolean}
 
 /**
- * Answers what the parent asks of this process. What a question breaks or uses up ends with it, and it ends with its parent.
+ * Answers the questions of the parent process, and ends with it.
  *
- * @param ends `leave` is called before; once `isSpent`, it answers no more
+ * @param ends `leave` is called before it exits; once `isSpent` is true, the parent ends it
  */
 export function answerParent(
   questions: object,
   {leave, isSpent}: {leave?: () => void; isSpent?: () => boolean} = {},
 ): void {
-  // It ends by being killed, so it would keep no compile cache.
+  // It is killed in the end, which would lose the compile cache.
   flushCompileCache()
   // As in `main.ts`.
   process.stderr.on('error', () => undefined)
   const answers = questions as Record<string, (...about: unknown[]) => unknown>
   const tell = (told: Told) => process.send?.(told)
-  // The parent is gone; an endless question must not outlive it.
+  // The parent is gone; a long question must not outlive it.
   process.on('disconnect', () => {
     leave?.()
     process.kill(process.pid, 'SIGKILL')

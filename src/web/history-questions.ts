@@ -13,11 +13,11 @@ import {requireRelease} from '../store/release.ts'
 import {type ReasonsRequest, readReasons, showQuarantined} from '../sync/quarantine.ts'
 import {answerParent} from './helper-process.ts'
 
-/** What pages ask of history, tapes and journals, answered by the functions that commands call. */
+/** Questions about history, tapes and journals, answered by the functions that commands call. */
 export const questions = {
   periods: async (config: Config) =>
     listPeriods(config, createWorld(config), listExportedProfiles(readJobs(config))),
-  /** Of months that are over, or not known. */
+  /** Only months that are over, or whose entries are not known. */
   async notIssued(config: Config) {
     const month = businessDateOf(createWorld(config).clock.now(), config).slice(0, 7)
     const found = await listNotIssued(config, listExportedProfiles(readJobs(config)))

@@ -1,4 +1,4 @@
-/** Text that is markup already; a class, so that no value of a row can pass for it. */
+/** Markup. A class, so that no value of a row can pass for it. */
 export class Html {
   readonly html: string
 
@@ -7,10 +7,10 @@ export class Html {
   }
 }
 
-/** The values of a template: text is escaped, markup is not, undefined and false are left out. */
+/** Values of a template: strings are escaped, undefined and false are left out. */
 type Insert = Html | string | number | null | undefined | false | readonly Insert[]
 
-/** Markup from a template; what is put in is escaped unless it is markup itself, and shown by {@link showControls} where it is read. */
+/** Markup from a template. Values are escaped unless they are markup, and pass {@link showControls} where people read them. */
 export function html(strings: TemplateStringsArray, ...inserts: readonly Insert[]): Html {
   let before = ''
   const parts = strings.map((text, index) => {
@@ -21,10 +21,10 @@ export function html(strings: TemplateStringsArray, ...inserts: readonly Insert[
   return new Html(parts.join(''))
 }
 
-/** Inside an attribute or a text area, what is put in is sent back or looked up: it stays exact. */
+/** Values in attributes and text areas are sent back or looked up, so they stay exact. */
 const EXACT_PLACE = /="[^"]*$|<textarea[^<]*$/
 
-/** A text in which characters that nobody sees, or that turn the text around them, are named: `⟨U+202E⟩`. */
+/** Names characters that are invisible or change text direction: `⟨U+202E⟩`. */
 export function showControls(text: string): string {
   return text.replace(/[[\p{Cc}\p{Bidi_Control}]--[\t\n\r]]/gv, (character) => {
     const code = (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')
@@ -34,7 +34,7 @@ export function showControls(text: string): string {
 
 const showText = (text: string) => escapeText(showControls(text))
 
-/** Text in which `code` stands between backticks. */
+/** Text with code between backticks. */
 export function prose(text: string): Html {
   return html`${text.split('`').map((part, index) => (index % 2 === 1 ? html`<code>${part}</code>` : part))}`
 }

@@ -35,13 +35,13 @@ declare module 'fastify' {
   }
 }
 
-/** Whether a person's browser asks for a page, rather than a tool, a script or an image for data. */
+/** Whether a browser asks for a page, not a script or a tool for data. */
 const wantsPage = ({headers}: FastifyRequest) => headers.accept?.includes('text/html') ?? false
 
 /**
  * Answers with an error: a page with navigation for people, plain text for tools.
  *
- * @param problem its first part is the title
+ * @param problem the title is its first part
  * @param next what to do
  */
 export function refuse(reply: FastifyReply, status: number, problem: string, next?: string): FastifyReply {
@@ -63,10 +63,10 @@ export function refuse(reply: FastifyReply, status: number, problem: string, nex
 export const sendPage = (reply: FastifyReply, page: string) =>
   reply.type('text/html; charset=utf-8').send(page)
 
-/** Sets 503 and `Retry-After`, in seconds. */
+/** Answers 503 with `Retry-After`. */
 export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', '10')
 
-/** Our page that led here, or the first one. */
+/** The page of ours that led here, or the first page. */
 export function findWayBack({headers: {referer = '', host}}: FastifyRequest): string {
   const from = URL.parse(referer)
   const ours = from?.host === host ? parseAddress(`${from?.pathname}${from?.search}`) : undefined
@@ -75,15 +75,15 @@ export function findWayBack({headers: {referer = '', host}}: FastifyRequest): st
 
 const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
 
-/** Needs no token: probes tell nothing, and webhooks are signed. */
+/** Open to all: probes reveal nothing, and webhooks are signed. */
 const OPEN = /^\/(healthz|readyz|webhooks\/deals)$/
-/** For operators alone: records as they were received, and what may build a release. */
+/** For operators only: records as received, and pages that may build a release. */
 const FOR_OPERATORS = /^\/(deals\/[^/]+\/received|quarantine\/[^/]+|books\/[^/]+)$/
-/** Left to viewers who can read some tables alone: every other page reads whatever it needs. */
+/** Open to viewers with a table list; other pages read any table. */
 const OF_TABLES = /^\/(find|tables|sql|pages|data|metrics|assets|runs\/live)(\/|$)/
 
 /**
- * Refuses to serve strangers: every address but a loopback one needs a token.
+ * Refuses to start without a token on an address that other machines can reach.
  *
  * @throws ConfigError `WEB_TOKEN_MISSING`
  */
@@ -101,7 +101,7 @@ const SECURITY_HEADERS = {
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
   'x-content-type-options': 'nosniff',
   'x-frame-options': 'DENY',
-  // With `no-referrer` browsers send forms without their origin.
+  // With `no-referrer`, browsers send forms without their origin.
   'referrer-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
   // Otherwise a page that opens ours in a window could count its frames and watch its navigation.
@@ -110,8 +110,8 @@ const SECURITY_HEADERS = {
 }
 
 /**
- * Puts the security headers on every answer, refuses what other sites ask, and asks for a token where one is set. What changes
- * something is for operators, and taken from our own pages alone.
+ * Sets security headers, refuses requests from other sites, and requires a token if one is set. Actions need an operator and a
+ * form of ours.
  */
 function guardAccess(server: FastifyInstance, config: Config): void {
   server.addHook('onRequest', async (request, reply) => {
@@ -127,7 +127,7 @@ function guardAccess(server: FastifyInstance, config: Config): void {
     const isAction = !['GET', 'HEAD'].includes(request.method)
     if (isAction && asks !== 'ours')
       return refused('Not done: expected a form of this server.', 'Open the page here, and use its form.')
-    // Without a token a page of another site must not reach us under a name that resolves to this machine.
+    // Without a token, DNS rebinding must not let a page of another site reach us.
     if (config.webToken === undefined && !LOOPBACK.has(hostOf(request)))
       return refused(
         'Host not allowed: without LOANTAPE_WEB_TOKEN the server answers only by the names of this machine.',
@@ -151,25 +151,25 @@ function guardAccess(server: FastifyInstance, config: Config): void {
 }
 
 /**
- * Who asks: a page of ours, a person who typed or was sent an address, a page of another site, or a tool. It is told by headers that
- * browsers set and no page can: `Sec-Fetch-Site`, which is not sent to a server without TLS on another machine; there by `Origin` and
- * `Referer`, which a page can leave out, but not fill with our address.
+ * Who sent a request: a page of ours, a person who opened an address, a page of another site, or a tool. Read from headers that
+ * pages cannot forge: `Sec-Fetch-Site`; without TLS browsers send it only to loopback, so otherwise `Origin` and `Referer`, which
+ * a page can omit but not fill with our address.
  */
 export function askerOf({headers}: FastifyRequest): 'ours' | 'person' | 'elsewhere' | 'tool' {
   const site = headers['sec-fetch-site']
   if (site !== undefined) return site === 'same-origin' ? 'ours' : site === 'none' ? 'person' : 'elsewhere'
   const from = headers.origin ?? headers.referer
   if (from !== undefined) return URL.parse(from)?.host === (headers.host ?? '') ? 'ours' : 'elsewhere'
-  // No page can set it for another site unless that site agrees, and no browser adds it.
+  // Pages cannot send it to another site without that site's consent, and browsers never add it.
   if (headers.authorization?.toLowerCase().startsWith('bearer ')) return 'tool'
   const isBrowser = headers['user-agent']?.startsWith('Mozilla/') && headers['accept-language'] !== undefined
   return isBrowser ? 'person' : 'tool'
 }
 
-/** Addresses that are no pages: nobody follows a link of another site to them. */
+/** Not pages: links of other sites never lead here. */
 const NO_PAGES = /^\/(data|assets|metrics|runs\/live)\b/
 
-/** Whether a browser navigates to a page, as by a link. */
+/** Whether a browser navigates to a page, for example by a link. */
 function isVisit(request: FastifyRequest): boolean {
   const {headers, method, routeOptions} = request
   if (method !== 'GET' || NO_PAGES.test(routeOptions.url ?? '')) return false
@@ -177,14 +177,14 @@ function isVisit(request: FastifyRequest): boolean {
   return headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document'
 }
 
-/** The host of the request; Fastify's may come from a proxy's headers. */
+/** The host header itself; Fastify's value may come from a proxy. */
 const hostOf = ({headers}: FastifyRequest) =>
   URL.parse(`http://${headers.host}`)?.hostname.replace(/^\[|\]$/g, '') ?? ''
 
-/** Who sends a request, and what they may do. */
+/** Who sent a request, and what they may do. */
 export type Caller = ReturnType<typeof readCaller>
 
-/** Reads who sends a request from its token, as Bearer or as the password a browser asks for under any name, and its address. */
+/** Identifies the caller by address and token, sent as Bearer or as the password of Basic with any user name. */
 function readCaller(
   {headers, ip}: FastifyRequest,
   {webToken, webViewerToken, viewerTables, dataDir}: Config,
@@ -200,36 +200,36 @@ function readCaller(
     network,
     isOperator,
     isViewer: webViewerToken !== undefined && isSame(token, webViewerToken),
-    /** The tables that are readable, as `LOANTAPE_VIEWER_TABLES` names them; undefined of all. */
+    /** The readable tables, as in `LOANTAPE_VIEWER_TABLES`; undefined for all. */
     only,
-    /** May change something. */
+    /** May act. */
     mayAct: isOperator && !isDemoFolder(dataFolderAt(dataDir)),
-    /** May open a page, or what is at the pattern of a route. */
+    /** May open a page, given its path or route pattern. */
     mayOpen: (path: string) =>
       isOperator || (!FOR_OPERATORS.test(path) && (only === undefined || OF_TABLES.test(path))),
     /** May read a table. */
     mayRead: (name: string) => isForViewers(name, only),
-    /** In words, as what is done is signed. */
+    /** The signature of actions. */
     who: name ? `${name} (web ${ip})` : `web ${ip}`,
-    /** For whom something is kept: whoever gives the name, or has the address; operators apart. */
+    /** The key of personal data such as last queries: the given name or else the network, operators apart. */
     person: `${isOperator ? 'operator' : 'viewer'} ${name ? JSON.stringify(name) : network}`,
   }
 }
 
-/** Whether a token matches the set one or its digest; digests have one length, so the comparison leaks nothing. */
+/** Compares digests, which have one length, so that timing leaks nothing. The set token may be a digest itself. */
 function isSame(given: string, expected: string): boolean {
   const digest = hash('sha256', given)
   const [, stored = hash('sha256', expected)] = /^sha256:([0-9a-f]{64})$/.exec(expected) ?? []
   return timingSafeEqual(Buffer.from(digest), Buffer.from(stored))
 }
 
-/** The address of a caller; of IPv6 its first 64 bits, since one machine may have any address behind them. */
+/** The network of a caller: an IPv4 address, or the first 64 bits of an IPv6 address, since one machine may use all behind them. */
 function networkOf(ip: string): string {
   if (!isIPv6(ip) || ip.includes('.')) return ip
   return ipaddr.IPv6.parse(ip).parts.slice(0, 4).join(':')
 }
 
-/** A signal that aborts with the connection or the answer: that to HEAD ends before it is written. */
+/** A signal that aborts once the answer has ended or the connection is gone; HEAD ends before any body. */
 export function hangUpOf({raw}: FastifyReply): AbortSignal {
   const gone = new AbortController()
   const reason = newError('QUERY_STOPPED', 'Query stopped: nobody waits for it.')
@@ -237,7 +237,7 @@ export function hangUpOf({raw}: FastifyReply): AbortSignal {
   return gone.signal
 }
 
-/** Beyond `most` connections, closes the oldest that is not `answered`, of the address that has most of them. */
+/** Beyond `most` connections, closes one that waits: the oldest of the address with the most. */
 function limitConnections(server: Server, most: number, answered: ReadonlySet<Socket>): void {
   const open = new Set<Socket>()
   server.on('connection', (socket: Socket) => {
@@ -253,16 +253,16 @@ function limitConnections(server: Server, most: number, answered: ReadonlySet<So
   })
 }
 
-/** A web side that listens; disposing it closes it. */
+/** A listening server; disposing it closes it. */
 export type WebSide = Awaited<ReturnType<typeof startServer>>
 
-/** Headers and body of a request come within this time. */
+/** Limit for receiving headers and body. */
 const REQUEST_MS = 10_000
-/** Most connections; beyond them a new one replaces an idle one. */
+/** Most connections; beyond that, a new one replaces an idle one. */
 const MOST_CONNECTIONS = 200
-/** Answers under way, probes and webhooks not counted: fewer than there are connections. */
+/** Most answers in progress, in total and for each caller; probes and webhooks do not count. */
 const ANSWERS = {all: 60, each: 20}
-/** Nobody waits longer for the place of a caller that reads slowly. */
+/** Longest time a slow reader may take. */
 export const LONGEST_ANSWER_MS = 3_600_000
 
 function createHttpServer(config: Config, world: World): FastifyInstance {
@@ -272,20 +272,20 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     // As long as the headers of a request may be.
     routerOptions: {maxParamLength: 16_384},
     requestTimeout: REQUEST_MS,
-    // How often slow requests are examined.
+    // How often slow requests are looked for.
     http: {connectionsCheckingInterval: 1_000},
     trustProxy: config.webProxy?.split(/\s*,\s*/) ?? false,
-    // Longer than an answer may be silent: a page can ask about history, and its blocks one after another.
+    // Longer than an answer can be silent: a page may ask the history, then its blocks one after another.
     connectionTimeout: (config.historyTimeoutSeconds + 10 * config.pageTimeoutSeconds) * 1000,
     keepAliveTimeout: 5_000,
     forceCloseConnections: true,
-    // This request has passed no hook.
+    // No hook has run for this request.
     frameworkErrors: (error, request, reply) => {
       request.caller = readCaller(request, config)
       return refuse(reply.headers(SECURITY_HEADERS), error.statusCode ?? 400, error.message)
     },
   })
-  // What people send are forms.
+  // People send forms only.
   server.removeAllContentTypeParsers()
   server.addContentTypeParser(
     'application/x-www-form-urlencoded',
@@ -329,9 +329,9 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
 }
 
 /**
- * Serves what `add` adds to a server that guards its pages, words its failures and answers `/healthz`.
+ * Starts a server with access control, error pages and `/healthz`.
  *
- * @param add returns what to dispose before the server closes
+ * @param add adds routes, and returns what to dispose before the server closes
  * @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS`
  */
 export async function startServer(

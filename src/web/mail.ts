@@ -1,6 +1,6 @@
 import {Html} from './html.ts'
 
-/** How mail shows what `page.css` says elsewhere, by tag and class: its readers take styles of elements alone. */
+/** Styles by tag and class, for mail readers that ignore style sheets. */
 const STYLES: Readonly<Record<string, string>> = {
   main: 'max-width:900px;font:14px/1.45 Arial,sans-serif;color:#1a1a1a;background:#ffffff',
   h1: 'margin:0 0 8px;font-size:22px',
@@ -22,10 +22,10 @@ const STYLES: Readonly<Record<string, string>> = {
   footer: 'margin-top:24px;color:#5a5a5a;font-size:12px',
 }
 
-/** Drawn or clicked elsewhere. */
+/** Charts and controls. */
 const ONLY_ON_A_PAGE = /<(svg|nav|form)\b[\s\S]*?<\/\1>|<details class="ask">[\s\S]*?<\/details>/g
 
-/** Markup of a page as a mail shows it: each element with its styles, links to other sites alone, nothing drawn, nothing folded. */
+/** Markup for a mail: inline styles, links to other sites only, no charts, nothing folded. */
 export const styleForMail = ({html: markup}: Html): Html =>
   new Html(
     markup
@@ -45,15 +45,15 @@ export const styleForMail = ({html: markup}: Html): Html =>
       .replaceAll('</details>', '</div>'),
   )
 
-/** Makes a text of the source safe for a line of text: no line breaks, no control characters. */
+/** A text from the source in one line, without control characters. */
 export const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
 
 const MARKS: Record<string, string> = {lt: '<', gt: '>', quot: '"', '#39': "'", amp: '&'}
 
-/** Marks of elements that begin or end a line: all but those within a line, the cells of a row, and headings. */
+/** Tags that start or end a line: all but inline elements, table cells and headings. */
 const BLOCKS = /(?:<\/?(?!(?:a|b|bdi|code|del|em|h\d|i|s|small|span|strong|t[dh]|time|wbr)\b)\w+[^>]*>\s*)+/g
 
-/** The text of a piece of a page: a line for each figure, fact, row, sentence, heading and entry of a list. */
+/** A page as plain text: a line for each figure, fact, row, sentence, heading and list item. */
 export const textOf = (text: string) =>
   inOneLine(text)
     .replaceAll(ONLY_ON_A_PAGE, '')

@@ -13,10 +13,10 @@ type MayRead = View['mayRead']
 const METRIC = /^-- (\w+): (.+)\n([^;]+);/gm
 
 /**
- * What every web side measures of itself, and the metrics of a file: of one named `…_total` a counter, of others gauges. They are
- * read when they are asked for, so that they go on where they were after a restart; what is not known has no value.
+ * Process metrics, and those of a file: counters if named `…_total`, otherwise gauges. They are read from the database on each
+ * request, so that they continue after a restart; null values are left out.
  *
- * @param read the values that their SQL names
+ * @param read parameters of their SQL
  */
 export function createRegistry(
   file: string,
@@ -25,7 +25,7 @@ export function createRegistry(
 ) {
   const registry = new Registry()
   collectDefaultMetrics({register: registry, prefix: 'loantape_'})
-  // It names gauges `…_total`, a counter's name: their sums by type stand beside them.
+  // The library exports gauges named `…_total`, a counter's name; the same numbers by type stand beside them.
   for (const {name, type} of registry.getMetricsAsArray())
     if (name.endsWith('_total') && String(type) !== 'counter') registry.removeSingleMetric(name)
   const registers = [registry]
@@ -50,16 +50,16 @@ export function createRegistry(
   })
   return {
     contentType: registry.contentType,
-    /** Notes an answer of the web side. */
+    /** Counts an answer. */
     countAnswer: (status: number) => answers.inc({status: String(status)}),
     /** Text in the Prometheus format. */
     render(mayRead: MayRead) {
       const given = textsOf(read(mayRead))
       for (const {sql, labelNames, metric} of metrics) {
-        // A reset one without labels would report 0.
+        // After `reset`, one without labels would report 0.
         if (labelNames.length === 0) metric.remove()
         else metric.reset()
-        // Prepared anew: another file may have been opened.
+        // Prepared anew: the database may have been reopened.
         const statement = stateDb.db.prepare(sql)
         statement.setAllowUnknownNamedParameters(true)
         for (const {value, ...labels} of statement.all(given))
@@ -70,7 +70,7 @@ export function createRegistry(
   }
 }
 
-/** Adds `/metrics`, which counts the answers of the server, too. */
+/** Adds `/metrics`, and counts answers. */
 export function addMetrics(
   server: FastifyInstance,
   {contentType, countAnswer, render}: ReturnType<typeof createMetrics>,
@@ -81,7 +81,7 @@ export function addMetrics(
   )
 }
 
-/** The metrics of one data folder: walks and exports run in processes of their own. */
+/** The metrics of one data folder. Walks and exports run in other processes, so all are read from the state database. */
 export function createMetrics(tools: WebTools, world: World) {
   const {stateDb, folder, config} = tools
   return createRegistry('metrics', stateDb, (mayRead) => {

@@ -12,10 +12,10 @@ import {type Params, viewPage} from './pages.ts'
 import {listReleases, queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
 
-/** A view of a release alone has neither a present state of runs nor a process that reads history. */
+/** A report has a release only: no runs, no history. */
 type MorningView = View & Partial<Pick<AskingView, 'overview' | 'history' | 'mayAct'>>
 
-/** The other kept releases; before are those that readers saw before this one, whatever their day. */
+/** The other kept releases; `is_before` if readers saw them before this one. */
 function listOthers({dir, manifest: {release_id, known_at}}: Release) {
   const own = realpathSync(dir)
   const isBefore = ({dir: other, manifest}: Release) =>
@@ -39,9 +39,9 @@ const baseRow = z.looseObject({
 })
 
 /**
- * What figures are compared with, as the address asks for, and what moved them since.
+ * Compares the release with what `against` in the address asks for.
  *
- * @returns for the SQL of pages: the `bases` to choose from, the `base` that is chosen and, if anything is known of it, the movements
+ * @returns parameters for the SQL of pages: `bases` to choose from, the chosen `base`, and the movements since, if known
  */
 async function compare({ask, release, filter, history}: MorningView, which: Which = {}): Promise<Params> {
   const tables = queriesOf(ask)
@@ -49,12 +49,12 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   const others = listOthers(release)
   const bases = await tables.all(baseRow, readQuery('bases'), [wished, JSON.stringify(others)])
   const base = bases.find(({is_chosen}) => is_chosen)
-  // What is not known is not for an address to say, either.
+  // An unknown base has no movements.
   const told = {bases, base, totals: undefined, moved: undefined}
   if (!base?.is_known) return told
   if (base.day !== null && !isMoving(filter))
     return {...told, ...(await readMovedSince(tables, base.day, which))}
-  // Which deals were in a status or of an amount on another day, a release of that day tells.
+  // Only a release of that day knows which deals had a status or an amount then.
   const ofDay = others.filter(({as_of, is_before}) => as_of === base.day && is_before)
   const [kept] = base.day === null ? [base] : ofDay.sort((a, b) => (a.known_at < b.known_at ? 1 : -1))
   if (!kept) return {...told, base: {...base, day: null, since: `${base.since}, of which no release is kept`}}
@@ -72,7 +72,7 @@ export async function viewMorning(view: MorningView): Promise<Page | undefined> 
   const {release, overview, history} = view
   const {as_of, observed_until, known_at, checks} = release.manifest
   const {alarms = [], notRead, next = [], holder} = overview ?? {}
-  // Read by another process meanwhile.
+  // Runs in another process meanwhile.
   const notIssued = history
     ?.ask('notIssued')
     .catch((error: unknown) => ({problem: explainError(error).message}))
@@ -98,7 +98,7 @@ export const viewPortfolio = async (view: MorningView, told: Params = {}): Promi
 
 const PER_PAGE = 50
 
-/** `/behind/moved`: every deal that moved the figures; undefined for a moment without comparison. */
+/** `/behind/moved`: every deal that moved the figures; undefined if there is nothing to compare with. */
 export async function viewMoved(view: MorningView): Promise<Page | undefined> {
   const {query} = view
   const beyond = Math.max(0, Math.min(1_000_000, Number.parseInt(query.get('beyond') ?? '', 10) || 0))

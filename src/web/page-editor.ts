@@ -13,7 +13,7 @@ import {html} from './html.ts'
 import {A_NAME, beginPage, listPages, NAME, viewPage, viewState} from './pages.ts'
 import type {AskingView, Page} from './view.ts'
 
-/** A page of one block: the query of a form. */
+/** A page with one block, from the query of a form. */
 function writePage(sql: string, form: URLSearchParams): string {
   const title = (form.get('title') ?? '').trim()
   const shape = SHAPES.find((one) => one === form.get('as')) ?? 'table'
@@ -21,7 +21,7 @@ function writePage(sql: string, form: URLSearchParams): string {
   return `${title && `---\n${stringify({title})}---\n\n`}${fence}sql ${shape}\n${sql}\n${fence}\n`
 }
 
-/** A text of a page that was saved, by its number among what people did; the last by default. */
+/** A saved text of a page, by its number in `page_action`; the last by default. */
 const findSaved = (stateDb: StateDb, name: string, id?: string | null) =>
   stateDb.first(
     z.object({words: z.string()}),
@@ -29,7 +29,7 @@ const findSaved = (stateDb: StateDb, name: string, id?: string | null) =>
     [`page ${name}`, id ?? null],
   )?.words
 
-/** Saves a page, and notes its text among what people did; before, that which it replaces, if it was written by hand. */
+/** Saves a page and records its text. A version that was written by hand is recorded first. */
 function savePage(
   stateDb: StateDb,
   {name, path, text, who}: Record<'name' | 'path' | 'text' | 'who', string>,
@@ -39,7 +39,7 @@ function savePage(
     const [command, at] = [`page ${name}`, new Date(ms).toISOString()]
     stateDb.insert('page_action', {who: by, command, began_at: at, ended_at: at, exit_code: 0, words})
   }
-  // The file is written only if what is noted can be.
+  // The file is written only if the record can be.
   stateDb.transaction(() => {
     const before = existsSync(path) ? readSqlFile(path) : undefined
     if (before !== undefined && before !== findSaved(stateDb, name))
@@ -51,8 +51,8 @@ function savePage(
 }
 
 /**
- * `/edit?name=<page>`: the text of a page, or one that was saved before; of a new page, one to begin with. A form previews a text, or saves
- * it, or a query as a page, unless somebody else has saved the page since.
+ * `/edit?name=<page>`: an editor for a page, one of its saved versions, or a new page. The form previews or saves the text, or
+ * saves a query as a page. It refuses to overwrite a version that the form did not show.
  *
  * @param now ms since the epoch
  */

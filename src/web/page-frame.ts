@@ -6,7 +6,7 @@ import {Html, html} from './html.ts'
 
 const readAsset = (name: string) => new Html(readFileSync(join(import.meta.dirname, 'assets', name), 'utf8'))
 
-/** One self-contained page: `styles` and `script` of `assets` stand in it, its instants are in `timeZone`, UTC by default. */
+/** A self-contained page with `styles` and `script` of `assets` inlined. @param page instants are shown in `timeZone`, UTC by default */
 export function renderPage(page: {
   title: string
   body: Html
@@ -37,23 +37,23 @@ ${script !== undefined && html`<script>\n${readAsset(script)}</script>\n`}</body
 /** What surrounds every page of the workbench. */
 interface Frame {
   title: string
-  /** The address of the page. */
+  /** The path of the page. */
   path: string
   /** The navigation. */
   places: readonly (readonly [title: string, href: string])[]
-  /** What its search keeps, and what was searched for; a page without it has no search. */
+  /** The search field: the filter it keeps, and its text; undefined without one. */
   find?: {filter?: Filter; q?: string | undefined}
-  /** What the page is about, below its title. */
+  /** Shown below the title. */
   subject?: Html
   alarms?: number
-  /** The run under way, in words; a page without it loads no script. */
+  /** The current run; undefined for pages without scripts. */
   live?: {running: boolean; words: string}
-  /** Of its instants; UTC by default. */
+  /** Of instants; UTC by default. */
   timeZone?: string
   body: Html
 }
 
-/** A page of the workbench: navigation, subject, and its own part. */
+/** Renders a page of the workbench. */
 export function renderWorkbench(page: Frame): string {
   const {title, path, places, find, subject, alarms = 0, live, body, timeZone} = page
   const ways = places.map(([, href]) => href.split('?')[0] ?? '').sort((a, b) => b.length - a.length)

@@ -20,37 +20,34 @@ import {Html, html} from './html.ts'
 import {queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
 
-/** What people may call a page or a query: a plain name of a file. */
+/** Names that people may give to a page or query. */
 export const NAME = /^[\w-]{1,100}$/
 
 /** {@link NAME} in words. */
 export const A_NAME = 'a name of letters, digits, _ and -'
 
-/** The names of the files with an ending in a folder, which need not exist, in order. */
+/** The names of files with an ending in a folder, sorted; none if there is no folder. */
 export const listNamed = (folder: string, ending: '.md' | '.sql' | '.filter'): string[] =>
   listFiles(folder, ending)
     .map((file) => basename(file, ending))
     .filter((name) => NAME.test(name))
     .sort()
 
-/** The pages that come with loantape; those in folders are shown at other addresses. */
+/** The shipped pages; those in subfolders have other addresses. */
 export const SHIPPED = join(import.meta.dirname, '../../pages')
 
 const FOLDERS = ['', 'parts/', 'behind/']
 
-/** Pages over the state database, which holds more than viewers may read: none of people's own takes their place. */
+/** Pages over the state database. Own pages cannot replace them, since they read more than viewers may. */
 const OF_STATE = 'state/'
 
-/** The folders of people's own pages: beside their models, and in the data folder. A new page goes into the first. */
+/** The folders of own pages: beside own models, then in the data folder. A new page goes into the first. */
 export const listPageDirs = ({sqlDir, dataDir}: Pick<Config, 'sqlDir' | 'dataDir'>): string[] => [
   ...(sqlDir === undefined ? [] : [join(sqlDir, 'pages')]),
   dataFolderAt(dataDir).pages,
 ]
 
-/**
- * Every page, Markdown in which blocks of SQL stand for their rows: people's own first; of one name the first counts, so that an own one
- * takes the place of a shipped one.
- */
+/** Lists every page. An own page replaces a shipped page of the same name; the first folder wins. */
 export function listPages(pageDirs: readonly string[]) {
   const pages = [...pageDirs, SHIPPED].flatMap((dir) => {
     const isOwn = dir !== SHIPPED
@@ -64,22 +61,22 @@ export function listPages(pageDirs: readonly string[]) {
   return [...new Map(pages.toReversed().map((page) => [page.name, page])).values()].reverse()
 }
 
-/** What a page says of itself, in YAML between lines of `---` at its top. */
+/** Front matter: YAML between lines of `---` at the top. */
 const frontMatter = z.strictObject({
   title: z.string().min(1).optional(),
   /** Its place in the navigation, after ours. */
   order: z.number().optional(),
   for: z.literal('operators').optional(),
-  /** Tables without which it shows nothing. */
+  /** Tables it cannot do without. */
   needs: z.array(z.string()).default([]),
 })
 
-/** A page as it is written. */
+/** A page as written. */
 interface PageText {
   name: string
   about: z.output<typeof frontMatter>
   markdown: string
-  /** The line at which the Markdown begins. */
+  /** The line where the Markdown begins. */
   line: number
   /** What is wrong with the front matter. */
   problems: string[]
@@ -88,7 +85,7 @@ interface PageText {
 const wordProblem = (name: string, line: number, problem: string) =>
   `pages/${name}.md, line ${line}: ${problem}`
 
-/** Reads a page. @param given in place of the text of its file */
+/** Reads a page. @param given replaces the text of the file */
 function readPage({name, path}: {name: string; path: string}, given?: string): PageText {
   const page: PageText = {name, about: {needs: []}, markdown: '', line: 1, problems: []}
   const tell = (line: number, problem: string) => page.problems.push(wordProblem(name, line, problem))
@@ -114,16 +111,16 @@ function readPage({name, path}: {name: string; path: string}, given?: string): P
   return page
 }
 
-/** The tables that a page of ours needs. */
+/** The tables that a shipped page needs. */
 export const needsOf = (name: string) => readPage({name, path: join(SHIPPED, `${name}.md`)}).about.needs
 
-/** The pages that come with loantape, but those that people's own take the place of. */
+/** Shipped pages, except those that own pages replace. */
 export const listShipped = (pageDirs: readonly string[]) =>
   listPages(pageDirs)
     .filter(({isOwn}) => !isOwn)
     .map((file) => ({...readPage(file), path: file.path}))
 
-/** The pages of people's own that somebody may see; one whose front matter is wrong may be for operators. */
+/** Own pages that the viewer may see. A page with broken front matter may be meant for operators, so only they see it. */
 export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) =>
   listPages(pageDirs)
     .filter(({isOwn}) => isOwn)
@@ -133,21 +130,21 @@ export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) 
 
 const isForAll = ({about, problems}: PageText) => about.for === undefined && problems.length === 0
 
-/** The title of a page: what it says, its first heading, or its name in words. */
+/** The title of a page: from its front matter, its first heading, or its name. */
 export const nameOf = ({name, about, markdown}: PageText) =>
   about.title ?? /^# (.+)/m.exec(markdown)?.[1] ?? capitalised(name.replaceAll('_', ' '))
 
-/** The places in the navigation that people gave to their own pages. */
+/** Own pages in the navigation. */
 export const listPlaces = (view: Parameters<typeof listOwn>[0]): [title: string, href: string][] =>
   listOwn(view).flatMap((page) =>
     page.about.order === undefined ? [] : [[nameOf(page), `/pages/${page.name}`]],
   )
 
-/** A page to begin with. */
+/** The text of a new page. */
 export const beginPage = (name: string) =>
   readSqlFile(join(SHIPPED, 'first_page.md')).replaceAll('first_page', name)
 
-/** `/pages`: the pages people made, and those that came with loantape as they are written. */
+/** `/pages`: own pages, and shipped pages as written. */
 export function viewPages(view: AskingView): Page {
   const own = listOwn(view)
   const shipped = listShipped(view.pageDirs)
@@ -167,10 +164,10 @@ ${shipped.map((page) => html`<div class="ask">${!page.name.includes('/') && lead
   return {title: 'Pages', body}
 }
 
-/** Values that SQL names as `$month`: texts, or what is read as JSON; one without is null. */
+/** Values for `$name` in SQL: text, or anything else as JSON; missing ones are null. */
 export type Params = Readonly<Record<string, unknown>>
 
-/** The values as texts, as both engines take them. */
+/** Parameters as text, as both engines take them. */
 export const textsOf = (params: Params) =>
   Object.fromEntries(
     Object.entries(params)
@@ -178,18 +175,18 @@ export const textsOf = (params: Params) =>
       .map(([name, value]) => [name, typeof value === 'string' ? value : JSON.stringify(value)]),
   )
 
-/** What the program alone tells pages of ours: what is compared, and what was noted. */
+/** Parameters that only the program gives to shipped pages, never the address. */
 const TOLD = [
   ...['bases', 'base', 'totals', 'moved', 'notes'],
   ...['running', 'next', 'alarms', 'not_read', 'not_issued', 'checks'],
 ]
 
-/** Rows of a table, of a mail and of a chart that are shown. */
+/** Most rows of a table, of a mail, and of a chart. */
 const MOST_ROWS = 1000
 const MOST_OF_MAIL = 50
 const MOST_PLACES = 50_000
 
-/** What a page needs of a view; the state database has no release. */
+/** What a page needs of a view; without a release it reads the state database. */
 type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen' | 'isFile' | 'isMail'> &
   Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead'>> & {stateDb?: Pick<StateDb, 'all'>}
 
@@ -202,11 +199,10 @@ interface Given {
 }
 
 /**
- * A page by its name; undefined of none, of one that is not for who asks, and where its title has no rows. What people wrote is asked as
- * their questions are, a shipped page as our own, unless it is one among people's pages.
+ * Renders a page. Undefined if there is none, if the caller may not see it, or if its title has no rows. Own pages are asked as
+ * people's questions; shipped pages are trusted, unless shown among own pages.
  *
- * @param given `params` of its SQL, in place of those of the address; `text`: what people wrote, in place of the file; `within`: the pages
- *   that hold it
+ * @param given `params` of its SQL override those of the address; `text` replaces the file; `within` names the pages that hold it
  */
 export async function viewPage(
   name: string,
@@ -217,7 +213,7 @@ export async function viewPage(
   if (!file && text === undefined) return undefined
   const page = readPage({name, path: file?.path ?? ''}, text)
   const {people, filter, mayAct} = view
-  // Who may not see it sees ours of that name.
+  // Others see the shipped page of that name.
   if (mayAct === false && !isForAll(page))
     return file?.isOwn ? await viewPage(name, {...view, pageDirs: []}, {params}) : undefined
   const isTold = (key: string) => Object.hasOwn(params, key) || (!file?.isOwn && TOLD.includes(key))
@@ -234,7 +230,7 @@ export async function viewPage(
   return {...shown, body: html`${shown.body}\n${edit}`}
 }
 
-/** A page of ours over the state database; nobody's own takes its place, since it reads more than a release. */
+/** Renders a shipped page over the state database. */
 export async function viewState(
   name: string,
   {
@@ -252,7 +248,7 @@ export async function viewState(
     const statement = db.prepare(sql)
     statement.setAllowUnknownNamedParameters(true)
     const rows = statement.all(given).map((row) => Object.values(row))
-    // An expression has no type there.
+    // SQLite gives no type for an expression.
     const typeOf = (index: number) => {
       const isAll = (is: (value: unknown) => boolean) =>
         rows.length > 0 && rows.every((row) => is(row[index]))
@@ -266,7 +262,7 @@ export async function viewState(
   return await viewPage(name, {...view, ...('all' in stateDb && {stateDb})})
 }
 
-/** Which of the tables that a page needs is not there, or not for who asks, in words; undefined of none. */
+/** Says which needed table is missing or hidden from the caller; undefined if none is. */
 export function findLacking(
   needs: readonly string[],
   {release, mayRead}: Pick<Shown, 'release' | 'mayRead'>,
@@ -278,7 +274,7 @@ export function findLacking(
   return hidden && `Table '${hidden}', which is needed here, is not for viewers.`
 }
 
-/** A page with the rows of its blocks, and the pages that it holds. */
+/** Renders the text of a page, its blocks and the pages it holds. */
 async function renderPageText(
   page: PageText,
   view: Shown,
@@ -303,7 +299,7 @@ async function renderPageText(
     shown.problems.push(words)
     return failed(words)
   }
-  /** A page that this one holds. Of an own page none of ours is told what the program tells ours. */
+  /** A held page. Shipped pages within own pages do not get the program's parameters. */
   const hold = async (part: string, asked: string) => {
     if (within.includes(part)) return tell(`Page '${part}' holds itself.`)
     const {empty, ...own} = readOptions(asked)
@@ -317,7 +313,7 @@ async function renderPageText(
     for (const [name, rows] of Object.entries(held.rows ?? {}))
       shown.rows[name] = (shown.rows[name] ?? 0) + rows
     const isEmpty = held.body.html.replaceAll(/<[^>]*>/g, '').trim() === ''
-    // Of an own page ours is told too little to say so.
+    // Within an own page it knows too little to say so.
     return isEmpty && empty !== undefined && !isAmongOwn ? html`<p class="passed">${empty}</p>` : held.body
   }
   for (const token of tokens) {
@@ -334,7 +330,7 @@ async function renderPageText(
   marked.use({
     renderer: {
       code: (token) => (answers.get(token) ?? html`<pre tabindex="0">${token.text}</pre>`).html,
-      // The page's own heading stands above it; markup of theirs is only text.
+      // The first heading stands above the page; HTML in Markdown is escaped.
       heading(token) {
         if (token === heading) return ''
         const id = token.text
@@ -355,17 +351,17 @@ async function renderPageText(
 }
 
 /**
- * The page at an address of this site, with the filter; of a part of the deals, as far as the filter has some of them; undefined of one
- * that the viewer may not open.
+ * Makes links of this site that keep the filter. A `part` in the address is narrowed to what the filter allows. Undefined if the
+ * viewer may not open the page.
  */
 export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: string) => {
   const url = parseAddress(address)
   if (!url) return undefined
   const {pathname, searchParams, hash} = url
   if (view.mayOpen?.(pathname) === false) return undefined
-  // Runs are of no release.
+  // Runs belong to no release.
   if (/^\/runs(\/|$)/.test(pathname)) return address
-  // A deal that is none of the filtered ones has a page, too.
+  // A deal outside the filter has a page, too.
   const filter = pathname.startsWith('/deals/') ? ofAllDeals(view.filter) : view.filter
   const changes = Object.fromEntries(
     [...new Set(searchParams.keys())].map((key) => [key, searchParams.getAll(key)]),
@@ -377,9 +373,10 @@ export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: stri
 }
 
 /**
- * What a block shows; undefined of a title without rows.
+ * Renders a block; undefined for a title without rows.
  *
- * @param given `tell` of what fails, at a line of it; `shown`: the page, whose title and counted rows it may change
+ * @param given `tell` reports a problem at a line of the block; `shown` is the page, whose title and row counts the block may
+ *   change
  */
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
@@ -432,7 +429,7 @@ async function answerBlock(
   }
 }
 
-/** What a release alone tells about days, as notes. */
+/** Notes about days that a release holds. */
 const DAY_NOTES = {
   'mart.run': `select cast(business_date as varchar) as subject,
       concat_ws(': ', 'Accepted ' || accepted, accepted_why) as text, accepted_by as who
@@ -441,7 +438,7 @@ const DAY_NOTES = {
     from core.note where about = 'day' and ended_at is null`,
 }
 
-/** What was noted about days by now, or by the moment of a release that nobody serves, and why a guard was overruled. */
+/** Notes about days: from the state database if there is one, otherwise from the release; and why guards were overruled. */
 async function listDayNotes(view: Shown): Promise<DayNote[]> {
   const {stateDb, release, ask} = view
   const mayRead = view.mayRead?.('core.note') !== false
@@ -453,7 +450,7 @@ async function listDayNotes(view: Shown): Promise<DayNote[]> {
   return noted.sort((a, b) => (a.subject < b.subject ? -1 : 1))
 }
 
-/** The same address with another value of a parameter; another order begins at the first page. */
+/** The current address with another parameter value, at the first page. */
 function addressWith(query: URLSearchParams, name: string, value: string): string {
   const changed = new URLSearchParams(query)
   changed.delete('page')
@@ -461,7 +458,7 @@ function addressWith(query: URLSearchParams, name: string, value: string): strin
   return `?${changed}`
 }
 
-/** A form that chooses the days of charts, as dragging over one does, and a link to all of them. */
+/** A form for the days of charts, and a link to all days. Dragging over a chart does the same. */
 function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): Html | false {
   const ends = [`${name}_from`, `${name}_to`] as const
   const [from, to] = ends.map((end) => query.get(end))
@@ -472,7 +469,7 @@ function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): 
 <label>Days from <input type="date" name="${ends[0]}" value="${from}"></label> <label>to <input type="date" name="${ends[1]}" value="${to}"></label> <button>Show</button>${isChosen && html` <a href="?${String(new URLSearchParams(kept))}">All days</a>`}</form>`
 }
 
-/** Links to the pages before and after of a list, at its address; false if there is only one page. */
+/** Links to the previous and next page of a list; false if there is one page. */
 function renderPages(query: URLSearchParams, rows: number, perPage: number): Html | false {
   const page = pageOf(query)
   const all = Math.max(1, Math.ceil(rows / perPage))
@@ -485,23 +482,23 @@ ${page < all && html`<a rel="next" href="${addressOfPage(page + 1)}">next →</a
 </nav>`
 }
 
-/** A column that keeps the order that a statement writes. */
+/** A column that keeps the written order. */
 const PLACE = 'place as written'
 
-/** Whether a statement writes an order, outside texts, comments and parentheses. */
+/** Whether a statement has its own ORDER BY, outside texts, comments and parentheses. */
 function isOrdered(sql: string): boolean {
   let text = sql.replaceAll(/'[^']*'|"[^"]*"|--.*/g, '')
   while (/\([^()]*\)/.test(text)) text = text.replaceAll(/\([^()]*\)/g, '')
   return /\border\s+by\b/i.test(text)
 }
 
-/** Deals that a page of a list holds. */
+/** Deals on a page of a list. */
 const PER_PAGE = 50
 
 /**
- * The rows of a statement that selects `deal_id`, an amount and, where a deal has several rows, a `day`: page by page, with the number
- * of deals and their sum, in the order that the address asks for, else the statement, by default the largest first. The property
- * stands beside each, for those who may read it.
+ * Renders a paged list of the rows of a statement with `deal_id`, an amount and, if a deal has several rows, a `day`; above it
+ * the number of deals and their sum. The order is that of the address, else of the statement, else by amount. Addresses of
+ * properties are added for those who may read them.
  */
 async function renderListed(
   sql: string,
@@ -513,12 +510,12 @@ async function renderListed(
   const perPage = isMail ? MOST_OF_MAIL : isFile ? MOST_ROWS : PER_PAGE
   // A file has one page.
   const page = isFile ? 1 : pageOf(query)
-  // Errors name lines of the statement: nothing stands above it.
+  // Nothing stands above the statement, so that line numbers in errors are right.
   const own = `(${trimStatement(sql)}\n)`
   const {columns} = await read(`from ${own} limit 0`)
   const has = (name: string) => columns.some((column) => column.name === name)
   const amount = columns.find(isDollars)?.name ?? 'amount'
-  // Counting different deals takes many times as long; what tells rows of one deal apart is their `day`.
+  // Counting distinct deals takes many times as long; only lists with a `day` repeat deals.
   const deals = has('day') ? 'count(distinct deal_id)' : 'count(*)'
   const total = await read(
     `select count(*), counted(${deals}, 'deal') || ', ' || usd(coalesce(sum(${quoteName(amount)}), 0)) from ${own}`,

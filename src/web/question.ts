@@ -3,13 +3,13 @@ import {parseJson} from '../core/json.ts'
 import {type Database, requireOneStatement, requireText} from '../store/database.ts'
 import names from './question-names.json' with {type: 'json'}
 
-/** Functions that may stand in FROM: they compute rows, or tell of the catalogue without naming files. */
+/** Functions allowed in FROM: they compute rows or describe the catalogue, and name no files. */
 const TABLE_FUNCTIONS = new Set(names.table_functions)
 
-/** Functions of values that tell of the machine, write, or plan a second statement. */
+/** Functions that reveal the machine, write, or plan another statement. */
 const REFUSED_FUNCTIONS = new Set(names.refused_functions)
 
-/** Views of the catalogue that name files or tell settings. */
+/** Catalogue views that name files or reveal settings. */
 const REFUSED_VIEWS = new Set(names.refused_views)
 
 const serialised = z.object({
@@ -23,7 +23,7 @@ const node = z.looseObject({
   function_name: z.string().optional(),
   table_name: z.string().optional(),
   schema_name: z.string().optional(),
-  /** What a table function calls. */
+  /** The function that a table function calls. */
   function: z.object({function_name: z.string()}).optional().catch(undefined),
 })
 
@@ -35,11 +35,11 @@ function* listNodes(part: unknown): Generator<z.output<typeof node>> {
 }
 
 /**
- * Reads a person's question: one SELECT (or DESCRIBE, SHOW, SUMMARIZE), which calls nothing that reaches beyond tables. It looks at the
- * tree of the engine's own parser.
+ * Checks a person's question: one SELECT, DESCRIBE, SHOW or SUMMARIZE that reads nothing but tables. It walks the tree of the
+ * engine's own parser.
  *
- * @returns the tables it names, such as `core.deal`, names of its own CTEs included; whether it is one of the other three
- * @throws Error in words for whoever asked
+ * @returns the tables it names (`core.deal`), including its CTEs; `isShown` for DESCRIBE, SHOW and SUMMARIZE
+ * @throws Error in words for the person
  */
 export async function parseQuestion(
   db: Database,
@@ -50,7 +50,7 @@ export async function parseQuestion(
   const parsed = parseJson(tree)
   if (parsed === undefined) throw new Error('a number in it is too large: expected one below 1e308.')
   const {error_type, statements = []} = serialised.parse(parsed)
-  // Its error marks the place in the text.
+  // The engine's own error marks the place in the text.
   if (error_type === 'parser') await requireOneStatement(db.connection, sql)
   if (error_type !== undefined) throw new Error(wordRefusal(sql))
   if (statements.length !== 1) throw new Error(`${statements.length} statements: expected one SELECT.`)

@@ -16,33 +16,33 @@ import type {questions as ofHistory} from './history-questions.ts'
 import type {Asked, questions, ReleaseLimits, ReleaseReading} from './release-questions.ts'
 import {createTurns} from './turns.ts'
 
-/** How processes answer. */
+/** Limits of a pool of processes. */
 interface Limits {
-  /** How long an answer may take. */
+  /** Longest time for an answer. */
   timeoutMs: number
-  /** After this time an idle process is ended, to free its memory. */
+  /** An idle process is ended after this time, to free its memory. */
   idleMs: number
-  /** How many questions are answered at once; 1 by default. */
+  /** Questions answered at once; 1 by default. */
   processes?: number
-  /** How often to ask if the process ends before it answers; once by default. */
+  /** Attempts if the process ends before it answers; 1 by default. */
   tries?: number
-  /** How many questions wait, and how many each caller has at once; any number by default. */
+  /** Most waiting questions, in total and for each caller; no limit by default. */
   waiting?: number
   each?: number
-  /** A question goes on once nobody wants its answer: to start another process takes longer. */
+  /** A question runs on when nobody waits for it: restarting the process takes longer. */
   goesOn?: boolean
 }
 
-/** Whose turn a question waits for; by default each is one of its own. */
+/** Whose turn a question takes; by default each question is its own caller. */
 export interface Turn {
   caller?: unknown
-  /** Ends the question, or its waiting, once nobody wants the answer any more. */
+  /** Aborts the question, or its waiting. */
   signal?: AbortSignal
-  /** Keeps the caller's place after the answer. */
+  /** Keeps the caller's place until then. */
   until?: Promise<unknown>
 }
 
-/** What answers questions: a module, and the error when no answer comes with its words before the reason. */
+/** The module that answers, and the error if it does not: its code and first words. */
 const MODULES = {
   history: ['HISTORY_STOPPED', 'The history was not read to the end'],
   release: ['QUERY_STOPPED', 'Query stopped'],
@@ -50,25 +50,25 @@ const MODULES = {
 
 const NOBODY_WAITS = 'nobody waits for it'
 
-/** A process that answers one question after the other, so that each has its own time. */
+/** A process that answers one question at a time. */
 interface Helper {
   module: keyof typeof MODULES
   args: readonly string[]
   process?: ChildProcess | undefined
-  /** Takes an answer, or nothing if the process ends before. */
+  /** Takes an answer, or nothing if the process ends first. */
   take?: (told?: Told) => void
   idle?: NodeJS.Timeout
 }
 
-/** The process of a helper, which is started when it is needed. */
+/** Starts the process of a helper if it is not running. */
 function requireProcess(helper: Helper): ChildProcess {
   if (helper.process) return helper.process
   const path = join(import.meta.dirname, `${helper.module}-questions${extname(import.meta.filename)}`)
-  // With it a process starts in half the time.
+  // Halves the start of the process.
   const cache = getCompileCacheDir()
   const process = fork(path, helper.args, {
     serialization: 'advanced',
-    // It needs no secrets.
+    // No secrets.
     env: {TMPDIR: tmpdir(), ...(cache !== undefined && {NODE_COMPILE_CACHE: dirname(cache)})},
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
@@ -79,7 +79,7 @@ function requireProcess(helper: Helper): ChildProcess {
   return process
 }
 
-/** Ends the process of a helper, unless it has another by now. */
+/** Ends the process of a helper, unless it has another one by now. */
 function end(helper: Helper, process = helper.process): void {
   if (process !== helper.process) return
   helper.process = undefined
@@ -88,10 +88,10 @@ function end(helper: Helper, process = helper.process): void {
 }
 
 /**
- * Asks processes, the one that answered last first. Disposing what is returned ends them.
+ * Creates a pool of helper processes; the one that answered last is asked first. Disposing it ends them.
  *
  * @typeParam Asked the functions of the module
- * @param argsOf the arguments of each process
+ * @param argsOf arguments of each process
  */
 function createHelpers<Asked extends Record<string, (...about: never[]) => unknown>>(
   module: keyof typeof MODULES,
@@ -140,8 +140,8 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
 
   return {
     /**
-     * Asks a process that is free, in turn. If the answer takes too long, or nobody waits for it, the process is killed; the next
-     * question starts another.
+     * Asks a free process, in turn. A question that takes too long, or that nobody waits for, is killed with its process; the
+     * next question starts a new one.
      *
      * @throws what the function threw; DeferredError `WEB_BUSY`, `HISTORY_STOPPED`, `QUERY_STOPPED`
      */
@@ -173,7 +173,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
   }
 }
 
-/** The releases in a folder, the latest business date first, and of one date what knows most. */
+/** The releases in a folder: latest business date first, then latest `known_at`. */
 export function listReleases(releases: string): Release[] {
   if (!existsSync(releases)) return []
   const order = ({manifest}: Release) => `${manifest.as_of} ${manifest.known_at}`
@@ -183,7 +183,7 @@ export function listReleases(releases: string): Release[] {
     .sort((a, b) => (order(a) < order(b) ? 1 : -1))
 }
 
-/** The release of a business date as known at an instant, or at the end of a day; the current one by default. */
+/** The release that an address asks for: the current one, or one by business date and moment. */
 function findRelease(
   folder: DataFolder,
   {values}: Pick<Filter, 'values'>,
@@ -200,17 +200,14 @@ function findRelease(
   )
 }
 
-/** Queries whose rows are objects, from those that answer in columns and rows. */
+/** Queries with rows as objects, over a function that returns columns and rows. */
 export const queriesOf = (ask: (asked: Asked) => Promise<Block>) =>
   queriesOver(async (sql, params) => objectsOf(await ask({sql, params})))
 
 /** Reads one release. */
 export type Reader = ReturnType<ReturnType<typeof createReaderPool>['of']>
 
-/**
- * Starts to read releases in separate processes; disposing what is returned ends them. A question that is not answered in time, or kills
- * its process, fails alone: the next one starts another process.
- */
+/** Starts processes that read releases; disposing the pool ends them. A question that fails or kills its process fails alone. */
 export function createReaderPool(limits: Limits & ReleaseLimits) {
   const files = makeTemporaryFolder('loantape-reader-')
   const filesDir = files.path
@@ -219,11 +216,11 @@ export function createReaderPool(limits: Limits & ReleaseLimits) {
     return [JSON.stringify(reading)]
   })
   return {
-    /** The reader of the release in a folder. */
+    /** The reader of one release. */
     of: (dir: string) => ({
-      /** The folder of requested files. */
+      /** The folder for requested files. */
       filesDir,
-      /** Asks a question of our own. */
+      /** Asks a question of ours. */
       page: (asked: Asked) => helpers.ask('page', [dir, asked]),
       /** Asks a person's question. */
       ask: (asked: Asked, turn?: Turn) => helpers.ask('person', [dir, asked], turn),
@@ -235,18 +232,18 @@ export function createReaderPool(limits: Limits & ReleaseLimits) {
   }
 }
 
-/** What people ask for themselves, or what they download: how much at once, how much waits, how much of it of one address. */
+/** Limits for people's questions and for downloads. */
 const QUESTIONS = {processes: 2, waiting: 20, each: 4}
 
-/** What pages ask of the history. */
+/** Limits for questions about the history. */
 const HISTORY = {processes: 4, waiting: 56, each: 20, tries: 2, goesOn: true}
 
 const IDLE_MS = 300_000
 
-/** Releases whose pages have a process: the current one and earlier ones. */
+/** Releases with a process of their own for pages. */
 const OPEN_RELEASES = 3
 
-/** Creates what finds the readers of the release that an address asks for; disposing it ends their processes. */
+/** Finds the readers of the release that an address asks for; disposing it ends all processes. */
 export function createReaders(folder: DataFolder, config: Config) {
   const pools = new DisposableStack()
   const create = (most: number, limits: Omit<Limits & ReleaseLimits, 'idleMs' | 'memoryMb'>) => {
@@ -258,11 +255,11 @@ export function createReaders(folder: DataFolder, config: Config) {
     // A worksheet of a million rows takes many minutes, and others download meanwhile.
     timeoutMs: 3_600_000,
     ...QUESTIONS,
-    // More than a million rows of any table, and no more than a small disk has.
+    // Enough for a million rows of any table, and small enough for a small disk.
     fileBytes: 2e9,
     folderBytes: 4e9,
   })
-  /** Each keeps what pages ask of the release in a folder. */
+  /** Pools for pages, each for one release. */
   const pages = Array.from({length: OPEN_RELEASES}, () => ({
     dir: '',
     usedAt: 0,
@@ -293,12 +290,12 @@ export interface History {
   ): Promise<Awaited<ReturnType<OfHistory[Name]>>>
 }
 
-/** Creates what answers for all pages, in processes that start when they are needed; disposing it ends them. */
+/** Creates the pool for questions about the history; processes start on demand. Disposing it ends them. */
 export function readHistory(config: Config) {
   const limits = {timeoutMs: config.historyTimeoutSeconds * 1000, idleMs: IDLE_MS, ...HISTORY}
   const helpers = createHelpers<OfHistory>('history', limits)
   return {
-    /** The history for a caller. */
+    /** The history as asked by a caller. */
     of: (turn: Turn): History => ({
       ask: (name, ...about) =>
         helpers.ask(name, [config, ...about] as unknown as Parameters<OfHistory[typeof name]>, turn),

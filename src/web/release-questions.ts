@@ -16,42 +16,42 @@ import {parseQuestion} from './question.ts'
 export interface Asked {
   /** One SELECT. */
   sql: string
-  /** SQL over `core.deal`: the tables are those of these deals; by default of all. */
+  /** SQL over `core.deal`: restricts all tables to these deals; all deals by default. */
   condition?: string | undefined
-  /** The tables that who asks can read, as `LOANTAPE_VIEWER_TABLES` names them; all by default. */
+  /** The tables the caller may read, as in `LOANTAPE_VIEWER_TABLES`; all by default. */
   only?: string | undefined
   /** Most rows. */
   most?: number | undefined
-  /** Values of its parameters, in order, or by the names it gives them, as `$month`; without one it is null. */
+  /** Parameters, by position or by name (`$month`); a missing name is null. */
   params?: DuckDBValue[] | Record<string, string | undefined> | undefined
   /**
-   * Write the rows into this new file instead, in a format of COPY, or as the sheet of a workbook; safe, texts that a spreadsheet
-   * would take for formulas get a `'` in front.
+   * Writes the rows into this new file: a COPY format, or a sheet of a workbook. `isSafe` puts a `'` before text that a
+   * spreadsheet would take for a formula.
    */
   file?: {name: string; format: string; isSafe?: boolean} | {name: string; sheet: string} | undefined
 }
 
-/** What a process may take to answer questions about releases. */
+/** Resource limits of a process that answers. */
 export interface ReleaseLimits {
   memoryMb: number
-  /** Bytes of a file that is asked for, and of all in the folder of files. */
+  /** Most bytes of one file, and of all files in the folder. */
   fileBytes?: number
   folderBytes?: number
 }
 
-/** What such a process is told. */
+/** Arguments of the process. */
 export interface ReleaseReading extends ReleaseLimits {
   filesDir: string
   spillDir: string
 }
 
-/** How many sets keep their tables; the least recently used one is dropped. */
+/** Deal sets that are kept; the least recently used is dropped. */
 const KEPT_SETS = 6
 
 /** Memory for Node and for rows in transit. */
 const BESIDE_ENGINE_MB = 700
 
-/** The pause between two looks at what a question takes. */
+/** How often resources are checked. */
 const WATCH_MS = 50
 
 const reading: ReleaseReading = JSON.parse(process.argv[2] ?? '')
@@ -61,7 +61,7 @@ rmSync(spillDir, {recursive: true, force: true})
 
 type Instance = Awaited<ReturnType<typeof open>>
 
-/** Opens the release in a folder in an engine instance; questions can only read what is attached. */
+/** Opens a release in its own engine instance; questions can read only what is attached. */
 async function open(dir: string, file?: string) {
   try {
     const release = readRelease(dir)
@@ -71,7 +71,7 @@ async function open(dir: string, file?: string) {
       release,
       db,
       sets: new Map<string, DealSet>(),
-      /** Read when a set needs them. */
+      /** Read when a deal set needs them. */
       models: undefined as readonly ReleaseModel[] | undefined,
       [Symbol.asyncDispose]: () => db[Symbol.asyncDispose](),
     }
@@ -82,7 +82,7 @@ async function open(dir: string, file?: string) {
 
 let made = 0
 
-/** Lets names mean the tables of some deals; of those that are asked for, each is made. */
+/** Points table names at the release, or at a deal set; the tables that are asked for are made. */
 async function narrow(
   instance: Instance,
   condition: string | undefined,
@@ -97,7 +97,7 @@ async function narrow(
   instance.models ??= readReleaseModels(release.dir)
   const models = instance.models
   const set = sets.get(condition) ?? (await createDealSet(db, models, {catalog: `set${made}`, condition}))
-  // The one that was asked for last stands last.
+  // The most recently used stands last.
   sets.delete(condition)
   sets.set(condition, set)
   for (const [oldest, {catalog}] of [...sets].slice(0, -KEPT_SETS)) {
@@ -108,7 +108,7 @@ async function narrow(
   await db.run(`set search_path = ${quoteLiteral(`${set.catalog}.main`)}`)
 }
 
-/** Keeps only the tables of a question in an instance and detaches the release. */
+/** Copies the tables of a question and detaches everything else. */
 async function keepOnly({db, sets}: Instance, isAsked: (name: string) => boolean): Promise<void> {
   const stored = await db.column(
     z.string(),
@@ -125,7 +125,7 @@ async function keepOnly({db, sets}: Instance, isAsked: (name: string) => boolean
   for (const catalog of ['release', 'kept', ...others]) await db.run(`detach ${catalog}`)
 }
 
-/** Our own questions about a release share an instance, which keeps their sets. */
+/** Questions of our pages share an instance, which keeps deal sets. */
 let shared: Instance | undefined
 
 async function answerPage(dir: string, asked: Asked): Promise<Rows> {
@@ -140,8 +140,8 @@ async function answerPage(dir: string, asked: Asked): Promise<Rows> {
 }
 
 /**
- * A question of a person has an instance of its own: whatever it does to it, nobody else notices. The engine runs the text that was
- * looked at, with nothing around it.
+ * Answers a person's question in its own engine instance, so that nothing it does affects others. The engine runs the checked
+ * text unchanged.
  */
 async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
   const {sql, condition, only, file} = asked
@@ -156,13 +156,13 @@ async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
   await narrow(instance, condition, isAsked)
   if (only !== undefined) await keepOnly(instance, isAsked)
   if (file === undefined || path === undefined) return await readRows(db, asked)
-  // Prepared unchanged, so that errors quote the given text.
+  // Prepared unchanged first, so that errors quote the given text.
   const prepared = await db.connection.prepare(sql)
   prepared.destroySync()
   if (!isShown) await db.run(`create temp view asked as ${sql}`)
   const from = isShown ? `(${trimStatement(sql)}\n)` : 'asked'
   if ('sheet' in file) {
-    // Loaded late: no page needs it.
+    // Loaded late: pages do not need it.
     const {writeQueryBook} = await import('../export/xlsx.ts')
     await writeQueryBook(db, {path, title: file.sheet, from}, instance.release.manifest)
   } else {
@@ -178,7 +178,7 @@ async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
   return {columns: [], rows: []}
 }
 
-/** SQL of rows whose numbers JSON can hold: one that is not finite is null. */
+/** Replaces NaN and infinity by null, which JSON cannot hold. */
 function buildJsonRows(columns: readonly TableColumn[], from: string): string {
   const cells = columns.map(({name, type}) => {
     const quoted = quoteName(name)
@@ -189,13 +189,10 @@ function buildJsonRows(columns: readonly TableColumn[], from: string): string {
 
 type Rows = Awaited<ReturnType<typeof readRows>>
 
-/** A longer page is of no use to a browser. */
+/** Browsers cannot use a longer page. */
 const MOST_CHARACTERS = 20_000_000
 
-/**
- * Columns and rows of a statement, in order, no more than asked for: it ends where nobody reads on. Values are exact text where a number
- * could not hold them.
- */
+/** Reads at most `most` rows of a statement, in order. Values are exact text if a number could not hold them. */
 async function readRows({connection}: Database, {sql, params, most = Number.POSITIVE_INFINITY}: Asked) {
   const prepared = await connection.prepare(sql)
   if (params) prepared.bind(Array.isArray(params) ? params : namedOf(prepared, params))
@@ -216,7 +213,7 @@ async function readRows({connection}: Database, {sql, params, most = Number.POSI
   return {columns, rows}
 }
 
-/** A value for each parameter that a statement names. */
+/** A value for each named parameter of a statement. */
 function namedOf(
   prepared: DuckDBPreparedStatement,
   params: Record<string, string | undefined>,
@@ -227,19 +224,19 @@ function namedOf(
   )
 }
 
-/** What is wrong, without paths, and without advice on settings, which nobody who asks can change. */
+/** The error in words, without paths and without advice on engine settings. */
 function wordFailure(error: unknown): string {
   if (error instanceof LoantapeError) return error.problem
   const [words = ''] = messageOf(error).split('\n\nPossible solutions:')
   return words.replaceAll(`${filesDir}/`, '')
 }
 
-/** Whether this process was about to use too much; then it answers nothing more. */
+/** Whether this process exceeded a limit; it then answers nothing more. */
 let hasSpent = false
 
 const sizeOf = (name: string) => statSync(join(filesDir, name), {throwIfNoEntry: false})?.size ?? 0
 
-/** Throws if a question takes too much; the engine does not count every text towards its limit, and bounds what it spills. */
+/** Throws if a question exceeds its limits. The engine bounds what it spills, but does not count all text towards its memory limit. */
 function requireModest(file: string | undefined): void {
   const stop = (reason: string) => newError('QUERY_STOPPED', `Query stopped: ${reason}.`)
   if (process.memoryUsage.rss() >= (memoryMb + BESIDE_ENGINE_MB) * 1e6)
@@ -251,7 +248,7 @@ function requireModest(file: string | undefined): void {
     throw stop(`what people download at this moment takes more than ${folderBytes / 1e6} MB`)
 }
 
-/** Answers a question unless it takes too much, or words what is wrong with it. */
+/** Answers a question, unless it exceeds its limits; failures are put in words. */
 async function answer(question: Promise<Rows>, file?: string): Promise<Rows> {
   const {promise: tooMuch, reject} = Promise.withResolvers<never>()
   const watch = setInterval(() => {
@@ -277,7 +274,7 @@ export const questions = {
   page: (dir: string, asked: Asked) => answer(answerPage(dir, asked)),
   async person(dir: string, asked: Asked) {
     const rows = await answer(answerPerson(dir, asked), asked.file?.name)
-    // Unread rows keep their instance open until they are collected.
+    // Rows that were not read keep their instance open until garbage collection.
     if (rows.rows.length === asked.most) setImmediate(() => void giveBackMemory())
     return rows
   },

@@ -21,20 +21,20 @@ import type {Page, View} from './view.ts'
 const MEMORY_MB = 1024
 const LONGEST_MS = 3_600_000
 
-/** The pages of a report, below Morning. */
+/** Pages of a report, after Morning. */
 const REPORTED = ['portfolio', 'pipeline', 'data_quality']
 
-/** Pages to which the program gives what they are compared with. */
+/** Pages that compare with another day. */
 const COMPARED: Readonly<Record<string, (view: View) => Promise<Page | undefined>>> = {
   morning: viewMorning,
   portfolio: viewPortfolio,
 }
 
 /**
- * The view of a release that nobody serves, and the page that is asked for; disposing it ends its reader.
+ * A view of a release without a server; disposing it ends its reader.
  *
- * @param page its name, and what it is asked for: `margins?state=TX`; by default all of a report
- * @throws ConfigError `USAGE` of an invalid filter, or of one that tells viewers what they cannot read; `UNKNOWN_NAME`
+ * @param page a name with parameters (`margins?state=TX`); all pages of the report by default
+ * @throws ConfigError `USAGE` for an invalid filter, or one that viewers may not use; `UNKNOWN_NAME`
  */
 function openReport(release: Release, config: Config, page?: string, forViewers = false) {
   const [name, asked = ''] = page?.split(/\?(.*)/s) ?? []
@@ -58,7 +58,7 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
       'UNKNOWN_NAME',
       `Page '${name}'${forViewers ? ', for viewers' : ''}: ${expectOneOf(name, known)}.`,
     )
-  // No page is waited for while it is written.
+  // Nobody waits for the page while it is written.
   const pool = createReaderPool({memoryMb: MEMORY_MB, timeoutMs: LONGEST_MS, idleMs: LONGEST_MS})
   const reader = pool.of(release.dir)
   return {
@@ -72,17 +72,17 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
     query,
     name,
     isFile: true,
-    /** Whether a page is one to which the program gives what it is compared with, which comes from all tables. */
+    /** Whether a page is compared with another day, which needs all tables. */
     isCompared: (one: string) => only === undefined && !(name === 'morning' && files.includes(one)),
     [Symbol.dispose]: () => pool[Symbol.dispose](),
   }
 }
 
-/** The pages of a report, or the page that is asked for, without links. */
+/** Renders the pages of the report, or the page asked for, without links. */
 async function showPages(view: ReturnType<typeof openReport>, isMail = false) {
   const {name, isCompared} = view
   const isAll = name === undefined
-  // Whoever gets the report may be no operator.
+  // Readers of a report may not be operators.
   const readers = {...view, isMail, ...(isAll && {mayAct: false})}
   const pages: Page[] = []
   for (const one of isAll ? ['morning', ...REPORTED] : [name]) {
@@ -99,7 +99,7 @@ async function showPages(view: ReturnType<typeof openReport>, isMail = false) {
   }
 }
 
-/** What a page is asked for, each with its name: the filter, then the parameters of its own. */
+/** The filter and parameters of a page, as names and values. */
 const chosenOf = ({filter, query}: Pick<View, 'filter' | 'query'>) => [
   ...[...filter.values].flatMap(([key, values]) =>
     values.map((value): [string, string] => [titleOf(key), wordValue(key, value)]),
@@ -112,7 +112,7 @@ const chosenOf = ({filter, query}: Pick<View, 'filter' | 'query'>) => [
 const subjectOf = (view: Pick<View, 'release' | 'filter' | 'query'>, title: string) =>
   `${[title, ...chosenOf(view).map((chosen) => chosen.join(' '))].join(', ')} as of ${view.release.manifest.as_of}`
 
-/** What stands around the pages of a release. */
+/** The sheet around the pages. */
 function renderSheet(view: Pick<View, 'release' | 'filter' | 'query'>, title: string, content: Html): Html {
   const {release_id, as_of, known_at, generator, checks} = view.release.manifest
   const chosen = chosenOf(view).map(([name, value]) => html`<li>${name} <b>${value}</b></li>\n`)
@@ -141,12 +141,12 @@ async function renderFile(view: ReturnType<typeof openReport>) {
 }
 
 /**
- * One page of a release, or Morning, Portfolio, Pipeline and Data quality, as one self-contained file.
+ * Renders one page of a release, or Morning, Portfolio, Pipeline and Data quality, as one self-contained file.
  *
- * @param config its own pages take the place of those of their names
- * @param page its name, and what it is asked for: `margins?state=TX`
- * @returns its text, and what of it could not be shown, which stands in its place
- * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only, `UNKNOWN_NAME`, `USAGE`
+ * @param config own pages replace shipped ones
+ * @param page a name with parameters: `margins?state=TX`
+ * @returns the text, and the problems that it shows in place of blocks
+ * @throws ConfigError `RELEASE_PARTIAL` if tables are missing, `UNKNOWN_NAME`, `USAGE`
  */
 export async function renderReport(release: Release, config: Config, page?: string) {
   if (page === undefined) {
@@ -157,16 +157,16 @@ export async function renderReport(release: Release, config: Config, page?: stri
   return await renderFile(view)
 }
 
-/** Mail clients cut off what is longer, and mail servers refuse larger files; chat takes less. */
+/** Mail clients cut off longer text, mail servers refuse larger files, and chats take less. */
 const LONGEST_HTML = 100_000
 const LARGEST_FILE = 10_000_000
 const LONGEST_WORDS = 10_000
 
 /**
- * A page as a message; what it would print stands beside it as a file in the folder of the release.
+ * Renders a page as a message, with the printable page as a file in the release's folder.
  *
- * @returns undefined where there is nothing to send
- * @throws ConfigError `UNKNOWN_NAME`, `QUERY_FAILED` with the places of what fails, `USAGE`
+ * @returns undefined if there is nothing to send
+ * @throws ConfigError `UNKNOWN_NAME`, `QUERY_FAILED` with the place of each problem, `USAGE`
  */
 export async function renderDigest(
   release: Release,
@@ -208,7 +208,7 @@ export async function renderDigest(
   }
 }
 
-/** Markup without links but those within it and to other sites: a file has no server behind it. */
+/** Removes links, except those within the page and to other sites: a file has no server. */
 const linkless = ({html: text}: Html): Html =>
   new Html(
     text

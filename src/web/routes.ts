@@ -26,10 +26,10 @@ import type {AskingView, Page, WebTools} from './view.ts'
 
 const idOfDeal = (id: string) => id.replace(/^~/, '')
 
-/** A page of a release; undefined of an unknown name. */
+/** A page of a release; undefined for an unknown name. */
 type Route = (view: AskingView, id: string) => Promise<Page | undefined> | Page | undefined
 
-/** A page of `pages/` that shows what the history answers; undefined where it knows no such name. */
+/** A shipped page with an answer from the history; undefined for an unknown name. */
 const ofHistory =
   (name: string, ask: (view: AskingView, id: string) => Promise<Params>): Route =>
   async (view, id) => {
@@ -39,7 +39,7 @@ const ofHistory =
     return params && viewPage(name, view, {params})
   }
 
-/** What each address shows of a release: a file of `pages/`, what the program gives it, or both by a function. */
+/** The page at each address. */
 export const ROUTES: Record<string, Route> = {
   '/': async (view) => addNotes(await viewMorning(view), view, 'day', [view.release.manifest.as_of]),
   '/portfolio': viewLimits,
@@ -50,20 +50,20 @@ export const ROUTES: Record<string, Route> = {
     const deal_id = idOfDeal(id)
     return addNotes(await viewPage('parts/deal', view, {params: {deal_id}}), view, 'deal', [deal_id])
   },
-  // Every version of a deal with the record that told it.
+  // Every version of a deal, with the record behind it.
   '/deals/:id/received': ofHistory('parts/received', async ({history}, id) => {
     const deal_id = idOfDeal(id)
     return {deal_id, versions: await history.ask('trace', deal_id)}
   }),
   '/behind/moved': viewMoved,
   '/behind/:id': (view, id) => viewPage(`behind/${id}`, view),
-  // Every check of the release, those that found rows first, with the rows.
+  // Every check; those that found rows first, with the rows.
   '/checks': (view) => {
     const {manifest, dir} = view.release
     const params = {summary: wordChecks(manifest.checks), checks: readReleaseChecks(dir)}
     return viewPage('parts/checks', view, {params})
   },
-  // The months, what was issued, what the journal holds, and whether it ties out; what each account must stand at.
+  // Months: what was issued, what the journal holds, whether it ties out; and the balance each account must show.
   '/books': async (view, id) => {
     const page = await ofHistory('parts/books', ({history}) => history.ask('periods'))(view, id)
     const balances = page && (await viewState('state/balances', {stateDb: view.stateDb, params: {}}))
@@ -71,13 +71,13 @@ export const ROUTES: Record<string, Route> = {
   },
   '/books/:id': viewPreview,
   '/compare': viewCompare,
-  // The records that could not be read, by reason, and page by page.
+  // Unreadable records, by reason and page by page.
   '/quarantine': ofHistory('parts/quarantine', ({history, query}) => {
     const [path, reason] = [query.get('path'), query.get('reason')]
     const asked = {page: pageOf(query), ...(path !== null && {path}), ...(reason !== null && {reason})}
     return history.ask('reasons', asked)
   }),
-  // One record whole, byte for byte as its source sent it.
+  // One record byte for byte as the source sent it.
   '/quarantine/:id': ofHistory('parts/quarantined', async ({history}, id) => ({
     entry: await history.ask('quarantined', id),
   })),
@@ -88,7 +88,7 @@ export const ROUTES: Record<string, Route> = {
   '/sql': viewSql,
 }
 
-/** A page with the notes about some days, deals or limits below it, and forms to note more. */
+/** Adds notes about days, deals or limits to a page, with forms to write more. */
 async function addNotes(
   page: Page | undefined,
   {stateDb, mayAct}: AskingView,
@@ -99,17 +99,17 @@ async function addNotes(
   return notes ? {...page, body: html`${page.body}${notes.body}`} : page
 }
 
-/** `/portfolio`, with what was noted about limits. */
+/** `/portfolio`, with notes about limits. */
 async function viewLimits(view: AskingView): Promise<Page | undefined> {
   const page = await viewPortfolio(view, {notes: listStanding(view.stateDb, 'limit')})
   const {rows} = await view
     .ask({sql: 'select name from mart.limit_status order by 1', isWhole: true})
-    // A release may lack the table, and a lender's own may have no names; the page says so itself.
+    // The table may be missing or have no names; the page says so itself.
     .catch(() => ({rows: []}))
   return rows.length === 0 ? page : addNotes(page, view, 'limit', rows.flat().map(String))
 }
 
-/** `/books/<YYYY-MM>`: what the next export of a month would hand out, for the importer that the address names; undefined of no month. */
+/** `/books/<YYYY-MM>`: what the next export of a month would issue to the importer in the address; undefined if it is no month. */
 async function viewPreview(view: AskingView, period: string): Promise<Page | undefined> {
   if (!/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) return undefined
   const profile = JOURNAL_NAMES.find((name) => name === view.query.get('for')) ?? JOURNAL_NAMES[0] ?? ''
@@ -120,10 +120,10 @@ async function viewPreview(view: AskingView, period: string): Promise<Page | und
   return await viewPage('parts/preview', view, {params})
 }
 
-/** How many deals are named under a total; the others are counted. */
+/** Deals named under a total; the rest are counted. */
 const NAMED = 100
 
-/** `/compare`: what was believed of a day when the release was built, against what the newest release of that day says. */
+/** `/compare`: what was known of a day when the release was built, against the newest release of that day. */
 async function viewCompare(view: AskingView): Promise<Page | undefined> {
   const then = view.release.manifest
   const {as_of} = then
@@ -143,7 +143,7 @@ async function viewCompare(view: AskingView): Promise<Page | undefined> {
   return addNotes(await viewPage('parts/compare', view, {params}), view, 'day', [as_of])
 }
 
-/** Why there is nothing to show, and what to do about it. */
+/** Why there is nothing to show, and what to do. */
 export function viewNone(
   {stateDb, folder, config}: WebTools,
   {values}: Filter,
@@ -157,14 +157,14 @@ export function viewNone(
   return viewState(page, {stateDb, params: {kept, as_of, known_at}, mayAct})
 }
 
-/** Pages beside those of the navigation that an address without more leads to. */
+/** Pages without parameters that are not in the navigation. */
 const BESIDE = [
   ['Checks', '/checks'],
   ['Compare', '/compare'],
   ['Quarantine', '/quarantine'],
 ] as const
 
-/** The pages that a viewer can open. */
+/** Pages that the viewer may open. */
 function listOpen(view: AskingView): (readonly [title: string, address: string])[] {
   const places = [...PLACES, ...BESIDE].filter(([, address]) => view.mayOpen(address))
   const written = [...listOwn(view), ...listShipped(view.pageDirs)].filter(
@@ -173,7 +173,7 @@ function listOpen(view: AskingView): (readonly [title: string, address: string])
   return [...places, ...written.map((page) => [nameOf(page), `/pages/${page.name}`] as const)]
 }
 
-/** `/find`: what holds the text `q`, by kind, as far as the viewer may see it; the deal whose id it is, at once. */
+/** `/find`: everything that contains the text `q` and that the viewer may see. A deal's id leads to the deal. */
 async function viewFind(view: AskingView): Promise<Page | undefined> {
   const {query, filter, ask, stateDb, mayOpen} = view
   const q = (query.get('q') ?? '').trim()

@@ -20,17 +20,17 @@ import {queriesOf} from './reader.ts'
 import {FORMATS} from './tables.ts'
 import type {AskingView, Page, View} from './view.ts'
 
-/** Rows and cells that are shown; a download has all. */
+/** Rows and cells shown; a download has all. */
 const MOST = 500
 const MOST_CELLS = 5_000
 
-/** What a pivot makes of the values of a cell. */
+/** Measures of a pivot. */
 const MEASURES = ['sum', 'count', 'avg', 'min', 'max']
 
-/** Queries that are kept of one person, and of all. */
+/** Recent queries kept for each person, and in total. */
 const KEPT = {each: 30, all: 3_000}
 
-/** Keeps a query that a person asks among what people did, once, and forgets the oldest; says why where it cannot. */
+/** Adds a query to the person's recent queries and drops the oldest. Returns why, if it cannot. */
 function keepQuery({stateDb, person, overview}: AskingView, sql: string): string | undefined {
   const at = new Date(overview.now).toISOString()
   const keep = () => {
@@ -49,7 +49,7 @@ function keepQuery({stateDb, person, overview}: AskingView, sql: string): string
     )
   }
   try {
-    // While it waited for another writer, nobody would be answered.
+    // No waiting for another writer: it would block all answers.
     stateDb.transaction(keep, 0)
   } catch (error) {
     return explainError(error).problem
@@ -58,7 +58,7 @@ function keepQuery({stateDb, person, overview}: AskingView, sql: string): string
 
 const keptRow = z.object({began_at: z.string(), words: z.string()})
 
-/** The last queries of whoever asks. */
+/** The person's recent queries. */
 function renderKept({stateDb, person, filter}: AskingView): Html | false {
   const select = `select began_at, words from page_action where command = 'sql' and who = ? order by action_id desc`
   const kept = stateDb.all(keptRow, select, [person])
@@ -70,7 +70,7 @@ function renderKept({stateDb, person, filter}: AskingView): Html | false {
 
 type Columns = Block['columns']
 
-/** The column of each part of a pivot that an address asks for; undefined without one. */
+/** The pivot that an address asks for. */
 function readPivot(query: URLSearchParams) {
   const [rows, columns, of] = ['rows', 'columns', 'of'].map((name) => query.get(name))
   const by = MEASURES.find((name) => name === query.get('by')) ?? 'sum'
@@ -78,13 +78,10 @@ function readPivot(query: URLSearchParams) {
 }
 type Pivot = NonNullable<ReturnType<typeof readPivot>>
 
-/** What a pivot's columns are called. */
+/** The column names of a pivot's result. */
 const namesOf = ({rows, columns, of, by}: Pivot) => [rows, columns, by === 'count' ? 'count' : of, 'is_total']
 
-/**
- * A statement as a row for each cell of its pivot, for a matrix with totals; those of all rows come first, and have every column in
- * order.
- */
+/** The SQL of a pivot: a row for each cell, for a matrix with totals. Column totals come first, so that they name every column in order. */
 function writePivot(sql: string, pivot: Pivot, known: Columns, hasTotals: boolean): string {
   const {rows, columns, of, by} = pivot
   const [, places] = /^DECIMAL\(\d+,(\d+)\)$/.exec(known.find(({name}) => name === of)?.type ?? '') ?? []
@@ -102,7 +99,11 @@ group by ${hasTotals ? 'cube' : ''} (asked.row, asked.col)
 order by grouping(asked.row) desc, asked.row, grouping(asked.col), asked.col`
 }
 
-/** Asks a query, or its pivot: the columns of the query, and the rows with what they were asked by, or why there are none. */
+/**
+ * Runs a query or its pivot.
+ *
+ * @returns the columns of the query, and rows with their SQL, or the error
+ */
 async function askSql({people, filter}: AskingView, sql: string, pivot: Pivot | undefined) {
   const ask = async (text: string, most: number) => {
     const {columns, rows} = await people.ask({sql: text, condition: filter.condition, most: most + 1})
@@ -115,13 +116,13 @@ async function askSql({people, filter}: AskingView, sql: string, pivot: Pivot | 
   const columns = asked.rows.map(([name, type]) => ({name: String(name), type: String(type)}))
   const cells = await ask(writePivot(bare, pivot, columns, true), MOST_CELLS).catch(explainError)
   if (cells instanceof Error) return {columns, shown: cells}
-  // The engine renames the second column of a name.
+  // The engine renames the second of two equal column names.
   const named = namesOf(pivot).map((name, index) => ({name, type: cells.columns[index]?.type ?? ''}))
   const download = writePivot(bare, pivot, columns, false)
   return {columns, shown: {...cells, columns: named, asNamed: 3, download}}
 }
 
-/** The form that makes a pivot of a query's rows. */
+/** A form that pivots a query's rows. */
 function renderPivot({filter}: AskingView, sql: string, columns: Columns, pivot: Pivot | undefined): Html {
   const choose = (label: string, name: keyof Pivot, names: readonly string[], usual: string | undefined) =>
     html`<label>${label} <select name="${name}">${names.map((one) => html`<option${one === (pivot?.[name] ?? usual) && html` selected`}>${one}</option>`)}</select></label> `
@@ -133,8 +134,8 @@ ${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}">
 }
 
 /**
- * `/sql`: a SELECT over the tables of the deals that the filter means, given as `q` or by the name it was `saved` under, and its
- * rows as table, figures or chart; undefined of a name that nothing is saved under.
+ * `/sql`: runs the SELECT in `q`, or the query `saved` under a name, over the filtered tables. Undefined if there is no such
+ * saved query.
  */
 export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const {filter, query, folder, mayRun} = view
@@ -161,7 +162,7 @@ ${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure})}${n
 
 const NOTHING_ASKED = {columns: [], shown: undefined}
 
-/** The rows of a query as they are asked for, above them their download, and the form that saves it, or makes a page of it. */
+/** The rows, with downloads and a form that saves the query or makes it a page. */
 function renderAnswer(
   view: AskingView,
   {sql, download, isCut, ...block}: Block & {sql: string; download: string; isCut: boolean},
@@ -184,7 +185,7 @@ ${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}"><input type=
 ${shape === 'table' ? renderExact(block, linkTo) : renderBlock(block, shape, {linkTo, options: {}})}`
 }
 
-/** The statement in a field, which a script makes an editor that knows the tables. */
+/** The query form; a script turns its text area into an editor that knows the tables. */
 async function renderForm(
   {ask, filter, mayRead}: View,
   text: string,
@@ -195,7 +196,7 @@ async function renderForm(
     tables.map(([name, columns]) => [name, columns.map((one) => one.name)]),
   )
   const [, line] = /^LINE (\d+): /m.exec(failure ?? '') ?? []
-  // Back shows what the address asks for, in each form of its kind: a browser would bring back what was typed there.
+  // `autocomplete=off`: after Back, the form shows what the address asks for, not what was typed.
   return html`<form class="sql" action="/sql" autocomplete="off">
 ${hiddenFields(filter)}
 <label for="q" class="muted small">One SELECT; tables are named core.deal, mart.portfolio_summary, … <a href="/tables">All tables</a></label>
@@ -205,13 +206,13 @@ ${hiddenFields(filter)}
 <script src="/assets/sql-editor.js" type="module"></script>`
 }
 
-/** The text of a saved query; undefined of none. */
+/** The text of a saved query; undefined if there is none. */
 function readSavedQuery(folder: DataFolder, name: string): string | undefined {
   if (!listNamed(folder.queries, '.sql').includes(name)) return undefined
   return readWritten(join(folder.queries, `${name}.sql`)).toString()
 }
 
-/** The filters that were saved, by name; a file that holds none is left out. */
+/** Saved filters by name; invalid files are left out. */
 export const listSavedFilters = (folder: DataFolder): {name: string; filter: Filter}[] =>
   listNamed(folder.queries, '.filter').flatMap((name) => {
     const file = join(folder.queries, `${name}.filter`)
@@ -222,7 +223,7 @@ export const listSavedFilters = (folder: DataFolder): {name: string; filter: Fil
     return filter.condition === undefined || findFault(filter) !== undefined ? [] : [{name, filter}]
   })
 
-/** What a form saves, and the address that shows it; a string says what is wrong. */
+/** What a form saves, and the address that shows it; or a string that says what is wrong. */
 type Given = {name: string; text: string; address: string} | string
 
 function readQueryForm(form: URLSearchParams, filter: Filter): Given {
@@ -237,7 +238,7 @@ function readFilterForm(form: URLSearchParams, filter: Filter): Given {
   const fault = findFault(filter)
   if (fault !== undefined) return fault.replace(/\.$/, '')
   if (!NAME.test(name) || filter.condition === undefined) return `expected a choice of deals, and ${A_NAME}`
-  // A saved filter follows the day that is shown.
+  // A saved filter applies to whatever day is shown.
   const text = addressOf('', filter, Object.fromEntries(CLOCKS.map((clock) => [clock, []]))).slice(1)
   if (text.length >= LONGEST_ADDRESS) return 'expected fewer values'
   return {name, text, address: linkOf({filter})(form.get('path') ?? '/') ?? '/'}
@@ -249,9 +250,8 @@ const SAVED = [
 ]
 
 /**
- * Adds `POST /sql/queries`, which saves the query `q` of a form as `name`, and `POST /filters`, which saves the filter of a form: for
- * everybody, as a file of `queries/` in the data folder, a filter as the end of an address. One of this name stays as it is: the form is
- * refused.
+ * Adds `POST /sql/queries` and `POST /filters`, which save a query or a filter under a name for everybody, as a file in
+ * `queries/` of the data folder. A name that is taken is refused.
  */
 export function addSaved(server: FastifyInstance, folder: DataFolder): void {
   for (const {path, what, ending, read} of SAVED)

@@ -7,10 +7,10 @@ import {type Html, html, prose} from './html.ts'
 import {linkOf} from './pages.ts'
 import type {AskingView, Page, View} from './view.ts'
 
-/** Formats that a table can be had in. */
+/** Download formats of a table. */
 export const FORMATS = ['csv', 'xlsx', 'json', 'parquet'] as const
 
-/** In order; a schema of people's own stands in for the blank. */
+/** Order of schemas; the blank stands for people's own. */
 const SCHEMAS = ['core', 'mart', 'accounting', '', 'work']
 
 function placeOf({name}: {name: string}): number {
@@ -18,11 +18,11 @@ function placeOf({name}: {name: string}): number {
   return place === -1 ? SCHEMAS.indexOf('') : place
 }
 
-/** The tables that analysts read first, those of the build last. */
+/** Sorts tables that analysts read first to the top. */
 export const bySchema = (a: {name: string}, b: {name: string}): number =>
   placeOf(a) - placeOf(b) || (a.name < b.name ? -1 : 1)
 
-/** The published tables of a release by schema, the ones that analysts read first. */
+/** The readable published tables of a release, sorted. */
 export function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): ReleaseModel[] {
   return readReleaseModels(release.dir)
     .filter(({is_published, name}) => is_published && mayRead(name))
@@ -51,7 +51,7 @@ export function viewTables(view: AskingView): Page {
   return {title: 'Tables', body: html`${isAll && SEEN_BY_VIEWERS}${body}`}
 }
 
-/** `/tables/<name>`: what a table means, how it is computed, and its first rows; undefined of no table. */
+/** `/tables/<name>`: what a table means, how it is computed, and its first rows; undefined if there is none. */
 export async function viewTable(view: View, name: string): Promise<Page | undefined> {
   const {filter, release} = view
   const models = readReleaseModels(release.dir)
@@ -76,7 +76,7 @@ ${renderExact(sample, linkOf(view))}
   return {title: name, body}
 }
 
-/** Columns of a table, with what they mean. */
+/** The columns of a table and their meanings. */
 export const renderColumns = (columns: ReleaseModel['columns']): Html =>
   renderMeant({
     columns: ['column', 'type', 'meaning_prose'].map((name) => ({name, type: ''})),
@@ -89,7 +89,7 @@ export const renderColumns = (columns: ReleaseModel['columns']): Html =>
 
 type Told = Record<'grain' | 'reads' | 'read_by', readonly string[]> & {adds_up?: readonly string[]}
 
-/** What is told of a table beside its columns: `facts`, its rows, and which others it is built from and read by. */
+/** Facts about a table: `facts`, its grain, the tables it reads and those that read it. */
 export function renderTold(
   {grain, reads, read_by, adds_up = []}: Told,
   hrefOf: (name: string) => string | undefined,
@@ -108,6 +108,6 @@ export function renderTold(
 ${all.map((fact) => fact && html`<li>${fact}</li>\n`)}</ul>`
 }
 
-/** A name that a narrow window breaks behind its dots and underscores, not within its words. */
+/** A name that may break after dots and underscores. */
 const breakable = (name: string) =>
   name.split(/(?<=[._])/).map((part, index) => (index > 0 ? html`<wbr>${part}` : part))

@@ -2,12 +2,13 @@ import pLimit, {type LimitFunction} from 'p-limit'
 import {newError} from '../core/errors.ts'
 
 /**
- * Places for all callers together, and for each of them.
+ * Limits places in total and for each caller.
  *
- * @returns takes a place for a caller, and returns what frees it and says whether it was the caller's last, or undefined if all are taken
+ * @returns takes a place and returns a function that frees it, which returns whether it was the caller's last; undefined if no
+ *   place is free
  */
 export function createPlaces({all, each}: {all: number; each: number}) {
-  /** The caller on each place that is taken. */
+  /** The caller on each place. */
   const taken: unknown[] = []
   return (caller: unknown): (() => boolean) | undefined => {
     if (taken.length >= all || taken.filter((one) => one === caller).length >= each) return undefined
@@ -20,16 +21,16 @@ export function createPlaces({all, each}: {all: number; each: number}) {
 }
 
 /**
- * Lets so much run at once; the rest waits, and callers take turns, however much one of them asks. One caller never has all places
- * of several, so that others need not wait for its end. Who hangs up while waiting gives its place back.
+ * Runs limited work in turns: callers alternate, however much one of them asks, and no caller takes all running places. Aborting
+ * while waiting frees the place.
  *
- * @returns runs work when it is the caller's turn, which `signal` ends before
- * @throws DeferredError `WEB_BUSY` where too many wait, in all or of one caller
+ * @returns runs `work` when it is the caller's turn
+ * @throws DeferredError `WEB_BUSY` if too much is waiting, in total or for one caller
  */
 export function createTurns({running, waiting, each}: {running: number; waiting: number; each: number}) {
   const enter = createPlaces({all: running + waiting, each})
   const all = pLimit(running)
-  /** By caller: the next of its work waits among that of all only when one before it has ended. */
+  /** By caller: its next work queues only after its previous work has ended. */
   const callers = new Map<unknown, LimitFunction>()
   return async <T>(caller: unknown, signal: AbortSignal, work: () => Promise<T>): Promise<T> => {
     const leave = enter(caller)

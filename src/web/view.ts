@@ -14,22 +14,22 @@ import type {Caller} from './http-server.ts'
 import type {History, Reader} from './reader.ts'
 import type {Asked} from './release-questions.ts'
 
-/** The tools of the web side. */
+/** What the web side works with. */
 export interface WebTools {
   stateDb: StateDb
   folder: DataFolder
   jobs: readonly Job[]
   config: Config
-  /** Throws why no job can run. */
+  /** Throws if no job can run, and says why. */
   requireServed?: () => void
-  /** The environment of operators' commands; by default that of this process. */
+  /** Environment of the commands that operators start; that of this process by default. */
   env?: Record<string, string>
 }
 
 /** The state of a data folder, for pages. */
 export type Overview = ReturnType<typeof readOverview>
 
-/** Reads it from the state database and the manifest of the current release, never from the warehouse. */
+/** Reads it from the state database and the current release's manifest, never from the warehouse. */
 export function readOverview({stateDb, folder, jobs, config}: WebTools, world: World) {
   const now = world.realClock.now()
   const current = examineCurrent(folder)
@@ -37,45 +37,45 @@ export function readOverview({stateDb, folder, jobs, config}: WebTools, world: W
     now,
     // In a demo nothing is due.
     alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, ...current, jobs}, now),
-    /** Who holds the warehouse. */
+    /** The run that holds the warehouse. */
     holder: findLockHolder(stateDb, world),
-    /** The records of the last walk that could not be read. */
+    /** Unreadable records of the last walk. */
     notRead: summaryOf(findLastSuccess(stateDb, 'sync'), syncSummary)?.walk.quarantined ?? 0,
     ...current,
     next: listNextOfEach(jobs, now),
   }
 }
 
-/** The input of a page. */
+/** What a page is rendered from. */
 export interface View {
   release: Release
   filter: Filter
-  /** Asks what a block of a page asks, of the filtered deals or all. */
+  /** Asks a question over the filtered deals, or over all (`isWhole`). */
   ask(asked: Asked & {isWhole?: boolean}): Promise<Block>
-  /** Whether the viewer can read a table. */
+  /** Whether the viewer may read a table. */
   mayRead(name: string): boolean
-  /** Whether the viewer can open the page at a path; every one by default. */
+  /** Whether the viewer may open the page at a path; every page by default. */
   mayOpen?(path: string): boolean
   /** The query parameters. */
   query: URLSearchParams
-  /** The folders of people's own pages, which take the place of ours. */
+  /** The folders of own pages. */
   pageDirs: readonly string[]
-  /** For a file: lists in one piece. */
+  /** For a file: lists are not paged. */
   isFile?: boolean
-  /** For a mail: few rows, and charts as tables. */
+  /** For a mail: fewer rows, and charts as tables. */
   isMail?: boolean
 }
 
 type Tools = Pick<WebTools, 'config' | 'folder' | 'stateDb'>
 
-/** The input of a page of the workbench. */
+/** What a page of the workbench is rendered from. */
 export interface AskingView extends View, Tools, Pick<Caller, 'mayAct' | 'person' | 'who'> {
   mayOpen(path: string): boolean
-  /** Answers people's own questions in turn. */
+  /** Answers people's own questions. */
   people: Reader
   history: History
   overview: Overview
-  /** Whether a query of the address is run: one that another site or a message led to is only shown. */
+  /** Whether a query in the address is run; one that came from outside is only shown. */
   mayRun: boolean
 }
 
@@ -83,12 +83,12 @@ export interface AskingView extends View, Tools, Pick<Caller, 'mayAct' | 'person
 export interface Page {
   title: string
   body: Html
-  /** Of its answer; 200 by default. */
+  /** HTTP status; 200 by default. */
   status?: number
-  /** What of it could not be shown, each with its place. */
+  /** What could not be shown, with places. */
   problems?: readonly string[]
-  /** Of its blocks that have a name, the number of their rows. */
+  /** Row counts of its named blocks. */
   rows?: Readonly<Record<string, number>>
-  /** Leads to this address instead. */
+  /** Redirects to this address. */
   leadsTo?: string
 }

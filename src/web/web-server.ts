@@ -23,15 +23,15 @@ const eventSchema = z.object({
 
 const KNOWN_TYPES = new Set<string>(EVENT_TYPES)
 
-/** How often the log mentions invalid signatures. */
+/** At most one log line about invalid signatures in this time. */
 const TELL_MS = 60_000
 
 /** https://www.standardwebhooks.com: the id is part of what is signed. */
 const ID = /^[\w.:-]{1,200}$/
 
 /**
- * Takes notifications of the service (`POST /webhooks/deals`): signed by Standard Webhooks with one of the
- * secrets, not older than five minutes, and stored durably before they are acknowledged. What they say is a hint only.
+ * Adds `POST /webhooks/deals`: events signed by Standard Webhooks with one of the secrets, at most five minutes old, and stored
+ * durably before they are acknowledged. Their content is only a hint.
  */
 export function addWebhooks(
   server: FastifyInstance,
@@ -42,7 +42,7 @@ export function addWebhooks(
   const verifiers = webhookSecret.split(/\s*,\s*/).flatMap((secret) => (secret ? [new Webhook(secret)] : []))
   let refused = 0
   let toldAt = Number.NEGATIVE_INFINITY
-  /** Limits log lines, so that a flood does not fill the log. */
+  /** Limits log lines during a flood. */
   function noteRefused(): void {
     refused += 1
     const now = world.realClock.now()
@@ -111,7 +111,7 @@ export function startWeb(config: Config, given: Omit<WebTools, 'config'>, world:
 
 const READY_MS = 5_000
 
-/** Adds `/readyz`: jobs can run, the state database and the current release answer a real question, one for all who ask within some seconds. */
+/** Adds `/readyz`: whether jobs can run, and the state database and current release answer a query. Asked at most once in some seconds. */
 function addReadiness(server: FastifyInstance, tools: WebTools, {realClock}: World): void {
   const {stateDb, folder, requireServed} = tools
   let asked = {at: Number.NEGATIVE_INFINITY, problem: Promise.resolve<string | null>(null)}
@@ -123,7 +123,7 @@ function addReadiness(server: FastifyInstance, tools: WebTools, {realClock}: Wor
       await db.one(z.object({deals: z.coerce.number()}), 'select deals from mart.portfolio_summary')
       return null
     } catch (error) {
-      // Whoever asks needs no token: it gets no path and no address.
+      // The caller needs no token, so it gets a code without paths or addresses.
       return codeOf(error)
     }
   }

@@ -28,20 +28,17 @@ import {type AskingView, type Page, readOverview, type WebTools} from './view.ts
 
 const OWN = join(import.meta.dirname, 'assets')
 
-/** Scripts that pages load, by name; the packages they import come with them. */
+/** Scripts that pages load, by name. */
 const SCRIPTS = {
   'workbench.js': join(OWN, 'workbench.js'),
   'sql-editor.js': join(OWN, 'sql-editor.js'),
   'echarts.js': fileURLToPath(import.meta.resolve('echarts/dist/echarts.esm.min.js')),
 }
 
-/** `import {a, b} from 'package'`, from its line's start. */
+/** An import or export from a package. */
 const IMPORT = /^((?:import|export)[\w\s{},*$]* from )'([^'./][^']*)'/gm
 
-/**
- * Adds `/assets/`: the scripts of the workbench, and the packages that they import. A browser is told the address of each
- * instead of its name, so that packages run in it as they were published.
- */
+/** Adds `/assets/`: our scripts and the packages they import, as published. Package names in imports are replaced by addresses. */
 function addAssets(server: FastifyInstance): void {
   const added = new Set<string>()
   const add = (name: string, file: string) => {
@@ -63,12 +60,12 @@ function addAssets(server: FastifyInstance): void {
 
 const packageSchema = z.object({exports: z.object({import: z.string()})})
 
-/** The module of a package as a script finds it that imports it: `import.meta.resolve` tells only what this file would find. */
+/** The module file of a package, resolved as `importer` would: `import.meta.resolve` resolves for this file only. */
 function findModule(name: string, importer: string): string {
   const path = findPackageJSON(name, pathToFileURL(importer))
   if (path === undefined) throw new Error(`no package '${name}' for '${importer}'`)
   const {exports} = packageSchema.parse(parseJson(readFileSync(path, 'utf8')))
-  // Links followed, as Node does: what a package imports lies beside where it really is.
+  // Links are resolved, as Node does: dependencies lie beside the real file.
   return realpathSync(join(dirname(path), exports.import))
 }
 
@@ -84,7 +81,7 @@ function describeFailure(error: unknown): Page {
   return {status: 500, title: 'Not shown', body}
 }
 
-/** Adds the pages and the data API; disposing what is returned ends the processes that read. */
+/** Adds the pages and the data API; disposing the result ends the reading processes. */
 export function addWorkbench(server: FastifyInstance, tools: WebTools, world: World): Disposable {
   const {config, folder} = tools
   const opened = new DisposableStack()
@@ -94,7 +91,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const pageDirs = listPageDirs(config)
   addAssets(server)
 
-  /** The form to choose deals by, for those who may see what it offers; a page without it is better than none. */
+  /** The filter form, for those who may see what it offers. If it fails, the page is shown without it. */
   const renderChoice = async (path: string, view: AskingView): Promise<Html | undefined> => {
     const {tables} = view.release.manifest
     const isThere = (name: string) => view.mayRead(name) && tables.some((table) => table.name === name)
@@ -151,7 +148,7 @@ ${choice}`
     })
   }
 
-  /** What an address asks for; without a release there is no view. */
+  /** Everything a request asks for; without a release there is no view. */
   const open = (reply: FastifyReply) => {
     const {request} = reply
     const query = new URL(request.url, 'http://localhost').searchParams
@@ -164,7 +161,7 @@ ${choice}`
     const refusal = fault !== undefined && {status: given.reads.every(mayRead) ? 400 : 403, fault}
     const overview = readOverview(tools, world)
     const turn = {caller: network, signal: gone}
-    /** Where the caller gets no turn, the answer says when to come back. */
+    /** Sets `Retry-After` if the caller gets no turn. */
     const tellBusy = (error: unknown): never => {
       if (codeOf(error) === 'WEB_BUSY') markBusy(reply)
       throw error
@@ -180,7 +177,7 @@ ${choice}`
       release: readers.release,
       filter,
       async ask({isWhole, ...asked}) {
-        // A question that is under way ends by itself: it is short, and its process is everybody's.
+        // A running question is not aborted: it is short, and its process is shared.
         gone.throwIfAborted()
         return await readers.pages.page({...asked, condition: isWhole ? undefined : filter.condition})
       },
@@ -192,12 +189,12 @@ ${choice}`
       mayRun: ['ours', 'tool'].includes(askerOf(request)),
       ...tools,
     }
-    // Who reads slowly keeps its place, so that files do not pile up.
+    // A slow reader keeps its place, so that files do not pile up.
     const findDownloads = () => readers && inTurn(readers.downloads, once(reply.raw, 'close'))
     return {request, given, filter, refusal, query, overview, caller, view, findDownloads}
   }
   type Opened = ReturnType<typeof open>
-  /** A page in its frame; one that fails says why. */
+  /** Adds a page; if it fails, the page says why. */
   const addAnyPage = (
     path: string,
     make: (opened: Opened, id: string) => Promise<Page | undefined> | Page | undefined,
@@ -219,7 +216,7 @@ ${choice}`
       const page = await answer().catch(describeFailure)
       if (page.leadsTo !== undefined) return reply.redirect(page.leadsTo, 303)
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
-      // A query that another site led to is run by its own button alone.
+      // A query that another site led to is run only by its own button.
       const isRun = here !== '/sql' || view?.mayRun || !view?.query.has('q')
       const hasChoice = page.status === undefined && !isOfAllDeals(request) && isRun
       const choice = hasChoice && view ? await renderChoice(here, view) : undefined
@@ -257,13 +254,13 @@ ${choice}`
 
 const idOf = (request: FastifyRequest) => (request.params as {id?: string}).id ?? ''
 
-/** Pages of what is issued, checked, read and run: a filter stays in their address for the pages after them. */
+/** Pages about all deals; the filter stays in their links for other pages. */
 const isOfAllDeals = ({routeOptions}: FastifyRequest) =>
   /^\/(books|checks|compare|quarantine|runs)\b/.test(routeOptions.url ?? '')
 
 const NO_FILTER = parseFilter(new URLSearchParams())
 
-/** The controls for the business date and for what was known when. */
+/** Controls for the business date and for `known_at`. */
 function renderClocks(
   path: string,
   {filter, query, linkTo}: Pick<AskingView, 'filter' | 'query'> & {linkTo: LinkTo},
@@ -282,7 +279,7 @@ ${others.map(([name, value]) => html`<input type="hidden" name="${name}" value="
 
 const bucketRow = z.object({dimension: z.string(), bucket: z.string()})
 
-/** What is going on, in words: a run, or an action that has not begun one or is ending. */
+/** What is running, in words: a run, or an action before or after its run. */
 function describeUnderWay({stateDb}: WebTools, world: World): {running: boolean; words: string} {
   const holder = findLockHolder(stateDb, world)
   if (holder) return {running: true, words: `${holder.command}: ${holder.progress}`}
