@@ -6,7 +6,7 @@ import {parseDescription, refuseSourceFile, type SourceDescription} from '../con
 import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf, type Clock, createSteadyClock, isBehind} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
-import {codeOf, LoantapeError, newError} from '../core/errors.ts'
+import {codeOf, newError} from '../core/errors.ts'
 import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
@@ -18,6 +18,7 @@ import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {readSettings} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
+import {findLastSettle} from './mapped-fields.ts'
 import {dropWalks} from './settle.ts'
 import {type Statuses, setStatuses, tablesOf} from './stream-tables.ts'
 import {findPast, requestOf} from './walk.ts'
@@ -113,12 +114,6 @@ export function readDescription(folder: DataFolder, isAccepted = false): SourceD
   throw refuseSourceFile(file)('it is missing, although this folder was filled with it')
 }
 
-/** SQL of the records of all streams, each with the time of the last request that showed it. */
-const OBSERVED = STREAMS.map(
-  ({name, plural, idColumn}) =>
-    `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from history.raw.${name}_head`,
-).join(' union all ')
-
 /**
  * Makes sure that a data folder belongs to this source and stage, or to none yet.
  *
@@ -144,94 +139,75 @@ export async function requirePin(db: Database, config: SourceConfig, isMoved = f
  * The clock of one run at the source: never behind what is stored, and it never goes back, neither between requests nor up to
  * the instant at which a walk is settled.
  *
- * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`; its `now` throws DeferredError `CLOCK_STEPPED`
+ * @throws ConfigError `CLOCK_BACKWARDS`; its `now` throws DeferredError `CLOCK_STEPPED`
  */
 async function createWalkClock(db: Database, walks: OpenWalks, zone: Zone, clock: Clock): Promise<Clock> {
   const now = Math.floor(clock.now())
-  const asked = [await requireClock(db, zone, now)]
+  const taken = [await requireClock(db, zone, now)]
   for (const {stream, walk} of walks.values()) {
     const staged = `select epoch_us(max(observed_at)) from ${tablesOf(stream).staged}`
-    asked.push(walk.startedAt, walk.endedAt, await db.value(micros, staged))
+    taken.push(walk.startedAt, walk.endedAt, await db.value(z.coerce.bigint().nullable(), staged))
   }
-  return createSteadyClock(clock, Math.max(now, ...asked.map((instant) => toMs(instant ?? 0n))))
-}
-
-/**
- * Requires that the clock, ms since the epoch, is not behind what is stored.
- *
- * @returns the latest instant of anything stored, microseconds since the epoch
- * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`
- */
-export async function requireClock(db: Database, zone: Zone, now: number): Promise<bigint | null> {
-  const {startedAt} = await findPast(db, dealStream)
-  if (startedAt !== null && isBehind(now, toMs(startedAt)))
-    throw newError(
-      'CLOCK_BACKWARDS',
-      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}. Stored later than that clock: ${await nameAhead(db, zone, now)}.`,
-    )
-  const observed = await db.value(
-    micros,
-    `select epoch_us(greatest(
-       (select max(seen_at) from (${OBSERVED})),
-       (select max(ended_at) from history.raw.walk where state = 'applied'),
-       (select max(recorded_at) from history.raw.settle)
-     ))`,
-  )
-  if (observed !== null && isBehind(now, toMs(observed))) throw await createAhead(db, zone, now, observed)
-  return observed
+  return createSteadyClock(clock, Math.max(now, ...taken.map((instant) => toMs(instant ?? 0n))))
 }
 
 /** What decides on which business date an instant lies. */
 type Zone = Parameters<typeof businessDateOf>[1]
 
-/** Microseconds since the epoch, or null. */
-const micros = z.coerce.bigint().nullable()
-const toMs = (instant: bigint) => Number(instant / 1000n)
+const toMs = (micros: bigint) => Number(micros / 1000n)
 const formatMs = (ms: number) => new Date(ms).toISOString()
+
+const lateUnit = z.object({walk_id: z.string().nullable(), settled_ms: z.coerce.number()})
+const lateRecords = z.object({plural: z.string(), ids: z.array(z.string())})
 
 /** How many ids an error names in its text, and how many in its details. */
 const NAMED = 3
 const LISTED = 100
 
-const toTimestamp = (ms: number) => new DuckDBTimestampValue(BigInt(ms) * 1000n)
-
-/** What was stored under a later clock, as `rebuild --without` takes it: walks, and the days of all else. */
-async function nameAhead(db: Database, zone: Zone, now: number): Promise<string> {
-  const names = await db.column(
-    z.string(),
-    `select walk_id from history.raw.walk where state = 'applied' and greatest(started_at, ended_at, recorded_at) > $1
-     union select business_date::varchar from history.raw.deal_version
-     where source = 'webhook' and observed_at > $1 order by all`,
-    [toTimestamp(now)],
+/**
+ * Requires that the clock, ms since the epoch, is not behind what is stored: what is read then would never count. The error names
+ * what was stored later as `rebuild --without` takes it: walks, and the days of all else.
+ *
+ * @returns the latest instant of anything stored, microseconds since the epoch
+ * @throws ConfigError `CLOCK_BACKWARDS`
+ */
+export async function requireClock(db: Database, zone: Zone, now: number): Promise<bigint | null> {
+  const last = await findLastSettle(db)
+  if (last === null || !isBehind(now, toMs(last))) return last
+  const late = [new DuckDBTimestampValue(BigInt(now) * 1000n)]
+  const units = await db.all(
+    lateUnit,
+    `select walk_id, epoch_ms(recorded_at) as settled_ms
+     from history.raw.settle left join history.raw.walk using (recorded_at)
+     where recorded_at > $1 order by recorded_at`,
+    late,
   )
-  const others = await db.column(
-    z.coerce.number(),
-    `select epoch_ms(recorded_at) from history.raw.settle where kind in ('rates', 'replay') and recorded_at > $1`,
-    [toTimestamp(now)],
-  )
-  return listSome([...new Set([...names, ...others.map((at) => businessDateOf(at, zone))])])
-}
-
-async function createAhead(db: Database, zone: Zone, now: number, observed: bigint): Promise<LoantapeError> {
-  const late = await db.all(
-    z.object({plural: z.string(), ids: z.array(z.string())}),
+  const records = await db.all(
+    lateRecords,
     `select plural, list(id order by id) as ids from (${OBSERVED}) where seen_at > $1 group by plural
      order by plural <> '${dealStream.plural}', plural`,
-    [toTimestamp(now)],
+    late,
   )
-  const named = late.map(({plural, ids}) => {
+  const names = new Set(units.map(({walk_id, settled_ms}) => walk_id ?? businessDateOf(settled_ms, zone)))
+  const told = records.map(({plural, ids}) => {
     const some = ids.slice(0, NAMED).map((id) => `'${id}'`)
     return `${ids.length} ${plural} (${some.join(', ')}${ids.length > NAMED ? ', …' : ''})`
   })
-  const until = formatMs(toMs(observed))
-  return new LoantapeError(
+  const until = formatMs(toMs(last))
+  throw newError(
+    'CLOCK_BACKWARDS',
+    `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than what is stored, up to ${until}: ${[listSome([...names]), ...told].join('; ')}.`,
     {
-      code: 'CLOCK_STEPPED',
-      problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk, rates or replay'} stored with later times, up to ${until}; what is read now would never count.`,
-      kept: 'Nothing was read or changed.',
-      next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it (${await nameAhead(db, zone, now)}): docs/operations.md, "A walk under a wrong clock".`,
-      details: {until, ...Object.fromEntries(late.map(({plural, ids}) => [plural, ids.slice(0, LISTED)]))},
+      details: {
+        until,
+        ...Object.fromEntries(records.map(({plural, ids}) => [plural, ids.slice(0, LISTED)])),
+      },
     },
-    'guard',
   )
 }
+
+/** SQL of the records of all streams, each with the time of the last request that showed it. */
+const OBSERVED = STREAMS.map(
+  ({name, plural, idColumn}) =>
+    `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from history.raw.${name}_head`,
+).join(' union all ')

@@ -86,9 +86,9 @@ test('rates read under a clock that was ahead stop the next run, whatever it sto
   writeCsv('2026-03-02,4.31')
   await ingest('2027-03-02T23:00:00-05:00', csvFeed())
   const stopped = {
-    code: 'CLOCK_STEPPED',
-    exitCode: 8,
-    message: expect.stringContaining('under it (2027-03-02)'),
+    code: 'CLOCK_BACKWARDS',
+    exitCode: 2,
+    message: expect.stringContaining(': 2027-03-02.'),
   }
   expect(await failureOf(ingest(NEXT_EVENING, csvFeed()))).toMatchObject(stopped)
   expect(await failureOf(lab.walk(NEXT_EVENING))).toMatchObject(stopped)

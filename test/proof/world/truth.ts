@@ -16,8 +16,8 @@ export interface Walk {
   /** Unique among all walks, even those a restore undid. */
   id: number
   startedAt: number
-  /** The last instant at which it asked for something that existed: nothing is stored of the rest. */
-  endedAt: number
+  /** When it was applied. */
+  settledAt: number
   on: string
   pages: number
   records: number
@@ -271,7 +271,7 @@ export function createTruth() {
         .sort()
         .at(-1)!,
     /** Ends the open walk: a refused one keeps its unreadable records, an abandoned one leaves nothing. */
-    settle(end: 'applied' | 'refused' | 'abandoned') {
+    settle(end: 'applied' | 'refused' | 'abandoned', now = lastAt) {
       const walk = open
       open = undefined
       if (!walk || end === 'abandoned') return
@@ -307,11 +307,10 @@ export function createTruth() {
         else if (lastOf(id)?.kind === 'seen') counts.missing += 1
       }
       lastId += 1
-      const asked = [...walk.pages, ...walk.own.filter(({status}) => status === 200)]
       const own = {
         id: lastId,
         startedAt: walk.startedAt,
-        endedAt: Math.max(...asked.map(({at}) => at)),
+        settledAt: Math.max(lastAt, now),
         on: walk.on,
         pages: walk.pages.length,
         ...result.list,

@@ -38,7 +38,7 @@ function followRun({truth}: Stage, {accept}: Sync) {
       const refusals = listRefusals(run.plan, accept)
       if (refusals.length > 0) run.refusals.push(`${refusals.join(' or ')} expected of ${show(run.plan)}`)
       run.plan = undefined
-      truth.settle('applied')
+      truth.settle('applied', now)
     },
   }
   return run
@@ -62,10 +62,7 @@ export async function visitSource(
   const {accept = []} = event
   const args = ['sync', ...accept.flatMap((word) => ['--accept', word])]
   const walks = truth.walks.length
-  const before = {
-    startedAt: truth.walks.at(-1)?.startedAt ?? 0,
-    endedAt: Math.max(0, ...truth.walks.map(({endedAt}) => endedAt)),
-  }
+  const before = Math.max(0, ...truth.walks.map(({settledAt}) => settledAt))
   const run = followRun(stage, event)
   const needsProcess = event.kill?.isReal === true || event.diskKib !== undefined
   const ended = await (needsProcess ? runAsProcess : runInProcess)(stage, event, run, args)
@@ -75,7 +72,7 @@ export async function visitSource(
   // A refused walk is dropped.
   if (ended.error.startsWith('GUARD_') || ended.error === 'SOURCE_QUARANTINE') truth.settle('refused')
   const expected = listExpected(event, before, run)
-  if (ended.error === 'CLOCK_STEPPED' && ended.code === 6) truth.settle('abandoned')
+  if (ended.error === 'CLOCK_STEPPED') truth.settle('abandoned')
   if (run.wrong) throw run.wrong
   if (run.refusals.length > 0)
     throw new Finding(`guard: ${run.refusals.join('; ')}, and the walk was applied`)
@@ -155,13 +152,12 @@ const CHANGE_PCT = 20
 /** A clock that goes back by less is being corrected. */
 const SMALL_STEP_MS = 1000
 
-/** The error codes with which a run may end that was not killed, given the instants of earlier walks; empty text is success. */
-function listExpected(event: Sync, before: {startedAt: number; endedAt: number}, run: Run): string[] {
+/** The error codes with which a run may end that was not killed and that earlier walks were applied `before`; empty text is success. */
+function listExpected(event: Sync, before: number, run: Run): string[] {
   const {ahead} = event
   const now = Date.parse(event.at) + (ahead?.page === 1 ? ahead.hours * 3_600_000 : 0)
   const ofDisk = event.diskKib === undefined ? [] : ['DISK_FULL', 'DISK_FAULT']
-  if (now + SMALL_STEP_MS <= before.startedAt) return ['CLOCK_BACKWARDS', ...ofDisk]
-  if (now + SMALL_STEP_MS <= before.endedAt) return ['CLOCK_STEPPED', ...ofDisk]
+  if (now + SMALL_STEP_MS <= before) return ['CLOCK_BACKWARDS', ...ofDisk]
   const ends = listEnds(event, run)
   // A list may fail before the clock has gone back.
   if (run.isStepped)
