@@ -9,6 +9,7 @@ import type {SourceConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
+import type {SourceClient} from '../source/client.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {readWrittenText} from '../store/files.ts'
@@ -50,8 +51,7 @@ export function storeLearnt(
 }
 
 /**
- * Opens the warehouse, takes up what dead runs had read, and runs `work` at the source, under a clock that never goes back. The
- * rate learnt from the source, and the wait it asked for, are kept for the next run.
+ * Opens the warehouse, takes up what dead runs had read, and runs `work` at the source, under a clock that never goes back.
  *
  * @throws what opening throws: ConfigError `SOURCE_FILE`, `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key; LockedError
  */
@@ -78,16 +78,29 @@ export async function atSource<T>(
     writeFact(stateDb, 'source_described', isDescribed)
   await dropWalks(opened, 'another source', ({baseUrl}) => baseUrl !== config.baseUrl)
   const world = {...outside, clock: await createWalkClock(db, walks, config, outside.clock)}
-  const learnt = findLearnt(stateDb, config.baseUrl, world)
+  return await askSource(config, stateDb, world, async (client) => {
+    try {
+      const at = {runId, db, stateDb, tapes, walks, stream: streams[0], client, config}
+      return await work({...at, accepted, why, who: world.who}, world)
+    } catch (error) {
+      // The clock went back, so the request times may be wrong.
+      if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks(opened, 'clock stepped')
+      throw error
+    }
+  })
+}
+
+/** Runs `work` with a client of the source. The rate it learns, and the wait it is asked for, are kept for the next run. */
+export async function askSource<T>(
+  config: WalkTools['config'],
+  stateDb: StateDb,
+  world: World,
+  work: (client: SourceClient) => Promise<T>,
+): Promise<T> {
   const {createClient} = await import('../source/client.ts')
-  await using client = createClient({...config, ...learnt}, world)
+  await using client = createClient({...config, ...findLearnt(stateDb, config.baseUrl, world)}, world)
   try {
-    const at = {runId, db, stateDb, tapes, walks, stream: streams[0], client, config}
-    return await work({...at, accepted, why, who: world.who}, world)
-  } catch (error) {
-    // The clock went back, so the request times may be wrong.
-    if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks(opened, 'clock stepped')
-    throw error
+    return await work(client)
   } finally {
     storeLearnt(stateDb, config.baseUrl, client, world)
     stateDb.run(

@@ -296,13 +296,12 @@ function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks
 
 /**
  * Makes the stage and reads back what dead runs had read, the units `left`: an open walk resumes where its tape ends. Walks that
- * cannot be continued are ended on their tapes, which a warehouse that is behind gets later, in their order.
+ * cannot be continued are ended.
  */
-export async function resumeWalks(
+async function resumeWalks(
   {db, tapes}: Pick<Opened, 'db' | 'tapes'>,
   left: readonly string[],
   {log}: Pick<World, 'log'>,
-  isBehind = false,
 ): Promise<Omit<Opened, 'db' | 'tapes'>> {
   await createStage(db)
   const streams = await readStreams(db)
@@ -318,9 +317,9 @@ export async function resumeWalks(
     if (problem !== null) log.warn({file: tape, reason: problem}, 'what a run had read cannot be continued')
     const why = problem ?? 'its run died'
     const tapeHead = tapes.conclude(tape, {outcome: 'abandoned', why})
-    if (!isBehind && intake?.kind === 'walk')
+    if (intake?.kind === 'walk')
       await storeWalk(db, intake.stream, intake.walk, {state: 'abandoned', how: why, tapeHead})
-    else if (!isBehind && isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head: tapeHead})
+    else if (isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head: tapeHead})
     tapes.finish(tape)
   }
   return {streams, walks}

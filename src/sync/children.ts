@@ -4,7 +4,7 @@ import {z} from 'zod'
 import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
-import {isOfKind, type LoantapeError} from '../core/errors.ts'
+import {LoantapeError} from '../core/errors.ts'
 import {NO_CHANGES, type World} from '../core/types.ts'
 import {createListAsker, type EachSummary, type ListingAnswer} from '../source/ask-each.ts'
 import {createSealer} from '../source/record.ts'
@@ -116,66 +116,75 @@ function createResult({plural}: Stream) {
 type ChildRun = {businessDate: string; budgetMs: number; hashKey: string | undefined}
 
 /**
- * Reads, within the budget, the lists of the parents in need, and applies them as one walk of the child stream.
- * Nothing is concluded from a list that cannot be read; whatever fails here, the parents have already been applied.
+ * Reads, within the budget, the lists of the parents in need, and applies them as one walk of the child stream. Nothing is concluded
+ * from a list that cannot be read. If a guard refuses the walk, or the clock steps back, only this stream is refused, and its lists
+ * are read again by the next run: the parents have already been applied.
  */
 export async function syncChildren(tools: WalkTools, run: ChildRun, world: World): Promise<ChildResult> {
-  const {stream, walks} = tools
+  const {stream, walks, config} = tools
   const result = createResult(stream)
   try {
     const left = walks.get(stream.name)
-    const isRead = left?.walk.described === requestOf(stream, tools.config).described
+    const isRead = left?.walk.described === requestOf(stream, config).described
     if (left && !isRead) await endWalk(tools, left, {state: 'abandoned', how: 'another source.json'})
-    // Its run died on an earlier day: what it read still belongs to that day.
-    else if (left && left.walk.businessDate !== run.businessDate) {
+    else if (left) {
       await continueWalk(tools, left)
-      await settleChildren(tools, left, createResult(stream), world)
+      // Its run died on an earlier day: what it read still belongs to that day.
+      if (left.walk.businessDate !== run.businessDate) await settleWalk(tools, left, world)
     }
-    await readAndSettle(tools, run, result, world)
+    const unit = await readLists(tools, run, result, world)
+    if (!unit) return result
+    result.changes = await settleWalk(tools, unit, world)
+    result.outcome = 'applied'
   } catch (error) {
-    if (!isOfKind(error, 'deferred') || error.code !== 'CLOCK_STEPPED') throw error
-    await dropWalks(tools, 'clock stepped')
-    refuse(result, error, world)
+    if (!(error instanceof LoantapeError)) throw error
+    const {kind, code, problem} = error
+    if (code === 'CLOCK_STEPPED') await dropWalks(tools, 'clock stepped')
+    else if (kind !== 'guard' && kind !== 'contract') throw error
+    world.log.warn({stream: stream.plural, code, reason: problem}, 'not applied')
+    Object.assign(result, {outcome: 'refused', reason: code})
   }
   return result
 }
 
-async function readAndSettle(
+/** Reads lists into the open walk of the stream, or a new one; undefined if none is open and no list is due. */
+async function readLists(
   tools: WalkTools,
   {businessDate, budgetMs, hashKey}: ChildRun,
   result: ChildResult,
   world: World,
-): Promise<void> {
+): Promise<WalkIntake | undefined> {
   const {stream, client, config, walks} = tools
   const open = walks.get(stream.name)
   const now = BigInt(world.clock.now()) * 1000n
   const asked = {businessDate, now, limit: mostWithin(budgetMs, config)}
   const ids = budgetMs > 0 ? await listParentsInNeed(tools, asked) : []
   if (budgetMs <= 0) result.ended = 'budget'
-  if (!open && ids.length === 0) return
-  if (open) await continueWalk(tools, open)
+  if (!open && ids.length === 0) return undefined
   const unit = open ?? (await startWalk(tools, {businessDate, startedAt: now}, world))
   const seal = stream.privacy && createSealer(stream, hashKey)
   const waitedBefore = client.waitedMs
+  const request = {
+    ids,
+    ...{step: stream.plural, unit: 'lists'},
+    path: stream.listPath,
+    ask: createListAsker(config.pageSize),
+    concurrency: config.detailConcurrency,
+    budgetMs,
+  }
+  const describe = (answer: ListingAnswer) => describeList(answer, seal, world)
   const {ended, failed, gone, fetched} = await askAndTake(
     tools,
     unit,
     'lists stored',
-    {
-      ids,
-      ...{step: stream.plural, unit: 'lists'},
-      path: stream.listPath,
-      ask: createListAsker(config.pageSize),
-      concurrency: config.detailConcurrency,
-      budgetMs: Math.max(1, budgetMs),
-    },
-    (answer) => describeList(answer, seal, world),
+    request,
+    describe,
     world,
   )
   unit.walk.isComplete = ended === 'done' && failed + gone === 0
   unit.walk.waitedMs += client.waitedMs - waitedBefore
   Object.assign(result, {listed: fetched, failed: failed + gone, ended})
-  await settleChildren(tools, unit, result, world)
+  return unit
 }
 
 /** The lines of a list: its pages as received. Records of people are sealed, and the line has the digest of what was received. */
@@ -204,25 +213,4 @@ function describeList(
       received: sealed,
     }
   })
-}
-
-/** Applies what was read. If a guard refuses it, only this stream is refused, and its lists are read again. */
-async function settleChildren(
-  tools: WalkTools,
-  unit: WalkIntake,
-  result: ChildResult,
-  world: World,
-): Promise<void> {
-  try {
-    result.changes = await settleWalk(tools, unit, world)
-    result.outcome = 'applied'
-  } catch (error) {
-    if (!isOfKind(error, 'guard', 'contract')) throw error
-    refuse(result, error, world)
-  }
-}
-
-function refuse(result: ChildResult, {code, problem}: LoantapeError, {log}: World): void {
-  log.warn({stream: result.stream, code, reason: problem}, 'not applied')
-  Object.assign(result, {outcome: 'refused', reason: code})
 }

@@ -9,7 +9,7 @@ import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-fold
 import {readWritten, readWrittenText} from '../store/files.ts'
 import {withRun} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {findLearnt, readDescription, requireClock, storeLearnt} from './at-source.ts'
+import {askSource, readDescription, requireClock} from './at-source.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed} from './rate-feed.ts'
@@ -131,18 +131,14 @@ async function askService(feed: RateFeed, config: Config, world: World): Promise
   const folder = dataFolderAt(config.dataDir)
   const source = {...requireSource(config), description: readDescription(folder)}
   using stateDb = openStateDb(folder.stateDb)
-  const learnt = findLearnt(stateDb, source.baseUrl, world)
-  await using client = createClient({...source, ...learnt}, world)
-  const answers: Received[] = []
-  try {
+  return await askSource(source, stateDb, world, async (client) => {
+    const answers: Received[] = []
     for await (const {received} of walkPages({path: '/rates', pageSize: PAGE_SIZE}, client)) {
       if (answers.length === MOST_PAGES) throw createFeedError(feed, `more than ${MOST_PAGES} pages`)
       answers.push(received)
     }
     return answers
-  } finally {
-    storeLearnt(stateDb, source.baseUrl, client, world)
-  }
+  })
 }
 
 async function readCsvSource(feed: RateFeed, csv: string, config: Config, world: World): Promise<Received> {

@@ -15,14 +15,7 @@ import {type Disagreement, readFact, requireFolderId} from '../store/recorded.ts
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {findReadKey} from '../store/tape-key.ts'
-import {
-  lockWarehouse,
-  openWarehouse,
-  prepareLoad,
-  readSettings,
-  setAside,
-  writeSettings,
-} from '../store/warehouse.ts'
+import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSettings} from '../store/warehouse.ts'
 import {
   catchUpWarehouse,
   type HistoryUnit,
@@ -30,13 +23,12 @@ import {
   planCatchUp,
   readFrames,
   readTakenBack,
-  resumeWalks,
   settleAgain,
   type TakenBack,
 } from './catch-up.ts'
 import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
 import {createStage, rebuildHead} from './stream-tables.ts'
-import {listReadableTapes, openTapes, type Tapes} from './tapes.ts'
+import {listReadableTapes, openTapes} from './tapes.ts'
 
 /** Makes sure that every settle is on a tape: those of the instants `told`. @throws UnexpectedError `REBUILD_LOSES` */
 async function requireEverySettle(db: Database, told: readonly unknown[]): Promise<void> {
@@ -183,7 +175,9 @@ export async function rebuildWarehouse(
   return withRun(folder.stateDb, 'rebuild', outside, async ({stateDb, world}) => {
     world.onProgress({step: 'reading'})
     using tapes = openTapes(config, {folder, stateDb}, world)
-    const isReadable = await endLeft(config, {folder, stateDb}, tapes, world)
+    // As the next run would: what dead runs concluded counts.
+    tapes.listLeft()
+    const isReadable = await isOpenable(config, folder, world)
     const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, tapes.key))
     const units = all.filter(({no}) => no > (lacking.at(-1)?.no ?? 0))
     const historyHead = readFact(stateDb, 'history_head')
@@ -363,22 +357,11 @@ function requireWalk(units: readonly HistoryUnit[], without: Pick<TakenBack, 'wa
   )
 }
 
-/**
- * Ends the tapes of dead runs that had settled, as the next run would. Returns whether the warehouse opens, which tells which
- * those are. If it does not, what was about to be settled counts as settled.
- */
-async function endLeft(
-  config: Config,
-  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  tapes: Tapes,
-  world: World,
-): Promise<boolean> {
-  const left = tapes.listLeft()
+/** Whether the warehouse opens; its tables are brought up to date. */
+async function isOpenable(config: Config, folder: DataFolder, world: World): Promise<boolean> {
   if (!existsSync(folder.warehouse)) return false
   try {
-    await using db = await openWarehouse(folder, world, config)
-    const isBehind = (await readSettings(db)).tape_head !== readFact(stateDb, 'history_head')
-    await resumeWalks({db, tapes}, left, world, isBehind)
+    await using _ = await openWarehouse(folder, world, config)
     return true
   } catch (error) {
     if (codeOf(error) !== 'WAREHOUSE_UNREADABLE') throw error

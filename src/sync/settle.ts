@@ -270,19 +270,20 @@ async function settleCoverage(
     `select arg_max(walk_id, recorded_at) from history.raw.walk
      where stream = '${dealStream.name}' and state = 'applied'`,
   )
-  const told = before === null ? undefined : findDealsToldSince(stateDb, before)
+  const told = findDealsToldSince(stateDb, before)
   const found =
-    told &&
-    (await db.one(
-      z.object({changes: z.coerce.number(), missed: z.coerce.number()}),
-      `select
-         count(*) as changes,
-         count(*) filter (deal_id not in (select unnest(from_json($1, '["varchar"]')))) as missed
-       from temp.change
-       where (is_listed and content not in ('unchanged', 'respelled')) or (kind <> 'seen' and head_kind = 'seen')`,
-      [JSON.stringify(told)],
-    ))
-  settleWalkCoverage(stateDb, walkId, found ?? null, realClock.now())
+    told === undefined
+      ? null
+      : await db.one(
+          z.object({changes: z.coerce.number(), missed: z.coerce.number()}),
+          `select
+             count(*) as changes,
+             count(*) filter (deal_id not in (select unnest(from_json($1, '["varchar"]')))) as missed
+           from temp.change
+           where (is_listed and content not in ('unchanged', 'respelled')) or (kind <> 'seen' and head_kind = 'seen')`,
+          [told],
+        )
+  settleWalkCoverage(stateDb, walkId, found, realClock.now())
   if (found)
     log.info(
       {walk_id: walkId, changes: found.changes, count: found.missed},

@@ -1,13 +1,10 @@
 import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 
-/** The deals named by events since a walk began; undefined if its coverage was not recorded. */
-export function findDealsToldSince(stateDb: StateDb, walkId: string): string[] | undefined {
-  const began = 'select began_at from webhook_coverage where walk_id = ?'
-  const [beganAt] = stateDb.column(z.string(), began, [walkId])
-  if (beganAt === undefined) return undefined
-  const sql = 'select distinct deal_id from webhook_event where received_at >= ?'
-  return stateDb.column(z.string(), sql, [beganAt])
+/** The deals named by events since a walk began, as JSON; undefined if its coverage was not recorded. */
+export function findDealsToldSince(stateDb: StateDb, walkId: string | null): string | undefined {
+  const told = '(select json_group_array(deal_id) from webhook_event where received_at >= began_at)'
+  return stateDb.column(z.string(), `select ${told} from webhook_coverage where walk_id = ?`, [walkId])[0]
 }
 
 /** Stores the coverage of a walk, null if it cannot be compared; events received since its tape was begun count for the next. */

@@ -152,7 +152,7 @@ test('a walk that was taken back stays so, whichever run dies and whichever ware
   // The next run finds what that one wrote to its tape.
   expect(await failureOf(lab.walk(day(5)))).toMatchObject({code: 'STORES_DISAGREE'})
   expect(await countFunded()).toEqual([{deals: '1'}])
-  // A rebuild of an older file is stopped after it ended the tape of a dead run.
+  // A rebuild of an older file is stopped, and the tape of a dead run is left to the next.
   await failureOf(lab.walk(day(5), {world: dyingAt('walk begun')}))
   writeFileSync(lab.folder.warehouse, older)
   const stopped = await failureOf(rebuild({isApplied: true}, day(28), {signal: AbortSignal.abort()}))
