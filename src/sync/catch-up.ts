@@ -329,10 +329,9 @@ async function resumeWalks(
  * Settles a unit again from its tape, at the same instant as its run; the guards are not asked again. Requires the stage.
  *
  * @param takenBack why it no longer counts
- * @returns its outcome
  * @throws UnexpectedError `DATA_NEWER` if this version cannot read the tape; `TAPE_DAMAGED`
  */
-export async function settleAgain(db: Database, unit: HistoryUnit, takenBack?: string): Promise<Frame> {
+export async function settleAgain(db: Database, unit: HistoryUnit, takenBack?: string): Promise<void> {
   const reader = createReader(db, await readStreams(db))
   let hashKey: unknown
   let end: Frame = {frame: 'begin'}
@@ -343,7 +342,7 @@ export async function settleAgain(db: Database, unit: HistoryUnit, takenBack?: s
   }
   const {intake, problem} = await reader.finish()
   const {outcome, why, recorded_at: now, is_certified} = parseOutcome({frame: end})
-  if (!isHistory(unit.kind, outcome)) return end
+  if (!isHistory(unit.kind, outcome)) return
   if (outcome === 'settled' && problem !== null)
     throw newError(
       'DATA_NEWER',
@@ -363,5 +362,4 @@ export async function settleAgain(db: Database, unit: HistoryUnit, takenBack?: s
     tape_head: unit.chain,
     ...(intake && hashKey !== undefined && {hash_key: String(hashKey)}),
   })
-  return end
 }

@@ -28,23 +28,17 @@ const fieldRow = z.object({
 })
 
 /** The mapped fields of the warehouse, by name. */
-export function listKnownFields(
-  db: Database,
-  catalog: 'history' | 'present' = 'history',
-): Promise<KnownField[]> {
-  return db.all(fieldRow, `select * from ${catalog}.raw.mapped_field order by name`)
+export function listKnownFields(db: Database): Promise<KnownField[]> {
+  return db.all(fieldRow, 'from history.raw.mapped_field order by name')
 }
 
-/** Replaces the mapped fields of the warehouse; without `since`, values are stored for all rows. */
-export function writeKnownFields(
-  db: Database,
-  fields: readonly (MappedField & Partial<KnownField>)[],
-): Promise<void> {
+/** Replaces the mapped fields of the warehouse; their values are stored for all rows. */
+export function writeKnownFields(db: Database, fields: readonly MappedField[]): Promise<void> {
   return inTransaction(db, async () => {
     await db.run('delete from history.raw.mapped_field')
-    for (const {name, path, type, meaning, since = null} of fields) {
-      const row = [name, JSON.stringify(path), type, meaning, since]
-      await db.run('insert into history.raw.mapped_field values ($1, $2, $3, $4, $5::timestamp)', row)
+    for (const {name, path, type, meaning} of fields) {
+      const row = [name, JSON.stringify(path), type, meaning]
+      await db.run('insert into history.raw.mapped_field values ($1, $2, $3, $4, null)', row)
     }
   })
 }

@@ -105,18 +105,14 @@ export function findQuarantinedRecords(
   const found = new Map<string, FoundRecord>()
   for (const [walkId, ofWalk] of Map.groupBy(entries, ({walk_id}) => walk_id)) {
     const tape = tapes.find(({name}) => name === walkId)
+    const byAnswer = Map.groupBy(ofWalk, ({source, place}) =>
+      source === 'list' ? `list ${place?.replace(/\/\d+$/, '')}` : `${source} ${place}`,
+    )
     let pages = 0
     for (const line of tape?.lines() ?? []) {
       if (line.frame.frame === 'list') pages += 1
-      const start = placeOf(line, pages)
-      if (start === undefined) continue
-      for (const {source, place, quarantine_id} of ofWalk) {
-        const whole = `${source} ${place}`
-        const position = whole.slice(start.length)
-        // One id may begin with another.
-        const isOwn = line.frame.frame === 'detail' ? position === '' : /^\d+$/.test(position)
-        if (isOwn && whole.startsWith(start)) found.set(quarantine_id, read(line, Number(position)))
-      }
+      for (const {quarantine_id, place} of byAnswer.get(answerOf(line, pages)) ?? [])
+        found.set(quarantine_id, read(line, Number(place?.split('/').at(-1))))
     }
   }
   return found
@@ -197,12 +193,12 @@ export async function readReasons({dataDir}: Config, {path = null, reason = null
   return {reasons, records, per_page: PER_PAGE, pruned: (await countUnreplayed(db)).pruned}
 }
 
-/** The place of a line's records, without their position in a list; undefined for lines without records. */
-function placeOf({frame, body}: TapeLine, pages: number): string | undefined {
-  if (body === undefined) return undefined
-  if (frame.frame === 'list') return `list ${pages}/`
-  if (frame.frame === 'children') return `list ${frame.parent}/${frame.page}/`
-  return frame.frame === 'detail' ? `detail ${frame.id}` : undefined
+/** The answer of a line, as in places; empty for lines without records. */
+function answerOf({frame, body}: TapeLine, pages: number): string {
+  if (body === undefined) return ''
+  if (frame.frame === 'list') return `list ${pages}`
+  if (frame.frame === 'children') return `list ${frame.parent}/${frame.page}`
+  return frame.frame === 'detail' ? `detail ${frame.id}` : ''
 }
 
 function read(line: NumberedLine, position: number) {

@@ -26,25 +26,23 @@ import {
   settleAgain,
   type TakenBack,
 } from './catch-up.ts'
-import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
+import {readMappedFields, writeKnownFields} from './mapped-fields.ts'
 import {createStage, rebuildHead} from './stream-tables.ts'
 import {listReadableTapes, openTapes} from './tapes.ts'
 
-/** Makes sure that every settle is on a tape: those of the instants `told`. @throws UnexpectedError `REBUILD_LOSES` */
-async function requireEverySettle(db: Database, told: readonly unknown[]): Promise<void> {
-  const lost = await db.all(
-    z.object({kind: z.string(), recorded_at: z.string()}),
-    `select kind, recorded_at from present.raw.settle
-     where recorded_at not in (select recorded_at from history.raw.settle)
-       and recorded_at not in (select unnest(from_json($1, '["timestamp"]')))
+/** Makes sure that every settle since an instant is on a tape. @throws UnexpectedError `REBUILD_LOSES` */
+async function requireEverySettle(db: Database, {units, since}: Basis): Promise<void> {
+  const lost = await db.column(
+    z.string(),
+    `select kind || ' of ' || recorded_at from present.raw.settle
+     where recorded_at >= $1::timestamp and tape_head not in (select unnest(from_json($2, '["varchar"]')))
      order by recorded_at`,
-    [JSON.stringify(told)],
+    [since, JSON.stringify(units.map(({chain}) => chain))],
   )
   if (lost.length === 0) return
-  const named = lost.map(({kind, recorded_at}) => `${kind} of ${recorded_at}`)
   throw newError(
     'REBUILD_LOSES',
-    `The tapes lack ${lost.length} of the warehouse's settles: ${listSome(named)}.`,
+    `The tapes lack ${lost.length} of the warehouse's settles: ${listSome(lost)}.`,
   )
 }
 
@@ -93,32 +91,24 @@ interface Basis {
   settings: Parameters<typeof writeSettings>[1]
 }
 
-/** The past of a newly mapped field is known only from the tapes. */
-async function takeOverFields(
-  db: Database,
-  fields: readonly MappedField[] | undefined,
-  since: string | null,
-): Promise<void> {
-  const known = await listKnownFields(db, 'present')
-  const isOlder = await db.value(
-    z.boolean(),
-    'select exists (from present.raw.settle where $1::timestamp is null or recorded_at < $1::timestamp)',
+/** Takes over the mapped fields, or maps the given ones: the past of a new one is known only from the tapes. */
+async function takeOverFields(db: Database, {fields, since}: Basis): Promise<void> {
+  if (!fields) return db.run('insert into history.raw.mapped_field from present.raw.mapped_field')
+  await writeKnownFields(db, fields)
+  await db.run(
+    `update history.raw.mapped_field as field
+     set since = case
+       when known.name is not null then known.since
+       when exists (from present.raw.settle where $1::timestamp is null or recorded_at < $1::timestamp) then $1::timestamp
+     end
+     from history.raw.mapped_field as own
+     left join present.raw.mapped_field as known using (name, type, path)
+     where field.name = own.name`,
     [since],
   )
-  const idOf = ({name, type, path}: MappedField) => JSON.stringify([name, type, path])
-  const sinces = new Map(known.map((field) => [idOf(field), field.since]))
-  const dated = (fields ?? known).map((field) => {
-    const before = sinces.get(idOf(field))
-    return {...field, since: before === undefined && isOlder ? since : (before ?? null)}
-  })
-  await writeKnownFields(db, dated)
 }
 
-async function takeOverRows(
-  db: Database,
-  units: readonly HistoryUnit[],
-  since: string | null,
-): Promise<void> {
+async function takeOverRows(db: Database, {units, since}: Basis): Promise<void> {
   const before = since === null ? 'true' : `recorded_at < ${quoteLiteral(since)}`
   const names = units.map(({tape}) => quoteLiteral(tape.name)).join(', ') || `''`
   const walk = `(state = 'applied' and ${before}) or (state in ('refused', 'abandoned') and walk_id not in (${names}))`
@@ -286,7 +276,6 @@ async function computeAnew(
     return result
   }
 
-  const told: unknown[] = []
   const report = (done: number) => {
     endIfStopped(world)
     world.onProgress({step: 'rebuilding', unit: 'units', done, total: units.length})
@@ -295,15 +284,15 @@ async function computeAnew(
   report(0)
   await work(async (db) => {
     if (!present) return writeKnownFields(db, fields ?? [])
-    await takeOverFields(db, fields, since)
-    await takeOverRows(db, units, since)
+    await requireEverySettle(db, basis)
+    await takeOverFields(db, basis)
+    await takeOverRows(db, basis)
   })
   for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
     await work(async (db) => {
       for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
         const {why} = takenBack.findLast(({walk, no}) => walk === unit.tape.name && unit.no < no) ?? {}
-        const {recorded_at = []} = await settleAgain(db, unit, why)
-        told.push(recorded_at)
+        await settleAgain(db, unit, why)
         report(next + index + 1)
       }
     })
@@ -315,10 +304,7 @@ async function computeAnew(
   })
   world.onProgress({step: 'comparing'})
   if (!present) return null
-  return work(async (db) => {
-    await requireEverySettle(db, told.flat())
-    return compareTables(db)
-  })
+  return work(compareTables)
 }
 
 /** Lets what was settled after a unit that was taken back rest on the unit that says so: a release of it names that one. */
