@@ -170,8 +170,6 @@ export const FIXED = {
   historyTimeoutSeconds: 60,
   /** More than a year of nights; batches of closed periods are never removed. */
   batchesKept: 400,
-  /** A year after a record was replayed or refused, its text is no longer needed. */
-  quarantineDays: 365,
 }
 
 /** {@link FIXED}, or the values of a test. */

@@ -14,23 +14,22 @@ import {isOfActs, isPruned, listRecorded, listTapes, type TapeRow} from '../stor
 import {findLastSuccess, summaryOf, withRun} from '../store/runs.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
-import {countServed, pruneRecords} from '../sync/quarantine.ts'
+import {clearPlaces, countPlaced} from '../sync/quarantine.ts'
 import {describeGone} from './record-compare.ts'
 
 /** What was removed, or would be in a dry run. */
 export type PruneResult = Awaited<ReturnType<typeof pruneData>>
 
 /**
- * Removes releases, batches, tapes and the places of quarantined records beyond what the settings keep, and warehouses that a
- * rebuild replaced, but never the current release, what a closed period needs, or a tape with a unit that the last backup lacks. Ages count back from the last stored item, so a clock that is ahead makes nothing old.
+ * Removes releases, batches and tapes beyond what the settings keep, and warehouses that a rebuild replaced, but never the current
+ * release, what a closed period needs, or a tape with a unit that the last backup lacks. The ages of tapes count back from the last
+ * one, so a clock that is ahead makes none old.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
 export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean}, world: World) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const now = new Date(world.clock.now()).toISOString().slice(0, 19).replace('T', ' ')
-  const age = {now, days: config.quarantineDays}
   const prune = async (stateDb: StateDb) => {
     const needed = listNeededReleases(stateDb)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
@@ -43,20 +42,21 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
     const replaced = readdirSync(folder.root).filter(
       (name) => name.startsWith(basename(folder.warehouse)) && name.includes('.before-rebuild-'),
     )
+    const pruned = listTapes(stateDb).filter(isPruned)
+    const gone = [...pruned, ...old].map(({name}) => name)
     let quarantined = 0
     if (hasWarehouse(folder)) {
       await using db = await openHistory(folder)
-      quarantined = await countServed(db, age)
+      quarantined = await countPlaced(db, gone)
     }
     if (!isDryRun) {
       for (const batch of batches) removeFolder(join(folder.exports, batch))
       pruneReleases(folder, config, needed)
-      if (old.length + quarantined > 0) {
-        await using db = await openWarehouse(folder, world, config)
-        const gone = old.map(({name}) => name)
-        quarantined = await pruneRecords(db, age, gone)
-      }
       removeTapes({folder, stateDb, config}, old, world)
+      if (quarantined > 0) {
+        await using db = await openWarehouse(folder, world, config)
+        await clearPlaces(db, gone)
+      }
       for (const name of replaced) rmSync(join(folder.root, name))
     }
     const tapes = old.map(({path}) => path)
@@ -68,7 +68,7 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
       releases,
       /** `profile/batch` */
       batches,
-      /** Quarantined records whose places on tapes were cleared; their rows stay. */
+      /** Quarantined records on removed tapes; their rows stay. */
       quarantined,
       /** Tapes, below the data folder. */
       tapes,

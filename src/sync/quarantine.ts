@@ -30,7 +30,7 @@ const entryRow = z.object({
   replayed_at: z.string().nullable(),
   /** When its walk was settled; null if that was refused. */
   recorded_at: z.string().nullable(),
-  /** Its place on the tape of its walk; null once it or that tape is pruned. */
+  /** Its place on the tape of its walk; null once that tape is pruned. */
   place: z.string().nullable(),
 })
 
@@ -60,38 +60,17 @@ export function countUnreplayed(db: Database) {
   )
 }
 
-/** So many days before the last stored instant or `now` (`YYYY-MM-DD HH:MM:SS`, UTC), whichever is earlier. */
-type Age = {now: string; days: number}
+const ON_TAPES = `place is not null and walk_id in (select unnest(from_json($1, '["varchar"]')))`
 
-/** SQL of the instant of an {@link Age}. */
-const SINCE = `least($1::timestamp, (select max(recorded_at) from history.raw.settle)) - to_days($2::integer)`
-
-/** SQL condition: the record was no longer needed at an {@link Age}: replayed, or its walk refused or abandoned. */
-const SERVED = `place is not null and (
-  replayed_at < ${SINCE}
-  or (
-    replayed_at is null
-    and observed_at < ${SINCE}
-    and walk_id in (select walk_id from history.raw.walk where state in ('refused', 'abandoned'))
-  )
-)`
-
-/** How many quarantined records were no longer needed at an {@link Age}. */
-export function countServed(db: Database, {now, days}: Age) {
-  const sql = `select count(*) from history.raw.quarantine where ${SERVED}`
-  return db.value(z.coerce.number(), sql, [now, days])
+/** How many quarantined records have a place on one of these tapes. */
+export function countPlaced(db: Database, tapes: readonly string[]): Promise<number> {
+  const sql = `select count(*) from history.raw.quarantine where ${ON_TAPES}`
+  return db.value(z.coerce.number(), sql, [JSON.stringify(tapes)])
 }
 
-/**
- * Clears the places of records of walks whose tapes are gone, and of those no longer needed at an {@link Age}; returns how many the
- * latter are. Those that can still be replayed are kept. No row is ever removed: releases of past dates read them.
- */
-export async function pruneRecords(db: Database, age: Age, gone: readonly string[]): Promise<number> {
-  const clear = 'update history.raw.quarantine set place = null where'
-  await db.run(`${clear} walk_id in (select unnest(from_json($1, '["varchar"]')))`, [JSON.stringify(gone)])
-  const served = await countServed(db, age)
-  await db.run(`${clear} ${SERVED}`, [age.now, age.days])
-  return served
+/** Clears the places of records on tapes that are gone. No row is ever removed: releases of past dates read them. */
+export function clearPlaces(db: Database, tapes: readonly string[]): Promise<void> {
+  return db.run(`update history.raw.quarantine set place = null where ${ON_TAPES}`, [JSON.stringify(tapes)])
 }
 
 /** A quarantined record as its source sent it; personal data is sealed. */

@@ -69,13 +69,10 @@ async function compareTables(db: Database) {
   return differences
 }
 
-/** SQL of the compared rows: without the times of own pages, which no version keeps, and without pruned places. */
+/** SQL of the compared rows: without the times of own pages, which no version keeps. */
 function selectCompared(catalog: 'present' | 'history', table: string): string {
-  const rows = `from ${catalog}.raw.${table}`
-  if (table.endsWith('_head')) return `select * exclude (detail_at, list_hash) ${rows}`
-  if (table !== 'quarantine') return rows
-  const kept = 'quarantine_id in (select quarantine_id from present.raw.quarantine where place is not null)'
-  return `select * replace (case when ${kept} then place end as place) ${rows}`
+  const columns = table.endsWith('_head') ? '* exclude (detail_at, list_hash)' : '*'
+  return `select ${columns} from ${catalog}.raw.${table}`
 }
 
 /** What a new warehouse is made of. */

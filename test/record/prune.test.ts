@@ -8,7 +8,6 @@ import {exportRelease} from '../../src/outputs.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
 import {aJob} from '../support/jobs.ts'
 import {DAY_1, failureOf, someDeals} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
@@ -25,17 +24,7 @@ for (let number = 1; number <= 4; number++) {
   stateDb.db.exec(`
     insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', 'h_1', '[]', 0)`)
 }
-await using db = await openWarehouse(lab.folder, lab.createWorld())
-await db.run(`
-  insert into history.raw.walk by name
-  select * replace ('w_refused' as walk_id, 'refused' as state, null as recorded_at) from history.raw.walk;
-  insert into history.raw.quarantine
-  select 'q_' || i, 'deal', if(i > 3, 'w_refused', 'w_1'), 'list', 'd', 'loan_amount', 'bad',
-    if(i = 5, timestamp '2026-02-01', timestamp '2025-01-01'), date '2025-01-01',
-    case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null, '1/' || i
-  from range(1, 6) as t(i)`)
-
-const config = {...lab.config, releasesKept: 2, batchesKept: 1, quarantineDays: 365}
+const config = {...lab.config, releasesKept: 2, batchesKept: 1}
 const prune = (isDryRun: boolean) => pruneData(config, {isDryRun}, lab.createWorld('2026-02-03T12:00:00Z'))
 
 test('releases and batches beyond the policy go, but not the current release or what a closed period needs', async () => {
@@ -45,7 +34,7 @@ test('releases and batches beyond the policy go, but not the current release or 
   expect(listed.batches).toHaveLength(2)
   expect([readdirSync(lab.folder.releases), readdirSync(join(lab.folder.exports, 'csv'))]).toEqual(before)
 
-  expect(await prune(false)).toMatchObject({...listed, outcome: 'pruned', quarantined: 2})
+  expect(await prune(false)).toMatchObject({...listed, outcome: 'pruned'})
   const left = readdirSync(lab.folder.releases)
   expect(left).toEqual(expect.arrayContaining(['r_1', 'r_4']))
   expect(left).toHaveLength(3)
@@ -53,22 +42,15 @@ test('releases and batches beyond the policy go, but not the current release or 
   expect(listed.batches.some((batch) => existsSync(join(lab.folder.exports, batch)))).toBe(false)
   expect(readdirSync(join(lab.folder.exports, 'csv'))).toHaveLength(2)
   const {steps} = await runJob(config, {job: aJob({steps: [{do: 'prune'}]})}, lab.createWorld())
-  const nothing = {outcome: 'unchanged', releases: [], batches: [], quarantined: 0}
-  expect(steps).toMatchObject([{do: 'prune', result: nothing}])
-
-  const pruned = 'select quarantine_id, place is null as is_pruned from quarantine order by all'
-  expect((await lab.queryHistory(pruned)).map(({is_pruned}) => is_pruned)).toEqual([
-    ...[true, false, false],
-    ...[true, false],
-  ])
+  expect(steps).toMatchObject([{do: 'prune', result: {outcome: 'unchanged', releases: [], batches: []}}])
 })
 
 test('a clock 500 days ahead of the last walk makes nothing old', async () => {
   const ahead = lab.createWorld('2027-06-18T12:00:00Z')
   ahead.realClock = {...ahead.realClock, now: () => Date.now() + 500 * DAY_MS}
-  const config = {...lab.config, tapeDays: 400, quarantineDays: 365}
+  const config = {...lab.config, tapeDays: 400}
   for (const isDryRun of [true, false])
-    expect(await pruneData(config, {isDryRun}, ahead)).toMatchObject({tapes: [], quarantined: 0})
+    expect(await pruneData(config, {isDryRun}, ahead)).toMatchObject({tapes: []})
   expect((await lab.run(['verify', '--json'])).stdout).toContain('"removed":0')
 })
 

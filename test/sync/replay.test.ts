@@ -10,7 +10,6 @@ import {aDeal, createLab, DAY_1, DAY_2, DAY_3, DAY_4, failureOf, someDeals} from
 import {readFieldAs} from '../support/schema.ts'
 import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 
-const LATER = '2028-02-05T12:00:00Z'
 const WITHOUT_DETAILS = {config: {detail: 'off'}} as const
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(40)})
@@ -30,6 +29,15 @@ beforeEach(lab.remember())
 const giveUpTape = async () => {
   rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
   expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
+}
+
+/** As if all tapes were over a year old but that of a last walk, and a backup were made. */
+async function ageTapes(): Promise<void> {
+  lab.ageTapes(401)
+  const backup = join(lab.folder.root, '../backup')
+  rmSync(backup, {recursive: true, force: true})
+  expect((await lab.run(['backup', backup])).code).toBe(0)
+  await lab.walk(DAY_4, WITHOUT_DETAILS)
 }
 
 const replay = (now: string) => replayQuarantine(lab.config, lab.createWorld(now))
@@ -115,9 +123,8 @@ test('a release made before a replay is remade byte for byte, after the replay a
   expect(await replayMended(DAY_4)).toMatchObject({outcome: 'released', replayed: 1})
   expect(await lab.query(funded)).toEqual([{funded_after: '2026-02-03'}])
   await remake()
-  await lab.walk(LATER, WITHOUT_DETAILS)
-  const pruned = await lab.run(['prune', '--json'], {LOANTAPE_NOW: LATER})
-  expect(JSON.parse(pruned.stdout)).toMatchObject({quarantined: 1})
+  await ageTapes()
+  expect(JSON.parse((await lab.run(['prune', '--json'])).stdout)).toMatchObject({quarantined: 1})
   await remake()
 })
 
@@ -151,8 +158,8 @@ test('the rejected records of a refused walk can be viewed until their content i
 
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 40, pruned: 0})
   lab.service.faults.clear()
-  await lab.walk(LATER, WITHOUT_DETAILS)
-  const print = async (...args: string[]) => (await lab.run(args, {LOANTAPE_NOW: LATER})).stdout
+  await ageTapes()
+  const print = async (...args: string[]) => (await lab.run(args, {LOANTAPE_NOW: DAY_4})).stdout
   expect(await print('prune')).toContain('the content of 40 quarantined records')
   expect(await print('prune')).toBe('Nothing to remove.\n')
   const pruned = '40 more were never read, and what they held has been pruned.'
