@@ -50,22 +50,25 @@ interface Watched {
 
 /** What is wrong now, whether people were told or not; oldest first. */
 export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Alarm[] {
-  const told = listTold(stateDb)
-  return readConditions(stateDb, watched, now)
-    .filter(({state}) => state !== 'ok')
-    .map((condition) => ({...condition, since: sinceOf(condition, told.get(condition.name), now)}))
-    .sort((a, b) => (a.since < b.since ? -1 : 1))
+  const alarms = findAlarms(readConditions(stateDb, watched, now), listHeld(stateDb), now)
+  return alarms.sort((a, b) => (a.since < b.since ? -1 : 1))
 }
 
-/** An alarm that people were told of; `since` is ISO 8601, real clock. */
-const toldRow = z.object({name: z.string(), state: z.string(), since: z.string()})
+const heldRow = z.object({name: z.string(), state: z.string(), since: z.string()})
 
-const listTold = (stateDb: StateDb) =>
-  new Map(stateDb.all(toldRow, 'select * from alarm').map((alarm) => [alarm.name, alarm]))
+/** The alarms that held at the last look. */
+const listHeld = (stateDb: StateDb) =>
+  new Map(stateDb.all(heldRow, 'select * from alarm').map((alarm) => [alarm.name, alarm]))
 
-/** Since when a condition has its state: what people were told, else what the data says, else now. */
-const sinceOf = ({state, since}: Condition, told: z.output<typeof toldRow> | undefined, now: number) =>
-  (told?.state === state ? told.since : since) ?? isoOf(now)
+/** The conditions that are not `ok`, since the look that found them first, else since when the data says, else now. */
+const findAlarms = (conditions: readonly Condition[], held: ReturnType<typeof listHeld>, now: number) =>
+  conditions
+    .filter(({state}) => state !== 'ok')
+    .map((condition): Alarm => {
+      const before = held.get(condition.name)
+      const since = before?.state === condition.state ? before.since : condition.since
+      return {...condition, since: since ?? isoOf(now)}
+    })
 
 /** Everything that is watched, as the state database, the current release and the jobs show it. */
 export function readConditions(stateDb: StateDb, watched: Watched, now: number): Condition[] {
@@ -284,18 +287,16 @@ export async function tellPeople(
   const now = world.realClock.now()
   const findNews = (channels: readonly string[]) => {
     const conditions = readConditions(stateDb, watched, now)
-    const told = listTold(stateDb)
-    settleAlarms(stateDb, conditions, told, now)
+    const held = listHeld(stateDb)
+    storeAlarms(stateDb, conditions, findAlarms(conditions, held, now))
     return channels.flatMap((only) => {
       const said = listSaid(stateDb, only, now)
       return conditions.flatMap(({name: alarm, state, title, words}): News[] => {
-        const before = told.get(alarm)
-        // A notice of an earlier version does not say which state it told.
-        const last = said.has(alarm) ? (said.get(alarm) ?? before?.state ?? 'ok') : 'ok'
-        if (state === last) return []
+        if (state === (said.get(alarm) ?? 'ok')) return []
         if (state !== 'ok') return [{alarm, state, title, words, only}]
-        const held = before ? `${before.state} had held since ${before.since}. ` : ''
-        return [{alarm, state, title: `Recovered: ${title}`, words: `${held}${words}`, only}]
+        const before = held.get(alarm)
+        const ended = before ? `${before.state} had held since ${before.since}. ` : ''
+        return [{alarm, state, title: `Recovered: ${title}`, words: `${ended}${words}`, only}]
       })
     })
   }
@@ -415,29 +416,20 @@ async function sendNews(
   }
 }
 
-/** Stores which alarms hold, and since when. */
-function settleAlarms(
-  stateDb: StateDb,
-  conditions: readonly Condition[],
-  told: ReturnType<typeof listTold>,
-  now: number,
-): void {
-  // A deleted job raises no alarm; what cannot be seen now, such as the limits of a damaged release, stays as it was told.
-  const names = JSON.stringify(conditions.map(({name}) => name))
-  for (const [table, column] of [
-    ['alarm', 'name'],
-    ['notice', 'alarm'],
-  ])
-    stateDb.run(
-      `delete from ${table} where ${column} like 'job %' and ${column} not in (select value from json_each(?))`,
-      [names],
-    )
-  for (const condition of conditions) {
-    const {name, state} = condition
-    if (state === (told.get(name)?.state ?? 'ok')) continue
-    if (state === 'ok') stateDb.run('delete from alarm where name = ?', [name])
-    else stateDb.insert('alarm', {name, state, since: sinceOf(condition, told.get(name), now)}, 'or replace')
-  }
+/** Stores which alarms hold. What cannot be seen now, such as the limits of a damaged release, stays; a deleted job goes. */
+function storeAlarms(stateDb: StateDb, conditions: readonly Condition[], alarms: readonly Alarm[]): void {
+  const [seen, holding] = [JSON.stringify(conditions), JSON.stringify(alarms)]
+  const namesIn = (parameter: number) => `(select value ->> 'name' from json_each(?${parameter}))`
+  stateDb.run(`delete from notice where alarm like 'job %' and alarm not in ${namesIn(1)}`, [seen])
+  stateDb.run(
+    `delete from alarm where (name like 'job %' or name in ${namesIn(1)}) and name not in ${namesIn(2)}`,
+    [seen, holding],
+  )
+  stateDb.run(
+    `insert into alarm select value ->> 'name', value ->> 'state', value ->> 'since' from json_each(?) where true
+     on conflict (name) do update set state = excluded.state, since = excluded.since where state <> excluded.state`,
+    [holding],
+  )
 }
 
 const KEPT_DAYS = 30
