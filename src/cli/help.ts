@@ -21,12 +21,12 @@ export const commands = {
       ),
   ),
   completion: does(
-    ({command}, shell: string) => {
-      const completions = listCompletions(command.parent ?? command)
-      if (shell === 'fish') return {script: renderFish(completions)}
-      return {script: `${shell === 'zsh' ? IN_ZSH : ''}${renderBash(completions)}`}
-    },
-    ({script}) => script,
+    ({command}, shell: string, typed: string[]) =>
+      typed.length === 0
+        ? {script: SCRIPTS[shell] ?? ''}
+        : {words: listWords(command.parent ?? command, typed)},
+    (found) =>
+      'script' in found ? found.script : found.words.map(({name, about}) => `${name} ${about}`).join('\n'),
   ),
 }
 
@@ -75,63 +75,32 @@ function renderAll(all: readonly Explained[]): string {
   ].join('\n')
 }
 
-/** A command, named by the words that lead to it, `/period/close`, and the words that can follow. */
-interface Completion {
-  path: string
-  words: readonly {name: string; about: string}[]
-}
-
-const IN_ZSH = `(( $+functions[compdef] )) || { autoload -U +X compinit && compinit }
-autoload -U +X bashcompinit && bashcompinit
-`
-
-function listCompletions(command: Command, path = ''): Completion[] {
-  const help = command.createHelp()
-  const commands = command.commands.map((one) => ({name: one.name(), about: help.subcommandDescription(one)}))
-  const options = [...help.visibleOptions(command), ...help.visibleGlobalOptions(command)].flatMap(
-    ({long, description}) => (long ? {name: long, about: description} : []),
-  )
-  const below = command.commands.flatMap((one) => listCompletions(one, `${path}/${one.name()}`))
-  return [{path, words: [...commands, ...options]}, ...below]
-}
-
-function renderBash(completions: readonly Completion[]): string {
-  const cases = completions.map(
-    ({path, words}) => `    '${path}') words='${words.map(({name}) => name).join(' ')}' ;;`,
-  )
-  return `_loantape() {
-  local at= words= word
-  for word in "\${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}"; do
-    case "$at/$word" in
-      ${completions.flatMap(({path}) => path || []).join('|')}) at="$at/$word" ;;
-    esac
-  done
-  case "$at" in
-${cases.join('\n')}
-  esac
+const BASH = `_loantape() {
+  local words; words=$("$1" completion bash -- "\${COMP_WORDS[@]:0:$COMP_CWORD}" | cut -d ' ' -f 1)
   COMPREPLY=($(compgen -W "$words" -- "\${COMP_WORDS[COMP_CWORD]}"))
 }
 complete -o default -F _loantape loantape
 `
+
+/** What a shell runs once; it then asks with every Tab what can follow the words typed. */
+const SCRIPTS: Record<string, string> = {
+  bash: BASH,
+  zsh: `(( $+functions[compdef] )) || { autoload -U +X compinit && compinit }
+autoload -U +X bashcompinit && bashcompinit
+${BASH}`,
+  fish: `complete -c loantape -n __fish_use_subcommand -f
+complete -c loantape -a '(loantape completion fish -- (commandline -opc) | string replace " " \\t)'
+`,
 }
 
-function renderFish(completions: readonly Completion[]): string {
-  const quoted = (text: string) => `'${text.replace(/['\\]/g, '\\$&')}'`
-  const lines = completions.flatMap(({path, words}) => {
-    const here = `complete -c loantape -n "test (__loantape_at) = ${quoted(path || '/')}"`
-    return words.map(({name, about}) => {
-      const word = name.startsWith('--') ? `-l ${name.slice(2)}` : `-f -a ${name}`
-      return `${here} ${word} -d ${quoted(about)}`
-    })
-  })
-  const paths = completions.flatMap(({path}) => (path ? quoted(path) : []))
-  return `function __loantape_at
-  set -l at ''
-  for word in (commandline -opc)[2..]
-    contains -- "$at/$word" ${paths.join(' ')}; and set at "$at/$word"
-  end
-  test -n "$at"; and echo $at; or echo /
-end
-${lines.join('\n')}
-`
+/** The commands and options that can follow the words typed, the program first. */
+function listWords(program: Command, typed: readonly string[]): {name: string; about: string}[] {
+  const find = (above: Command, word: string) => above.commands.find((one) => one.name() === word) ?? above
+  const command = typed.slice(1).reduce(find, program)
+  const help = command.createHelp()
+  const options = [...help.visibleOptions(command), ...help.visibleGlobalOptions(command)]
+  return [
+    ...command.commands.map((one) => ({name: one.name(), about: help.subcommandDescription(one)})),
+    ...options.flatMap(({long, description: about}) => (long ? {name: long, about} : [])),
+  ]
 }

@@ -5,6 +5,7 @@ import {createCli} from '../../src/cli/context.ts'
 import {COMMANDS, createProgram} from '../../src/cli/program.ts'
 import {CATALOGUE} from '../../src/core/errors.ts'
 import {runCommand} from '../support/command.ts'
+import {MAIN} from '../support/lab.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
 test('the help of every command lists --data, --json and an example that parses', async () => {
@@ -27,10 +28,9 @@ test('the help of every command lists --data, --json and an example that parses'
   }
 })
 
-const printFor = async (shell: string) => (await runCommand(['completion', shell], {})).stdout
-
-test('bash completes commands and options, and every script names every command', async () => {
-  const script = await printFor('bash')
+test('bash completes commands and options, zsh loads the same script, and fish says what each is about', async () => {
+  const print = async (...args: string[]) => (await runCommand(['completion', ...args], {})).stdout
+  const script = await print('bash')
   for (const [typed, completed] of Object.entries({
     sy: 'sync',
     'period cl': 'close',
@@ -39,13 +39,17 @@ test('bash completes commands and options, and every script names every command'
     'sync period': '',
     'export --per': '--period',
   })) {
-    const call = `COMP_WORDS=(loantape "$@"); COMP_CWORD=$#; _loantape; echo "\${COMPREPLY[*]}"`
-    const bash = ['-c', `${script}\n${call}`, '', ...typed.split(' ')]
-    expect(execFileSync('bash', bash, {encoding: 'utf8'}).trim(), typed).toBe(completed)
+    const call = `COMP_WORDS=(loantape "$@"); COMP_CWORD=$#; _loantape loantape; echo "\${COMPREPLY[*]}"`
+    const bash = ['-c', `loantape() { '${process.execPath}' '${MAIN}' "$@"; }\n${script}\n${call}`, '']
+    expect(execFileSync('bash', [...bash, ...typed.split(' ')], {encoding: 'utf8'}).trim(), typed).toBe(
+      completed,
+    )
   }
-  for (const text of [script, await printFor('zsh'), await printFor('fish')])
-    for (const name of Object.keys(COMMANDS))
-      expect(text).toMatch(new RegExp(`[' ]${name.split(' ').at(-1)}[' ]`))
+  expect(await print('zsh')).toContain(script)
+  expect(await print('fish')).toContain('loantape completion fish -- (commandline -opc)')
+  expect(await print('fish', '--', 'loantape', 'period')).toMatch(
+    /close fix the journal .*\n(?:.*\n)*--json print /m,
+  )
 })
 
 const explain = (...args: string[]) => runCommand(['explain', ...args], {})
