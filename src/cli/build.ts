@@ -120,7 +120,7 @@ export function renderWarnings({results}: Pick<ReleaseManifest['checks'], 'resul
   })
 }
 
-function renderBuild(built: BuildResult & Partial<Compared>): string {
+export function renderBuild(built: BuildResult & Partial<Compared>): string {
   const {outcome, release_id, dir, checks, is_current, is_scratch, models, rebuilt} = built
   const passed = `${quantity(checks.passed, 'check')} passed, ${checks.warned} warned.`
   if (is_scratch)

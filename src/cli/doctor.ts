@@ -148,13 +148,11 @@ const EXAMINATIONS: Examinations = {
     const tables = released && [...released, ...models].map(({name}) => name)
     const unable = jobs
       .filter(({enabled}) => enabled)
-      .flatMap(({name, steps}) =>
-        steps.flatMap((step) => {
-          const lacking = findLacking(step, config, tables)
-          return lacking === undefined
-            ? []
-            : newError('JOB_INVALID', `Job '${name}', step ${step.do}: ${lacking}.`)
-        }),
+      .flatMap(({name, steps}) => steps.map((step) => ({name, step})))
+      .flatMap(({name, step}) =>
+        listLacking(step, config, tables).map((lacking) =>
+          newError('JOB_INVALID', `Job '${name}', step ${step.do}: ${lacking}.`),
+        ),
       )
     const faults = [...listFaults(jobs), ...unable]
     return faults.length > 0 ? faults : namesOf(jobs)
@@ -296,16 +294,13 @@ async function readPin(folder: DataFolder, source: SourceConfig): Promise<string
 }
 
 /** What a step needs and would not find, in words. */
-function findLacking(step: Step, config: Config, tables: readonly string[] | undefined): string | undefined {
+function listLacking(step: Step, config: Config, tables: readonly string[] | undefined): string[] {
   if (step.do === 'publish') {
     const isSet = step.to === 'postgres' ? config.postgresUrl : config.clickhouseUrl
-    return isSet === undefined ? `LOANTAPE_${step.to.toUpperCase()}_URL not set` : undefined
+    return isSet === undefined ? [`LOANTAPE_${step.to.toUpperCase()}_URL not set`] : []
   }
-  const unknown =
-    step.do === 'export' ? step.tables?.find((table) => tables?.includes(table) === false) : undefined
-  return unknown === undefined
-    ? undefined
-    : `table '${unknown}' is neither in the current release nor a model`
+  const unknown = step.do === 'export' && tables ? step.tables?.filter((name) => !tables.includes(name)) : []
+  return (unknown ?? []).map((table) => `table '${table}' is neither in the current release nor a model`)
 }
 
 function listTargets(step: Step): string[] {

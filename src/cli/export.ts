@@ -27,18 +27,15 @@ export const commands = {
   ),
 }
 
-interface CliOptions extends Partial<Dialect> {
-  asOf?: string
-  release?: string
-  table?: string[]
-  period?: string
-  withOpening?: boolean
-  reissue?: string
-  partition?: 'month'
-  deliver?: string[]
-  redeliver?: string
-  preview?: boolean
-}
+type CliOptions = Pick<ExportRequest, 'asOf' | 'period' | 'withOpening' | 'partition'> &
+  Partial<Dialect> & {
+    release?: string
+    table?: string[]
+    reissue?: string
+    deliver?: string[]
+    redeliver?: string
+    preview?: boolean
+  }
 
 const DIALECT = Object.keys(dialectSchema.shape) as (keyof Dialect)[]
 

@@ -5,7 +5,7 @@ import type {Claim} from '../schedule/job-runs.ts'
 import {performJob} from '../schedule/run-job.ts'
 import {formatLocal, listNextSlots} from '../schedule/slots.ts'
 import type {RatesResult} from '../sync/rates.ts'
-import {renderWarnings} from './build.ts'
+import {renderBuild} from './build.ts'
 import {does, type Invocation} from './command.ts'
 import {renderExported, renderPublished} from './export.ts'
 import {renderBackup, renderPruned} from './keep.ts'
@@ -53,10 +53,7 @@ function renderStep(step: StepResult): string {
       ? `Period ${period}: not due today.`
       : `Period ${period}: ${outcome}.${renderTerms(terms)}`
   }
-  if (step.do === 'build') {
-    const {release_id, outcome, checks} = step.result
-    return [`Release ${release_id}: ${outcome}.`, ...renderWarnings(checks)].join('\n')
-  }
+  if (step.do === 'build') return renderBuild(step.result)
   if (step.do === 'ingest_rates') return renderRates(step.result)
   if (step.do === 'digest') return `Digest ${step.result.page}: ${step.result.outcome.replaceAll('_', ' ')}.`
   if (step.do === 'deliver') return renderExported({deliveries: step.result})
