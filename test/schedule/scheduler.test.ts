@@ -105,6 +105,14 @@ function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes:
   }
 }
 
+/** A scheduler that has just started the nightly run of June 1. */
+function aRun(jobs = [aJob()], ...more: [stateDb?: StateDb, changes?: Partial<World>]): Bench {
+  const scheduler = aScheduler(jobs, ...more)
+  scheduler.tick()
+  scheduler.tickAt('06-01T06:30')
+  return scheduler
+}
+
 const lastRun = (stateDb: StateDb) => listJobRuns(stateDb, 1)[0]
 
 const statesOf = ({stateDb}: Bench) =>
@@ -130,9 +138,7 @@ test('a slot runs once, when it is due; a job with a new schedule has slots from
 })
 
 test('the run of a job whose file is wrong waits until it is right, and others run meanwhile', async () => {
-  const scheduler = aScheduler([aJob(), aJob({name: 'rates', schedule: '30 9 * * *'})])
-  scheduler.tick()
-  scheduler.tickAt('06-01T06:30')
+  const scheduler = aRun([aJob(), aJob({name: 'rates', schedule: '30 9 * * *'})])
   await scheduler.end({exit_code: 6, not_before: now + MINUTE})
   const fault = newError('JOB_INVALID', 'Wrong.')
   const wrong = aScheduler([
@@ -327,23 +333,8 @@ test.each([
   expect(statesOf(restarted)).toEqual(states.map((state) => `2026-${state}`))
 })
 
-test('a run whose process was stopped with the server is run again by the next', async () => {
-  const jobs = [aJob()]
-  const stopping = new AbortController()
-  const stopped = aScheduler(jobs, undefined, {signal: stopping.signal})
-  stopped.tick()
-  stopped.tickAt('06-02T06:30')
-  stopping.abort()
-  await stopped.crash({code: null, signal: 'SIGTERM'})
-  const last = aScheduler(jobs)
-  last.tickAt('06-02T06:35')
-  expect(last.started).toEqual(['nightly 2026-06-02T06:30:00.000Z'])
-})
-
-test('the end of each attempt is kept with its last log lines; after three crashes it is given up', async () => {
-  const scheduler = aScheduler([aJob()])
-  scheduler.tick()
-  scheduler.tickAt('06-01T06:30')
+test('the end of each attempt is kept with its last log lines, as long as its run', async () => {
+  const scheduler = aRun()
   await scheduler.crash({code: null, signal: 'SIGKILL', log: 'out of memory\n'})
   scheduler.tick()
   now += MINUTE
@@ -353,15 +344,8 @@ test('the end of each attempt is kept with its last log lines; after three crash
     {attempt: 1, error_code: 'JOB_CRASHED', exit_code: null, log: 'out of memory\n'},
     {attempt: 2, error_code: null, exit_code: 0, ended_at: '2026-06-01T06:31:00.000Z'},
   ])
-
-  now = Date.parse('2026-06-02T06:30:00Z')
-  for (let attempt = 0; attempt < 5; attempt += 1) {
-    scheduler.tick()
-    if (scheduler.current()) await scheduler.crash({code: null, signal: 'SIGKILL'})
-  }
-  expect(scheduler.started).toHaveLength(2 + 3)
-  const crashed = {error_code: 'JOB_CRASHED', error: 'Its process was killed by SIGKILL.'}
-  expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'failed', ...crashed})
+  scheduler.tickAt('06-02T06:30')
+  await scheduler.end()
   now += 91 * DAY
   scheduler.tick()
   expect(readAttempts()).toEqual([])
@@ -384,9 +368,7 @@ test.each([
   async (exit_code, error_code, starts) => {
     const errors: unknown[] = []
     const logged = Object.assign(createSilentLog(), {error: (fields: unknown) => errors.push(fields)})
-    const scheduler = aScheduler([aJob()], openStateAt('state.sqlite'), {log: logged})
-    scheduler.tick()
-    scheduler.tickAt('06-01T06:30')
+    const scheduler = aRun(undefined, undefined, {log: logged})
     const log = `loantape: Another. [OTHER]\nloantape: One line\nand another. [${error_code}]\nan agent of a vault`
     await failEarly(scheduler, exit_code, log)
     expect(listAttempts(scheduler.stateDb, 1)).toMatchObject([
@@ -404,20 +386,16 @@ test.each([
   [0, 'JOB_CRASHED', null],
   [6, null, 6],
 ])('a process that ends with exit code %i and no message: %s', async (code, error_code, exit_code) => {
-  const scheduler = aScheduler([aJob()])
-  scheduler.tick()
-  scheduler.tickAt('06-01T06:30')
+  const scheduler = aRun()
   await failEarly(scheduler, code)
   expect(listAttempts(scheduler.stateDb, 1)).toMatchObject([{error_code, exit_code}])
   expect(scheduler.started).toHaveLength(2)
 })
 
-test('only crashes count towards the three: not a taken warehouse, nor a server that is stopped', async () => {
+test('a run that is stopped with its server is run again by the next; only crashes count towards the three, not a taken warehouse', async () => {
   const jobs = [aJob()]
   const stopping = new AbortController()
-  const stopped = aScheduler(jobs, undefined, {signal: stopping.signal})
-  stopped.tick()
-  stopped.tickAt('06-01T06:30')
+  const stopped = aRun(jobs, undefined, {signal: stopping.signal})
   for (let attempt = 1; attempt <= 3; attempt += 1)
     await failEarly(stopped, 4, 'loantape: Taken. [RUN_IN_PROGRESS]')
   stopping.abort()
@@ -430,13 +408,12 @@ test('only crashes count towards the three: not a taken warehouse, nor a server 
   expect(next.started).toHaveLength(3)
   const ends = listAttempts(next.stateDb, 1).map(({error_code}) => error_code)
   expect(ends.slice(3)).toEqual(['INTERRUPTED', 'JOB_CRASHED', 'JOB_CRASHED', 'JOB_CRASHED'])
-  expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', attempt: 7})
+  const crashed = {error_code: 'JOB_CRASHED', error: 'Its process was killed by SIGKILL.'}
+  expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', attempt: 7, ...crashed})
 })
 
 test('a run whose end cannot be stored ends on a later tick, and blocks nobody forever', async () => {
-  const scheduler = aScheduler([aJob()])
-  scheduler.tick()
-  scheduler.tickAt('06-01T06:30')
+  const scheduler = aRun()
   scheduler.stateDb.db.exec('pragma query_only = on')
   await scheduler.crash({code: null, signal: 'SIGKILL'})
   expect(() => scheduler.tick()).toThrow(/readonly/)
@@ -446,8 +423,9 @@ test('a run whose end cannot be stored ends on a later tick, and blocks nobody f
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'running', attempt: 2})
 })
 
-/** A process that hangs and ignores requests to stop. */
-async function startDeaf(): Promise<{pid: number; said: AsyncIterator<string>; ended: Promise<ProcessEnd>}> {
+/** Starts a run, of at most 30 minutes, by a process that hangs and ignores requests to stop. */
+async function aDeafRun() {
+  const scheduler = aRun([aJob({timeoutMinutes: 30})])
   const code = `process.on('SIGTERM', () => console.log('asked')); setInterval(() => {}, 1000); console.log('up')`
   const child = spawn(process.execPath, ['-e', code], {stdio: ['ignore', 'pipe', 'inherit']})
   const ended = new Promise<ProcessEnd>((resolve) => {
@@ -455,15 +433,12 @@ async function startDeaf(): Promise<{pid: number; said: AsyncIterator<string>; e
   })
   const said = createInterface({input: child.stdout})[Symbol.asyncIterator]()
   expect((await said.next()).value).toBe('up')
-  return {pid: child.pid ?? 0, said, ended}
+  adoptRun(scheduler.stateDb, {job_run_id: 1, attempt: 1}, now, child.pid)
+  return {scheduler, child, said, ended}
 }
 
 test('a run that hangs is asked to stop after its timeout and killed ten seconds later; its slot fails, the next runs', async () => {
-  const scheduler = aScheduler([aJob({timeoutMinutes: 30})])
-  scheduler.tick()
-  scheduler.tickAt('06-01T06:30')
-  const {pid, said, ended} = await startDeaf()
-  adoptRun(scheduler.stateDb, {job_run_id: 1, attempt: 1}, now, pid)
+  const {scheduler, said, ended} = await aDeafRun()
   scheduler.watch(30 - 1 / MINUTE)
   now += 1
   for (let tick = 0; tick < 10; tick += 1) {
@@ -496,11 +471,7 @@ test.each([
   ['the server that started it is gone', [aJob({timeoutMinutes: 30})], 30],
   ['its job is, too: after the usual time', [], 240],
 ])('a run that hangs is ended even if %s', async (_, jobs, minutes) => {
-  const gone = aScheduler([aJob({timeoutMinutes: 30})])
-  gone.tick()
-  gone.tickAt('06-01T06:30')
-  const {pid, said, ended} = await startDeaf()
-  adoptRun(gone.stateDb, {job_run_id: 1, attempt: 1}, now, pid)
+  const {said, ended} = await aDeafRun()
   const next = aScheduler(jobs)
   next.watch(minutes)
   expect((await said.next()).value).toBe('asked')
@@ -511,12 +482,8 @@ test.each([
 })
 
 test('the time for which the machine slept, or by which its clock was stepped, is no time of a run', async () => {
-  const scheduler = aScheduler([aJob({timeoutMinutes: 30})])
+  const {scheduler, child, said, ended} = await aDeafRun()
   const other = aScheduler([aJob({timeoutMinutes: 30})])
-  scheduler.tick()
-  scheduler.tickAt('06-01T06:30')
-  const {pid, said, ended} = await startDeaf()
-  adoptRun(scheduler.stateDb, {job_run_id: 1, attempt: 1}, now, pid)
   scheduler.watch(20)
   now += 5 * HOUR
   other.tick()
@@ -524,7 +491,7 @@ test('the time for which the machine slept, or by which its clock was stepped, i
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'running'})
   scheduler.watch(1)
   expect((await said.next()).value).toBe('asked')
-  process.kill(pid, 'SIGKILL')
+  child.kill('SIGKILL')
   await scheduler.crash(await ended)
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
