@@ -69,7 +69,7 @@ export const ROUTES: Record<string, Route> = {
     const balances = page && (await viewState('state/balances', {stateDb: view.stateDb, params: {}}))
     return balances ? {...page, body: html`${page.body}${balances.body}`} : page
   },
-  '/books/:id': viewPreview,
+  '/books/:id': viewBook,
   '/compare': viewCompare,
   // Unreadable records, by reason and page by page.
   '/quarantine': ofHistory('parts/quarantine', ({history, query}) => {
@@ -109,9 +109,12 @@ async function viewLimits(view: AskingView): Promise<Page | undefined> {
   return rows.length === 0 ? page : addNotes(page, view, 'limit', rows.flat().map(String))
 }
 
-/** `/books/<YYYY-MM>`: what the next export of a month would issue to the importer in the address; undefined if it is no month. */
-async function viewPreview(view: AskingView, period: string): Promise<Page | undefined> {
-  if (!/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) return undefined
+/** `/books/<YYYY-MM>`: what the next export of a month would issue to the importer in the address; else an issued batch. */
+async function viewBook(view: AskingView, period: string): Promise<Page | undefined> {
+  if (!/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) {
+    const params = {batch_id: period, entry: view.query.get('entry')}
+    return await viewState('state/batch', {stateDb: view.stateDb, params})
+  }
   const profile = JOURNAL_NAMES.find((name) => name === view.query.get('for')) ?? JOURNAL_NAMES[0] ?? ''
   // If the export would be refused, the page says why.
   const answer = await view.history.ask('preview', profile, period).catch(explainError)
@@ -180,7 +183,7 @@ async function viewFind(view: AskingView): Promise<Page | undefined> {
   if (q === '')
     return {
       title: 'Find',
-      body: html`<p>Deals by id and address, borrowers by id, pages by title, tables by name, meaning and columns, runs by number and job: as far as you may see them. An id leads to its deal.</p>`,
+      body: html`<p>Deals by id and address, borrowers by id, pages by title, tables by name, meaning and columns, issued journal entries and batches by number, runs by number and job: as far as you may see them. An id leads to its deal.</p>`,
     }
   const address = linkOf(view)(addressOfDeal(q))
   const sql = 'select 1 from core.deal_history where deal_id = $q limit 1'
@@ -188,8 +191,11 @@ async function viewFind(view: AskingView): Promise<Page | undefined> {
     return {title: q, body: html``, leadsTo: address}
   const tables = listTables(view).map(({name, description, columns}) => ({name, description, columns}))
   const found = await viewPage('parts/find', view, {params: {q, pages: listOpen(view), tables}})
-  const runs = mayOpen('/runs') && (await viewState('state/found_runs', {stateDb, params: {q}}))?.body
+  const ofState = async (name: string, path: string) =>
+    mayOpen(path) && (await viewState(name, {stateDb, params: {q}}))?.body
+  const runs = await ofState('state/found_runs', '/runs')
+  const entries = await ofState('state/found_entries', '/books/x')
   const only =
     filter.condition !== undefined && html`<p class="muted">Of deals and borrowers, those of the filter.</p>`
-  return found && {...found, body: html`${only}${found.body}${runs}`}
+  return found && {...found, body: html`${only}${found.body}${entries}${runs}`}
 }

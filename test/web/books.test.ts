@@ -1,7 +1,7 @@
 import {expect, test} from 'vitest'
 import {setAccounts} from '../support/books.ts'
 import {aDeal, createLab} from '../support/lab.ts'
-import {PAGE_TABLES, serveLab} from './side.ts'
+import {PAGE_TABLES, serveLab, textOf} from './side.ts'
 
 test('the page of a month shows what its export would issue, then that it is issued', async () => {
   await using lab = await createLab({tables: PAGE_TABLES, deals: [aDeal(1), aDeal(2)]})
@@ -27,6 +27,18 @@ test('the page of a month shows what its export would issue, then that it is iss
   expect(await side.readText('/books')).toContain(
     'Balances of what was issued Profile Account Called Debits Credits Balance quickbooks 1090 Funding clearing $0.00 $350,000.00 −$350,000.00 quickbooks 1200 Loans receivable $350,000.00 $0.00 $350,000.00',
   )
+
+  expect(await side.read('/books')).toContain(`href="/books/${batch}"`)
+  const handedOut = await side.read(`/books/${batch}`)
+  const [, entry] = /entry=(\w[\w-]+)"/.exec(handedOut) ?? []
+  expect(handedOut.match(/\$350,000\.00/g)).toHaveLength(2)
+  expect(textOf(handedOut)).toMatch(/Batch 2026-03.* profile quickbooks .*1090 Funding clearing.*deal_000001/)
+  const found = `/books/${batch}?entry=${entry}`
+  for (const q of [entry, batch]) expect(await side.read(`/find?q=${q}`)).toContain(`href="/books/${batch}`)
+  expect(await side.read(`/find?q=${entry}`)).toContain(`href="${found}"`)
+  expect(await side.readText(found)).toContain('One entry of it. All lines')
+  expect(await side.readText(`/books/${batch}?entry=x`)).toContain('It has no such entry.')
+  expect((await side.get('/books/2026-03-000000000000')).status).toBe(404)
 
   lab.service.store.update('deal_000002', {status: 'funded'})
   await lab.sync('2026-03-31T23:30:00-04:00')
