@@ -248,9 +248,10 @@ export function markChecks(
   checks: readonly Check[],
   {models, checkReads}: Pick<BuildPlan, 'models' | 'checkReads'>,
 ): Check[] {
-  return checks.map((check) =>
-    readsWholeDeals(checkReads.get(check.name), models) ? {...check, changedSql: undefined} : check,
-  )
+  return checks.map((check) => ({
+    ...check,
+    isPerDeal: check.isPerDeal && !readsWholeDeals(checkReads.get(check.name), models),
+  }))
 }
 
 function readsWholeDeals(read: readonly string[] | undefined, models: readonly Model[]): boolean {

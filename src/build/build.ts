@@ -38,7 +38,7 @@ import {
   pruneReleases,
   writeParquetFiles,
 } from './build-folder.ts'
-import {buildModels, changedPathOf, fingerprintModels, RELEASE_PATH} from './build-models.ts'
+import {buildModels, changedPathOf, fingerprintModels} from './build-models.ts'
 import {requirePassed, runChecks, storeChecking} from './checks.ts'
 import {compileModels} from './compile.ts'
 import {attachWhatChanged, type Base, findBase, noteLastBuild} from './last-build.ts'
@@ -322,7 +322,6 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
     around: counted('checks', checks.length),
     changed: before && {
       path: changedPathOf(plan.models),
-      wholePath: RELEASE_PATH,
       failed: before.manifest.checks.results.map(({name}) => name),
     },
   })

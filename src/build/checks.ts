@@ -8,6 +8,7 @@ import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database
 import {type CheckOutcome, checkResult} from '../store/release.ts'
 import {countRows, describeRow, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
+import {RELEASE_PATH} from './build-models.ts'
 import {createModelError} from './read-models.ts'
 
 /** What header checks need from a model. */
@@ -86,26 +87,13 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
       ? [`${columns.join(', ')}, count(*) as copies`, ' group by all having count(*) > 1']
       : [[...named].join(', '), '']
   const sql = `select ${shown} from ${table} where ${condition}${group}`
-  const changedSql = buildChangedSql(model, tag, sql, models)
-  return {name: `${table} ${demand}`, severity: 'error', description, sql, file, line, changedSql}
-}
-
-/** SQL of the wrong rows of changed deals; undefined if a row of another deal can have become wrong too. */
-function buildChangedSql(
-  {name, isPerDeal}: CheckedModel,
-  {rule, args}: CheckTag,
-  sql: string,
-  models: readonly CheckedModel[],
-): string | undefined {
-  if (!isPerDeal) return undefined
-  if (rule === 'unique') {
-    const columns = args.map(quoteName)
-    const same = columns.map((column) => `one.${column} is not distinct from changed.${column}`)
-    return `select ${columns.map((column) => `one.${column}`).join(', ')}, count(*) as copies from release.${name} as one semi join ${name} as changed on ${same.join(' and ')} group by all having count(*) > 1`
+  const isWithin: Record<string, boolean> = {
+    unique: args.includes(DEAL_ID),
+    references:
+      column === DEAL_ID && models.some((other) => other.isPerDeal && args[1] === `${other.name}.${DEAL_ID}`),
   }
-  const isOwnDeal =
-    args[0] === DEAL_ID && models.some((other) => other.isPerDeal && args[1] === `${other.name}.${DEAL_ID}`)
-  return rule === 'references' && !isOwnDeal ? undefined : sql
+  const isPerDeal = model.isPerDeal && (isWithin[rule] ?? true)
+  return {name: `${table} ${demand}`, severity: 'error', description, sql, file, line, isPerDeal}
 }
 
 /**
@@ -136,7 +124,7 @@ function parseCheck(file: string, text: string): Check {
     file,
     line: null,
     sql,
-    changedSql: header.includes(`-- per: ${DEAL_ID}`) ? sql : undefined,
+    isPerDeal: header.includes(`-- per: ${DEAL_ID}`),
   }
 }
 
@@ -157,8 +145,7 @@ const KEPT_IDS = 100
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
  *
  * @param how `around` wraps each check, to keep limits; our own errors pass through. `changed` is of a build in which only changed
- * deals have new rows: `path` leads to tables with only those, `wholePath` to whole ones, and `failed` names the checks that failed
- * in the previous build: all others held for every other row
+ * deals have new rows, where `path` leads to tables with only those: enough for checks per deal that did not fail in the previous build
  * @returns one result per check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
  * @throws CheckError `CHECK_SQL` when the engine refuses a check
  */
@@ -167,16 +154,17 @@ export async function runChecks(
   checks: readonly Check[],
   how: {
     around?: <T>(check: Check, work: () => Promise<T>, lane: Database) => Promise<T>
-    changed?: {path: string; wholePath: string; failed: readonly string[]} | undefined
+    changed?: {path: string; failed: readonly string[]} | undefined
   } = {},
 ): Promise<CheckOutcome[]> {
   const {around = (_check, work) => work(), changed} = how
   return inLanes(db, checks, async (check, lane) => {
-    const ofChanged = changed?.failed.includes(check.name) ? undefined : changed && check.changedSql
-    const path = ofChanged === undefined ? changed?.wholePath : changed?.path
     try {
-      if (path !== undefined) await lane.run(`set search_path = ${quoteLiteral(path)}`)
-      return await around(check, () => findWrongRows(lane, {...check, sql: ofChanged ?? check.sql}), lane)
+      if (changed) {
+        const isEnough = check.isPerDeal && !changed.failed.includes(check.name)
+        await lane.run(`set search_path = ${quoteLiteral(isEnough ? changed.path : RELEASE_PATH)}`)
+      }
+      return await around(check, () => findWrongRows(lane, check), lane)
     } catch (error) {
       if (error instanceof LoantapeError) throw error
       throw newError(

@@ -169,6 +169,7 @@ function createMappedModels(fields: readonly KnownField[]): {models: Model[]; ch
     file: FILE,
     line: null,
     sql: 'select deal_id, unreadable from core.deal_extra where unreadable is not null',
+    isPerDeal: true,
   }
   return {models, checks: [check]}
 }

@@ -198,11 +198,8 @@ export interface Check {
   /** Line of a comment tag; null if the whole file is the check. */
   line: number | null
   sql: string
-  /**
-   * The variant for builds where only changed deals have new rows and the check passed before: a table name means only those
-   * rows, with `release.` before it all rows. Undefined if that would miss wrong rows.
-   */
-  changedSql?: string | undefined
+  /** Whether a row of one deal can make only rows of this deal wrong. */
+  isPerDeal: boolean
 }
 
 /** One CSV of reference data that becomes the table `seed.<name>`. */

@@ -37,6 +37,7 @@ const aCheck = (sql: string): Check => ({
   file: 'checks/typo.sql',
   line: null,
   sql,
+  isPerDeal: false,
 })
 
 test.each([
