@@ -99,7 +99,7 @@ function listCaseFiles(folder: string): string[] {
 }
 
 /** Reads the cases of `<schema>.<table>.yaml` files. @throws CheckError `TEST_FILE` naming every problem in them */
-export function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>): ModelCase[] {
+function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>): ModelCase[] {
   const tables = models.map(({name}) => name).sort()
   const problems: string[] = []
   const cases = files.flatMap((file) => {
@@ -211,68 +211,41 @@ function addLists(
 /** The result of a case. */
 export type CaseResult = Awaited<ReturnType<typeof runCase>>
 
-/** What cases are run with. */
-interface CaseBench {
+/** What cases are built with. */
+interface Bench {
   plan: BuildPlan
   zone: Zone
-  /** Sets limits for a database; returns the wrapper of each model's build. */
-  limit?: (db: Database) => Promise<NonNullable<BuildOptions['around']>>
-  onDone?: () => void
+  around: NonNullable<BuildOptions['around']>
 }
 
-/**
- * Builds each case's model and what it reads from the case's history, and compares the rows; cases run in parallel.
- *
- * @returns one result per case, in their order
- */
-export async function runCases(cases: readonly ModelCase[], bench: CaseBench): Promise<CaseResult[]> {
-  const results: CaseResult[] = []
-  const queue = cases.entries()
-  const work = async () => {
-    await using db = await openDatabase({threads: 1, attach: [{path: ':memory:', alias: 'empty'}]})
-    await migrate(db, 'empty')
-    const around = await bench.limit?.(db)
-    for (const [index, tested] of queue) {
-      results[index] = await runCase(db, tested, bench, around && {around})
-      bench.onDone?.()
-    }
-  }
-  const lanes = Math.min(availableParallelism(), cases.length)
-  const ended = await Promise.allSettled(Array.from({length: lanes}, work))
-  for (const lane of ended) if (lane.status === 'rejected') throw lane.reason
-  return results
-}
-
-async function runCase(db: Database, tested: ModelCase, bench: CaseBench, options: BuildOptions = {}) {
+async function runCase(db: Database, tested: ModelCase, bench: Bench) {
   const startedAt = performance.now()
   const {table, name, file, line} = tested
-  /** @param problem why the table could not be built or read; null if it could */
-  const tell = (problem: string | null, {missing, unexpected}: Awaited<ReturnType<typeof compareRows>>) => {
-    const passed = problem === null && missing.length + unexpected.length === 0
-    const duration_ms = Math.round(performance.now() - startedAt)
-    return {table, name, file, line, passed, problem, missing, unexpected, duration_ms}
-  }
+  /** Why the table could not be built or read. */
+  let problem: string | null = null
+  let differing: Awaited<ReturnType<typeof compareRows>> = {missing: [], unexpected: []}
   await db.run(
     `attach ':memory:' as release; attach ':memory:' as history; copy from database empty to history`,
   )
   try {
-    await buildCase(db, tested, bench, options)
-    return tell(null, await compareRows(db, tested, bench.plan))
+    await buildCase(db, tested, bench)
+    differing = await compareRows(db, tested, bench.plan)
   } catch (error) {
     // A stop ends the whole run.
     if (error instanceof LoantapeError && !isOfKind(error, 'check')) throw error
-    const problem = error instanceof LoantapeError ? error.problem : (messageOf(error).split('\n\n')[0] ?? '')
-    return tell(problem, {missing: [], unexpected: []})
+    problem = error instanceof LoantapeError ? error.problem : (messageOf(error).split('\n\n')[0] ?? '')
   } finally {
     await db.run(`set search_path = 'memory.main'; detach release; detach history`)
   }
+  const passed = problem === null && differing.missing.length + differing.unexpected.length === 0
+  const duration_ms = Math.round(performance.now() - startedAt)
+  return {table, name, file, line, passed, problem, ...differing, duration_ms}
 }
 
 async function buildCase(
   db: Database,
   {table, walks, seeds, as_of, known_at}: ModelCase,
-  {plan, zone}: CaseBench,
-  options: BuildOptions,
+  {plan, zone, around}: Bench,
 ): Promise<void> {
   const history = buildCaseHistory(walks, zone)
   await insertHistory(db, history)
@@ -296,7 +269,7 @@ async function buildCase(
   const read = new Set(models.flatMap(({name}) => plan.reads.get(name) ?? []))
   const used = replaceSeeds(plan.seeds, own).filter(({name}) => read.has(`seed.${name}`))
   const counted = {asOf: as_of ?? days.at(-1) ?? '', knownAt: known_at, ...zone}
-  await buildModels(db, {...plan, models, seeds: used}, counted, options)
+  await buildModels(db, {...plan, models, seeds: used}, counted, {around})
 }
 
 /** The rows that only one side has. If only the order differs, rows with their positions. */
@@ -337,7 +310,8 @@ function literalOf(text: string | null, type = 'varchar'): string {
 export type Tested = Awaited<ReturnType<typeof testModels>>
 
 /**
- * Runs the cases of the user's own models, compiled as for a build; nothing is read from the warehouse.
+ * Builds the model of each case of the user's own folder, with what it reads, from the case's history, and compares the rows. Cases
+ * run side by side; nothing is read from the warehouse.
  *
  * @param table runs only those of this table
  * @throws ConfigError `SQL_DIR_MISSING`, `UNKNOWN_NAME`; CheckError `TEST_FILE`, or if a model does not compile
@@ -357,19 +331,24 @@ export async function testModels(config: Config, table: string | undefined, worl
   }
   const fields = readMappedFields(dataFolderAt(config.dataDir)).map((field) => ({...field, since: null}))
   const plan = await compileModels(readSources(config, fields))
-  const files = selectFiles(listCaseFiles(sqlDir), table)
-  const cases = readCases(files, plan)
+  const cases = readCases(selectFiles(listCaseFiles(sqlDir), table), plan)
   const spillDir = join(tmpdir(), `loantape-test-${process.pid}`)
+  const results: CaseResult[] = []
+  const queue = cases.entries()
   let done = 0
-  const results = await runCases(cases, {
-    plan,
-    zone: config,
-    limit: (db) => limitBuild(db, config, {spillDir, historyBytes: 0}, world),
-    onDone() {
+  const work = async () => {
+    await using db = await openDatabase({threads: 1, attach: [{path: ':memory:', alias: 'empty'}]})
+    await migrate(db, 'empty')
+    const around = await limitBuild(db, config, {spillDir, historyBytes: 0}, world)
+    for (const [index, tested] of queue) {
+      results[index] = await runCase(db, tested, {plan, zone: config, around})
       done += 1
       world.onProgress({step: 'cases', unit: 'cases', done, total: cases.length})
-    },
-  })
+    }
+  }
+  const lanes = Math.min(availableParallelism(), cases.length)
+  const ended = await Promise.allSettled(Array.from({length: lanes}, work))
+  for (const lane of ended) if (lane.status === 'rejected') throw lane.reason
   const passed = results.filter((result) => result.passed).length
   const duration_ms = Math.round(performance.now() - startedAt)
   /** `folder`: the one that was searched. */
