@@ -11,7 +11,7 @@ import {GENERATOR} from '../core/process.ts'
 import type {Check, Model, Moment, World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {type Cut, type Database, mostMemoryMb, quoteLiteral, withinLimits} from '../store/database.ts'
-import {beginFolder, stampOf, writeFileAtomically} from '../store/files.ts'
+import {beginFolder, writeFileAtomically} from '../store/files.ts'
 import {readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
 import {readWentOn} from '../store/recorded.ts'
 import {
@@ -80,8 +80,8 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
   const {release_id, known_at, checks, models} = release.manifest
   noteUse(release.dir, mayBecomeCurrent(request), world.realClock.now())
   const isCurrent = () => unlessDamaged(() => findCurrentRelease(folder))?.manifest.release_id === release_id
-  const isLatest = async () => build?.isHistorySame() || (await isLatestMoment(folder, moment, today))
-  const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatest())
+  const isMoved =
+    mayBecomeCurrent(request) && !isCurrent() && (await isLatestMoment(folder, moment, today))
   if (isMoved) {
     if (existing && !request.accept) await requireContract(folder, await readPublished(existing), world)
     moveCurrent(folder, release.dir)
@@ -230,8 +230,6 @@ export async function prepareBuild(
     beginFolder(request.select === undefined ? join(folder.releases, name) : folder.scratch),
   )
   await copyHistory(folder, filesOf(place.dir).history)
-  const stamp = () => stampOf(folder.warehouse, `${folder.warehouse}.wal`)
-  const copied = stamp()
   opening.move()
   return {
     moment,
@@ -249,8 +247,6 @@ export async function prepareBuild(
       /** Where it goes; until then its folder holds a copy of the warehouse, so that nobody waits while models run. */
       place,
       dir: place.dir,
-      /** Whether the warehouse is certain to hold what was copied. */
-      isHistorySame: () => stamp() === copied,
     },
   }
 }
@@ -427,29 +423,20 @@ function describeCut(
   cut: Cut,
   cause: unknown,
 ): Error {
-  const {name, file} = subject
   const kind = 'grain' in subject ? 'Model' : 'severity' in subject ? 'Check' : 'Table'
-  const what = `${kind} '${name}' in ${file}`
-  if (cut === 'stopped')
-    return newError(
-      'INTERRUPTED',
-      `The build was asked to stop: ${kind.toLowerCase()} '${name}' was interrupted.`,
-      {
-        kept: 'What was walked is stored; nothing was released, and `current` still points to the previous release.',
-        next: 'Run `loantape build`, or wait for the next sync, which builds what is missing.',
-        cause,
-      },
-    )
-  const cuts = {
-    time: [
-      'BUILD_TIMEOUT',
-      `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within that time.`,
-    ],
-    memory: [
-      'BUILD_MEMORY',
-      `${what} needs more than ${memoryFor(config)} MB of memory, even with spilling: expected it to fit into LOANTAPE_MEMORY_MB.`,
-    ],
-  } as const
-  const [code, problem] = cuts[cut]
-  return newError(code, problem, {cause})
+  const what = `${kind} '${subject.name}' in ${subject.file}`
+  if (cut === 'time') {
+    const problem = `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within that time.`
+    return newError('BUILD_TIMEOUT', problem, {cause})
+  }
+  if (cut === 'memory') {
+    const problem = `${what} needs more than ${memoryFor(config)} MB of memory, even with spilling: expected it to fit into LOANTAPE_MEMORY_MB.`
+    return newError('BUILD_MEMORY', problem, {cause})
+  }
+  const problem = `The build was asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`
+  return newError('INTERRUPTED', problem, {
+    kept: 'What was walked is stored; nothing was released, and `current` still points to the previous release.',
+    next: 'Run `loantape build`, or wait for the next sync, which builds what is missing.',
+    cause,
+  })
 }

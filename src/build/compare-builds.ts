@@ -35,19 +35,15 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
   const result = await buildRelease(config, request, world)
   const release = requireRelease(folder, result.release_id)
   const moment = momentOf(release.manifest)
-  using places = new DisposableStack()
-  const bench = {folder, config, places}
-  const whole = await buildAside(bench, {name: 'whole', moment}, world)
+  using whole = await buildAside(config, {name: 'whole', moment}, world)
   await requireSame(folder, release, whole)
   const last = readLastBuild(folder)
   // Where every deal or none is rebuilt, nothing is said about `per:`.
   const shareOf = (share = 0) => (share > 0 && share < 1 ? share : null)
   let rebuilt = last?.release_id === result.release_id ? shareOf(last.rebuilt) : null
   for (const earlier of rebuilt === null ? await listEarlier(folder, moment) : []) {
-    using near = new DisposableStack()
-    const beside = {...bench, places: near}
-    const before = await buildAside(beside, {name: 'earlier', moment: earlier}, world)
-    const onward = await buildAside(beside, {name: 'onward', moment, before}, world)
+    using before = await buildAside(config, {name: 'earlier', moment: earlier}, world)
+    using onward = await buildAside(config, {name: 'onward', moment, before}, world)
     await requireSame(folder, onward, whole)
     rebuilt = shareOf(onward.last.rebuilt)
     if (rebuilt !== null) break
@@ -57,19 +53,23 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
   return {...result, rebuilt}
 }
 
-/** Builds in a folder of its own: whole, or from another build. */
+/** Builds in a folder of its own, whole or from another build; disposing it removes the folder. */
 async function buildAside(
-  {folder, config, places}: {folder: DataFolder; config: Config; places: DisposableStack},
+  config: Config,
   {name, moment, before}: {name: string; moment: Moment; before?: Base},
   world: World,
-): Promise<Base & {models: readonly Model[]}> {
+) {
   const how = {...config, build: before ? ('incremental' as const) : ('whole' as const)}
   const today = businessDateOf(world.clock.now(), config)
+  const folder = dataFolderAt(config.dataDir)
   const {build} = await prepareBuild(folder, how, moment, {today, aside: name})
   if (!build) throw new Error('nothing was prepared')
-  const {dir} = places.use(build.place)
+  using building = new DisposableStack()
+  const {dir} = building.use(build.place)
   const {plan, manifest, next} = await buildTables(folder, {...build, base: before}, world)
-  return {dir, last: next, manifest: {...manifest, files: []}, models: plan.models}
+  const places = building.move()
+  const remove = () => places.dispose()
+  return {dir, last: next, manifest: {...manifest, files: []}, models: plan.models, [Symbol.dispose]: remove}
 }
 
 /** The ends of up to seven walks of the deals before a moment, with the lists of each, the earliest first. */
