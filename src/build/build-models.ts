@@ -42,7 +42,7 @@ const countRow = z.object({Count: z.coerce.number()})
 /**
  * Builds every model into the database attached as `release`, from the one attached as `history`. Published tables are sorted by
  * their `order`, with comments on tables and columns. Models of the schema `work` are not sorted; they live in memory until their
- * last reader is built, except those that {@link createKeptTest} keeps in `kept`. Afterwards the search path is {@link
+ * last reader is built, except those that {@link createTableNames} puts into `kept`. Afterwards the search path is {@link
  * RELEASE_PATH}. Must not run inside a transaction.
  *
  * With `before`, models `per: deal_id` are built only for the deals in `changed`, and their rows replace those deals' old rows;
@@ -60,8 +60,8 @@ export async function buildModels(
   await db.run(`attach ${file} as kept${options.work === undefined ? '' : KEPT_FORMAT}`)
   await db.run(`attach ':memory:' as unkept; create schema unkept.${WORK_SCHEMA}`)
   try {
-    if (options.before) await loadAnew(db, plan)
-    else await createSchemas(db, plan)
+    await createSchemas(db, plan)
+    for (const seed of plan.seeds) await loadSeed(db, seed)
     for (const lane of db.lanes) await setCounted(lane, counted)
     const built = await buildEach(db, plan, options)
     if (options.work !== undefined) await db.run('checkpoint kept')
@@ -75,19 +75,11 @@ export async function buildModels(
 /** A crashed build is deleted, so it needs no write-ahead log. */
 const KEPT_FORMAT = ` (recovery_mode no_wal_writes, storage_version 'latest')`
 
-async function createSchemas(db: Database, {models, seeds}: Buildable): Promise<void> {
-  await db.run('create schema release.seed')
-  for (const seed of seeds) await loadSeed(db, seed)
-  const schemas = new Set(models.filter((model) => model.isPublished).map((model) => model.schema))
-  for (const schema of schemas) await db.run(`create schema release.${quoteName(schema)}`)
-  await db.run(`create schema kept.${WORK_SCHEMA}`)
-}
-
-async function loadAnew(db: Database, {seeds}: Buildable): Promise<void> {
-  for (const seed of seeds.filter(({isLoadedAnew}) => isLoadedAnew)) {
-    await db.run(`drop table if exists release.seed.${quoteName(seed.name)}`)
-    await loadSeed(db, seed)
-  }
+async function createSchemas(db: Database, {models}: Buildable): Promise<void> {
+  const published = models.filter(({isPublished}) => isPublished).map(({schema}) => quoteName(schema))
+  const schemas = [...new Set(['seed', ...published])].map((schema) => `release.${schema}`)
+  for (const schema of [...schemas, `kept.${WORK_SCHEMA}`])
+    await db.run(`create schema if not exists ${schema}`)
 }
 
 async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Counted): Promise<void> {
@@ -99,17 +91,17 @@ async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Co
   )
 }
 
-/** Builds the models, independent ones side by side; returns the published ones in order. */
+/** Builds the models, independent ones side by side. */
 async function buildEach(db: Database, {models, reads, columns}: Buildable, options: BuildOptions) {
   const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
-  const isKept = createKeptTest({models, reads})
+  const tableOf = createTableNames({models, reads})
   const isShared = (model: Model) =>
     !model.isPerDeal && models.some((other) => other.isPerDeal && readBy(other).includes(model))
   const changedPath = changedPathOf(models, WORK_SCHEMAS)
   const unbuilt = new Set(models)
   const shared: Record<string, string> = {}
   const build = async (model: Model, lane: Database) => {
-    const table = tableOf(model, isKept(model))
+    const table = tableOf(model)
     const path = options.before && model.isPerDeal ? changedPath : WHOLE_PATH
     await lane.run(`set search_path = ${quoteLiteral(path)}`)
     const built = await buildModel(lane, {model, table, columns: columns.get(model.name)}, options)
@@ -120,11 +112,9 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
       shared[model.name] = digest
     }
     // Two models that end together may both drop the same table.
-    const served = readBy(model).filter(
-      (read) =>
-        !read.isPublished && !isKept(read) && ![...unbuilt].some((later) => readBy(later).includes(read)),
-    )
-    for (const work of served) await lane.run(`drop table if exists ${tableOf(work, false)}`)
+    const served = readBy(model).filter((read) => ![...unbuilt].some((later) => readBy(later).includes(read)))
+    for (const name of served.map(tableOf))
+      if (name.startsWith('unkept.')) await lane.run(`drop table if exists ${name}`)
     return built
   }
   const built = await inLanes(db, models, build, readBy)
@@ -137,20 +127,16 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
 }
 
 /**
- * Whether a `work` model is kept with the release: it is built per deal, or from raw tables, which a release does not hold, and read
- * by a model built whole.
+ * The table that a model becomes during a build. A `work` model is kept with the release if a model built whole reads it, and it is
+ * built per deal or from raw tables, which a release does not hold.
  */
-function createKeptTest({models, reads}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => boolean {
+function createTableNames({models, reads}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => string {
   const whole = models.filter(({isPerDeal}) => !isPerDeal).flatMap(({name}) => reads.get(name) ?? [])
-  const isRaw = (name: string) => reads.get(name)?.some((read) => read.startsWith('raw.'))
-  return ({name, isPerDeal, isPublished}) =>
-    (isPerDeal || isRaw(name) === true) && !isPublished && whole.includes(name)
-}
-
-/** The fully qualified table that a model becomes during a build. */
-function tableOf(model: Model, isKept: boolean): string {
-  const catalog = isKept ? 'kept' : 'unkept'
-  return quoteTable(model.isPublished ? 'release' : catalog, model.name)
+  return ({name, isPerDeal, isPublished}) => {
+    const isRaw = reads.get(name)?.some((read) => read.startsWith('raw.'))
+    const isKept = whole.includes(name) && (isPerDeal || isRaw)
+    return quoteTable(isPublished ? 'release' : isKept ? 'kept' : 'unkept', name)
+  }
 }
 
 /** The search path once all tables are built. */
@@ -182,7 +168,10 @@ async function buildModel(
     if (isChanged) {
       const changed = quoteTable('changed', model.name)
       await db.run(`create table ${changed} as ${select}`)
-      if (!table.startsWith('unkept.')) rows = await replaceChanged(db, changed, table)
+      if (table.startsWith('unkept.')) return
+      await db.run(`delete from ${table} where ${DEAL_ID} in (select ${DEAL_ID} from changed.main.deal)`)
+      await db.run(`insert into ${table} by name from ${changed}`)
+      rows = await countRows(db, table)
     } else {
       const sql = `create or replace table ${table} as ${select} ${inOrder}${options.isDry ? ' with no data' : ''}`
       rows = (await db.first(countRow, sql))?.Count ?? 0
@@ -211,7 +200,7 @@ async function commentOn(db: Database, model: Model): Promise<void> {
 }
 
 /**
- * One digest of everything a release is built from, except seeds that are loaded anew; it changes only when a name or content changes.
+ * One digest of everything a release is built from, except seeds that stand apart; it changes only when a name or content changes.
  *
  * @returns sha256 as 64 hex digits
  */
@@ -220,7 +209,7 @@ export function fingerprintModels({models, checks, seeds}: ModelSource): string 
     ...models.map(({name, sql}) => ['model', name, sql]),
     ...checks.map(({name, sql}) => ['check', name, sql]),
     ...seeds
-      .filter(({isLoadedAnew}) => !isLoadedAnew)
+      .filter(({isApart}) => !isApart)
       .map(({name, text, types}) => ['seed', name, text, JSON.stringify(Object.entries(types).sort())]),
   ]
   const texts = parts.map((part) => JSON.stringify(part)).sort()
@@ -273,11 +262,4 @@ export function changedPathOf(models: readonly Model[], others: readonly string[
 /** The schemas of models built per deal. */
 export function schemasOf(models: readonly Model[]): string[] {
   return [...new Set(models.filter(({isPerDeal}) => isPerDeal).map(({schema}) => schema))]
-}
-
-/** Replaces the rows of the changed deals in a table by those of `changed`; returns how many rows it has then. */
-async function replaceChanged(db: Database, changed: string, table: string): Promise<number> {
-  await db.run(`delete from ${table} where ${DEAL_ID} in (select ${DEAL_ID} from changed.main.deal)`)
-  await db.run(`insert into ${table} by name from ${changed}`)
-  return await countRows(db, table)
 }

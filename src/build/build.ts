@@ -80,8 +80,7 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
   const {release_id, known_at, checks, models} = release.manifest
   noteUse(release.dir, mayBecomeCurrent(request), world.realClock.now())
   const isCurrent = () => unlessDamaged(() => findCurrentRelease(folder))?.manifest.release_id === release_id
-  const isMoved =
-    mayBecomeCurrent(request) && !isCurrent() && (await isLatestMoment(folder, moment, today))
+  const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatestMoment(folder, moment, today))
   if (isMoved) {
     if (existing && !request.accept) await requireContract(folder, await readPublished(existing), world)
     moveCurrent(folder, release.dir)
@@ -191,7 +190,7 @@ export async function prepareBuild(
   const {timeZone, dayCutoff} = config
   const inputs = [timeZone, dayCutoff, fingerprintModels(sources), engine, GENERATOR].join('\n')
   // Everything a release is a function of: the same inputs have the same id, on every machine.
-  const anew = sources.seeds.filter(({isLoadedAnew}) => isLoadedAnew).map(({text}) => text)
+  const apart = sources.seeds.filter(({isApart}) => isApart).map(({text}) => text)
   using stateDb = openStateDb(folder.stateDb)
   const wentOn = readWentOn(stateDb)
   const all = [
@@ -199,7 +198,7 @@ export async function prepareBuild(
     moment.knownAt,
     historyId,
     inputs,
-    ...anew,
+    ...apart,
     ...(wentOn.went_on ?? []).map(({at}) => at),
   ]
   const releaseId = `${moment.asOf}-${hash('sha256', all.join('\n')).slice(0, 12)}`

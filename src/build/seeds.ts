@@ -227,7 +227,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   const table = `release.seed.${quoteName(seed.name)}`
   try {
     await db.run(
-      `create table ${table} as
+      `create or replace table ${table} as
        select ${columns.map(({name, sql}) => `${sql} as ${quoteName(name)}`).join(', ')}
        from (
          select cast(row[1] as bigint) as ${ROW}, ${cells.join(', ')}

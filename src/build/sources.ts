@@ -56,7 +56,7 @@ function createNoteSeed(config: Config, moment: Moment | undefined): Seed {
     note_no: `${note.note_no}`,
     replaces: note.replaces?.toString() ?? null,
   }))
-  return {...computeSeed('note', types, Object.keys(noteSchema.shape), rows), isLoadedAnew: true}
+  return {...computeSeed('note', types, Object.keys(noteSchema.shape), rows), isApart: true}
 }
 
 /** A seed of rows that were validated before; its columns are VARCHAR unless `types` says otherwise. */

@@ -217,8 +217,8 @@ export interface Seed {
   rows: {values: Record<string, string | null>; file: string; line: number}[]
   /** Computed from validated data, not read from a seed file. */
   isComputed?: boolean
-  /** Loaded by every build; that it has changed is no reason to build whole. */
-  isLoadedAnew?: boolean
+  /** That it has changed is no reason to build whole. */
+  isApart?: boolean
 }
 
 /** What a release is built from besides the history. */
