@@ -1,7 +1,6 @@
 import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {benchClickhouse} from './bench/clickhouse.ts'
 import {benchCommands} from './bench/commands.ts'
 import {benchModels} from './bench/models.ts'
 import {benchPages} from './bench/pages.ts'
@@ -88,7 +87,6 @@ const BENCHES: Record<string, () => Promise<void>> = {
   models: benchModels,
   pages: benchPages,
   peers: benchPeers,
-  clickhouse: benchClickhouse,
   commands: benchCommands,
   service: benchService,
 }

@@ -36,12 +36,7 @@ export async function middleOf(rounds: number, run: () => unknown, warmUps = 0):
     await run()
     if (round >= 0) times.push(performance.now() - startedAt)
   }
-  return middle(times)
-}
-
-/** The middle of some numbers. */
-export function middle(numbers: readonly number[]): number {
-  return numbers.toSorted((one, other) => one - other)[Math.floor(numbers.length / 2)] ?? 0
+  return times.toSorted((one, other) => one - other)[Math.floor(rounds / 2)] ?? 0
 }
 
 const PAGE = join(import.meta.dirname, '../../docs/benchmarks.md')

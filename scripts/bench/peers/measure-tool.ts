@@ -1,8 +1,9 @@
 import {join} from 'node:path'
+import {z} from 'zod'
+import {openDatabase} from '../../../src/store/database.ts'
 import type {Cost} from '../cost.ts'
 import {measureProcess} from '../run-process.ts'
 import {COMPILE_CACHE, makeFolder, startServer} from '../set-up.ts'
-import {checkResult, expectResult, readAmounts} from './check-result.ts'
 import type {Place, Tool} from './tools.ts'
 
 /** Deals, the server's delay per page in ms, and how often everything is done. */
@@ -27,15 +28,15 @@ export async function measureTool(tool: Tool, environment: string, {deals, delay
   const {url} = server
   const place = {url, folder: folder.path, database: join(folder.path, 'loads.duckdb'), environment}
   const before = await readAmounts(url)
-  const first = await load(tool, place)
-  await checkResult(tool, place, expectResult(before, before))
-  const again = await load(tool, place)
-  await checkResult(tool, place, expectResult(before, before))
+  const loadAndCheck = async (later: Amounts) => {
+    const cost = await load(tool, place)
+    await checkResult(tool, place, before, later)
+    return cost
+  }
+  const first = await loadAndCheck(before)
+  const again = await loadAndCheck(before)
   await fetch(`${url}/change`)
-  const after = await readAmounts(url)
-  const changed = await load(tool, place)
-  await checkResult(tool, place, expectResult(before, after))
-  return {first, again, changed}
+  return {first, again, changed: await loadAndCheck(await readAmounts(url))}
 }
 
 /** Of several rounds the fastest of each load. */
@@ -57,4 +58,56 @@ function load(tool: Tool, place: Place): Promise<Cost> {
     ...tool.settings?.(place),
   }
   return measureProcess(tool.command(place), {cwd: tool.cwd?.(place) ?? place.folder, env})
+}
+
+/** Amounts of the deals in cents, in the server's order. */
+type Amounts = readonly number[]
+
+const page = z.object({
+  data: z.array(z.object({loan_amount: z.number()})),
+  next_cursor: z.string().nullable(),
+})
+const sums = z.object({rows: z.coerce.number(), cents: z.string()})
+
+/** Walks the server, apart from every tool. */
+async function readAmounts(url: string): Promise<Amounts> {
+  const amounts: number[] = []
+  let cursor: string | null = ''
+  while (cursor !== null) {
+    const response = await fetch(`${url}/v1/deals?limit=100${cursor && `&cursor=${cursor}`}`)
+    const {data, next_cursor} = page.parse(await response.json())
+    for (const {loan_amount} of data) amounts.push(Math.round(loan_amount * 100))
+    cursor = next_cursor
+  }
+  return amounts
+}
+
+/**
+ * Compares what a tool's tables hold with what the server served, first and later; amounts to the cent, however they are stored.
+ *
+ * @throws Error when they differ
+ */
+async function checkResult({result}: Tool, place: Place, first: Amounts, later: Amounts): Promise<void> {
+  if (!result) return
+  const path = result.database?.(place) ?? place.database
+  await using db = await openDatabase({
+    attach: [{path, alias: 'tool', readOnly: true}],
+    searchPath: 'tool.main',
+  })
+  const read = (source: string) =>
+    db.one(
+      sums,
+      `select count(*) as rows, cast(sum(cast(loan_amount as decimal(18, 2))) * 100 as bigint) as cents from ${source}`,
+    )
+  const {rows, cents} = await read(result.current)
+  const expected = String(later.reduce((sum, amount) => sum + amount, 0))
+  if (rows !== later.length || cents !== expected) {
+    throw new Error(
+      `a wrong result: ${rows} deals of ${cents} cents, expected ${later.length} of ${expected}`,
+    )
+  }
+  const versions = result.versions && (await read(result.versions)).rows
+  const changed = later.filter((amount, index) => amount !== first[index]).length
+  if (versions !== undefined && versions !== first.length + changed)
+    throw new Error(`a wrong history: ${versions} versions, expected ${first.length + changed}`)
 }
