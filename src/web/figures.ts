@@ -78,7 +78,7 @@ export function span(ms: number): string {
   return first === -1 ? '0 s' : shown.map((part) => part.join(' ')).join(' ')
 }
 
-/** Node accepts 16 KB of headers, and a status can have any length. */
+/** Links that other programs and proxies take, too; a status can have any length. */
 export const LONGEST_ADDRESS = 8_000
 
 /** A link, or the plain value if there is no address. */

@@ -256,6 +256,8 @@ function limitConnections(server: Server, most: number, answered: ReadonlySet<So
 /** A listening server; disposing it closes it. */
 export type WebSide = Awaited<ReturnType<typeof startServer>>
 
+/** Bytes: the address of a query holds its text. */
+const LONGEST_HEADERS = 64 * 1024
 /** Limit for receiving headers and body. */
 const REQUEST_MS = 10_000
 /** Most connections; beyond that, a new one replaces an idle one. */
@@ -269,11 +271,10 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
   requireSafeAddress(config)
   const server: FastifyInstance = fastify({
     bodyLimit: 64 * 1024,
-    // As long as the headers of a request may be.
-    routerOptions: {maxParamLength: 16_384},
+    routerOptions: {maxParamLength: LONGEST_HEADERS},
     requestTimeout: REQUEST_MS,
     // How often slow requests are looked for.
-    http: {connectionsCheckingInterval: 1_000},
+    http: {maxHeaderSize: LONGEST_HEADERS, connectionsCheckingInterval: 1_000},
     trustProxy: config.webProxy?.split(/\s*,\s*/) ?? false,
     // Longer than an answer can be silent: a page may ask the history, then its blocks one after another.
     connectionTimeout: (config.historyTimeoutSeconds + 10 * config.pageTimeoutSeconds) * 1000,

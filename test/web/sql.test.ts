@@ -504,6 +504,12 @@ test('a download that fails after it has begun is cut off', async () => {
   await expect(read()).rejects.toThrow(/terminated|fetch failed/)
 })
 
+test('a query of a thousand lines is run and downloaded', async () => {
+  const q = `${'-- why this column is there\n'.repeat(1_000)}${BY_STATUS}`
+  expect(await read('/sql', {q})).toContain('<th scope="col"><code>status</code></th>')
+  expect(await read('/data/query.csv', {q})).toMatch(/^status,amount\n/)
+})
+
 test('a query is saved under a name, opened by it, and stays as it is', async () => {
   const page = await open({q: 'select 1 as one', part: 'funded'})
   const save = async (name: string) => {
