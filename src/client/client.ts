@@ -397,11 +397,10 @@ function readWhole(read: () => PageBody): PageBody {
 type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
 
 /**
- * Reads a notification of the service, signed by Standard Webhooks; its type may be newer than those of this version.
+ * Reads a notification, signed by Standard Webhooks, from the unchanged text of the request's body; its type may be newer than those
+ * of this version.
  *
- * @param body the unchanged text of the request's body
- * @param secret `whsec_…` of the endpoint
- * @throws WebhookVerificationError if the signature does not match this secret or is older than five minutes
+ * @throws WebhookVerificationError if the signature does not match this secret (`whsec_…`) or is older than five minutes
  */
 export function verifyWebhook(body: string, headers: WebhookHeaders, secret: string): WebhookEvent {
   const entries = headers instanceof Headers ? [...headers] : Object.entries(headers)

@@ -78,12 +78,7 @@ export const dealStream: Stream = {
   })),
 }
 
-/**
- * Creates the stream of records that each belong to a deal: of each are kept its id, its deal's, when it was created, and one
- * text.
- *
- * @param child.text the wire field of the text, and the column it becomes
- */
+/** Creates the stream of records that belong to a deal: of each are kept its id, its deal's, when it was created, and one text. */
 export function createChildStream(
   child: Required<Pick<Stream, 'name' | 'idColumn' | 'vocabularies' | 'privacy'>> & {
     text: {field: string; column: string; schema: z.ZodType<string>}

@@ -184,11 +184,7 @@ export const descriptionShape = z.strictObject({
   documents: childShape(documentStream),
 })
 
-/**
- * Reads `source.json`.
- *
- * @throws ConfigError `SOURCE_FILE` naming the file and every wrong place
- */
+/** Reads `source.json`. @throws ConfigError `SOURCE_FILE` naming the file and every wrong place */
 export function parseDescription(json: string, file: string): SourceDescription {
   return parseWritten(json, refuseSourceFile(file), descriptionShape)
 }

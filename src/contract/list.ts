@@ -38,12 +38,10 @@ const TOP_LEVEL = 'top level'
 
 /**
  * Reads a page of the Deal Financing Service, whose specification leaves open where `has_more` and `next_cursor` stand: at the top
- * level, in an object there, or in one within `data`; the records are `data` or the only list in it. Nothing else knows these
- * places: what `source.json` describes becomes `data | top level` before it comes here.
+ * level, in an object there, or in one within `data`; the records are `data` or the only list in it.
  *
  * @param pinned the envelope of an earlier page, which this one must have
- * @throws ContractError `SOURCE_ENVELOPE` if records or a boolean `has_more` are missing or contradict each other;
- * `SOURCE_ENVELOPE_CHANGED`; `SOURCE_CURSOR_MISSING` if more records are announced without a cursor
+ * @throws ContractError `SOURCE_ENVELOPE`, `SOURCE_ENVELOPE_CHANGED`, `SOURCE_CURSOR_MISSING`
  */
 export function readPage(body: unknown, pinned: string | null = null): PageBody {
   if (!isObject(body)) throw createBroken(`expected an object, found ${kindOf(body)}`)

@@ -84,12 +84,7 @@ const fieldsShape = z
   .record(name, z.strictObject({type, path: path.optional(), meaning: meaning.optional()}))
   .refine((fields) => Object.keys(fields).length <= MOST_FIELDS, `expected at most ${MOST_FIELDS} fields`)
 
-/**
- * Reads `fields.json`: for each column its `type`, the `path` in a record (by default a field of that name) and its `meaning`.
- *
- * @param known the wire fields of the contract
- * @throws ConfigError `FIELDS_FILE` naming the file and every wrong field
- */
+/** Reads `fields.json`; `known` are the wire fields of the contract. @throws ConfigError `FIELDS_FILE` naming every wrong field */
 export function parseMappedFields(json: string, file: string, known: readonly string[]): MappedField[] {
   const refuse = refuseFields(file)
   const fields = Object.entries(parseWritten(json, refuse, fieldsShape)).map(([name, field]) => ({

@@ -25,10 +25,7 @@ const CONTROLS = String.raw`\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f`
 const SPACES = String.raw`\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff`
 const VISIBLE_TEXT = new RegExp(`^[${SPACES}]*[^${CONTROLS}${SPACES}][^${CONTROLS}]*$`)
 
-/**
- * Trimmed text for people, not blank, without control characters and lone surrogates; `max` counts code points, as JSON Schema
- * does.
- */
+/** Trimmed text for people, not blank, without control characters and lone surrogates; `max` counts code points. */
 export function textField(max: number) {
   return z
     .string()
@@ -71,10 +68,7 @@ export const dateField = z
 
 const EXPECTED_TIME = 'expected an ISO 8601 timestamp or date of the years 0001 to 9999'
 
-/**
- * An instant of the years 0001 to 9999 (UTC if it has no offset) or a date: microseconds since the epoch, and whether it was
- * an `instant` or a `date`.
- */
+/** An instant of the years 0001 to 9999 (UTC if it has no offset), or a date: microseconds since the epoch, and which it was. */
 export const instantOrDate = z.string(EXPECTED_TIME).transform((text, context) => {
   const precision: 'date' | 'instant' = isCalendarDate(text) ? 'date' : 'instant'
   const micros = parseInstant(precision === 'date' ? `${text}T00:00Z` : text) ?? parseInstant(`${text}Z`)

@@ -40,10 +40,8 @@ export interface RateLimit {
 
 /**
  * Creates the rate limiter: it takes one token from a key's bucket and returns the headers of the answer, by
- * draft-ietf-httpapi-ratelimit-headers. `t` is the whole seconds until the next request is served if `r=0`, else until the bucket
- * is full.
- *
- * @throws from the returned function: a Refusal (429) if the bucket is empty; a refused request costs no token
+ * draft-ietf-httpapi-ratelimit-headers: `t` is the seconds until the next token if `r=0`, else until the bucket is full. It throws a
+ * Refusal (429), which costs no token, if the bucket is empty.
  */
 export function createRateLimiter(
   {perSecond, burst}: RateLimit,
@@ -99,11 +97,7 @@ const callerRow = z.object({owner: z.string(), scopes: scopesOfText})
 /** In hexadecimal. */
 const digestOf = (text: string): string => hash('sha256', text)
 
-/**
- * Makes a key and returns it once; only its SHA-256 is stored, since 192 random bits need no slow hash.
- *
- * @param options.now ms since the epoch
- */
+/** Makes a key and returns it once; only its SHA-256 is stored, since 192 random bits need no slow hash. `now` is ms. */
 export function createApiKey(
   database: ServiceDatabase,
   options: {kind: 'live' | 'test'; name: string; scopes: readonly Scope[]; now: number},
@@ -141,10 +135,9 @@ function refuseKey(code: 'unauthorized' | 'invalid_token', challenge: string): R
 }
 
 /**
- * Creates the check of an `Authorization` header against the given keys and those of the database. Keys are looked up by their
- * digest, which nobody can choose: how long that takes tells nothing of a key.
+ * Creates the check of an `Authorization` header against the given keys, which have every scope, and those of the database. Keys are
+ * looked up by their digest, which nobody can choose: how long that takes tells nothing of a key.
  *
- * @param apiKeys `sk_live_…` or `sk_test_…`, at least one; they have every scope
  * @throws ConfigError if a key has another form; the check itself throws a Refusal (401)
  */
 function createKeyCheck(

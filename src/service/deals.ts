@@ -82,11 +82,7 @@ function checkTransition(from: string, to: string): void {
   throw refuse('invalid_transition', {detail: `A deal that is ${from} ${ways}.`})
 }
 
-/**
- * Requires what a deal needs for underwriting: amount, value and program; a change that keeps the status takes none of these away.
- *
- * @throws Refusal (409)
- */
+/** Requires amount, value and program for underwriting; a change that keeps the status takes none away. @throws Refusal (409) */
 function checkComplete(before: Deal, deal: Deal): void {
   if (deal.status === 'draft') return
   const isMoved = before.status !== deal.status

@@ -16,10 +16,7 @@ import {EVENT_TYPES, webhookEventSchema} from '../contract/webhook.ts'
 import {VERSION} from '../core/process.ts'
 import {PREFIX} from './requests.ts'
 
-/**
- * Adds `/openapi.json` and `/docs`, which hold no data and so need no key. They describe, as OpenAPI 3.1, the routes of the
- * contract that are added later.
- */
+/** Adds `/openapi.json` and `/docs`, which hold no data and so need no key: the routes that are added later, as OpenAPI 3.1. */
 export function addDescription(app: FastifyInstance): void {
   app.register(swagger, {
     convertConstToEnum: false,

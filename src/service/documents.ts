@@ -126,11 +126,7 @@ function cleanFileName(name: string | undefined): string | null {
   return [...cleaned].slice(0, 255).join('') || null
 }
 
-/**
- * Receives a multipart body, which becomes the body of the request: the part `file`, and text fields.
- *
- * @throws Refusal if a part is too large, of a refused type, or unknown, or the body cannot be read
- */
+/** Receives a multipart body, which becomes the body of the request: the part `file`, and text fields. @throws Refusal */
 export async function receiveParts(request: FastifyRequest): Promise<void> {
   const parts: Record<string, unknown> = {}
   try {

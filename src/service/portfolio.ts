@@ -8,10 +8,8 @@ import madeUp from './portfolio.json' with {type: 'json'}
 import type {ServiceDatabase} from './service-database.ts'
 
 /**
- * Fills the store with the portfolio of a bridge and commercial lender: deals created over the 18 months before `today`,
- * older ones mostly funded. The same seed and date give the same rows.
- *
- * @param portfolio `today`: `YYYY-MM-DD`; all deals are older
+ * Fills the store with the portfolio of a bridge and commercial lender: deals created over the 18 months before `today`
+ * (`YYYY-MM-DD`), older ones mostly funded. The same seed and date give the same rows.
  */
 export function seedPortfolio(
   store: DealStore,
@@ -105,10 +103,7 @@ function buildUsualAddress(random: Random): string {
 
 const numbered = (text: string, number: number) => text.replaceAll('{n}', String(number))
 
-/**
- * Draws a US property address as people type it: with and without ZIP, full state names, lower case, units, lots; about 3 %
- * name no state, about 1 % hold quotes, accents or a spreadsheet formula.
- */
+/** Draws a US property address as people type it; about 3 % name no state, about 1 % hold quotes, accents or a formula. */
 function buildAddress(random: Random): string {
   const kind = random.next()
   if (kind < 0.01) return numbered(random.pick(madeUp.awkward), random.integer(1, 999))
@@ -209,10 +204,7 @@ interface Linking {
   until: number
 }
 
-/**
- * Adds the missing borrowers to each deal, and the missing documents of its status; the same seed, deals and days give the
- * same records. It draws nothing from the deals' own random numbers.
- */
+/** Adds the missing borrowers to each deal, and the missing documents of its status: the same for the same seed, deals and days. */
 export function linkPortfolio(
   {database, store}: {database: ServiceDatabase; store: DealStore},
   linking: Linking,
@@ -281,11 +273,10 @@ function attachMissing(
 }
 
 /**
- * Simulates one day of a portfolio of `seedPortfolio` in one transaction: deals are created, change status, change fields and
- * are deleted, within the rules of the API. The same seed, day and deals give the same result. About 1.2 % of the deals change
- * their amount and 0.2 % are deleted, far below the guards of a sync; with 2,500 deals every kind of event happens every day.
+ * Simulates one day (`YYYY-MM-DD`) of a portfolio in one transaction: deals are created, move, change and are deleted, within the
+ * rules of the API; the same for the same seed, day and deals. That stays far below the guards of a sync; with 2,500 deals every
+ * kind of event happens every day.
  *
- * @param options.day `YYYY-MM-DD`; the day of new deals
  * @throws ConfigError if the day has already passed; nothing is changed
  */
 export function advanceDay(store: DealStore, options: {seed: string | number; day: string}): void {
@@ -374,10 +365,7 @@ function createDeals(store: DealStore, count: number, options: {seed: string | n
   store.insert(deals)
 }
 
-/**
- * Draws changes as people make them: a new loan amount, or a new property value, which the list of deals does not show. At most
- * `count` deals and one in ten; the same seed, day and deals give the same changes. Changes nothing itself.
- */
+/** Draws new amounts, and property values, which lists do not show, for at most `count` deals and one in ten; changes nothing itself. */
 export function drawEdits(
   store: DealStore,
   {seed, day, count}: {seed: string | number; day: string; count: number},

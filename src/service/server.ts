@@ -68,11 +68,7 @@ export interface ServiceOptions {
 /** A running service. */
 export type RunningService = Awaited<ReturnType<typeof startService>>
 
-/**
- * Starts a local Deal Financing Service over HTTP.
- *
- * @throws ConfigError if a key has the wrong form, the database cannot be opened or the port is taken
- */
+/** Starts a local Deal Financing Service. @throws ConfigError for a key of another form, an unusable database, or a port that is taken */
 export async function startService(options: ServiceOptions) {
   const {host = '127.0.0.1', port = 0, dbPath = ':memory:', log = createSilentLog()} = options
   const app = createApp(log)
@@ -362,11 +358,7 @@ const answerRow = z.object({
   body: z.string(),
 })
 
-/**
- * Writes in one transaction: the change, its events, and the answer kept for an Idempotency-Key, which is repeated for 24 hours.
- *
- * @throws Refusal (422) if the key was used with another request
- */
+/** Writes a change, its events and the answer kept for an Idempotency-Key for 24 hours, in one transaction. @throws Refusal (422) */
 function write(
   work: () => KeptAnswer,
   {method, url, keyOwner: owner, headers: sent, body}: FastifyRequest,

@@ -124,11 +124,7 @@ const joinedRow = z.object({records: z.string(), count: z.number()})
 const RECORD_START = '{"id":'
 const lastRecord = z.object({id: z.string(), created_at: z.string()})
 
-/**
- * Opens the service's database in a file, or in memory with `:memory:`.
- *
- * @throws ConfigError if the file cannot be opened as the service's database
- */
+/** Opens the service's database in a file, or in memory with `:memory:`. @throws ConfigError `SERVICE_DB_OPEN` */
 export function openServiceDatabase(path: string): ServiceDatabase {
   try {
     return new ServiceDatabase(path)

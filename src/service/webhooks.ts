@@ -203,7 +203,7 @@ async function send(
 
 /**
  * Creates the outbox: events are stored in the transaction of the change and sent until they are accepted, at least once and
- * in no fixed order; `webhook-id` stays the same over all attempts. Attempts and signatures use the real time.
+ * in no fixed order, under the same `webhook-id`, by the real time.
  */
 export function createOutbox(
   guard: AddressGuard,

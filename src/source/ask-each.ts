@@ -27,10 +27,7 @@ export type EachAnswer<Found> =
   /** `reason` is a code: `HTTP_422`, `OTHER_RECORD`, `SOURCE_FAILING`. */
   | {id: string; outcome: 'failed'; reason: string}
 
-/**
- * Why asking ended: every id was asked for; the budget was used up; the run was asked to stop; the rate limit would have taken
- * too long; too many failures in a row, so that the path may not exist, or the key may not read it.
- */
+/** Why asking ended; `failing`: too many failures in a row, so that the path may not exist, or the key may not read it. */
 type EachEnd = 'done' | 'budget' | 'interrupted' | 'rate_limited' | 'failing'
 
 /** The counts of the answers; `proven`: the path answered for an id. */
@@ -46,8 +43,7 @@ type Reply<Found> = {answer?: EachAnswer<Found>; ended?: EachEnd}
 
 /**
  * Asks for one id after another, and for several at once when the path has answered for one; hands over the answers in the order
- * of the ids, each after the one before was taken. A failure of the source is an outcome, not an error: details can be fetched
- * later, the walk cannot. A clock that steps back is thrown, since the source is not at fault.
+ * of the ids, each after the one before was taken. A failure of the source is an outcome, but a clock that steps back is thrown.
  */
 export async function askEach<Found>(
   {ids, ask, ...request}: EachRequest<Found>,

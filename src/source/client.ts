@@ -278,13 +278,7 @@ function parseAnswer({status, headers, received}: Exchange, target: Target): unk
   return body ?? null
 }
 
-/**
- * Requires an answer that is not a refusal, failure or redirect.
- *
- * @param base the base URL that a `Location` is resolved against
- * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`;
- * RetryableError on 5xx, 408, 425, and 3xx without a place
- */
+/** Requires an answer that is not a refusal, failure or redirect. @throws as `getJson` does; RetryableError */
 function requireServed({status, headers, received}: Exchange, target: Target, base: URL): void {
   if (status === 401 || status === 403)
     throw newError(
@@ -342,9 +336,7 @@ function holdsMoreValues(text: string, most: number): boolean {
 
 /**
  * Sends a GET and receives the whole answer, part by part: through a stream with its own signal, a page takes a third more time.
- *
- * @param limits gives up on the signal, or after `timeoutMs`, since a dripping body never times out between two parts
- * @throws RetryableError `SOURCE_UNREACHABLE` after `timeoutMs`; the signal's reason; what undici throws
+ * It gives up on the signal, or after `timeoutMs` with a RetryableError, since a dripping body never times out between two parts.
  */
 export function receive(
   agent: Dispatcher,

@@ -88,9 +88,7 @@ export const TIMEOUTS_PER_ANSWER = 10
 const REFUSED = /^(invalid|unauthorized|unsupported)_/
 
 /**
- * Exchanges a secret for a token (RFC 6749, 4.4).
- *
- * @returns null if the server does not know the secret and it is not the last
+ * Exchanges a secret for a token (RFC 6749, 4.4); null if the server does not know the secret and it is not the last.
  * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError
  */
 async function fetchToken(

@@ -30,10 +30,7 @@ interface Request {
 
 const PLURALS = ['deals', 'borrowers', 'documents'] as const
 
-/**
- * Creates the function that rewrites requests to a source below `base`; for paths that are the same everywhere it returns undefined.
- * It throws ContractError `SOURCE_NOT_FOUND` for what the source does not offer.
- */
+/** Creates the function that rewrites requests to a source; undefined for paths that are the same everywhere. @throws `SOURCE_NOT_FOUND` */
 export function createTranslator(source: SourceDescription, base: URL) {
   const readers = new Map(STREAMS.map((stream) => [stream.plural, createRecordReader(stream, source)]))
   const stepsOf = (path: string | undefined) => path?.split('.') ?? []
@@ -238,10 +235,7 @@ function belowBase(
   return next.href.slice(prefix.length)
 }
 
-/**
- * Creates the function that gives the fields of a record our names and forms; what is not described stays as it is. A record that
- * repeats a name becomes one that nobody can read.
- */
+/** Creates the function that gives a record our names and forms; one that repeats a name becomes one that nobody can read. */
 export function createRecordReader(
   {plural, columns, parent}: Stream,
   source: SourceDescription,

@@ -11,13 +11,7 @@ export interface Target {
 const FIRST_WAIT_MS = 500
 const LONGEST_WAIT_MS = 30_000
 
-/**
- * Exponential backoff with full jitter: uniform between 0 and 0.5 s, doubled by each earlier attempt, at most 30 s.
- * See https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
- *
- * @param attempt 0 for the first wait
- * @returns whole milliseconds
- */
+/** The wait before another attempt, ms: uniform between 0 and 0.5 s, doubled by each earlier wait, at most 30 s ("full jitter"). */
 export function backoffMs(attempt: number, random: () => number): number {
   return Math.floor(random() * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt))
 }
@@ -32,10 +26,7 @@ const OWN_FAULTS = new Set([
   'UND_ERR_NOT_SUPPORTED',
 ])
 
-/**
- * What a failed exchange means: a reset, a failed connect, a timeout or a truncated body is worth trying again; an
- * answer beyond the size cap breaks the contract; anything else stays as it is.
- */
+/** What a failed exchange means: broken connections and timeouts are worth trying again, an answer that is too large is not. */
 export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {maxAnswerMb: number}): unknown {
   const code = codeOf(error)
   if (code === 'UND_ERR_RES_EXCEEDED_MAX_SIZE') {

@@ -8,9 +8,8 @@ import {FIELD_NAME, tellForeign} from '../core/text.ts'
 import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
 
 /**
- * Creates the function that turns wire records of a stream into observations: a tolerant reader that names unknown fields and sets
- * aside each record whose id, amounts or dates it cannot read. Records with personal data must be sealed first. It takes the
- * record whose list they are from; by default a child's own parent field counts.
+ * Creates the function that turns wire records of a stream, sealed if they are about people, into observations: it names unknown
+ * fields and sets aside each record it cannot read. `parentId` is the record whose list they are from.
  */
 export function createNormaliser(stream: Stream) {
   const known = new Set(stream.wireFields)
@@ -111,10 +110,7 @@ const HASHED = /^hmac-sha256:[0-9a-f]{64}$/
 /**
  * Creates the function that removes personal data from the records of a stream before anything else sees them: hashed fields
  * become `hmac-sha256:…`, dropped ones go, and unknown fields keep only their names. Anything but an object becomes null, and so
- * does a record that repeats a name, since nobody knows which value is meant. Sealing twice changes nothing. Records of streams
- * without privacy stay unchanged.
- *
- * @param key of the hashes
+ * does a record that repeats a name. Sealing twice changes nothing.
  */
 export function createSealer(
   {privacy, wireFields, plural}: Stream,
@@ -154,10 +150,7 @@ function hashField(value: unknown, key: string): string | null {
 /** Reads a value for a column, as text for the engine; undefined if it does not fit. */
 type Reader = (value: unknown) => string | undefined
 
-/**
- * Creates a reader of mapped fields, which returns a record's values as JSON text, or null if it has none of them. A value that
- * does not fit the type of its column is unreadable; the record still counts.
- */
+/** Creates the reader of a record's mapped fields, as JSON text; null if it has none. A value that does not fit is unreadable. */
 export function createMappedReader(fields: readonly MappedField[]): (record: unknown) => string | null {
   const readers = fields.map(({name, path, type}) => ({name, path, read: readerOf(type)}))
   return (record) => {
