@@ -47,8 +47,6 @@ import {
 
 /** How to run a local Deal Financing Service. */
 export interface ServiceOptions {
-  /** Default `127.0.0.1`. */
-  host?: string
   /** Default 0: a free port. */
   port?: number
   /** A SQLite file; default `:memory:`. */
@@ -70,7 +68,7 @@ export type RunningService = Awaited<ReturnType<typeof startService>>
 
 /** Starts a local Deal Financing Service. @throws ConfigError for a key of another form, an unusable database, or a port that is taken */
 export async function startService(options: ServiceOptions) {
-  const {host = '127.0.0.1', port = 0, dbPath = ':memory:', log = createSilentLog()} = options
+  const {port = 0, dbPath = ':memory:', log = createSilentLog()} = options
   const app = createApp(log)
   const database = openServiceDatabase(dbPath)
   const store = createDealStore(database)
@@ -96,10 +94,10 @@ export async function startService(options: ServiceOptions) {
     addBodyParsers(app)
     addDescription(app)
     app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
-    const address = await app.listen({host, port}).catch((cause: unknown) => {
+    const address = await app.listen({host: '127.0.0.1', port}).catch((cause: unknown) => {
       throw newError(
         'SERVICE_LISTEN',
-        `The service cannot listen on '${host}:${port}': expected a free port of this machine.`,
+        `The service cannot listen on '127.0.0.1:${port}': expected a free port of this machine.`,
         {cause},
       )
     })
