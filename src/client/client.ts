@@ -121,7 +121,8 @@ export type DealClient = ReturnType<typeof createDealClient>
  * for await (const deal of client.deals.list({stage: 'underwriting'})) console.log(deal.id)
  */
 export function createDealClient(options: ClientOptions) {
-  const {open, one, list} = createCaller(createSender(options))
+  const send = createSender(options)
+  const {one, list} = createCaller(send)
   const create =
     <Id extends OperationId>(id: Id) =>
     (body: Operations[Id]['body'], more?: WriteOptions) =>
@@ -166,7 +167,7 @@ export function createDealClient(options: ClientOptions) {
       list: listAt('listDocuments'),
       get: within('getDocument'),
       download: async (dealId: string, documentId: string, more?: CallOptions) =>
-        await (await open('downloadDocument', {...more, ids: [dealId, documentId]})).blob(),
+        (await send('downloadDocument', {...more, ids: [dealId, documentId]})).blob(),
     },
     documentGenerations: {
       request: createAt('requestDocumentGeneration'),
@@ -191,15 +192,6 @@ export function createDealClient(options: ClientOptions) {
     },
     webhooks: {verify: verifyWebhook},
   }
-}
-
-/** A request to send. */
-interface Outgoing extends CallOptions {
-  method: string
-  /** Relative to the base URL, with the query. */
-  path: string
-  headers: Record<string, string>
-  body?: string | FormData | undefined
 }
 
 const BACKOFF_MS = 250
@@ -237,7 +229,7 @@ async function readAnswer(response: Response): Promise<Response | ApiError> {
 }
 
 /** Creates the sender: it retries when the service is overloaded, and repeatable requests also when it fails. */
-function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<Response> {
+function createSender(options: ClientOptions) {
   const {apiKey, retries = 4, timeoutMs = 30_000, fetch = globalThis.fetch, clock = realClock} = options
   const {random = Math.random} = options
   const baseUrl = options.baseUrl.replace(/\/+$/, '')
@@ -246,33 +238,30 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
   new Request(baseUrl, {headers: {authorization}})
   if (!/^https?:/i.test(baseUrl)) throw new TypeError(`baseUrl '${baseUrl}': expected http:// or https://`)
 
-  async function attempt({method, path, headers, body, ...call}: Outgoing): Promise<Response | ApiError> {
+  async function attempt(request: ReturnType<typeof buildRequest>, call: CallOptions) {
     const limit = AbortSignal.timeout(call.timeoutMs ?? timeoutMs)
-    new Headers(headers)
+    const signal = call.signal ? AbortSignal.any([call.signal, limit]) : limit
+    const headers = new Headers({authorization, ...request.headers})
     try {
-      const response = await fetch(baseUrl + path, {
-        method,
-        headers: {authorization, ...headers},
-        redirect: 'manual',
-        signal: call.signal ? AbortSignal.any([call.signal, limit]) : limit,
-        ...(body !== undefined && {body}),
-      })
-      return await readAnswer(response)
+      return await readAnswer(
+        await fetch(baseUrl + request.path, {...request, headers, redirect: 'manual', signal}),
+      )
     } catch (cause) {
       call.signal?.throwIfAborted()
       return new ApiError({status: 0, code: 'no_answer', detail: 'The service did not answer.'}, {cause})
     }
   }
 
-  return async (outgoing) => {
+  return async (id: OperationId, parts: CallParts = {}): Promise<Response> => {
+    const request = buildRequest(id, parts)
+    // Sending twice does no harm: it is a read or has an Idempotency-Key.
+    const isRepeatable = request.method === 'GET' || request.method === 'POST'
     let mayBeDone = false
     for (let count = 0; ; count++) {
-      const answer = await attempt(outgoing)
+      const answer = await attempt(request, parts)
       if (answer instanceof Response && answer.ok) return answer
       const {status} = answer
       mayBeDone ||= status === 0 || status >= 500
-      // Sending twice does no harm: it is a read or has an Idempotency-Key.
-      const isRepeatable = outgoing.method === 'GET' || 'idempotency-key' in outgoing.headers
       const mayRepeat = OVERLOADED.has(status) || ((status === 0 || FAILING.has(status)) && isRepeatable)
       const refusal = answer instanceof Response ? await refusalOf(answer) : answer
       refusal.mayBeDone = mayBeDone
@@ -281,7 +270,7 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
       const askedMs = asked === null ? null : parseRetryAfter(asked, clock.now())
       // Full jitter over a doubling span, unless the service says how long.
       const wait = Math.min(LONGEST_WAIT_MS, askedMs ?? random() * BACKOFF_MS * 2 ** count)
-      await clock.sleep(wait, outgoing.signal).finally(() => outgoing.signal?.throwIfAborted())
+      await clock.sleep(wait, parts.signal).finally(() => parts.signal?.throwIfAborted())
     }
   }
 }
@@ -295,9 +284,9 @@ interface CallParts extends WriteOptions {
   body?: unknown
 }
 
-function buildRequest(id: OperationId, parts: CallParts): Outgoing {
+function buildRequest(id: OperationId, parts: CallParts) {
   const {method, path} = ENDPOINTS[id]
-  const {ids = [], query = {}, body, idempotencyKey = randomUUID(), ifMatch, ...call} = parts
+  const {ids = [], query = {}, body, idempotencyKey = randomUUID(), ifMatch} = parts
   const left = [...ids]
   const filled = path.replace(/\{\w+\}/g, () => encodeURIComponent(left.shift() ?? ''))
   const search = new URLSearchParams()
@@ -305,7 +294,6 @@ function buildRequest(id: OperationId, parts: CallParts): Outgoing {
   const isForm = body instanceof FormData
   const isJson = !isForm && (body !== undefined || method === 'POST')
   return {
-    ...call,
     method,
     path: search.size > 0 ? `${filled}?${search}` : filled,
     headers: {
@@ -314,24 +302,21 @@ function buildRequest(id: OperationId, parts: CallParts): Outgoing {
       ...(method === 'POST' && {'idempotency-key': idempotencyKey}),
       ...(ifMatch !== undefined && {'if-match': ifMatch}),
     },
-    body: isForm ? body : JSON.stringify(body),
+    body: isForm ? body : (JSON.stringify(body) ?? null),
   }
 }
 
 type ItemOf<Id extends OperationId> = Operations[Id]['answer'] extends (infer Item)[] ? Item : never
 
 /** Creates the calls of operations. Answers are typed by the contract but not parsed: new fields must not break a client. */
-function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
-  const open = (id: OperationId, parts: CallParts = {}) => send(buildRequest(id, parts))
+function createCaller(send: ReturnType<typeof createSender>) {
   return {
-    /** The raw answer, for files. */
-    open,
     /** The record of an answer; nothing of one without a body. */
     async one<Id extends OperationId>(
       id: Id,
       parts?: CallParts,
     ): Promise<Answered<Operations[Id]['answer']>> {
-      const response = await open(id, parts)
+      const response = await send(id, parts)
       const text = await response.text()
       const {method, record} = ENDPOINTS[id]
       if (record === null) return undefined as Answered<Operations[Id]['answer']>
@@ -362,7 +347,7 @@ function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
         let envelope: string | undefined
         let cursor = start
         do {
-          const response = await open(id, {signal, timeoutMs, ids, query: {...filter, limit, cursor}})
+          const response = await send(id, {signal, timeoutMs, ids, query: {...filter, limit, cursor}})
           const body = parseJson(await response.text())
           const {records, nextCursor} = readWhole(() => {
             const read = readPage(body, envelope)
