@@ -97,23 +97,11 @@ export function createClient(config: ClientConfig, world: World) {
       const path = buildPath(base, asked.path, {...query, ...credential.query})
       const request = {origin: base.origin, path, headers: {...headers, ...credential.headers, accept}}
       const answer = await receive(agent, request, {signal, timeoutMs: timeoutMs * TIMEOUTS_PER_ANSWER})
-      const {status, body} = answer
-      answers.set(status, (answers.get(status) ?? 0) + 1)
-      return {
-        status,
-        headers: answer.headers,
-        startedAt,
-        credential,
-        received: {
-          path: target.path,
-          query,
-          status,
-          headers: pickHeaders(answer.headers),
-          requestedAt,
-          receivedAt: world.realClock.now(),
-          body,
-        },
-      }
+      const receivedAt = world.realClock.now()
+      answers.set(answer.status, (answers.get(answer.status) ?? 0) + 1)
+      const kept = {...answer, headers: pickHeaders(answer.headers)}
+      const received = {path: target.path, query, ...kept, requestedAt, receivedAt}
+      return {status: answer.status, headers: answer.headers, startedAt, credential, received}
     } catch (error) {
       if (signal.aborted || error instanceof RetryableError) throw error
       throw classifyFault(error, target, config)
