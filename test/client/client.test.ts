@@ -152,16 +152,6 @@ test('neither a redirect nor a header that cannot be sent is asked again', async
   expect([service.requests.count, ...waits]).toEqual([1])
 })
 
-test('a creation is answered with its record, or it failed', async () => {
-  for (const answer of [
-    {status: 201, body: {data: {}}},
-    {status: 201, body: ''},
-  ]) {
-    service.faults.add({match: {method: 'POST', times: 1}, fault: {kind: 'status', ...answer}})
-    expect(await failureOf(client.deals.create(newDeal))).toMatchObject({status: 201, code: 'unknown'})
-  }
-})
-
 test('a creation whose answer is lost is sent again under one key and takes effect once', async () => {
   service.faults.add({match: {method: 'POST', times: 2}, fault: {kind: 'reset', when: 'mid_body'}})
   service.faults.add({match: {method: 'POST', nth: 3}, fault: {kind: 'status', status: 502}})
@@ -204,12 +194,13 @@ test('sends no change twice if the first may have taken effect', async () => {
 })
 
 test('an answer that cannot be read says that what was asked for may have been done', async () => {
+  const bodies = ['<p>Done</p>', '{"data": {}}', '']
   await using mute = await startTestServer(
-    (_request, response) => void response.writeHead(201).end('<p>Done</p>'),
+    (_request, response, turn) => void response.writeHead(201).end(bodies[turn] ?? ''),
   )
   const {deals} = createDealClient({baseUrl: mute.url, apiKey: API_KEY, timeoutMs: PATIENT_MS})
   const unread = {status: 201, code: 'unknown', mayBeDone: true}
-  expect(await failureOf(deals.create(newDeal))).toMatchObject(unread)
+  for (const _ of bodies) expect(await failureOf(deals.create(newDeal))).toMatchObject(unread)
   expect(await failureOf(deals.get('deal_1'))).toMatchObject({mayBeDone: false})
   await deals.delete('deal_1')
 })

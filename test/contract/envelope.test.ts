@@ -36,16 +36,12 @@ test('takes the cursor from its own place if has_more is in two places', () => {
 
 test.each([
   ['no object', RECORDS],
-  ['null', null],
-  ['a text', 'ok'],
   ['no data', MORE],
   ['data null', {data: null, ...LAST}],
   ['two arrays in data', {data: {deals: [], others: [], ...LAST}}],
   ['no array in data', {data: {...LAST}}],
   ['no has_more', {data: RECORDS, next_cursor: 'c2'}],
   ['has_more a text', {data: RECORDS, has_more: 'true', next_cursor: 'c2'}],
-  ['has_more a number', {data: RECORDS, has_more: 0}],
-  ['has_more null', {data: RECORDS, has_more: null}],
   ['has_more inside a record only', {data: [{id: 'deal_1', has_more: false}]}],
   ['positions that differ', {data: RECORDS, has_more: false, meta: MORE}],
   ['positions of two kinds', {data: RECORDS, ...MORE, meta: {has_more: 'true'}}],

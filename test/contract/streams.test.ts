@@ -2,38 +2,12 @@ import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
 import {childIdOf, optionalColumnsOf, type Stream} from '../../src/contract/stream.ts'
 import {parseChildStreams, STREAMS} from '../../src/contract/streams.ts'
-import {openDatabase} from '../../src/store/database.ts'
-import {migrate} from '../../src/store/warehouse.ts'
-import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
 
 const children = STREAMS.filter(({parent}) => parent)
 
 /** The minimal content of a record of a child stream. */
 const least = ({parent}: Stream) => ({id: 'x', [parent?.column ?? '']: 'deal_1'})
-
-test.each(STREAMS.map((stream) => [stream.plural, stream] as const))(
-  'the tables of %s have the columns of its descriptor, in order',
-  async (_plural, stream) => {
-    await using db = await openDatabase({attach: [{path: ':memory:', alias: 'history'}]})
-    await migrate(db, 'history')
-    const columns = async (table: string) =>
-      (
-        await db.all(
-          anyRow,
-          `select column_name || ' ' || data_type as name from duckdb_columns()
-           where database_name = 'history' and table_name = '${table}' order by column_index`,
-        )
-      ).map(({name}) => name)
-    const own = stream.columns.flatMap(({name, type, mayBeAbsent}) => [
-      `${name} ${type}`,
-      ...(mayBeAbsent ? [`${name}_present BOOLEAN`] : []),
-    ])
-    expect((await columns(`${stream.name}_version`)).slice(10)).toEqual(own)
-    const values = stream.columns.map(({name, type}) => `${name} ${type}`)
-    expect((await columns(`${stream.name}_head`)).slice(7)).toEqual([...values, 'detail_at TIMESTAMP'])
-  },
-)
 
 const fieldsOf = (stream: Stream) => [stream.idColumn, ...stream.columns.map(({name}) => name)].sort()
 

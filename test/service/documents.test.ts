@@ -7,7 +7,7 @@ import type {DealDocument, DocumentGeneration} from '../../src/contract/document
 import type {RunningService} from '../../src/service/server.ts'
 import {useFolder} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {aDeal, call, get, PDF, readData, readRefusal, startTestService, upload} from './client.ts'
+import {aDeal, call, get, PDF, readData, readPage, readRefusal, startTestService, upload} from './client.ts'
 
 const DEAL = 'deal_000001'
 
@@ -29,7 +29,7 @@ beforeEach(async () => {
 })
 afterEach(() => service.close())
 
-test('an upload is kept byte for byte and can be downloaded from its deal alone, even after a restart', async () => {
+test('an upload is kept byte for byte and can be downloaded from its deal alone, even after a restart, as cursors stay good', async () => {
   const content = new Uint8Array(150_000).map((_, index) => (index * 7919) % 256)
   content.set(new TextEncoder().encode(PDF))
   const response = await upload(service, DEAL, {content, fileName: 'Gutachten "ä".pdf'})
@@ -45,8 +45,10 @@ test('an upload is kept byte for byte and can be downloaded from its deal alone,
     bytes: content.length,
     sha256: createHash('sha256').update(content).digest('hex'),
   })
+  const {next_cursor} = await readPage(service, '?limit=1')
   await service.close()
   service = await start()
+  expect((await readPage(service, `?cursor=${next_cursor}`)).data).toMatchObject([{id: 'deal_000002'}])
   const got = await call(service, 'GET', `${path}/content`)
   expect(Buffer.from(await got.arrayBuffer()).equals(content)).toBe(true)
   expect(got.headers.get('content-type')).toBe('application/pdf')

@@ -1,11 +1,8 @@
 import {once} from 'node:events'
-import {mkdtemp, rm} from 'node:fs/promises'
 import {connect} from 'node:net'
-import {tmpdir} from 'node:os'
-import {join} from 'node:path'
 import {Agent, request} from 'undici'
 import {expect, onTestFinished, test} from 'vitest'
-import {API_KEY, aDeal, call, insertDeals, readPage, startTestService} from './client.ts'
+import {API_KEY, startTestService} from './client.ts'
 
 test('closes at once with keep-alive, half-open and busy connections, however often it is told to', async () => {
   const service = await startTestService()
@@ -31,20 +28,4 @@ test('closes at once with keep-alive, half-open and busy connections, however of
   await ended
   await service[Symbol.asyncDispose]()
   await expect(fetch(service.url)).rejects.toThrow()
-})
-
-test('keeps deals and cursors when a file is opened again', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'loantape-service-'))
-  onTestFinished(() => rm(folder, {recursive: true}))
-  const dbPath = join(folder, 'deals.db')
-  const first = await startTestService({dbPath})
-  insertDeals(first, 4)
-  await call(first, 'PATCH', '/deals/deal_000003', {status: 'underwriting', loan_amount: 0.29})
-  const {next_cursor} = await readPage(first, '?limit=2')
-  await first.close()
-
-  await using second = await startTestService({dbPath})
-  const page = await readPage(second, `?limit=2&cursor=${next_cursor}`)
-  expect(page.data.map(({id}) => id)).toEqual(['deal_000003', 'deal_000004'])
-  expect(second.store.get('deal_000003')).toEqual(aDeal(3, {status: 'underwriting', loan_amount_cents: 29n}))
 })

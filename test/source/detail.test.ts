@@ -239,12 +239,6 @@ test('a consumer that fails cancels requests in progress', async () => {
 
 test('our own bug is not taken for a failing source', async () => {
   const bug = new TypeError('a bug')
-  expect(
-    await failureOf(
-      fetchDetails(
-        'abc',
-        aClient(() => Promise.reject(bug)),
-      ),
-    ),
-  ).toBe(bug)
+  const faulty = aClient(() => Promise.reject(bug))
+  expect(await failureOf(fetchDetails('abc', faulty))).toBe(bug)
 })
