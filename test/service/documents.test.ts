@@ -29,7 +29,7 @@ beforeEach(async () => {
 })
 afterEach(() => service.close())
 
-test('an upload is kept byte for byte and can be downloaded from its deal alone, even after a restart, as cursors stay good', async () => {
+test('an upload, byte for byte, and a cursor outlive a restart; its deal alone shows a file', async () => {
   const content = new Uint8Array(150_000).map((_, index) => (index * 7919) % 256)
   content.set(new TextEncoder().encode(PDF))
   const response = await upload(service, DEAL, {content, fileName: 'Gutachten "ä".pdf'})
