@@ -10,7 +10,14 @@ import {LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {GENERATOR} from '../core/process.ts'
 import type {Check, Model, Moment, World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
-import {type Cut, type Database, mostMemoryMb, quoteLiteral, withinLimits} from '../store/database.ts'
+import {
+  type Cut,
+  type Database,
+  mostMemoryMb,
+  openDatabase,
+  quoteLiteral,
+  withinLimits,
+} from '../store/database.ts'
 import {beginFolder, writeFileAtomically} from '../store/files.ts'
 import {readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
 import {readWentOn} from '../store/recorded.ts'
@@ -28,7 +35,7 @@ import {
   writeModels,
 } from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {copyHistory, openHistory, openHistoryFile} from '../store/warehouse.ts'
+import {copyHistory, openHistory} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
 import {
   markPast,
@@ -294,7 +301,8 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   const files = filesOf(dir)
   if (!before) for (const file of [files.database, files.work]) rmSync(file, {force: true})
   const historyBytes = statSync(files.history).size
-  await using db = await openHistoryFile(files.history, {lanes: lanesOf(config, historyBytes)})
+  const attach = [{path: files.history, alias: 'history', readOnly: true}]
+  await using db = await openDatabase({attach, lanes: lanesOf(config, historyBytes)})
   const limited = await limitBuild(db, config, {spillDir: files.spill, historyBytes}, world)
   const rebuilt = before
     ? await attachWhatChanged(db, files, {config, moment, models: plan.models}, before)

@@ -15,11 +15,8 @@ import pLimit from 'p-limit'
 import type {z} from 'zod'
 import {messageOf, newError} from '../core/errors.ts'
 
-/** How a connection is opened. */
-export interface DatabaseOptions {
+interface DatabaseOptions {
   attach?: readonly {path: string; alias: string; readOnly?: boolean}[]
-  /** Catalog-qualified schemas, so that models can name tables of two files: `release.main,history.raw`. */
-  searchPath?: string
   /** By default as many as the size of the attached files warrants. */
   threads?: number
   /** How many connections; 1 by default. */
@@ -116,10 +113,7 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
     for (const {path, alias, readOnly} of options.attach ?? []) {
       await first.run(`attach ${quoteLiteral(path)} as ${alias}${readOnly ? ' (read_only)' : ''}`)
     }
-    for (const lane of lanes) {
-      await lane.run(`set TimeZone = 'UTC'`)
-      if (options.searchPath) await lane.run(`set search_path = ${quoteLiteral(options.searchPath)}`)
-    }
+    for (const lane of lanes) await lane.run(`set TimeZone = 'UTC'`)
     return {...first, [Symbol.asyncDispose]: close}
   } catch (error) {
     await close()

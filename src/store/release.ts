@@ -294,9 +294,8 @@ const MACROS = readQuery('macros')
 
 /** Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … . */
 export async function openRelease({database}: Release): Promise<Database> {
-  const attach = [{path: database, alias: 'release', readOnly: true}]
-  const db = await openDatabase({attach, searchPath: 'release.main'})
-  await db.run(MACROS)
+  const db = await openDatabase({attach: [{path: database, alias: 'release', readOnly: true}]})
+  await db.run(`set search_path = 'release.main'; ${MACROS}`)
   return db
 }
 

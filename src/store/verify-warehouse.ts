@@ -11,7 +11,8 @@ const NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from 
 
 /** Verifies that every table of the warehouse is readable and that each rule of `sql/checks/warehouse` runs and finds no rows. */
 export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
-  await using db = await openHistory(folder, {searchPath: 'history.raw'})
+  await using db = await openHistory(folder)
+  await db.run('use history.raw')
   const tables = await db.column(
     z.string(),
     `select table_name from duckdb_tables()

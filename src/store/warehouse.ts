@@ -9,7 +9,6 @@ import type {World} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {
   type Database,
-  type DatabaseOptions,
   inTransaction,
   loadMemoryMb,
   openDatabase,
@@ -316,43 +315,30 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
  *
  * @throws UnexpectedError `HISTORY_MISSING` when nothing was ever stored
  */
-export async function openHistory(
-  folder: DataFolder,
-  options: Pick<DatabaseOptions, 'searchPath'> = {},
-): Promise<Database> {
-  const history = await openHistoryAsItIs(folder, options)
+export async function openHistory(folder: DataFolder): Promise<Database> {
+  const history = await openHistoryAsItIs(folder)
   if (history.pending.length === 0) return history
   await history[Symbol.asyncDispose]()
   await (await openWarehouse(folder))[Symbol.asyncDispose]()
-  return openHistory(folder, options)
+  return openHistory(folder)
 }
 
 /** Does what {@link openHistory} does, but changes nothing: `pending` names the migrations that it lacks. */
-export async function openHistoryAsItIs(
-  folder: DataFolder,
-  options: Pick<DatabaseOptions, 'searchPath'> = {},
-): Promise<Database & {pending: string[]}> {
+export async function openHistoryAsItIs(folder: DataFolder): Promise<Database & {pending: string[]}> {
   if (!hasWarehouse(folder)) {
     throw newError('HISTORY_MISSING', `No history in '${folder.root}': no walk has been completed there yet.`)
   }
   await using opening = new AsyncDisposableStack()
   opening.use(await lockWarehouse(folder, 'read'))
   try {
-    const db = opening.use(await openHistoryFile(folder.warehouse, options))
+    const attach = [{path: folder.warehouse, alias: 'history', readOnly: true}]
+    const db = opening.use(await openDatabase({attach}))
     const pending = (await listPendingMigrations(db, 'history')).map(({name}) => name)
     const opened = opening.move()
     return {...db, pending, [Symbol.asyncDispose]: () => opened.disposeAsync()}
   } catch (error) {
     throw error instanceof LoantapeError ? error : describeOpenFailure(folder.warehouse, error)
   }
-}
-
-/** Opens a warehouse file or a copy of it, attached as `history`. */
-export function openHistoryFile(
-  path: string,
-  options: Pick<DatabaseOptions, 'searchPath' | 'lanes'> = {},
-): Promise<Database> {
-  return openDatabase({...options, attach: [{path, alias: 'history', readOnly: true}]})
 }
 
 /** Copies the file of a warehouse that is open for reading, with its write-ahead log. */

@@ -13,8 +13,7 @@ import {bringUpToDate} from '../../src/record/record.ts'
 import type {StoredDeal} from '../../src/service/deals.ts'
 import type {ServiceOptions} from '../../src/service/server.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
-import {openDatabase} from '../../src/store/database.ts'
-import {findCurrentRelease, requireRelease} from '../../src/store/release.ts'
+import {findCurrentRelease, openRelease, requireRelease} from '../../src/store/release.ts'
 import {withRun} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openHistory} from '../../src/store/warehouse.ts'
@@ -150,16 +149,13 @@ export async function createLab({
     },
     /** SQL over a release; the current one by default. */
     async query(sql: string, releaseId?: string): Promise<Row[]> {
-      const {database} = requireRelease(folder, releaseId)
-      await using db = await openDatabase({
-        attach: [{path: database, alias: 'release', readOnly: true}],
-        searchPath: 'release.main',
-      })
+      await using db = await openRelease(requireRelease(folder, releaseId))
       return await db.all(anyRow, sql)
     },
     /** SQL over the warehouse, tables named `raw.…`. */
     async queryHistory(sql: string): Promise<Row[]> {
-      await using db = await openHistory(folder, {searchPath: 'history.raw'})
+      await using db = await openHistory(folder)
+      await db.run('use history.raw')
       return await db.all(anyRow, sql)
     },
     currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,

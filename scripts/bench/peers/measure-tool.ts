@@ -90,10 +90,8 @@ async function readAmounts(url: string): Promise<Amounts> {
 async function checkResult({result}: Tool, place: Place, first: Amounts, later: Amounts): Promise<void> {
   if (!result) return
   const path = result.database?.(place) ?? place.database
-  await using db = await openDatabase({
-    attach: [{path, alias: 'tool', readOnly: true}],
-    searchPath: 'tool.main',
-  })
+  await using db = await openDatabase({attach: [{path, alias: 'tool', readOnly: true}]})
+  await db.run('use tool')
   const read = (source: string) =>
     db.one(
       sums,

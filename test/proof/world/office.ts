@@ -100,10 +100,8 @@ export async function turnPeriod(
 /** Fails at the first table of a release with wrong rows; only the named columns are compared. */
 export async function requireTables(file: string, tables: Record<string, Row[]>): Promise<void> {
   if (!existsSync(file)) throw new Finding(`release: '${file}' is not there`)
-  await using db = await openDatabase({
-    attach: [{path: file, alias: 'release', readOnly: true}],
-    searchPath: 'release.main',
-  })
+  await using db = await openDatabase({attach: [{path: file, alias: 'release', readOnly: true}]})
+  await db.run('use release')
   for (const [table, expected] of Object.entries(tables)) {
     const names = Object.keys(expected[0] ?? {}).map((name) => `"${name}"`)
     const seen = await db.all(anyRow, `select ${names.join(', ') || '*'} from ${table}`)
