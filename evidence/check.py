@@ -8,7 +8,8 @@ It makes sure that
    shown without the fields that the contract does not know, nobody can work out the sha256 again: it proves nothing by itself,
    and of one that loantape translated by source.json the sha256 proves only what loantape read,
 3. the records of the answers add up to the certificate of each walk, to the cent,
-4. the certificate leads to the totals of the release, and each file of the batch is the one its manifest names.
+4. the certificate leads to the totals of the release, and each file of the batch is the one its manifest names; a batch of a
+   journal is the one that an act on the tapes issued.
 
 `warcio check responses.warc.gz` and other tools for ISO 28500 read the answers, too.
 """
@@ -58,12 +59,14 @@ def check_chain(evidence):
             lines += 1
             if frame["frame"] == "outcome":
                 units[chain] = frame["previous"]
-    head, reached = evidence["tape_head"], set()
+    head, reached = evidence["act_head"] or evidence["tape_head"], set()
     while head in units and head not in reached:
         reached.add(head)
         head = units[head]
     if evidence["tape_head"] not in reached:
         fail("no tape holds the line that the release names")
+    if evidence["act_head"] and evidence["act_head"] not in reached:
+        fail("no tape holds the act that issued the batch")
     if head != evidence["before"]:
         fail("the tapes lead back to %s, and not to %s" % (head, evidence["before"]))
     print("%d lines on %d tapes follow one another, %d units lead to the release" % (lines, len(evidence["tapes"]), len(reached)))
@@ -161,7 +164,32 @@ def check_release(evidence, certificates):
     print("  " + evidence["tape_head"])
 
 
-def check_batch():
+def check_act(evidence, manifest):
+    """The batch against the act that issued it, and the act against its line."""
+    if not evidence["act_head"]:
+        fail("no act issued batch %s" % manifest["batch_id"])
+    name = evidence["tapes"][-1]
+    lines = [(number, frame["sha256"]) for number, frame, _ in read_tape(name) if frame["frame"] == "act"]
+    with open(os.path.join(HERE, "act.json"), "rb") as file:
+        content = file.read()
+    if [digest for _, digest in lines] != [sha256(content)]:
+        fail("act.json is not the act on tapes/%s" % name)
+    act = json.loads(content)
+    named = ("profile", "batch_id", "period")
+    issued = [one for one in act["batches"] if all(one[key] == manifest[key] for key in named)]
+    if len(issued) != 1:
+        fail("the act did not issue batch %s" % manifest["batch_id"])
+    for file in issued[0]["files"]:
+        with open(os.path.join(HERE, "batch", file["name"]), "rb") as content:
+            if sha256(content.read()) != file["sha256"]:
+                fail("batch/%s is not the file that was issued" % file["name"])
+    if len(os.listdir(os.path.join(HERE, "batch"))) != len(issued[0]["files"]):
+        fail("batch holds a file that was not issued")
+    print("batch %s: issued at %s with these %d files, on tapes/%s" % (manifest["batch_id"], act["at"], len(issued[0]["files"]), name))
+    print("  the line of this act: " + evidence["act_head"])
+
+
+def check_batch(evidence):
     if not os.path.isdir(os.path.join(HERE, "batch")):
         return
     manifest = read_json("batch", "manifest.json")
@@ -169,6 +197,8 @@ def check_batch():
         with open(os.path.join(HERE, "batch", file["name"]), "rb") as content:
             if sha256(content.read()) != file["sha256"]:
                 fail("batch/%s is not the file its manifest names" % file["name"])
+    if manifest["profile"] not in ("csv", "parquet", "xlsx"):
+        return check_act(evidence, manifest)
     print("batch %s: %d files are those of its manifest" % (manifest["batch_id"], len(manifest["files"])))
     with open(os.path.join(HERE, "batch", "manifest.json"), "rb") as content:
         print("  sha256 %s: compare it with that of the manifest the lender keeps" % sha256(content.read()))
@@ -180,7 +210,7 @@ def main():
     check_chain(evidence)
     not_as_received = check_answers(evidence, certificates)
     check_release(evidence, certificates)
-    check_batch()
+    check_batch(evidence)
     print("PROVEN, BUT FOR THE ANSWERS: `loantape evidence --all-fields` shows them as they came" if not_as_received else "PROVEN")
 
 

@@ -6,6 +6,7 @@ import {basename, join} from 'node:path'
 import {isDeepStrictEqual} from 'node:util'
 import {gzipSync} from 'node:zlib'
 import {z} from 'zod'
+import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {dealStream} from '../contract/deal.ts'
 import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
@@ -21,7 +22,7 @@ import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
 import {beginFolder} from '../store/files.ts'
 import {readHistoryId} from '../store/moment.ts'
-import {listRecorded} from '../store/recorded.ts'
+import {isOfActs, listRecorded} from '../store/recorded.ts'
 import {releaseManifestSchema, requireRelease} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
@@ -29,7 +30,7 @@ import {type Frame, type TapeLine, targetOf, textOf} from '../store/tape.ts'
 import {requireReadKey, type TapeKey} from '../store/tape-key.ts'
 import {openHistory, readSettings} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
-import {listReadableTapes} from '../sync/tapes.ts'
+import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
 
@@ -61,7 +62,7 @@ export async function writeEvidence(config: Config, request: EvidenceRequest) {
   const folder = dataFolderAt(config.dataDir)
   const dir = requireNewFolder(folder, to, 'evidence')
   const proof = await collectProof(config, folder, request)
-  const {subject, batch, tapeHead, before, tapes, certificates} = proof
+  const {subject, batch, tapeHead, act, before, tapes, certificates} = proof
   using evidence = beginFolder(dir)
   const {shown, ...written} = await writeTapes(evidence.dir, proof, request)
   await writeJson(evidence.dir, 'evidence.json', {
@@ -69,6 +70,7 @@ export async function writeEvidence(config: Config, request: EvidenceRequest) {
     generator: GENERATOR,
     ...subject,
     tape_head: tapeHead,
+    act_head: act?.chain ?? null,
     before,
     tapes: tapes.map(({entry}) => entry),
     answers_of: shown,
@@ -77,6 +79,7 @@ export async function writeEvidence(config: Config, request: EvidenceRequest) {
   await writeJson(evidence.dir, 'certificates.json', certificates)
   await writeFile(join(evidence.dir, 'check.py'), readFileSync(CHECK))
   if (batch !== undefined) cpSync(batch, join(evidence.dir, 'batch'), {recursive: true})
+  if (act) await writeFile(join(evidence.dir, 'act.json'), act.text)
   evidence.finish()
   return {
     outcome: 'written' as const,
@@ -88,19 +91,16 @@ export async function writeEvidence(config: Config, request: EvidenceRequest) {
   }
 }
 
-/** What is said of the release to prove, which may be that of a batch. */
-const subjectSchema = releaseManifestSchema.pick({
-  release_id: true,
-  known_at: true,
-  history_id: true,
-  source: true,
-})
+/** The release to prove, which may be that of a batch. */
+const subjectSchema = releaseManifestSchema
+  .pick({release_id: true, known_at: true, history_id: true, source: true})
+  .extend({profile: z.string().optional()})
 
 /** What the evidence is written from; refuses what cannot be proven. */
 type Proof = Awaited<ReturnType<typeof collectProof>>
 async function collectProof(config: Config, folder: DataFolder, {of, from}: EvidenceRequest) {
   const [{dir: batch} = {}] = findBatches(folder, of)
-  const subject = subjectSchema.parse(
+  const {profile = '', ...subject} = subjectSchema.parse(
     batch === undefined
       ? requireRelease(folder, of === 'current' ? undefined : of).manifest
       : JSON.parse(readFileSync(join(batch, MANIFEST), 'utf8')),
@@ -113,12 +113,14 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
       'EVIDENCE_HISTORY',
       `'${of}' was made from another history than the one of this data folder.`,
     )
-  const {tapes, before} = followBack(folder, key, tapeHead)
+  const {tapes, before, act} = followBack(folder, key, tapeHead, batch && basename(batch))
   if (!tapes.some(({name}) => name === subject.source.walk_id))
     throw newError(
       'EVIDENCE_TAPES',
       `The tape that '${of}' rests on is not kept, or is sealed with another key.`,
     )
+  if (JOURNAL_NAMES.includes(profile) && !act)
+    throw newError('EVIDENCE_TAPES', `The tape of the act that issued '${of}' is not kept.`)
   const first = dayOf(tapes[0]?.lines().next().value?.frame)
   if (from !== undefined && before !== null && from < first)
     throw newError('EVIDENCE_TAPES', `Day '${from}' in --from: the tapes that are kept begin on ${first}.`)
@@ -126,22 +128,45 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
   const deals: Stream = {...dealStream, mapped: await listKnownFields(db)}
   const walks = JSON.stringify(tapes.map(({name}) => name))
   const certificates = await db.all(z.record(z.string(), z.unknown()), readQuery('certificates'), [walks])
-  return {subject, batch, tapeHead, tapes, before, baseUrl, deals, certificates}
+  return {subject, batch, tapeHead, act, tapes, before, baseUrl, deals, certificates}
 }
 
-/** The tapes that lead to a head, oldest first, and the head before them, whose tape is no longer kept. */
-function followBack(folder: DataFolder, key: TapeKey, head: string) {
+/**
+ * The tapes that lead to a head, or on to the act that issued a batch, oldest first; the head before them, whose tape is no longer kept;
+ * and that act.
+ */
+function followBack(folder: DataFolder, key: TapeKey, head: string, batchId: string | undefined) {
   using stateDb = openStateDb(folder.stateDb)
   const readable = new Map(listReadableTapes(folder, stateDb, key).map((tape) => [tape.name, tape]))
   const recorded = listRecorded(stateDb)
-  const until = recorded.slice(0, recorded.findIndex(({chain}) => chain === head) + 1)
+  const lengthTo = (wanted: string) => recorded.findIndex(({chain}) => chain === wanted) + 1
+  const later = recorded.slice(lengthTo(head)).flatMap(({tape, chain}) => {
+    const found = batchId !== undefined && isOfActs(tape) && readable.get(tape)
+    return found ? [{found, chain}] : []
+  })
+  const [act] = later.values().flatMap(({found, chain}) => {
+    const text = readIssued(found, String(batchId))
+    return text === undefined ? [] : [{chain, text}]
+  })
+  const until = recorded.slice(0, lengthTo(head) && lengthTo(act?.chain ?? head))
   const from = until.findLastIndex(({tape}) => !readable.has(tape)) + 1
   const byTape = Map.groupBy(until.slice(from), ({tape}) => readable.get(tape))
   // `last` is the chain of its last line that leads there, `entry` its name in the evidence.
   const tapes = [...byTape].flatMap(([tape, units]) =>
     tape ? [{...tape, last: units.at(-1)?.chain, entry: `${tape.name}.jsonl`}] : [],
   )
-  return {tapes, before: until[from - 1]?.chain ?? null}
+  return {tapes, before: until[from - 1]?.chain ?? null, act}
+}
+
+const issuing = z.looseObject({batches: z.array(z.looseObject({batch_id: z.string()})).default([])})
+
+/** The text of the act on a tape if it issued a batch. */
+function readIssued({lines}: ReadableTape, batchId: string): string | undefined {
+  for (const line of lines()) {
+    if (line.frame.frame !== 'act') continue
+    const text = textOf(line)
+    if (issuing.parse(JSON.parse(text)).batches.some(({batch_id}) => batch_id === batchId)) return text
+  }
 }
 
 /** The day of a unit, from the line that begins it. */

@@ -3,6 +3,7 @@ import {cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} fro
 import {dirname, join} from 'node:path'
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {expect, test} from 'vitest'
+import {BOOK_TABLES, setAccounts} from '../support/books.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, day, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -21,7 +22,7 @@ function run(program: string, args: readonly string[]): Promise<{code: number; t
 
 const check = (dir: string) => run('python3', ['-I', join(dir, 'check.py')])
 
-const lab = await useLab({tables: FEW_TABLES})
+const lab = await useLab({tables: `${FEW_TABLES} ${BOOK_TABLES}`})
 /** Beside the data folder: evidence is written here. */
 const root = dirname(lab.folder.root)
 lab.service.store.insert(someDeals(250))
@@ -83,6 +84,43 @@ test('the script proves a release and a batch, and stock tools read the answers'
   const {told: words} = await check(ofBatch)
   expect(words).toContain(`batch ${batch}`)
   expect(words).toContain('PROVEN')
+})
+
+test('a batch of a journal is proved to be the one that was issued, and no other', async () => {
+  const env = {LOANTAPE_NOW: day(4)}
+  expect(await lab.run(['accounting', 'init'], env)).toMatchObject({code: 0})
+  setAccounts(lab.folder)
+  const issued = await lab.run(['export', 'xero', '--period', '2026-02', '--json'], env)
+  const [{batch_id: batch}] = JSON.parse(issued.stdout).batches
+  expect(await lab.run(['note', 'add', '--day', '2026-02-03', '--text', 'later'], env)).toMatchObject({
+    code: 0,
+  })
+  const dir = await write('journal', batch, '--all-fields')
+  const {act_head, tapes} = JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))
+  const proven = await check(dir)
+  expect(proven.told).toMatch(/^PROVEN$/m)
+  expect(proven.told).toContain(`batch ${batch}: issued at `)
+  expect(proven.told).toContain(act_head)
+  const [csv = ''] = readdirSync(join(dir, 'batch')).filter((name) => name.endsWith('.csv'))
+  const spoils: [string, (text: string) => string][] = [
+    ['act.json', (text) => text.replace('350000', '350001')],
+    [
+      join('batch', 'manifest.json'),
+      (text) => text.replace(/"period_complete": \w+/, '"period_complete": null'),
+    ],
+    [join('batch', csv), (text) => `${text}\n`],
+    [join('tapes', tapes.at(-1)), (text) => text.replace('batch issued', 'batch  issued')],
+    ['evidence.json', (text) => text.replace(act_head, act_head.replace(/./g, '0'))],
+    ['evidence.json', (text) => text.replace(`"${act_head}"`, 'null')],
+  ]
+  for (const [file, change] of spoils) {
+    const copy = join(root, 'copy')
+    cpSync(dir, copy, {recursive: true})
+    edit(join(copy, file), change)
+    const {code, told} = await check(copy)
+    expect([code, told], file).toEqual([1, expect.not.stringMatching(/^PROVEN/m)])
+    rmSync(copy, {recursive: true})
+  }
 })
 
 test('answers without unknown fields add up, and are not claimed to be as received', async () => {
