@@ -44,38 +44,33 @@ async function listParentsInNeed(
        where stream = ${quoteLiteral(stream.name)}
        group by parent_id
      ),
-     known as materialized (
-       select p.*, p.${parent.stream.idColumn} as id, listed_at, attempted_at
-       from ${tablesOf(parent.stream).head} p
-       left join attempt on attempt.parent_id = p.${parent.stream.idColumn}
-       where p.kind = 'seen'
-     ),
      doubted as (
        select distinct ${parent.column} as id
        from ${tablesOf(stream).head}
        where kind = 'missing' and business_date < cast($2 as date)
      ),
      announced as (
-       select deal ->> 'deal_id' as id, cast(deal ->> 'received_at' as timestamp) as announced_at
+       select deal ->> 'deal_id' as deal_id, cast(deal ->> 'received_at' as timestamp) as announced_at
        from (select unnest(cast($3 as json[])) as deal)
-     ),
-     quota as (
-       select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (listed_at > $1 - interval 1 day) as lists
-       from known
-     ),
-     ranked as (
-       select *, row_number() over (order by listed_at nulls last, id) as age_rank from known
      ),
      needed as (
        select
-         *,
+         parent.*,
+         parent.${parent.stream.idColumn} as id,
+         listed_at,
+         attempted_at,
+         row_number() over (order by listed_at nulls last, id) as age_rank,
+         ceil(count(*) over () / ${ROTATION_DAYS}.0)
+           - count(*) filter (listed_at > $1 - interval 1 day) over () as quota,
          case
            when id in (from doubted) then 0
            when listed_at is null or greatest(observed_at, announced_at) > listed_at then 1
-           when listed_at <= $1 - interval ${ROTATION_DAYS} day or age_rank <= (from quota) then 2
+           when listed_at <= $1 - interval ${ROTATION_DAYS} day or age_rank <= quota then 2
          end as need
-       from ranked
-       left join announced using (id)
+       from ${tablesOf(parent.stream).head} as parent
+       left join attempt on parent_id = parent.${parent.stream.idColumn}
+       left join announced on announced.deal_id = parent.${parent.stream.idColumn}
+       where kind = 'seen'
      )
      select id
      from needed
