@@ -133,9 +133,9 @@ function describe(
   writeFileSync(folder.source, change(text.replace('https://login.harbor.example', origin)))
 }
 
-/** Two nights of a lab read in a dialect, and its tables. */
-async function readTables(lab: Lab, baseUrl: string) {
-  const config = {baseUrl, pageSize: 10, streams: 'deals,borrowers,documents'}
+/** Two nights of a lab, and its tables. */
+async function readTables(lab: Lab) {
+  const config = {pageSize: 10, streams: 'deals,borrowers,documents'}
   const first = await lab.sync(DAY_1, {config})
   lab.service.store.update('deal_000003', {status: 'underwriting', loan_amount_cents: 400_000_99n})
   lab.service.store.remove('deal_000007')
@@ -169,25 +169,35 @@ const createFilled = async () => {
 async function openForeign(example: string, dialect: Dialect, change?: (text: string) => string) {
   const lab = await createFilled()
   const foreign = lab.beside.use(await serveForeign(dialect, {base: lab.config.baseUrl ?? '', key: KEY}))
+  lab.config.baseUrl = foreign.origin
+  lab.env.LOANTAPE_BASE_URL = foreign.origin
   describe(lab, example, foreign.origin, change)
   return Object.assign(lab, {foreign})
 }
 
+const WITHOUT_PAGES = {config: {detail: 'off'}} as const
+
+/** A lab that can ask for what changed since an instant; `page` answers. */
+const openHinting = (page: Dialect['page']) =>
+  openForeign('plaza', {...plaza, page}, (text) =>
+    text.replace('"filter": "state",', '"filter": "state", "changedSince": "since",'),
+  )
+
 const plain = await useShared(createFilled())
-const expected = await readTables(plain, plain.config.baseUrl ?? '')
+const expected = await readTables(plain)
 const without = (table: string) =>
   Object.fromEntries(Object.entries(expected.tables).filter(([name]) => name !== table))
 
 test('the service as it is, described, gives the same tables', async () => {
   await using lab = await createFilled()
   describe(lab, 'service', '')
-  expect(await readTables(lab, lab.config.baseUrl ?? '')).toEqual(expected)
+  expect(await readTables(lab)).toEqual(expected)
 })
 
 test('a source that differs in everything gives the same tables, and its tokens are renewed when they end', async () => {
   const harbor = createHarbor(9)
   await using lab = await openForeign('harbor', harbor)
-  const {tables, walks} = await readTables(lab, lab.foreign.origin)
+  const {tables, walks} = await readTables(lab)
   expect(tables).toMatchObject(without('core.document'))
   expect(walks).toEqual(expected.walks)
   expect(harbor.tokens.length).toBeGreaterThan(3)
@@ -198,7 +208,7 @@ test('a source that differs in everything gives the same tables, and its tokens 
 
 test('so does another one; page numbers end at an empty page', async () => {
   await using lab = await openForeign('plaza', plaza)
-  const {tables, walks} = await readTables(lab, lab.foreign.origin)
+  const {tables, walks} = await readTables(lab)
   expect(tables).toMatchObject(without('core.borrower'))
   expect(walks.map(({records}) => records)).toEqual(expected.walks.map(({records}) => records))
   expect(lab.foreign.asked).toContain('/facilities?rows=10&pageNumber=3')
@@ -206,7 +216,7 @@ test('so does another one; page numbers end at an empty page', async () => {
 
 test('a rebuild reads the same from the tapes, which hold what the source answered, but nothing about people', async () => {
   await using lab = await openForeign('harbor', createHarbor())
-  await readTables(lab, lab.foreign.origin)
+  await readTables(lab)
   writeFileSync(lab.folder.source, 'no longer read')
   expect(await lab.run(['verify', '--rebuild'])).toMatchObject({code: 0})
   const walks = await lab.queryHistory('select walk_id from walk')
@@ -224,7 +234,7 @@ test('a rebuild reads the same from the tapes, which hold what the source answer
 
 test('a walk cut off goes on at its link, and begins anew once source.json says something else', async () => {
   await using lab = await openForeign('harbor', createHarbor())
-  const config = {baseUrl: lab.foreign.origin, pageSize: 10, detail: 'off' as const}
+  const config = {pageSize: 10, detail: 'off' as const}
   lab.foreign.serveOnly(2)
   expect(await failureOf(lab.walk(DAY_1, {config}))).toMatchObject({code: 'SOURCE_FAILING'})
   lab.foreign.serveOnly(Number.POSITIVE_INFINITY)
@@ -249,7 +259,7 @@ test('a token server that is busy or says nothing of use is asked again, and the
   const token: Dialect['token'] = (got) =>
     got.url.pathname === '/token' && faults.length > 0 ? faults.shift() : harbor.token?.(got)
   await using lab = await openForeign('harbor', {...harbor, token})
-  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const, retries: 4}
+  const config = {detail: 'off' as const, retries: 4}
   const keys = {apiKey: 'an_old_secret', nextApiKey: KEY}
   const waits: number[] = []
   const realClock = {
@@ -278,7 +288,7 @@ test('the second secret is used once the source refuses the tokens given for the
   const token: Dialect['token'] = (got) =>
     got.headers.authorization === first ? {body: {access_token: 'old'}} : harbor.token?.(got)
   await using lab = await openForeign('harbor', {...harbor, token})
-  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const, apiKey: 'an_old_secret'}
+  const config = {detail: 'off' as const, apiKey: 'an_old_secret'}
   expect(await lab.walk(DAY_1, {config: {...config, nextApiKey: KEY}})).toMatchObject({
     certificate: {records: 25},
   })
@@ -289,7 +299,7 @@ test('the second secret is used once the source refuses the tokens given for the
 test('a source that ignores the filter by status is found out at its first page', async () => {
   const misname = (text: string) => text.replace('"filter": "state"', '"filter": "status"')
   await using lab = await openForeign('plaza', plaza, misname)
-  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const, stage: 'funded'}
+  const config = {detail: 'off' as const, stage: 'funded'}
   const failure = await failureOf(lab.sync(DAY_1, {config}))
   expect(failure).toMatchObject({code: 'SOURCE_REQUEST_REFUSED', exitCode: 7})
   expect(failure.message).toMatch(/^24 of 25 records at .*, status, .* than 'funded'.*`filter`/)
@@ -303,8 +313,7 @@ test('an error of a list names the path and the parameters that the source was a
   const page: Dialect['page'] = (records) =>
     status === 200 ? {body: records.slice(0, 1)} : {status, body: {}}
   await using lab = await openForeign('plaza', {...plaza, startOf: () => 0, page})
-  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const}
-  const fail = async () => (await failureOf(lab.walk(DAY_1, {config}))).message
+  const fail = async () => (await failureOf(lab.walk(DAY_1, WITHOUT_PAGES))).message
   expect(await fail()).toMatch(/^Status 400 .* GET \/facilities \(rows, pageNumber\): .*source\.json/)
   status = 404
   expect(await fail()).toMatch(/^Status 404 .* GET \/facilities /)
@@ -314,27 +323,25 @@ test('an error of a list names the path and the parameters that the source was a
 
 test('without its source.json a folder asks for nothing, and pushes nothing with one', async () => {
   await using lab = await openForeign('plaza', plaza)
-  const config = {baseUrl: lab.foreign.origin}
-  await lab.walk(DAY_1, {config})
+  await lab.walk(DAY_1)
   const rows = join(lab.folder.root, '../rows.csv')
   writeFileSync(rows, 'external_reference,property_address,loan_amount\n1,A,1\n')
   expect((await lab.run(['push', 'deals', rows])).stderr).toContain('SOURCE_FILE')
   rmSync(lab.folder.source)
   lab.foreign.asked.splice(0)
-  expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_FILE'})
+  expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'SOURCE_FILE'})
   for (const command of [['doctor'], ['push', 'deals', rows]]) {
-    const {stdout, stderr} = await lab.run(command, {LOANTAPE_BASE_URL: lab.foreign.origin})
+    const {stdout, stderr} = await lab.run(command)
     expect(stdout + stderr).toContain('it is missing')
   }
   // Nor once the state database is made again from the tapes.
   rmSync(lab.folder.stateDb)
-  expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_FILE'})
+  expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'SOURCE_FILE'})
   expect(lab.foreign.asked).toEqual([])
 })
 
 test('doctor shows how the first deal is read', async () => {
-  const tryIt = async () =>
-    (await lab.run(['doctor', '--try'], {LOANTAPE_BASE_URL: lab.foreign.origin})).stdout
+  const tryIt = async () => (await lab.run(['doctor', '--try'])).stdout
   await using lab = await openForeign('plaza', plaza)
   const shown = await tryIt()
   expect(shown).toMatch(/created_at +createdMs +1767625201000 +"2026-01-05T15:00:01/)
@@ -348,7 +355,7 @@ test('lists of deals read half under another source.json are dropped', async () 
   await using lab = await openForeign('harbor', createHarbor(), (text) =>
     text.replace('"contact.mail"', '"contact.given"'),
   )
-  const config = {baseUrl: lab.foreign.origin, detail: 'off' as const, streams: 'deals,borrowers'}
+  const config = {detail: 'off' as const, streams: 'deals,borrowers'}
   await failureOf(lab.walk(DAY_1, {config, world: dyingAt('lists stored')}))
   describe(lab, 'harbor', lab.foreign.origin)
   expect(await lab.walk(DAY_1, {config})).toMatchObject({streams: [{outcome: 'applied', listed: 25}]})
@@ -365,13 +372,13 @@ test('an answer that repeats the key is not kept as it came', async () => {
       .replace('{"by": "header", "name": "X-Plaza-Key"}', '{"by": "query", "name": "key"}')
       .replaceAll('"list": ', '"records": "records", "list": ')
   await using lab = await openForeign('plaza', echo, byQuery)
-  await lab.walk(DAY_1, {config: {baseUrl: lab.foreign.origin}})
+  await lab.walk(DAY_1)
   const [walk] = await lab.queryHistory('select walk_id from walk')
   const tape = await lab.run(['tape', 'cat', String(walk?.walk_id)])
   expect(tape.stdout).not.toContain(KEY)
   expect(tape.stdout.match(/"frame":"received".*"body":/g)).toHaveLength(25)
   lab.service.store.update('deal_000001', {status: 'underwriting'})
-  await lab.walk(DAY_2, {config: {baseUrl: lab.foreign.origin, detail: 'off'}})
+  await lab.walk(DAY_2, WITHOUT_PAGES)
   const version = (await traceDeal(lab.config, 'deal_000001', {})).at(-1)
   expect(version).toMatchObject({request: '/facilities?rows=100&pageNumber=0', sha256: null, record: null})
   expect(version?.read).toContain('"loan_amount":"350000.01"')
@@ -379,12 +386,10 @@ test('an answer that repeats the key is not kept as it came', async () => {
 
 test('a version leads to the record that the source sent, with its page, and shows how it was read beside', async () => {
   await using lab = await openForeign('harbor', createHarbor())
-  const config = {baseUrl: lab.foreign.origin, pageSize: 10}
-  await lab.walk(DAY_1, {config})
+  await lab.walk(DAY_1, {config: {pageSize: 10}})
   lab.service.store.update('deal_000012', {status: 'underwriting'})
-  await lab.sync(DAY_2, {config: {...config, detail: 'off'}})
-  const env = {LOANTAPE_BASE_URL: lab.foreign.origin}
-  const {stdout} = await lab.run(['trace', 'deal_000012', '--json'], env)
+  await lab.sync(DAY_2, {config: {pageSize: 10, detail: 'off'}})
+  const {stdout} = await lab.run(['trace', 'deal_000012', '--json'])
   const versions = JSON.parse(stdout).versions as Trace[]
   expect(versions).toMatchObject([
     {source: 'detail', request: '/v2/loans/deal_000012'},
@@ -412,10 +417,9 @@ test('records that a wrong source.json made unreadable are read anew once it is 
       .replace('programCode', 'appraisedValue')
       .replace('"x"', '"programCode"')
   await using lab = await openForeign('plaza', plaza, swap)
-  const config = {baseUrl: lab.foreign.origin}
-  const env = {LOANTAPE_BASE_URL: lab.foreign.origin, LOANTAPE_NOW: DAY_2}
+  const env = {LOANTAPE_NOW: DAY_2}
   const run = async (...args: string[]) => JSON.parse((await lab.run([...args, '--json'], env)).stdout)
-  await lab.sync(DAY_1, {config})
+  await lab.sync(DAY_1)
   const {records} = await run('quarantine', 'list')
   expect(records).toHaveLength(24)
   const shown = await run('quarantine', 'show', records[0].quarantine_id)
@@ -429,11 +433,11 @@ test('records that a wrong source.json made unreadable are read anew once it is 
   expect(await lab.run(['verify', '--rebuild'])).toMatchObject({code: 0})
 
   describe(lab, 'plaza', lab.foreign.origin, (text) => text.replace('"commitment"', '"commitmint"'))
-  expect(await failureOf(lab.sync(DAY_2, {config}))).toMatchObject({code: 'SOURCE_QUARANTINE'})
+  expect(await failureOf(lab.sync(DAY_2))).toMatchObject({code: 'SOURCE_QUARANTINE'})
   expect((await run('quarantine', 'list')).records).toHaveLength(25)
   describe(lab, 'plaza', lab.foreign.origin)
   expect(await run('quarantine', 'replay')).toMatchObject({replayed: 0, waiting: 25})
-  await lab.sync(DAY_3, {config})
+  await lab.sync(DAY_3)
   expect(await run('quarantine', 'list')).toEqual({records: [], pruned: 0})
   expect(await run('quarantine', 'reasons')).toMatchObject({reasons: [], records: []})
   expect(await run('status')).toMatchObject({quarantine_waiting: 0})
@@ -443,7 +447,7 @@ test('records that a wrong source.json made unreadable are read anew once it is 
 
 test('the second key is used once the first is refused, and goes to nobody else', async () => {
   await using lab = await openForeign('plaza', plaza)
-  const config = {baseUrl: lab.foreign.origin, apiKey: 'an_old_key', nextApiKey: KEY}
+  const config = {apiKey: 'an_old_key', nextApiKey: KEY}
   expect(await lab.sync(DAY_1, {config})).toMatchObject({walk: {records: 25}})
   expect(lab.foreign.refusals()).toBe(1)
   const refused = await failureOf(lab.sync(DAY_2, {config: {...config, nextApiKey: 'neither'}}))
@@ -459,13 +463,10 @@ test('between walks, events apply looks at what the source lists as changed, and
       body: url.searchParams.get('pageNumber') === '0' ? [...told].map((facilityNo) => ({facilityNo})) : [],
     }
   }
-  await using lab = await openForeign('plaza', {...plaza, page}, (text) =>
-    text.replace('"filter": "state",', '"filter": "state", "changedSince": "since",'),
-  )
-  const config = {...lab.config, baseUrl: lab.foreign.origin}
-  const apply = (at: string) => applyEvents(config, lab.createWorld(at))
+  await using lab = await openHinting(page)
+  const apply = (at: string) => applyEvents(lab.config, lab.createWorld(at))
   const nothing = {outcome: 'unchanged', events: 0, deals: 0, appended: 0}
-  await lab.sync(DAY_1, {config})
+  await lab.sync(DAY_1)
   expect(await apply('2026-02-03T12:00:00-05:00')).toEqual(nothing)
 
   for (const id of ['deal_000002', 'deal_000003']) lab.service.store.update(id, {loan_amount_cents: 1_00n})
@@ -493,10 +494,8 @@ test('a list of changes without end is left, and a walk made instead', async () 
     const number = url.searchParams.has('since') ? url.searchParams.get('pageNumber') : null
     return {body: number ? Array.from({length: 40_000}, (_, n) => ({facilityNo: `${number}_${n}`})) : records}
   }
-  await using lab = await openForeign('plaza', {...plaza, page}, (text) =>
-    text.replace('"filter": "state",', '"filter": "state", "changedSince": "since",'),
-  )
-  const config = {...lab.config, baseUrl: lab.foreign.origin, detailBudgetMinutes: 0}
+  await using lab = await openHinting(page)
+  const config = {...lab.config, detailBudgetMinutes: 0}
   await lab.sync(DAY_1, {config})
   expect(await applyEvents(config, lab.createWorld(DAY_2))).toMatchObject({outcome: 'walked', appended: 0})
   expect(await lab.queryHistory('select walk_id from walk')).toHaveLength(2)
@@ -508,13 +507,10 @@ test('a source that cannot list what changed keeps nobody from following webhook
     status: url.searchParams.has('since') ? answer : 200,
     body: url.searchParams.has('since') ? {rows: 'none'} : records,
   })
-  await using lab = await openForeign('plaza', {...plaza, page}, (text) =>
-    text.replace('"filter": "state",', '"filter": "state", "changedSince": "since",'),
-  )
-  const config = {...lab.config, baseUrl: lab.foreign.origin}
-  await lab.sync(DAY_1, {config})
+  await using lab = await openHinting(page)
+  await lab.sync(DAY_1)
   lab.service.store.update('deal_000002', {loan_amount_cents: 1_00n})
-  const apply = () => applyEvents(config, lab.createWorld(DAY_2))
+  const apply = () => applyEvents(lab.config, lab.createWorld(DAY_2))
   expect(await failureOf(apply())).toMatchObject({code: 'SOURCE_ENVELOPE'})
   answer = 422
   expect((await failureOf(apply())).message).toMatch(/GET \/facilities \(rows, since, .*`changedSince`/)
