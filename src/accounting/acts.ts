@@ -146,7 +146,7 @@ export function createPerformer(
       requireFolderId(stateDb),
     )
     onStep('act written')
-    const ended = {ended_at: begun_at, outcome: 'settled', ...finished}
+    const ended = {ended_at: begun_at, ...finished}
     noteTape(stateDb, {name, path, fingerprint: key.fingerprint, begun_at, ...ended})
     noteUnit(stateDb, {no: no + 1, tape: name, kind: 'act', chain}, false)
   }

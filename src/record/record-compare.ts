@@ -275,7 +275,7 @@ function readBacklog(
 function readFound(folder: DataFolder, path: string, key: TapeKey) {
   const name = basename(path, '.jsonl.zst')
   const units: FoundUnit[] = []
-  let [begunAt, outcome, isEnded, isDescribed] = ['', '', false, false]
+  let [begunAt, isEnded, isDescribed] = ['', false, false]
   let act: Act | undefined
   const {lines, end} = openTape(join(folder.root, path), key)
   for (const line of lines) {
@@ -290,8 +290,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey) {
     }
     if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
     if (frame.frame !== 'outcome') continue
-    const {no, previous, kind, ...ended} = parseOutcome(line)
-    outcome = ended.outcome
+    const {no, previous, kind, outcome} = parseOutcome(line)
     const own = {no, previous, tape: name, kind, chain: line.chain, isHistory: isHistory(kind, outcome)}
     units.push({...own, ...(act && {act})})
   }
@@ -300,9 +299,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey) {
   if (problem !== null && isEnded) return problem
   if (begunAt === '') return 'it holds nothing'
   // The tape of a dead run stays open: the next run continues or ends it.
-  const ended = isEnded
-    ? {ended_at: begunAt, outcome, sha256: digestFileNow(join(folder.root, path))}
-    : {outcome: null, sha256: null}
+  const ended = isEnded ? {ended_at: begunAt, sha256: digestFileNow(join(folder.root, path))} : {sha256: null}
   const row = {name, path, fingerprint: key.fingerprint, begun_at: begunAt, bytes, ...ended}
   return {row, units, isDescribed}
 }
@@ -375,7 +372,7 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
     if (!findTape(stateDb, unit.tape)) {
       // It is known only from the act that removed it or gave it up.
       const gone = {name: unit.tape, path: `tape/${unit.tape}`, fingerprint: '', begun_at: ''}
-      const ended = {ended_at: '', outcome: 'removed', bytes: 0, sha256: '', removed_at: ''}
+      const ended = {ended_at: '', bytes: 0, sha256: '', removed_at: ''}
       noteTape(stateDb, {...gone, ...ended})
     }
     noteUnit(stateDb, unit, history)

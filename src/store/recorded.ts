@@ -82,7 +82,7 @@ const tapeRow = z.object({
   begun_at: z.string(),
   /** Null while it is written. */
   ended_at: z.string().nullable(),
-  /** `settled`, `refused`, `abandoned` or `dry run`. */
+  /** `lost` if it is unreadable or was given up. */
   outcome: z.string().nullable(),
   /** Null until its first lines are stored. */
   bytes: z.number().nullable(),

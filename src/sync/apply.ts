@@ -39,10 +39,7 @@ export async function applyObservations(
   await dropPlan(db)
 }
 
-/**
- * Version rows: observations as they are, absences with the last known state. Only ids are sorted for `seq`: a window over whole
- * rows would pass them all through one thread.
- */
+/** Version rows. Only ids are sorted for `seq`: a window over whole rows would pass them all through one thread. */
 function buildAppendSql(stream: Stream): string {
   const {version} = tablesOf(stream)
   const {idColumn} = stream
@@ -178,11 +175,8 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
 }
 
 /**
- * SQL of the bridge of a walk's certificate, in records and amount:
- * present = distinct + kept because quarantined + kept because missing + adjusted by observations outside the list.
- * For a child stream, it covers only the children of parents it listed.
- *
- * Every record falls under exactly one term, so the bridge is exact; a check of the release compares both sides.
+ * SQL of the bridge of a walk's certificate, in records and amount: present = distinct + kept because quarantined + kept because
+ * missing + adjusted by observations outside the list. Every record that the walk covers falls under exactly one term.
  */
 function buildBridgeSql(stream: Stream, {walkId, unreadableIds}: OpenWalk): string {
   const {idColumn} = stream
@@ -261,10 +255,8 @@ export function listLastDrift(db: Database, {name}: Stream): Promise<DriftFindin
 }
 
 /**
- * SQL that stores in `raw.drift` where the staged records of walk `$1` differ from the contract, each finding with the number of
- * records that show it: fields it does not know (`new_field`, one level deep as `borrower.name`), optional fields that a record's
- * own page leaves out (`missing_field`), and values outside the vocabularies (`unknown_value`). List rows are shorter by design:
- * they miss nothing.
+ * SQL that stores in `raw.drift` where the staged records of walk `$1` differ from the contract, with the number of records that
+ * show it. List rows are shorter by design: only own pages miss a field.
  */
 function buildDriftSql(stream: Stream): string {
   const {staged} = tablesOf(stream)

@@ -114,9 +114,8 @@ export async function askSource<T>(
 /**
  * What `source.json` of the data folder says; undefined if there is no such file.
  *
- * @param isAccepted the file may be gone
- * @throws ConfigError `SOURCE_FILE`, also for a missing file that the folder was filled with: the key could be one that the source
- * itself must not see
+ * @throws ConfigError `SOURCE_FILE`, unless `isAccepted` also if the folder was filled with a file that is gone: the key could be
+ * one that the source itself must not see
  */
 export function readDescription(folder: DataFolder, isAccepted = false): SourceDescription | undefined {
   const {source: file} = folder
@@ -128,10 +127,8 @@ export function readDescription(folder: DataFolder, isAccepted = false): SourceD
 }
 
 /**
- * Makes sure that a data folder belongs to this source and stage, or to none yet.
+ * Requires that a data folder belongs to this source, which may have moved, and stage, or to none yet; returns its base URL.
  *
- * @param isMoved the source may have moved
- * @returns the base URL it belongs to
  * @throws ConfigError `SOURCE_PINNED`
  */
 export async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
@@ -178,11 +175,10 @@ const NAMED = 3
 const LISTED = 100
 
 /**
- * Requires that the clock, ms since the epoch, is not behind what is stored: what is read then would never count. The error names
- * what was stored later as `rebuild --without` takes it: walks, and the days of all else.
+ * Requires that the clock, ms since the epoch, is not behind what is stored: what is read then would never count. Returns the
+ * instant of the last settle, microseconds since the epoch.
  *
- * @returns the latest instant of anything stored, microseconds since the epoch
- * @throws ConfigError `CLOCK_BACKWARDS`
+ * @throws ConfigError `CLOCK_BACKWARDS`, which names what was stored later as `rebuild --without` takes it
  */
 export async function requireClock(db: Database, zone: Zone, now: number): Promise<bigint | null> {
   const last = await findLastSettle(db)

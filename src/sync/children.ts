@@ -22,8 +22,7 @@ const ROTATION_DAYS = 30
 /**
  * The parents whose lists to read, in order of need: those with a child that was missed on an earlier day, those never listed, or
  * changed or announced since, then those not listed for longest. Parents whose list could not be read last time come last, so
- * that none of them holds up another. It depends only on earlier walks: a resumed walk goes through the same parents, without
- * those it has listed.
+ * that none of them holds up another.
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` parents
  */

@@ -19,12 +19,9 @@ import {findBusinessDate, findPast} from './walk.ts'
 const ROTATION_DAYS = 30
 
 /**
- * The records whose own page to fetch, in order of need: absent ones (gone or only overlooked?), new and changed ones, those whose
- * page was never read, those not looked at for longest, then those that had left the filter of the walk before. The third and the
- * last come in another order each time. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack nothing. The first is
- * listed and, if any did, has shown its page before, so that its answer proves the path.
- *
- * Reads the temporary tables of `findAbsences`.
+ * The records whose own page to fetch, in order of need as {@link buildCandidatesSql} names it. Left out are records this walk has
+ * already fetched and, in mode `auto`, those whose list rows lack nothing. The first is listed and, if any did, has shown its page
+ * before, so that its answer proves the path. Reads the temporary tables of `findAbsences`.
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` records
  * @returns by id the wire fields known from the list row of this walk, or from the last state
@@ -51,14 +48,13 @@ export async function listDetailCandidates(
          where stream = ${quoteLiteral(stream.name)} and source = 'detail'
        )
      ),
-     quota as (
-       select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval 1 day)
-       from ${head} where kind = 'seen'
-     ),
      due as (
        from candidate where need = 3
        qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
-         or row_number() over (order by detail_at, id) <= (from quota)
+         or row_number() over (order by detail_at, id) <= (
+           select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval 1 day)
+           from ${head} where kind = 'seen'
+         )
      ),
      witness as (
        from candidate

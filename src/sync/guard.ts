@@ -33,11 +33,7 @@ const IGNORED_STEPS = 10
 /** A larger share of the pipeline never enters a settled status between two walks. */
 const ENTERED_LIMIT_PCT = 50
 
-/**
- * Measures a plan from its temporary tables and judges it as {@link guardChanges} does; of a walk also how much of it could be read.
- *
- * @throws GuardError; ContractError `SOURCE_QUARANTINE`
- */
+/** Judges a plan by its temporary tables, and of a walk how much could be read. @throws GuardError; ContractError `SOURCE_QUARANTINE` */
 export async function judgePlan(
   db: Database,
   {stream, walk}: {stream: Stream; walk?: OpenWalk},

@@ -105,10 +105,8 @@ export function readMappedFields({fields: file}: DataFolder): MappedField[] {
 }
 
 /** `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
-export function findLastSettle(db: Database): Promise<bigint | null> {
-  const sql = 'select epoch_us(max(recorded_at)) from history.raw.settle'
-  return db.value(z.coerce.bigint().nullable(), sql)
-}
+export const findLastSettle = (db: Database) =>
+  db.value(z.coerce.bigint().nullable(), 'select epoch_us(max(recorded_at)) from history.raw.settle')
 
 /**
  * An empty warehouse adopts the mapping of `fields.json`. Any other keeps the mapping it has, whatever the file says, until a

@@ -96,10 +96,7 @@ export type ChangePlan = Awaited<ReturnType<typeof planChanges>>
 /**
  * Compares what was staged with the latest known states and leaves the temporary table `change`: a row for each record that leaves
  * a trace, with its kind: `seen`, or `missing` or `vanished` if it is proved absent. A walk gets the totals of its certificate.
- * Nothing is stored yet.
- *
- * A field that was left out is carried over from the state before; a record that then equals that state has not changed. A record
- * that says the same in another spelling is appended, and counts as unchanged.
+ * A field that was left out is carried over from the state before. Another spelling is appended, and counts as unchanged.
  */
 export async function planChanges(db: Database, stream: Stream, batch: Batch) {
   await findAbsences(db, stream, batch)
@@ -270,11 +267,10 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
 }
 
 /**
- * Known records that this walk proves absent, or whose own page says they are gone. Only a complete walk proves absence; for a
- * child, a list of its parent read to its end. Each id in it must have been readable. A record absent twice in a row has vanished; a
- * child only if on two business dates, since a list may be read again at once. A record absent from a filtered walk may only have
- * left the filter: it stays missing until its own page is read. From then on it stays as that page showed it, which is no news, and
- * is looked for until it has ended.
+ * Known records that this walk proves absent, or whose own page says they are gone. Only a complete walk, or a list of the parent,
+ * proves absence, and each id in it must have been readable. A record absent twice in a row has vanished; a child only if on two
+ * business dates, since a list may be read again at once. A record absent from a filtered walk may only have left the filter: it
+ * stays missing until its own page is read, then as that page showed it, and is looked for until it has ended.
  */
 function buildAbsenceSql(stream: Stream, batch: Batch): string {
   const {idColumn, name, parent} = stream

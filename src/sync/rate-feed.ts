@@ -19,10 +19,8 @@ export async function stageRates(db: Database, observations: readonly RateObserv
 }
 
 /**
- * Appends the latest staged value of each day if it is new or differs from the last known one. A value that the feed no longer
- * shows stays.
- *
- * @returns how many days have a staged value, and how many values were appended
+ * Appends the latest staged value of each day if it is new or differs from the last known one. Returns how many days have a staged
+ * value, and how many values were appended.
  */
 export async function appendRates(
   db: Database,
@@ -106,11 +104,9 @@ export function isObservation(row: RateRow): row is RateObservation {
 }
 
 /**
- * Reads the rows of one answer of a feed; an unreadable row affects no other.
+ * Reads the rows of one answer of a feed; `timeZone` turns the service's instants into days.
  *
- * @param timeZone the zone that turns the service's instants into days
- * @throws ContractError `RATES_FEED` if it is not CSV with the columns named; `SOURCE_ENVELOPE` if it is not a page of the
- * service
+ * @throws ContractError `RATES_FEED` if it is not CSV with the columns named; `SOURCE_ENVELOPE` if it is no page of the service
  */
 export function parseRates(feed: FeedParser, text: string, timeZone: string): RateRow[] {
   if (feed.rate !== undefined) return parseCsv({...feed, rate: feed.rate}, text)

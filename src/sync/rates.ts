@@ -15,11 +15,7 @@ import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed} from './rate-feed.ts'
 import {settleBeside} from './settle.ts'
 
-/**
- * The feeds of `LOANTAPE_RATES_FILE`; none if it is not set.
- *
- * @throws ConfigError `RATES_FILE` naming file and field; `FLEET_DATA_SHARED`
- */
+/** The feeds of `LOANTAPE_RATES_FILE`; none if it is not set. @throws ConfigError `RATES_FILE`; `FLEET_DATA_SHARED` */
 export function readRateFeeds(config: Config): RateFeed[] {
   const {ratesFile} = config
   if (ratesFile === undefined) return []

@@ -29,8 +29,7 @@ import {findDealsToldSince, settleWalkCoverage} from './webhook-events.ts'
  * unchanged and gets no row.
  *
  * @param what `walkId`: the walk whose lists are stored with it; `now`: business clock, microseconds since the epoch
- * @param append stores rows with the `recorded_at` it is given, and returns the head of the tape then; it leaves
- * nothing behind when it fails
+ * @param append stores rows with the `recorded_at` it is given, and returns the head of the tape then
  * @returns `recorded_at`, microseconds since the epoch; later than every one before it
  */
 export function settle(
@@ -254,10 +253,9 @@ export async function previewWalk(tools: WalkTools, unit: WalkIntake) {
 }
 
 /**
- * Compares what a planned walk of deals found with what webhooks announced: deals new, different, back or newly absent; one that
- * was missing and is now confirmed gone changed earlier. An event counts for a walk if it was received after the previous walk
- * began, looked at or not; the first walk under webhooks is only a baseline for the next. The walk is not applied yet: if the run
- * dies now, the run that continues it counts again.
+ * Compares what a planned walk of deals found with what webhooks announced: deals new, different, back or newly absent. An event
+ * counts for a walk if it was received after the previous walk began; the first walk under webhooks is only a baseline. The walk is
+ * not applied yet: if the run dies now, the next counts again.
  */
 async function settleCoverage(
   db: Database,

@@ -62,8 +62,6 @@ interface OpenTape {
   writer: TapeWriter
   /** The kind of the current unit. */
   kind: string
-  /** The outcome of the last concluded unit; empty before. */
-  outcome: string
 }
 
 /** Opens the tapes of a run. @throws as {@link requireTapeKey} does */
@@ -86,7 +84,7 @@ export function openTapes(
     // A writer that was taken for dead, but lives, goes on in the old file.
     if (isBeingWritten(row)) writeFileAtomically(path, {copyOf: path})
     chmodSync(path, 0o600)
-    open.set(row.name, {writer: resumeTape(path, key, end), kind, outcome: ''})
+    open.set(row.name, {writer: resumeTape(path, key, end), kind})
   }
 
   /** The name of the tape of a day, opened if it exists, or of a further one if it is damaged. */
@@ -113,7 +111,7 @@ export function openTapes(
         const row = {name, path: pathOfTape(name, date)}
         noteTape(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
         const writer = createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
-        open.set(name, {writer, kind: '', outcome: ''})
+        open.set(name, {writer, kind: ''})
       }
       const begin = tapes.take(name, {frame: 'begin', tape: name, version: VERSION, begun_at: now(), ...said})
       tapes.store(name)
@@ -140,24 +138,19 @@ export function openTapes(
     },
     /** Ends the tapes that dead runs had concluded; returns those that these runs left unfinished, oldest first. */
     listLeft(): string[] {
-      for (const {row, end, bytes} of stateDb.transaction(() => adoptEnded(folder, stateDb, key))) {
+      for (const {row, bytes} of stateDb.transaction(() => adoptEnded(folder, stateDb, key))) {
         const path = join(folder.root, row.path)
         chmodSync(path, 0o600)
         truncateSync(path, bytes)
         syncToDisk(path)
         chmodSync(path, 0o400)
-        const {outcome} = parseOutcome(end)
-        const sha256 = digestFileNow(path)
-        changeTape(stateDb, row.name, {ended_at: now(), outcome, bytes, sha256})
+        changeTape(stateDb, row.name, {ended_at: now(), bytes, sha256: digestFileNow(path)})
       }
       return listTapes(stateDb)
         .filter(isBeingWritten)
         .map(({name}) => name)
     },
-    /**
-     * Reads the lines of a tape that a dead run left and continues it after the last whole one. One that can no longer be read is
-     * marked as lost; returns false then.
-     */
+    /** Reads a tape that a dead run left, and continues it after its last whole line; marks an unreadable one as lost: false. */
     async reopen(name: string, take: (line: TapeLine) => Promise<void>): Promise<boolean> {
       const row = findTape(stateDb, name)
       if (!row) return false
@@ -188,8 +181,7 @@ export function openTapes(
     store: (name: string): void => tapeOf(name).writer.store(),
     /** Writes the outcome of a unit before it takes effect; returns the chain of that line. */
     conclude(name: string, {recordedAt, ...outcome}: TapeOutcome): string {
-      const tape = tapeOf(name)
-      const {writer, kind} = tape
+      const {writer, kind} = tapeOf(name)
       writer.store()
       return stateDb.transaction(() => {
         adoptEnded(folder, stateDb, key, name)
@@ -198,20 +190,18 @@ export function openTapes(
         writer.add({frame: 'outcome', kind, ...outcome, ...when, no: no + 1, previous})
         writer.store()
         if (outcome.outcome === 'settled') onStep('outcome written')
-        tape.outcome = outcome.outcome
         const recorded = {no: no + 1, tape: name, kind, chain: writer.chain}
         noteUnit(stateDb, recorded, isHistory(kind, outcome.outcome))
         return writer.chain
       })
     },
     finish(name: string): void {
-      const tape = open.get(name)
-      if (!tape) return
-      const {writer, outcome} = tape
+      const writer = open.get(name)?.writer
+      if (!writer) return
       const finished = writer.finish()
       open.delete(name)
       writer[Symbol.dispose]()
-      changeTape(stateDb, name, {ended_at: now(), outcome, ...finished})
+      changeTape(stateDb, name, {ended_at: now(), ...finished})
     },
     [Symbol.dispose](): void {
       for (const {writer} of open.values()) writer[Symbol.dispose]()
@@ -263,12 +253,10 @@ const outcomeSchema = z.object({
 export const parseOutcome = ({frame}: Pick<TapeLine, 'frame'>) => outcomeSchema.parse(frame)
 
 /**
- * Adds to the record the outcomes that dead runs wrote to their tapes but not to the state database. Call it in a transaction,
- * before anything else is added to the record.
+ * Adds to the record the outcomes that dead runs wrote to their tapes but not to the state database; `own` is the tape that the
+ * caller is writing. Call it in a transaction, before anything else is added to the record.
  *
- * @param own the tape that the caller is writing
- * @returns the tapes that were never closed and whose last whole line is an outcome, `end`; `bytes` is where their whole lines
- * stop
+ * @returns the tapes that were never closed and end with an outcome; `bytes` is where their whole lines stop
  * @throws ConfigError `STORES_DISAGREE` if another command wrote a tape and died before recording it in the state database
  */
 export function adoptEnded(
@@ -276,7 +264,7 @@ export function adoptEnded(
   stateDb: StateDb,
   key: TapeKey,
   own?: string,
-): {row: TapeRow; end: TapeLine; bytes: number}[] {
+): {row: TapeRow; bytes: number}[] {
   const rows = listTapes(stateDb)
   const known = new Set(rows.map(({path}) => path))
   const unknown = listTapeFiles(folder)
@@ -295,7 +283,7 @@ export function adoptEnded(
     const {no, kind, outcome} = parseOutcome(end)
     if (!findRecorded(stateDb, end.chain))
       noteUnit(stateDb, {no, tape: row.name, kind, chain: end.chain}, isHistory(kind, outcome))
-    return [{row, end, bytes}]
+    return [{row, bytes}]
   })
 }
 
