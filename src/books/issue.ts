@@ -22,7 +22,7 @@ import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {type BatchResult, isWholeBatch} from '../export/batch.ts'
+import {type BatchResult, isWholeBatch, measureBatch} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
 import {beginFolder, syncToDisk} from '../store/files.ts'
 import {readWentOn} from '../store/recorded.ts'
@@ -150,15 +150,6 @@ async function* listTargets(
   }
 }
 
-const writtenFiles = z.object({files: z.array(z.object({rows: z.number(), bytes: z.number()}))})
-
-/** @param files those of the batch, its manifest last */
-function measure({profile, period, batch_id}: IssuedBatch, files: readonly {text: string}[]) {
-  const {files: written} = writtenFiles.parse(JSON.parse(files.at(-1)?.text ?? ''))
-  const sum = (what: 'rows' | 'bytes') => written.reduce((total, file) => total + file[what], 0)
-  return {profile, period, batch_id, files: written.length, rows: sum('rows'), bytes: sum('bytes')}
-}
-
 /** The files of a batch as they were handed out, by name; the manifest is the last. */
 export function readBatchFiles(
   stateDb: StateDb,
@@ -198,6 +189,13 @@ function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string 
   return join(folder.exports, profile, batch_id)
 }
 
+/** A batch whose files are in their place. */
+function describeBatch(folder: DataFolder, batch: IssuedBatch) {
+  const {profile, period, batch_id} = batch
+  const dir = batchDir(folder, batch)
+  return {profile, period, batch_id, ...measureBatch(dir), dir}
+}
+
 /**
  * Puts the files of an issued batch into their place, under a temporary name first and the manifest last, and records it. The
  * bytes come from the state database, so they are the same every time.
@@ -221,7 +219,7 @@ export function handOver(
   world.onStep('journal in place')
   markHandedOver(stateDb, batch, true)
   world.onStep('journal handed over')
-  return {...measure(batch, files), dir, outcome: 'written'}
+  return {...describeBatch(folder, batch), outcome: 'written'}
 }
 
 /** Makes sure that the files of an issued batch are in their place; they may have been removed, or never put there. */
@@ -231,10 +229,8 @@ export function requireHandedOver(
   batch: IssuedBatch,
   world: World,
 ): BatchResult {
-  const result = isHandedOver(folder, batch)
-    ? {...measure(batch, readBatchFiles(stateDb, batch)), dir: batchDir(folder, batch)}
-    : handOver(stateDb, folder, batch, world)
-  return {...result, outcome: 'unchanged'}
+  if (!isHandedOver(folder, batch)) handOver(stateDb, folder, batch, world)
+  return {...describeBatch(folder, batch), outcome: 'unchanged'}
 }
 
 /** Whether the files of an issued batch are in their place. */

@@ -159,7 +159,7 @@ const writtenManifest = z.object({
   batch_id: z.string(),
   release_id: z.string(),
   period: z.string().nullish(),
-  files: z.array(namedFile),
+  files: z.array(namedFile.extend({rows: z.number()})),
   dialect: z.looseObject({encoding: z.string().optional()}).optional(),
 })
 
@@ -168,6 +168,13 @@ export function readBatchManifest(dir: string): z.output<typeof writtenManifest>
   const path = join(dir, 'manifest.json')
   if (!isFile(path)) return undefined
   return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
+}
+
+/** What a written batch comes to, by its manifest. */
+export function measureBatch(dir: string): Pick<BatchResult, 'files' | 'rows' | 'bytes'> {
+  const files = readBatchManifest(dir)?.files ?? []
+  const sum = (what: 'rows' | 'bytes') => files.reduce((total, file) => total + file[what], 0)
+  return {files: files.length, rows: sum('rows'), bytes: sum('bytes')}
 }
 
 /** The files that the manifest of a batch names, and what is wrong with them; `dir` is `<profile>/<batch>`. */

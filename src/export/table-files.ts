@@ -16,8 +16,8 @@ import {
   formatManifest,
   inOrder,
   isWholeBatch,
+  measureBatch,
   type PeriodMark,
-  readBatchManifest,
   readControlTotals,
   type WriteRequest,
   type Written,
@@ -90,16 +90,8 @@ export async function writeBatch(
     await syncBelow(batch.dir)
     batch.finish(() => isWholeBatch(final))
   }
-  const files = readBatchManifest(final)?.files ?? []
-  return {
-    profile,
-    batch_id: batchId,
-    dir: final,
-    files: files.length,
-    rows: manifest.tables.filter(({name}) => tables.includes(name)).reduce((sum, {rows}) => sum + rows, 0),
-    bytes: files.reduce((sum, {bytes}) => sum + bytes, 0),
-    outcome: isWritten ? 'unchanged' : 'written',
-  }
+  const outcome = isWritten ? 'unchanged' : 'written'
+  return {profile, batch_id: batchId, dir: final, ...measureBatch(final), outcome}
 }
 
 const WRITERS = {csv: writeCsv, parquet: writeParquet, xlsx: writeXlsx}

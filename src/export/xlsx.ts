@@ -1,4 +1,4 @@
-import {closeSync, createWriteStream, fstatSync, openSync, readSync, writeSync} from 'node:fs'
+import {createWriteStream, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {finished} from 'node:stream/promises'
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
@@ -12,6 +12,9 @@ import {type ControlTotals, inOrder, readControlTotals, type WriteRequest, type 
 
 /** Rows of one worksheet (Excel specifications and limits). */
 const SHEET_ROWS = 1_048_576
+
+/** A larger archive is a ZIP64. */
+const MOST_BYTES = 0xffff_fffe
 
 /** Characters of a worksheet's name. */
 const NAME_CHARACTERS = 31
@@ -34,15 +37,18 @@ export async function writeXlsx(
     return {table, about, ...(await readControlTotals(db, table))}
   })
   const name = `loantape-${manifest.as_of}.xlsx`
+  const path = join(dir, name)
   const names = nameSheets(notes, sheetRows)
-  await writeBook(join(dir, name), manifest, async (book) => {
+  await writeBook(path, manifest, async (book) => {
     writeSummarySheet(book, manifest, notes, names)
     for (const table of tables) {
       const sheets = {table, from: `release.${table}`, rows: inOrder(source, table)}
       await writeSheets(book, db, {...sheets, names: names.get(table) ?? []}, sheetRows)
     }
   })
-  pinZipDates(join(dir, name))
+  const {size} = statSync(path)
+  if (size > MOST_BYTES)
+    throw newError('EXPORT_XLSX_TOO_LARGE', `Workbook '${path}' has ${size} bytes: expected less than 4 GB.`)
   const rows = notes.reduce((sum, note) => sum + note.rows, 0)
   const sheets = notes.map(({about: _about, ...note}) => note)
   return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
@@ -90,6 +96,10 @@ async function writeBook(
     created: made,
     modified: made,
   })
+  // Each entry is of 1980-01-01, the earliest time of a ZIP: the same content gives the same bytes (APPNOTE.TXT 4.4.6).
+  const {zip} = book
+  const add = zip.add.bind(zip)
+  zip.add = (entry) => add(Object.assign(entry, {dosTime: 0, dosDate: 0x21}))
   book.creator = generator
   book.lastModifiedBy = generator
   const work = async () => {
@@ -379,44 +389,4 @@ function writeSummarySheet(
   add([])
   add(['Amount is the sum of the column loan_amount or amount. Instants in the sheets are UTC.'])
   sheet.commit()
-}
-
-const END_BYTES = 22
-const END_SIGNATURE = 0x06054b50
-const ENTRY_BYTES = 46
-
-/**
- * Sets the time of every entry of a ZIP archive to 1980-01-01, the earliest, so that the same content always gives the same bytes
- * (APPNOTE.TXT 4.3.7, 4.3.12).
- */
-export function pinZipDates(path: string): void {
-  const file = openSync(path, 'r+')
-  const read = (position: number, length: number) => {
-    const bytes = Buffer.alloc(length)
-    readSync(file, bytes, 0, length, position)
-    return bytes
-  }
-  try {
-    const {size: bytes} = fstatSync(file)
-    // Our archives have no comment after the end record of their directory.
-    const end = read(Math.max(0, bytes - END_BYTES), END_BYTES)
-    const offset = end.readUInt32LE(16)
-    if (end.readUInt32LE(0) !== END_SIGNATURE || offset === 0xffffffff)
-      throw newError(
-        'EXPORT_XLSX_TOO_LARGE',
-        `Workbook '${path}' has ${bytes} bytes: expected less than 4 GB.`,
-      )
-    const directory = read(offset, end.readUInt32LE(12))
-    // Time and date words, little-endian.
-    const earliest = Buffer.from([0, 0, 0x21, 0])
-    for (let at = 0; at < directory.length; ) {
-      writeSync(file, earliest, 0, 4, offset + at + 12)
-      writeSync(file, earliest, 0, 4, directory.readUInt32LE(at + 42) + 10)
-      // The lengths of its name, extra field and comment.
-      const lengths = [28, 30, 32].map((field) => directory.readUInt16LE(at + field))
-      at += lengths.reduce((sum, length) => sum + length, ENTRY_BYTES)
-    }
-  } finally {
-    closeSync(file)
-  }
 }

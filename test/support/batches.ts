@@ -8,6 +8,7 @@ export function placeBatch(exports: string, batch_id: string, contents: Record<s
   const files = Object.entries(contents).map(([name, content]) => ({
     name,
     bytes: Buffer.byteLength(content),
+    rows: 0,
     sha256: hash('sha256', content),
   }))
   const written = {...contents, 'manifest.json': JSON.stringify({batch_id, release_id: 'r_1', files})}
