@@ -31,8 +31,6 @@ export type DeliveryResult = Awaited<ReturnType<typeof deliverBatch>>
 const RETRIES = 3
 const PAUSE_MS = 1000
 
-const WHERE = 'place = ? and profile = ? and batch_id = ?'
-
 /**
  * Sends a batch to a target, the manifest last, so that a consumer who waits for it finds everything it names. Transient failures
  * are retried. Files that the target has are recorded in the state database and not sent twice.
@@ -54,32 +52,28 @@ export async function deliverBatch(
   const lock = `delivery of ${profile}/${batch_id} to ${place}`
   using _lock = acquireLock(stateDb, {runId: randomUUID(), command: 'export', name: lock}, world)
   // If this delivery does not end, the next one sends them.
-  if (isAgain) stateDb.run(`update delivered_file set sha256 = '' where ${WHERE}`, [place, profile, batch_id])
-  const listMissing = () => {
-    const sql = `select name || ' ' || sha256 from delivered_file where ${WHERE}`
-    const there = stateDb.column(z.string(), sql, [place, profile, batch_id])
-    return files.filter(({name, sha256}) => !there.includes(`${name} ${sha256}`))
-  }
-  const sent = listMissing().length
-  if (sent === 0) return {...delivery, outcome: 'unchanged' as const, sent}
+  if (isAgain) stateDb.update('delivered_file', {place, profile, batch_id}, {sha256: ''})
+  const sql = `select name || ' ' || sha256 from delivered_file where place = ? and profile = ? and batch_id = ?`
+  const there = stateDb.column(z.string(), sql, [place, profile, batch_id])
+  const missing = files.filter(({name, sha256}) => !there.includes(`${name} ${sha256}`))
+  if (missing.length === 0) return {...delivery, outcome: 'unchanged' as const, sent: 0}
   const note = ({name, sha256}: BatchedFile) =>
     stateDb.insert('delivered_file', {...delivery, name, sha256}, 'or replace')
-  await sendFiles({dir, folder: `${profile}/${batch_id}`, listMissing, note}, how, world)
-  return {...delivery, outcome: 'delivered' as const, sent}
+  await sendFiles({dir, folder: `${profile}/${batch_id}`, files: missing, note}, how, world)
+  return {...delivery, outcome: 'delivered' as const, sent: missing.length}
 }
 
 /** Sends the files of a backup to a target, its manifest last. @throws what {@link deliverBatch} throws of a target */
 export async function sendBackup(
-  {dir, profile, batch_id, files}: NamedBatch & {files: readonly BatchedFile[]},
+  {dir, profile, batch_id, files: listed}: NamedBatch & {files: readonly BatchedFile[]},
   {name: target, ...how}: DeliveryRequest,
   world: World,
 ) {
   const folder = `${profile}/${batch_id}`
-  const missing = new Set([...files, measureManifest(dir)])
-  const note = (file: BatchedFile) => missing.delete(file)
+  const files = [...listed, measureManifest(dir)]
   // It holds keys and all that is known.
-  await sendFiles({dir, folder, listMissing: () => [...missing], note}, {...how, isPrivate: true}, world)
-  return {target, place: placeOf(how.target), folder, sent: files.length + 1}
+  await sendFiles({dir, folder, files}, {...how, isPrivate: true}, world)
+  return {target, place: placeOf(how.target), folder, sent: files.length}
 }
 
 interface Sending {
@@ -87,25 +81,27 @@ interface Sending {
   dir: string
   /** Where they go, below the target's path. */
   folder: string
-  listMissing: () => BatchedFile[]
+  files: readonly BatchedFile[]
   /** Told of each file that has arrived. */
-  note: (file: BatchedFile) => void
+  note?: (file: BatchedFile) => void
 }
 
-/** Sends what is missing, again after a failure that may pass. */
+/** Sends files in their order; those that have not arrived again after a failure that may pass. */
 async function sendFiles(
-  {dir, folder, listMissing, note}: Sending,
+  {dir, folder, files, note}: Sending,
   how: Omit<DeliveryRequest, 'name'>,
   world: World,
 ): Promise<void> {
-  requireAccepted(listMissing(), how.target)
+  requireAccepted(files, how.target)
+  const missing = new Set(files)
   const pauseMs = (failures: number) => PAUSE_MS * 4 ** failures * (0.5 + world.random() / 2)
   const attempt = async () => {
     await using carrier = await openCarrier(how, folder, world)
-    for (const file of listMissing()) {
+    for (const file of missing) {
       world.signal.throwIfAborted()
       await carrier.put({...file, path: join(dir, file.name)})
-      note(file)
+      note?.(file)
+      missing.delete(file)
     }
   }
   await withRetries(attempt, {retries: RETRIES, pauseMs}, world).catch((error: unknown) => {

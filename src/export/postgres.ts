@@ -29,10 +29,8 @@ export interface PostgresRequest {
   url: string
   /** The role that may read the published tables. */
   reader?: string | undefined
-  /** How long one attempt to swap waits for each table's readers; half a second by default. */
+  /** How long each of the attempts to swap waits for each table's readers; half a second by default. */
   lockMs?: number
-  /** How many attempts, a second apart; 30 by default. */
-  attempts?: number
 }
 
 /**
@@ -94,7 +92,7 @@ export async function openPostgres(
       await copyState(session, copy, newTable({schema: STATE, name: 'release'}), world)
       await grantReading(session, [...copy.names.values()], request.reader)
       await lockOldTables(session, request, world)
-      await swapSchemas(session, copy.names, copy.transaction)
+      await swapSchemas(session, copy)
       world.signal.removeEventListener('abort', stop)
       await session.run('commit').catch((cause: unknown) => {
         // When the connection is lost, nobody knows whether the server has committed.
@@ -114,8 +112,7 @@ export async function openPostgres(
 /** Allows one publication at a time. The server releases the lock when the connection ends, however it ends. */
 async function acquireLock(session: Session): Promise<void> {
   const sql = `select pg_try_advisory_lock(hashtext('loantape publish'))`
-  const [isOurs] = await session.column(z.boolean(), sql)
-  if (isOurs) return
+  if ((await session.column(z.boolean(), sql))[0]) return
   throw newError('PUBLISH_LOCKED', `Another publication to ${session.server} is under way.`)
 }
 
@@ -176,9 +173,8 @@ async function grantReading(
   reader: string | undefined,
 ): Promise<void> {
   if (reader === undefined || schemas.length === 0) return
-  const [where, role] = [schemas.map(escapeIdentifier).join(', '), escapeIdentifier(reader)]
-  await session.run(`grant usage on schema ${where} to ${role}`)
-  await session.run(`grant select on all tables in schema ${where} to ${role}`)
+  const to = `schema ${schemas.map(escapeIdentifier).join(', ')} to ${escapeIdentifier(reader)}`
+  await session.run(`grant usage on ${to}; grant select on all tables in ${to}`)
 }
 
 /** Records which release the new schemas hold. */
@@ -210,8 +206,7 @@ async function copyState(
 /** Gives the new schemas their names. Renaming a schema takes no lock that readers hold. */
 async function swapSchemas(
   session: Session,
-  names: ReadonlyMap<string, string>,
-  transaction: string,
+  {names, transaction}: {names: ReadonlyMap<string, string>; transaction: string},
 ): Promise<void> {
   const rename = (from: string, to: string) =>
     session.run(`alter schema ${escapeIdentifier(from)} rename to ${escapeIdentifier(to)}`)
@@ -220,8 +215,9 @@ async function swapSchemas(
   for (const [schema, name] of names) await rename(name, schema)
 }
 
-/** Attempts that wait for the readers of every table; later ones wait only for those that hold `loantape.release`. */
+/** Attempts, a second apart, that wait for the readers of every table; later ones only for those that hold `loantape.release`. */
 const STRICT_ATTEMPTS = 5
+const ATTEMPTS = 30
 
 /**
  * Locks the old tables for the swap, so that no statement sees one table before it and another after it. A reader that wants one
@@ -229,7 +225,7 @@ const STRICT_ATTEMPTS = 5
  */
 async function lockOldTables(
   session: Session,
-  {lockMs = 500, attempts = 30}: PostgresRequest,
+  {lockMs = 500}: PostgresRequest,
   {realClock}: Pick<World, 'realClock'>,
 ): Promise<void> {
   const tables = await listTables(session, (await listSchemas(session)).live)
@@ -247,7 +243,7 @@ async function lockOldTables(
     } catch (error) {
       if (codeAt(error) !== '55P03') throw error
       await session.run('rollback to savepoint swap')
-      if (attempt === attempts)
+      if (attempt === ATTEMPTS)
         throw newError(
           'POSTGRES_BUSY',
           `A reader at ${session.server} holds its release: ${STATE}.release stayed locked.`,

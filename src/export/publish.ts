@@ -88,22 +88,22 @@ export async function publishTo(
   }
   try {
     const visible = await target.prepare()
-    if (visible?.release_id === manifest.release_id && !isForced)
-      return {outcome: 'unchanged' as const, ...result, loaded: 0}
-    if (visible && visible.folder_id !== folderId && !isForced)
-      throw newError(
-        'PUBLISH_FOREIGN',
-        `Readers at ${target.server} see release ${visible.release_id} of data folder ${visible.folder_id}; this folder is ${folderId}.`,
-        {
-          next: `Publish each lender to a place of its own. To take the other's place: \`${command} --force\`.`,
-        },
-      )
-    if (visible && isOlder(manifest, visible) && !isForced) {
-      throw newError(
-        'PUBLISH_OLDER',
-        `Readers at ${target.server} see release ${visible.release_id}, which is newer than ${manifest.release_id}.`,
-        {next: `To show them the older one anyway: \`${command} --force\`.`},
-      )
+    if (visible && !isForced) {
+      if (visible.release_id === manifest.release_id)
+        return {outcome: 'unchanged' as const, ...result, loaded: 0}
+      const seen = `Readers at ${target.server} see release ${visible.release_id}`
+      if (visible.folder_id !== folderId)
+        throw newError(
+          'PUBLISH_FOREIGN',
+          `${seen} of data folder ${visible.folder_id}; this folder is ${folderId}.`,
+          {
+            next: `Publish each lender to a place of its own. To take the other's place: \`${command} --force\`.`,
+          },
+        )
+      if (momentOf(manifest) < momentOf(visible))
+        throw newError('PUBLISH_OLDER', `${seen}, which is newer than ${manifest.release_id}.`, {
+          next: `To show them the older one anyway: \`${command} --force\`.`,
+        })
     }
     const tables = await describeTables(release)
     const missing = await target.begin(release, tables, folderId)
@@ -132,13 +132,8 @@ export async function publishTo(
   }
 }
 
-/** Whether a release is of an earlier day than the visible one, or of the same day with earlier knowledge. */
-function isOlder(
-  {as_of, known_at}: Pick<VisibleRelease, 'as_of' | 'known_at'>,
-  visible: VisibleRelease,
-): boolean {
-  return as_of === visible.as_of ? known_at < visible.known_at : as_of < visible.as_of
-}
+/** Orders releases by their day, and those of one day by what was known. */
+const momentOf = ({as_of, known_at}: Pick<VisibleRelease, 'as_of' | 'known_at'>) => `${as_of} ${known_at}`
 
 /** Describes the tables of a release and computes their totals. @throws UnexpectedError `PUBLISH_INCOMPLETE` */
 async function describeTables({dir, database, manifest}: Release): Promise<TargetTable[]> {
