@@ -111,10 +111,7 @@ export const actSchema = z.discriminatedUnion('act', [
   }),
 ])
 
-/**
- * Performs the act that `decide` chooses, if any, in the transaction in which it chooses; returns the act. An error of a failure after
- * the act is on its tape says that the act stands.
- */
+/** Performs and returns the act that `decide` chooses in one transaction; an error once it is on its tape says that it stands. */
 export type Perform = <A extends Act | undefined>(decide: () => A) => A
 
 /** Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. */
@@ -167,7 +164,7 @@ export function createPerformer(
 const ON_TAPE = 'What you asked for is on its tape all the same, and takes effect with the next command.'
 const LOOK = 'Correct the cause, then look whether it is there before you do it again.'
 
-/** Opens the state database of a folder to perform acts in it. @throws ConfigError `NOT_WRITABLE` */
+/** Opens the state database of a folder to perform acts. @throws ConfigError `NOT_WRITABLE` */
 export function openBooks(config: Pick<Config, 'dataDir'> & KeyConfig, world: World) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -257,11 +254,7 @@ export function listGivenUp({tapes, losses}: Extract<Act, {act: 'went on'}>): Se
   return new Set([...losses, ...tapes.flatMap(({units}) => units.map(({chain}) => chain))])
 }
 
-/**
- * Replaces a lost key with the one at hand, or with a new one.
- *
- * @throws ConfigError `TAPE_KEY_FILE`; `RECORD_WHOLE` if it is not lost: other data folders may have it too
- */
+/** Replaces a lost key with the one at hand, or a new one. @throws ConfigError `TAPE_KEY_FILE`; `RECORD_WHOLE` if it is not lost */
 export function replaceTapeKey(
   config: KeyConfig & Pick<Config, 'dataDir'>,
   why: string,

@@ -17,10 +17,7 @@ export const batchRow = z.object({
   history_id: z.string(),
 })
 
-/**
- * Journal batches, oldest first: all, or those of a profile, a period, an id (one, unless two profiles share it), or those that
- * dead runs stored but did not hand over. Those of true-ups that move no balance have no files and are left out.
- */
+/** Journal batches with files, oldest first: all, or those with these values; two profiles may share an id. */
 export function listBatches(
   stateDb: StateDb,
   only: {profile?: string; period?: string; batch_id?: string; is_handed_over?: 0} = {},
@@ -61,9 +58,8 @@ export function listIssuedLines(
 }
 
 /**
- * What a profile is to have of its months. A closed month is what it was closed with, dated in it, until anything of it is issued
- * after the closing; from then on, and while a month is open, it is the journal as it is now, dated in open months. Opening balances
- * belong to all months once the profile has booked any.
+ * What a profile is to have of its months. A closed month is what it was closed with until anything of it is issued after the
+ * closing; then, as while it is open, it is the present journal, dated in open months.
  */
 export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPeriod) {
   const isIssued = (condition: string, ...values: (string | number)[]) =>
@@ -73,6 +69,7 @@ export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPer
       [profile, ...values],
     ) !== undefined
   return {
+    /** Opening balances belong to all months once the profile has booked any. */
     withOpening: isIssued(`event = 'opening'`),
     /** Whether it is still to be issued as it was closed. */
     isAsClosed:

@@ -127,12 +127,7 @@ function draftMapping(programs: readonly string[]): string {
   return `${JSON.stringify({receivable: {...named, ...receivable}, ...others}, mark, 2)}\n`
 }
 
-/**
- * Reads an account mapping.
- *
- * @param file where it is from, for messages
- * @throws ConfigError `ACCOUNTING_MAPPING` naming file and every field that is wrong
- */
+/** Reads an account mapping from `file`. @throws ConfigError `ACCOUNTING_MAPPING` naming it and every field that is wrong */
 export function parseMapping(json: string, file: string): AccountMapping {
   const refuse = refuseMapping(file)
   const mapping = parseWritten(json, refuse, mappingShape)
@@ -214,16 +209,17 @@ export function findSharedNames(mapping: AccountMapping): string[] {
   })
 }
 
-/** The function that makes the errors of an account mapping that cannot be used. */
-function refuseMapping(file: string): Refuse {
-  const next = 'Correct the file; docs/accounting.md describes every field.'
-  return (problem, cause) =>
-    newError('ACCOUNTING_MAPPING', `Account mapping '${file}': ${problem}.`, {next, cause})
-}
+/** Makes the errors of an account mapping that cannot be used. */
+const refuseMapping =
+  (file: string): Refuse =>
+  (problem, cause) =>
+    newError('ACCOUNTING_MAPPING', `Account mapping '${file}': ${problem}.`, {
+      next: 'Correct the file; docs/accounting.md describes every field.',
+      cause,
+    })
 
 /**
- * The mapping for open periods: from `LOANTAPE_ACCOUNTING_FILE`, else from `accounting.json` in the data folder; undefined if
- * there is no file.
+ * The mapping for open periods: `LOANTAPE_ACCOUNTING_FILE`, else `accounting.json` in the data folder; undefined without a file.
  *
  * @throws ConfigError `ACCOUNTING_MAPPING` naming file and field
  */
@@ -261,11 +257,7 @@ export function requireOwnMapping(config: Config): AccountMapping {
   )
 }
 
-/**
- * Writes a mapping to edit: an account for each program of the book, all of them placeholders.
- *
- * @throws ConfigError `OUT_PLACE`
- */
+/** Writes a mapping to edit: an account for each program of the book, all placeholders. @throws ConfigError `OUT_PLACE` */
 export async function initAccounting(config: Config): Promise<{file: string; programs: string[]}> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)

@@ -151,11 +151,7 @@ export function listPeriodEvents(stateDb: StateDb): PeriodEvent[] {
   return stateDb.all(periodEventSchema, 'select * from period_event order by event_id')
 }
 
-/**
- * Every mapping with the periods it holds for, as far as they matter to a release.
- *
- * @param asOf `YYYY-MM-DD`; all of them by default
- */
+/** Every mapping with the periods it holds for, as far as they matter to a release as of a day, `YYYY-MM-DD`. */
 export function readMappingVersions(config: Config, asOf = '9999-12-31'): MappingVersion[] {
   const mapping = findOwnMapping(config) ?? DEFAULT_MAPPING
   const folder = dataFolderAt(config.dataDir)
@@ -164,11 +160,7 @@ export function readMappingVersions(config: Config, asOf = '9999-12-31'): Mappin
   return listMappingVersions(stateDb, mapping, asOf.slice(0, 7))
 }
 
-/**
- * Which mapping holds when: closed periods keep theirs, `current` holds from the first open period on.
- *
- * @param until only mappings that hold in periods up to this one: later mappings move nothing in it
- */
+/** Which mapping holds when, in periods up to `until`: closed periods keep theirs, `current` holds from the first open one on. */
 export function listMappingVersions(
   stateDb: StateDb,
   current: AccountMapping,

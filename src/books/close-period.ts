@@ -29,10 +29,8 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listNotIssued, requireSameHistory} from './standing.ts'
 
 /**
- * Closes a month: from now on its journal and register stay as they are, whatever becomes known later. Periods are
- * closed in order.
+ * Closes a month, the first open one: its journal and register stay as they are, whatever becomes known later.
  *
- * @returns its content, and the terms of its roll-forward: how much of each is booked, and why the rest is not
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`: nothing was closed
  */
 export async function closePeriod(
@@ -125,8 +123,7 @@ export function reopenPeriod(
 }
 
 /**
- * Makes the journal of the first open period move what closed periods booked to the receivable accounts of the present
- * mapping.
+ * Makes the journal of the first open period move what closed ones booked to the receivable accounts of the present mapping.
  *
  * @throws ConfigError `ACCOUNTING_…`; `PERIOD_STATE` if no period is closed, or all was booked to those accounts
  */
@@ -172,11 +169,7 @@ export function signedBy({realClock, who = nameOfUser()}: World): {at: string; w
   return {at: new Date(realClock.now()).toISOString(), who}
 }
 
-/**
- * Every month from the first walk to the last, and everything that was done to them, oldest first.
- *
- * @param exported the profiles that jobs export
- */
+/** Every month from the first walk to the last, and all that was done to them, oldest first; `exported` by jobs: profiles. */
 export async function listPeriods(config: Config, world: World, exported: readonly string[] = []) {
   const folder = dataFolderAt(config.dataDir)
   const range = await readPeriodRange(config, world)

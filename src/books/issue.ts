@@ -41,9 +41,8 @@ export interface JournalRequest {
 }
 
 /**
- * Issues what is new in a period's journal and hands its files over. A closed period is issued as it was closed; what became
- * known later follows as a batch of its own, dated in the open period. Batches that an earlier run issued but could not hand over
- * are handed over first.
+ * Issues what is new in a period's journal and hands its files over, after those that an earlier run could not hand over.
+ * A closed period is issued as it was closed; what became known later follows as a batch of its own, dated in the open period.
  *
  * @returns the batches handed over; if none is of the period, also its last one
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `NOT_WRITABLE`, `JOURNAL_…`
@@ -60,10 +59,7 @@ export async function exportJournal(
 
 /**
  * Issues what is new in a month. The state database stays free while a batch is made: it is stored in one transaction if nothing was
- * issued meanwhile, otherwise all of it is done again. Once stored it is issued, whatever happens to the process.
- *
- * @param issuing where batches are issued, how, and where their files go
- * @param earlier what was handed out before it is done again
+ * issued meanwhile, otherwise all is done again, after what was handed out `earlier`. Once stored it is issued.
  */
 async function issueMonth(
   config: Config,
@@ -196,10 +192,7 @@ function describeBatch(folder: DataFolder, batch: IssuedBatch) {
   return {profile, period, batch_id, ...measureBatch(dir), dir}
 }
 
-/**
- * Puts the files of an issued batch into their place, under a temporary name first and the manifest last, and records it. The
- * bytes come from the state database, so they are the same every time.
- */
+/** Puts the files of an issued batch into their place, manifest last, and records it; their bytes come from the state database. */
 export function handOver(
   stateDb: StateDb,
   folder: DataFolder,
@@ -239,10 +232,7 @@ export const isHandedOver = (folder: DataFolder, batch: IssuedBatch) => isWholeB
 /** A batch that an export would issue, what it would book, and the first lines of its files. */
 export type JournalPreview = Awaited<ReturnType<typeof previewJournal>>[number]
 
-/**
- * What {@link exportJournal} would issue; issues nothing: batches go into a temporary copy of the state database, their files into a
- * temporary folder. A release that is needed for it and missing is built, and kept.
- */
+/** What {@link exportJournal} would issue, from a temporary copy of the state database; a missing release is built, and kept. */
 export async function previewJournal(config: Config, request: JournalRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
   using dir = makeTemporaryFolder('loantape-preview-')

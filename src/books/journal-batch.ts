@@ -91,12 +91,7 @@ export async function prepareBatch(
   return composeBatch(target, {lines, handedOut: lines, before: [...before, ...superseded], bridge})
 }
 
-/**
- * Makes a batch with its files, and proves them.
- *
- * @returns undefined if there is nothing to issue
- * @throws CheckError `JOURNAL_FILE`; ConfigError `ACCOUNTING_MAPPING`
- */
+/** Makes a batch and proves its files; undefined if there is nothing to issue. @throws what {@link prepareBatch} throws */
 export function composeBatch(target: BatchTarget, plan: BatchPlan): BatchAct | undefined {
   const {profile, period, isComplete, mapping, present, source} = target
   const {before, bridge} = plan
@@ -156,13 +151,11 @@ function requireOwnNames({profile: {name, looks_up_by}, present}: BatchTarget): 
 }
 
 /**
- * What to issue so that everything issued adds up to a journal: the entries that are new, and reversals of those
- * that no longer hold. Two entries are the same if they have the same `entry_id`.
+ * What to issue so that everything issued adds up to a journal: the entries that are new, and reversals of those that no longer
+ * hold, as lines by date, deal and number. Two entries are the same if they have the same `entry_id`.
  *
- * @param journal the journal as it is now, any order
  * @param issued everything issued before, in the order of issue
  * @param firstOpenDay entries and reversals of earlier days are dated on it: `YYYY-MM-DD`
- * @returns lines by date, deal and number; empty if nothing has changed
  */
 export function planIssue(
   journal: readonly JournalLine[],
@@ -202,10 +195,7 @@ function splitOpening(
   return {wanted, leftOut}
 }
 
-/**
- * The deals with an issued entry that still stands although the journal of its month no longer holds it, not even under
- * other accounts or another number: their bookings have to be compared with what is booked now.
- */
+/** The deals with a standing entry that the journal of its month lacks, even under other accounts or another number. */
 function findMovedDeals(journal: readonly JournalLine[], issued: readonly IssuedLine[]): Set<string> {
   const kindOf = ({deal_id, event, debit, credit}: JournalLine, period: string) =>
     JSON.stringify([deal_id, period, event, debit ?? credit])
@@ -278,11 +268,10 @@ const compare = (a: string, b: string) => Number(a > b) - Number(a < b)
 
 /**
  * How a batch ties out to the journal of its month: `journal` = `issued_before` + `booked` + `left_out`; and the journal to the
- * month's roll-forward.
+ * month's roll-forward by its `terms`, none in a true-up.
  *
  * @param wanted the present journal of the month without the opening balances that nobody asked for, which are `leftOut`
- * @param elsewhere what the batch issues in other months, whose entries of the same deals no longer hold
- * @param terms of the month's roll-forward: how much of each the journal books, and why not the rest; none in a true-up
+ * @param elsewhere what the batch issues in other months
  */
 function bridgeJournal(
   wanted: readonly JournalLine[],
@@ -319,13 +308,12 @@ function totalOf(lines: readonly JournalLine[]) {
 }
 
 /**
- * What to hand out so that everything issued for a deal, over all months, adds up to the journal of all months. It covers the
- * deals with a standing entry that no longer holds; deals for which nothing was issued are left to exports. A reversal is dated
- * on the latest of three days: that of its booking, `firstOpenDay`, and the day on which the journal first books the deal again.
+ * What to hand out so that everything issued for a deal adds up to the journal of all months, for the deals with a standing entry
+ * that no longer holds; others are left to exports. A reversal is dated on the latest of three days: that of its booking,
+ * `firstOpenDay` (`YYYY-MM-DD`), and the day on which the journal first books the deal again.
  *
  * @param journal of all months, with opening balances
  * @param issued everything issued to the profile, in the order of issue
- * @param firstOpenDay of the first open month, `YYYY-MM-DD`
  */
 export function planTrueUp(
   journal: readonly JournalLine[],

@@ -163,14 +163,29 @@ export function formatJournalFiles(
  */
 export function proveJournalFiles(profile: JournalProfile, files: readonly JournalFile[]): void {
   const numbers = new Set<string>()
-  for (const file of files) {
-    const reading: Reading = {row: 0}
+  for (const {name, text, lines} of files) {
+    let place = `File '${name}'`
     try {
-      proveFile(profile, file, numbers, reading)
+      const rows = readRows(profile, text, lines.length)
+      let row = 1
+      for (const [number, entry] of Map.groupBy(lines, ({journal_no}) => journal_no)) {
+        let narration: string | undefined
+        for (const [index, line] of entry.entries()) {
+          row += 1
+          place = `File '${name}', line ${row} (entry ${number} of deal ${line.deal_id})`
+          const told = readCells(profile, rows[row - 2] ?? [], index === 0)
+          narration ??= told.narration
+          const account = line[`account_${profile.looks_up_by}`]
+          proveLine(told, line, {account, line_no: String(index + 1), narration})
+          proveAmount(line, profile.limits.digits)
+        }
+        prove(!numbers.has(number), `entry '${number}' twice`)
+        numbers.add(number)
+        const cents = entry.map(({debit, credit}) => centsOf(debit ?? '') - centsOf(credit ?? ''))
+        const balance = cents.reduce((sum, one) => sum + one, 0n)
+        prove(balance === 0n && entry.length >= 2, `entry '${number}' is not in balance`)
+      }
     } catch (error) {
-      const {row, line} = reading
-      const entry = line === undefined ? '' : ` (entry ${line.journal_no} of deal ${line.deal_id})`
-      const place = `File '${file.name}'${row === 0 ? '' : `, line ${row}${entry}`}`
       throw newError('JOURNAL_FILE', `${place} would not import: ${messageOf(error)}.`)
     }
   }
@@ -180,45 +195,16 @@ function prove(isRight: boolean, problem: string): void {
   if (!isRight) throw new Error(problem)
 }
 
-/** What is being read: a line of the file, and what it was written from; 0 for what concerns the whole file. */
-interface Reading {
-  row: number
-  line?: IssuedLine
-}
-
-function proveFile(
-  profile: JournalProfile,
-  {text, lines}: JournalFile,
-  numbers: Set<string>,
-  reading: Reading,
-): void {
-  const {limits} = profile
+/** The rows of a file below its header. */
+function readRows({limits, columns}: JournalProfile, text: string, written: number): string[][] {
   prove(Buffer.byteLength(text) <= limits.bytes, 'too many bytes')
   const [header = [], ...rows]: string[][] = parse(text)
   prove(rows.length <= limits.rows, `${rows.length} lines: expected at most ${limits.rows}`)
-  prove(rows.length === lines.length, `${rows.length} lines: expected the ${lines.length} written`)
-  const columns = Object.keys(profile.columns)
-  reading.row = 1
-  prove(isDeepStrictEqual(header, columns), `columns ${header.join(', ')}: expected ${columns.join(', ')}`)
-  for (const [number, entry] of Map.groupBy(lines, ({journal_no}) => journal_no)) {
-    let narration: string | undefined
-    for (const [index, line] of entry.entries()) {
-      reading.row += 1
-      reading.line = line
-      const told = readCells(profile, rows[reading.row - 2] ?? [], index === 0)
-      narration ??= told.narration
-      const account = line[`account_${profile.looks_up_by}`]
-      proveLine(told, line, {account, line_no: String(index + 1), narration})
-      proveAmount(line, limits.digits)
-    }
-    prove(!numbers.has(number), `entry '${number}' twice`)
-    numbers.add(number)
-    const balance = entry.reduce(
-      (sum, {debit, credit}) => sum + centsOf(debit ?? '') - centsOf(credit ?? ''),
-      0n,
-    )
-    prove(balance === 0n && entry.length >= 2, `entry '${number}' is not in balance`)
-  }
+  prove(rows.length === written, `${rows.length} lines: expected the ${written} written`)
+  const names = Object.keys(columns)
+  const expected = names.join(', ')
+  prove(isDeepStrictEqual(header, names), `columns ${header.join(', ')} in line 1: expected ${expected}`)
+  return rows
 }
 
 /** What the cells of a row say; columns of first lines say nothing on others. */

@@ -44,12 +44,7 @@ export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<st
   return lost
 }
 
-/**
- * Makes sure that nothing is issued or closed from a history that lacks what was known when something else was: all of that would
- * be booked again, or taken back.
- *
- * @throws ConfigError `JOURNAL_HISTORY`
- */
+/** Refuses a history that lacks what was issued or closed from: that would be booked again. @throws ConfigError `JOURNAL_HISTORY` */
 export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): Promise<void> {
   const [first, ...others] = await listLost(stateDb, folder)
   if (first === undefined) return
@@ -76,10 +71,8 @@ const notIssuedRow = z.object({
 })
 
 /**
- * What has not been issued yet, by profile and month, closed months included: the journal of the current release compared with
- * the entries that were issued and not reversed. Builds nothing.
- *
- * @param exported the profiles that jobs export; profiles that anything was ever issued to count too
+ * What has not been issued yet, by profile and month, closed ones too: the journal of the current release against the entries that
+ * stand, for the profiles that jobs `exported` or anything was issued to. Builds nothing.
  */
 export async function listNotIssued(config: Config, exported: readonly string[]): Promise<NotIssued[]> {
   const folder = dataFolderAt(config.dataDir)

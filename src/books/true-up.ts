@@ -22,10 +22,9 @@ export type TrueUpResult = Awaited<ReturnType<typeof trueUp>>
 
 /**
  * Brings books and history together after a recovery: hands out, for each profile and deal, the journal of all months minus
- * everything ever issued, dated in open months. From then on the books depend on this history.
+ * everything ever issued, dated from `period`, the first open month, on. From then on the books depend on this history.
  *
- * @returns `unchanged` if books and history agree; the first open month, `YYYY-MM`, before which nothing handed out is dated; what
- *   was issued or closed from a history that this one lacks
+ * @returns `unchanged` if books and history agree; `lost`: what was made from a history that this one lacks
  * @throws ConfigError `JOURNAL_HISTORY` if the history is another one, `ACCOUNTING_UNMAPPED`
  */
 export async function trueUp(

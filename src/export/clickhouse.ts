@@ -1,4 +1,3 @@
-import {randomUUID} from 'node:crypto'
 import {z} from 'zod'
 import {codeOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
@@ -33,8 +32,6 @@ export interface ClickhouseRequest extends ClickhouseServer {
   source: string
   /** Releases of the source that are kept, including the visible one; 3 by default, as somebody may still read the previous one. */
   releasesKept?: number
-  /** How long a lease holds without renewal; half a minute by default. */
-  leaseMs?: number
 }
 
 const numberRow = z.object({number: z.coerce.number()})
@@ -55,7 +52,7 @@ export async function openClickhouse(
   const session = openSession(request, world.signal)
   const source = literal(request.source)
   const kept = `where source = ${source} order by number desc limit ${request.releasesKept ?? 3}`
-  let lease: Awaited<ReturnType<typeof takeLease>> | undefined
+  let own = {number: 0, lastSql: ''}
   let published: {release: Release; folderId: string} | undefined
   let tables: readonly TargetTable[] = []
   let combined: Combined | undefined
@@ -82,7 +79,7 @@ export async function openClickhouse(
     server: session.server,
     async prepare() {
       await createState(session)
-      lease = await takeLease(session, request, world)
+      own = await takeNumber(session, request.source)
       const releases = await session.rows(
         visibleRow.extend({contents: z.array(z.string())}),
         `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at,
@@ -112,7 +109,7 @@ export async function openClickhouse(
     async load(table) {
       if ((await digestFile(table.file)) !== table.sha256)
         throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' does not have the sha256 of its manifest.`)
-      const content = `${contentPrefix(request.source, table)}${lease?.number}`
+      const content = `${contentPrefix(request.source, table)}${own.number}`
       contents.push(content)
       const fields = fieldsOf(table.columns, `${table.schema}.${table.name}`)
       const columns = fields.map(({name}) => quote(name)).join(', ')
@@ -127,16 +124,16 @@ export async function openClickhouse(
     },
 
     async activate() {
-      if (!lease || !published) return
+      if (!published) return
       const {release, folderId} = published
       const {release_id, as_of, known_at, time_zone, currency, generator} = release.manifest
       const names = tables.map((table) => literal(findContent(table) ?? ''))
       const instant = literal(known_at.replace('T', ' ').replace('Z', ''))
       const insert = `insert into ${STATE}.published
-        select ${source}, ${lease.number}, ${literal(release_id)}, toDate32(${literal(as_of)}),
+        select ${source}, ${own.number}, ${literal(release_id)}, toDate32(${literal(as_of)}),
           toDateTime64(${instant}, 6, 'UTC'), ${[time_zone, currency, generator, folderId].map(literal).join(', ')},
           [${names.join(', ')}], now64(3)
-        where (${lease.lastSql}) = ${lease.number}`
+        where (${own.lastSql}) = ${own.number}`
       await session.run(insert).catch((error: unknown) => {
         if (codeOf(error) !== 'PUBLISH_LOST') throw error
         throw newError(
@@ -149,7 +146,7 @@ export async function openClickhouse(
         numberRow,
         `select number from ${STATE}.release where source = ${source}`,
       )
-      if (shown?.number === lease.number) return
+      if (shown?.number === own.number) return
       throw newError(
         'PUBLISH_LOCKED',
         `Another publication of source '${request.source}' to ${session.server} has taken over from this one.`,
@@ -183,7 +180,7 @@ export async function openClickhouse(
            and database in (select name from system.databases where comment like 'loantape%')
            and not has(kept, partition)
            -- A publication that has taken over from a stalled one may be loading.
-           and toUInt64OrZero(extract(partition, '[0-9]+$')) <= ${lease?.number ?? 0}`,
+           and toUInt64OrZero(extract(partition, '[0-9]+$')) <= ${own.number}`,
       )
       for (const {schema, name, content} of stale)
         await session.run(
@@ -193,7 +190,6 @@ export async function openClickhouse(
 
     async [Symbol.asyncDispose]() {
       combined?.[Symbol.dispose]()
-      await lease?.[Symbol.asyncDispose]()
       await session[Symbol.asyncDispose]()
     },
   }
@@ -307,85 +303,35 @@ async function createTable(
     engine = Distributed(${[session.cluster, schema, `${name}_local`].map(literal).join(', ')}, ${spread})`)
 }
 
-const leaseRow = z.object({number: z.coerce.number(), comment: z.string()})
-
 /**
- * Takes the right to publish for a source; disposing returns it. ClickHouse has no locks, but creates a table name only once: a
- * lease is the table `lease_<source>_<number>`. Its comment, how long it holds in ms and a random text, is new after each renewal
- * and empty in the end; one that stays the same for that long has expired. The next lease has the next number.
+ * Takes the next number of a source: whoever took an earlier one shows nothing any more. ClickHouse has no locks, but creates a
+ * table name only once, so a number is the table `publication_<source>_<number>`.
  *
- * @throws LockedError `PUBLISH_LOCKED`
+ * @returns `lastSql`: SQL of the last number taken
+ * @throws LockedError `PUBLISH_LOCKED` if another publication takes the same
  */
-async function takeLease(
-  session: Session,
-  {source, leaseMs = 30_000}: ClickhouseRequest,
-  {realClock, log}: Pick<World, 'realClock' | 'log'>,
-) {
-  const named = literal(`^lease_${source}_[0-9]+$`)
-  const number = `toUInt64(extract(name, '[0-9]+$'))`
-  const from = `from system.tables where database = '${STATE}' and match(name, ${named})`
-  const tableOf = (number: number) => `${STATE}.${quote(`lease_${source}_${number}`)}`
-  const list = () =>
-    session.rows(leaseRow, `select ${number} as number, comment ${from} order by number desc`)
-  const locked = (why: string) =>
-    newError(
-      'PUBLISH_LOCKED',
-      `Another publication of source '${source}' to ${session.server} is under way: ${why}.`,
-    )
-  const drop = (number: number) => session.run(`drop table if exists ${tableOf(number)}${session.on}`)
-  const newComment = () => `${leaseMs} ${randomUUID()}`
-  const setComment = (comment: string) =>
-    session.run(`alter table ${tableOf(own)}${session.on} modify comment '${comment}'`)
-  let [last] = await list()
-  const {comment = ''} = last ?? {}
-  const pauseMs = Math.min(1000, leaseMs / 4)
-  for (let left = Number.parseInt(comment, 10); left > 0 && last?.comment === comment; left -= pauseMs) {
-    await realClock.sleep(pauseMs)
-    ;[last] = await list()
-  }
-  if (last && last.comment !== '' && last.comment !== comment) throw locked('it has just renewed its lease')
-  const [published] = await session.rows(
-    numberRow,
-    `select max(number) as number from ${STATE}.published where source = ${literal(source)}`,
-  )
-  const own = Math.max(last?.number ?? 0, published?.number ?? 0) + 1
-  try {
-    await session.run(
-      `create table ${tableOf(own)}${session.on} (nothing UInt8) engine = MergeTree order by nothing comment '${newComment()}'`,
-    )
-  } catch (error) {
-    // TABLE_ALREADY_EXISTS
-    if (codeAt(error) === '57') throw locked('it came first')
-    throw error
-  }
-  const [newest, ...older] = await list()
-  if (newest?.number !== own) {
-    await drop(own)
-    throw locked('it came first')
-  }
-  for (const {number} of older) await drop(number)
-  let renewal: Promise<void> = Promise.resolve()
-  const renew = async () => {
-    const [last] = await list()
-    if (last?.number === own) await setComment(newComment())
-  }
-  const timer = setInterval(() => {
-    renewal = renew().catch((error: unknown) => {
-      // A publication that takes over meanwhile is noticed before readers see anything.
-      log.warn({err: error}, 'the ClickHouse lease could not be renewed')
+async function takeNumber(session: Session, source: string) {
+  const numberOf = `toUInt64OrZero(extract(name, '[0-9]+$'))`
+  const taken = `from system.tables where database = '${STATE}' and match(name, ${literal(`^publication_${source}_[0-9]+$`)})`
+  const lastSql = `select max(${numberOf}) ${taken}`
+  const shownSql = `select max(number) from ${STATE}.published where source = ${literal(source)}`
+  const tableOf = (number: number) => `${STATE}.${quote(`publication_${source}_${number}`)}${session.on}`
+  const [last] = await session.rows(numberRow, `select greatest((${lastSql}), (${shownSql})) as number`)
+  const number = (last?.number ?? 0) + 1
+  await session
+    .run(`create table ${tableOf(number)} (nothing UInt8) engine = MergeTree order by nothing`)
+    .catch((error: unknown) => {
+      // TABLE_ALREADY_EXISTS
+      if (codeAt(error) !== '57') throw error
+      throw newError(
+        'PUBLISH_LOCKED',
+        `Another publication of source '${source}' to ${session.server} is under way: it came first.`,
+      )
     })
-  }, leaseMs / 3)
-  return {
-    /** Higher than those of all earlier publications of the source. */
-    number: own,
-    /** SQL of the number of the source's last lease, to see whether this one still holds. */
-    lastSql: `select max(${number}) ${from}`,
-    async [Symbol.asyncDispose]() {
-      clearInterval(timer)
-      await renewal
-      await setComment('').catch((error: unknown) => {
-        log.info({err: error}, 'the ClickHouse lease was not returned: it will expire')
-      })
-    },
-  }
+  const earlier = await session.rows(
+    numberRow,
+    `select ${numberOf} as number ${taken} and number < ${number}`,
+  )
+  for (const one of earlier) await session.run(`drop table if exists ${tableOf(one.number)}`)
+  return {number, lastSql}
 }

@@ -1,3 +1,4 @@
+import {randomUUID} from 'node:crypto'
 import {join} from 'node:path'
 import {readSources} from '../build/sources.ts'
 import type {Config} from '../core/config.ts'
@@ -7,6 +8,7 @@ import {dataFolderAt} from '../store/data-folder.ts'
 import {openDatabase, quoteTable} from '../store/database.ts'
 import {requireFolderId} from '../store/recorded.ts'
 import {type Release, readReleaseModels, requireRelease} from '../store/release.ts'
+import {acquireLock} from '../store/runs.ts'
 import {readColumns} from '../store/sql.ts'
 import {openStateDb, requireThere} from '../store/state-db.ts'
 import type {ClickhouseRequest} from './clickhouse.ts'
@@ -28,7 +30,7 @@ export type PublishResult = Awaited<ReturnType<typeof publishTo>>
  * Publishes a release, the current one by default, to a configured target.
  *
  * @param request.isForced publishes even if readers see a newer release, this one, or one of another data folder
- * @throws ConfigError `CONFIG_MISSING`; what {@link publishTo} throws
+ * @throws ConfigError `CONFIG_MISSING`; LockedError `RUN_IN_PROGRESS`; what {@link publishTo} throws
  */
 export async function publishRelease(
   config: Config,
@@ -41,6 +43,8 @@ export async function publishRelease(
   requireThere(folder.stateDb)
   using stateDb = openStateDb(folder.stateDb)
   const folderId = requireFolderId(stateDb)
+  const lock = {runId: randomUUID(), command: 'publish', name: `publication to ${request.to}`}
+  using _lock = acquireLock(stateDb, lock, world)
   await using target = await openTarget(config, request.to, world)
   const command = `loantape publish ${request.to}`
   return await publishTo(target, release, {...request, folderId, command}, world)

@@ -19,12 +19,12 @@ const MOST_BYTES = 0xffff_fffe
 /** Characters of a worksheet's name. */
 const NAME_CHARACTERS = 31
 
-/** The totals of one table, and what it holds. */
-type SheetNote = ControlTotals & {table: string; about: string}
+/** The totals of one table, what it holds, and the names of its sheets. */
+type SheetNote = ControlTotals & {table: string; about: string; names: string[]}
 
 /**
- * Writes one workbook with a summary and a sheet per table: typed cells, formats, filters, frozen headers. A table with more rows
- * than a sheet takes continues in `core.deal (2)`. The same release gives the same bytes.
+ * Writes one workbook: a summary and a sheet per table, with typed cells; more rows than a sheet takes go on in `core.deal (2)`.
+ * The same release gives the same bytes.
  */
 export async function writeXlsx(
   {db, source, tables, dir}: Pick<WriteRequest, 'db' | 'source' | 'tables' | 'dir'>,
@@ -32,25 +32,26 @@ export async function writeXlsx(
 ): Promise<Written> {
   const {manifest} = source
   const models = readReleaseModels(source.dir)
+  const nameSheets = createNaming(sheetRows)
   const notes = await Array.fromAsync(tables, async (table): Promise<SheetNote> => {
     const [about = ''] = models.find(({name}) => name === table)?.description.split(/[.:;](?:\s|$)/) ?? []
-    return {table, about, ...(await readControlTotals(db, table))}
+    const totals = await readControlTotals(db, table)
+    return {table, about, names: nameSheets(table, totals.rows), ...totals}
   })
   const name = `loantape-${manifest.as_of}.xlsx`
   const path = join(dir, name)
-  const names = nameSheets(notes, sheetRows)
   await writeBook(path, manifest, async (book) => {
-    writeSummarySheet(book, manifest, notes, names)
-    for (const table of tables) {
-      const sheets = {table, from: `release.${table}`, rows: inOrder(source, table)}
-      await writeSheets(book, db, {...sheets, names: names.get(table) ?? []}, sheetRows)
+    writeSummarySheet(book, manifest, notes)
+    for (const {table, names} of notes) {
+      const sheets = {table, from: `release.${table}`, rows: inOrder(source, table), names}
+      await writeSheets(book, db, sheets, sheetRows)
     }
   })
   const {size} = statSync(path)
   if (size > MOST_BYTES)
     throw newError('EXPORT_XLSX_TOO_LARGE', `Workbook '${path}' has ${size} bytes: expected less than 4 GB.`)
   const rows = notes.reduce((sum, note) => sum + note.rows, 0)
-  const sheets = notes.map(({about: _about, ...note}) => note)
+  const sheets = notes.map(({about: _about, names: _names, ...note}) => note)
   return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
 }
 
@@ -111,8 +112,8 @@ async function writeBook(
   await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
 }
 
-/** The names of each table's sheets, unique without regard to case, as spreadsheets compare them. */
-function nameSheets(notes: readonly SheetNote[], sheetRows: number): Map<string, string[]> {
+/** Names the sheets of one table after the other, unique without regard to case, as spreadsheets compare them. */
+function createNaming(sheetRows: number) {
   const taken = new Set(['summary'])
   const take = (table: string, number = 1): string => {
     const tail = number === 1 ? '' : ` (${number})`
@@ -121,12 +122,8 @@ function nameSheets(notes: readonly SheetNote[], sheetRows: number): Map<string,
     taken.add(name.toLowerCase())
     return name
   }
-  return new Map(
-    notes.map(({table, rows}) => {
-      const count = Math.max(1, Math.ceil(rows / (sheetRows - 1)))
-      return [table, Array.from({length: count}, () => take(table))]
-    }),
-  )
+  return (table: string, rows: number) =>
+    Array.from({length: Math.max(1, Math.ceil(rows / (sheetRows - 1)))}, () => take(table))
 }
 
 async function writeSheets(
@@ -321,7 +318,6 @@ function writeSummarySheet(
   book: WorkbookWriter,
   manifest: ReleaseManifest,
   notes: readonly SheetNote[],
-  names: ReadonlyMap<string, readonly string[]>,
 ): void {
   const sheet = book.addWorksheet('Summary', {
     views: [{showGridLines: false}],
@@ -381,9 +377,8 @@ function writeSummarySheet(
   add(['Present deals', source.present.deals, amount(source.present.amount)], {isBold: true})
   add([])
   head('Sheet', 'Rows', 'Amount', 'Debit', 'Credit', 'What it holds')
-  for (const {table, rows, sum_amount, sum_debit, sum_credit, about} of notes) {
-    const sheets = names.get(table) ?? [table]
-    const link = {text: sheets.join(', '), hyperlink: `#'${sheets[0]}'!A1`}
+  for (const {names, rows, sum_amount, sum_debit, sum_credit, about} of notes) {
+    const link = {text: names.join(', '), hyperlink: `#'${names[0]}'!A1`}
     add([link, rows, amount(sum_amount), amount(sum_debit), amount(sum_credit), about])
   }
   add([])

@@ -1,6 +1,7 @@
 import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {acquireLock} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startTestServer} from '../source/test-server.ts'
 import {FEW_TABLES, readFiles} from '../support/data.ts'
@@ -91,6 +92,13 @@ test('a job exports files and publishes tables; publishing the same release agai
   expect(
     await server.query('postgres', 'select deals::int, amount::text from mart.portfolio_summary'),
   ).toEqual([{deals: 20, amount: '7000000.00'}])
+})
+
+test('a second publication of a folder to the same place is refused while the first is under way', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const first = {runId: 'first', command: 'publish', name: 'publication to postgres'}
+  using _lock = acquireLock(stateDb, first, lab.createWorld(DAY_1))
+  await expectRefused(run(['publish', 'postgres']), 'RUN_IN_PROGRESS', 'publication to postgres', 4)
 })
 
 test('the database password is never shown', async () => {

@@ -48,10 +48,7 @@ async function publish(
   from: Release,
   {isForced = false, folderId = 'one', change, ...request}: Options = {},
 ) {
-  await using target = await openClickhouse(
-    {...server.request, source, releasesKept: 2, leaseMs: 400, ...request},
-    world,
-  )
+  await using target = await openClickhouse({...server.request, source, releasesKept: 2, ...request}, world)
   return await publishTo({...target, ...change?.(target)}, from, {isForced, folderId, command}, world)
 }
 
@@ -189,30 +186,6 @@ test.each([
   expect(await server.query(total)).toEqual([{total: '200200'}])
 })
 
-test("a lender's second publication is refused while the first renews its lease", async () => {
-  await publish(await release(1))
-  let second: Error | undefined
-  await publish(await release(2), {
-    leaseMs: 30_000,
-    change: (target) => ({
-      async activate() {
-        second = await failureOf(publish(await release(3)))
-        await target.activate()
-      },
-    }),
-  })
-  expect(second).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
-  expect(await seen()).toEqual(wholeOf(2))
-})
-
-/** As if the current publication had been stopped: its lease is no longer renewed and has ended. */
-async function endLease(): Promise<void> {
-  const [{name = ''} = {}] = await server.query(
-    `select name from system.tables where database = 'loantape' and name like 'lease_${source}_%'`,
-  )
-  await server.run(`alter table loantape.${String(name)} modify comment ''`)
-}
-
 test.each([
   ['slept before it showed its tables', 'activate', 3],
   ['was held up before it sent equal rows', 'load', 2],
@@ -221,12 +194,10 @@ test.each([
   const [own, next] = [await release(2), await release(nth)]
   let isOvertaken = false
   const late = publish(own, {
-    leaseMs: 60_000,
     change: (target) => {
       const overtaken = async (go: () => Promise<void>) => {
         if (!isOvertaken) {
           isOvertaken = true
-          await endLease()
           await publish(next)
         }
         await go()
@@ -240,7 +211,7 @@ test.each([
 })
 
 test('whatever request a publication dies at, readers keep the old release whole, and the next publication completes', async () => {
-  const request = {...server.request, source, releasesKept: 2, leaseMs: 400}
+  const request = {...server.request, source, releasesKept: 2}
   const run = async (releaseId: string, ...kill: string[]) => {
     using started = startProcess(
       [process.execPath, KILLED, data.folder.root, releaseId, JSON.stringify(request), ...kill],
