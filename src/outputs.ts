@@ -58,11 +58,7 @@ export async function exportRelease(
   return batches
 }
 
-/**
- * What an export of journals would issue; issues nothing.
- *
- * @throws what {@link exportRelease} throws
- */
+/** What an export of journals would issue; issues nothing. @throws what {@link exportRelease} throws */
 export async function previewExport(
   config: Config,
   request: ExportRequest,
@@ -143,10 +139,7 @@ async function findSource(
   return {release, period: {period, isComplete: span.isComplete}}
 }
 
-/**
- * Delivers batches to targets; for a journal's batch, every batch of its month that a target lacks, since only together are they
- * the journal.
- */
+/** Delivers batches to targets; for a journal's, every batch of its month that a target lacks: together they are the journal. */
 export async function deliverBatches(
   config: Config,
   request: {batches: readonly NamedBatch[]; targets: readonly string[]},
@@ -169,11 +162,7 @@ export async function deliverBatches(
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
 }
 
-/**
- * Sends a batch again: to the targets named, or to where it was sent before.
- *
- * @throws ConfigError `UNKNOWN_NAME`
- */
+/** Sends a batch again, to the targets named or to where it was sent before. @throws ConfigError `UNKNOWN_NAME` */
 export async function redeliverBatch(
   config: Config,
   {batchId, targets}: {batchId: string; targets: readonly string[]},
@@ -219,10 +208,7 @@ function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): 
   })
 }
 
-/**
- * Sends each batch once to each target, until that fails in a way that the next batch would meet too. A target that fails does not
- * stop the others: each failure is logged, and the first is thrown once all have been tried.
- */
+/** Sends each batch once to each target. One that fails stops no other: failures are logged, the first is thrown at the end. */
 async function sendToEach<Sent>(
   given: readonly NamedBatch[],
   targets: readonly NamedTarget[],
@@ -258,11 +244,7 @@ async function sendToEach<Sent>(
 /** A backup, and the targets that took it. */
 export type SentBackup = BackupResult & {deliveries: Awaited<ReturnType<typeof sendBackup>>[]}
 
-/**
- * Creates what sends a backup to targets, below `backup/<id of the data folder>/`.
- *
- * @throws what {@link deliverBatches} throws; at once for a target that does not exist, before anything is copied
- */
+/** Creates what sends a backup to targets, below `backup/<id of the data folder>/`. @throws at once if one does not exist */
 export function createBackupSender(config: Config, targets: readonly string[], world: World) {
   const named = targets.length > 0 ? readTargets(config, targets) : []
   return ({dir}: BackupResult): Promise<SentBackup['deliveries']> => {

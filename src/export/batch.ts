@@ -240,8 +240,8 @@ export async function verifyBatches(
 }
 
 /**
- * The oldest batches of each profile beyond the newest `kept`, as `profile/batch`. Batches of an accounting period, of a needed
- * release, or without a readable manifest (which `verify` reports) are never listed.
+ * The batches of each profile beyond the newest `kept`, as `profile/batch`; never those of an accounting period, of a needed
+ * release, or without a readable manifest, which `verify` reports.
  */
 export function listSurplusBatches(folder: DataFolder, kept: number, needed: ReadonlySet<string>): string[] {
   const batches = listBatchFolders(folder).flatMap((dir) => {

@@ -20,10 +20,8 @@ const SHARED_SEEDS = ['seed.status']
 export type Combined = Awaited<ReturnType<typeof readCombined>>
 
 /**
- * Reads what a release can tell of all lenders.
- *
- * @returns `models` over all lenders, in the order of their dependencies: their `sql` is ClickHouse's, and its types may differ from
- *   `columns`; unpublished ones are only read by others. `inputs`: the unpublished tables they need; disposing removes their files
+ * Reads what a release can tell of all lenders: `models` as of {@link planCombined}, and `inputs`, the unpublished tables they need.
+ * Disposing removes the files of these.
  */
 export async function readCombined({dir, database, work}: Release, world: Pick<World, 'log'>) {
   const models = readReleaseModels(dir)
@@ -69,7 +67,7 @@ function plainTypeOf(type: string): string {
  * single deals, and that read nothing of one lender alone, such as its walks, feeds and limits.
  *
  * @param kept the `work` tables that the release keeps
- * @returns the models, and the unpublished tables they need
+ * @returns the models after those they read, their `sql` ClickHouse's, whose types may differ from `columns`; unpublished inputs
  */
 export async function planCombined(
   {models, kept}: {models: readonly ReleaseModel[]; kept: readonly string[]},
@@ -131,7 +129,7 @@ const VERSION = `${MADE}.version`
 
 /**
  * Creates the views of every model over all lenders: `fleet.portfolio_summary` has the published rows of each lender, and the rows
- * computed over all. The views read other views, so that they always show what is published now. They are kept if they are the same.
+ * computed over all. They read other views, so they show what is published now, and are kept if they are the same.
  */
 export async function createCombined(
   session: Session,
@@ -214,11 +212,7 @@ const CALENDAR: [columns: string[], isWhole: string][] = [
 /** A column that adds up: its total over all lenders, and the sum of each lender's total; both exact, as text. */
 const totalRow = z.object({column: z.string(), together: z.string(), sum: z.string()})
 
-/**
- * Computes the totals of every column that adds up. Only days and months that the releases of all lenders cover count.
- *
- * @returns one for each column; its `table` is `fleet.portfolio_summary`
- */
+/** Computes the totals of every column that adds up, over days and months that the releases of all lenders cover. */
 export async function compareTotals(
   session: Session,
   models: readonly {name: string; grain: readonly string[]; addsUp: readonly string[]}[],

@@ -21,8 +21,8 @@ const unknown = (what: string): never => {
 export const STATE = 'loantape'
 
 /**
- * The visible partitions of all tables, and the latest day. Every view contains this same text, and ClickHouse computes such a subquery
- * once per query: a query sees one release of each source, on every node.
+ * The visible partitions of all tables, and the latest day. ClickHouse computes a subquery of the same text once per query, so a
+ * query sees one release of each source, on every node.
  */
 export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${STATE}.release)`
 
@@ -54,10 +54,7 @@ export async function toClickhouseSql(db: Database, tree: unknown): Promise<stri
 /** Printed as a column in place of the variable. */
 const AS_OF = '{as_of}'
 
-/**
- * The part we read of the parser's tree. An expression has a `class`, on which its parts depend; a query, table, join or modifier has
- * only a `type`.
- */
+/** The part we read of the parser's tree. An expression has a `class`; a query, table, join or modifier has only a `type`. */
 interface Node {
   class?: string
   type: string

@@ -96,10 +96,7 @@ async function listCells(
   )
 }
 
-/**
- * Matches a text that a spreadsheet takes for a formula: it starts with TAB, CR or LF, or with `= + - @`, also full-width and after
- * spaces and invisible characters of any kind (OWASP, CSV injection).
- */
+/** Matches a text that is a formula to spreadsheets: `= + - @`, also full-width and after blanks, or TAB, CR or LF first (OWASP). */
 const FORMULA = quoteLiteral('^[\\p{Z}\\p{C}]*[=+@＝＋＠－-]|^[\\t\\r\\n]')
 
 /** SQL that is true for a text that a spreadsheet takes for a formula. */

@@ -32,8 +32,8 @@ const RETRIES = 3
 const PAUSE_MS = 1000
 
 /**
- * Sends a batch to a target, the manifest last, so that a consumer who waits for it finds everything it names. Transient failures
- * are retried. Files that the target has are recorded in the state database and not sent twice.
+ * Sends a batch to a target, the manifest last: a consumer who waits for it finds everything it names. Transient failures are
+ * retried; files that the target has are recorded and not sent twice.
  *
  * @returns `sent`: how many files were sent; the target had the others
  * @throws what {@link openCarrier} throws; CheckError `BATCH_DAMAGED` before anything is sent; LockedError `RUN_IN_PROGRESS`
@@ -184,13 +184,23 @@ const errorsAt = (where: string) => ({
 
 /** Connects to a target for the files of a batch, which go into this folder below the target's path. */
 async function openCarrier(
-  {target, silenceMs = 60_000, isPrivate}: {target: Target; silenceMs?: number; isPrivate?: boolean},
+  {target, silenceMs = 60_000, isPrivate}: Omit<DeliveryRequest, 'name'>,
   folder: string,
   world: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
-  if (target.kind === 'folder') return openFolder(target, folder, isPrivate)
-  if (target.kind === 'sftp') return await openSftp(target, {folder, silenceMs}, world)
-  return await openHttp(target, {folder, silenceMs}, world)
+  const there = {folder, silenceMs}
+  switch (target.kind) {
+    case 'folder':
+      return openFolder(target, folder, isPrivate)
+    case 'sftp':
+      return await openSftp(target, there, world)
+    case 'http':
+      return await openHttp(target, putToEndpoint(target), there, world)
+    case 's3':
+      return await openHttp(target, await putToBucket(target), there, world)
+    case 'azure':
+      return await openHttp(target, putToContainer(target), there, world)
+  }
 }
 
 /** Copies files into a folder, as `.part` first, then renames them. Private ones only their owner may read. */
@@ -300,23 +310,18 @@ function putToContainer({url, sas_file}: Kind<'azure'>): Put {
 
 const encodePath = (place: string) => place.split('/').map(encodeURIComponent).join('/')
 
-async function preparePut(target: Kind<'http' | 's3' | 'azure'>): Promise<Put> {
-  if (target.kind === 's3') return await putToBucket(target)
-  return target.kind === 'azure' ? putToContainer(target) : putToEndpoint(target)
-}
-
 /** More than a store says about a refusal. */
 const MOST_SAID_BYTES = 65_536
 
 /** Sends files by PUT. */
 async function openHttp(
   target: Kind<'http' | 's3' | 'azure'>,
+  put: Put,
   {folder, silenceMs}: {folder: string; silenceMs: number},
   {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
   const isStore = target.kind !== 'http'
   const {failed, refused, unauthorised} = errorsAt(isStore ? placeOf(target) : new URL(target.url).origin)
-  const put = await preparePut(target)
   const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
   const agent = openAgent(placeOf(target), {timeoutMs: silenceMs, maxResponseSize: MOST_SAID_BYTES})
   return {

@@ -100,11 +100,7 @@ export function addressOfBucket(target: Extract<Target, {kind: 's3'}>): string {
   return [endpoint, bucket, ...path.split('/').filter(Boolean).map(encodeURIComponent)].join('/')
 }
 
-/**
- * Reads the targets of these names, or all.
- *
- * @throws ConfigError `CONFIG_MISSING`, `TARGETS_INVALID`, `UNKNOWN_NAME`, `FLEET_DATA_SHARED`
- */
+/** Reads the targets of these names, or all. @throws ConfigError `CONFIG_MISSING`, `TARGETS_INVALID`, `UNKNOWN_NAME`, `FLEET_…` */
 export function readTargets(
   {targetsFile: path, sourceDir}: {targetsFile?: string | undefined; sourceDir?: string | undefined},
   names?: readonly string[],

@@ -160,10 +160,7 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
   )
 }
 
-/**
- * Copies rows of CSV into a new table. Frozen rows are visible to every snapshot: otherwise a reader whose transaction began before
- * the swap would find an empty table.
- */
+/** Copies rows of CSV into a new table, frozen: otherwise a reader whose transaction began before the swap would find it empty. */
 const copyRows = (session: Session, target: string, rows: Readable): Promise<void> =>
   session.send(`copy ${target} from stdin with (format csv, freeze)`, rows)
 
@@ -339,10 +336,7 @@ async function listSchemas(session: Session): Promise<{live: string[]; old: stri
   return {live: list('live'), old: list('old'), foreign: list('foreign')}
 }
 
-/**
- * Drops the schemas of earlier releases without `cascade`, so that no object of others is dropped with them. A schema in use stays
- * until the next publication.
- */
+/** Drops earlier releases, without `cascade`, which would drop objects of others; one in use stays until the next publication. */
 async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Promise<void> {
   for (const schema of (await listSchemas(session)).old) {
     const tables = await listTables(session, [schema])
@@ -391,12 +385,7 @@ async function requireOwnSchemas(session: Session, schemas: readonly string[]): 
   )
 }
 
-/**
- * Refuses views and functions that depend on our tables, which would keep showing the old release, or that lie in our schemas, which
- * would be dropped with it.
- *
- * @throws ConfigError `POSTGRES_DEPENDENT`
- */
+/** Refuses views and functions that depend on our tables or lie in our schemas. @throws ConfigError `POSTGRES_DEPENDENT` */
 async function requireNoDependents(session: Session): Promise<void> {
   const found = await session.column(
     z.string(),

@@ -74,8 +74,7 @@ function clickhouseOf(config: Config): ClickhouseRequest {
  * Publishes a release: every table is at the target, with the same rows and sums, before readers see any of it.
  *
  * @returns `loaded`: how many tables were sent; the target had the others from earlier releases
- * @throws UnexpectedError `PUBLISH_INCOMPLETE`; ConfigError `PUBLISH_OLDER`, `PUBLISH_FOREIGN`; DeferredError `INTERRUPTED`, `PUBLISH_UNSURE`; what
- *   the target throws
+ * @throws UnexpectedError `PUBLISH_INCOMPLETE`; ConfigError `PUBLISH_OLDER`, `PUBLISH_FOREIGN`; DeferredError `INTERRUPTED`
  */
 export async function publishTo(
   target: ReleaseTarget,

@@ -191,8 +191,8 @@ const FIELD_TYPES: Readonly<Record<string, object>> = {
 }
 
 /**
- * Copies each table's Parquet file from the release, zstd. With `partition: 'month'` a table in which a row has a date becomes
- * `<table>/month=YYYY-MM/<table>.parquet` instead, which DuckDB, Spark and Power BI read as Hive partitions.
+ * Copies each table's Parquet file from the release. With `partition: 'month'` a table in which a row has a date becomes the Hive
+ * partitions `<table>/month=YYYY-MM/<table>.parquet` instead.
  */
 async function writeParquet({db, source, tables, partition, dir}: WriteRequest): Promise<Written> {
   const files: WrittenFile[] = []
@@ -218,10 +218,7 @@ async function writeParquet({db, source, tables, partition, dir}: WriteRequest):
 /** The date columns that tables can be partitioned by, the most useful first. */
 const PARTITION_DATES = ['day', 'entry_date', 'business_date', 'observed_on', 'created_on']
 
-/**
- * Readers add the key of the path as a column. If the table has a column of that name, pyarrow, pandas and polars refuse the
- * file, and DuckDB, which ignores case, shows the path's value instead of the column's.
- */
+/** The key of the path, which readers add as a column: if the table has one of that name, they refuse it or show the wrong value. */
 function choosePathKey(columns: readonly TableColumn[]): string {
   const taken = new Set(columns.map(({name}) => name.toLowerCase()))
   let key = 'month'

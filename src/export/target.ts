@@ -70,11 +70,9 @@ export interface ReleaseTarget extends AsyncDisposable {
   /** Locks out other publications. @returns what readers see now */
   prepare(): Promise<VisibleRelease | undefined>
   /**
-   * Creates tables for the release that readers do not see yet.
+   * Creates tables for the release of a data folder, which readers do not see yet.
    *
-   * @param folderId of the data folder that publishes it
-   * @returns those of these tables to send, which the target has not kept from earlier releases, and others that only totals over all
-   *   lenders need
+   * @returns those to send, which the target has not kept from earlier releases, and others that totals over all lenders need
    */
   begin(release: Release, tables: readonly TargetTable[], folderId: string): Promise<readonly TargetTable[]>
   /** Sends the rows of a table. */
