@@ -164,7 +164,7 @@ const writtenManifest = z.object({
 })
 
 /** Reads a batch's manifest; undefined when it is missing or damaged. */
-export function readBatchManifest(dir: string): z.output<typeof writtenManifest> | undefined {
+function readBatchManifest(dir: string): z.output<typeof writtenManifest> | undefined {
   const path = join(dir, 'manifest.json')
   if (!isFile(path)) return undefined
   return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
