@@ -1,4 +1,3 @@
-import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {createClient} from '../../src/source/client.ts'
 import {type Page, type WalkRequest, walkPages} from '../../src/source/walk-pages.ts'
@@ -200,45 +199,5 @@ test('holds later pages to the envelope of the first', async () => {
       await walk.next()
       expect(await failureOf(walk.next())).toMatchObject({code: 'SOURCE_ENVELOPE_CHANGED', exitCode: 7})
     },
-  )
-})
-
-test('sees every record once, in order, however many there are and wherever the walk resumes', async () => {
-  const world = createTestWorld()
-  let records: number[] = []
-  await using server = await startTestServer((request, response) => {
-    const start = Number(request.query.get('cursor') ?? '0')
-    const end = start + Number(request.query.get('limit'))
-    const hasMore = end < records.length
-    sendJson(response, {
-      data: records.slice(start, end),
-      pagination: {has_more: hasMore, ...(hasMore && {next_cursor: String(end)})},
-    })
-  })
-  await using client = createClient(aClientConfig({baseUrl: server.url}), world)
-  await fc.assert(
-    fc.asyncProperty(
-      fc.uniqueArray(fc.integer(), {maxLength: 40}),
-      fc.integer({min: 1, max: 10}),
-      fc.integer({min: 1, max: 5}),
-      async (given, pageSize, pagesPerRun) => {
-        records = given
-        const seen: unknown[] = []
-        const seenCursors: string[] = []
-        let cursor: string | null = null
-        do {
-          let pages = 0
-          for await (const page of walkPages(aWalk({cursor, seenCursors, pageSize}), client)) {
-            seen.push(...page.records)
-            cursor = page.nextCursor
-            if (cursor !== null) seenCursors.push(cursor)
-            pages += 1
-            if (pages === pagesPerRun) break
-          }
-        } while (cursor !== null)
-        expect(seen).toEqual(given)
-      },
-    ),
-    {numRuns: 40},
   )
 })
