@@ -38,9 +38,6 @@ export const MOST_FAILURES_IN_A_ROW = 5
 /** Outstanding answers, as a multiple of the concurrency: enough that a slow one does not hold up the others. */
 const WINDOW = 2
 
-/** One answer, and why asking ends with it. */
-type Reply<Found> = {answer?: EachAnswer<Found>; ended?: EachEnd}
-
 /**
  * Asks for one id after another, and for several at once when the path has answered for one; hands over the answers in the order
  * of the ids, each after the one before was taken. A failure of the source is an outcome, but a clock that steps back is thrown.
@@ -66,7 +63,7 @@ export async function askEach<Found>(
     getJson: (path, query, own) => client.getJson(path, query, own ? AbortSignal.any([own, signal]) : signal),
   }
   const limit = pLimit(request.concurrency)
-  const window: Promise<Reply<Found>>[] = []
+  const window: Promise<EachAnswer<Found> | EachEnd>[] = []
   const unproven: EachAnswer<Found>[] = []
   let failuresInARow = 0
 
@@ -76,9 +73,7 @@ export async function askEach<Found>(
     await take(answer)
   }
 
-  async function takeReply({answer, ended}: Reply<Found>): Promise<void> {
-    if (ended) summary.ended = ended
-    if (!answer) return
+  async function takeAnswer(answer: EachAnswer<Found>): Promise<void> {
     if (answer.outcome === 'found') summary.proven = true
     const isFailure = answer.outcome === 'failed' || !summary.proven
     failuresInARow = isFailure ? failuresInARow + 1 : 0
@@ -91,22 +86,26 @@ export async function askEach<Found>(
   }
 
   async function drainWindow(most: number): Promise<void> {
-    while (window.length > most && summary.ended === 'done') await takeReply((await window.shift()) ?? {})
+    while (window.length > most && summary.ended === 'done') {
+      const answer = (await window.shift()) ?? 'done'
+      if (typeof answer === 'string') summary.ended = answer
+      else await takeAnswer(answer)
+    }
   }
 
-  async function askForOne(id: string): Promise<Reply<Found>> {
+  async function askForOne(id: string): Promise<EachAnswer<Found> | EachEnd> {
     try {
       const path = request.path.replaceAll('{id}', () => encodeSegment(id))
-      return {answer: await ask(id, path, cancellable)}
+      return await ask(id, path, cancellable)
     } catch (error) {
-      if (error instanceof URIError) return {answer: failedAs(id, 'ID_UNREADABLE')}
-      if (signal.aborted && error === signal.reason) return {ended: 'budget'}
+      if (error instanceof URIError) return failedAs(id, 'ID_UNREADABLE')
+      if (signal.aborted && error === signal.reason) return 'budget'
       if (!(error instanceof LoantapeError) || error.code === 'CLOCK_STEPPED') throw error
       const said = {path: request.path, code: error.code, reason: error.problem}
       log[isOfKind(error, 'auth') ? 'warn' : 'info'](said, 'a detail could not be fetched')
-      if (error.code === 'INTERRUPTED') return {ended: 'interrupted'}
-      if (error.code === 'SOURCE_RATE_LIMITED') return {ended: 'rate_limited'}
-      return {answer: failedAs(id, error.code)}
+      if (error.code === 'INTERRUPTED') return 'interrupted'
+      if (error.code === 'SOURCE_RATE_LIMITED') return 'rate_limited'
+      return failedAs(id, error.code)
     }
   }
 
