@@ -109,11 +109,3 @@ test.each([
     [['a'], ['b'], ['c'], ['d'], ['a'], ['b'], ['c'], ['d'], ['a'], ['b'], ['e'], ['c'], ['d'], ['f']],
   ],
 ])('goes past %s', (_, pages) => readList(pages))
-
-test.each([1, 3])('refuses a loop of %d cursors', (length) => {
-  const progress = createListProgress(LIST)
-  const take = (turn: number) => progress.take({records: [{id: `${turn}`}], nextCursor: `c${turn % length}`})
-  for (let turn = 0; turn < length; turn += 1) take(turn)
-  const loop = expect.objectContaining({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
-  expect(() => take(length)).toThrow(loop)
-})

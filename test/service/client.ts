@@ -49,16 +49,17 @@ export const call = (
   })
 
 /** The `data` of an answer. */
-export async function readData<T>(response: Response): Promise<T> {
-  return ((await response.json()) as {data: T}).data
+export async function readData<T>(answer: Response | Promise<Response>): Promise<T> {
+  return ((await (await answer).json()) as {data: T}).data
 }
 
 /** The data of a GET. */
 export const get = async <T>(service: RunningService, path: string): Promise<T> =>
-  readData<T>(await call(service, 'GET', path))
+  readData(call(service, 'GET', path))
 
 /** Status, code and paths of an answer with a problem: `400 invalid_body loan_amount status`. */
-export async function readRefusal(response: Response): Promise<string> {
+export async function readRefusal(answer: Response | Promise<Response>): Promise<string> {
+  const response = await answer
   expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
   const {code, errors = []} = (await response.json()) as Problem
   return [response.status, code, ...errors.map(({path}) => path).sort()].join(' ')

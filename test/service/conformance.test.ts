@@ -108,13 +108,13 @@ test('Deal', async () => {
     'Calle José Martí 1 🏠',
     `1 Main St'); drop table deal; -- $(reboot) <script> \\x00\\u0000`,
   ])
-    expect(await readData<Deal>(await create({...newDeal, property_address}))).toMatchObject({
+    expect(await readData<Deal>(create({...newDeal, property_address}))).toMatchObject({
       property_address,
     })
   // "loan_amount: number. Sent on creation." "property_value: number. Sent on creation."
   for (const field of ['loan_amount', 'property_value'])
     for (const amount of [0, 0.01, 350_000.1, 1e6, 69_999_999_999_999.98])
-      expect(await readData<Deal>(await create({...newDeal, [field]: amount}))).toMatchObject({
+      expect(await readData<Deal>(create({...newDeal, [field]: amount}))).toMatchObject({
         [field]: amount,
       })
   const wrong = {
@@ -129,23 +129,21 @@ test('Deal', async () => {
 
   // "Deal `status` values that occur: `draft`, `underwriting`, `approved`, `funded`."
   for (const status of ['underwriting', 'approved', 'funded'])
-    expect(await readData<Deal>(await call(service, 'PATCH', DEAL, {status}))).toMatchObject({status})
+    expect(await readData<Deal>(call(service, 'PATCH', DEAL, {status}))).toMatchObject({status})
 })
 
 test('Link a borrower to a deal, upload a document to a deal', async () => {
   // "Takes the deal id and a body with first_name, last_name, email, ssn_last_four (all strings)."
   const borrower = {first_name: 'Ada', last_name: 'Lovelace', email: 'ada@example.com', ssn_last_four: '6789'}
   const {ssn_last_four, ...shown} = borrower
-  expect(await readData<Borrower>(await call(service, 'POST', `${DEAL}/borrowers`, borrower))).toMatchObject(
-    shown,
-  )
+  expect(await readData<Borrower>(call(service, 'POST', `${DEAL}/borrowers`, borrower))).toMatchObject(shown)
   for (const digits of ['67890', 'abcd', '678', 6789])
     expect(await statusOf(`${DEAL}/borrowers`, {...borrower, ssn_last_four: digits})).toBe(400)
   expect(await statusOf('/deals/deal_none/borrowers', borrower)).toBe(404)
 
   // "Takes the deal id and the fields file, category, name." "name: string. Human-readable document name."
   const name = 'Appraisal of 12 Main St – final (2)'
-  const document = await readData<DealDocument>(await upload(service, 'deal_000001', {name}))
+  const document = await readData<DealDocument>(upload(service, 'deal_000001', {name}))
   expect(document).toMatchObject({category: 'appraisal', name})
   expect(await (await call(service, 'GET', `${DEAL}/documents/${document.id}/content`)).text()).toBe(PDF)
   expect((await upload(service, 'deal_none')).status).toBe(404)

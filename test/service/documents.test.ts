@@ -20,7 +20,7 @@ const countFiles = () => service.database.column(z.number(), 'select count(*) fr
 /** A document uploaded to a new deal. */
 async function uploadTo(number: number, parts: Parameters<typeof upload>[2] = {}): Promise<DealDocument> {
   service.store.insert([aDeal(number)])
-  return readData<DealDocument>(await upload(service, aDeal(number).id, parts))
+  return readData<DealDocument>(upload(service, aDeal(number).id, parts))
 }
 
 beforeEach(async () => {
@@ -59,7 +59,7 @@ test('an upload, byte for byte, and a cursor outlive a restart; its deal alone s
   expect(got.headers.get('content-disposition')).toMatch(/^attachment; filename\*=UTF-8''/)
   for (const wrong of [path.replace(DEAL, 'deal_000002'), path.replace(document.id, 'doc_none')])
     for (const part of ['', '/content'])
-      expect(await readRefusal(await call(service, 'GET', wrong + part))).toBe('404 document_not_found')
+      expect(await readRefusal(call(service, 'GET', wrong + part))).toBe('404 document_not_found')
 })
 
 test('a file name is a label, never a path', async () => {
@@ -99,7 +99,7 @@ test('the type of a file is read from its bytes; programs and unknown bytes are 
     [0, 1, 2, 3, 255, 254],
   ]) {
     const content = new Uint8Array(bytes)
-    expect(await readRefusal(await upload(service, DEAL, {content, fileName: 'deed.pdf'}))).toBe(
+    expect(await readRefusal(upload(service, DEAL, {content, fileName: 'deed.pdf'}))).toBe(
       '415 unsupported_file_type',
     )
   }
@@ -118,10 +118,10 @@ test('an upload that is too large, incomplete, doubled or no form is refused and
     ['400 invalid_body name', {name: null}],
     ['400 invalid_body file', {content: ''}],
   ] as const)
-    expect(await readRefusal(await upload(service, DEAL, parts))).toBe(refusal)
+    expect(await readRefusal(upload(service, DEAL, parts))).toBe(refusal)
 
   const send = async (body: string | Buffer, type = 'multipart/form-data; boundary=x') =>
-    readRefusal(await call(service, 'POST', `/deals/${DEAL}/documents`, body, {'content-type': type}))
+    readRefusal(call(service, 'POST', `/deals/${DEAL}/documents`, body, {'content-type': type}))
   const fields = part('name="category"', 'appraisal') + part('name="name"', 'A')
   expect(await send(`${fields}${file}${file}--x--\r\n`)).toBe('400 invalid_body file')
   expect(await send(`${fields}${part('name="name"', 'B')}${file}--x--\r\n`)).toBe('400 invalid_body name')
@@ -153,7 +153,7 @@ test('a deal has no more documents than allowed, and takes its files along when 
     from document, json_each(?)`
   service.database.run(copied, [JSON.stringify(Array(198).fill(0))])
   expect((await upload(service, DEAL)).status).toBe(201)
-  expect(await readRefusal(await upload(service, DEAL))).toBe('409 too_many_documents')
+  expect(await readRefusal(upload(service, DEAL))).toBe('409 too_many_documents')
   const generations = `/deals/${DEAL}/document-generations`
   await call(service, 'POST', generations, {template: 'term_sheet'})
   const [ended] = await until(async () => {

@@ -10,7 +10,7 @@ insertDeals(service, 3)
 const body = {property_address: '1 Main St', loan_amount: 1}
 
 test('bodies that would harm who reads them are refused', async () => {
-  const create = async (sent: unknown) => readRefusal(await call(service, 'POST', '/deals', sent))
+  const create = async (sent: unknown) => readRefusal(call(service, 'POST', '/deals', sent))
   for (const property_address of ['a\u0000b', '\u001b[31m', '\ud800', '\u009f'])
     expect(await create({...body, property_address})).toBe('400 invalid_body property_address')
   expect(await create({...body, property_address: 'x'.repeat(1_100_000)})).toBe('413 body_too_large')
@@ -20,7 +20,7 @@ test('bodies that would harm who reads them are refused', async () => {
 
 test('a body that says more than one thing, or whose bytes are no text, is refused', async () => {
   const address = '"property_address":"Straße 5"'
-  const create = async (sent: string | Buffer) => readRefusal(await call(service, 'POST', '/deals', sent))
+  const create = async (sent: string | Buffer) => readRefusal(call(service, 'POST', '/deals', sent))
   for (const sent of [
     Buffer.from(`{${address},"loan_amount":1}`, 'latin1'),
     `{${address},"loan_amount":100,"loan_amount":900000}`,
@@ -58,7 +58,7 @@ test('an invalid path is 404, and an unknown or repeated parameter is refused', 
     '/rates?limit=5&limit=6',
   ]
   for (const path of queries)
-    expect(await readRefusal(await call(service, 'GET', path))).toMatch('400 invalid_parameter')
+    expect(await readRefusal(call(service, 'GET', path))).toMatch('400 invalid_parameter')
 })
 
 test.each([
@@ -91,7 +91,7 @@ test.each([
   const [answer] = await once(socket, 'data')
   expect(String(answer)).toMatch(/^HTTP\/1\.1 200/)
   for (const needy of ['/deals', '/deals/deal_000001/documents'])
-    expect(await readRefusal(await call(service, 'POST', needy))).toMatch(/^400 invalid_body/)
+    expect(await readRefusal(call(service, 'POST', needy))).toMatch(/^400 invalid_body/)
 })
 
 test('an internal failure answers 500 without revealing what failed', async () => {

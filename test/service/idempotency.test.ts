@@ -16,12 +16,10 @@ test('refuses the key with another body or on another path, or a key that is non
   await create('row-1')
   service.store.insert([aDeal(1)])
   const path = '/deals/deal_000001/tasks'
-  expect(await readRefusal(await create('row-1', {...body, loan_amount: 1}))).toBe(
-    '422 idempotency_key_reused',
-  )
+  expect(await readRefusal(create('row-1', {...body, loan_amount: 1}))).toBe('422 idempotency_key_reused')
   expect((await call(service, 'POST', path, body, {'idempotency-key': 'row-1'})).status).toBe(400)
   for (const key of ['', ' ', 'x'.repeat(256), 'käse'])
-    expect(await readRefusal(await create(key))).toMatch('400 invalid_idempotency_key')
+    expect(await readRefusal(create(key))).toMatch('400 invalid_idempotency_key')
   expect(service.store.count()).toBe(2)
 })
 
@@ -74,14 +72,14 @@ test('is forgotten after 24 hours', async () => {
 })
 
 test('a deleted deal takes along what was answered of its borrowers, and is not created again', async () => {
-  const {id} = await readData<Deal>(await create('row-1'))
+  const {id} = await readData<Deal>(create('row-1'))
   const ada = {first_name: 'Ada', last_name: 'Lovelace', email: 'ada@example.com'}
   const link = () => call(service, 'POST', `/deals/${id}/borrowers`, ada, {'idempotency-key': 'ada'})
   expect((await link()).status).toBe(201)
   expect((await call(service, 'DELETE', `/deals/${id}`)).status).toBe(204)
   const kept = service.database.db.prepare('select * from idempotent_answer').all()
   expect(JSON.stringify(kept)).not.toContain('Ada')
-  expect(await readRefusal(await link())).toBe('404 deal_not_found')
+  expect(await readRefusal(link())).toBe('404 deal_not_found')
   expect((await create('row-1')).headers.get('idempotency-replayed')).toBe('true')
   expect(service.store.count()).toBe(0)
 })

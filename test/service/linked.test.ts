@@ -34,7 +34,7 @@ afterEach(() => service.close())
 
 const post = <T>(path: string, body: unknown): Promise<T> =>
   call(service, 'POST', path, body).then(readData<T>)
-const refusalOf = async (path: string, body: unknown) => readRefusal(await call(service, 'POST', path, body))
+const refusalOf = async (path: string, body: unknown) => readRefusal(call(service, 'POST', path, body))
 
 /** The digits by themselves: an id may hold them by chance. */
 const DIGITS = /(?<![\w.-])6789(?![\w-])/
@@ -75,9 +75,7 @@ test('a borrower with a wrong field is refused, naming it, and so is anything of
   ] as const)
     expect(await refusalOf(`${DEAL}/borrowers`, {...ADA, [field]: value})).toBe(`400 invalid_body ${field}`)
   for (const kind of ['borrowers', 'documents', 'tasks', 'document-generations'])
-    expect(await readRefusal(await call(service, 'GET', `/deals/deal_none/${kind}`))).toBe(
-      '404 deal_not_found',
-    )
+    expect(await readRefusal(call(service, 'GET', `/deals/deal_none/${kind}`))).toBe('404 deal_not_found')
 })
 
 test('a task is open until completed, once; one without a title or with a wrong date is refused', async () => {
@@ -109,7 +107,7 @@ test('lists of links are paged with their own cursors', async () => {
   const rest = await get<Task[]>(service, `${DEAL}/tasks?${cursor}`)
   expect([...first.data, ...rest].map(({title}) => title)).toEqual(['A', 'B', 'C'])
   for (const path of ['/deals/deal_000002/tasks', `${DEAL}/borrowers`, '/deals', '/rates'])
-    expect(await readRefusal(await ask(`${path}?${cursor}`))).toMatch('400 invalid_cursor')
+    expect(await readRefusal(ask(`${path}?${cursor}`))).toMatch('400 invalid_cursor')
 })
 
 test.each([

@@ -8,7 +8,7 @@ beforeEach(service.remember())
 test('refuses a wrong parameter rather than listing everything', async () => {
   const limits = ['0', '101', '-1', '1.5', 'ten', '', '1e1', '10&limit=20'].map((limit) => `limit=${limit}`)
   for (const query of [...limits, 'stage=draft', 'status=closed'])
-    expect(await readRefusal(await call(service, 'GET', `/deals?${query}`))).toBe(
+    expect(await readRefusal(call(service, 'GET', `/deals?${query}`))).toBe(
       `400 invalid_parameter ${query.split('=')[0]}`,
     )
 })
@@ -52,5 +52,5 @@ test('refuses an invalid cursor, and one from another filter or another service'
     `status=funded&cursor=${drafts.next_cursor}`,
     ...[...none, foreign.next_cursor].map((cursor) => `cursor=${cursor}`),
   ])
-    expect(await readRefusal(await call(service, 'GET', `/deals?${query}`))).toMatch('400 invalid_cursor')
+    expect(await readRefusal(call(service, 'GET', `/deals?${query}`))).toMatch('400 invalid_cursor')
 })

@@ -41,8 +41,8 @@ test('a private address can be neither registered nor set later, nor be what a n
   await using service = await startTestService({webhooks: {lookup: createLookup(), retryDelaysMs: []}})
   service.store.insert([aDeal(1)])
   const register = (url: string) => call(service, 'POST', '/webhook-endpoints', {url})
-  expect(await readRefusal(await register('https://inside.example'))).toBe('400 invalid_body url')
-  const {id} = await readData<{id: string}>(await register('https://rebinding.example'))
+  expect(await readRefusal(register('https://inside.example'))).toBe('400 invalid_body url')
+  const {id} = await readData<{id: string}>(register('https://rebinding.example'))
   const path = `/webhook-endpoints/${id}`
   expect((await call(service, 'PATCH', path, {url: 'https://10.0.0.1'})).status).toBe(400)
 

@@ -27,7 +27,7 @@ afterEach(async () => {
 })
 
 const register = async (fields: object = {}): Promise<CreatedWebhookEndpoint> =>
-  await readData(await call(service, 'POST', '/webhook-endpoints', {url: receiver.url, ...fields}))
+  await readData(call(service, 'POST', '/webhook-endpoints', {url: receiver.url, ...fields}))
 const deliveriesOf = ({id}: WebhookEndpoint) =>
   get<WebhookDelivery[]>(service, `/webhook-endpoints/${id}/deliveries`)
 const settled = (endpoint: WebhookEndpoint, count: number): Promise<WebhookDelivery[]> =>
@@ -39,12 +39,12 @@ const settled = (endpoint: WebhookEndpoint, count: number): Promise<WebhookDeliv
 test('every change is told once, signed, with ids and statuses and nothing personal', async () => {
   const {secret} = await register()
   const deal = {property_address: '1 Main St', loan_amount: 350_000}
-  const {id} = await readData<{id: string}>(await call(service, 'POST', '/deals', deal))
+  const {id} = await readData<{id: string}>(call(service, 'POST', '/deals', deal))
   await call(service, 'PATCH', '/deals/deal_000001', {status: 'underwriting'})
   await call(service, 'PATCH', '/deals/deal_000001', {status: 'underwriting'})
   const ada = {first_name: 'Ada', last_name: 'Lovelace', email: 'ada@example.com', ssn_last_four: '6789'}
   await call(service, 'POST', '/deals/deal_000001/borrowers', ada)
-  const document = await readData<{id: string}>(await upload(service, 'deal_000001'))
+  const document = await readData<{id: string}>(upload(service, 'deal_000001'))
   const added = await call(service, 'POST', '/deals/deal_000001/tasks', {title: 'Order title'})
   const task = await readData<{id: string}>(added)
   for (let turn = 0; turn < 2; turn++) await call(service, 'POST', `/tasks/${task.id}/complete`, {})
@@ -132,7 +132,7 @@ test('410 disables the endpoint until it is enabled again', async () => {
   expect(await deliveriesOf(endpoint)).toHaveLength(1)
 
   receiver.answer = () => 200
-  const enabled = await readData(await call(service, 'PATCH', path, {status: 'enabled'}))
+  const enabled = await readData(call(service, 'PATCH', path, {status: 'enabled'}))
   expect(enabled).toMatchObject({status: 'enabled', disabled_reason: null, events: [...EVENT_TYPES]})
   await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 6})
   expect((await settled(endpoint, 2)).map(({status}) => status).sort()).toEqual(['delivered', 'failed'])
