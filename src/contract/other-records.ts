@@ -45,11 +45,7 @@ const rateQuerySchema = z.strictObject({
   provider: wordField.optional(),
   loan_program: wordField.optional(),
   /** Only the rate in force per provider and program. */
-  current: z
-    .enum(['true', 'false'])
-    .transform((text) => text === 'true')
-    .pipe(z.boolean())
-    .optional(),
+  current: z.stringbool({truthy: ['true'], falsy: ['false'], case: 'sensitive'}).optional(),
 })
 
 /** A body of `POST /deals/{id}/tasks`. */

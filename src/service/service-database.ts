@@ -102,8 +102,7 @@ export class ServiceDatabase extends Sqlite {
 
   /** Runs `work` once the current transaction is committed, never after a rollback. */
   afterCommit(work: () => void): void {
-    if (this.db.isTransaction) this.#onCommit.push(work)
-    else work()
+    this.#onCommit.push(work)
   }
 }
 

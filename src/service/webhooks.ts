@@ -19,17 +19,13 @@ import {refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, givenOf, kindOf, type ServiceDatabase} from './service-database.ts'
 
-const eventsOfJson = z
-  .string()
-  .transform((text): unknown => JSON.parse(text))
-  .pipe(z.array(z.enum(EVENT_TYPES)))
+const events = z.array(z.enum(EVENT_TYPES))
+const endpoint = webhookEndpointSchema.extend({
+  events: z.string().transform((text) => events.parse(JSON.parse(text))),
+})
 
 /** The registered endpoints. */
-export const WEBHOOK_ENDPOINTS = kindOf(
-  'webhook_endpoint',
-  webhookEndpointSchema.extend({events: eventsOfJson}),
-  'webhook_endpoint_not_found',
-)
+export const WEBHOOK_ENDPOINTS = kindOf('webhook_endpoint', endpoint, 'webhook_endpoint_not_found')
 
 const DELIVERIES = kindOf('webhook_delivery_record', webhookDeliverySchema, 'webhook_delivery_not_found')
 
