@@ -7,7 +7,6 @@ import {HOST} from '../../src/core/process.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {
   acquireLock,
-  type CurrentRun,
   findLastRun,
   findLastSuccess,
   findLockHolder,
@@ -16,7 +15,7 @@ import {
 } from '../../src/store/runs.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {findLearnt, storeLearnt} from '../../src/sync/at-source.ts'
-import {anyRow, createWorldAt} from '../support/data.ts'
+import {createWorldAt} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
 
@@ -53,19 +52,6 @@ test('a second run is refused while the first holds the warehouse, and told who 
   const progress = 'walking: 7 pages, 700 deals'
   expect(findLockHolder(other, world)).toMatchObject({run_id: 'r1', command: 'sync', progress})
   expect(listRuns(stateDb, 10)).toEqual([])
-})
-
-test('a run that was taken for dead writes nothing more, and says that another one goes on', async () => {
-  const work = async ({stateDb: own}: CurrentRun) => {
-    pretendHolder({host: 'elsewhere', heartbeat_at: 0})
-    using _second = await acquire()
-    own.insert('record_loss', {what: 'a lie'})
-    return {outcome: 'released'}
-  }
-  const failure = await failureOf(withRun(data.folder.stateDb, 'sync', world, work))
-  expect(failure).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
-  expect(failure.message).toContain('another one has taken over')
-  expect(stateDb.all(anyRow, 'select * from record_loss')).toEqual([])
 })
 
 /** A process that has ended. */
