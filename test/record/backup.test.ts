@@ -31,11 +31,13 @@ const lab = await useLab({tables: FEW_TABLES, deals: someDeals(30)})
 await lab.walk(DAY_1)
 beforeEach(lab.remember())
 
-let dir: string
+/** Where a test puts its backups, and the first of them. */
+let [to, dir] = ['', '']
 let tests = 0
 beforeEach(() => {
   tests += 1
-  dir = join(lab.folder.root, `../backups-${tests}/first`)
+  to = join(lab.folder.root, `../backups-${tests}`)
+  dir = join(to, 'first')
 })
 
 const save = () => backUp(lab.config, dir, lab.createWorld(DAY_1))
@@ -251,7 +253,6 @@ test('a restore is refused while another is under way', async () => {
 })
 
 test('a killed backup leaves nothing beside the next', async () => {
-  const to = dirname(dir)
   mkdirSync(to)
   writeFileSync(join(to, '.writing-mine'), '')
   expect(await isKilledAt(12, ['backup', join(to, 'killed')])).toBe(true)
@@ -286,18 +287,21 @@ async function rehearse(from: string, world: World) {
   return steps[0]?.result
 }
 
-test('a job backs up, keeps the given number, and touches nothing else there', async () => {
-  const to = join(dir, '..')
-  mkdirSync(join(to, 'loantape-20200101T000000Z'), {recursive: true})
+test('a job backs up and keeps the given number; what else is there, also of a clock that was ahead, stays and does not count', async () => {
+  const foreign = 'loantape-20200101T000000Z'
+  mkdirSync(join(to, foreign), {recursive: true})
   const job = aJob({steps: [{do: 'backup', to, kept: 2}]})
   const {steps} = await runJob(lab.config, {job}, worldAfter(0))
   expect(steps).toMatchObject([{do: 'backup', result: {outcome: 'backed_up', removed: []}}])
   const second = await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
+  const place = dirname(second.dir)
+  const ahead = 'loantape-20990101T000000Z'
+  cpSync(second.dir, join(place, ahead), {recursive: true})
+  expect(await rehearse(to, worldAfter(1))).toMatchObject({backup: second.dir})
   const third = await backUpDated(lab.config, {to, kept: 2}, worldAfter(2))
   expect(third.removed).toHaveLength(1)
-  const place = dirname(third.dir)
-  expect(readdirSync(place).sort()).toEqual([second, third].map((made) => basename(made.dir)))
-  expect(readdirSync(to).sort()).toEqual([basename(place), 'loantape-20200101T000000Z'].sort())
+  expect(readdirSync(place)).toEqual([...[second, third].map((made) => basename(made.dir)), ahead])
+  expect(readdirSync(to).sort()).toEqual([basename(place), foreign].sort())
 })
 
 /** The dated backups below a folder, each as `<id of its data folder>/<name>`. */
@@ -306,23 +310,22 @@ const listMade = (to: string) =>
     .filter((path) => /^[0-9a-f]{16}\/loantape-[^/]+$/.test(path))
     .sort()
 
-test('a backup is sent to targets, the manifest last, and comes back from there; a target that fails does not stop the others', async () => {
-  const [to, near, far] = [join(dir, '..'), join(dir, '../near'), join(dir, '../far')]
+/** Runs a job that backs up and sends to some of these folders. */
+function backUpAndDeliver(targets: Record<string, string>, deliver: string[], minutes: number) {
   const targetsFile = join(lab.folder.root, '../targets.json')
-  writeFileSync(
-    targetsFile,
-    JSON.stringify({far: {kind: 'folder', path: far}, near: {kind: 'folder', path: near}}),
-  )
-  const run = async (deliver: string[], minutes = 3) =>
-    runJob(
-      {...lab.config, targetsFile},
-      {job: aJob({steps: [{do: 'backup', to, kept: 2, deliver}]})},
-      worldAfter(minutes),
-    )
-  expect(await failureOf(run(['nowhere']))).toMatchObject({code: 'UNKNOWN_NAME'})
+  const folders = Object.entries(targets).map(([name, path]) => [name, {kind: 'folder', path}])
+  writeFileSync(targetsFile, JSON.stringify(Object.fromEntries(folders)))
+  const job = aJob({steps: [{do: 'backup', to, kept: 2, deliver}]})
+  return runJob({...lab.config, targetsFile}, {job}, worldAfter(minutes))
+}
+
+test('a backup is sent to targets, the manifest last, and comes back from there; a target that fails does not stop the others', async () => {
+  const [near, far] = [join(to, 'near'), join(to, 'far')]
+  const run = (...deliver: string[]) => backUpAndDeliver({near, far}, deliver, 3)
+  expect(await failureOf(run('nowhere'))).toMatchObject({code: 'UNKNOWN_NAME'})
   expect(existsSync(to)).toBe(false)
   mkdirSync(near, {recursive: true})
-  expect(await failureOf(run(['far', 'near']))).toMatchObject({code: 'TARGET_REFUSED'})
+  expect(await failureOf(run('far', 'near'))).toMatchObject({code: 'TARGET_REFUSED'})
   const [made = ''] = listMade(to)
   const sent = join(near, 'backup', made)
   expect(readFiles(sent)).toEqual(readFiles(join(to, made)))
@@ -334,25 +337,19 @@ test('a backup is sent to targets, the manifest last, and comes back from there;
 })
 
 test('however often a backup cannot be sent, the nights before it stay', async () => {
-  const to = join(dir, '..')
-  const target = join(dir, '../gone')
-  const targetsFile = join(lab.folder.root, '../targets.json')
-  writeFileSync(targetsFile, JSON.stringify({far: {kind: 'folder', path: target}}))
-  const job = aJob({steps: [{do: 'backup', to, kept: 2, deliver: ['far']}]})
-  const run = (minutes: number) => runJob({...lab.config, targetsFile}, {job}, worldAfter(minutes))
-  await backUpDated(lab.config, {to, kept: 2}, worldAfter(0))
-  await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
+  const far = join(to, 'gone')
+  const run = (minutes: number) => backUpAndDeliver({far}, ['far'], minutes)
+  for (const minutes of [0, 1]) await backUpDated(lab.config, {to, kept: 2}, worldAfter(minutes))
   const [first, second] = listMade(to)
   for (const minutes of [2, 3, 4])
     expect(await failureOf(run(minutes))).toMatchObject({code: 'TARGET_REFUSED'})
   expect(listMade(to)).toEqual([first, second, expect.anything()])
-  mkdirSync(target)
+  mkdirSync(far)
   await run(5)
   expect(listMade(to)).toEqual([second, expect.anything()])
 })
 
 test('lenders that back up into one folder at one instant remove, disturb and rehearse nothing of each other', async () => {
-  const to = join(dir, '..')
   const other = {...lab.config, dataDir: join(lab.folder.root, `../other-${tests}`)}
   const unsent = () => Promise.reject(new Error('the target is down'))
   for (const minutes of [0, 1])
@@ -366,17 +363,6 @@ test('lenders that back up into one folder at one instant remove, disturb and re
   expect(await rehearse(to, worldAfter(3))).toMatchObject({backup: ours.dir})
   rmSync(ours.dir, {recursive: true})
   expect(await failureOf(rehearse(to, worldAfter(3)))).toMatchObject({code: 'BACKUP_NONE'})
-})
-
-test('a backup of a clock that was ahead is neither counted, removed nor rehearsed', async () => {
-  const to = join(dir, '..')
-  const {dir: first} = await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))
-  const ahead = 'loantape-20990101T000000Z'
-  cpSync(first, join(first, '..', ahead), {recursive: true})
-  expect(await rehearse(to, worldAfter(1))).toMatchObject({backup: first})
-  const second = await backUpDated(lab.config, {to, kept: 1}, worldAfter(1))
-  expect(second.removed).toEqual([basename(first)])
-  expect(listMade(to).map((path) => basename(path))).toEqual([basename(second.dir), ahead])
 })
 
 test('a page that is saved while it is copied, being written or removed does not fail the backup', async () => {
@@ -400,7 +386,6 @@ test('a page that is saved while it is copied, being written or removed does not
 })
 
 test('a job rehearses a restore: what a backup brings back is examined and compared, and a backup that lies fails', async () => {
-  const to = join(dir, '..')
   const drill = () => rehearse(to, worldAfter(1))
   expect(await failureOf(drill())).toMatchObject({code: 'BACKUP_NONE'})
   const {release_id} = await lab.sync(DAY_1)
@@ -432,7 +417,6 @@ test('a job rehearses a restore: what a backup brings back is examined and compa
 })
 
 test('a damaged tape ends a backup by name, and older backups with the whole tape stay', async () => {
-  const to = join(dir, '..')
   await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))
   const [path = ''] = listFilesBelow(lab.folder.tapes)
   flipBit(path)
