@@ -1,4 +1,4 @@
-import {createHmac, hkdfSync} from 'node:crypto'
+import {createHmac, hkdfSync, randomUUID} from 'node:crypto'
 import {
   closeSync,
   constants,
@@ -13,9 +13,12 @@ import {
 } from 'node:fs'
 import {basename, dirname, join, relative, resolve} from 'node:path'
 import {backup, DatabaseSync} from 'node:sqlite'
+import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
+import {buildRelease} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
 import {messageOf, newError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
 import {GENERATOR} from '../core/process.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
@@ -38,10 +41,12 @@ import {
   writeFileAtomically,
 } from '../store/files.ts'
 import {findHead, findTapeKey, listTapes, requireFolderId} from '../store/recorded.ts'
-import {withRun} from '../store/runs.ts'
+import {findCurrentRelease, type ReleaseManifest, readRelease, unlessDamaged} from '../store/release.ts'
+import {acquireLock, withRun} from '../store/runs.ts'
 import {openStateDb, RESTORING, type StateDb} from '../store/state-db.ts'
 import {findReadKey, keyFileOf, type TapeKey} from '../store/tape-key.ts'
-import {openWarehouse} from '../store/warehouse.ts'
+import {hasWarehouse, openWarehouse} from '../store/warehouse.ts'
+import {verifyAll} from './verify.ts'
 
 const MANIFEST = 'manifest.json'
 const FORMAT = 'loantape backup 1'
@@ -152,7 +157,7 @@ export const nameOf = ({made_at}: Pick<Manifest, 'made_at'>) =>
   `loantape-${made_at.replace(/[-:]|\.\d+/g, '')}`
 
 /** The folder of this data folder's dated backups below `to`, which lenders may share. @throws ConfigError `FLEET_DATA_SHARED` */
-export function placeOf(config: Config, to: string): string {
+function placeOf(config: Config, to: string): string {
   requireOwnPlace(config, to)
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -161,7 +166,7 @@ export function placeOf(config: Config, to: string): string {
 }
 
 /** The names of the dated backups in such a folder, oldest first; none that a clock ahead of this one gave. */
-export function listDated(dir: string, world: Pick<World, 'realClock'>): string[] {
+function listDated(dir: string, world: Pick<World, 'realClock'>): string[] {
   const last = nameOf({made_at: isoNow(world)})
   return listNames(dir).filter(
     (name) => DATED.test(name) && name <= last && existsSync(join(dir, name, MANIFEST)),
@@ -395,3 +400,53 @@ const createDamaged = (dir: string, path: string, cause?: unknown) =>
     `File '${shorten(path)}' of the backup '${dir}' is not the one that was written.`,
     {cause},
   )
+
+/**
+ * Restores the data folder's latest dated backup beside it, examines everything it brought back, builds its release and compares
+ * that with the one that was built at the time. What was restored is removed again.
+ *
+ * @returns `compared`: `equal`, or `not kept` where that release is no longer there
+ * @throws ConfigError `BACKUP_NONE`; LockedError `RUN_IN_PROGRESS`; UnexpectedError `DRILL_FAILED`; what restoring and building throw
+ */
+export async function rehearseRestore(config: Config, {from}: {from: string}, world: World) {
+  const place = placeOf(config, from)
+  const folder = dataFolderAt(config.dataDir)
+  const latest = listDated(place, world).at(-1)
+  if (latest === undefined)
+    throw newError(
+      'BACKUP_NONE',
+      `Folder '${place}': expected a job's backup of this data folder, found none.`,
+    )
+  const backup = join(place, latest)
+  using stateDb = openStateDb(folder.stateDb)
+  using _lock = acquireLock(stateDb, {runId: randomUUID(), command: 'drill', name: 'restore drill'}, world)
+  const drill = dataFolderAt(join(folder.cache, 'drill'))
+  const restored = {...config, dataDir: drill.root, tapeKeyFile: keyFileOf(config, folder)}
+  const remove = () => rmSync(drill.root, {recursive: true, force: true})
+  const createFailed = (problem: string) =>
+    newError('DRILL_FAILED', `Backup '${backup}' does not bring everything back: ${problem}.`)
+  remove()
+  try {
+    world.onProgress({step: 'restore'})
+    const {files, authenticated} = await restoreBackup(restored, backup)
+    const {problems, walks, batch_files} = await verifyAll(restored, world)
+    const [fault] = problems
+    if (fault) {
+      const words = `${fault.path}: ${fault.problem.replace(/\.$/, '')}`
+      throw createFailed(`${quantity(problems.length, 'problem')}, such as ${words}`)
+    }
+    if (hasWarehouse(drill)) await buildRelease(restored, {}, world)
+    const built = findCurrentRelease(drill)?.manifest
+    const kept = built && unlessDamaged(() => readRelease(join(folder.releases, built.release_id)))?.manifest
+    const digestsOf = (manifest?: ReleaseManifest) => manifest?.tables.map(({file, sha256}) => [file, sha256])
+    if (kept && !isDeepStrictEqual(digestsOf(kept), digestsOf(built)))
+      throw createFailed(`release ${kept.release_id}, built from it, differs from the one that is kept`)
+    return {
+      ...{outcome: 'restored' as const, backup, files, authenticated, walks, batch_files},
+      release_id: built?.release_id ?? null,
+      compared: kept ? ('equal' as const) : ('not kept' as const),
+    }
+  } finally {
+    remove()
+  }
+}
