@@ -2,6 +2,7 @@ import {setImmediate as nextTurn} from 'node:timers/promises'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
 import {readPage} from '../contract/list.ts'
+import {DAY_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {isObject, parseJson} from '../core/json.ts'
@@ -112,13 +113,12 @@ export async function traceDeal(config: Config, dealId: string, asked: Asked): P
   using stateDb = openStateDb(folder.stateDb)
   const tapes = listReadableTapes(folder, stateDb, key)
   const traces = versions.map(({walk_id, told_by, value, ...version}) => {
-    const isHolding = (tape: ReadableTape) => mayHold(tape, walk_id, version.recorded_at)
     const nowhere = {tape: null, line: null, request: null, sha256: null, record: null, read: null}
     const trace: Trace = {...version, ...(asked.field !== undefined && {value}), ...nowhere, list_row: null}
-    return {trace, told_by, held: new Set(tapes.filter(isHolding))}
+    return {trace, told_by, walk_id}
   })
   for (const tape of tapes) {
-    const wanted = traces.filter(({held}) => held.has(tape))
+    const wanted = traces.filter(({trace, walk_id}) => mayHold(tape, walk_id, trace.recorded_at))
     if (wanted.length === 0) continue
     // A tape is read without a pause; other work of this process gets its turn between two tapes.
     await nextTurn()
@@ -167,8 +167,7 @@ async function readVersions({dataDir}: Config, dealId: string, {field, asOf}: As
 /** A walk has its own tape; a look is on the tape of its day, which the cut-off may move back. */
 function mayHold({name}: ReadableTape, walkId: string | null, recordedAt: string): boolean {
   if (walkId !== null) return name === walkId
-  const daysApart = (Date.parse(name.slice(0, 10)) - Date.parse(recordedAt)) / 86_400_000
-  return Math.abs(daysApart) < 3
+  return Math.abs(Date.parse(name.slice(0, 10)) - Date.parse(recordedAt)) < 3 * DAY_MS
 }
 
 /** The record that a line holds for a version; for an absence, the line that ends the walk. */

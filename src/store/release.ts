@@ -189,14 +189,13 @@ export function requireRelease(folder: DataFolder, releaseId?: string): Release 
   const dir = releaseId === SCRATCH ? folder.scratch : join(folder.releases, releaseId)
   const release = /^[\w-]+$/.test(releaseId) ? readRelease(dir) : undefined
   if (release) return release
-  const [problem, next] =
-    releaseId === SCRATCH
-      ? [`No scratch release in '${folder.root}'.`, '`loantape build --select` makes it.']
-      : [
-          `Release '${releaseId}' is not in '${folder.releases}'.`,
-          '`loantape status` shows the current one; `loantape build --as-of` makes one for a past date.',
-        ]
-  throw newError('UNKNOWN_NAME', problem, {next})
+  if (releaseId === SCRATCH)
+    throw newError('UNKNOWN_NAME', `No scratch release in '${folder.root}'.`, {
+      next: '`loantape build --select` makes it.',
+    })
+  throw newError('UNKNOWN_NAME', `Release '${releaseId}' is not in '${folder.releases}'.`, {
+    next: '`loantape status` shows the current one; `loantape build --as-of` makes one for a past date.',
+  })
 }
 
 /** A model as a release was built with it. */

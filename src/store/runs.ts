@@ -118,9 +118,8 @@ const runRow = z.object({
 /** A sortable id: the real time, then six random digits. */
 function createRunId(world: World): string {
   const time = new Date(world.realClock.now()).toISOString().replace(/[-:]/g, '').replace(/\..*/, 'Z')
-  return `${time}-${Math.floor(world.random() * 0x1000000)
-    .toString(16)
-    .padStart(6, '0')}`
+  const digits = Math.floor(world.random() * 0x1000000).toString(16)
+  return `${time}-${digits.padStart(6, '0')}`
 }
 
 /** A run in progress that holds the warehouse. */
