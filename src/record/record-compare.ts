@@ -41,23 +41,6 @@ import {planCatchUp, readStand} from '../sync/catch-up.ts'
 import {compareWarehouse} from '../sync/rebuild.ts'
 import {isBeingWritten, isHistory, listTapeFiles, parseOutcome, readEndOf} from '../sync/tapes.ts'
 
-/**
- * Compares every store with the tapes; see `bringUpToDate` (record.ts).
- *
- * @returns whether all were compared: a warehouse that is in use or damaged is left out
- * @throws ConfigError `STORES_DISAGREE`
- */
-export async function requireAgreement(
-  config: Config,
-  stores: {folder: DataFolder; stateDb: StateDb},
-  world: World,
-): Promise<boolean> {
-  refuse(stores.folder, compareTapes(config, stores, world).problems)
-  const problems = await compareWarehouse(config, stores, world)
-  refuse(stores.folder, problems ?? [])
-  return problems !== null
-}
-
 /** Lists everything on which the stores disagree, after bringing the state database up to date if possible. */
 export async function listDisagreements(config: Config, world: World): Promise<Disagreement[]> {
   const folder = dataFolderAt(config.dataDir)
@@ -166,7 +149,7 @@ const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
  *
  * @param fillsGaps records missing units as gaps
  */
-function compareTapes(
+export function compareTapes(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   {log}: World,

@@ -4,7 +4,7 @@ import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, hasStores, listNames} from '../store/data-folder.ts'
-import {findHead, readFact, writeFact} from '../store/recorded.ts'
+import {findHead, readFact, refuse, writeFact} from '../store/recorded.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listTapeFiles} from '../sync/tapes.ts'
 
@@ -20,9 +20,13 @@ export async function bringUpToDate(config: Config, world: World): Promise<void>
   if (!hasStores(folder)) return
   using stateDb = openStateDb(folder.stateDb)
   if (describeStores(folder, stateDb) === readFact(stateDb, 'stores_seen')) return
-  const {requireAgreement} = await import('./record-compare.ts')
-  const isCompared = await requireAgreement(config, {folder, stateDb}, world)
-  if (isCompared) writeFact(stateDb, 'stores_seen', describeStores(folder, stateDb))
+  const {compareTapes} = await import('./record-compare.ts')
+  refuse(folder, compareTapes(config, {folder, stateDb}, world).problems)
+  const {compareWarehouse} = await import('../sync/rebuild.ts')
+  const problems = await compareWarehouse(config, {folder, stateDb}, world)
+  refuse(folder, problems ?? [])
+  // One that is in use or damaged was not compared.
+  if (problems) writeFact(stateDb, 'stores_seen', describeStores(folder, stateDb))
 }
 
 /** The names, sizes and times of the stores' files, without the tapes that are being written. */
