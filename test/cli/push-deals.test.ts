@@ -75,15 +75,6 @@ test('creates nothing twice: not on a second run, nor when the result file is mi
   expect(service.store.count()).toBe(3)
 })
 
-test('an existing file that holds no results is refused and left as it is, and nothing is sent', async () => {
-  const file = join(folder, 'deals.csv')
-  writeFileSync(file, CSV.trimEnd())
-  const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}
-  await expectRefused(runCommand(['push', 'deals', file, '--result', file, '--json'], env), 'PUSH_FILE')
-  expect(readFileSync(file, 'utf8')).toBe(CSV.trimEnd())
-  expect(service.store.count()).toBe(0)
-})
-
 test('a wrong row is left out with its reason, and the others are sent', async () => {
   const wrong = [
     ...['crm-3,1 Main St,-5,,', 'crm-4,,5,,', 'crm-5,1 Main St,1.234,,', 'crm-1,1 Main St,5,,'],
@@ -206,20 +197,19 @@ test('an answer without the id of a deal counts as none', async () => {
   expect(await push(one, {baseUrl: other.url})).toEqual({...NONE, known: 1})
 })
 
-test('a file that cannot hold results is refused before anything is sent', async () => {
+test('a file that cannot hold results, or is no UTF-8, is refused and left as it is, and nothing is sent', async () => {
   const file = join(folder, 'deals.csv')
-  writeFileSync(file, CSV)
   const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}
-  for (const to of [join(folder, 'no', 'such.csv'), folder, '/dev/null'])
-    await expectRefused(runCommand(['push', 'deals', file, '--result', to, '--json'], env), 'PUSH_FILE', to)
-  expect(service.store.count()).toBe(0)
-})
-
-test('a file that is no UTF-8 is refused', async () => {
-  const file = join(folder, 'deals.csv')
+  const refuse = async (to: string, words: string) => {
+    const args = ['push', 'deals', file, '--result', to, '--json']
+    await expectRefused(runCommand(args, env), 'PUSH_FILE', words)
+  }
+  writeFileSync(file, CSV.trimEnd())
+  for (const to of [file, join(folder, 'no', 'such.csv'), folder, '/dev/null']) await refuse(to, to)
+  expect(readFileSync(file, 'utf8')).toBe(CSV.trimEnd())
   writeFileSync(file, Buffer.from(CSV.replace('12 Main St', 'Stra\xdfe 5'), 'latin1'))
-  const pushed = runCommand(['push', 'deals', file, '--dry-run', '--json'], {})
-  await expectRefused(pushed, 'PUSH_FILE', 'expected UTF-8')
+  await refuse(join(folder, 'result.csv'), 'expected UTF-8')
+  expect(service.store.count()).toBe(0)
 })
 
 test('a file that holds no deals is refused before anything is sent', () => {
