@@ -67,9 +67,6 @@ interface DemoOptions {
   seed: string
 }
 
-/** The result of a demo; `demo --json` prints it. */
-type DemoResult = Awaited<ReturnType<typeof runDemo>>
-
 const shownSummary = z.object({
   deals: z.coerce.number(),
   amount: z.string(),
@@ -182,7 +179,6 @@ function eveningOf(day: string, config: Config): number {
   return hours.find((instant) => businessDateOf(instant, config) === day) ?? midnight
 }
 
-/** Deals that people change between two nights. */
 const EDITS = 12
 
 /** Webhooks that arrive later are applied a day later. */
@@ -229,11 +225,7 @@ const DEMO_ACCOUNTS = `${JSON.stringify(accounts, null, 2)}\n`
 const MADE_BY_DEMO =
   /^(\.loantape-demo|\.spill|\.writing-.+|(warehouse|state)\..+|current|hash\.key|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
 
-/**
- * Claims an empty folder, or the folder of an earlier demo, which is emptied. The claim lasts until disposed.
- *
- * @throws ConfigError `DEMO_FOLDER` when the folder holds anything else; LockedError `RUN_IN_PROGRESS`
- */
+/** Claims an empty folder, or an earlier demo's, which is emptied. @throws ConfigError `DEMO_FOLDER`, LockedError `RUN_IN_PROGRESS` */
 function claimDemoFolder(folder: DataFolder): Disposable {
   createDataFolder(folder)
   const {root, demoMark} = folder
@@ -271,7 +263,10 @@ function describeRunning(root: string, pid: string): LoantapeError {
 }
 
 /** The text below the last night: the portfolio, where the files are, and what to try next. */
-function renderDemo({summary, by_status, release_dir}: DemoResult, dataDir: string): string {
+function renderDemo(
+  {summary, by_status, release_dir}: Awaited<ReturnType<typeof runDemo>>,
+  dataDir: string,
+): string {
   const quoted = /^[\w./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`
   const query = `npx loantape query --data ${quoted}`
   const local = relative('.', release_dir)

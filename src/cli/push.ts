@@ -70,9 +70,7 @@ interface PushWorld {
 
 /**
  * Creates the deal of every row once: its external reference is the Idempotency-Key, and the result file says what was sent before.
- *
- * @throws ConfigError `PUSH_FILE`; AuthError `PUSH_UNAUTHORIZED`; DeferredError `PUSH_UNREACHABLE`, `INTERRUPTED`, when the same
- * command can send the rest
+ * @throws ConfigError `PUSH_FILE`; AuthError `PUSH_UNAUTHORIZED`; DeferredError `PUSH_UNREACHABLE`, `INTERRUPTED`: run it again
  */
 export async function pushDeals(rows: readonly DealRow[], world: PushWorld) {
   const results = openResults(world.resultFile)

@@ -63,11 +63,7 @@ export function readConfig(
 
 const COMMAND_MS = 30_000
 
-/**
- * What a command of a vault prints. Its complaints go to our stderr; neither it nor what it has printed is told to anybody.
- *
- * @throws DeferredError `SECRET_COMMAND`: a vault that is down today answers tomorrow
- */
+/** What the command of a vault prints; neither it nor its output is told to anybody. @throws DeferredError `SECRET_COMMAND` */
 function runForSecret(name: string, command: string): string {
   const {stdout, status, error} = spawnSync(command, {
     shell: true,

@@ -21,7 +21,6 @@ interface Condition {
   name: string
   /** `ok`, or what is wrong: people are told when it changes. */
   state: string
-  /** One line. */
   title: string
   /** What is kept, what to do. */
   words: string
@@ -38,9 +37,7 @@ export interface Alarm extends Condition {
 /** What is watched beside the state database. */
 interface Watched {
   config: Pick<Config, 'alarmMaxAgeHours'>
-  /** The current one. */
   release: ReleaseManifest | undefined
-  /** What is wrong with it. */
   damage?: LoantapeError | undefined
   /** A removed job raises no alarm: nobody will ever repair its last run. */
   jobs: readonly Pick<Job, 'name' | 'fault'>[]
@@ -321,12 +318,7 @@ const listSaid = (stateDb: StateDb, channel: string, now: number) =>
       .map(({alarm, state}) => [alarm, state]),
   )
 
-/**
- * Sends a page of the current release, once for each business date.
- *
- * @returns the page, and what came of it
- * @throws ConfigError that names the job and the page, if the page or one of its queries is missing or fails
- */
+/** Sends a page of the current release, once for each business date. @throws ConfigError that names job, page and what fails */
 export async function sendDigest(
   config: Config,
   {job, step, render}: {job: string; step: DigestStep; render: RenderDigest | undefined},
@@ -435,10 +427,9 @@ function storeAlarms(stateDb: StateDb, conditions: readonly Condition[], alarms:
 const KEPT_DAYS = 30
 /** After this long a notice that cannot be sent is given up. */
 const SENT_WITHIN_DAYS = 3
-/** The pause after a failed sending; it doubles each time. No sending takes longer than {@link SEND_TIMEOUT_MS} between two answers. */
+/** The pause after a failed sending; it doubles each time. No sending waits for an answer longer than {@link SEND_TIMEOUT_MS}. */
 const FIRST_PAUSE_MS = 60_000
 
-/** A message on its way to one channel. */
 const noticeRow = z.object({
   notice_id: z.number(),
   channel: z.string(),
@@ -505,7 +496,6 @@ async function postMessage(url: string, {title, words}: Message): Promise<string
   throw newError('ALARM_REFUSED', `Alarm webhook answered ${status}: expected 2xx.`)
 }
 
-/** The status of an answer. */
 async function ask(
   url: string,
   asked: {method?: 'POST'; headers?: Record<string, string>; body?: string} = {},

@@ -71,11 +71,7 @@ export function beginRun(stateDb: StateDb, job: string, now: number): JobRun {
 export const readRun = (stateDb: StateDb, id: number | bigint): JobRun =>
   stateDb.one(jobRunRow, 'select * from job_run where job_run_id = ?', [id])
 
-/**
- * Hands a claimed run to the process that carries it out, this one by default.
- *
- * @returns undefined if another process has taken that attempt
- */
+/** Hands a claimed run to the process that carries it out, this one by default; undefined if another has taken that attempt. */
 export function adoptRun(stateDb: StateDb, {job_run_id, attempt}: Claim, now: number, pid?: number) {
   const running = {job_run_id, attempt, state: 'running'}
   const {changes} = stateDb.update('job_run', running, markHolder(now, pid))
@@ -83,10 +79,8 @@ export function adoptRun(stateDb: StateDb, {job_run_id, attempt}: Claim, now: nu
 }
 
 /**
- * Claims the next queued run that may start, unless a slot is already running: one at a time in a data folder, however many
- * processes there are. The job that started longest ago goes first, so that a busy job does not starve the others.
- *
- * @param waiting names of jobs that do not run now
+ * Claims the next queued run that may start, unless a slot is running already, whichever process runs it. The job that started
+ * longest ago goes first, so that a busy job does not starve the others. @param waiting names of jobs that do not run now
  */
 export function claimRun(stateDb: StateDb, now: number, waiting: readonly string[] = []): JobRun | undefined {
   const {pid, host, process_started, heartbeat_at} = markHolder(now)

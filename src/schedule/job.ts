@@ -16,15 +16,12 @@ import {findCronProblem} from './slots.ts'
 
 const folderShape = z.string().regex(/^[^\0]+$/, 'expected a folder')
 
-/** One step of a job: plain data. */
+/** One step of a job: docs/operations.md says what each does. */
 export type Step = z.output<typeof stepSchema>
 export type DigestStep = Extract<Step, {do: 'digest'}>
 const stepSchema = z.discriminatedUnion('do', [
-  /** Walk, apply, build, check, release. */
   z.strictObject({do: z.literal('sync')}),
-  /** Read again the deals that webhooks named. */
   z.strictObject({do: z.literal('apply_events')}),
-  /** Build and check a release without walking. */
   z.strictObject({do: z.literal('build')}),
   /** Read the reference rates of LOANTAPE_RATES_FILE; does nothing if it is not set. */
   z.strictObject({do: z.literal('ingest_rates')}),
@@ -41,9 +38,7 @@ const stepSchema = z.discriminatedUnion('do', [
         .min(1),
       /** Only these, such as `core.deal`. */
       tables: z.array(z.string()).min(1).optional(),
-      /** How CSV is written. */
       dialect: dialectSchema.optional(),
-      /** Send them to these targets of LOANTAPE_TARGETS_FILE. */
       deliver: z.array(z.string()).min(1).optional(),
       /** Of the month before the slot's: tables as of its end, journals of that month. */
       period: z.literal('previous').optional(),
@@ -58,7 +53,6 @@ const stepSchema = z.discriminatedUnion('do', [
     businessDay: z.number().int().min(1).max(15),
     holidays: z.literal('us-federal').optional(),
   }),
-  /** Copy the current release to where others query it. */
   z.strictObject({do: z.literal('publish'), to: z.enum(PUBLISH_TARGETS)}),
   /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
@@ -67,10 +61,8 @@ const stepSchema = z.discriminatedUnion('do', [
     do: z.literal('backup'),
     to: folderShape,
     kept: z.number().int().min(1),
-    /** Send it to these targets of LOANTAPE_TARGETS_FILE. */
     deliver: z.array(z.string()).min(1).optional(),
   }),
-  /** Remove what the settings no longer keep, as `loantape prune` does. */
   z.strictObject({do: z.literal('prune')}),
   /** Restore the latest backup of `from` beside the data folder, examine and compare it, and remove it again. */
   z.strictObject({do: z.literal('restore_drill'), from: folderShape}),
@@ -102,7 +94,6 @@ const jobSchema = z
       const message = findCronProblem(text)
       if (message !== undefined) context.addIssue({code: 'custom', message})
     }),
-    /** IANA time zone of the schedule. */
     timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone'),
     /** Which slots missed while the scheduler was down still run, if within the grace. */
     catchUp: z.enum(['latest', 'each', 'none']).default('latest'),
@@ -159,10 +150,8 @@ export const listFaults = (jobs: readonly Pick<Job, 'fault'>[]): LoantapeError[]
   jobs.flatMap(({fault}) => fault ?? [])
 
 /**
- * Reads every job file: the built-in ones, and the user's own, which replace those of the same name. A wrong file takes no other job
- * down: its fault `JOB_INVALID` names file and field.
- *
- * @throws ConfigError `JOB_INVALID` without the folder
+ * Reads every job file: the built-in ones, and the user's own, which replace those of the same name. A wrong file takes no other
+ * job down: its fault names file and field. @throws ConfigError `JOB_INVALID` without the folder
  */
 export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
   const builtIn = join(import.meta.dirname, '../../jobs')

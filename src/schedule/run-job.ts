@@ -25,10 +25,8 @@ import {decideRetry} from './scheduler.ts'
 import {findBusinessDay} from './slots.ts'
 
 /**
- * Runs a job, records in the state database how it ended and whether it is tried again, and tells people.
- *
- * @param asked `claim`: without one somebody started it by hand; `render` writes the pages of digests
- * @throws ConfigError `RUN_TAKEN` if another process has taken over the claim; whatever its steps throw
+ * Runs a job, records in the state database how it ended and whether it is tried again, and tells people. Without a claim
+ * somebody started it by hand. @throws ConfigError `RUN_TAKEN` if another process has the claim; whatever its steps throw
  */
 export async function performJob(
   config: Config,
@@ -75,11 +73,7 @@ interface JobRequest {
   render?: RenderDigest | undefined
 }
 
-/**
- * Runs the steps of a job in order until one fails.
- *
- * @returns what `run --json` prints; `not_due`: it was too early for a step, which ended the job
- */
+/** Runs the steps of a job in order until one fails, or says `not_due`: it was too early for it. @returns what `run --json` prints */
 export async function runJob(config: Config, request: JobRequest, world: World) {
   const job = request.job.name
   const steps: Awaited<ReturnType<typeof runStep>>[] = []
@@ -156,11 +150,8 @@ const dayOf = (instant: number, {timeZone}: Job) => dateOfWallTime(wallTimeOf(in
 const previousMonthOf = (day: string) => addDays(`${day.slice(0, 7)}-01`, -1).slice(0, 7)
 
 /**
- * Closes the previous month on its business day, or on a later day if that failed. A closed month stays closed; a month that
- * a person reopened is left for that person to close.
- *
- * @returns the month, `YYYY-MM`, with the terms of its roll-forward if it is closed now; `not_due` before its day, for a
- * reopened month, and for a month before the first walk
+ * Closes the previous month on its business day, or on a later day if that failed. It is `not_due` before its day, before the
+ * first walk, and after a person reopened it, who then closes it.
  */
 async function closePreviousMonth(
   config: Config,

@@ -25,11 +25,9 @@ import {
 import {listSlots} from './slots.ts'
 
 /**
- * Creates a scheduler, which plans due slots and runs them, one at a time. Its only state is in the state database, so several
- * schedulers can share the slots and any of them can die.
- *
- * @param tools `jobs`: those that are enabled, and those whose files are wrong, whose runs wait; `startRun` carries out a claimed run
- * and resolves when its process has ended
+ * Creates a scheduler, which plans due slots and runs them, one at a time. Its state is in the state database: several can share
+ * the slots, and any can die. @param tools `jobs`: the enabled ones, and wrong ones, whose runs wait; `startRun` resolves when the
+ * process of a run has ended
  */
 export function createScheduler(
   tools: {stateDb: StateDb; jobs: readonly Job[]; startRun: (run: JobRun) => Promise<ProcessEnd>},
@@ -199,10 +197,7 @@ const ON_TIME_MS = 60_000
 /** How often the watch is stored while nothing is due: each time is a write to the disk. */
 const STORED_MS = 60_000
 
-/**
- * Records every slot of a job that has become due since the last look, queued or skipped. A job that is new, or whose schedule
- * has changed, has slots from now on.
- */
+/** Records each slot of a job that became due since the last look, queued or skipped; one with a new schedule has slots from now on. */
 function planSlots(stateDb: StateDb, job: Job, now: number): void {
   const {name, schedule, timeZone: time_zone} = job
   const sameWatch = 'select * from job_watch where job = ? and schedule = ? and time_zone = ?'
@@ -266,10 +261,7 @@ const watchRow = z.object({
   seen_before: z.string().nullable(),
 })
 
-/**
- * Undoes slots recorded while the clock ran ahead: those that did not succeed are planned again, and no stored instant stays later
- * than now.
- */
+/** Undoes slots recorded while the clock ran ahead: all but the done are planned again, and no stored instant stays later than now. */
 function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'>): void {
   const [latest = null] = stateDb.column(z.string().nullable(), 'select max(seen_until) from job_watch')
   if (latest === null || Date.parse(latest) - now <= JUMP_MS) return
@@ -300,7 +292,6 @@ function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'
   log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')
 }
 
-/** Stored instants of the real clock. */
 const STAMPS = [
   ['job_run', 'started_at'],
   ['job_run', 'ended_at'],
@@ -361,7 +352,6 @@ function pruneRuns(stateDb: StateDb, job: string, now: number): void {
   )
 }
 
-/** From SIGTERM to SIGKILL. */
 const TERM_MS = 10_000
 
 function sendSignal(pid: number, signal: NodeJS.Signals): void {

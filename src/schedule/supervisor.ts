@@ -38,7 +38,6 @@ export interface Source {
   environment?: Environment
 }
 
-/** What is supervised. */
 interface Sources {
   /** The names of the present sources; the only one needs none: `['']`. */
   list: () => readonly string[]
@@ -53,10 +52,8 @@ interface Sources {
 }
 
 /**
- * Creates the supervisor of these sources and reads each for the first time. It runs their jobs when due, each in its own
- * process, and sends their alarms. A source that is broken or hangs does not affect the others.
- *
- * @throws if the sources cannot be listed
+ * Creates the supervisor of these sources: it runs their jobs when due, each in its own process, and sends their alarms. A source
+ * that is broken or hangs does not affect the others. @throws if the sources cannot be listed
  */
 export function createSupervisor(sources: Sources, world: World) {
   const served = new Map<string, ServedSource>()
