@@ -1,6 +1,7 @@
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join, relative} from 'node:path'
 import {z} from 'zod'
+import {DEFAULT_MAPPING} from '../accounting/mapping.ts'
 import {createDealClient} from '../client/client.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {addDays, businessDateOf, DAY_MS, HOUR_MS, sleepUntilStopped} from '../core/clock.ts'
@@ -22,7 +23,6 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {dollars, percent, ratio} from '../web/figures.ts'
 import {does, type Invocation} from './command.ts'
-import accounts from './demo-accounts.json' with {type: 'json'}
 import {readConfig} from './read-config.ts'
 import {renderSteps} from './run.ts'
 import {renderTable} from './table.ts'
@@ -219,7 +219,7 @@ const MARK =
 const ACCOUNTS_FILE = 'accounting.json'
 
 /** The accounts of the synthetic lender, so that its journals can be viewed. */
-const DEMO_ACCOUNTS = `${JSON.stringify(accounts, null, 2)}\n`
+const DEMO_ACCOUNTS = `${JSON.stringify(DEFAULT_MAPPING, null, 2)}\n`
 
 /** Files that a demo, or another command on its data, makes in its folder. */
 const MADE_BY_DEMO =
