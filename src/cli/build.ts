@@ -4,7 +4,7 @@ import {findPreviousRelease} from '../build/build-folder.ts'
 import type {CaseResult, Tested} from '../build/cases.ts'
 import {type Compared, compareBuilds} from '../build/compare-builds.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../build/movement.ts'
-import {compareSchemas, readPublished, type SchemaChange} from '../build/published.ts'
+import {compareSchemas, readPublished} from '../build/published.ts'
 import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'
 import {exitCodeOf, newError} from '../core/errors.ts'
 import {centsOf, formatCents, groupThousands, quantity} from '../core/money.ts'
@@ -28,17 +28,7 @@ export const commands = {
     (tested, _options, width) => renderTested(tested, width),
     ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
   ),
-  diff: does(async (call: Invocation<DiffOptions>, first?: string, second?: string) => {
-    const left = await findRelease(call, first ?? findPreviousRelease(dataFolderAt(call.config.dataDir)))
-    const right = await findRelease(call, second)
-    const [before, after] = [nameOf(left), nameOf(right)]
-    if (!call.options.schema) return {before, after, totals: await diffReleases(left, right)}
-    return {
-      before,
-      after,
-      changes: await compareSchemas(await readPublished(left), await readPublished(right)),
-    }
-  }, renderDiff),
+  diff: does(diff, renderDiff),
   docs: does(
     async ({config, options: {out}}: Invocation<{out?: string}>) => {
       const folder = dataFolderAt(config.dataDir)
@@ -205,20 +195,23 @@ async function findRelease(call: Invocation<DiffOptions>, name = 'current'): Pro
 
 const nameOf = ({manifest: {release_id, as_of, known_at}}: Release) => ({release_id, as_of, known_at})
 
-function renderDiff(
-  found: Record<'before' | 'after', ReturnType<typeof nameOf>> & {
-    totals?: TotalMovement[]
-    changes?: SchemaChange[]
-  },
-  {limit}: DiffOptions,
-): string {
-  const {before, after, totals = [], changes} = found
+async function diff(call: Invocation<DiffOptions>, first?: string, second?: string) {
+  const left = await findRelease(call, first ?? findPreviousRelease(dataFolderAt(call.config.dataDir)))
+  const right = await findRelease(call, second)
+  const named = {before: nameOf(left), after: nameOf(right)}
+  if (!call.options.schema) return {...named, totals: await diffReleases(left, right)}
+  return {...named, changes: await compareSchemas(await readPublished(left), await readPublished(right))}
+}
+
+function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOptions): string {
+  const {before, after} = found
   const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
-  if (changes?.length === 0) return `${heading}: the same tables and columns.`
-  if (changes) {
-    const rows = changes.map(({is_breaking: breaks, ...one}) => ({...one, breaks: breaks ? 'yes' : ''}))
+  if ('changes' in found) {
+    if (found.changes.length === 0) return `${heading}: the same tables and columns.`
+    const rows = found.changes.map(({is_breaking: breaks, ...one}) => ({...one, breaks: breaks ? 'yes' : ''}))
     return `${heading}:\n\n${renderTable(rows)}`
   }
+  const {totals} = found
   if (totals.length === 0) return `${heading}: no total moved.`
   // Often one status alone is funded.
   const sumOf = ({total, before, after, parts}: TotalMovement) =>

@@ -199,7 +199,7 @@ function readState(source: Source, stateDb: StateDb | undefined, maxAgeHours: nu
   const standing = readStanding(source, stateDb, maxAgeHours, world)
   const {healthy, is_classified, last_success, alarms, release, running: holder, next_slots} = standing
   const live = stateDb && listRunning(stateDb, world.realClock.now()).find(({isAlive}) => isAlive)
-  const running = [live?.run.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
+  const running = [live?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
   return {
     healthy,
     is_classified,

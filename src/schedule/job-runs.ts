@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {type Holder, holderRow, isHolderAlive, markHolder} from '../store/runs.ts'
+import {holderRow, isHolderAlive, markHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Job} from './job.ts'
 
@@ -122,7 +122,6 @@ export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: numb
 }
 
 /** How one attempt of a run ended; instants are ISO 8601, real clock. */
-export type JobAttempt = z.output<typeof attemptRow>
 const attemptRow = z.object({
   attempt: z.number(),
   started_at: z.string(),
@@ -136,21 +135,16 @@ const attemptRow = z.object({
 })
 
 /** The ended attempts of a run, oldest first. */
-export function listAttempts(stateDb: StateDb, id: number): JobAttempt[] {
-  return stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [id])
-}
+export const listAttempts = (stateDb: StateDb, id: number) =>
+  stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [id])
 
-const runningRow = z.unknown().transform((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))
+const runningRow = jobRunRow.extend(holderRow.shape)
 
 /** Running runs, each with its process, and whether that is alive. */
-export function listRunning(
-  stateDb: StateDb,
-  now: number,
-): {run: JobRun; holder: Holder; isAlive: boolean}[] {
-  return stateDb
+export const listRunning = (stateDb: StateDb, now: number) =>
+  stateDb
     .all(runningRow, `select * from job_run where state = 'running'`)
-    .map(({run, holder}) => ({run, holder, isAlive: isHolderAlive(holder, now)}))
-}
+    .map((run) => ({...run, isAlive: isHolderAlive(run, now)}))
 
 const ATTEMPT = 'attempt, started_at, ended_at, exit_code, error_code, error'
 /** Whether an attempt was neither locked out, nor stopped, nor too early. */

@@ -92,8 +92,7 @@ export function createScheduler(
        where state = 'running' and (host = ?2 or heartbeat_at > ?1)`,
       [now, HOST],
     )
-    for (const {run, holder, isAlive} of listRunning(stateDb, now)) {
-      const {pid} = holder
+    for (const {isAlive, pid, host, ...run} of listRunning(stateDb, now)) {
       const job = findLimits(run)
       if (!isAlive) {
         if (run.job_run_id !== current?.job_run_id)
@@ -101,7 +100,7 @@ export function createScheduler(
         continue
       }
       // Between the claim and the start of its process, a run belongs to the server itself.
-      if (pid === process.pid || holder.host !== HOST || !isOverdue(job, run, now)) continue
+      if (pid === process.pid || host !== HOST || !isOverdue(job, run, now)) continue
       const attempt = attemptOf(run)
       const askedAt = asked.get(attempt)
       if (askedAt === undefined) {

@@ -267,11 +267,9 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       if (!open) return {running: 0, waiting: 0}
       try {
         const now = world.realClock.now()
-        const running = listRunning(open.stateDb, now).filter(
-          ({run, isAlive}) => isAlive && run.slot !== null,
-        )
+        const running = listRunning(open.stateDb, now).filter(({slot, isAlive}) => isAlive && slot !== null)
         const holder = findLockHolder(open.stateDb, world)
-        const runs = running.map(({run}) => `${run.job_run_id}.${run.attempt}`)
+        const runs = running.map(({job_run_id, attempt}) => `${job_run_id}.${attempt}`)
         const doing = JSON.stringify([runs, holder?.run_id, holder?.progress])
         if (doing !== seen.doing) seen = {doing, since: now}
         const isWaiting = CAN_WAIT.test(holder?.progress ?? '') && now - seen.since >= WAITED_MS
