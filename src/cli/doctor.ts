@@ -66,18 +66,12 @@ export const commands = {
   ),
 }
 
-interface Finding {
-  check: string
-  ok: boolean
-  words: string
-}
-
-const renderFindings = (findings: readonly Finding[]) =>
+const renderFindings = (findings: Awaited<ReturnType<typeof examine>>) =>
   findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n')
 
 async function examine(examinations: Examinations, config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
-  const findings: Finding[] = []
+  const findings: {check: string; ok: boolean; words: string}[] = []
   for (const [check, look] of Object.entries(examinations)) {
     const found = await look(config, folder, world).catch((error: unknown) => [explainError(error)])
     if (typeof found === 'string') findings.push({check, ok: true, words: found})
@@ -312,9 +306,7 @@ function listTargets(step: Step): string[] {
 const DEALS = 1000
 
 /** Estimates the time of a first sync from its requests: each page of the list, and for each deal its own page and its lists. */
-export function describeFirstSync(
-  config: Pick<Config, 'ratePerSecond' | 'pageSize' | 'detail' | 'detailBudgetMinutes' | 'streams'>,
-): string {
+export function describeFirstSync(config: Config): string {
   const {ratePerSecond, pageSize, detail, detailBudgetMinutes, streams} = config
   const children = parseChildStreams(streams).map(({plural}) => plural)
   const wanted = detailBudgetMinutes === 0 ? [] : [...(detail === 'off' ? [] : ['details']), ...children]

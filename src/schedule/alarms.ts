@@ -462,10 +462,7 @@ function claimNotice(stateDb: StateDb, config: Config, now: number) {
 }
 
 /** The channels to which alarms go. */
-export const listAlarmChannels = ({
-  alarmWebhookUrl,
-  alarmEmailTo,
-}: Pick<Config, 'alarmWebhookUrl' | 'alarmEmailTo'>): string[] => [
+export const listAlarmChannels = ({alarmWebhookUrl, alarmEmailTo}: Config): string[] => [
   ...(alarmWebhookUrl === undefined ? [] : ['webhook']),
   ...(alarmEmailTo === undefined ? [] : ['email']),
 ]

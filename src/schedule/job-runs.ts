@@ -176,14 +176,8 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
 }
 
 /** Whether an attempt has exceeded its timeout; a run started by hand has none. */
-export function isOverdue(
-  {timeoutMinutes}: Job,
-  {slot, started_at}: Pick<JobRun, 'slot' | 'started_at'>,
-  now: number,
-): boolean {
-  if (slot === null || started_at === null) return false
-  return now - Date.parse(started_at) >= timeoutMinutes * 60_000
-}
+export const isOverdue = ({timeoutMinutes}: Job, {slot, started_at}: JobRun, now: number): boolean =>
+  slot !== null && started_at !== null && now - Date.parse(started_at) >= timeoutMinutes * 60_000
 
 /** The end of an attempt that timed out. It is not retried: it would most likely hang again. */
 export function describeTimeout({timeoutMinutes}: Job): AttemptEnd {
