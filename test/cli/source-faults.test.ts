@@ -139,13 +139,3 @@ test('another base URL is refused for this folder until accepted', async () => {
   await expectRefused(sync(other), 'SOURCE_PINNED')
   expect(readJson(await sync(there, '--accept', 'source'))).toMatchObject({changes: {unchanged: 60}})
 })
-
-test('a wait that the source asked for holds for the next runs, too', async () => {
-  spoilPages({kind: 'status', status: 429, headers: {'retry-after': '7200'}}, 2)
-  await expectNothingNew(sync(), 'SOURCE_RATE_LIMITED', 6, /another 7\d{3} s/)
-  const asked = lab.service.requests.count
-  await expectNothingNew(sync(), 'SOURCE_RATE_LIMITED', 6, /another 7\d{3} s/)
-  expect(lab.service.requests.count).toBe(asked)
-  const later = {...realClock, now: () => Date.now() + 7_201_000}
-  expect(await lab.walk(DAY_2, {world: {realClock: later}})).toMatchObject({changes: {unchanged: 60}})
-})

@@ -16,6 +16,8 @@ test.each([
   ['text', 9007199254740991, '9007199254740991'],
   ['text', 1e300, 'unreadable'],
   ['text', 'a\0b', 'unreadable'],
+  // The source cut it in the middle of an emoji.
+  ['text', 'sold \ud83d', 'sold \ufffd'],
   ['text', {a: 1}, 'unreadable'],
   ['integer', 1, '1'],
   ['integer', '-007', '-7'],

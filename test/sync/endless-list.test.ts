@@ -4,7 +4,7 @@ import {sendJson, startTestServer} from '../source/test-server.ts'
 import type {Fault} from '../support/faults.ts'
 import {DAY_1, DAY_2, failureOf, someDeals} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
-import {linkBorrower, useLab} from '../support/set-up.ts'
+import {useLab} from '../support/set-up.ts'
 
 const SMALL = {pageSize: 2, retries: 0}
 
@@ -62,38 +62,4 @@ test('a list of ever new deals and cursors ends at the growth limit, and resumes
   last = 15
   expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_ENDLESS'})
   expect((await lab.walk(DAY_2, {config, accept: ['growth']})).changes).toMatchObject({created: 1400})
-})
-
-test('deals imported in front of a list while it is read move it: pages of known deals are read on', async () => {
-  const listed = Array.from({length: 20}, (_, index) => aRecord({id: `deal_${index}`}))
-  await using server = await startTestServer((request, response, turn) => {
-    if (turn === 6) listed.unshift(...Array.from({length: 10}, (_, index) => aRecord({id: `new_${index}`})))
-    const from = Number(request.query.get('cursor') ?? 0)
-    const isLast = from + 2 >= listed.length
-    sendJson(response, {
-      data: listed.slice(from, from + 2),
-      has_more: !isLast,
-      next_cursor: isLast ? null : `${from + 2}`,
-    })
-  })
-  const config = {...SMALL, detail: 'off', baseUrl: server.url} as const
-  expect(await lab.walk(DAY_1, {config})).toMatchObject({
-    certificate: {distinct: 20, duplicates: 10},
-    changes: {created: 20},
-  })
-  expect((await lab.walk(DAY_2, {config})).changes).toMatchObject({created: 10, unchanged: 20, missing: 0})
-})
-
-test('a list of borrowers that ignores its cursor concludes nothing for its deal', async () => {
-  const [first = ''] = lab.service.store.ids()
-  for (let count = 0; count < 12; count += 1) linkBorrower(lab, first)
-  const config = {...SMALL, streams: 'deals,borrowers'}
-  await lab.walk(DAY_1, {config})
-  lab.service.store.update(first, {status: 'approved'})
-  lab.service.faults.add({match: {path: `/deals/${first}/borrowers`}, fault: createStuckList()})
-  lab.service.requests.clear()
-  expect((await lab.walk(DAY_2, {config})).streams).toMatchObject([
-    {failed: 1, changes: {missing: 0, vanished: 0}},
-  ])
-  expect(countRequests(/borrowers\?/)).toBe(5)
 })

@@ -132,17 +132,6 @@ test('fields are mapped from the first night on, even if rates were stored befor
   expect(await build(day(3))).toMatchObject({outcome: 'released', is_current: true})
 })
 
-test('a text that the source cut in the middle of an emoji is stored as far as it can be, and the night goes on', async () => {
-  writeFields({note: {path: 'terms.note_rate', type: 'text'}})
-  lab.service.store.insert(someDeals(2))
-  listed.set(aDeal(1).id, {rate: 'sold \ud83d'})
-  expect(await lab.sync(day(2))).toMatchObject({outcome: 'released'})
-  expect(await lab.query('select note, unreadable from core.deal_extra order by deal_id')).toEqual([
-    {note: 'sold \ufffd', unreadable: null},
-    {note: null, unreadable: null},
-  ])
-})
-
 test('mapped fields come from lists, own pages and looks, and a rebuild or a lost warehouse finds them all again', async () => {
   writeFields(FIELDS)
   lab.service.store.insert(someDeals(4))

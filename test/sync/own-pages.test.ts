@@ -58,14 +58,6 @@ test('listed deals without a page of their own, new ones too, do not switch off 
   }
 })
 
-test('a deal that the list leaves out vanishes when its own page is gone, too', async () => {
-  failPages(404, 1, 2)
-  await lab.walk(DAY_1)
-  leaveOut(20)
-  for (const number of [21, 22, 23]) lab.service.store.remove(idOf(number))
-  expect((await lab.walk(DAY_2)).changes).toMatchObject({missing: 0, vanished: 3, unchanged: 36})
-})
-
 test('a run that dies among own pages asks for the others alone, and the certificate counts the pages of both', async () => {
   lab.service.store.insert(someDeals(60).slice(40))
   changeRecords(lab, new RegExp(`^/deals/(${idOf(1)}|${idOf(2)})$`), ([deal]) => {
