@@ -24,7 +24,7 @@ import {findLockHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Frame, TapeLine} from '../store/tape.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
-import {openHistory, openWarehouse, readSettings, type Warehouse, writeSettings} from '../store/warehouse.ts'
+import {openHistory, openWarehouse, readSettings, writeSettings} from '../store/warehouse.ts'
 import {storeWalk} from './apply.ts'
 import {type Intake, type OpenWalks, openIntake, parseBody} from './intake.ts'
 import {adoptFields, readStreams} from './mapped-fields.ts'
@@ -68,20 +68,12 @@ export async function planCatchUp(
   return stand && planFrom(stand, findReadKey(config, folder), {folder, stateDb}, gone)
 }
 
-interface Opened {
-  db: Warehouse
-  tapes: Tapes
-  /** All streams, the deals first. */
-  streams: readonly [Stream, ...Stream[]]
-  walks: OpenWalks
-}
-
 /** Opens warehouse and tapes for a run that stores something; takes up what dead runs left. @throws `STORES_DISAGREE` */
 export async function openToSettle(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   world: World,
-): Promise<AsyncDisposable & Opened> {
+) {
   await using opening = new AsyncDisposableStack()
   const db = opening.use(await openWarehouse(folder, world, config))
   world.onStep('warehouse opened')
@@ -299,10 +291,10 @@ function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks
  * cannot be continued are ended.
  */
 async function resumeWalks(
-  {db, tapes}: Pick<Opened, 'db' | 'tapes'>,
+  {db, tapes}: {db: Database; tapes: Tapes},
   left: readonly string[],
   {log}: Pick<World, 'log'>,
-): Promise<Omit<Opened, 'db' | 'tapes'>> {
+) {
   await createStage(db)
   const streams = await readStreams(db)
   const walks: OpenWalks = new Map()

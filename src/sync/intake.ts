@@ -14,7 +14,7 @@ import type {StateDb} from '../store/state-db.ts'
 import {type Frame, type TapeLine, textOf} from '../store/tape.ts'
 import type {Warehouse} from '../store/warehouse.ts'
 import type {Acceptance} from './guard.ts'
-import {type OpenWalk, type ReadBeside, walkBegin} from './plan-changes.ts'
+import {createWalk, type ReadBeside, walkBegin} from './plan-changes.ts'
 import {feedParser, isObservation, parseRates, type RateRow, stageRates} from './rate-feed.ts'
 import {
   BESIDE,
@@ -101,21 +101,7 @@ const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
 
 /** Begins a walk from its first line. */
 export function openWalk(db: Database, stream: Stream, begin: Frame) {
-  const {tape, kind, stream: _, ...asked} = walkBegin.parse(begin)
-  const walk: OpenWalk = {
-    ...asked,
-    walkId: tape,
-    endedAt: null,
-    cursors: [],
-    nextCursor: null,
-    cursorReceivedAt: null,
-    envelope: null,
-    isComplete: false,
-    ...NOTHING_READ,
-    details: {fetched: 0, failed: 0},
-    waitedMs: 0,
-    certified: null,
-  }
+  const walk = createWalk(begin)
   const normalise = createNormaliser(stream)
   let rows = createStagedRows(stream)
   let rejected: RejectedRecord[] = []
@@ -202,7 +188,7 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
   }
 
   return {
-    kind,
+    kind: 'walk' as const,
     stream,
     walk,
     /** Takes in the next line of the unit, with its body as {@link parseBody} returns it. */

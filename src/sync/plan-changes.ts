@@ -2,6 +2,7 @@ import {z} from 'zod'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
+import type {Frame} from '../store/tape.ts'
 import {
   amountOf,
   BESIDE,
@@ -33,26 +34,33 @@ export const walkBegin = z.object({
 })
 
 /** The progress of an open walk, updated as answers are taken in. Instants in microseconds since the epoch. */
-export interface OpenWalk extends Omit<z.output<typeof walkBegin>, 'kind' | 'stream' | 'tape'> {
-  walkId: string
-  /** Start of the last request for a list. */
-  endedAt: bigint | null
-  /** The cursors of its pages, in order; empty for the first. */
-  cursors: string[]
-  nextCursor: string | null
-  /** When `nextCursor` was received, real clock; null before the first page. */
-  cursorReceivedAt: bigint | null
-  envelope: string | null
-  isComplete: boolean
-  pages: number
-  records: number
-  quarantined: number
-  unreadableIds: number
-  /** How many own pages or lists were read, and how many could not be. */
-  details: {fetched: number; failed: number}
-  waitedMs: number
-  /** The totals of its certificate; null until its changes were planned. */
-  certified: {distinct_records: number; duplicates: number; amount_total: string} | null
+export type OpenWalk = ReturnType<typeof createWalk>
+
+/** Begins a walk by its first line. */
+export function createWalk(begin: Frame) {
+  const {tape: walkId, kind: _kind, stream: _stream, ...asked} = walkBegin.parse(begin)
+  return {
+    ...asked,
+    walkId,
+    /** Start of the last request for a list. */
+    endedAt: null as bigint | null,
+    /** The cursors of its pages, in order; empty for the first. */
+    cursors: [] as string[],
+    nextCursor: null as string | null,
+    /** When `nextCursor` was received, real clock; null before the first page. */
+    cursorReceivedAt: null as bigint | null,
+    envelope: null as string | null,
+    isComplete: false,
+    pages: 0,
+    records: 0,
+    quarantined: 0,
+    unreadableIds: 0,
+    /** How many own pages or lists were read, and how many could not be. */
+    details: {fetched: 0, failed: 0},
+    waitedMs: 0,
+    /** The totals of its certificate; null until its changes were planned. */
+    certified: null as {distinct_records: number; duplicates: number; amount_total: string} | null,
+  }
 }
 
 /** Staged observations that are applied together: those of a walk, or of a look or replay. */

@@ -193,10 +193,11 @@ export async function settleWalk(tools: WalkTools, unit: WalkIntake, world: Worl
       if (!stream.parent && config.webhookSecret !== undefined) await settleCoverage(db, stateDb, walk, world)
     },
     conclude: (recordedAt) =>
-      tapes.conclude(walk.walkId, {
-        ...{outcome: 'settled', recordedAt, ...describeEnd(walk)},
-        ...{details: walk.details, counts},
-      }),
+      tapes.conclude(
+        walk.walkId,
+        {outcome: 'settled', ...describeEnd(walk), details: walk.details, counts},
+        recordedAt,
+      ),
   })
   tools.walks.delete(stream.name)
   tapes.finish(walk.walkId)

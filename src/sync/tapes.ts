@@ -34,14 +34,8 @@ import {
 } from '../store/tape.ts'
 import {type KeyConfig, requireTapeKey, type TapeKey} from '../store/tape-key.ts'
 
-/** How a unit ended, and whether it became history. */
-interface TapeOutcome {
-  outcome: 'settled' | 'refused' | 'abandoned' | 'dry run'
-  why?: string
-  /** When it was settled, microseconds since the epoch. */
-  recordedAt?: bigint
-  [certificate: string]: unknown
-}
+/** How a unit ended, and what else is known then. */
+type TapeOutcome = {outcome: 'settled' | 'refused' | 'abandoned' | 'dry run'; [said: string]: unknown}
 
 /** Writes what a run receives: each walk to a tape of its own, everything else to the tape of its day. */
 export type Tapes = ReturnType<typeof openTapes>
@@ -49,13 +43,6 @@ export type Tapes = ReturnType<typeof openTapes>
 /** The path of a tape below the data folder. */
 export function pathOfTape(name: string, date: string): string {
   return join('tape', date.slice(0, 4), date.slice(5, 7), `${name}.jsonl.zst`)
-}
-
-/** A unit on the tape of a day. */
-interface DayUnit {
-  name: string
-  begin: Frame
-  conclude: (recordedAt: bigint) => string
 }
 
 interface OpenTape {
@@ -122,11 +109,11 @@ export function openTapes(
     async settleOfDay<T>(
       date: string,
       said: Record<string, unknown>,
-      settle: (unit: DayUnit) => Promise<T> | T,
+      settle: (unit: {name: string; begin: Frame; conclude: (at: bigint) => string}) => Promise<T> | T,
     ): Promise<T> {
       const name = await openOfDay(date)
       const begin = tapes.begin(name, date, said)
-      const conclude = (recordedAt: bigint) => tapes.conclude(name, {outcome: 'settled', recordedAt})
+      const conclude = (at: bigint) => tapes.conclude(name, {outcome: 'settled'}, at)
       try {
         return await settle({name, begin, conclude})
       } catch (error) {
@@ -179,8 +166,8 @@ export function openTapes(
       return line
     },
     store: (name: string): void => tapeOf(name).writer.store(),
-    /** Writes the outcome of a unit before it takes effect; returns the chain of that line. */
-    conclude(name: string, {recordedAt, ...outcome}: TapeOutcome): string {
+    /** Writes the outcome of a unit before it takes effect at `recordedAt`; returns the chain of that line. */
+    conclude(name: string, outcome: TapeOutcome, recordedAt?: bigint): string {
       const {writer, kind} = tapeOf(name)
       writer.store()
       return stateDb.transaction(() => {
