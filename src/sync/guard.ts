@@ -114,10 +114,10 @@ function countListed({counts}: ChangePlan): number {
 function listFindings(
   plan: MeasuredPlan,
   {shrinkLimitPct, growthLimitPct, changeLimitPct}: GuardLimits,
-  {plural, parent, settled, amountColumn}: Stream,
+  {plural, parent, settled}: Stream,
 ) {
   const {known, absent, newlyAbsent} = plan
-  const {before, after, amounts, left, entered, columns} = plan.moved
+  const {before, after, left, entered, columns} = plan.moved
   const findings: Record<keyof typeof CODES, string[]> = {shrink: [], growth: [], change: []}
   const exceeds = (part: number | bigint, whole: number | bigint, limitPct: number) =>
     BigInt(part) * 10_000n > BigInt(whole) * BigInt(Math.round(limitPct * 100))
@@ -142,19 +142,15 @@ function listFindings(
     }
   }
 
-  const changes: [records: number, what: string, ignored: number][] = [
-    [amounts, `change their ${amountColumn}`, IGNORED_RECORDS],
-    [left, `leave ${settled?.word}`, IGNORED_RECORDS],
-  ]
-  for (const [column, records] of Object.entries(columns)) {
-    const ignored = column === settled?.column ? IGNORED_STEPS : IGNORED_RECORDS
-    changes.push([records, `change their ${column}`, ignored])
-  }
-  for (const [records, what, ignored] of changes)
+  const changed = (records: number, what: string, ignored = IGNORED_RECORDS) => {
     if (records > ignored && exceeds(records, before.records, changeLimitPct))
       findings.change.push(
         `${records} of ${before.records} known ${plural} ${what}, more than ${changeLimitPct} %`,
       )
+  }
+  changed(left, `leave ${settled?.word}`)
+  for (const [column, records] of Object.entries(columns))
+    changed(records, `change their ${column}`, column === settled?.column ? IGNORED_STEPS : IGNORED_RECORDS)
   if (entered > IGNORED_STEPS && exceeds(entered, before.pipeline, ENTERED_LIMIT_PCT))
     findings.change.push(
       `${entered} ${plural} become ${settled?.word}, more than half of the ${before.pipeline} in the pipeline`,
@@ -170,13 +166,12 @@ export type Movement = Awaited<ReturnType<typeof measureMovement>>
 
 /** The kinds of movement of a stream, each as an SQL condition on a record before, `b`, and after, `a`. */
 function listMovements(stream: Stream): [name: string, condition: string][] {
-  const {amountColumn, settled, parent} = stream
+  const {settled, parent} = stream
   const differs = (column: string) => {
     const [before, after] = ['b', 'a'].map((side) => comparedSql(stream, column, `${side}.${column}`))
     return `${before} is distinct from ${after}`
   }
   const found: [string, string][] = []
-  if (amountColumn !== undefined) found.push(['amounts', differs(amountColumn)])
   if (settled) {
     const {column} = settled
     const is = (side: string) => isSettledSql(stream, `${side}.${column}`)
@@ -186,7 +181,7 @@ function listMovements(stream: Stream): [name: string, condition: string][] {
       [`column ${column}`, `${is('b')} = ${is('a')} and ${differs(column)}`],
     )
   }
-  const counted = new Set([amountColumn, settled?.column, parent?.column])
+  const counted = new Set([settled?.column, parent?.column])
   for (const {name, precisionColumn} of stream.columns) {
     const isDate = precisionColumn !== undefined || stream.columns.some((c) => c.precisionColumn === name)
     if (!isDate && !counted.has(name))
@@ -209,7 +204,6 @@ export async function measureMovement(db: Database, stream: Stream) {
       pipeline: count('known_pipeline'),
     },
     after: {records: count('next'), amountCents: cents('next_amount')},
-    amounts: count('amounts'),
     /** Records that left, and that entered, a settled status. */
     left: count('left'),
     entered: count('entered'),

@@ -181,10 +181,9 @@ test('changes are counted by kind: amounts, settled statuses left and entered, o
   expect(await measureMovement(db, stream)).toEqual({
     before: {records: 8, amountCents: 2_800_000_00n, pipeline: 3},
     after: {records: 9, amountCents: 2_450_006_00n},
-    amounts: 1,
     left: 1,
     entered: 1,
-    columns: {status: 2, property_address: 1, property_value: 1, loan_program: 0},
+    columns: {status: 2, property_address: 1, loan_amount: 1, property_value: 1, loan_program: 0},
   })
 })
 

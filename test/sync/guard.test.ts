@@ -29,7 +29,6 @@ function aPlan({counts, moved, known = 100, ...plan}: PlanSpec = {}): MeasuredPl
     moved: {
       before: {...size(known), pipeline: 40},
       after: size(known),
-      amounts: 0,
       left: 0,
       entered: 0,
       columns: {},
@@ -51,8 +50,8 @@ test.each<[string, MeasuredPlan]>([
   ['nothing absent', aPlan()],
   ['exactly the limit absent', aPlan({newlyAbsent: 5})],
   ['three absent of ten', aPlan({known: 10, newlyAbsent: 3})],
-  ['exactly the limit changed', aPlan({moved: {amounts: 20, left: 20, columns: {property_address: 20}}})],
-  ['three changed of four', aPlan({known: 4, moved: {amounts: 3, columns: {loan_program: 3}}})],
+  ['exactly the limit changed', aPlan({moved: {left: 20, columns: {loan_amount: 20, property_address: 20}}})],
+  ['three changed of four', aPlan({known: 4, moved: {columns: {loan_amount: 3, loan_program: 3}}})],
   ['half of the pipeline funded', aPlan({moved: {entered: 20}})],
   ['ten of ten funded', aPlan({known: 12, moved: {...twelve, entered: 10}})],
   ['ten of twenty changing status', aPlan({known: 20, moved: {columns: {status: 10}}})],
@@ -70,7 +69,12 @@ const doubleAmount = {records: 100, amountCents: 200_000_01n}
 test.each<[Acceptance, string, MeasuredPlan, string]>([
   ['shrink', 'one absence', aPlan({newlyAbsent: 6}), '6 of 100 known deals are absent, more than 5 %'],
   ['shrink', 'of ten, one absence', aPlan({known: 10, newlyAbsent: 4}), '4 of 10 known deals are absent'],
-  ['change', 'one amount', aPlan({moved: {amounts: 21}}), '21 of 100 known deals change their loan_amount'],
+  [
+    'change',
+    'one amount',
+    aPlan({moved: {columns: {loan_amount: 21}}}),
+    '21 of 100 known deals change their loan_amount',
+  ],
   ['change', 'one settled status', aPlan({moved: {left: 21}}), '21 of 100 known deals leave funded'],
   [
     'change',
@@ -123,7 +127,7 @@ test('an empty walk, or a second one, is refused whatever the limit if deals wer
 })
 
 test('an accepted shrink lets no change through, nor an accepted change a shrink', async () => {
-  const both = aPlan({newlyAbsent: 50, moved: {amounts: 50}})
+  const both = aPlan({newlyAbsent: 50, moved: {columns: {loan_amount: 50}}})
   expect(await failureOf(guard(both, ['shrink']))).toMatchObject({code: 'GUARD_CHANGE'})
   expect(await failureOf(guard(both, ['change']))).toMatchObject({code: 'GUARD_SHRINK'})
 })
