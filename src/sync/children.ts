@@ -1,7 +1,6 @@
 import {createHash} from 'node:crypto'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
-import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
 import {LoantapeError} from '../core/errors.ts'
@@ -193,18 +192,14 @@ function describeList(
     return [{frame: {frame: 'children', parent, outcome, observed_at}}]
   }
   const pages = answer.pages.length
-  return answer.pages.map(({records, envelope, body, received}, index): Answer => {
-    const frame: Frame = {frame: 'children', parent, outcome: 'listed', page: index + 1, pages, envelope}
+  return answer.pages.map(({records, body, received}, index): Answer => {
+    const frame: Frame = {frame: 'children', parent, outcome: 'listed', page: index + 1, pages}
     if (!seal) return {frame, body, received}
     const shown = {data: records.map(seal), has_more: false}
     const {original, ...told} = received
     const sent = original?.body ?? received.body
     const received_sha256 = createHash('sha256').update(sent).digest('hex')
     const sealed = {...told, body: Buffer.from(JSON.stringify(shown))}
-    return {
-      frame: {...frame, envelope: readPage(shown).envelope, received_sha256},
-      body: shown,
-      received: sealed,
-    }
+    return {frame: {...frame, received_sha256}, body: shown, received: sealed}
   })
 }

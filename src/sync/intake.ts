@@ -76,7 +76,6 @@ const childrenFrame = z.discriminatedUnion('outcome', [
     parent: z.string(),
     page: z.number(),
     pages: z.number(),
-    envelope: z.string(),
   }),
 ])
 const lookFrame = z.object({requested_at: instant, id: z.string(), known: anyRecord.optional()})
@@ -167,8 +166,8 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
       lists.push([walk.walkId, stream.name, parent, outcome, frame.observed_at, 0n, 0n, 0n, 0n])
       return
     }
-    const {requested_at: observedAt, page, pages, envelope} = frame
-    const {records} = readPage(body, envelope)
+    const {requested_at: observedAt, page, pages} = frame
+    const {records} = readPage(body)
     // The start of the first page dates a list: a child linked while it was read does not count as missed.
     if (page === 1) list = {...NOTHING_READ, observedAt}
     const place = {pageNo: page, place: `${parent}/${page}`}
