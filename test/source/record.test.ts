@@ -1,5 +1,4 @@
 import {createHmac} from 'node:crypto'
-import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {borrowerStream} from '../../src/contract/borrower.ts'
 import {dealStream} from '../../src/contract/deal.ts'
@@ -56,6 +55,9 @@ test.each<[string, WireRecord]>([
   ['property_address', {property_address: 'x'.repeat(8193)}],
   ['loan_program', {loan_program: '\0'}],
   ['loan_amount', {loan_amount: 1.234}],
+  ['loan_amount', {loan_amount: -4711}],
+  ['loan_amount', {loan_amount: '~4711~'}],
+  ['property_address', {property_address: ['~4711~']}],
   ['loan_amount', {loan_amount: null}],
   ['loan_amount', {loan_amount: undefined}],
   ['loan_amount', {loan_amount: {value: 4711}}],
@@ -67,28 +69,14 @@ test.each<[string, WireRecord]>([
   ['created_at', {created_at: '0000-12-31'}],
   ['created_at', {created_at: '0001-01-01T00:00:00+01:00'}],
   ['created_at', {created_at: '9999-12-31T23:59:59-05:00'}],
-])('a bad %s is quarantined with its path: %o', (path, fields) => {
-  const rejected = reject(aRecord(fields), 42n)
-  expect(rejected).toMatchObject({path, observedAt: 42n})
-  expect(rejected.reason).toMatch(/expected/)
-})
-
-test('a quarantined record keeps its id if that is readable', () => {
-  expect(reject(aRecord({loan_amount: -1})).id).toBe('deal_000001')
-  for (const id of [17, '', 'deal_\0', 'deal_\ud83d', 'd'.repeat(8193)])
-    expect(reject(aRecord({id})).id).toBeNull()
-})
-
-test('the reason for a quarantine never repeats the value', () => {
-  const field = fc.constantFrom(...dealStream.wireFields)
-  const bad = fc.constantFrom('~4711~', -4711.471, {secret: '~4711~'}, ['~4711~'])
-  fc.assert(
-    fc.property(field, bad, (name, value) => {
-      const {quarantined} = createNormaliser(dealStream)([aRecord({[name]: value})], 0n)
-      for (const {reason} of quarantined) expect(reason).not.toContain('4711')
-    }),
-  )
-})
+])(
+  'a bad %s is quarantined with its path, and with its id if that can be read, but no value: %o',
+  (path, fields) => {
+    const rejected = reject(aRecord(fields), 42n)
+    expect(rejected).toMatchObject({id: path === 'id' ? null : 'deal_000001', path, observedAt: 42n})
+    expect(rejected.reason).toMatch(/^(?!.*4711).*expected/)
+  },
+)
 
 test('records that are no objects are quarantined, and good ones beside them kept in order', () => {
   const bad = [null, 'deal', 42, true, ['deal_000001']]
