@@ -1,5 +1,7 @@
 import type {IncomingMessage} from 'node:http'
 import {text} from 'node:stream/consumers'
+import {createDealClient} from '../../src/client/client.ts'
+import type {DealStatus} from '../../src/contract/deal.ts'
 import {sendJson, startTestServer} from '../source/test-server.ts'
 
 /** A record of the Deal Financing Service, as JSON. */
@@ -41,33 +43,10 @@ export interface Dialect {
 
 const MOST_ROWS = 1000
 
-/** Reads a whole list of the Deal Financing Service. */
-async function readList(
-  base: string,
-  path: string,
-  key: string,
-  query: Record<string, string> = {},
-): Promise<Wire[]> {
-  const records: Wire[] = []
-  let cursor: string | undefined
-  do {
-    const params = new URLSearchParams({...query, limit: '100', ...(cursor !== undefined && {cursor})})
-    const answer = await fetch(`${base}${path}?${params}`, {headers: {authorization: `Bearer ${key}`}})
-    if (!answer.ok) return []
-    const body = (await answer.json()) as {data: Wire[]; next_cursor: string | null}
-    records.push(...body.data)
-    cursor = body.next_cursor ?? undefined
-  } while (cursor !== undefined)
-  return records
-}
-
-async function readOwn(base: string, id: string, key: string): Promise<Wire | undefined> {
-  const answer = await fetch(`${base}/deals/${id}`, {headers: {authorization: `Bearer ${key}`}})
-  return answer.ok ? ((await answer.json()) as {data: Wire}).data : undefined
-}
-
 /** Serves what a Deal Financing Service holds in another dialect; disposing it stops it. */
 export async function serveForeign(dialect: Dialect, {base, key}: {base: string; key: string}) {
+  const client = createDealClient({baseUrl: base, apiKey: key, retries: 0})
+  const readAll = (list: AsyncIterable<Wire>): Promise<Wire[]> => Array.fromAsync(list).catch(() => [])
   const asked: string[] = []
   let [refused, served] = [0, Number.POSITIVE_INFINITY]
 
@@ -85,16 +64,16 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
     if (!url.pathname.startsWith(dialect.deals)) return {status: 404, body: {}}
     const [id, child] = url.pathname.slice(dialect.deals.length + 1).split('/')
     if (id && child === undefined) {
-      const own = await readOwn(base, id, key)
+      const own = await client.deals.get(id).catch(() => undefined)
       return own ? {body: dialect.own(dialect.deal(own))} : {status: 404, body: {}}
     }
     const ours = child === undefined ? '' : dialect.children[child]
     if (ours === undefined) return {status: 404, body: {}}
     const status = url.searchParams.get(dialect.filter)
-    const filter = status === null ? {} : {status: dialect.status(status)}
+    const filter = status === null ? {} : {stage: dialect.status(status) as DealStatus}
     const all = id
-      ? (await readList(base, `/deals/${id}/${ours}`, key)).map((one) => dialect.child(ours, one))
-      : (await readList(base, '/deals', key, filter)).map(dialect.deal)
+      ? (await readAll(client[ours as 'borrowers'].list(id))).map((one) => dialect.child(ours, one))
+      : (await readAll(client.deals.list(filter))).map(dialect.deal)
     const from = dialect.startOf(url)
     const to = from + Math.min(MOST_ROWS, Number(url.searchParams.get(dialect.size) ?? 7))
     return dialect.page(all.slice(from, to), {url, next: to < all.length ? to : null})
