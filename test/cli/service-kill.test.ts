@@ -4,6 +4,7 @@ import {connect} from 'node:net'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {expect, test} from 'vitest'
+import {createDealClient} from '../../src/client/client.ts'
 import {createRandom} from '../../src/service/portfolio.ts'
 import {startReceiver, verifyNotification} from '../service/receiver.ts'
 import {createFolder} from '../support/data.ts'
@@ -18,17 +19,8 @@ async function startAgain(dbPath: string) {
   const options = `--db ${dbPath} --deals 0 --rate 0 --api-key ${API_KEY} --allow-private-webhooks --json`
   const started = startProcess([process.execPath, MAIN, 'service', ...options.split(' ')], {})
   const {url}: {url: string} = await untilPrinted(started)
-  return {url, started, [Symbol.dispose]: () => started[Symbol.dispose]()}
-}
-
-function ask(url: string, body?: object | FormData): Promise<Response> {
-  const isForm = body instanceof FormData
-  const type = body === undefined || isForm ? {} : {'content-type': 'application/json'}
-  return fetch(url, {
-    method: body === undefined ? 'GET' : 'POST',
-    headers: {authorization: `Bearer ${API_KEY}`, ...type},
-    ...(body !== undefined && {body: isForm ? body : JSON.stringify(body)}),
-  })
+  const client = createDealClient({baseUrl: url, apiKey: API_KEY, retries: 0})
+  return {url, client, started, [Symbol.dispose]: () => started[Symbol.dispose]()}
 }
 
 /** Starts an upload and never ends it. */
@@ -43,7 +35,6 @@ async function uploadHalf(url: string, dealId: string): Promise<void> {
   await new Promise((resolve) => socket.write(head + part + 'half '.repeat(20_000), resolve))
 }
 
-const dataOf = async <T>(response: Response): Promise<T> => ((await response.json()) as {data: T}).data
 const digestOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
 test('a service killed amid uploads, deliveries and generation loses nothing it acknowledged', async () => {
@@ -54,8 +45,8 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
   const random = createRandom('service kill')
   const acknowledged = {
     deals: new Set<string>(),
-    documents: new Map<string, string>(),
-    generations: new Set<string>(),
+    documents: new Map<string, {dealId: string; sha256: string}>(),
+    generations: new Map<string, string>(),
   }
   let secret = ''
   // The service is killed while these notifications wait for an answer.
@@ -67,25 +58,18 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
 
   for (let round = 0; round < ROUNDS; round++) {
     using service = await startAgain(dbPath)
-    const {url} = service
-    if (secret === '')
-      ({secret} = await dataOf<{secret: string}>(await ask(`${url}/webhook-endpoints`, {url: receiver.url})))
+    const {url, client} = service
+    if (secret === '') ({secret} = await client.webhookEndpoints.create({url: receiver.url}))
 
     const work = async (): Promise<void> => {
       for (;;) {
-        const deal = {property_address: '1 Main St', loan_amount: 1}
-        const {id} = await dataOf<{id: string}>(await ask(`${url}/deals`, deal))
-        acknowledged.deals.add(id)
-        const content = new TextEncoder().encode(random.text(random.integer(1, LARGEST_FILE)))
-        const form = new FormData()
-        form.set('category', 'appraisal')
-        form.set('name', 'Appraisal')
-        form.set('file', new Blob([content]), 'appraisal.txt')
-        const document = await dataOf<{id: string}>(await ask(`${url}/deals/${id}/documents`, form))
-        acknowledged.documents.set(`${id}/documents/${document.id}`, digestOf(content))
-        const asked = await ask(`${url}/deals/${id}/document-generations`, {template: 'term_sheet'})
-        const generation = await dataOf<{id: string}>(asked)
-        acknowledged.generations.add(`${id}/document-generations/${generation.id}`)
+        const {id: dealId} = await client.deals.create({property_address: '1 Main St', loan_amount: 1})
+        acknowledged.deals.add(dealId)
+        const file = new TextEncoder().encode(random.text(random.integer(1, LARGEST_FILE)))
+        const {id} = await client.documents.upload(dealId, {file, category: 'appraisal', name: 'Appraisal'})
+        acknowledged.documents.set(id, {dealId, sha256: digestOf(file)})
+        const generation = await client.documentGenerations.request(dealId, {template: 'term_sheet'})
+        acknowledged.generations.set(generation.id, dealId)
       }
     }
     const before = {documents: acknowledged.documents.size, unanswered: unanswered.size}
@@ -102,16 +86,12 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
 
   receiver.answer = () => 200
   using service = await startAgain(dbPath)
-  for (const id of acknowledged.deals) expect((await ask(`${service.url}/deals/${id}`)).status).toBe(200)
-  for (const [path, sha256] of acknowledged.documents) {
-    const bytes = await (await ask(`${service.url}/deals/${path}/content`)).bytes()
-    expect(digestOf(bytes)).toBe(sha256)
-  }
-  for (const path of acknowledged.generations)
-    await until(async () => {
-      const {status} = await dataOf<{status: string}>(await ask(`${service.url}/deals/${path}`))
-      return status === 'completed'
-    })
+  const {deals, documents, documentGenerations} = service.client
+  for (const id of acknowledged.deals) expect((await deals.get(id)).id).toBe(id)
+  for (const [id, {dealId, sha256}] of acknowledged.documents)
+    expect(digestOf(await (await documents.download(dealId, id)).bytes())).toBe(sha256)
+  for (const [id, dealId] of acknowledged.generations)
+    await until(async () => (await documentGenerations.get(dealId, id)).status === 'completed')
 
   using kept = new DatabaseSync(dbPath, {readOnly: true})
   const list = (sql: string) => kept.prepare(sql).all().flatMap(Object.values).map(String)
@@ -128,8 +108,8 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
   const taken = receiver.received.filter((_, turn) => !unanswered.has(turn))
   expect(new Set(taken.map(({id}) => id))).toEqual(new Set(list('select id from event')))
   const told = new Set(taken.map((one) => verifyNotification(one, secret).data.id))
-  const documents = [...acknowledged.documents.keys()].map((path) => path.split('/').at(-1) ?? '')
-  expect([...acknowledged.deals, ...documents].filter((id) => !told.has(id))).toEqual([])
+  const changed = [...acknowledged.deals, ...acknowledged.documents.keys()]
+  expect(changed.filter((id) => !told.has(id))).toEqual([])
   for (const turn of unanswered) {
     const again = receiver.received.findIndex(
       ({id}, later) => later > turn && id === receiver.received[turn]?.id,
