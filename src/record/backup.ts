@@ -1,11 +1,9 @@
 import {createHmac, hkdfSync, randomUUID} from 'node:crypto'
 import {
-  closeSync,
   constants,
   copyFileSync,
   existsSync,
   mkdirSync,
-  openSync,
   readFileSync,
   renameSync,
   rmSync,
@@ -245,7 +243,6 @@ async function copyVerified(from: string, to: string, copies = 3): Promise<strin
 }
 
 async function copyStateDb(folder: DataFolder, copy: string): Promise<void> {
-  closeSync(openSync(copy, 'w'))
   {
     using stateDb = new DatabaseSync(folder.stateDb)
     await backup(stateDb, copy)

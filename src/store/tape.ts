@@ -13,7 +13,7 @@ import {
   writeSync,
 } from 'node:fs'
 import {basename, dirname, join} from 'node:path'
-import {constants, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
+import {zstdCompressSync, zstdDecompressSync} from 'node:zlib'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {sliceJson} from '../core/json.ts'
@@ -153,8 +153,6 @@ const LONGEST_GROUP = 2 ** 31 - 1
 const HEADER = /^loantape tape 1 ([0-9a-f]{16}) (([0-9a-f]{16}) [0-9a-f]{16})\n$/
 const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1 + 16 + 1
 
-const CHECKED = {params: {[constants.ZSTD_c_checksumFlag]: 1}}
-
 function seal(packed: Buffer, {tapeId, number}: {tapeId: string; number: number}, key: TapeKey): Buffer {
   const nonce = randomBytes(NONCE_BYTES)
   const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(Buffer.from(`${tapeId} ${number}`))
@@ -231,7 +229,7 @@ function writeTape(
     if (failure) throw failure.cause
     if (added.length === 0) return
     try {
-      const packed = zstdCompressSync(Buffer.concat(added.splice(0)), CHECKED)
+      const packed = zstdCompressSync(Buffer.concat(added.splice(0)))
       const sealed = seal(packed, {tapeId, number: groups}, key)
       // A disk that fills up takes a part and fails at the rest.
       for (let done = 0; done < sealed.length; )

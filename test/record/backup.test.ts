@@ -274,10 +274,12 @@ test('a backup goes into a folder of its own, outside the data, and holds no pip
   expect(readdirSync(dir)).toEqual(['mine'])
 })
 
-/** A world some minutes later on the real clock. */
+const BEGUN = Date.now()
+
+/** A world whose real clock stands still, some minutes later. */
 function worldAfter(minutes: number) {
   const world = lab.createWorld(DAY_1)
-  return {...world, realClock: {...world.realClock, now: () => Date.now() + minutes * 60_000}}
+  return {...world, realClock: {...world.realClock, now: () => BEGUN + minutes * 60_000}}
 }
 
 /** The result of a job that rehearses a restore. */
