@@ -85,32 +85,33 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
   const {moment, build, existing} = await prepareBuild(folder, config, request, {today})
   const release = existing ?? (await buildAnew(folder, build, world))
   const {release_id, known_at, checks, models} = release.manifest
-  noteUse(release.dir, mayBecomeCurrent(request), world.realClock.now())
+  const [isPlain, isScratch] = [isPlainBuild(request), request.select !== undefined]
+  noteUse(release.dir, isPlain, world.realClock.now())
   const isCurrent = () => unlessDamaged(() => findCurrentRelease(folder))?.manifest.release_id === release_id
-  const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatestMoment(folder, moment, today))
+  const isMoved = isPlain && !isCurrent() && (await isLatestMoment(folder, moment, today))
   if (isMoved) {
     if (existing && !request.accept) await requireContract(folder, await readPublished(existing), world)
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
   }
-  if (existing === undefined || isMoved) {
+  const isNew = existing === undefined || isMoved
+  if (isNew) {
     using stateDb = openStateDb(folder.stateDb)
     const pruned = pruneReleases(folder, config, listNeededReleases(stateDb))
     if (pruned.length === 0) world.log.info({release_id}, 'released')
     else world.log.info({release_id, count: pruned.length}, 'released; older releases removed')
   }
   if (out !== undefined) writeFileAtomically(out, {copyOf: release.database})
-  const outcome: 'released' | 'unchanged' = existing === undefined || isMoved ? 'released' : 'unchanged'
   return {
-    outcome,
+    outcome: isNew ? ('released' as const) : ('unchanged' as const),
     release_id,
     as_of: moment.asOf,
     known_at,
     dir: release.dir,
     /** Whether `current` points to it. */
-    is_current: request.select === undefined && isCurrent(),
+    is_current: !isScratch && isCurrent(),
     /** Whether it holds a selection of models only. */
-    is_scratch: request.select !== undefined,
+    is_scratch: isScratch,
     checks,
     models,
   }
@@ -134,20 +135,20 @@ async function isLatestMoment(folder: DataFolder, moment: Moment, today: string)
 }
 
 async function buildAnew(folder: DataFolder, build: Build, world: World): Promise<Release> {
-  const {request, dir: buildDir} = build
-  const files = filesOf(buildDir)
   using place = build.place
+  const files = filesOf(place.dir)
   world.onStep('history copied')
   const {plan, checks, outcomes, manifest, next} = await buildTables(folder, build, world)
-  await writeModels(buildDir, plan)
-  await writeChecks(buildDir, checks, outcomes)
+  await writeModels(place.dir, plan)
+  await writeChecks(place.dir, checks, outcomes)
   world.onProgress({step: 'publishing'})
-  if (isBase(build)) noteLastBuild(folder, {...next, release_id: manifest.release_id}, files)
+  if (build.isBase) noteLastBuild(folder, {...next, release_id: manifest.release_id}, files)
   for (const path of [files.spill, files.history, `${files.history}.wal`])
     rmSync(path, {recursive: true, force: true})
   world.onStep('tables written')
-  if (!mayBecomeCurrent(request) && request.select === undefined) markPast(buildDir)
-  const placed = await placeRelease(place, manifest, {isScratch: request.select !== undefined})
+  const isScratch = build.request.select !== undefined
+  if (!build.isPlain && !isScratch) markPast(place.dir)
+  const placed = await placeRelease(place, manifest, {isScratch})
   world.onStep('release published')
   return {...placed, ...databasesOf(placed.dir)}
 }
@@ -163,31 +164,29 @@ function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['ch
 }
 
 /** A release to build: from what, for which moment, and where. */
-type Build = NonNullable<Awaited<ReturnType<typeof prepareBuild>>['build']> & {
-  /** The build to start from; by default the last one, if possible. */
-  base?: Base | undefined
-}
+type Build = NonNullable<Awaited<ReturnType<typeof prepareBuild>>['build']>
 
 /** The files of a build, including those that a release does not keep. */
 function filesOf(dir: string): ReleaseDatabases & {history: string; spill: string} {
   return {...databasesOf(dir), history: join(dir, 'history.duckdb'), spill: join(dir, 'spill')}
 }
 
-/** Whether a release is to become the current one. */
-function mayBecomeCurrent({asOf, knownAt, select}: BuildRequest): boolean {
+/** Whether a release may become the current one. */
+function isPlainBuild({asOf, knownAt, select}: BuildRequest): boolean {
   return asOf === undefined && knownAt === undefined && select === undefined
 }
 
 /**
  * Reads from the warehouse what a build needs, and copies it; an existing release needs no build.
  *
- * @param aside builds it even if it exists, in a folder with this suffix
+ * @param how `aside` builds it even if it exists, in a folder with this suffix; `from` is the build to start from, by default the last
+ * one if that is possible
  */
 export async function prepareBuild(
   folder: DataFolder,
   config: Config,
   request: BuildRequest,
-  {today, aside}: {today: string; aside?: string},
+  {today, aside, from}: {today: string; aside?: string; from?: Base | undefined},
 ) {
   await using db = await openHistory(folder)
   const moment = await resolveMoment(db, request, today)
@@ -200,19 +199,12 @@ export async function prepareBuild(
   const apart = sources.seeds.filter(({isApart}) => isApart).map(({text}) => text)
   using stateDb = openStateDb(folder.stateDb)
   const wentOn = readWentOn(stateDb)
-  const all = [
-    moment.asOf,
-    moment.knownAt,
-    historyId,
-    inputs,
-    ...apart,
-    ...(wentOn.went_on ?? []).map(({at}) => at),
-  ]
+  const lost = (wentOn.went_on ?? []).map(({at}) => at)
+  const all = [moment.asOf, moment.knownAt, historyId, inputs, ...apart, ...lost]
   const releaseId = `${moment.asOf}-${hash('sha256', all.join('\n')).slice(0, 12)}`
-  const existing =
-    request.select === undefined && aside === undefined
-      ? unlessDamaged(() => readRelease(join(folder.releases, releaseId)))
-      : undefined
+  const final = request.select === undefined ? join(folder.releases, releaseId) : folder.scratch
+  const mayExist = request.select === undefined && aside === undefined
+  const existing = mayExist ? unlessDamaged(() => readRelease(final)) : undefined
   if (existing) return {moment, existing}
   const source = await readSourceBridge(db, moment)
   const identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables' | 'files'> = {
@@ -230,12 +222,14 @@ export async function prepareBuild(
     source,
     ...wentOn,
   }
-  const name = aside === undefined ? releaseId : `${releaseId}-${aside}`
   using opening = new DisposableStack()
-  const place = opening.use(
-    beginFolder(request.select === undefined ? join(folder.releases, name) : folder.scratch),
-  )
-  await copyHistory(folder, filesOf(place.dir).history)
+  const place = opening.use(beginFolder(aside === undefined ? final : `${final}-${aside}`))
+  const {history} = filesOf(place.dir)
+  await copyHistory(folder, history)
+  const isPlain = isPlainBuild(request)
+  const isLarge = config.build === 'auto' && statSync(history).size >= GO_ON_BYTES
+  const isBase = isPlain && (isLarge || config.build === 'incremental')
+  const base = from ?? (isBase ? findBase(folder, inputs, moment) : undefined)
   opening.move()
   return {
     moment,
@@ -248,11 +242,15 @@ export async function prepareBuild(
       identity,
       /** What the release depends on besides history and moment. */
       inputs,
+      /** Whether it may become the current one, and the next build start from it. */
+      isPlain,
+      isBase,
       /** Whether it is only compared with another build. */
       isAside: aside !== undefined,
+      /** The build to start from. */
+      base,
       /** Where it goes; until then its folder holds a copy of the warehouse, so that nobody waits while models run. */
       place,
-      dir: place.dir,
     },
   }
 }
@@ -267,16 +265,15 @@ const GO_ON_BYTES = 8_000_000
  * @throws CheckError when a model or check fails
  */
 export async function buildTables(folder: DataFolder, prepared: Build, world: World) {
-  const {sources, request} = prepared
+  const {sources, request, isPlain, base} = prepared
   world.onProgress({step: 'compiling'})
   const whole = await compileModels(sources)
   const source = {...prepared, ...planSelection(whole, sources.checks, request.select ?? world.select)}
   world.onStep('models compiled')
-  if (mayBecomeCurrent(request) && !request.accept) await requireContract(folder, publishedOf(whole), world)
-  const {base = isBase(prepared) ? findBase(folder, prepared.inputs, prepared.moment) : undefined} = prepared
+  if (isPlain && !request.accept) await requireContract(folder, publishedOf(whole), world)
   if (base) {
     try {
-      return await build(folder, {...source, base}, world)
+      return await build(folder, source, world)
     } catch (error) {
       // A shared model has changed, or the last build is unreadable.
       if (error instanceof LoantapeError && !MAY_BE_THE_FILE.includes(error.code)) throw error
@@ -289,16 +286,10 @@ export async function buildTables(folder: DataFolder, prepared: Build, world: Wo
 /** Errors that an unreadable file of the last build causes; a wrong model can cause them too. */
 const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
 
-/** Whether the next build may start from this one. */
-function isBase({request, config, dir}: Build): boolean {
-  const isLarge = config.build === 'auto' && statSync(filesOf(dir).history).size >= GO_ON_BYTES
-  return mayBecomeCurrent(request) && (isLarge || config.build === 'incremental')
-}
-
 async function build(folder: DataFolder, source: Build & ReturnType<typeof planSelection>, world: World) {
-  const {config, request, identity, inputs, moment, plan, checks, dir, dropped, base: before} = source
+  const {config, identity, inputs, moment, plan, checks, place, dropped, base: before} = source
   const {timeZone, dayCutoff} = config
-  const files = filesOf(dir)
+  const files = filesOf(place.dir)
   if (!before) for (const file of [files.database, files.work]) rmSync(file, {force: true})
   const historyBytes = statSync(files.history).size
   const attach = [{path: files.history, alias: 'history', readOnly: true}]
@@ -310,16 +301,9 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   // A crashed build is deleted, so it needs no write-ahead log.
   await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes)`)
   const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
-  const {models, shared} = await buildModels(
-    db,
-    plan,
-    {...moment, timeZone, dayCutoff},
-    {
-      around: counted('models', plan.models.length),
-      work: files.work,
-      before: before?.last.shared,
-    },
-  )
+  const around = counted('models', plan.models.length)
+  const how = {around, work: files.work, before: before?.last.shared}
+  const {models, shared} = await buildModels(db, plan, {...moment, timeZone, dayCutoff}, how)
   world.onStep('models built')
   const outcomes = await runChecks(db, checks, {
     around: counted('checks', checks.length),
@@ -331,7 +315,7 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   if (!source.isAside) {
     using stateDb = openStateDb(folder.stateDb)
     const at = new Date(world.realClock.now())
-    const about = {release_id: identity.release_id, isPlain: mayBecomeCurrent(request), at}
+    const about = {release_id: identity.release_id, isPlain: source.isPlain, at}
     storeChecking(stateDb, about, outcomes)
   }
   requirePassed(outcomes)
@@ -340,7 +324,7 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   const written = plan.models
     .filter(({name, isPublished}) => isPublished && !dropped.includes(name))
     .map(({isPerDeal, ...model}) => ({...model, isStored: !before || !isPerDeal}))
-  const tables = await writeParquetFiles(db, dir, written, counted('tables', written.length))
+  const tables = await writeParquetFiles(db, place.dir, written, counted('tables', written.length))
   await db.run('use memory.main; checkpoint release; detach release; detach history')
   const whole_at = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
   /** What the next build can start from, without the digests of its files. */

@@ -62,11 +62,11 @@ async function buildAside(
   const how = {...config, build: before ? ('incremental' as const) : ('whole' as const)}
   const today = businessDateOf(world.clock.now(), config)
   const folder = dataFolderAt(config.dataDir)
-  const {build} = await prepareBuild(folder, how, moment, {today, aside: name})
+  const {build} = await prepareBuild(folder, how, moment, {today, aside: name, from: before})
   if (!build) throw new Error('nothing was prepared')
   using building = new DisposableStack()
   const {dir} = building.use(build.place)
-  const {plan, manifest, next} = await buildTables(folder, {...build, base: before}, world)
+  const {plan, manifest, next} = await buildTables(folder, build, world)
   const places = building.move()
   const remove = () => places.dispose()
   return {dir, last: next, manifest: {...manifest, files: []}, models: plan.models, [Symbol.dispose]: remove}
