@@ -4,7 +4,6 @@ import {join} from 'node:path'
 import {version} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {ErrorCode} from '../core/errors.ts'
-import {parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
 import type {BuildPlan, Check, Model, ModelSource} from '../core/types.ts'
@@ -25,9 +24,9 @@ import {widenDecimals} from './seeds.ts'
 export async function compileModels(source: ModelSource): Promise<BuildPlan> {
   const key = keyOfPlan(source)
   const known = compiledPlans.get(key) ?? readShippedPlan(key)
-  const plan = (known === undefined ? undefined : parsePlan(known, source)) ?? (await compileAnew(source))
-  compiledPlans.set(key, known ?? formatPlan(key, plan))
-  return plan
+  const text = known ?? formatPlan(key, await compileAnew(source))
+  compiledPlans.set(key, text)
+  return parsePlan(text, source)
 }
 
 /** Plans compiled in this process, as text, by the fingerprint of their sources. */
@@ -330,12 +329,13 @@ function findNodes(tree: unknown, isWanted: (node: Node) => boolean, found: Node
   return found
 }
 
-const lists = z.array(z.tuple([z.string(), z.array(z.string())]))
+const byName = <T>(what: z.ZodType<T>) =>
+  z.array(z.tuple([z.string(), z.array(what)])).transform((lists) => new Map(lists))
 const planFile = z.object({
   models: z.array(z.string()),
-  reads: lists,
-  checkReads: lists,
-  columns: z.array(z.tuple([z.string(), z.array(z.object({name: z.string(), type: z.string()}))])),
+  reads: byName(z.string()),
+  checkReads: byName(z.string()),
+  columns: byName(z.object({name: z.string(), type: z.string()})),
 })
 
 /** The compiled plan of the shipped models, written by `npm run docs`. */
@@ -356,19 +356,11 @@ function readShippedPlan(key: string): string | undefined {
   return shipped.startsWith(`{"key":"${key}"`) ? shipped : undefined
 }
 
-/** Restores a plan from its text; undefined if the text belongs to other sources. */
-function parsePlan(text: string, source: ModelSource): BuildPlan | undefined {
-  const plan = planFile.safeParse(parseJson(text)).data
-  const models = plan?.models.flatMap((name) => source.models.find((model) => model.name === name) ?? [])
-  if (!plan || models?.length !== source.models.length) return undefined
-  const reads = new Map(plan.reads)
-  return {
-    models: markPerDeal(models, reads),
-    seeds: source.seeds,
-    reads,
-    checkReads: new Map(plan.checkReads),
-    columns: new Map(plan.columns),
-  }
+/** Restores a plan from its text. */
+function parsePlan(text: string, {models, seeds}: ModelSource): BuildPlan {
+  const {models: order, ...lists} = planFile.parse(JSON.parse(text))
+  const ordered = order.flatMap((name) => models.find((model) => model.name === name) ?? [])
+  return {models: markPerDeal(ordered, lists.reads), seeds, ...lists}
 }
 
 /** The parts of a plan that its sources do not contain. */

@@ -40,9 +40,8 @@ export async function widenDecimals(db: Database, table: string): Promise<void> 
 /**
  * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type after a colon
  * (`deal_id,funded_on:date,"limit:decimal(18,2)",scope:open|funded`): that of a mapped field, a set of values, or `canonical`, text in
- * the form statuses are compared in. A column with a type has a value in every row, unless `?` ends it. The first column is the key,
- * together with `valid_from` if there is one. A later folder's file adds its rows to an earlier file of the same name, replaces those
- * with the same key, and may leave out a column whose type ends in `?`.
+ * the form statuses are compared in. A column with a type has a value in every row, unless `?` ends it. A later folder's file adds its
+ * rows to an earlier file of the same name and replaces those with the same key, the first column and `valid_from`.
  *
  * @returns seeds by name
  * @throws CheckError `SEED_FILE`
