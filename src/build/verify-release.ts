@@ -14,62 +14,44 @@ import {countRows, digestRows} from '../store/sql.ts'
 /** What to do about a release that differs from its manifest. */
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
 
-/** The files of a release that are missing or have a wrong sha256, and its databases if they do not open. */
-export async function verifyReleaseFiles(release: Release): Promise<Fault[]> {
-  const files = release.manifest.tables.flatMap((table) => verifyFile(release, table))
-  return [...files, ...(await withDatabase(release, () => undefined))]
-}
-
-/** Works with the opened databases of a release, or says that they do not open. */
-async function withDatabase(release: Release, work: (db: Database) => unknown): Promise<Fault[]> {
-  let db: Database
-  try {
-    db = await openRelease(release)
-  } catch (error) {
-    // What is wrong may be the machine, or the release removed meanwhile.
-    const fault = findMachineFault(error)
-    if (fault || !existsSync(release.dir)) throw fault ?? error
-    const words = messageOf(error).split('\n')[0]
-    const problem = `The databases of release ${release.manifest.release_id} do not open: ${words}.`
-    return [{problem, next: RELEASE_NEXT}]
-  }
-  await using _open = db
-  await work(db)
-  return []
-}
-
-function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable): Fault[] {
-  const fault = findFileFault(join(dir, file), sha256)
-  const problem = `File '${file}' of release ${manifest.release_id} ${fault}.`
-  return fault ? [{problem, next: RELEASE_NEXT}] : []
-}
-
 /**
- * Verifies the files of a release, that its tables hold their rows, and that its manifest has its name, its date, and the last walk
- * of `mart.run`.
+ * Verifies the files of a release, that its manifest has its name and its date, and that its databases open; unless `isQuick`, also
+ * that its tables hold their rows, and the last walk of `mart.run` is that of the manifest.
  */
-export async function verifyRelease(release: Release): Promise<Fault[]> {
+export async function verifyRelease(release: Release, {isQuick = false} = {}): Promise<Fault[]> {
   const {dir, manifest} = release
-  const name = basename(realpathSync(dir))
+  const [name, id] = [basename(realpathSync(dir)), manifest.release_id]
   const faults: Fault[] = []
-  const note = (problem: string, next = RELEASE_NEXT) => faults.push({problem, next})
+  const note = (problem: string, next = RELEASE_NEXT) => void faults.push({problem, next})
+  const damaged = new Set<string>()
+  for (const {file, sha256} of manifest.tables) {
+    const fault = findFileFault(join(dir, file), sha256)
+    if (!fault) continue
+    damaged.add(file)
+    note(`File '${file}' of release ${id} ${fault}.`)
+  }
   if (name === 'current')
     note(
       `'current' is a folder: expected a link to one of releases/, as a copy keeps it with 'cp -a'.`,
       'Remove it and run `loantape build`, which makes it again.',
     )
-  else if (manifest.release_id !== name || name.slice(0, 10) !== manifest.as_of)
-    note(`The manifest of release ${name} names ${manifest.release_id} as of ${manifest.as_of}.`)
-  const ofFiles = manifest.tables.map((table) => ({table, faults: verifyFile(release, table)}))
-  const unopened = await withDatabase(release, async (db) => {
-    for (const {table, faults} of ofFiles) {
-      const found = await findFault(db, release, {...table, isWhole: faults.length === 0}).catch(
-        (error: unknown) => `cannot be read (${messageOf(error).split('\n')[0]})`,
-      )
-      if (found) note(`Table '${table.name}' of release ${manifest.release_id} ${found}.`)
-    }
+  else if (id !== name || name.slice(0, 10) !== manifest.as_of)
+    note(`The manifest of release ${name} names ${id} as of ${manifest.as_of}.`)
+  await using db = await openRelease(release).catch((error: unknown) => {
+    // What is wrong may be the machine, or the release removed meanwhile.
+    const fault = findMachineFault(error)
+    if (fault || !existsSync(dir)) throw fault ?? error
+    note(`The databases of release ${id} do not open: ${messageOf(error).split('\n')[0]}.`)
+    return undefined
   })
-  return [...ofFiles.flatMap((one) => one.faults), ...faults, ...unopened]
+  if (!db || isQuick) return faults
+  for (const table of manifest.tables) {
+    const found = await findFault(db, release, {...table, isWhole: !damaged.has(table.file)}).catch(
+      (error: unknown) => `cannot be read (${messageOf(error).split('\n')[0]})`,
+    )
+    if (found) note(`Table '${table.name}' of release ${id} ${found}.`)
+  }
+  return faults
 }
 
 /** Enough rows for the ids that a finding names: a row may differ on both sides. */

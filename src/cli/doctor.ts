@@ -7,7 +7,7 @@ import {listNotIssued, requireSameHistory} from '../books/standing.ts'
 import {compileModels} from '../build/compile.ts'
 import {publishedOf, requireContract} from '../build/published.ts'
 import {readSources} from '../build/sources.ts'
-import {RELEASE_NEXT, verifyReleaseFiles} from '../build/verify-release.ts'
+import {RELEASE_NEXT, verifyRelease} from '../build/verify-release.ts'
 import {dealStream} from '../contract/deal.ts'
 import type {SourceDescription} from '../contract/description.ts'
 import {readPage} from '../contract/list.ts'
@@ -192,7 +192,7 @@ const EXAMINATIONS: Examinations = {
       const problem = `Link '${folder.current}' points to no release with a manifest.`
       return [{problem, next: RELEASE_NEXT}]
     }
-    const faults = await verifyReleaseFiles(release)
+    const faults = await verifyRelease(release, {isQuick: true})
     const {release_id, tables} = release.manifest
     return faults.length > 0
       ? faults
