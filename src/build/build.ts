@@ -118,12 +118,8 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
 }
 
 /** Builds the release of a date unless it exists, and reads it. */
-export async function requireBuilt(
-  config: Config,
-  moment: {asOf: string; knownAt?: string | undefined},
-  world: World,
-): Promise<Release> {
-  const {release_id} = await buildRelease(config, moment, world)
+export async function requireBuilt(config: Config, request: BuildRequest, world: World): Promise<Release> {
+  const {release_id} = await buildRelease(config, request, world)
   return requireRelease(dataFolderAt(config.dataDir), release_id)
 }
 

@@ -122,7 +122,7 @@ function parseCheck(file: string, text: string): Check {
     severity: header[index]?.endsWith('warn') ? 'warn' : 'error',
     description,
     file,
-    line: null,
+    line: 1,
     sql,
     isPerDeal: header.includes(`-- per: ${DEAL_ID}`),
   }
@@ -169,7 +169,7 @@ export async function runChecks(
       if (error instanceof LoantapeError) throw error
       throw newError(
         'CHECK_SQL',
-        `Check '${check.name}' in ${check.file}:${check.line ?? 1} did not run: ${messageOf(error).split('\n')[0]}.`,
+        `Check '${check.name}' in ${check.file}:${check.line} did not run: ${messageOf(error).split('\n')[0]}.`,
         {cause: error},
       )
     }

@@ -114,8 +114,7 @@ async function bindCheck(db: Database, check: Check): Promise<void> {
     // Wrapped as a subquery, as when it runs, so only a SELECT is accepted.
     await db.run(`explain select * from (${check.sql}\n)`)
   } catch (error) {
-    const place = {file: check.file, line: check.line ?? 1}
-    throw createSqlError('CHECK_SQL', `Check '${check.name}' is not a valid SELECT`, place, error)
+    throw createSqlError('CHECK_SQL', `Check '${check.name}' is not a valid SELECT`, check, error)
   }
 }
 

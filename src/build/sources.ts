@@ -167,7 +167,7 @@ function createMappedModels(fields: readonly KnownField[]): {models: Model[]; ch
     severity: 'warn',
     description: 'Every value of a field that fields.json maps fits its type.',
     file: FILE,
-    line: null,
+    line: 1,
     sql: 'select deal_id, unreadable from core.deal_extra where unreadable is not null',
     isPerDeal: true,
   }

@@ -195,8 +195,8 @@ export interface Check {
   /** What to do about the rows found. */
   next?: string | undefined
   file: string
-  /** Line of a comment tag; null if the whole file is the check. */
-  line: number | null
+  /** Of its tag in the header of a model; otherwise 1. */
+  line: number
   sql: string
   /** Whether a row of one deal can make only rows of this deal wrong. */
   isPerDeal: boolean

@@ -35,7 +35,7 @@ const aCheck = (sql: string): Check => ({
   severity: 'error',
   description: '',
   file: 'checks/typo.sql',
-  line: null,
+  line: 1,
   sql,
   isPerDeal: false,
 })
