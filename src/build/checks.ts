@@ -74,11 +74,8 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
   const demand = `${rule}(${args.join(', ')})`
   const demanded = Object.hasOwn(demands, rule) && demands[rule]
   if (!demanded) {
-    throw createModelError(
-      'CHECK_SQL',
-      {file, line},
-      `Check '${demand}' of model '${table}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high),`,
-    )
+    const problem = `Check '${demand}' of model '${table}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high),`
+    throw createModelError('CHECK_SQL', {file, line}, problem)
   }
   const [description, condition] = demanded
   const named = new Set([...grain.map(quoteName), ...(rule === 'not_null' ? columns : [name])])

@@ -150,12 +150,15 @@ export async function parseSelects(
 function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, tree = '{}') {
   const parsed = parsedSelect.parse(JSON.parse(tree))
   const bytes = Buffer.from(sql)
-  const lineAt = (position = 0) => bytes.subarray(0, position).toString().split('\n').length
+  const placeOf = (position = 0): Place => ({
+    file,
+    line: bytes.subarray(0, position).toString().split('\n').length,
+  })
   const {statements = []} = parsed
   if (parsed.error || statements.length !== 1) {
     const words = parsed.error ? (parsed.error_message ?? 'no statement') : `${statements.length} statements`
-    const place = {file, line: lineAt(parsed.position)}
-    throw createModelError(code, place, `A model or check must be exactly one SELECT: ${words},`)
+    const problem = `A model or check must be exactly one SELECT: ${words},`
+    throw createModelError(code, placeOf(parsed.position), problem)
   }
   const ctes = findNodes(statements, ({cte_map}) => cte_map !== undefined).flatMap(
     ({cte_map}) => cte_map?.map.map(({key}) => key) ?? [],
@@ -163,17 +166,11 @@ function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, 
   const tables = findNodes(statements, ({type}) => type === 'BASE_TABLE')
     .map(({schema_name, table_name = '', query_location}) => ({
       name: schema_name ? `${schema_name}.${table_name}` : table_name,
-      line: lineAt(query_location),
+      place: placeOf(query_location),
     }))
     .filter(({name}) => !ctes.includes(name))
-  return {
-    file,
-    statements,
-    /** The tables it reads, without its CTEs. */
-    tables,
-    /** The line, from 1, of one of the parser's byte positions. */
-    lineAt,
-  }
+  /** `tables` are those that it reads, without its CTEs; `placeOf` one of the parser's byte positions. */
+  return {statements, tables, placeOf}
 }
 
 /**
@@ -193,8 +190,7 @@ function orderModels(
   const visit = (model: Model, path: readonly string[]): void => {
     if (ordered.has(model)) return
     const chain = [...path, model.name]
-    for (const {name, line} of tablesOf(model)) {
-      const place = {file: model.file, line}
+    for (const {name, place} of tablesOf(model)) {
       if (chain.includes(name)) {
         const cycle = [...chain.slice(chain.indexOf(name)), name].join(' → ')
         const problem = `Models read each other in a cycle, ${cycle}: expected an order,`
@@ -219,32 +215,24 @@ function orderModels(
 }
 
 /** Table functions whose rows depend only on their arguments; all others read files or the engine's state. */
-const PURE_TABLE_FUNCTIONS = [
-  'range',
-  'generate_series',
-  'unnest',
-  'repeat',
-  'repeat_row',
-  'json_each',
-  'json_tree',
-]
+const PURE_TABLE_FUNCTIONS = /^(range|generate_series|unnest|repeat|repeat_row|json_each|json_tree)$/
 
 /**
  * Requires that a SELECT reads only tables, before the engine binds it: binding opens the files it names.
  *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
-function requireTablesAlone({file, statements, lineAt}: ParsedSelect): void {
+function requireTablesAlone({statements, placeOf}: ParsedSelect): void {
   const isRead = ({type}: Node) => type === 'BASE_TABLE' || type === 'TABLE_FUNCTION'
   for (const {table_name = '', function: called, query_location} of findNodes(statements, isRead)) {
-    const place = {file, line: lineAt(query_location)}
+    const place = placeOf(query_location)
     // Known names do not help: a CTE elsewhere in the SELECT may be named like the file.
     if (/[./\\]/.test(table_name)) {
       const problem = `Unknown table '${table_name}': expected a model, a seed or a raw table; files are not read,`
       throw createModelError('MODEL_FILE', place, problem)
     }
     const name = called?.function_name.toLowerCase()
-    if (name !== undefined && !PURE_TABLE_FUNCTIONS.includes(name)) throw createUnrepeatable(place, name)
+    if (name !== undefined && !PURE_TABLE_FUNCTIONS.test(name)) throw createUnrepeatable(place, name)
   }
 }
 
@@ -272,8 +260,8 @@ const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
  */
 async function requireRepeatable(
   db: Database,
-  {name: model, file, sql}: Model,
-  {statements, lineAt}: ParsedSelect,
+  {name: model, sql}: Model,
+  {statements, placeOf}: ParsedSelect,
   changing: ReadonlySet<string>,
 ): Promise<void> {
   // In the bound plan macros are resolved and the types of sums are known.
@@ -286,24 +274,18 @@ async function requireRepeatable(
     const isSum = expression_class !== 'BOUND_FUNCTION' && SUMS.includes(name)
     if (isSum && ['DOUBLE', 'FLOAT'].includes(given[0]?.id ?? '')) {
       const call = findNodes(statements, ({function_name}) => function_name?.toLowerCase() === name)[0]
-      throw createModelError(
-        'MODEL_FILE',
-        {file, line: lineAt(call?.query_location)},
-        `${name}() of model '${model}' adds up ${given[0]?.id}, whose sum depends on the order: expected DECIMAL or whole numbers (\`/\` makes DOUBLE: write amount * 0.2, or cast to decimal(38, 2))`,
-      )
+      const problem = `${name}() of model '${model}' adds up ${given[0]?.id}, whose sum depends on the order: expected DECIMAL or whole numbers (\`/\` makes DOUBLE: write amount * 0.2, or cast to decimal(38, 2))`
+      throw createModelError('MODEL_FILE', placeOf(call?.query_location), problem)
     }
     const isChanging = expression_class === 'BOUND_FUNCTION' && changing.has(name)
     if (isChanging && !(name === 'age' && given.length > 1))
-      throw createUnrepeatable({file, line: lineAt(query_location)}, name)
+      throw createUnrepeatable(placeOf(query_location), name)
   }
 }
 
 function createUnrepeatable(place: Place, name: string): Error {
-  return createModelError(
-    'MODEL_FILE',
-    place,
-    `${name}() can give another result on another day or machine: expected only models, seeds, raw tables and getvariable('as_of'), so that a release can be built again,`,
-  )
+  const problem = `${name}() can give another result on another day or machine: expected only models, seeds, raw tables and getvariable('as_of'), so that a release can be built again,`
+  return createModelError('MODEL_FILE', place, problem)
 }
 
 /** The parts of a parser or binder node that are used here. */

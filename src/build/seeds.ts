@@ -163,11 +163,8 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
           ? `no value for seed column '${columns.slice(length).join("', '")}'`
           : `value '${fields[columns.length]}' after the last seed column '${columns.at(-1)}'`
       const expected = `expected ${columns.length}, in quotes if one has a comma,`
-      throw createModelError(
-        'SEED_FILE',
-        place,
-        `Row of ${quantity(length, 'field')}, ${problem}: ${expected}`,
-      )
+      const words = `Row of ${quantity(length, 'field')}, ${problem}: ${expected}`
+      throw createModelError('SEED_FILE', place, words)
     }
     return {...place, values: Object.fromEntries(columns.map((name, index) => [name, fields[index] || null]))}
   })
