@@ -106,83 +106,66 @@ export function readModels(folders: readonly string[]): Model[] {
 export function parseModel(source: {schema: string; name: string; file: string; text: string}): Model {
   const {schema, name, file, text} = source
   const {header, sql} = splitHeader(text)
-  requireUnbroken(file, text, header.length)
-  const model: Model = {
+  const refuse = (line: number, problem: string) =>
+    createModelError('MODEL_FILE', {file, line}, `Model header: ${problem},`)
+  const lists = new Map(['grain', 'order', 'per', 'adds_up'].map((tag): [string, string[]] => [tag, []]))
+  const [grain = [], order = [], per = [], addsUp = []] = lists.values()
+  const description: string[] = []
+  const columns: Model['columns'] = []
+  const checks: Model['checks'] = []
+  let contract = 1
+  for (const [index, untrimmed] of header.entries()) {
+    const [line, at] = [untrimmed.trimEnd(), index + 1]
+    const [, key, value = ''] = fieldLine.exec(line) ?? []
+    const [, indent, words] = /^--(\s+)(.*)$/.exec(line) ?? []
+    const column = columns.at(-1)
+    // Columns may have these names, too, but come later.
+    const list = key === 'grain' || !column ? lists.get(key ?? '') : undefined
+    if (key === 'per' && list && value !== DEAL_ID)
+      throw refuse(at, `per '${value}': expected \`-- per: ${DEAL_ID}\``)
+    if (list) list.push(...splitList(value))
+    else if (key === 'contract' && /^[1-9]\d{0,5}$/.test(value)) contract = Number(value)
+    else if (key === 'check') {
+      const [, rule = value, args = ''] = checkTag.exec(value) ?? []
+      checks.push({rule, args: splitList(args), line: at})
+    } else if (key !== undefined) {
+      if (columns.some((other) => other.name === key))
+        throw refuse(at, `column '${key}' is described twice: expected one line for each column`)
+      columns.push({name: key, meaning: value, line: at})
+    } else if (words && grain.length === 0 && !column) description.push(words)
+    else if (words && indent === '   ' && column) column.meaning += ` ${words}`
+    else if (line !== '--') {
+      const tags = `\`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- contract: 2\`, \`-- adds_up:\` or \`-- check:\``
+      throw refuse(at, `header line '${line}': expected \`-- column: meaning\`, ${tags}`)
+    }
+  }
+  // Lines after a blank one would be ignored.
+  const rest = text.split('\n').slice(header.length)
+  const next = rest.find((line) => line.trim() !== '') ?? ''
+  if (rest[0]?.trim() === '' && fieldLine.test(next))
+    throw refuse(header.length + 1, `blank line before '${next}': it ends the header; expected none`)
+  const last = Math.max(1, header.length)
+  if (description.length === 0) throw refuse(1, 'no description: expected `-- what it is`')
+  if (grain.length === 0) throw refuse(last, 'no grain: expected `-- grain: deal_id`')
+  for (const [field, names] of lists) {
+    const unknown = names.find((column) => !columns.some(({name}) => name === column))
+    if (unknown !== undefined)
+      throw refuse(last, `${field} column '${unknown}' is not described: expected \`-- ${unknown}: meaning\``)
+  }
+  return {
     name,
     schema,
     file,
     sql,
-    description: '',
-    grain: [],
-    order: [],
-    columns: [],
-    checks: [],
+    description: description.join(' '),
+    grain,
+    order: order.length > 0 ? order : grain,
+    columns,
+    checks,
     isPublished: schema !== WORK_SCHEMA,
-    isPerDeal: false,
-    contract: 1,
-    addsUp: [],
-  }
-  for (const [index, line] of header.entries()) readHeaderLine(model, line.trimEnd(), index + 1)
-  const last = {file, line: Math.max(1, header.length)}
-  if (model.description === '') throw headerError({file, line: 1}, 'no description: expected `-- what it is`')
-  if (model.grain.length === 0) throw headerError(last, 'no grain: expected `-- grain: deal_id`')
-  const {grain, order, addsUp} = model
-  const per = model.isPerDeal ? [DEAL_ID] : []
-  for (const [field, columns] of Object.entries({grain, order, per, adds_up: addsUp})) {
-    const unknown = columns.find((column) => !model.columns.some(({name}) => name === column))
-    if (unknown === undefined) continue
-    throw headerError(
-      last,
-      `${field} column '${unknown}' is not described: expected \`-- ${unknown}: meaning\``,
-    )
-  }
-  if (model.order.length === 0) model.order.push(...model.grain)
-  return model
-}
-
-/** Requires a header without blank lines: lines after one would be ignored. */
-function requireUnbroken(file: string, text: string, headerLines: number): void {
-  const rest = text.split('\n').slice(headerLines)
-  const next = rest.find((line) => line.trim() !== '') ?? ''
-  if (rest[0]?.trim() === '' && fieldLine.test(next)) {
-    const problem = `blank line before '${next}': it ends the header; expected none`
-    throw headerError({file, line: headerLines + 1}, problem)
-  }
-}
-
-function readHeaderLine(model: Model, line: string, lineNo: number): void {
-  if (line === '--') return
-  const place = {file: model.file, line: lineNo}
-  const field = fieldLine.exec(line)
-  if (field) {
-    const [, key = '', value = ''] = field
-    if (key === 'grain') model.grain.push(...splitList(value))
-    // Columns may have these names, too, but come later.
-    else if (key === 'order' && model.columns.length === 0) model.order.push(...splitList(value))
-    else if (key === 'per' && model.columns.length === 0) {
-      if (value !== DEAL_ID) throw headerError(place, `per '${value}': expected \`-- per: ${DEAL_ID}\``)
-      model.isPerDeal = true
-    } else if (key === 'adds_up' && model.columns.length === 0) model.addsUp.push(...splitList(value))
-    else if (key === 'contract' && /^[1-9]\d{0,5}$/.test(value)) model.contract = Number(value)
-    else if (key === 'check') {
-      const [, rule = value, args = ''] = checkTag.exec(value) ?? []
-      model.checks.push({rule, args: splitList(args), line: lineNo})
-    } else if (model.columns.some(({name}) => name === key)) {
-      throw headerError(place, `column '${key}' is described twice: expected one line for each column`)
-    } else model.columns.push({name: key, meaning: value, line: lineNo})
-    return
-  }
-  const words = /^--(\s+)(.*)$/.exec(line)
-  const column = model.columns.at(-1)
-  if (words?.[2] && model.grain.length === 0 && !column) {
-    model.description = [model.description, words[2]].filter(Boolean).join(' ')
-  } else if (words?.[2] && words[1] === '   ' && column) {
-    column.meaning = `${column.meaning} ${words[2]}`
-  } else {
-    throw headerError(
-      place,
-      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- contract: 2\`, \`-- adds_up:\` or \`-- check:\``,
-    )
+    isPerDeal: per.length > 0,
+    contract,
+    addsUp,
   }
 }
 
@@ -191,10 +174,6 @@ function splitList(text: string): string[] {
     .split(',')
     .map((part) => part.trim())
     .filter((part) => part !== '')
-}
-
-function headerError(place: Place, problem: string): Error {
-  return createModelError('MODEL_FILE', place, `Model header: ${problem},`)
 }
 
 /** What each model reads; a name that is not a key is not a model. */
