@@ -92,10 +92,8 @@ function listCaseFiles(folder: string): string[] {
   const tests = join(folder, 'tests')
   const stray = listFilesBelow(tests).find((file) => dirname(file) !== tests || !file.endsWith('.yaml'))
   if (!stray) return listFiles(tests, '.yaml')
-  throw newError(
-    'TEST_FILE',
-    `File '${relative(folder, stray)}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of wrong rows is a check and belongs in checks/<name>.sql.`,
-  )
+  const problem = `File '${relative(folder, stray)}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of wrong rows is a check and belongs in checks/<name>.sql.`
+  throw newError('TEST_FILE', problem)
 }
 
 /** Reads the cases of `<schema>.<table>.yaml` files. @throws CheckError `TEST_FILE` naming every problem in them */
@@ -320,14 +318,9 @@ export async function testModels(config: Config, table: string | undefined, worl
   const startedAt = performance.now()
   const {sqlDir} = config
   if (sqlDir === undefined) {
-    throw newError(
-      'SQL_DIR_MISSING',
-      'LOANTAPE_SQL_DIR is not set: expected the folder of your own models.',
-      {
-        kept: 'Nothing was tested.',
-        next: 'Set it, then run `loantape test`.',
-      },
-    )
+    const problem = 'LOANTAPE_SQL_DIR is not set: expected the folder of your own models.'
+    const said = {kept: 'Nothing was tested.', next: 'Set it, then run `loantape test`.'}
+    throw newError('SQL_DIR_MISSING', problem, said)
   }
   const fields = readMappedFields(dataFolderAt(config.dataDir)).map((field) => ({...field, since: null}))
   const plan = await compileModels(readSources(config, fields))
@@ -360,9 +353,6 @@ function selectFiles(files: readonly string[], table: string | undefined): reado
   const tables = files.map((file) => basename(file, '.yaml'))
   if (tables.includes(table)) return files.filter((file) => basename(file, '.yaml') === table)
   const expected = tables.length === 0 ? 'expected a file of that name' : expectOneOf(table, tables)
-  throw newError(
-    'UNKNOWN_NAME',
-    `Table '${table}' has no tests/${table}.yaml in LOANTAPE_SQL_DIR: ${expected}.`,
-    {next: '`loantape test` without a name runs all.'},
-  )
+  const problem = `Table '${table}' has no tests/${table}.yaml in LOANTAPE_SQL_DIR: ${expected}.`
+  throw newError('UNKNOWN_NAME', problem, {next: '`loantape test` without a name runs all.'})
 }

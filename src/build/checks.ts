@@ -164,11 +164,8 @@ export async function runChecks(
       return await around(check, () => findWrongRows(lane, check), lane)
     } catch (error) {
       if (error instanceof LoantapeError) throw error
-      throw newError(
-        'CHECK_SQL',
-        `Check '${check.name}' in ${check.file}:${check.line} did not run: ${messageOf(error).split('\n')[0]}.`,
-        {cause: error},
-      )
+      const problem = `Check '${check.name}' in ${check.file}:${check.line} did not run: ${messageOf(error).split('\n')[0]}.`
+      throw newError('CHECK_SQL', problem, {cause: error})
     }
   })
 }
@@ -202,16 +199,11 @@ export function requirePassed(results: readonly CheckOutcome[]): void {
     const more = failures > samples.length ? ', …' : ''
     return `'${name}' found ${quantity(failures, 'wrong row')}: ${samples.join(', ')}${more}`
   })
-  throw newError(
-    'CHECK_FAILED',
-    `${failed.length === 1 ? 'A check' : `${failed.length} checks`} failed: ${described.join('; ')}.`,
-    {
-      ...(failed.every(({next}) => next) && {next: failed.map(({next}) => next).join(' ')}),
-      details: {
-        checks: failed.map(({name, severity, failures, ids}) => ({name, severity, failures, ids})),
-      },
-    },
-  )
+  const which = failed.length === 1 ? 'A check' : `${failed.length} checks`
+  throw newError('CHECK_FAILED', `${which} failed: ${described.join('; ')}.`, {
+    ...(failed.every(({next}) => next) && {next: failed.map(({next}) => next).join(' ')}),
+    details: {checks: failed.map((one) => failedCheck.parse(one))},
+  })
 }
 
 /** One run of the checks of a release, with those that found rows. */
@@ -223,9 +215,9 @@ const checkingRow = z.object({
   /** How many checks there were. */
   checks: z.number(),
   /** Those that found rows, errors first, with the ids of the first of them. */
-  failed: z.string().transform((text) => z.array(failed).parse(JSON.parse(text))),
+  failed: z.string().transform((text) => z.array(failedCheck).parse(JSON.parse(text))),
 })
-const failed = checkResult.pick({name: true, severity: true, failures: true, ids: true})
+const failedCheck = checkResult.pick({name: true, severity: true, failures: true, ids: true})
 
 /**
  * Stores what the checks of a release found, even if nothing is released. The state database keeps the last 100 runs.
@@ -239,7 +231,7 @@ export function storeChecking(
 ): void {
   const found = outcomes
     .filter(({failures}) => failures > 0)
-    .map((outcome) => failed.parse(outcome))
+    .map((outcome) => failedCheck.parse(outcome))
     .sort((a, b) => (`${a.severity} ${a.name}` < `${b.severity} ${b.name}` ? -1 : 1))
   const {lastInsertRowid} = stateDb.insert('checking', {
     release_id,

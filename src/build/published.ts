@@ -89,9 +89,6 @@ export async function requireContract(
     const expected = `expected no change, or ${way}`
     return `column '${column}' of '${table}' ${words[change]}: ${expected}`
   })
-  throw newError(
-    'MODEL_CONTRACT',
-    `Tables would differ from those of release ${current.manifest.release_id}: ${changes.join('; ')}.`,
-    {details: broken},
-  )
+  const problem = `Tables would differ from those of release ${current.manifest.release_id}: ${changes.join('; ')}.`
+  throw newError('MODEL_CONTRACT', problem, {details: broken})
 }

@@ -193,19 +193,17 @@ export function selectModels(selection: string, reads: Reads): ReadonlySet<strin
   const listReaders = (name: string) => [...reads.keys()].filter((other) => reads.get(other)?.includes(name))
   const selected = (parts.length > 0 ? parts : [selection]).flatMap((part) => {
     const match = selectorPattern.exec(part)
-    if (!match)
-      throw newError(
-        'USAGE',
-        `Selection '${part}' in --select: expected schema.model, schema.*, +schema.model or schema.model+.`,
-      )
+    if (!match) {
+      const expected = 'expected schema.model, schema.*, +schema.model or schema.model+'
+      throw newError('USAGE', `Selection '${part}' in --select: ${expected}.`)
+    }
     const [, parents, glob = '', children] = match
     const pattern = new RegExp(`^${glob.replaceAll('.', '\\.').replaceAll('*', '.*').replaceAll('?', '.')}$`)
     const named = [...reads.keys()].filter((name) => pattern.test(name))
-    if (named.length === 0)
-      throw newError(
-        'UNKNOWN_NAME',
-        `Selection '${part}' in --select names no model: ${expectOneOf(glob, [...reads.keys()].toSorted())}.`,
-      )
+    if (named.length === 0) {
+      const expected = expectOneOf(glob, [...reads.keys()].toSorted())
+      throw newError('UNKNOWN_NAME', `Selection '${part}' in --select names no model: ${expected}.`)
+    }
     return [
       ...named,
       ...(parents === '' ? [] : withAncestors(new Set(named), reads)),

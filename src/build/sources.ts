@@ -26,10 +26,8 @@ import {readSeeds} from './seeds.ts'
 export function readSources(config: Config, fields: readonly KnownField[], moment?: Moment): ModelSource {
   const {sqlDir} = config
   if (sqlDir !== undefined && !statSync(sqlDir, {throwIfNoEntry: false})?.isDirectory()) {
-    throw newError(
-      'SQL_DIR_MISSING',
-      `Folder '${sqlDir}' in LOANTAPE_SQL_DIR does not exist or is not a folder.`,
-    )
+    const problem = `Folder '${sqlDir}' in LOANTAPE_SQL_DIR does not exist or is not a folder.`
+    throw newError('SQL_DIR_MISSING', problem)
   }
   const folders = sqlFoldersOf(config)
   const mapped = createMappedModels(fields)
