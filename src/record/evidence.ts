@@ -15,7 +15,7 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {findValue, isObject, parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
-import {tellForeign} from '../core/text.ts'
+import {FIELD_NAME, tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 import {findBatches} from '../export/batch.ts'
 import {createNormaliser} from '../source/record.ts'
@@ -262,7 +262,9 @@ function createReducer(deals: Stream): (line: TapeLine) => string | undefined {
       const next = [...place, 'next_cursor']
       const kept = keepPaths(body, [[...place, 'has_more'], next])
       const reduced = records.map((deal, position) => (unread.has(position) ? null : keepPaths(deal, paths)))
-      setValue(kept, path, reduced)
+      // Its own name may be a person's.
+      const told = path.map((name) => tellForeign(name, FIELD_NAME))
+      setValue(kept, told, reduced)
       if (isDeepStrictEqual(kept, body)) return undefined
       setValue(kept, next, nextCursor && tellForeign(nextCursor))
       return JSON.stringify(kept)
