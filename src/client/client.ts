@@ -241,11 +241,13 @@ function createSender(options: ClientOptions) {
   async function attempt(request: ReturnType<typeof buildRequest>, call: CallOptions) {
     const limit = AbortSignal.timeout(call.timeoutMs ?? timeoutMs)
     const signal = call.signal ? AbortSignal.any([call.signal, limit]) : limit
-    const headers = new Headers({authorization, ...request.headers})
+    const {path, method, body} = request
+    const headers = {authorization, ...request.headers}
+    // What can never be sent is the caller's mistake, not a service that does not answer.
+    new Headers(headers)
     try {
-      return await readAnswer(
-        await fetch(baseUrl + request.path, {...request, headers, redirect: 'manual', signal}),
-      )
+      const init = {method, headers, ...(body !== null && {body}), redirect: 'manual', signal} as const
+      return await readAnswer(await fetch(baseUrl + path, init))
     } catch (cause) {
       call.signal?.throwIfAborted()
       return new ApiError({status: 0, code: 'no_answer', detail: 'The service did not answer.'}, {cause})

@@ -79,7 +79,6 @@ export async function openClickhouse(
     server: session.server,
     async prepare() {
       await createState(session)
-      own = await takeNumber(session, request.source)
       const releases = await session.rows(
         visibleRow.extend({contents: z.array(z.string())}),
         `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at,
@@ -91,6 +90,7 @@ export async function openClickhouse(
     },
 
     async begin(release, released, folderId) {
+      own = await takeNumber(session, request.source)
       published = {release, folderId}
       combined = await readCombined(release, world)
       tables = [...released, ...combined.inputs]

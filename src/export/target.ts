@@ -67,10 +67,10 @@ export const visibleRow = z.object({
 export interface ReleaseTarget extends AsyncDisposable {
   /** `host:port/database`, for people. */
   readonly server: string
-  /** Locks out other publications. @returns what readers see now */
+  /** Reads what readers see now. */
   prepare(): Promise<VisibleRelease | undefined>
   /**
-   * Creates tables for the release of a data folder, which readers do not see yet.
+   * Takes over from other publications, and creates tables for the release of a data folder, which readers do not see yet.
    *
    * @returns those to send, which the target has not kept from earlier releases, and others that totals over all lenders need
    */

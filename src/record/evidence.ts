@@ -20,6 +20,7 @@ import type {WireRecord} from '../core/types.ts'
 import {findBatches} from '../export/batch.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
+import type {Database} from '../store/database.ts'
 import {beginFolder} from '../store/files.ts'
 import {readHistoryId} from '../store/moment.ts'
 import {isOfActs, listRecorded} from '../store/recorded.ts'
@@ -106,34 +107,48 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
       : JSON.parse(readFileSync(join(batch, MANIFEST), 'utf8')),
   )
   const key = requireReadKey(config, folder)
-  await using db = await openHistory(folder)
-  const {historyId, tapeHead} = await readHistoryId(db, subject.known_at.replace(/Z$/, ''))
+  // Not open while tapes are read, so that nobody waits for it.
+  const ask = async <T>(read: (db: Database) => Promise<T>): Promise<T> => {
+    await using db = await openHistory(folder)
+    return await read(db)
+  }
+  const {historyId, tapeHead, baseUrl, mapped} = await ask(async (db) => ({
+    ...(await readHistoryId(db, subject.known_at.replace(/Z$/, ''))),
+    baseUrl: (await readSettings(db)).source_base_url ?? '',
+    mapped: await listKnownFields(db),
+  }))
   if (subject.history_id !== historyId)
     throw newError(
       'EVIDENCE_HISTORY',
       `'${of}' was made from another history than the one of this data folder.`,
     )
-  const {tapes, before, act} = followBack(folder, key, tapeHead, batch && basename(batch))
-  if (!tapes.some(({name}) => name === subject.source.walk_id))
+  const isJournal = JOURNAL_NAMES.includes(profile)
+  const {tapes, before, act, gap} = followBack(folder, key, tapeHead, isJournal ? of : undefined)
+  if (gap === undefined && !tapes.some(({name}) => name === subject.source.walk_id))
     throw newError(
       'EVIDENCE_TAPES',
       `The tape that '${of}' rests on is not kept, or is sealed with another key.`,
     )
-  if (JOURNAL_NAMES.includes(profile) && !act)
-    throw newError('EVIDENCE_TAPES', `The tape of the act that issued '${of}' is not kept.`)
+  if (isJournal && (!act || gap !== undefined))
+    throw newError(
+      'EVIDENCE_TAPES',
+      `The tape ${gap === undefined ? '' : `'${gap}', before that `}of the act that issued '${of}', is not kept, or is sealed with another key.`,
+    )
   const first = dayOf(tapes[0]?.lines().next().value?.frame)
   if (from !== undefined && before !== null && from < first)
     throw newError('EVIDENCE_TAPES', `Day '${from}' in --from: the tapes that are kept begin on ${first}.`)
-  const {source_base_url: baseUrl = ''} = await readSettings(db)
-  const deals: Stream = {...dealStream, mapped: await listKnownFields(db)}
+  const deals: Stream = {...dealStream, mapped}
   const walks = JSON.stringify(tapes.map(({name}) => name))
-  const certificates = await db.all(z.record(z.string(), z.unknown()), readQuery('certificates'), [walks])
+  const certificates = await ask((db) =>
+    db.all(z.record(z.string(), z.unknown()), readQuery('certificates'), [walks]),
+  )
   return {subject, batch, tapeHead, act, tapes, before, baseUrl, deals, certificates}
 }
 
 /**
- * The tapes that lead to a head, or on to the act that issued a batch, oldest first; the head before them, whose tape is no longer kept;
- * and that act.
+ * Finds the tapes that lead to a head, or on to the act that issued a batch, oldest first.
+ *
+ * @returns also the head before them, whose tape is no longer kept; that act; and a tape that lacks between head and act
  */
 function followBack(folder: DataFolder, key: TapeKey, head: string, batchId: string | undefined) {
   using stateDb = openStateDb(folder.stateDb)
@@ -149,13 +164,14 @@ function followBack(folder: DataFolder, key: TapeKey, head: string, batchId: str
     return text === undefined ? [] : [{chain, text}]
   })
   const until = recorded.slice(0, lengthTo(head) && lengthTo(act?.chain ?? head))
+  const gap = until.slice(lengthTo(head)).find(({tape}) => !readable.has(tape))?.tape
   const from = until.findLastIndex(({tape}) => !readable.has(tape)) + 1
   const byTape = Map.groupBy(until.slice(from), ({tape}) => readable.get(tape))
   // `last` is the chain of its last line that leads there, `entry` its name in the evidence.
   const tapes = [...byTape].flatMap(([tape, units]) =>
     tape ? [{...tape, last: units.at(-1)?.chain, entry: `${tape.name}.jsonl`}] : [],
   )
-  return {tapes, before: until[from - 1]?.chain ?? null, act}
+  return {tapes, before: until[from - 1]?.chain ?? null, act, gap}
 }
 
 const issuing = z.looseObject({batches: z.array(z.looseObject({batch_id: z.string()})).default([])})

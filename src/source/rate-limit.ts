@@ -153,7 +153,7 @@ function parseReset(text: string, now: number): number {
 function listPolicies(header: string): Record<string, string>[] {
   const items = /\b(remaining|reset)\s*=/i.test(header) ? [header] : header.split(',')
   return items.map((item) => {
-    const pairs = item.toLowerCase().matchAll(/([a-z]+)\s*=\s*([^;,]*)/g)
+    const pairs = item.toLowerCase().matchAll(/(?:^|[;,])\s*([a-z]+)\s*=\s*"?([^;,"]*)/g)
     return Object.fromEntries(pairs.map(([, name, text]) => [name, text]))
   })
 }
@@ -171,7 +171,10 @@ export function parseWait(headers: ResponseHeaders, now: number): number {
   // Without a time, a quota is renewed after the window of its policy.
   const window = String(Math.max(...windows))
   const quotas = [
-    ...listPolicies(said('ratelimit')).map(({remaining, reset = window, r = remaining, t = reset}) => [r, t]),
+    ...listPolicies(said('ratelimit')).map(({remaining, reset, r = remaining, t = reset}) => [
+      r,
+      t || window,
+    ]),
     ...['ratelimit', 'x-ratelimit'].map((name) => [said(`${name}-remaining`), said(`${name}-reset`)]),
   ]
   const waits = quotas.map(([remaining = '', reset = '']) =>

@@ -186,9 +186,18 @@ export async function requireClock(db: Database, zone: Zone, now: number): Promi
   const late = [new DuckDBTimestampValue(BigInt(now) * 1000n)]
   const units = await db.all(
     lateUnit,
-    `select walk_id, epoch_ms(recorded_at) as settled_ms
-     from history.raw.settle left join history.raw.walk using (recorded_at)
-     where recorded_at > $1 order by recorded_at`,
+    `select
+       coalesce(
+         walk_id,
+         (
+           select cast(max(business_date) as varchar)
+           from history.raw.deal_version as seen
+           where seen.recorded_at = settle.recorded_at and seen.source = 'webhook'
+         )
+       ) as walk_id,
+       epoch_ms(settle.recorded_at) as settled_ms
+     from history.raw.settle left join history.raw.walk on walk.recorded_at = settle.recorded_at
+     where settle.recorded_at > $1 order by settle.recorded_at`,
     late,
   )
   const records = await db.all(

@@ -116,26 +116,29 @@ type ChildRun = {businessDate: string; budgetMs: number; hashKey: string | undef
 export async function syncChildren(tools: WalkTools, run: ChildRun, world: World): Promise<ChildResult> {
   const {stream, walks, config} = tools
   const result = createResult(stream)
+  const noteRefusal = (error: unknown) => {
+    if (!(error instanceof LoantapeError)) throw error
+    if (error.code !== 'CLOCK_STEPPED' && !['guard', 'contract'].includes(error.kind)) throw error
+    world.log.warn({stream: stream.plural, code: error.code, reason: error.problem}, 'not applied')
+    return error.code
+  }
   try {
     const left = walks.get(stream.name)
     const isRead = left?.walk.described === requestOf(stream, config).described
     if (left && !isRead) await endWalk(tools, left, {state: 'abandoned', how: 'another source.json'})
     else if (left) {
       await continueWalk(tools, left)
-      // Its run died on an earlier day: what it read still belongs to that day.
-      if (left.walk.businessDate !== run.businessDate) await settleWalk(tools, left, world)
+      // Its run died on an earlier day: what it read still belongs to that day, and today's lists do not depend on it.
+      if (left.walk.businessDate !== run.businessDate) await settleWalk(tools, left, world).catch(noteRefusal)
     }
     const unit = await readLists(tools, run, result, world)
     if (!unit) return result
     result.changes = await settleWalk(tools, unit, world)
     result.outcome = 'applied'
   } catch (error) {
-    if (!(error instanceof LoantapeError)) throw error
-    const {kind, code, problem} = error
-    if (code === 'CLOCK_STEPPED') await dropWalks(tools, 'clock stepped')
-    else if (kind !== 'guard' && kind !== 'contract') throw error
-    world.log.warn({stream: stream.plural, code, reason: problem}, 'not applied')
-    Object.assign(result, {outcome: 'refused', reason: code})
+    const reason = noteRefusal(error)
+    if (reason === 'CLOCK_STEPPED') await dropWalks(tools, 'clock stepped')
+    Object.assign(result, {outcome: 'refused', reason})
   }
   return result
 }

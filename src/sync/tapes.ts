@@ -83,7 +83,8 @@ export function openTapes(
       const {end, kind} = await readThrough(folder, row, key)
       // A damaged tape stays as it is: somebody may repair it.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
-      changeTape(stateDb, name, {ended_at: null})
+      // One that was lost, and is whole again, is read again.
+      changeTape(stateDb, name, {ended_at: null, outcome: null})
       resume(row, end, kind)
       return name
     }

@@ -245,3 +245,14 @@ test('reads only what the service signed', async () => {
   await client.webhookEndpoints.delete(id)
   expect(await Array.fromAsync(client.webhookEndpoints.list())).toEqual([])
 })
+
+test("a caller's own fetch gets headers that it can read and spread", async () => {
+  let asked: RequestInit = {}
+  const fetch = async (_url: unknown, init?: RequestInit) => {
+    asked = init ?? {}
+    return Response.json({data: {id: 'deal_1'}}, {status: 201})
+  }
+  const own = createDealClient({baseUrl: 'http://127.0.0.1/v1', apiKey: 'sk_test_own', fetch})
+  await own.deals.create({property_address: '1 Main St', loan_amount: 1}, {idempotencyKey: 'crm-1'})
+  expect({...asked.headers}).toMatchObject({authorization: 'Bearer sk_test_own', 'idempotency-key': 'crm-1'})
+})

@@ -1,5 +1,6 @@
 import {createHash} from 'node:crypto'
 import {readdirSync} from 'node:fs'
+import {connect} from 'node:net'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {z} from 'zod'
@@ -7,7 +8,18 @@ import type {DealDocument, DocumentGeneration} from '../../src/contract/document
 import type {RunningService} from '../../src/service/server.ts'
 import {useFolder} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {aDeal, call, get, PDF, readData, readPage, readRefusal, startTestService, upload} from './client.ts'
+import {
+  API_KEY,
+  aDeal,
+  call,
+  get,
+  PDF,
+  readData,
+  readPage,
+  readRefusal,
+  startTestService,
+  upload,
+} from './client.ts'
 
 const DEAL = 'deal_000001'
 
@@ -144,6 +156,19 @@ test('an upload that is too large, incomplete, doubled or no form is refused and
   for (const type of ['application/json', 'text/plain']) expect(await send(file, type)).toMatch(/^415 /)
   expect(service.database.db.prepare('select count(*) as n from document').get()).toEqual({n: 0})
   expect(countFiles()).toBe(0)
+})
+
+test('a broken connection leaves nothing behind', async () => {
+  const {port} = new URL(service.url)
+  const socket = connect(Number(port), '127.0.0.1')
+  const head =
+    `POST /v1/deals/${DEAL}/documents HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${API_KEY}\r\n` +
+    'content-type: multipart/form-data; boundary=x\r\ncontent-length: 100000\r\n\r\n'
+  const half = head + part('name="file"; filename="a.pdf"', PDF + 'x'.repeat(50_000))
+  await new Promise((resolve) => socket.write(half, resolve))
+  socket.destroy()
+  expect((await upload(service, DEAL)).status).toBe(201)
+  expect(countFiles()).toBe(1)
 })
 
 test('a deal has no more documents than allowed, and takes its files along when it is deleted', async () => {

@@ -53,4 +53,7 @@ test('refuses an invalid cursor, and one from another filter or another service'
     ...[...none, foreign.next_cursor].map((cursor) => `cursor=${cursor}`),
   ])
     expect(await readRefusal(call(service, 'GET', `/deals?${query}`))).toMatch('400 invalid_cursor')
+  service.store.update('deal_000003', {status: 'funded'})
+  const rest = await readPage(service, `?limit=2&status=draft&cursor=${drafts.next_cursor}`)
+  expect(rest.data.map(({id}) => id)).toEqual(['deal_000004'])
 })

@@ -272,6 +272,9 @@ test.each([
   [{}, 0],
   [{'retry-after': '2', ratelimit: '"default";r=0;t=5'}, 5000],
   [{'retry-after': '8', ratelimit: '"default";r=0;t=5'}, 8000],
+  [{ratelimit: '"default";r=0;t=30;burst-t=1'}, 30_000],
+  [{ratelimit: '"default";r=0;t="30"'}, 30_000],
+  [{ratelimit: '"default";r=0;t=', 'ratelimit-policy': '"default";q=9;w=60'}, 60_000],
 ])('reads the quota of %j as %j ms to wait', (headers, expected) => {
   expect(parseWait(headers, NOW)).toBe(expected)
 })

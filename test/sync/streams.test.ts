@@ -172,6 +172,23 @@ test('lists that lose more than a day can explain are refused alone until accept
   expect(accepted.streams[0]?.changes.missing).toBeGreaterThan(3)
 })
 
+test('lists of a dead run that are refused the next day cost none of the lists of that day', async () => {
+  linkEach(10)
+  await lab.walk(DAY_1, BORROWERS)
+  advance([1, 2, 3, 4, 5, 6])
+  lab.service.database.run(`update borrower set id = id || '_x'`)
+  await failureOf(lab.walk(DAY_2, {...BORROWERS, world: dyingAt('changes planned', 2)}))
+  lab.service.database.run(`update borrower set id = replace(id, '_x', '')`)
+  advance([7])
+  link(7)
+  const warned: unknown[] = []
+  const {log} = lab.createWorld()
+  const world = {log: {...log, warn: (...said: unknown[]) => warned.push(said)} as unknown as typeof log}
+  const {streams} = await lab.walk(DAY_3, {...BORROWERS, world})
+  expect(JSON.stringify(warned)).toContain('GUARD_SHRINK')
+  expect(streams[0]).toMatchObject({outcome: 'applied', changes: {created: 1, missing: 0}})
+})
+
 test('a record that names another deal, or cannot be read, is quarantined sealed, proves no absence, and is replayed', async () => {
   linkEach(3)
   const bad = link(1)

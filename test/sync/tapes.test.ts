@@ -17,7 +17,7 @@ import {backUp} from '../../src/record/backup.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import {openTapes} from '../../src/sync/tapes.ts'
+import {listReadableTapes, openTapes} from '../../src/sync/tapes.ts'
 import {FEW_TABLES, flipBit} from '../support/data.ts'
 import {DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
@@ -153,6 +153,22 @@ test('a unit that a dead run settled on the tape of a day keeps its kind, whatev
   using tapes = openTapesOf(stateDb)
   expect(tapes.listLeft()).toEqual([])
   expect(listRecorded(stateDb).at(-1)?.kind).toBe('look')
+})
+
+test('a tape of a day that was lost while it was away counts again once it is back and written on', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  using tapes = openTapesOf(stateDb)
+  const settle = () => tapes.settleOfDay('2026-02-03', {kind: 'look'}, ({conclude}) => conclude(1n))
+  await settle()
+  const path = join(lab.folder.root, listTapes(stateDb).at(-1)?.path ?? '')
+  // As if the next run had died within a unit, and the one after it had not found the tape.
+  renameSync(path, `${path}.away`)
+  stateDb.db.exec(`update tape set ended_at = null where name = '2026-02-03'`)
+  expect(await tapes.reopen('2026-02-03', async () => undefined)).toBe(false)
+  renameSync(`${path}.away`, path)
+  await settle()
+  expect(listRecorded(stateDb).filter(({tape}) => tape === '2026-02-03')).toHaveLength(2)
+  expect(listReadableTapes(lab.folder, stateDb, tapes.key).map(({name}) => name)).toContain('2026-02-03')
 })
 
 test('a damaged tape of an applied walk is left untouched and named', async () => {
