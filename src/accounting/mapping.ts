@@ -52,31 +52,26 @@ const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 
 /** Stands in for an account if another system books an ending, such as the servicing system. */
 const ELSEWHERE = 'elsewhere'
 
+/** One of two schemas, by the form of the value: a union would not report problems at the fields of that one. */
+const either = <A, B>(isFirst: (value: unknown) => boolean, first: z.ZodType<A>, second: z.ZodType<B>) =>
+  z.unknown().transform((value, context): A | B => {
+    const {data, error} = (isFirst(value) ? first : second).safeParse(value)
+    if (!error) return data
+    for (const {path, message} of error.issues) context.addIssue({code: 'custom', path: [...path], message})
+    return z.NEVER
+  })
+
+const isElsewhere = (value: unknown) => value === ELSEWHERE
+
 /** Where an ending is booked. */
-const booking = z
-  .unknown()
-  .transform((value, context) => (value === ELSEWHERE ? value : parseAs(account, value, context)))
+const booking = either(isElsewhere, z.literal(ELSEWHERE), account)
 
 /** One booking stands for every ending. */
-const endings = z.unknown().transform((value, context) => {
-  const isOne =
-    value === ELSEWHERE || (isObject(value) && (Object.hasOwn(value, 'code') || Object.hasOwn(value, 'name')))
-  if (!isOne) return parseAs(z.partialRecord(z.enum(ENDINGS), booking), value, context)
-  const one = parseAs(booking, value, context)
-  return Object.fromEntries(ENDINGS.map((ending) => [ending, one])) as Record<
-    (typeof ENDINGS)[number],
-    typeof one
-  >
-})
-
-/** Parses a value with a schema; problems are reported at its path. */
-function parseAs<T>(schema: z.ZodType<T>, value: unknown, context: z.RefinementCtx): T {
-  const parsed = schema.safeParse(value)
-  if (parsed.success) return parsed.data
-  for (const {path, message} of parsed.error.issues)
-    context.addIssue({code: 'custom', path: [...path], message})
-  return z.NEVER
-}
+const endings = either(
+  (value) => isElsewhere(value) || (isObject(value) && ('code' in value || 'name' in value)),
+  booking.transform((one) => Object.fromEntries(ENDINGS.map((ending) => [ending, one]))),
+  z.partialRecord(z.enum(ENDINGS), booking),
+)
 
 /** Which accounts and dimensions journals are booked to: `accounting.json`. docs/accounting.md explains every field. */
 export type AccountMapping = z.output<typeof mappingShape>

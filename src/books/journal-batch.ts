@@ -69,7 +69,8 @@ export async function prepareBatch(
 ): Promise<BatchAct | undefined> {
   const {profile, period, withOpening} = target
   const before = listIssuedLines(stateDb, profile.name, {period})
-  const {wanted, leftOut} = splitOpening(target.lines, withOpening)
+  const isWanted = ({event}: JournalLine) => withOpening || event !== 'opening'
+  const wanted = target.lines.filter(isWanted)
   const own = planIssue(wanted, before, target.firstOpenDay)
   const deals = new Set(own.map(({deal_id}) => deal_id))
   const issued = listIssuedLines(stateDb, profile.name, {deals}).filter((line) => line.period !== period)
@@ -80,14 +81,14 @@ export async function prepareBatch(
     [profile.name, period],
   )
   const other = issued.length > 0 ? await readOther(months, new Set(issued.map(({deal_id}) => deal_id))) : []
-  const {wanted: present} = splitOpening(other, withOpening)
+  const present = other.filter(isWanted)
   const moved = findMovedDeals(present, issued)
   const isMoved = ({deal_id}: JournalLine) => moved.has(deal_id)
   const superseded = issued.filter(isMoved)
   const elsewhere = planIssue(present.filter(isMoved), superseded, findFirstOpenDay(stateDb))
   const lines = sortLines([...own, ...elsewhere])
   const terms = withOpening ? bookOpenings(target.terms) : target.terms
-  const bridge = bridgeJournal(wanted, leftOut, own, {elsewhere, terms})
+  const bridge = bridgeJournal(target.lines, wanted, own, {elsewhere, terms})
   return composeBatch(target, {lines, handedOut: lines, before: [...before, ...superseded], bridge})
 }
 
@@ -184,17 +185,6 @@ function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
   )
 }
 
-/** Separates what to book of a journal from the opening balances to leave out. */
-function splitOpening(
-  journal: readonly JournalLine[],
-  withOpening: boolean,
-): {wanted: JournalLine[]; leftOut: JournalLine[]} {
-  const {wanted = [], leftOut = []} = Object.groupBy(journal, ({event}) =>
-    event === 'opening' && !withOpening ? 'leftOut' : 'wanted',
-  )
-  return {wanted, leftOut}
-}
-
 /** The deals with a standing entry that the journal of its month lacks, even under other accounts or another number. */
 function findMovedDeals(journal: readonly JournalLine[], issued: readonly IssuedLine[]): Set<string> {
   const kindOf = ({deal_id, event, debit, credit}: JournalLine, period: string) =>
@@ -270,12 +260,13 @@ const compare = (a: string, b: string) => Number(a > b) - Number(a < b)
  * How a batch ties out to the journal of its month: `journal` = `issued_before` + `booked` + `left_out`; and the journal to the
  * month's roll-forward by its `terms`, none in a true-up.
  *
- * @param wanted the present journal of the month without the opening balances that nobody asked for, which are `leftOut`
+ * @param journal of the month as it is now
+ * @param wanted the same without opening balances that nobody asked for
  * @param elsewhere what the batch issues in other months
  */
 function bridgeJournal(
+  journal: readonly JournalLine[],
   wanted: readonly JournalLine[],
-  leftOut: readonly JournalLine[],
   issued: readonly IssuedLine[],
   {elsewhere = [], terms = []}: {elsewhere?: readonly IssuedLine[]; terms?: readonly TiedTerm[]} = {},
 ) {
@@ -283,13 +274,14 @@ function bridgeJournal(
     booked: totalOf(lines.filter((line) => !isReversal(line))),
     reversed: totalOf(lines.filter(isReversal)),
   })
+  const held = new Set(wanted)
   const now = new Set(issued.flatMap((line) => (isReversal(line) ? [] : line.entry_id)))
   const {booked, reversed} = totalsOf(issued)
   return {
-    journal: totalOf([...wanted, ...leftOut]),
+    journal: totalOf(journal),
     issued_before: totalOf(wanted.filter(({entry_id}) => !now.has(entry_id))),
     booked,
-    left_out: {opening: totalOf(leftOut)},
+    left_out: {opening: totalOf(journal.filter((line) => !held.has(line)))},
     reversed,
     other_months: totalsOf(elsewhere),
     terms,
@@ -320,7 +312,7 @@ export function planTrueUp(
   issued: readonly (IssuedLine & {batch_id: string})[],
   {profile, firstOpenDay, withOpening}: {profile: string; firstOpenDay: string; withOpening: boolean},
 ): BatchPlan & {deals: string[]} {
-  const {wanted} = splitOpening(journal, withOpening)
+  const wanted = journal.filter(({event}) => withOpening || event !== 'opening')
   const held = new Set(wanted.map(({entry_id}) => entry_id))
   const gone = [...findStanding(issued)].filter(([id, {isBooked}]) => isBooked && !held.has(id))
   const deals = new Set(gone.flatMap(([, {lines}]) => lines.map(({deal_id}) => deal_id)))
@@ -332,7 +324,7 @@ export function planTrueUp(
     /** By deal, day and account: one entry for each deal and day with a balance. */
     handedOut: sortLines(netLines(lines, profile)),
     before: issued,
-    bridge: bridgeJournal(mine, [], lines),
+    bridge: bridgeJournal(mine, mine, lines),
     /** The deals that differ, by entries if not by amounts. */
     deals: [...deals].sort(),
   }

@@ -140,18 +140,13 @@ function measureManifest(dir: string): BatchedFile {
   return {name: 'manifest.json', bytes: statSync(path).size, sha256: digestFileNow(path)}
 }
 
-const deliveryRow = z.object({
-  /** The target's name. */
-  target: z.string(),
-  /** Its location, which identifies it: a renamed target is the same one. */
-  place: z.string(),
-})
-
-/** The targets that files of a batch have reached, under their last names. */
-export function listDeliveries(stateDb: StateDb, batchId: string) {
-  const sql = `select target, place from delivered_file where batch_id = ? group by place order by target, place`
-  return stateDb.all(deliveryRow, sql, [batchId])
-}
+/** The targets that files of a batch have reached, under their last names; by its place a renamed target is the same one. */
+export const listDeliveries = (stateDb: StateDb, batchId: string) =>
+  stateDb.all(
+    z.object({target: z.string(), place: z.string()}),
+    'select target, place from delivered_file where batch_id = ? group by place order by target, place',
+    [batchId],
+  )
 
 type Kind<K extends Target['kind']> = Extract<Target, {kind: K}>
 
