@@ -168,12 +168,3 @@ test('text is fitted: one line of the characters that the importer takes, cut wi
   // Half a character would be no character.
   expect(fit('🏠🏠🏠', 5)).toEqual(['???', '🏠...'])
 })
-
-test('a reversal swaps the sides, names what it reverses, and starts with the debit', () => {
-  const memo = 'Reverses LT2602-000000000001: Funding deal_1, 12 Main St, Austin (bridge)'
-  const all = {entry_date: '2026-03-01', issue_no: 1, memo}
-  expect(planIssue([], planIssue(anEntry(1), [], ''), '2026-03-01')).toMatchObject([
-    {...all, line_no: 1, account_code: '1090', debit: '1234.56', credit: null},
-    {...all, line_no: 2, account_code: '1210', debit: null, credit: '1234.56'},
-  ])
-})

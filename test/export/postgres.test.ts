@@ -137,8 +137,13 @@ test('a rejected value, and a cent lost on the way, however large the sum, are r
 
 test('a release published already is unchanged, an older one must be forced, and nothing is left over, not even a schema', async () => {
   const [one, two] = [release(1), release(2)]
+  // The days that readers see are compared as text.
+  await server.query('postgres', `alter database ${database} set datestyle = 'German'`)
   await publish(one)
+  await server.query(database, 'drop schema mart cascade')
   expect(await publish(one)).toMatchObject({outcome: 'unchanged', release_id: 'release_1'})
+  expect(await publish(one, {isForced: true})).toMatchObject({outcome: 'published', loaded: 2})
+  await expectOnly(1)
   const older = await publishTables(data.folder, {release_id: 'older', as_of: '2026-02-01'})
   const known_at = '2026-02-02T23:29:59.999999Z'
   for (const refused of [older, await publishTables(data.folder, {release_id: 'less known', known_at})])
@@ -151,7 +156,7 @@ test('a release published already is unchanged, an older one must be forced, and
   expect(await publish(older, {isForced: true})).toMatchObject({outcome: 'published'})
   expect(await publish(two)).toMatchObject({outcome: 'published', rows: 2001})
   expect(await server.query(database, 'select release_id, as_of::text from loantape.release')).toEqual([
-    {release_id: 'release_2', as_of: '2026-02-02'},
+    {release_id: 'release_2', as_of: '02.02.2026'},
   ])
   await expectOnly(2)
   const sql = 'create schema release.core; create table release.core.deal as select 1 as a'
@@ -169,22 +174,6 @@ test('the release of another data folder is replaced by force alone', async () =
   await expectOnly(1)
   expect(await publish(release(2), {folderId: 'two', isForced: true})).toMatchObject({outcome: 'published'})
   expect(await failureOf(publish(release(3)))).toMatchObject({code: 'PUBLISH_FOREIGN'})
-})
-
-test('a database that writes dates in German is published to, and an older release refused', async () => {
-  await server.query('postgres', `alter database ${database} set datestyle = 'German'`)
-  await publish(await publishTypes(data.folder))
-  const older = await publishTables(data.folder, {release_id: 'older German', as_of: '2026-02-01'})
-  expect(await failureOf(publish(older))).toMatchObject({code: 'PUBLISH_OLDER'})
-  expect(await publish(release(2))).toMatchObject({outcome: 'published'})
-})
-
-test('a release whose schema was dropped at the target is published again by force', async () => {
-  await publish(release(1))
-  await server.query(database, 'drop schema mart cascade')
-  expect(await publish(release(1))).toMatchObject({outcome: 'unchanged'})
-  expect(await publish(release(1), {isForced: true})).toMatchObject({outcome: 'published', loaded: 2})
-  await expectOnly(1)
 })
 
 test('readers who query all the while never see a gap, an empty table or half a release', async () => {
