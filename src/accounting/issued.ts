@@ -62,19 +62,17 @@ export function listIssuedLines(
  * closing; then, as while it is open, it is the present journal, dated in open months.
  */
 export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPeriod) {
-  const isIssued = (condition: string, ...values: (string | number)[]) =>
-    stateDb.first(
-      z.unknown(),
-      `select * from issued_line join journal_batch using (batch_no) where profile = ? and ${condition} limit 1`,
-      [profile, ...values],
-    ) !== undefined
+  const {opened, corrected} = stateDb.one(
+    z.object({opened: z.number().nullable(), corrected: z.number().nullable()}),
+    `select max(event = 'opening') as opened, max(issued_line.period = ? and batch_no > ?) as corrected
+     from issued_line join journal_batch using (batch_no) where profile = ?`,
+    [closed?.period ?? null, closed?.after_batch ?? null, profile],
+  )
   return {
     /** Opening balances belong to all months once the profile has booked any. */
-    withOpening: isIssued(`event = 'opening'`),
+    withOpening: opened === 1,
     /** Whether it is still to be issued as it was closed. */
-    isAsClosed:
-      closed !== undefined &&
-      !isIssued('issued_line.period = ? and batch_no > ?', closed.period, closed.after_batch),
+    isAsClosed: closed !== undefined && corrected !== 1,
   }
 }
 

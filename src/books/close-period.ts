@@ -70,8 +70,7 @@ export async function closePeriod(
     period,
     release_id: release.manifest.release_id,
     entries: new Set(lines.filter(({event}) => event !== 'opening').map(({entry_id}) => entry_id)).size,
-    loans: register.length,
-    amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
+    ...addUp(register),
     /** With the opening balances as booked if every profile has them. */
     terms: haveOpenings ? bookOpenings(terms) : terms,
     /** When the last complete walk of its last day began; null if there was none, and a later one saw the month's end. */
@@ -204,6 +203,11 @@ const describeClosing = ({release, register}: ClosedPeriod, {at, who}: PeriodEve
   who,
   release_id: release.release_id,
   known_at: release.known_at,
+  ...addUp(register),
+})
+
+/** The funded loans of a register, and what they come to. */
+const addUp = (register: ClosedPeriod['register']) => ({
   loans: register.length,
   amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
 })

@@ -124,12 +124,11 @@ async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promis
     const last = rows.map(({since}) => since).reduce((a, b) => (b <= period && b > a ? b : a), '')
     return rows.filter(({since}) => since === last)
   }
-  const find = (rows: readonly Row[], {role, loan_program, term}: Row) =>
-    [loan_program, '*']
-      .map((program) =>
-        rows.find((one) => one.role === role && one.term === term && one.loan_program === program),
-      )
-      .find((one) => one !== undefined)?.account_code
+  const find = (rows: readonly Row[], {role, loan_program, term}: Row) => {
+    const own = rows.filter((one) => one.role === role && one.term === term)
+    const named = own.find((one) => one.loan_program === loan_program)
+    return (named ?? own.find((one) => one.loan_program === '*'))?.account_code
+  }
   try {
     const given = listAccountRows(readMappingVersions(config, asOf)).map((each) => row.parse(each))
     return months.every(({period}) => {

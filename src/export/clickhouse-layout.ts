@@ -106,6 +106,8 @@ const typeOf = (type: string): string | undefined =>
   TYPES[type] ??
   (/^DECIMAL\(\d+,\d+\)$/.test(type) ? type.replace('DECIMAL', 'Decimal').replace(',', ', ') : undefined)
 
+type TableName = Pick<TargetTable, 'schema' | 'name'>
+
 /** A column as ClickHouse lists it; a table itself has an empty name. */
 export interface Field {
   name: string
@@ -144,7 +146,7 @@ export const describeFields = (fields: readonly Field[]): string =>
  * How tables are spread: on one server, or over the nodes of a cluster.
  *
  * @returns `on`: appended to a statement that every node must run; `engine`: that of tables whose rows are sharded, or the same on
- *   all nodes; `whole`: the table that is read and written, whose rows are in `<name>_local`
+ *   all nodes; `local` and `whole`: the table that holds rows, and the one that is read and written, quoted
  */
 export function topologyOf(cluster: string | undefined) {
   const path = (shard: string) => `'/clickhouse/tables/${shard}/{database}/{table}'`
@@ -156,7 +158,9 @@ export function topologyOf(cluster: string | undefined) {
     cluster,
     on: cluster === undefined ? '' : ` on cluster ${quote(cluster)}`,
     engine: (spread: keyof typeof engines) => (cluster === undefined ? 'MergeTree' : engines[spread]),
-    whole: (name: string) => `${name}_${cluster === undefined ? 'local' : 'all'}`,
+    local: ({schema, name}: TableName) => `${quote(schema)}.${quote(`${name}_local`)}`,
+    whole: ({schema, name}: TableName) =>
+      `${quote(schema)}.${quote(`${name}_${cluster === undefined ? 'local' : 'all'}`)}`,
   }
 }
 

@@ -56,8 +56,6 @@ export async function openClickhouse(
   let published: {release: Release; folderId: string} | undefined
   let tables: readonly TargetTable[] = []
   let combined: Combined | undefined
-  const localOf = (schema: string, name: string) => `${quote(schema)}.${quote(`${name}_local`)}`
-  const wholeOf = ({schema, name}: TargetTable) => `${quote(schema)}.${quote(session.whole(name))}`
   /** The partitions of kept releases, then those sent now; no other publication writes or removes them. */
   const contents: string[] = []
   const findContent = (table: TargetTable) =>
@@ -70,7 +68,7 @@ export async function openClickhouse(
     const copies = grain === '' ? "'0'" : `toString(count() - uniqExact(tuple(${grain})))`
     const [found = []] = await session.rows(
       totalsRow,
-      `select ${totals}, ${copies} as copies from ${wholeOf(table)} where content = ${literal(content)}`,
+      `select ${totals}, ${copies} as copies from ${session.whole(table)} where content = ${literal(content)}`,
     )
     return isSameTotals(found, [...table.totals, '0'])
   }
@@ -94,10 +92,6 @@ export async function openClickhouse(
       published = {release, folderId}
       combined = await readCombined(release, world)
       tables = [...released, ...combined.inputs]
-      await createDatabases(
-        session,
-        tables.map(({schema}) => schema),
-      )
       await createTables(session, tables)
       await createCombined(session, {models: combined.models, tables})
       const isKept = await Array.fromAsync(tables, verify)
@@ -115,12 +109,12 @@ export async function openClickhouse(
       const columns = fields.map(({name}) => quote(name)).join(', ')
       const structure = fields.map(({name, type}) => `${quote(name)} ${type}`).join(', ')
       await session.send(
-        `insert into ${wholeOf(table)} (source, content, ${columns})
+        `insert into ${session.whole(table)} (source, content, ${columns})
          select ${source}, ${literal(content)}, ${columns} from input(${literal(structure)}) format Parquet`,
         table.file,
       )
       if (request.cluster !== undefined)
-        await session.run(`system sync replica${session.on} ${localOf(table.schema, table.name)} lightweight`)
+        await session.run(`system sync replica${session.on} ${session.local(table)} lightweight`)
     },
 
     async activate() {
@@ -182,9 +176,9 @@ export async function openClickhouse(
            -- A publication that has taken over from a stalled one may be loading.
            and toUInt64OrZero(extract(partition, '[0-9]+$')) <= ${own.number}`,
       )
-      for (const {schema, name, content} of stale)
+      for (const {content, ...table} of stale)
         await session.run(
-          `alter table ${localOf(schema, name)}${session.on} drop partition ${literal(content)}`,
+          `alter table ${session.local(table)}${session.on} drop partition ${literal(content)}`,
         )
     },
 
@@ -233,6 +227,8 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
     const full = `${table.schema}.${table.name}`
     return {table, full, own: fieldsOf(table.columns, full)}
   })
+  const schemas = tables.map(({schema}) => schema)
+  await createDatabases(session, schemas)
   const databases = [...new Set(tables.map(({schema}) => literal(schema)))].join(', ')
   const fields = await session.rows(
     z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()}),
@@ -245,12 +241,10 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
      ) order by position`,
   )
   for (const {table, full, own} of named) {
-    const at = (name: string) => `${quote(table.schema)}.${quote(name)}`
-    const [local, whole] = [at(`${table.name}_local`), at(session.whole(table.name))]
+    const [local, whole] = [session.local(table), session.whole(table)]
     const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
     // On a cluster always, because a new node has no tables.
-    if (there.length === 0 || session.cluster !== undefined)
-      await createTable(session, {table, local, whole, own})
+    if (there.length === 0 || session.cluster !== undefined) await createTable(session, table, own)
     for (const {name, type, comment} of there.length === 0 ? [] : own) {
       const found = there.find((field) => field.name === name)
       if (found && found.type !== type)
@@ -270,7 +264,7 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
     const wanted = [{name: '', type: '', comment: table.description}, ...columns]
     if (describeFields(shown) === describeFields(wanted)) continue
     await session.run(`
-      create or replace view ${at(table.name)}${session.on} (${describeFields(columns)}) as
+      create or replace view ${quote(table.schema)}.${quote(table.name)}${session.on} (${describeFields(columns)}) as
       select ${columns.map(({name}) => quote(name)).join(', ')}
       from ${whole}
       where content in ${VISIBLE}.1
@@ -278,11 +272,9 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
   }
 }
 
-async function createTable(
-  session: Session,
-  {table, local, whole, own}: {table: TargetTable; local: string; whole: string; own: readonly Field[]},
-): Promise<void> {
+async function createTable(session: Session, table: TargetTable, own: readonly Field[]): Promise<void> {
   const {schema, name, order, description} = table
+  const local = session.local(table)
   await session.run(`
     create table if not exists ${local}${session.on} (
       source LowCardinality(String) comment 'the lender',
@@ -299,7 +291,7 @@ async function createTable(
   // The expression must not be null.
   const spread = `cityHash64(source, ifNull(toString(${quote(first)}), ''))`
   await session.run(`
-    create table if not exists ${whole}${session.on} as ${local}
+    create table if not exists ${session.whole(table)}${session.on} as ${local}
     engine = Distributed(${[session.cluster, schema, `${name}_local`].map(literal).join(', ')}, ${spread})`)
 }
 

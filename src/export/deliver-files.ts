@@ -335,23 +335,17 @@ async function openHttp(
         body: createReadStream(path),
         dispatcher: agent,
         signal,
+      }).catch((cause: unknown) => {
+        const code = codeOf(cause)
+        if (!UNTRUSTED.test(code)) throw failed(`file '${name}' was not accepted (${code})`, cause)
+        throw refused(`its certificate or TLS is not accepted (${code}), so nothing was sent`, cause)
       })
-        .then(async ({statusCode, headers, body}) => {
-          // Only the status counts: a body may drip for ever.
-          const within = AbortSignal.timeout(silenceMs / 10)
-          const said = await addAbortSignal(within, body)
-            .text()
-            .catch(() => '')
-          // Stores say in XML why: a clock that is wrong looks like a wrong key otherwise.
-          const [, why] = /<Code>(\w+)</.exec(isStore && statusCode >= 300 ? said : '') ?? []
-          return {statusCode, headers, why}
-        })
-        .catch((cause: unknown) => {
-          const code = codeOf(cause)
-          if (!UNTRUSTED.test(code)) throw failed(`file '${name}' was not accepted (${code})`, cause)
-          throw refused(`its certificate or TLS is not accepted (${code}), so nothing was sent`, cause)
-        })
-      const {statusCode: status, headers, why} = answer
+      const {statusCode: status, headers} = answer
+      // Only the status counts: a body may drip for ever.
+      const body = addAbortSignal(AbortSignal.timeout(silenceMs / 10), answer.body)
+      const said = await body.text().catch(() => '')
+      // Stores say in XML why: a clock that is wrong looks like a wrong key otherwise.
+      const [, why] = /<Code>(\w+)</.exec(isStore && status >= 300 ? said : '') ?? []
       const what = `file '${name}' was answered with ${status}${why ? ` ${why}` : ''}`
       if (status === 401 || status === 403) throw unauthorised(what)
       if (status >= 500 || [408, 425, 429].includes(status)) {
