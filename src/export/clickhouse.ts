@@ -222,13 +222,13 @@ async function createState(session: Session): Promise<void> {
  * @throws ConfigError `CLICKHOUSE_TYPE`
  */
 async function createTables(session: Session, tables: readonly TargetTable[]): Promise<void> {
-  // Refused before anything is made.
+  const schemas = tables.map(({schema}) => schema)
+  await createDatabases(session, schemas)
+  // Refused before any table is made.
   const named = tables.map((table) => {
     const full = `${table.schema}.${table.name}`
     return {table, full, own: fieldsOf(table.columns, full)}
   })
-  const schemas = tables.map(({schema}) => schema)
-  await createDatabases(session, schemas)
   const databases = [...new Set(tables.map(({schema}) => literal(schema)))].join(', ')
   const fields = await session.rows(
     z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()}),
