@@ -263,27 +263,12 @@ const CHARACTERS = {
   printable: [/^\P{C}*$/u, 'printable characters in one line'],
 } as const
 
-/** Typographic characters that have a plain form. */
-const PLAIN: Readonly<Record<string, string>> = {
-  '‘': "'",
-  '’': "'",
-  '“': '"',
-  '”': '"',
-  '–': '-',
-  '—': '-',
-  '′': "'",
-  '⁄': '/',
-  '×': 'x',
-  đ: 'd',
-  Đ: 'D',
-  ß: 'ss',
-  ø: 'o',
-  Ø: 'O',
-  æ: 'ae',
-  Æ: 'AE',
-  ł: 'l',
-  Ł: 'L',
-}
+/** Typographic characters, each with its plain form behind it. */
+const PLAIN: Readonly<Record<string, string>> = Object.fromEntries(
+  `‘' ’' “" ”" –- —- ′' ⁄/ ×x đd ĐD ßss øo ØO æae ÆAE łl ŁL`
+    .split(' ')
+    .map(([sign, ...plain]) => [sign, plain.join('')]),
+)
 
 /** Text an importer accepts: one line of at most `longest` of its characters; in ASCII `?` for those without a plain form. */
 export function fitText(text: string, longest: number, characters: keyof typeof CHARACTERS): string {
