@@ -139,7 +139,9 @@ const ofPipes = new Map<string, string>()
 export function readSecret(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {
-    const secret = ofPipes.get(path) ?? readFileSync(path, 'utf8').trim()
+    const said = ofPipes.get(path)
+    if (said !== undefined) return said
+    const secret = readFileSync(path, 'utf8').trim()
     if (!statSync(path).isFile()) ofPipes.set(path, secret)
     return secret
   } catch (error) {

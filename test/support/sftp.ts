@@ -43,7 +43,7 @@ export async function startSftp(root: string, access: {password?: string; public
         context.key.data.equals(allowed.getPublicSSH()) &&
         (!context.signature ||
           allowed.verify(context.blob ?? Buffer.of(), context.signature, context.hashAlgo))
-      if (isPassword || isKey) context.accept()
+      if (context.username === 'loantape' && (isPassword || isKey)) context.accept()
       else context.reject(['password', 'publickey'])
     })
     client.on('ready', () => {
