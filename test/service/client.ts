@@ -1,4 +1,5 @@
 import {expect} from 'vitest'
+import {createDealClient} from '../../src/client/client.ts'
 import type {ListedDeal} from '../../src/contract/deal.ts'
 import type {Problem} from '../../src/contract/problem.ts'
 import type {StoredDeal} from '../../src/service/deals.ts'
@@ -71,19 +72,16 @@ export async function readPage(service: RunningService, query = ''): Promise<Lis
 
 /** The ids of all pages, in order. */
 export async function walkIds(
-  service: RunningService,
+  {url}: RunningService,
   limit: number,
   betweenPages: () => void = () => {},
 ): Promise<string[]> {
   const ids: string[] = []
-  let cursor: string | null = null
-  do {
-    const after: string = cursor === null ? '' : `&cursor=${cursor}`
-    const page: ListBody<ListedDeal> = await readPage(service, `?limit=${limit}${after}`)
-    ids.push(...page.data.map((deal) => deal.id))
-    cursor = page.next_cursor
+  const {deals} = createDealClient({baseUrl: url, apiKey: API_KEY})
+  for await (const {records} of deals.list({limit}).pages()) {
+    ids.push(...records.map(({id}) => id))
     betweenPages()
-  } while (cursor !== null)
+  }
   return ids
 }
 
