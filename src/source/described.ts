@@ -309,12 +309,12 @@ function readLocal(value: unknown, timeZone: string): unknown {
   const [, date, time, fraction = ''] = LOCAL.exec(text) ?? []
   const wall = parseInstant(`${date}T${time}Z`)
   if (wall === null) return {time: value}
-  const instant = instantOfWallTime(Number(wall / 1000n), timeZone)
+  const instant = firstInstantOf(Number(wall / 1000n), timeZone)
   return `${new Date(instant).toISOString().slice(0, 19)}${fraction}Z`
 }
 
 /** The first instant at which clocks show a wall time; one that clocks leave out is as much later. */
-function instantOfWallTime(wall: number, timeZone: string): number {
+function firstInstantOf(wall: number, timeZone: string): number {
   const [before = 0, after = 0] = [wall - DAY_MS, wall + DAY_MS].map(
     (day) => wall - (wallTimeOf(day, timeZone) - day),
   )
