@@ -43,15 +43,12 @@ export function readConfig(
   const {dataDir, sqlDir, jobsDir} = config
   // Whoever starts the command may name another data folder.
   const named = listPaths(config).filter((path) => options.data === undefined || path !== dataDir)
-  for (const path of named) requireOwnPlace({sourceDir: source.dir}, path)
   const links = [
     ...listLinks(source.dir),
     ...listLinks(resolve(source.dir, dataDir)),
-    ...[sqlDir, jobsDir].flatMap((own) =>
-      own === undefined ? [] : listLinks(resolve(source.dir, own), {recursive: true}),
-    ),
+    ...[sqlDir, jobsDir].flatMap((own) => (own ? listLinks(resolve(source.dir, own), true) : [])),
   ]
-  for (const link of links) requireOwnPlace({sourceDir: source.dir}, link)
+  for (const path of [...named, ...links]) requireOwnPlace({sourceDir: source.dir}, path)
   if (config.clickhouseSource !== source.name)
     throw newError(
       'FLEET_DATA_SHARED',
@@ -82,7 +79,7 @@ function runForSecret(name: string, command: string): string {
 }
 
 /** The links in a folder: a lender's people may put them in folders that we read. */
-function listLinks(folder: string, {recursive = false}: {recursive?: boolean} = {}): string[] {
+function listLinks(folder: string, recursive = false): string[] {
   if (!statSync(folder, {throwIfNoEntry: false})?.isDirectory()) return []
   return readdirSync(folder, {withFileTypes: true, recursive})
     .filter((entry) => entry.isSymbolicLink())
