@@ -283,23 +283,17 @@ function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'
        where state in ('queued', 'failed') and slot > ?1`,
       [at],
     )
-    for (const [table, column] of STAMPS) {
-      stateDb.run(`update ${table} set ${column} = ?1 where ${column} > ?1`, [at])
-    }
+    for (const table of ['job_run', 'job_attempt', 'run'])
+      stateDb.run(
+        `update ${table} set started_at = min(started_at, ?1), ended_at = min(ended_at, ?1)
+         where started_at > ?1 or ended_at > ?1`,
+        [at],
+      )
+    stateDb.run('update webhook_event set received_at = ?1 where received_at > ?1', [at])
   })
   const reason = `slots had been planned until ${latest}; they are planned again`
   log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')
 }
-
-const STAMPS = [
-  ['job_run', 'started_at'],
-  ['job_run', 'ended_at'],
-  ['job_attempt', 'started_at'],
-  ['job_attempt', 'ended_at'],
-  ['run', 'started_at'],
-  ['run', 'ended_at'],
-  ['webhook_event', 'received_at'],
-] as const
 
 /** Events are applied together: once none has come for a while, or once the first has waited long enough. */
 const QUIET_MS = 3_000
