@@ -16,7 +16,7 @@ import {
   listAttempts,
   listLastAttempts,
 } from '../../src/schedule/job-runs.ts'
-import {createScheduler} from '../../src/schedule/scheduler.ts'
+import {createScheduler, decideRetry} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
@@ -390,6 +390,37 @@ test.each([
   await failEarly(scheduler, code)
   expect(listAttempts(scheduler.stateDb, 1)).toMatchObject([{error_code, exit_code}])
   expect(scheduler.started).toHaveLength(2)
+})
+
+test.each<[what: string, exit_code: number, graceMinutes: number, expected: number[]]>([
+  ['a source that does not answer: after growing pauses, within the grace', 6, 90, [1, 3, 7, 15, 31, 61]],
+  [
+    'a taken warehouse: each minute, at least an hour',
+    4,
+    0,
+    Array.from({length: 60}, (_, index) => index + 1),
+  ],
+  ['what needs a person: never', 3, 90, []],
+  ['what needs a person: never', 5, 90, []],
+  ['what needs a person: never', 7, 90, []],
+  ['what needs a person: never', 8, 90, []],
+])('a failed run is tried again for %s', async (_, exit_code, graceMinutes, expected) => {
+  const scheduler = aRun([aJob({graceMinutes})], openStateAt(':memory:'))
+  const again: number[] = []
+  for (let minute = 1; minute <= 200; minute += 1) {
+    if (scheduler.current()) await failEarly(scheduler, exit_code, 'loantape: No. [SOURCE_FAILING]')
+    else scheduler.watch(1)
+    if (scheduler.current()) again.push(minute)
+  }
+  expect(again).toEqual(expected)
+})
+
+test('what somebody started by hand, or has no job any more, is not tried again', () => {
+  const slot = new Date(START).toISOString()
+  const end = {exit_code: 6, error_code: 'SOURCE_FAILING'}
+  expect(decideRetry(aJob(), {slot, attempt: 1}, end, START)).toBe(START + MINUTE)
+  expect(decideRetry(aJob(), {slot: null, attempt: 1}, end, START)).toBeNull()
+  expect(decideRetry(undefined, {slot, attempt: 1}, end, START)).toBeNull()
 })
 
 test('a run that is stopped with its server is run again by the next; only crashes count towards the three, not a taken warehouse', async () => {
