@@ -134,9 +134,9 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   using place = build.place
   const files = filesOf(place.dir)
   world.onStep('history copied')
-  const {plan, checks, outcomes, manifest, next} = await buildTables(folder, build, world)
+  const {plan, outcomes, manifest, next} = await buildTables(folder, build, world)
   await writeModels(place.dir, plan)
-  await writeChecks(place.dir, checks, outcomes)
+  await writeChecks(place.dir, outcomes)
   world.onProgress({step: 'publishing'})
   if (build.isBase) noteLastBuild(folder, {...next, release_id: manifest.release_id}, files)
   for (const path of [files.spill, files.history, `${files.history}.wal`])
@@ -155,7 +155,7 @@ function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['ch
   return {
     passed: outcomes.length - warned.length,
     warned: warned.length,
-    results: warned.map(({rows: _rows, ...result}) => result),
+    results: warned.map(({rows: _rows, description: _about, ...result}) => result),
   }
 }
 
@@ -331,7 +331,7 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
     models: models.filter(({name}) => !dropped.includes(name)),
     tables,
   }
-  return {plan, checks, outcomes, manifest, next}
+  return {plan, outcomes, manifest, next}
 }
 
 /** The least memory per thread, by the engine's documentation. */

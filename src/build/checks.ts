@@ -170,13 +170,15 @@ export async function runChecks(
   })
 }
 
-async function findWrongRows(db: Database, {name, severity, next, sql}: Check): Promise<CheckOutcome> {
+async function findWrongRows(db: Database, check: Check): Promise<CheckOutcome> {
+  const {name, severity, description, next, sql} = check
   const first = `select * from (${sql}\n) order by all limit ${KEPT_IDS}`
   const rows = await db.all(z.record(z.string(), z.unknown()), first)
   const failures = rows.length < KEPT_IDS ? rows.length : await countRows(db, `(${sql}\n)`)
   return {
     name,
     severity,
+    description,
     failures,
     next,
     deals: rows[0] && 'deals' in rows[0] ? rows.reduce((sum, {deals}) => sum + Number(deals), 0) : undefined,

@@ -4,7 +4,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import type {BuildPlan, Check} from '../core/types.ts'
+import type {BuildPlan} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
 import {readQuery} from './sql.ts'
@@ -25,10 +25,16 @@ export const checkResult = z.object({
   next: z.string().optional(),
 })
 
-/** One check's result with the first rows it found, up to 100. */
-export interface CheckOutcome extends CheckResult {
-  rows: Record<string, unknown>[]
-}
+/** A check that ran on a release, with the first rows it found, up to 100. */
+const releaseCheck = z.object({
+  ...checkResult.pick({name: true, severity: true}).shape,
+  description: z.string(),
+  failures: z.number(),
+  rows: z.array(z.record(z.string(), z.unknown())),
+})
+
+/** All that is found out about a check. */
+export type CheckOutcome = CheckResult & z.output<typeof releaseCheck>
 
 /** One table of a release. */
 export type ReleaseTable = z.output<typeof releaseTable>
@@ -218,28 +224,11 @@ const releaseModel = z.object({
 
 const FILE = 'models.json'
 
-/** A check that ran on a release, with the first rows it found. */
-const releaseCheck = z.object({
-  name: z.string(),
-  severity: z.enum(['error', 'warn']),
-  description: z.string(),
-  failures: z.number(),
-  rows: z.array(z.record(z.string(), z.unknown())),
-})
-
 const CHECKS_FILE = 'checks.json'
 
 /** Writes the checks and their findings into a release. */
-export async function writeChecks(
-  dir: string,
-  checks: readonly Check[],
-  outcomes: readonly CheckOutcome[],
-): Promise<void> {
-  const written = outcomes.map((outcome) => {
-    const {description = ''} = checks.find(({name}) => name === outcome.name) ?? {}
-    return releaseCheck.parse({...outcome, description})
-  })
-  await writeFile(join(dir, CHECKS_FILE), JSON.stringify(written))
+export async function writeChecks(dir: string, outcomes: readonly CheckOutcome[]): Promise<void> {
+  await writeFile(join(dir, CHECKS_FILE), JSON.stringify(z.array(releaseCheck).parse(outcomes)))
 }
 
 /** The checks of a release, those that found rows first. */

@@ -108,7 +108,8 @@ test('a check shows five rows, keeps a hundred ids and counts all; as an error i
   const samples = ids.slice(0, 5)
   const found = await runChecks(db, readChecks([], [folder.path]))
   const rows = ids.map((deal_id) => ({deal_id}))
-  expect(found).toEqual([{name: 'many', severity: 'warn', failures: 150, samples, ids, rows}])
+  const description = 'There is no row.'
+  expect(found).toEqual([{name: 'many', severity: 'warn', description, failures: 150, samples, ids, rows}])
   expect(() => requirePassed(found)).not.toThrow()
   const severity = 'error' as const
   expect(() => requirePassed([...found, ...found.map((one) => ({...one, name: 'sums', severity}))])).toThrow(

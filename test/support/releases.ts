@@ -98,7 +98,7 @@ export async function publishTables(
     contract: 1,
   }))
   await writeModels(buildDir, {models, reads: new Map(), columns: new Map()})
-  await writeChecks(buildDir, [], [])
+  await writeChecks(buildDir, [])
   const published = await readTables(db)
   const names = [...published.keys()].filter((name) => !/^(main|seed|work)\./.test(name))
   const stored = names.map((name) => ({name, order: [], isStored: true}))
