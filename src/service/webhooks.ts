@@ -123,10 +123,10 @@ const SELECT_DUE = `
   cross join event on event.id = d.event_id
   where e.status = 'enabled'`
 
-// What waits longer than its attempts allow was stored while the clock was ahead.
+// What waits longer than its attempts allow was stored while the clock was ahead; what is being sent is decided by its answer.
 const HASTEN = `
   update webhook_delivery set next_attempt_at = ?1
-  where status = 'pending'
+  where status = 'pending' and id not in (select value from json_each(?3))
     and next_attempt_at > ?1 + ${SMALL_STEP_MS} + coalesce(json_extract(?2, '$[' || attempts || ']'), 0)`
 
 /** Deletes ended deliveries older than 30 days. */
@@ -227,7 +227,11 @@ export function createOutbox(
     if (signal.aborted) return
     try {
       const now = realClock.now()
-      if (now < lookedAt) database.run(HASTEN, [now, JSON.stringify([0, ...retryDelaysMs])])
+      if (now < lookedAt)
+        database.run(HASTEN, [
+          now,
+          ...[[0, ...retryDelaysMs], [...sending.keys()]].map((list) => JSON.stringify(list)),
+        ])
       lookedAt = now
       for (const due of database.all(dueRow, SELECT_DUE, [now])) {
         // A delivery whose outcome could not be stored stays here, so that only the next service retries it.
