@@ -77,18 +77,21 @@ export async function openClickhouse(
     server: session.server,
     async prepare() {
       await createState(session)
-      const releases = await session.rows(
-        visibleRow.extend({contents: z.array(z.string())}),
+      const [visible] = await session.rows(
+        visibleRow,
         `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at,
-           folder_id, contents
+           folder_id
          from ${STATE}.published ${kept}`,
       )
-      contents.push(...releases.toReversed().flatMap((release) => release.contents))
-      return releases[0]
+      return visible
     },
 
     async begin(release, released, folderId) {
       own = await takeNumber(session, request.source)
+      // Not before: another publication could show its release until then, and remove what it no longer keeps.
+      const row = z.object({contents: z.array(z.string())})
+      const releases = await session.rows(row, `select contents from ${STATE}.published ${kept}`)
+      contents.push(...releases.toReversed().flatMap((release) => release.contents))
       published = {release, folderId}
       combined = await readCombined(release, world)
       tables = [...released, ...combined.inputs]
@@ -222,14 +225,14 @@ async function createState(session: Session): Promise<void> {
  * @throws ConfigError `CLICKHOUSE_TYPE`
  */
 async function createTables(session: Session, tables: readonly TargetTable[]): Promise<void> {
-  const schemas = tables.map(({schema}) => schema)
+  const schemas = [...new Set(tables.map(({schema}) => schema))]
   await createDatabases(session, schemas)
   // Refused before any table is made.
   const named = tables.map((table) => {
     const full = `${table.schema}.${table.name}`
     return {table, full, own: fieldsOf(table.columns, full)}
   })
-  const databases = [...new Set(tables.map(({schema}) => literal(schema)))].join(', ')
+  const databases = schemas.map(literal).join(', ')
   const fields = await session.rows(
     z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()}),
     `select table, name, type, comment from (
