@@ -165,12 +165,12 @@ export function topologyOf(cluster: string | undefined) {
 }
 
 /** Creates the databases of these schemas. @throws ConfigError `PUBLISH_FOREIGN` */
-export async function createDatabases(session: Session, schemas: Iterable<string>): Promise<void> {
+export async function createDatabases(session: Session, schemas: readonly string[]): Promise<void> {
   const there = await session.rows(
     z.object({name: z.string(), comment: z.string()}),
     'select name, comment from system.databases',
   )
-  for (const name of new Set(schemas)) {
+  for (const name of schemas) {
     const found = there.find((database) => database.name === name)
     if (found && !found.comment.startsWith(MARK))
       throw newError(

@@ -210,25 +210,6 @@ test('a closed period keeps dates and bytes; later knowledge is dated in the ope
   })
 })
 
-test('what changes without an observation is booked once, outside the closed month; so are opening balances asked for later', async () => {
-  openClosed()
-  await walkOn('2026-02-10', 100)
-  books.seed('funded_on', 'deal_id,funded_on:date\nb,2026-01-10\n')
-  const [late] = await books.export('xero', '2026-01', '2026-02-11')
-  expect(late).toMatchObject({outcome: 'written', rows: 4})
-  const again = [{...late, outcome: 'unchanged'}]
-  expect(await books.export('xero', '2026-01', '2026-02-11')).toEqual(again)
-  const [opening] = await books.export('xero', '2026-01', '2026-02-11', true)
-  expect(opening).toMatchObject({outcome: 'written', rows: 2})
-  expect(await books.export('xero', '2026-01', '2026-02-11')).toMatchObject([{outcome: 'unchanged'}])
-  const lines = Object.values(books.readBatches('xero', '2026-01')).flat()
-  expect(lines.map(({date}) => date).sort()).toEqual([
-    ...Array(2).fill('2026-01-20'),
-    ...Array(6).fill('2026-02-01'),
-  ])
-  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 60_000n, 1090: -60_000n})
-})
-
 test('opening balances found later belong to a profile that booked any, whichever month they are of', async () => {
   openOther()
   const deals = (amount: number, status = 'funded') => ({
