@@ -21,9 +21,11 @@ create table lock (
   heartbeat_at integer not null,
   progress text not null
 ) strict;
+-- paused_until: until when the source asked to wait, ms since the epoch; 0 if it never did.
 create table learnt_rate (
   base_url text primary key,
   rate_per_second real not null,
+  paused_until integer not null,
   learnt_at integer not null
 ) strict;
 create index run_by_start on run (started_at, run_id);
@@ -49,6 +51,7 @@ create table period_event (
   who text not null,
   why text
 ) strict;
+-- after_batch: the last journal batch, of any profile, that was issued before the month was closed; 0 if none was.
 create table closed_period (
   period text primary key,
   release text not null,
@@ -56,7 +59,8 @@ create table closed_period (
   lines blob not null,
   register blob not null,
   history_id text not null,
-  terms text not null
+  terms text not null,
+  after_batch integer not null
 ) strict;
 create table remapped_period (
   period text primary key
@@ -195,6 +199,10 @@ create table job_attempt (
   log text,
   primary key (job_run_id, attempt)
 ) strict;
+-- The attempts of a run go with it: its number may be given again.
+create trigger run_forgotten after delete on job_run begin
+  delete from job_attempt where job_run_id = old.job_run_id;
+end;
 
 -- Of walks settled while webhooks were on. Instants of the real clock; changes and missed are null if nothing was compared.
 create table webhook_coverage (
@@ -205,7 +213,7 @@ create table webhook_coverage (
   missed integer
 ) strict;
 
--- name: of a walk or an act, or the day whose looks, rates and replays share a tape. head: the chain of its last line.
+-- name: of a walk or an act, or the day whose looks, rates and replays share a tape.
 create table tape (
   tape_no integer primary key,
   name text not null unique,
@@ -214,7 +222,6 @@ create table tape (
   begun_at text not null,
   ended_at text,
   outcome text,
-  head text,
   bytes integer,
   sha256 text,
   removed_at text
@@ -257,5 +264,19 @@ create table page_action (
   began_at text not null,
   ended_at text,
   exit_code integer,
-  words text
+  words text,
+  why text
 ) strict;
+
+-- What people noted about days, deals and limits, in the order in which it was written. A row without text withdraws the one that it
+-- replaces. Nothing is changed or deleted; only one row replaces another.
+create table note (
+  note_no integer primary key,
+  about text not null check (about in ('day', 'deal', 'limit')),
+  subject text not null,
+  text text,
+  at text not null,
+  who text not null,
+  replaces integer unique
+) strict;
+create index note_by_subject on note (about, subject);
