@@ -39,7 +39,7 @@ import {
   writeFileAtomically,
 } from '../store/files.ts'
 import {findHead, findTapeKey, listTapes, requireFolderId} from '../store/recorded.ts'
-import {findCurrentRelease, type ReleaseManifest, readRelease, unlessDamaged} from '../store/release.ts'
+import {type ReleaseManifest, readRelease, requireRelease, unlessDamaged} from '../store/release.ts'
 import {acquireLock, withRun} from '../store/runs.ts'
 import {openStateDb, RESTORING, type StateDb} from '../store/state-db.ts'
 import {findReadKey, keyFileOf, type TapeKey} from '../store/tape-key.ts'
@@ -432,15 +432,20 @@ export async function rehearseRestore(config: Config, {from}: {from: string}, wo
       const words = `${fault.path}: ${fault.problem.replace(/\.$/, '')}`
       throw createFailed(`${quantity(problems.length, 'problem')}, such as ${words}`)
     }
-    if (hasWarehouse(drill)) await buildRelease(restored, {}, world)
-    const built = findCurrentRelease(drill)?.manifest
-    const kept = built && unlessDamaged(() => readRelease(join(folder.releases, built.release_id)))?.manifest
+    let built: ReleaseManifest | undefined
+    if (hasWarehouse(drill)) {
+      await buildRelease(restored, {}, world)
+      built = requireRelease(drill).manifest
+    }
+    const id = built?.release_id ?? null
+    const kept =
+      id === null ? undefined : unlessDamaged(() => readRelease(join(folder.releases, id)))?.manifest
     const digestsOf = (manifest?: ReleaseManifest) => manifest?.tables.map(({file, sha256}) => [file, sha256])
     if (kept && !isDeepStrictEqual(digestsOf(kept), digestsOf(built)))
       throw createFailed(`release ${kept.release_id}, built from it, differs from the one that is kept`)
     return {
       ...{outcome: 'restored' as const, backup, files, authenticated, walks, batch_files},
-      release_id: built?.release_id ?? null,
+      release_id: id,
       compared: kept ? ('equal' as const) : ('not kept' as const),
     }
   } finally {

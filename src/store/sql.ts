@@ -1,9 +1,8 @@
-import {readFileSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
-import {listNames} from './data-folder.ts'
 import type {Database, Queries} from './database.ts'
 import {readWrittenText} from './files.ts'
 
@@ -19,8 +18,9 @@ export function readSqlFile(path: string): string {
 
 /** The files of a folder whose names end this way, sorted by name; none if there is no such folder. */
 export function listFiles(folder: string, ending: string): string[] {
-  const names = listNames(folder).filter((name) => name.endsWith(ending))
-  return names.map((name) => join(folder, name))
+  if (!existsSync(folder)) return []
+  const names = readdirSync(folder).filter((name) => name.endsWith(ending))
+  return names.sort().map((name) => join(folder, name))
 }
 
 /** Splits a model or check: the comment lines at its top, and the SQL without the final semicolon. */
