@@ -30,7 +30,8 @@ import {joinLines, renderTable} from './table.ts'
 
 export const commands = {
   status: does(
-    ({config, options, world}: Invocation<{maxAge: number}>) => readStatus(config, options.maxAge, world),
+    ({config, options, world}: Invocation<{maxAge?: number}>) =>
+      readStatus(config, options.maxAge ?? config.alarmMaxAgeHours, world),
     renderStatus,
     ({healthy}) => (healthy ? 0 : 1),
   ),

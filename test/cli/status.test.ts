@@ -103,6 +103,17 @@ test('a mapped field is not drift', async () => {
   })
 })
 
+test('a success is as old as it may be by the setting that alarms go by, or by the option', async () => {
+  await using lab = await openLab(2, 'mart.run')
+  const realClock = {...lab.createWorld().realClock, now: () => Date.now() - 30 * 3_600_000}
+  await lab.sync(new Date(realClock.now()).toISOString(), {world: {realClock}})
+  const codeWith = async (hours: string, ...options: string[]) =>
+    (await lab.run(['status', ...options], {LOANTAPE_ALARM_MAX_AGE_HOURS: hours})).code
+  expect([await codeWith('26'), await codeWith('48'), await codeWith('48', '--max-age', '26h')]).toEqual([
+    1, 0, 1,
+  ])
+})
+
 test('after a sync under a clock that was ahead, status and doctor say that none will succeed', async () => {
   await using lab = await openLab(2, 'mart.run')
   const ahead = Date.now() + 10 * 24 * 3_600_000
