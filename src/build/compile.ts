@@ -51,8 +51,8 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const given = new Set([...rawTables, ...source.seeds.map(({name}) => `seed.${name}`)])
   const selects = await parseSelects(db, source.models)
   for (const select of selects.values()) requireTablesAlone(select)
-  const {models: ordered, reads} = orderModels(source.models, selects, given)
-  const models = markPerDeal(ordered, reads)
+  const reads = listReads(selects)
+  const models = markPerDeal(orderModels(source.models, selects, given), reads)
   const columns = new Map<string, TableColumn[]>()
   const changing = await listChangingFunctions(db)
   const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00', timeZone: 'UTC', dayCutoff: '00:00'}
@@ -74,10 +74,12 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const checkSelects = await parseSelects(db, source.checks, 'CHECK_SQL')
   for (const select of checkSelects.values()) requireTablesAlone(select)
   for (const check of source.checks) await bindCheck(db, check)
-  const checkReads = new Map(
-    [...checkSelects].map(([check, {tables}]) => [check, tables.map(({name}) => name)]),
-  )
-  return {models, seeds: source.seeds, reads, checkReads, columns}
+  return {models, seeds: source.seeds, reads, checkReads: listReads(checkSelects), columns}
+}
+
+/** The tables that each SELECT reads. */
+function listReads(selects: ReadonlyMap<string, ParsedSelect>): BuildPlan['reads'] {
+  return new Map([...selects].map(([name, {tables}]) => [name, [...new Set(tables.map((one) => one.name))]]))
 }
 
 /**
@@ -88,25 +90,20 @@ function requireDescribedColumns(
   {name: model, file, isPublished, columns: described}: Model,
   columns: readonly TableColumn[],
 ): void {
-  const refuse = (line: number, problem: string) => createModelError('MODEL_FILE', {file, line}, problem)
-  const lines = new Map(described.map(({name, line}) => [name, line]))
+  const refuse = (problem: string, line = 1) => createModelError('MODEL_FILE', {file, line}, problem)
   for (const {name, type} of columns) {
-    const line = lines.get(name)
+    const own = described.find((column) => column.name === name)
     const column = `Column '${name}' of model '${model}' is`
-    if (line === undefined) {
-      const expected = `not described: expected \`-- ${name}: meaning\``
-      throw refuse(described.at(-1)?.line ?? 1, `${column} ${expected}`)
-    }
-    if (isPublished && !PLAIN_TYPES.test(type)) {
-      const expected = 'an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN'
-      throw refuse(line, `${column} ${type}: expected ${expected}`)
-    }
-    lines.delete(name)
+    if (!own)
+      throw refuse(`${column} not described: expected \`-- ${name}: meaning\``, described.at(-1)?.line)
+    const expected = 'an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN'
+    if (isPublished && !PLAIN_TYPES.test(type))
+      throw refuse(`${column} ${type}: expected ${expected}`, own.line)
   }
-  const [[stray, line] = [undefined, 1]] = lines
-  if (stray === undefined) return
-  const problem = `Header describes column '${stray}', which model '${model}' does not have`
-  throw refuse(line, `${problem}: expected ${columns.map(({name}) => name).join(', ')}`)
+  const names = columns.map(({name}) => name)
+  const stray = described.find(({name}) => !names.includes(name))
+  const problem = `Header describes column '${stray?.name}', which model '${model}' does not have`
+  if (stray) throw refuse(`${problem}: expected ${names.join(', ')}`, stray.line)
 }
 
 async function bindCheck(db: Database, check: Check): Promise<void> {
@@ -174,7 +171,7 @@ function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, 
 }
 
 /**
- * Sorts models by their dependencies, then by name, and says what each of them reads: models, seeds and raw tables.
+ * Sorts models by their dependencies, then by name.
  *
  * @param given tables that exist without a model: `raw.…` and `seed.…`
  * @throws CheckError `MODEL_FILE`, with file and line
@@ -183,14 +180,13 @@ function orderModels(
   models: readonly Model[],
   selects: ReadonlyMap<string, ParsedSelect>,
   given: ReadonlySet<string>,
-): Pick<BuildPlan, 'models' | 'reads'> {
+): Model[] {
   const byName = new Map(models.map((model) => [model.name, model]))
-  const tablesOf = ({name}: Model) => selects.get(name)?.tables ?? []
   const ordered = new Set<Model>()
   const visit = (model: Model, path: readonly string[]): void => {
     if (ordered.has(model)) return
     const chain = [...path, model.name]
-    for (const {name, place} of tablesOf(model)) {
+    for (const {name, place} of selects.get(model.name)?.tables ?? []) {
       if (chain.includes(name)) {
         const cycle = [...chain.slice(chain.indexOf(name)), name].join(' → ')
         const problem = `Models read each other in a cycle, ${cycle}: expected an order,`
@@ -208,10 +204,7 @@ function orderModels(
     ordered.add(model)
   }
   for (const model of models.toSorted((a, b) => (a.name < b.name ? -1 : 1))) visit(model, [])
-  const reads = models.map(
-    (model) => [model.name, [...new Set(tablesOf(model).map(({name}) => name))]] as const,
-  )
-  return {models: [...ordered], reads: new Map(reads)}
+  return [...ordered]
 }
 
 /** Table functions whose rows depend only on their arguments; all others read files or the engine's state. */
