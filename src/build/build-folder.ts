@@ -24,23 +24,20 @@ import {
   readRelease,
   unlessDamaged,
 } from '../store/release.ts'
+import type {Around} from './build-models.ts'
 
 /**
  * Writes tables as `<schema>.<table>.parquet` beside the database.
  *
  * @param tables the published ones; `order` names the columns that order a table's file, `isStored` says whether its rows are
  * stored in that order; `contract` is 1 by default
- * @param around wraps the writing of each file, to keep limits
  * @returns what the manifest says of them, by name
  */
 export async function writeParquetFiles(
   db: Database,
   dir: string,
   tables: readonly {name: string; order: readonly string[]; isStored: boolean; contract?: number}[],
-  around: <T>(table: {name: string; file: string}, write: () => Promise<T>, lane: Database) => Promise<T> = (
-    _table,
-    write,
-  ) => write(),
+  around: Around = (_table, write) => write(),
 ): Promise<ReleaseTable[]> {
   const byName = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1))
   return inLanes(db, byName, async ({name, order, isStored, contract = 1}, lane) => {

@@ -13,6 +13,12 @@ import {loadSeed} from './seeds.ts'
 /** The moment to build for, and how instants become days. */
 export type Counted = Moment & Pick<Config, 'timeZone' | 'dayCutoff'>
 
+/** What a build works on: a model, a check, or the file of a table. */
+export type Subject = Model | Check | {name: string; file: string}
+
+/** Wraps the work on one of them, to keep limits; our own errors pass through. */
+export type Around = <T>(subject: Subject, work: () => Promise<T>, lane: Database) => Promise<T>
+
 /** How models are built. */
 export interface BuildOptions {
   /** Wraps the building of each model into its table; our own errors pass through. */

@@ -8,7 +8,7 @@ import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {GENERATOR} from '../core/process.ts'
-import type {Check, Model, Moment, World} from '../core/types.ts'
+import type {Moment, World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {
   type Cut,
@@ -45,7 +45,7 @@ import {
   pruneReleases,
   writeParquetFiles,
 } from './build-folder.ts'
-import {buildModels, changedPathOf, fingerprintModels} from './build-models.ts'
+import {type Around, buildModels, changedPathOf, fingerprintModels, type Subject} from './build-models.ts'
 import {requirePassed, runChecks, storeChecking} from './checks.ts'
 import {compileModels} from './compile.ts'
 import {attachWhatChanged, type Base, findBase, noteLastBuild} from './last-build.ts'
@@ -349,12 +349,6 @@ const LANE_MB = 850
 /** Bytes of history from which on there is one lane: two large statements at once take twice the memory and no less time. */
 const ONE_LANE_BYTES = 60_000_000
 
-/** What a build works on: a model, a check, or the file of a table. */
-type Subject = Model | Check | {name: string; file: string}
-
-/** Runs the work of one model, check or file within the limits of a build. */
-type Limited = <T>(subject: Subject, work: () => Promise<T>, lane: Database) => Promise<T>
-
 /**
  * Sets the engine's memory limit and spill folder, and limits the time of each model, check or file.
  *
@@ -365,7 +359,7 @@ export async function limitBuild(
   config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
   {spillDir, historyBytes}: {spillDir: string; historyBytes: number},
   world: World,
-): Promise<Limited> {
+): Promise<Around> {
   await db.run(`set temp_directory = ${quoteLiteral(spillDir)}`)
   const memoryMb = memoryFor(config)
   const most = Math.min(historyBytes / THREAD_BYTES, memoryMb / THREAD_MB, availableParallelism())
@@ -378,10 +372,10 @@ export async function limitBuild(
 
 /** Reports how many models, checks or files of a step are done. */
 function countEach(
-  limited: Limited,
+  limited: Around,
   {step, total}: {step: string; total: number},
   world: Pick<World, 'onProgress'>,
-): Limited {
+): Around {
   let done = 0
   const report = () => world.onProgress({step, unit: step, done, total})
   report()

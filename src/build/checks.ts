@@ -8,7 +8,7 @@ import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database
 import {type CheckOutcome, checkResult} from '../store/release.ts'
 import {countRows, describeRow, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {RELEASE_PATH} from './build-models.ts'
+import {type Around, RELEASE_PATH} from './build-models.ts'
 import {createModelError} from './read-models.ts'
 
 /** What header checks need from a model. */
@@ -141,8 +141,8 @@ const KEPT_IDS = 100
 /**
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
  *
- * @param how `around` wraps each check, to keep limits; our own errors pass through. `changed` is of a build in which only changed
- * deals have new rows, where `path` leads to tables with only those: enough for checks per deal that did not fail in the previous build
+ * @param how `changed` is of a build in which only changed deals have new rows, where `path` leads to tables with only those: enough
+ * for checks per deal that did not fail in the previous build
  * @returns one result per check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
  * @throws CheckError `CHECK_SQL` when the engine refuses a check
  */
@@ -150,7 +150,7 @@ export async function runChecks(
   db: Database,
   checks: readonly Check[],
   how: {
-    around?: <T>(check: Check, work: () => Promise<T>, lane: Database) => Promise<T>
+    around?: Around
     changed?: {path: string; failed: readonly string[]} | undefined
   } = {},
 ): Promise<CheckOutcome[]> {
