@@ -293,6 +293,8 @@ function listLacking(step: Step, config: Config, tables: readonly string[] | und
     const isSet = step.to === 'postgres' ? config.postgresUrl : config.clickhouseUrl
     return isSet === undefined ? [`LOANTAPE_${step.to.toUpperCase()}_URL not set`] : []
   }
+  if (step.do === 'digest' && step.to && config.smtpUrl === undefined)
+    return [`LOANTAPE_SMTP_URL not set, which 'to' needs`]
   const unknown = step.do === 'export' && tables ? step.tables?.filter((name) => !tables.includes(name)) : []
   return (unknown ?? []).map((table) => `table '${table}' is neither in the current release nor a model`)
 }

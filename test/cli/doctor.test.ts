@@ -81,19 +81,21 @@ test('doctor finds a target that a job names but nobody defined, and a base URL 
   expect((await examine(named)).wrong).toEqual([pinned])
 })
 
-test('doctor finds a job that exports a table nobody publishes, and one that publishes nowhere', async () => {
+test('doctor finds a job that exports a table nobody publishes, and steps that publish or mail nowhere', async () => {
   await lab.sync(new Date().toISOString())
   const jobs = join(lab.folder.root, '../unable')
   mkdirSync(jobs, {recursive: true})
   const steps = [
     {do: 'export', profiles: ['csv'], tables: ['core.deal', 'core.nothing']},
     {do: 'publish', to: 'postgres'},
+    {do: 'digest', page: 'pipeline', to: ['head@example.com']},
   ]
   const job = {name: 'bank', schedule: '0 5 * * *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 5, steps}
   writeFileSync(join(jobs, 'bank.yaml'), JSON.stringify(job))
   expect((await examine({LOANTAPE_JOBS_DIR: jobs})).wrong).toEqual([
     expect.stringMatching(/^jobs: Job 'bank', step export: table 'core\.nothing' is neither/),
     expect.stringMatching(/^jobs: Job 'bank', step publish: LOANTAPE_POSTGRES_URL not set/),
+    expect.stringMatching(/^jobs: Job 'bank', step digest: LOANTAPE_SMTP_URL not set/),
   ])
 })
 
