@@ -3,7 +3,7 @@ import {createCli} from './cli/context.ts'
 import {runProgram} from './cli/program.ts'
 import {explainError} from './core/errors.ts'
 
-// Whoever reads our output may have enough before its end: `loantape query … | head`.
+// A reader of our output may stop early: `loantape query … head`.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exit(0)
   const {message, code} = explainError(error)
@@ -11,10 +11,10 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.exit(1)
 })
 
-// Whoever reads our log may be gone, and its disk full: the work goes on.
+// The reader of our log may be gone, or its disk full; the work goes on.
 process.stderr.on('error', () => undefined)
 
-// Addresses, amounts and keys of hashes: what is created is this user's alone, by whichever library.
+// Files hold addresses, amounts and keys of hashes, so everything created here, by any library, is readable by this user only.
 process.umask(0o077)
 
 const cli = createCli({
@@ -23,7 +23,7 @@ const cli = createCli({
   stdout: process.stdout,
   stderr: process.stderr,
   onStop(stop) {
-    // Once: a second signal ends the process at once.
+    // Only once: a second signal ends the process immediately.
     process.once('SIGTERM', () => stop('SIGTERM'))
     process.once('SIGINT', () => stop('SIGINT'))
   },

@@ -25,14 +25,14 @@ import {type DataFolder, dataFolderAt} from './store/data-folder.ts'
 import {type Release, readRelease, requireRelease, unlessDamaged} from './store/release.ts'
 import {openStateDb, type StateDb} from './store/state-db.ts'
 
-/** Which batches to write. */
+/** What to export. */
 export interface ExportRequest extends Pick<BatchRequest, 'tables' | 'dialect' | 'partition'> {
   profiles: readonly string[]
   /** The release to read; the current one by default. */
   releaseId?: string | undefined
   /** Or the release of this date, built if missing. */
   asOf?: string | undefined
-  /** Or of this month, `YYYY-MM`: required for journals; tables are those of its end. */
+  /** Or of this month, `YYYY-MM`. Journals need it; tables are those of the month's end. */
   period?: string | undefined
   /** Journals also book what was already funded at the first walk. */
   withOpening?: boolean | undefined
@@ -58,7 +58,7 @@ export async function exportRelease(
   return batches
 }
 
-/** What an export of journals would issue; issues nothing. @throws what {@link exportRelease} throws */
+/** Returns what an export of journals would issue; issues nothing. @throws what {@link exportRelease} throws */
 export async function previewExport(
   config: Config,
   request: ExportRequest,
@@ -107,7 +107,7 @@ async function exportTables(
   })
 }
 
-/** A closed period is read from the release it was closed with; if that is lost, from one with the same books. */
+/** Finds what to export: for a closed period the release it was closed with or, if that is lost, one with the same books. */
 async function findSource(
   folder: DataFolder,
   config: Config,
@@ -139,7 +139,7 @@ async function findSource(
   return {release, period: {period, isComplete: span.isComplete}}
 }
 
-/** Delivers batches to targets; for a journal's, every batch of its month that a target lacks: together they are the journal. */
+/** Delivers batches to targets. Of a journal, delivers every batch of the month that a target lacks: together they are the journal. */
 export async function deliverBatches(
   config: Config,
   request: {batches: readonly NamedBatch[]; targets: readonly string[]},
@@ -184,7 +184,7 @@ export async function redeliverBatch(
   return await sendToEach(batches, named, deliver, world)
 }
 
-/** Issued batches; the state database, which keeps their bytes, restores files that are gone. */
+/** Returns issued batches. Missing files are restored from the state database, which keeps their bytes. */
 function restoreIssued(
   stateDb: StateDb,
   folder: DataFolder,
@@ -194,7 +194,7 @@ function restoreIssued(
   return listBatches(stateDb, only).map((batch) => requireHandedOver(stateDb, folder, batch, world))
 }
 
-/** The targets at the places a batch was sent to, whatever their names now. */
+/** Finds the targets at the places a batch was sent to, even if their names have changed. */
 function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): NamedTarget[] {
   const before = listDeliveries(stateDb, batchId)
   const refuse = (problem: string) =>
@@ -208,7 +208,7 @@ function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): 
   })
 }
 
-/** Sends each batch once to each target. One that fails stops no other: failures are logged, the first is thrown at the end. */
+/** Sends each batch once to each target. A failing target stops no other: failures are logged, the first is thrown at the end. */
 async function sendToEach<Sent>(
   given: readonly NamedBatch[],
   targets: readonly NamedTarget[],
@@ -231,7 +231,7 @@ async function sendToEach<Sent>(
         failures.push(error)
         const [{profile, batch_id}, {code}] = [batch, explainError(error)]
         world.log.warn({code, profile, batch_id}, `delivery to '${target.name}' failed`)
-        // The next batch would meet the same dead target, and wait as long.
+        // The next batch would meet the same dead target and wait as long.
         if (isOfKind(error, 'auth', 'deferred')) break
         failed.add(profile)
       }
@@ -244,7 +244,7 @@ async function sendToEach<Sent>(
 /** A backup, and the targets that took it. */
 export type SentBackup = BackupResult & {deliveries: Awaited<ReturnType<typeof sendBackup>>[]}
 
-/** Creates what sends a backup to targets, below `backup/<id of the data folder>/`. @throws at once if one does not exist */
+/** Creates the function that sends a backup to targets, below `backup/<id of the data folder>/`. @throws at once if one does not exist */
 export function createBackupSender(config: Config, targets: readonly string[], world: World) {
   const named = targets.length > 0 ? readTargets(config, targets) : []
   return ({dir}: BackupResult): Promise<SentBackup['deliveries']> => {

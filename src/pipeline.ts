@@ -18,10 +18,10 @@ import {certificateOf, previewWalk, settleWalk} from './sync/settle.ts'
 import {readToEnd} from './sync/walk.ts'
 import {listWaitingEvents, settleEvents} from './sync/webhook-events.ts'
 
-/** How a sync is asked for. */
+/** What a sync is asked to do. */
 export interface SyncRequest {
   accept?: readonly Acceptance[]
-  /** Why; kept with the walk. */
+  /** The reason, kept with the walk. */
   why?: string | undefined
   /** Walks and compares, but stores only the walk. */
   isDryRun?: boolean
@@ -31,8 +31,8 @@ export interface SyncRequest {
 export type SyncResult = Awaited<ReturnType<typeof syncDeals>>
 
 /**
- * One run, from the source to a release: walks every page, proves the walk complete, guards it, appends what changed, and builds
- * the portfolio tables. Whatever stops it, what it stored is kept and the next run continues from there.
+ * Runs a sync, from the source to a release: walks every page, proves the walk complete, guards it, appends what changed, and
+ * builds the portfolio tables. If anything stops it, what it stored is kept and the next run continues from there.
  *
  * @throws one of the errors of src/core/errors.ts, each with its exit code
  */
@@ -41,7 +41,7 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const startedAt = world.realClock.now()
-  // Under another name: a preview ends no alarm and is no success.
+  // Another name, because a preview ends no alarm and is no success.
   const command = request.isDryRun ? 'sync --dry-run' : 'sync'
   return withRun(folder.stateDb, command, world, async (run) => {
     const walked = await walkAndApply(folder, source, request, run)
@@ -60,7 +60,7 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
   })
 }
 
-/** The part of a run at the source; the warehouse is closed again before the release is built. */
+/** Does the part of a run at the source. The warehouse is closed again before the release is built. */
 export function walkAndApply(
   folder: DataFolder,
   config: SourceConfig,
@@ -98,9 +98,9 @@ export function walkAndApply(
 export type EventsResult = Awaited<ReturnType<typeof applyEvents>>
 
 /**
- * Looks again at the deals that webhooks named, or that a described source lists as changed, and appends what is new; the next
- * release shows it. If a deal's own page cannot be read, or says the deal is gone, a walk runs instead: only a walk proves an
- * absence.
+ * Looks again at the deals that webhooks named or that a described source lists as changed, and appends what is new; the next
+ * release shows it. Only a walk proves an absence, so a walk runs instead if a deal's own page cannot be read or says that the
+ * deal is gone.
  */
 export async function applyEvents(config: Config, world: World) {
   const source = requireSource(config)
@@ -117,7 +117,7 @@ export async function applyEvents(config: Config, world: World) {
       {folder, run, statuses: readStatuses(source), accepted: new Set()},
       async (tools, steady) => {
         const hinted = await listChanged(tools).catch((error: unknown) => {
-          // A hint proves nothing: the deals that webhooks named are looked at without it.
+          // The list is only a hint: the deals that webhooks named are looked at without it.
           if (ids.size === 0 || world.signal.aborted) throw error
           world.log.warn({reason: messageOf(error)}, 'the source does not list what changed')
           return []
@@ -134,11 +134,11 @@ export async function applyEvents(config: Config, world: World) {
   const outcome = isComplete ? 'applied' : 'walked'
   settleEvents(stateDb, {eventIds: waiting.map(({event_id}) => event_id), outcome}, world.realClock.now())
   const isIdle = isComplete && ids.size === 0
-  // Versions appended; an unchanged deal appends none.
+  // `appended` counts versions; an unchanged deal appends none.
   return {outcome: isIdle ? 'unchanged' : outcome, events: waiting.length, deals: ids.size, appended}
 }
 
-/** Reads the records in quarantine again; if that yields anything new, builds a release as a sync does. */
+/** Reads the records in quarantine again. If that yields anything new, builds a release as a sync does. */
 export function replayQuarantine(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)

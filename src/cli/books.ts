@@ -104,7 +104,7 @@ export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'per
     : `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
 }
 
-/** What to do about batches that somebody may have imported and the record lacks; false of none. */
+/** Says what to do about batches that the record lacks but somebody may have imported; false if there are none. */
 export const warnOfUnknown = (batches: readonly string[]) =>
   batches.length > 0 &&
   `Delete what your books imported of ${batches.join(', ')}: what ${batches.length === 1 ? 'it' : 'they'} held is issued again.`

@@ -101,7 +101,7 @@ interface DiffOptions extends ReleaseOptions {
   schema?: boolean
 }
 
-/** One line for each check that warned: examples of its rows, and what to do. */
+/** Renders one line for each check that warned: sample rows, and what to do. */
 export function renderWarnings({results}: Pick<ReleaseManifest['checks'], 'results'>): string[] {
   return results.map(({name, failures, samples, deals, next}) => {
     const counted = `${quantity(failures, 'row')}${deals === undefined ? '' : ` of ${quantity(deals, 'deal')}`}`
@@ -133,14 +133,14 @@ export function renderBuild(built: BuildResult & Partial<Compared>): string {
   ])
 }
 
-/** An instant in DuckDB's form, UTC. */
+/** Converts an instant to DuckDB's format, UTC. */
 function parseKnownAt(text: string): string {
   const micros = parseInstant(isCalendarDate(text) ? `${text}T00:00:00Z` : text)
   if (micros !== null) return formatInstant(micros).replace('T', ' ').replace('Z', '')
   throw refuseValue(text, '--known-at', 'ISO 8601 with an offset, such as 2026-01-31T23:00:00Z')
 }
 
-/** Rows shown of a failed case. */
+/** Most rows shown of a failed case. */
 const MOST_ROWS = 20
 
 function renderTested({folder, passed, failed, duration_ms, cases}: Tested, width?: number): string {
@@ -173,13 +173,13 @@ function renderFailure(
   ])
 }
 
-/** Quotes show an empty text, and blanks around a text. */
+/** Puts quotes around an empty text, and around one with blanks at its ends. */
 function toText(value: string | null): string {
   if (value === null) return 'null'
   return value === '' || value !== value.trim() ? `'${value}'` : value
 }
 
-/** A release by id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` for one without deals and their history */
+/** Finds a release by id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` if it lacks the deals or their history */
 async function findRelease(call: Invocation<DiffOptions>, name = 'current'): Promise<Release> {
   if (name === 'current') return await requireAskedRelease(call, {})
   if (isCalendarDate(name)) return await requireAskedRelease(call, {asOf: name})
@@ -213,7 +213,7 @@ function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOption
   }
   const {totals} = found
   if (totals.length === 0) return `${heading}: no total moved.`
-  // Often one status alone is funded.
+  // Often all funded deals have one status, whose totals are then shown only once.
   const sumOf = ({total, before, after, parts}: TotalMovement) =>
     [total.replace('funded_', ''), before, after, ...parts.map((part) => part.deal_id)].join()
   const funded = new Set(totals.filter(({total}) => total.startsWith('funded')).map(sumOf))
@@ -232,7 +232,7 @@ function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOption
 const titleOf = ({total, status}: Pick<TotalMovement, 'total' | 'status'>) =>
   status === null ? total.replace('_', ' ') : `${total} of ${status}`
 
-/** The largest movements of an amount, or of a count by deals without an amount. */
+/** Renders the largest movements of a total; for a count, only those of deals that the amount's list does not name. */
 function renderParts({parts: all, ...of}: TotalMovement, others: readonly TotalMovement[], limit: number) {
   const amount = others.find(
     ({total, status}) => total === of.total.replace('deals', 'amount') && status === of.status,
@@ -256,7 +256,7 @@ function describeChange({change, before, after, is_corrected}: MovementPart): st
   return is_corrected ? `${words}, corrected later` : words
 }
 
-/** The exact sum, of amounts or of counts. */
+/** Adds up movements exactly, amounts or counts. */
 function addUp(parts: readonly MovementPart[]): string {
   const sum = parts.reduce((total, {movement}) => total + centsOf(movement), 0n)
   return parts.some(({movement}) => movement.includes('.')) ? formatCents(sum) : String(sum)

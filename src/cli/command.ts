@@ -12,7 +12,7 @@ export interface Invocation<Options = object> {
   command: Command
   options: CommonOptions & Options
   readonly config: Config
-  /** Once it exists, signals abort the command instead of ending the process. */
+  /** From its creation on, signals abort the command instead of ending the process. */
   readonly world: World
 }
 
@@ -22,12 +22,12 @@ export interface ReleaseOptions {
   asOf?: string
 }
 
-/** The error of an option's text that has another form. */
+/** Makes the error for an option with a wrong value. */
 export function refuseValue(text: string, flags: string, expected: string) {
   return newError('USAGE', `Value '${text}' in ${flags.split(' ')[0]}: expected ${expected}.`)
 }
 
-/** The words of an option that takes one or more of these, with commas. @throws ConfigError `USAGE` */
+/** Parses an option that takes one or more words, separated by commas. @throws ConfigError `USAGE` */
 export function parseWords<Word extends string>(text: string, flags: string, known: readonly Word[]): Word[] {
   const words = text.split(',').map((word) => word.trim())
   const found = known.filter((word) => words.includes(word))
@@ -36,8 +36,8 @@ export function parseWords<Word extends string>(text: string, flags: string, kno
 }
 
 /**
- * The work of a command. Its result is printed by `render`, or as JSON; nothing is printed without `render`. What it returns carries
- * it out; `isChecked` says whether the stores of the data folder are checked first.
+ * Makes a command of its work. The result is printed by `render`, or as JSON; without `render` nothing is printed. The function
+ * returned carries the command out; its `isChecked` says whether the stores of the data folder are compared first.
  */
 export function does<Options extends object, Args extends unknown[], T>(
   work: (call: Invocation<Options>, ...args: Args) => T | Promise<T>,
@@ -45,7 +45,7 @@ export function does<Options extends object, Args extends unknown[], T>(
   exitCodeOf: (value: T) => number = () => 0,
 ) {
   return async (cli: Cli, command: Command, isChecked: boolean) => {
-    // Loaded late, because help needs no settings.
+    // Loaded late, since help needs no settings.
     const {readConfig} = await import('./read-config.ts')
     const options = command.optsWithGlobals<CommonOptions & Options>()
     let [config, world]: [Config?, World?] = []
@@ -72,13 +72,13 @@ export function does<Options extends object, Args extends unknown[], T>(
   }
 }
 
-/** The release asked for, by default in the options; the release of a past date is built if necessary. */
+/** Returns the release asked for, by default in the options; builds the release of a past date if it does not exist. */
 export async function requireAskedRelease(
   call: Invocation<ReleaseOptions>,
   {asOf, release}: ReleaseOptions = call.options,
 ): Promise<Release> {
   const {config} = call
-  // Loaded late: help needs neither, and most commands read a release that exists.
+  // Loaded late: help needs neither, and most commands read an existing release.
   const {requireRelease} = await import('../store/release.ts')
   if (asOf === undefined) return requireRelease(dataFolderAt(config.dataDir), release)
   const {requireBuilt} = await import('../build/build.ts')

@@ -7,23 +7,23 @@ import type {Fixed} from '../core/settings.ts'
 import {countOf, type Progress, type RunStep, type World} from '../core/types.ts'
 import {showControls} from './table.ts'
 
-/** A step without progress is shown again this often, with its new duration. */
+/** Without new progress, a step is shown again this often, with its new duration. */
 const SHOWN_EVERY_MS = 500
 const DRAWN_EVERY_MS = 100
 const LOGGED_EVERY_MS = 5000
-/** A rate is measured over this time, and shown from the second limit on. */
+/** A rate is measured over the last ten seconds, and shown after the first. */
 const RATE_OVER_MS = 10_000
 const RATE_FROM_MS = 1000
-/** Shorter waits are not shown, because the line would flicker. */
+/** Shorter waits are not shown: the line would flicker. */
 const WAITING_FROM_MS = 2000
 
-/** Shows each report, and the last one again until the end: as a line of a terminal, drawn again and again, or in the log. */
+/** Shows progress as one line of a terminal, or in the log. The last report is shown again and again until the end. */
 function createDisplay(stderr: Surroundings['stderr'], log: Log) {
   let last: Progress | undefined
   let timer: NodeJS.Timeout | undefined
   let step = ''
   let [startedAt, shownAt] = [0, 0]
-  /** The counts of the last seconds. */
+  /** The counts of the last {@link RATE_OVER_MS}. */
   let past: {at: number; done: number}[] = []
 
   function draw(progress: Progress): void {
@@ -34,13 +34,13 @@ function createDisplay(stderr: Surroundings['stderr'], log: Log) {
     else if (now - shownAt < DRAWN_EVERY_MS) return
     shownAt = now
     const isWaiting = now - (source?.waitingSince ?? now) >= WAITING_FROM_MS
-    // A wait says nothing about the rate after it.
+    // The rate is measured anew after a wait.
     past = [...past.filter(({at}) => !isWaiting && now - at <= RATE_OVER_MS), {at: now, done}]
     const [first = {at: now, done}] = past
     const ms = now - first.at
     const perSecond = ms < RATE_FROM_MS ? 0 : ((done - first.done) * 1000) / ms
     const leftMs = perSecond > 0 && typeof total === 'number' ? ((total - done) / perSecond) * 1000 : 0
-    // What matters least is last: the terminal's width cuts it off.
+    // Ordered by importance, since the terminal cuts off the end.
     const words = [
       step.padEnd(10),
       formatDuration(now - startedAt).padStart(5),
@@ -83,7 +83,7 @@ function createDisplay(stderr: Surroundings['stderr'], log: Log) {
   }
 }
 
-/** Milliseconds as `1:05` or `1:02:05`. */
+/** Formats milliseconds as `1:05` or `1:02:05`. */
 function formatDuration(ms: number): string {
   const seconds = Math.floor(ms / 1000)
   const [hours, minutes, rest] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60]
@@ -91,20 +91,20 @@ function formatDuration(ms: number): string {
   return hours ? `${hours}:${tail}` : tail
 }
 
-/** The environment of a command, created once in `main.ts`. */
+/** What `main.ts` passes to the command line, once per process. */
 interface Surroundings {
   env: Record<string, string | undefined>
-  /** A file with more settings; the environment overrides it. */
+  /** A file with more settings; the environment overrides them. */
   envFile?: string
   stdout: {write: (text: string) => unknown; columns?: number}
   stderr: {write: (text: string) => unknown; isTTY?: boolean; columns?: number}
   /** Overrides constants, for tests. */
   fixed?: Partial<Fixed>
-  /** Registers the handler for a request to stop. */
+  /** Registers a handler for requests to stop. */
   onStop: (stop: (signal: string) => void) => void
 }
 
-/** The options every command has. */
+/** The options that every command has. */
 export interface CommonOptions {
   data?: string
   json?: boolean
@@ -113,7 +113,7 @@ export interface CommonOptions {
 
 export type Cli = ReturnType<typeof createCli>
 
-/** Creates the surroundings that commands print to and read settings from. */
+/** Creates what commands print to and read settings from. */
 export function createCli(surroundings: Surroundings) {
   const {stdout, stderr, onStop} = surroundings
   let progress: ReturnType<typeof createDisplay> | undefined
@@ -128,9 +128,9 @@ export function createCli(surroundings: Surroundings) {
   }
   const printJson = (value: unknown) => print(JSON.stringify(value))
   return {
-    /** The exit code when no error is thrown; a command that found something wrong sets it. */
+    /** The exit code if no error is thrown; set by commands that find something wrong. */
     exitCode: 0,
-    /** The terminal's columns; undefined if stdout is not a terminal. */
+    /** The width of the terminal in columns; undefined if stdout is not a terminal. */
     width: stdout.columns,
     /** Writes a problem to stderr. */
     complain(text: string): void {
@@ -172,11 +172,11 @@ export function createCli(surroundings: Surroundings) {
         },
       }
     },
-    /** Writes text to stdout: unchanged into a file or pipe, with controls escaped on a terminal, which keeps JSON valid. */
+    /** Writes text to stdout: unchanged into a file or pipe; on a terminal with control characters escaped, which keeps JSON valid. */
     print,
     /** Writes one JSON object to stdout, as {@link print} does. */
     printJson,
-    /** Writes a result as JSON with `--json`, else by `render`. */
+    /** Writes a result as JSON with `--json`, otherwise as text. */
     printResult<T>(options: CommonOptions, value: T, render: (value: T) => string): void {
       if (options.json) printJson(value)
       else print(showControls(render(value)))
@@ -184,7 +184,7 @@ export function createCli(surroundings: Surroundings) {
   }
 }
 
-/** Steps after which a run may stop: their work is stored, and the next run continues after them. */
+/** Steps after which a run may stop: their work is stored, and the next run continues from there. */
 const MAY_END_AFTER = new Set<RunStep>([
   'details stored',
   'history copied',

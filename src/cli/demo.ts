@@ -29,7 +29,7 @@ import {renderTable} from './table.ts'
 
 export const commands = {
   demo: does(async ({cli, options: given}: Invocation<DemoOptions>) => {
-    // Never the configured data folder, whose data must last.
+    // Not the configured data folder: a demo empties its folder.
     const options = {...given, data: given.data ?? 'demo-data'}
     const config = forDemo(readConfig(cli, options))
     const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
@@ -42,7 +42,7 @@ export const commands = {
   }),
 }
 
-/** The settings of a lender that a demo takes. It knows none of their jobs, targets, servers, models and alarms. */
+/** The settings that a demo takes from the lender's configuration. It takes no jobs, targets, servers, models or alarms. */
 const OF_LENDER = [
   'dataDir',
   'timeZone',
@@ -87,13 +87,13 @@ const statusRow = z.object({
   share_pct: z.coerce.number().nullable(),
 })
 
-/** Webhooks of a day's changes arrive this long before its night. */
+/** How long before its night a day's webhooks arrive. */
 const DESK_HOURS_MS = 6 * HOUR_MS
 
-/** The last nights get a whole sync and a release. */
+/** The number of last nights with a whole sync and a release. */
 const RELEASED = 3
 
-/** Of the earlier nights, one a week is walked, deals only: enough to show how the portfolio grew. */
+/** Of the nights before, one a week is walked, deals only, which is enough to show how the portfolio grew. */
 const EARLY_STEP = 7
 
 async function runDemo(
@@ -148,7 +148,7 @@ async function runDemo(
     }
     const morning = Date.parse(day)
     linkPortfolio(service, {seed, since: day === releasedFrom ? 0 : morning, until: morning + DAY_MS})
-    /** Changes received since the night before. */
+    /** The changes received since the night before. */
     const webhooks =
       day === firstDay ? null : await receiver.passDay({seed, day}, worldAt(evening - DESK_HOURS_MS))
     if (webhooks) {
@@ -172,7 +172,7 @@ async function runDemo(
   }
 }
 
-/** The last full hour, in UTC, that counts for a business date. */
+/** Returns the last full hour, in UTC, of a business date. */
 function eveningOf(day: string, config: Config): number {
   const midnight = Date.parse(`${addDays(day, 1)}T00:00:00Z`)
   const hours = Array.from({length: 48}, (_, hour) => midnight + (24 - hour) * HOUR_MS)
@@ -181,24 +181,24 @@ function eveningOf(day: string, config: Config): number {
 
 const EDITS = 12
 
-/** Webhooks that arrive later are applied a day later. */
+/** How long to wait for webhooks; later ones are applied the next day. */
 const LONGEST_WAIT_MS = 30_000
 
-/** Starts the web side that `serve` starts, and registers it with the demo's service as a receiver of webhooks. */
+/** Starts the web side as `serve` does, and registers it with the demo's service as a receiver of webhooks. */
 async function startReceiver(
   config: Config & {baseUrl: string; apiKey: string},
   {service, stateDb, folder}: {service: RunningService; stateDb: StateDb; folder: DataFolder},
   world: World,
 ) {
   const client = createDealClient(config)
-  // The server needs the registration's secret, but its URL is known only once it runs.
+  // Registered first, because the web side needs the secret; its URL is set once it runs.
   const endpoint = await client.webhookEndpoints.create({url: service.url, events: ['deal.updated']})
   const webConfig = {...config, webHost: '127.0.0.1', webPort: 0, webhookSecret: endpoint.secret}
   const {startWeb} = await import('../web/web-server.ts')
   const web = await startWeb(webConfig, {stateDb, folder, jobs: []}, world)
   await client.webhookEndpoints.update(endpoint.id, {url: `${web.url}/webhooks/deals`})
   return {
-    /** Changes some deals through the API, and applies the webhooks; the same seed and day give the same changes. */
+    /** Changes some deals through the API and applies the webhooks. The same seed and day give the same changes. */
     async passDay(options: {seed: string; day: string}, dayWorld: World): Promise<EventsResult> {
       const edits = drawEdits(service.store, {...options, count: EDITS})
       for (const {id, changes} of edits) await client.deals.update(id, changes)
@@ -218,10 +218,10 @@ const MARK =
 
 const ACCOUNTS_FILE = 'accounting.json'
 
-/** The accounts of the synthetic lender, so that its journals can be viewed. */
+/** The accounts of the synthetic lender, so that its journals can be shown. */
 const DEMO_ACCOUNTS = `${JSON.stringify(DEFAULT_MAPPING, null, 2)}\n`
 
-/** Files that a demo, or another command on its data, makes in its folder. */
+/** Files that a demo, or another command on its data, makes in the folder. */
 const MADE_BY_DEMO =
   /^(\.loantape-demo|\.spill|\.writing-.+|(warehouse|state)\..+|current|hash\.key|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
 
@@ -243,7 +243,7 @@ function claimDemoFolder(folder: DataFolder): Disposable {
       `Data folder '${root}' holds '${foreign}': expected an empty folder, or one with only a demo's data.`,
       {next: 'Give the demo a new folder with --data, or remove this one yourself.'},
     )
-  // The mark goes last, so that a demo killed here can be started again.
+  // The mark is removed last, so that a demo killed here can be started again.
   for (const name of names.reverse()) rmSync(join(root, name), {recursive: true, force: true})
   try {
     writeFileSync(demoMark, `${MARK}${DEMO_PROCESS}\n`, {flag: 'wx'})
@@ -262,7 +262,6 @@ function describeRunning(root: string, pid: string): LoantapeError {
   )
 }
 
-/** The text below the last night: the portfolio, where the files are, and what to try next. */
 function renderDemo(
   {summary, by_status, release_dir}: Awaited<ReturnType<typeof runDemo>>,
   dataDir: string,

@@ -82,7 +82,7 @@ async function examine(examinations: Examinations, config: Config, world: World)
   return findings
 }
 
-/** Returns words about what is in order, or the failures; it may also throw one. */
+/** Examinations by name. Each returns words about what is in order, or the faults found; it may also throw one. */
 type Examinations = Readonly<
   Record<string, (config: Config, folder: DataFolder, world: World) => Promise<string | readonly Fault[]>>
 >
@@ -200,7 +200,7 @@ const EXAMINATIONS: Examinations = {
   },
 }
 
-/** What this version would change in a data folder that another one has used; none of it is changed. */
+/** Shows what this version would change in the data folder of another version, without changing it. */
 const OF_UPGRADE: Examinations = {
   release: async (_config, folder) => {
     const release = findCurrentRelease(folder)
@@ -216,7 +216,7 @@ const OF_UPGRADE: Examinations = {
     return `the first command brings them up to date (${pending.join(', ')}); older versions refuse them then, so make a backup first`
   },
   columns: async (config, folder, world) => {
-    // Without the books, whose database would be brought up to date: columns do not depend on accounts.
+    // Reads no accounts, which columns do not depend on: opening their database would bring it up to date.
     const bare = {...config, dataDir: join(folder.root, 'none')}
     const sources = readSources(bare, (await readHistoryAsItIs(folder)).fields)
     const next = publishedOf(await compileModels(sources))
@@ -261,7 +261,7 @@ async function askForDeals(
   throw newError('DOCTOR_SOURCE', `Status ${answer.status} from GET ${path}: expected 200.`)
 }
 
-/** How each field of the first deal of the list was sent and translated, and what people should know of it. */
+/** Shows how each field of the list's first deal was sent and read, with any problem of the record. */
 async function readFirstDeal(config: Config, world: World) {
   const description = readDescription(dataFolderAt(config.dataDir))
   const {body, received} = await askForDeals(requireSource(config), description, world)
@@ -287,7 +287,7 @@ async function readPin(folder: DataFolder, source: SourceConfig): Promise<string
   return await requirePin(db, source)
 }
 
-/** What a step needs and would not find, in words. */
+/** Lists what a step needs but lacks, in words. */
 function listLacking(step: Step, config: Config, tables: readonly string[] | undefined): string[] {
   if (step.do === 'publish') {
     const isSet = step.to === 'postgres' ? config.postgresUrl : config.clickhouseUrl
@@ -304,10 +304,10 @@ function listTargets(step: Step): string[] {
   return step.do === 'export' || step.do === 'backup' ? (step.deliver ?? []) : []
 }
 
-/** The time of a first sync is given for this many deals: a list does not say how many it has. */
+/** The number of deals that the time of a first sync is given for, since a list does not tell its length. */
 const DEALS = 1000
 
-/** Estimates the time of a first sync from its requests: each page of the list, and for each deal its own page and its lists. */
+/** Estimates the time of a first sync from its requests: the pages of the list, and for each deal its own page and its lists. */
 export function describeFirstSync(config: Config): string {
   const {ratePerSecond, pageSize, detail, detailBudgetMinutes, streams} = config
   const children = parseChildStreams(streams).map(({plural}) => plural)
@@ -321,7 +321,7 @@ export function describeFirstSync(config: Config): string {
   return `${words} with ${listed} at ${ratePerSecond} requests/s; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${groupThousands(most)} deals, later runs the rest`
 }
 
-/** Whether list rows have every field, so single deals need not be fetched. */
+/** Whether list rows have every field, so that deals need not be fetched one by one. */
 function isWholeList(records: readonly unknown[], mapped: readonly MappedField[]): boolean {
   const names = (path: readonly string[]) => (record: unknown) => findValue(record, path) !== undefined
   return (

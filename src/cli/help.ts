@@ -39,7 +39,7 @@ function listAll() {
   })
 }
 
-/** @throws ConfigError `UNKNOWN_NAME` listing the codes that contain the word, or the nearest code */
+/** Looks up an error code. @throws ConfigError `UNKNOWN_NAME` naming codes that contain the word or are similar to it */
 function explain(asked: string): Explained {
   const word = asked.toUpperCase().replace(/^\[|\]$/g, '')
   const all = listAll()
@@ -82,7 +82,7 @@ const BASH = `_loantape() {
 complete -o default -F _loantape loantape
 `
 
-/** What a shell runs once; it then asks with every Tab what can follow the words typed. */
+/** The scripts that shells run once; with every Tab they then ask which words can follow. */
 const SCRIPTS: Record<string, string> = {
   bash: BASH,
   zsh: `(( $+functions[compdef] )) || { autoload -U +X compinit && compinit }
@@ -93,7 +93,7 @@ complete -c loantape -a '(loantape completion fish -- (commandline -opc) | strin
 `,
 }
 
-/** The commands and options that can follow the words typed, the program first. */
+/** Lists the commands and options that can follow the words typed, of which the first is the program. */
 function listWords(program: Command, typed: readonly string[]): {name: string; about: string}[] {
   const find = (above: Command, word: string) => above.commands.find((one) => one.name() === word) ?? above
   const command = typed.slice(1).reduce(find, program)

@@ -21,7 +21,7 @@ export const commands = {
         })
       const isAsked = process.stdin.isTTY && options.baseUrl === undefined
       const [baseUrl, apiKey] = isAsked ? await askBoth() : [options.baseUrl]
-      // A line break would begin another setting, or another line of the unit.
+      // A line break would add a setting to .env, or a line to the systemd unit.
       for (const [name, text = ''] of Object.entries({folder, 'base URL': baseUrl, key: apiKey}))
         if (/\p{Cc}/u.test(text))
           throw newError('CONFIG_INVALID', `The ${name} has a control character: expected one line of text.`)
@@ -58,7 +58,7 @@ export const commands = {
 
 const TEMPLATES = join(import.meta.dirname, '../../templates')
 
-/** Templates whose names get a dot: a package leaves out files that have one. */
+/** Templates whose names get a leading dot here, because npm leaves some dotfiles out of packages. */
 const HIDDEN = ['env', 'gitignore']
 
 function listTemplates(): {path: string; name: string}[] {
@@ -79,14 +79,14 @@ export function writeNew(path: string, text: string): void {
   }
 }
 
-/** What is in the way of a file: one of its name, or one in place of a folder above it. */
+/** Finds what is in the way of a file: the name itself, or a file in place of a folder above it. */
 function findTaken(folder: string, name: string): string | undefined {
   if (existsSync(join(folder, name))) return name
   for (let above = dirname(name); above !== '.'; above = dirname(above))
     if (isFile(join(folder, above))) return above
 }
 
-/** A value as it stands in `.env`. */
+/** Quotes a value for `.env`. */
 export function quote(value: string): string {
   if (/^[\w:/.?=&%~+-]*$/.test(value)) return value
   const mark = [`'`, '`', '"'].find((one) => !value.includes(one))
@@ -95,7 +95,7 @@ export function quote(value: string): string {
   return `${mark}${value}${mark}`
 }
 
-/** Asks for base URL and API key at the terminal; the key is not shown. */
+/** Asks for base URL and API key at the terminal, without showing the key. */
 async function askBoth(): Promise<[string, string]> {
   let isShown = true
   const output = new Writable({
@@ -106,7 +106,7 @@ async function askBoth(): Promise<[string, string]> {
   })
   const lines = createInterface({input: process.stdin, output, terminal: true})
   process.stderr.write('Base URL of the service, API prefix included: ')
-  // At once: both may have been pasted together.
+  // In the same turn, since both may have been pasted together.
   lines.once('line', () => {
     isShown = false
     process.stderr.write('API key (not shown): ')

@@ -8,14 +8,14 @@ import {type does, refuseValue} from './command.ts'
 import specs from './commands.json' with {type: 'json'}
 import type {Cli} from './context.ts'
 
-/** An option of `commands.json`, by its flags: what it is about, or that and more. */
+/** An option in `commands.json`, by its flags: its description, or an object with more. */
 type OptionSpec =
   | string
   | {
       about: string
-      /** How its text is read: {@link FORMS}. */
+      /** The name of its format: see {@link FORMS}. */
       form?: string
-      /** The largest count. */
+      /** The highest value of a count. */
       most?: number
       default?: string | number
       choices?: string[]
@@ -24,25 +24,25 @@ type OptionSpec =
       mandatory?: boolean
     }
 
-/** A command as its help shows it. */
+/** A command in `commands.json`. */
 interface CommandSpec {
-  /** The file that does its work; below a command, the same file. */
+  /** The file with its code, which also has its subcommands. */
   file?: string
-  /** For the list of commands; by default `about`. */
+  /** Its description in the list of commands; by default `about`. */
   summary?: string
   about: string
   example?: string
-  /** By their names in brackets. */
+  /** Its arguments, by name with brackets. */
   args?: Readonly<Record<string, string | {about: string; choices: string[]}>>
   options?: Readonly<Record<string, OptionSpec>>
-  /** The stores of the data folder are not checked: the command examines them itself, or reads none. */
+  /** Skips comparing the stores of the data folder: the command does it itself, or reads none of them. */
   examines?: boolean
 }
 
-/** Every command by the words that lead to it, in the order of the help. */
+/** Every command by its words, in the order of the help. */
 export const COMMANDS: Readonly<Record<string, CommandSpec>> = specs
 
-/** What the commands of each file do, by the same words. */
+/** The files of the commands, loaded on demand; each exports its commands by their words. */
 const FILES: Record<string, () => Promise<{commands: Record<string, ReturnType<typeof does>>}>> = {
   books: () => import('./books.ts'),
   build: () => import('./build.ts'),
@@ -62,7 +62,7 @@ const FILES: Record<string, () => Promise<{commands: Record<string, ReturnType<t
   trace: () => import('./trace.ts'),
 }
 
-/** Creates the command line; the file of a command is loaded once the command is called. */
+/** Creates the command line. The file of a command is loaded when the command is called. */
 export function createProgram(cli: Cli): Command {
   const program = new Command('loantape')
   const {subcommandTerm} = Help.prototype
@@ -87,7 +87,7 @@ export function createProgram(cli: Cli): Command {
     const command = parent.command(words.at(-1) ?? path)
     known.set(path, command)
     describeCommand(command, spec)
-    // A command without an example only holds others.
+    // A command without an example only groups others.
     if (spec.example === undefined) continue
     const load = FILES[COMMANDS[words[0] ?? path]?.file ?? '']
     command.action(async () => {
@@ -121,7 +121,7 @@ function createOption(flags: string, spec: OptionSpec): Option {
   return option.hideHelp(more.hidden ?? false).makeOptionMandatory(more.mandatory ?? false)
 }
 
-/** The forms of options: what is expected, and the value of a text; undefined if it has another form. */
+/** Formats of options: what is expected, and a parser that returns undefined for any other text. */
 const FORMS: Record<string, {expected: string; parse: (text: string, before: unknown) => unknown}> = {
   date: {
     expected: 'a calendar date YYYY-MM-DD',
@@ -177,7 +177,7 @@ export async function runProgram(cli: Cli, args: readonly string[]): Promise<num
   }
 }
 
-/** Turns Commander's `error: unknown command 'snyc'\n(Did you mean sync?)` into an error of ours. */
+/** Converts Commander's `error: unknown command 'snyc'\n(Did you mean sync?)` to one of our errors. */
 function explainUsage({code, message}: CommanderError): LoantapeError {
   const words = message.replace(/^error: |\.$/g, '').replaceAll('\n', ' ')
   return newError('USAGE', `Command line: ${code === 'commander.help' ? 'expected a command' : words}.`, {

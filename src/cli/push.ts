@@ -30,7 +30,7 @@ export const commands = {
   ),
 }
 
-/** The number of rows by outcome; `push deals --json` prints it. */
+/** Pushes a file. Returns the number of rows by outcome, which `push deals --json` prints. */
 async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, file: string) {
   const {cli, options} = call
   const rows = parseDealRows(file, readWrittenText(file, refuseFile(file)))
@@ -57,12 +57,12 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
   return {...(await pushDeals(rows, {...service, client, resultFile: result_file, signal})), result_file}
 }
 
-/** Where deals go, and what a push needs of the world. */
+/** Where deals are sent, and what pushing needs of the world. */
 interface PushWorld {
   client: Pick<DealClient, 'deals'>
   baseUrl: string
   apiKey: string
-  /** Gets the result of each row, and has those of earlier pushes. */
+  /** The file for the result of each row; it also holds the results of earlier pushes. */
   resultFile: string
   clock: Pick<RealClock, 'now'>
   signal: AbortSignal
@@ -95,9 +95,9 @@ export async function pushDeals(rows: readonly DealRow[], world: PushWorld) {
   return counts
 }
 
-/** The service keeps an Idempotency-Key for 24 hours, for one API key; retries and clocks that differ need some of them. */
+/** The service remembers an Idempotency-Key for 24 hours, per API key; one hour is left for retries and clocks that differ. */
 const SENT_AGAIN_MS = 23 * HOUR_MS
-/** The statuses that concern one row; any other failure ends the push. */
+/** Statuses that concern one row only; any other failure ends the push. */
 const OF_ROW = new Set([400, 409, 413, 422])
 const LOOK = 'a deal may exist: look, then change unclear to created, with its deal_id, or to refused'
 
@@ -185,7 +185,7 @@ const rowSchema = z
   .transform(({external_reference, ...deal}): unknown => deal)
   .pipe(newDealSchema)
 
-/** The deals of a CSV file with a header; a wrong row is a row with a problem. @throws ConfigError `PUSH_FILE` */
+/** Reads the deals of a CSV file with a header; a wrong row becomes a row with a problem. @throws ConfigError `PUSH_FILE` */
 export function parseDealRows(file: string, text: string): DealRow[] {
   if (text.trim() === '') throw refuseFile(file)('it is empty')
   let records: {record: Record<string, string>; info: {lines: number; error: unknown}}[]
@@ -215,7 +215,10 @@ const RESULT = ['line', 'external_reference', 'outcome', 'deal_id', 'message', '
 const HEADER = `${RESULT.join(',')}\n`
 type ResultLine = Partial<Record<(typeof RESULT)[number], string | number>>
 
-/** A line that says what became of a request; no spreadsheet takes `request` for a number. */
+/**
+ * A line that tells what happened to a request. Requests are compared by `request`, because a spreadsheet that saves the file
+ * never turns that into a number.
+ */
 const earlierSchema = z
   .record(z.enum(RESULT), z.string())
   .refine(({outcome, deal_id}) => (outcome === 'created' ? deal_id !== '' : DECISIVE.includes(outcome)))
@@ -224,16 +227,16 @@ const DECISIVE = ['sent', 'refused', 'unclear']
 const LOST =
   'Restore it as a push wrote it, with commas: with another file every row is sent again, and deals may exist twice.'
 
-/** Opens the result file, before anything is sent: one that cannot be used is refused. Half a line at its end is cut off. */
+/** Opens the result file before anything is sent, and refuses one that cannot be used. Cuts off an incomplete line at its end. */
 function openResults(path: string) {
   const refuse = refuseFile(path, 'Name another file with --result.')
-  /** The last line of each request; `created` stays. */
+  /** The last line of each request; a `created` line is never replaced. */
   const earlier = new Map<string, z.output<typeof earlierSchema>>()
   try {
     if (existsSync(path) && !isFile(path)) throw refuse('is not a file')
     appendFileSync(path, '')
     const bytes = readFileSync(path)
-    // A spreadsheet may have saved it.
+    // A spreadsheet may have saved the file.
     const text = bytes.toString().replace(/^\uFEFF|\r(?=\n)/g, '')
     const whole = text.slice(0, text.lastIndexOf('\n') + 1)
     if (!HEADER.startsWith(text.slice(0, HEADER.length)))

@@ -52,7 +52,7 @@ interface QueryOptions extends ReleaseOptions {
 
 const STANDARD_INPUT = 0
 
-/** The statement of the command line, of a file, or of standard input. */
+/** Reads the statement from the command line, a file, or standard input. */
 function readStatement(sql: string | undefined, file: string | undefined): string {
   if ((sql === undefined) === (file === undefined))
     throw newError(
@@ -72,7 +72,7 @@ function readStatement(sql: string | undefined, file: string | undefined): strin
   }
 }
 
-/** Columns and rows of a query; decimals are exact text. @throws ConfigError `QUERY_FAILED`, `QUERY_MEMORY` */
+/** Runs a query; decimals arrive as exact text. @throws ConfigError `QUERY_FAILED`, `QUERY_MEMORY` */
 async function runQuery(connection: Database['connection'], sql: string) {
   try {
     await requireOneStatement(connection, sql)
@@ -89,7 +89,7 @@ async function runQuery(connection: Database['connection'], sql: string) {
   }
 }
 
-/** A hint for an unknown column where a text was probably meant. */
+/** Suggests quotes if an unknown column was probably meant as text. */
 function hintQuotes(sql: string, refusal: string): string {
   const [, word] = /^Binder Error: Referenced column "(\w+)" not found/.exec(refusal) ?? []
   const compared = new RegExp(`(?:[=<>]|\\blike|\\bin\\s*\\((?:[^()]*,)?)\\s*"?${word}\\b`, 'i')
@@ -99,7 +99,6 @@ function hintQuotes(sql: string, refusal: string): string {
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
 const counted = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT)/
 
-/** Rows as text, for a terminal of this width. */
 function renderResult(
   {columns, rows}: Awaited<ReturnType<typeof runQuery>>,
   format: QueryOptions['format'],
@@ -114,7 +113,7 @@ function renderResult(
     )
     return JSON.stringify({rows: objects})
   }
-  // The result of EXPLAIN is a drawing.
+  // EXPLAIN returns a drawing.
   if (columns[0]?.name === 'explain_key') return texts().flat().join('\n')
   return renderColumns(
     columns.map(({name, type}) => ({name, isFigure: numeric.test(type)})),
@@ -128,7 +127,7 @@ function renderCell(value: unknown): string {
   return typeof value === 'object' ? JSON.stringify(value) : String(value)
 }
 
-/** Safe integers become numbers; decimals stay text, which is exact. */
+/** Converts safe integers to numbers; decimals stay text, which is exact. */
 function toJson(value: unknown, type: string): unknown {
   const count = counted.test(type) && typeof value === 'string' ? Number(value) : Number.NaN
   return Number.isSafeInteger(count) ? count : value
@@ -140,7 +139,6 @@ const HELP = `A statement ends with ; and may take several lines.
 .quit    ends, as Ctrl-D does
 Tab completes names of tables and columns; Ctrl-C clears what was typed, or stops a query.`
 
-/** Reads statements and prints their rows until the end of input. */
 async function runShell(db: Database, historyFile: string, cli: Cli): Promise<void> {
   const {connection} = db
   const tables = await readTables(db)
@@ -192,7 +190,7 @@ async function runShell(db: Database, historyFile: string, cli: Cli): Promise<vo
     mkdirSync(dirname(historyFile), {recursive: true})
     writeFileAtomically(historyFile, history.join('\n'))
   } catch (error) {
-    // Querying works without permission to write to the folder.
+    // A folder that cannot be written does not prevent queries.
     cli.complain(`What was typed is not kept: ${messageOf(error)}.`)
   }
 }
@@ -202,13 +200,16 @@ function answerCommand(command: string, tables: ReadonlyMap<string, unknown>): s
   return command === '.help' ? HELP : `Command '${command}': expected .tables, .help or .quit.`
 }
 
-/** Whether a text ends with a `;` outside quotes and comments. */
+/** Whether a text ends with a `;` outside of quotes and comments. */
 function isComplete(text: string): boolean {
   const rest = text.replace(/'[^']*'|"[^"]*"|--.*|\/\*[\s\S]*?(\*\/|$)/g, '')
   return /^[^'"]*;\s*$/.test(rest)
 }
 
-/** Candidates for the last word of a text, tables or columns of those in it, also after an alias; and that word. */
+/**
+ * Completes the last word of a text: names of tables, and columns of the tables in the text, also after an alias. Returns the
+ * candidates and the word.
+ */
 function completeName(text: string, tables: ReadonlyMap<string, TableColumn[]>): [string[], string] {
   const [word = ''] = /[\w.]*$/.exec(text) ?? []
   const named = [...tables].filter(([name]) => text.includes(name))

@@ -12,7 +12,7 @@ import type {Cli, CommonOptions} from './context.ts'
 
 const SOURCES = 'sources'
 
-/** Reads the effective settings: `--data` overrides the environment, which overrides the file. */
+/** Reads the effective settings. `--data` overrides the environment, which overrides the file. */
 export function readConfig(
   {env: own, envFile, fixed}: Pick<Cli, 'env' | 'envFile'> & {fixed?: Partial<Fixed> | undefined},
   options: CommonOptions,
@@ -41,7 +41,7 @@ export function readConfig(
   parseChildStreams(config.streams)
   if (!source) return config
   const {dataDir, sqlDir, jobsDir} = config
-  // Whoever starts the command may name another data folder.
+  // The caller may name another data folder with `--data`.
   const named = listPaths(config).filter((path) => options.data === undefined || path !== dataDir)
   const links = [
     ...listLinks(source.dir),
@@ -78,7 +78,7 @@ function runForSecret(name: string, command: string): string {
   throw newError('SECRET_COMMAND', `The command of ${name} ${what}: expected a secret.`)
 }
 
-/** The links in a folder: a lender's people may put them in folders that we read. */
+/** Lists the links in a folder: a lender's people may put links into folders that we read. */
 function listLinks(folder: string, recursive = false): string[] {
   if (!statSync(folder, {throwIfNoEntry: false})?.isDirectory()) return []
   return readdirSync(folder, {withFileTypes: true, recursive})
@@ -86,10 +86,10 @@ function listLinks(folder: string, recursive = false): string[] {
     .map(({parentPath, name}) => join(parentPath, name))
 }
 
-/** Settings of the fleet's own process, and settings that no two sources may share. */
+/** Settings of the fleet's own process, and settings that sources must not share. */
 const NOT_COMMON = /^LOANTAPE_(WEB_|FLEET_|DATA_DIR$|POSTGRES_URL)/
 
-/** The defaults of a source: the settings of its fleet, its name, and its folder of jobs. */
+/** Reads the defaults of a source: the settings of its fleet, its name, and its folder of jobs. */
 function readCommonEnv({name, dir, fleetDir}: NonNullable<ReturnType<typeof findSource>>, own: Cli['env']) {
   const common = Object.entries(readEnvFile(join(fleetDir, ENV_FILE), own))
   return {
@@ -99,11 +99,11 @@ function readCommonEnv({name, dir, fleetDir}: NonNullable<ReturnType<typeof find
   }
 }
 
-/** What Node reads as one setting, whose quoted value may have more lines, as a comment or as nothing. */
+/** Matches what Node reads as one setting (a quoted value may have several lines), as a comment, or as an empty line. */
 const ENTRY =
   /[^\S\n]*(?:(?:export )?[^\S\n]*\w+[^\S\n]*=[^\S\n]*(?:"[^"]*"|'[^']*'|`[^`]*`)?[^\n]*|#[^\n]*)?(?:\n|$)/gy
 
-/** Reads a `.env` file; a missing file has no settings. @throws ConfigError `CONFIG_INVALID` when it cannot be read */
+/** Reads a `.env` file; a missing file has no settings. @throws ConfigError `CONFIG_INVALID` if it cannot be read */
 function readEnvFile(path: string, own: Cli['env']): Record<string, string | undefined> {
   const refuse = (problem: string, cause?: unknown) =>
     newError('CONFIG_INVALID', `Settings '${path}' ${problem}.`, {
@@ -111,7 +111,7 @@ function readEnvFile(path: string, own: Cli['env']): Record<string, string | und
       cause,
     })
   try {
-    // Node takes the next line for the value of a setting that has only blanks.
+    // After a setting with only blanks as its value, Node would read the next line as the value.
     const text = readWrittenText(path, refuse).replace(/=[^\S\n]+$/gm, '=')
     const read = text.match(ENTRY)?.join('') ?? ''
     if (read !== text)
@@ -128,14 +128,14 @@ function readEnvFile(path: string, own: Cli['env']): Record<string, string | und
   }
 }
 
-/** Whether a file, whose commands are run, is of this user, of root or of who called `sudo`, and others cannot write it. */
+/** Whether a file whose commands are run belongs to this user, to root or to the caller of `sudo`, and is not writable by others. */
 function isOurs(path: string, {SUDO_UID}: Cli['env']): boolean {
   const {uid, mode} = statSync(path)
   const us = [0, process.getuid?.() ?? uid, Number(SUDO_UID)]
   return us.includes(uid) && (mode & 0o002) === 0
 }
 
-/** The source of a working folder `<fleet>/sources/<name>`; undefined outside a fleet, whose folder has an `.env`. */
+/** Finds the source of a working folder `<fleet>/sources/<name>`; undefined outside a fleet, whose folder has an `.env`. */
 function findSource(dir: string) {
   const [sources, name] = [dirname(dir), basename(dir)]
   const fleetDir = dirname(sources)
@@ -143,7 +143,11 @@ function findSource(dir: string) {
   return existsSync(join(fleetDir, ENV_FILE)) ? {name, dir, fleetDir} : undefined
 }
 
-/** The folders of a fleet's sources by name, also invalid ones; none that begins with a dot. @throws ConfigError `FLEET_NONE` */
+/**
+ * Lists the names of a fleet's source folders, even invalid ones, but none that begins with a dot.
+ *
+ * @throws ConfigError `FLEET_NONE`
+ */
 export function listSources(fleetDir: string): string[] {
   if (!existsSync(join(fleetDir, ENV_FILE))) {
     throw newError('FLEET_NONE', `No fleet in '${fleetDir}': expected a file '${ENV_FILE}' there.`)
@@ -151,7 +155,7 @@ export function listSources(fleetDir: string): string[] {
   const sources = join(fleetDir, SOURCES)
   try {
     const entries = readdirSync(sources, {withFileTypes: true})
-    // Links are listed, so that they are refused by name instead of ignored.
+    // Includes links, so that they are refused by name instead of ignored.
     const folders = entries.filter((entry) => entry.isDirectory() || entry.isSymbolicLink())
     return folders
       .map(({name}) => name)
@@ -163,7 +167,7 @@ export function listSources(fleetDir: string): string[] {
   }
 }
 
-/** The folder of one source of a fleet. @throws ConfigError `FLEET_SOURCE` */
+/** Returns the folder of one source of a fleet. @throws ConfigError `FLEET_SOURCE` */
 export function requireSourceFolder(fleetDir: string, name: string): string {
   const dir = join(fleetDir, SOURCES, name)
   if (!SOURCE_NAME.test(name)) {
@@ -174,7 +178,7 @@ export function requireSourceFolder(fleetDir: string, name: string): string {
     )
   }
   try {
-    // A process started in a linked folder would not find its fleet, and miss its settings.
+    // A process started in a linked folder would not find its fleet, and so lack its settings.
     const isReal = realpathSync(dir) === join(realpathSync(fleetDir), SOURCES, name)
     if (isReal && statSync(dir).isDirectory()) return dir
   } catch (cause) {

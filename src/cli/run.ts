@@ -16,7 +16,7 @@ export const commands = {
   run: does(
     async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) => {
       const render: RenderDigest = async (release, step) => {
-        // Loaded late, because most jobs send no message.
+        // Loaded late: most jobs send no message.
         const {renderDigest} = await import('../web/report.ts')
         return await renderDigest(release, config, step)
       }
@@ -34,7 +34,7 @@ export const commands = {
 
 type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]
 
-/** What each step of a job did, as its own command says it. */
+/** Renders what each step of a job did, in the words of the step's own command. */
 export const renderSteps = (steps: readonly StepResult[]) => steps.map(renderStep).join('\n')
 
 function renderStep(step: StepResult): string {
@@ -78,12 +78,12 @@ function describeJob(job: Job, now: number) {
     catch_up: job.catchUp,
     grace_minutes: job.graceMinutes,
     timeout_minutes: job.timeoutMinutes,
-    /** A disabled job is never due; `loantape run` still runs it. */
+    /** If false, it is never due; `loantape run` still runs it. */
     enabled: job.enabled,
-    /** What is wrong with its file, if anything is. */
+    /** What is wrong with its file; null if nothing is. */
     fault: job.fault?.problem ?? null,
     steps: job.steps.map((step) => step.do),
-    /** The next five, in the job's time zone and in UTC. */
+    /** The next five slots, in the job's time zone and in UTC. */
     next_slots: (job.enabled ? listNextSlots(job, now, 5) : []).map((instant) => ({
       local: formatLocal(instant, job.timeZone),
       utc: new Date(instant).toISOString(),

@@ -24,7 +24,7 @@ import {joinLines, renderTable} from './table.ts'
 export const commands = {
   serve: does(async ({config: given, options, world}: Invocation<{web: boolean}>) => {
     const folder = dataFolderAt(given.dataDir)
-    // A demo's data is only shown: no job is due, and no webhook is taken.
+    // The data of a demo is only shown: no job is due, and no webhook is accepted.
     const isDemo = isDemoFolder(folder)
     const config = isDemo ? {...given, webhookSecret: undefined} : given
     const jobs = isDemo ? [] : readJobs(config)
@@ -107,7 +107,7 @@ export const commands = {
     },
     ({runs}) => runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
     ({runs}) => {
-      // Any other code is a crash of Node: 13, 134.
+      // Codes other than ours are crashes of Node: 13, 134.
       const codes = runs.map(({exit_code: code}) => (code in EXIT_CODES ? code : 1))
       return BY_WEIGHT.find((code) => codes.includes(code)) ?? 0
     },
@@ -135,7 +135,7 @@ function renderVerified({server, totals, differing}: CombinedVerification): stri
   ].join('\n  ')
 }
 
-/** The fleet of the working folder. */
+/** Returns the fleet of the working folder. */
 function findFleet({cli, options}: Invocation): string {
   if (options.data !== undefined) {
     throw newError('USAGE', `Folder '${options.data}' in --data: expected none, each source has its own.`)
@@ -143,7 +143,7 @@ function findFleet({cli, options}: Invocation): string {
   return dirname(resolve(cli.envFile ?? ENV_FILE))
 }
 
-/** The sources asked for; all of them by default. @throws ConfigError `FLEET_NONE`, `UNKNOWN_NAME` */
+/** Returns the sources asked for, by default all. @throws ConfigError `FLEET_NONE`, `UNKNOWN_NAME` */
 function requireSources(fleetDir: string, asked?: readonly string[]): string[] {
   const names = listSources(fleetDir)
   if (names.length === 0) throw newError('FLEET_NONE', `No source in '${fleetDir}': its folder is empty.`)
@@ -154,13 +154,13 @@ function requireSources(fleetDir: string, asked?: readonly string[]): string[] {
   return asked ? names.filter((name) => asked.includes(name)) : names
 }
 
-/** Exit codes: those that need a person, the lowest first, then those that another attempt may fix. */
+/** Exit codes by weight: first those that need a person, lowest first, then those that another attempt may fix. */
 const BY_WEIGHT = [1, 2, 3, 5, 7, 8, 6, 4]
 
-/** How long to wait for the state database of a source; all other sources wait in the meantime. */
+/** How long to wait for a source's state database; all other sources wait too. */
 const PATIENCE_MS = 500
 
-/** The variables that the processes of a source inherit: where programs and files are, but no settings. */
+/** The variables that the processes of a source inherit: locations of programs and files, but no settings. */
 const INHERITED =
   /^(PATH|HOME|USER|LANG|LC_ALL|TZ|TMPDIR|XDG_CONFIG_HOME|NODE_(COMPILE_CACHE|EXTRA_CA_CERTS)|SSL_CERT_(DIR|FILE)|(HTTPS?|NO)_PROXY|(https?|no)_proxy)$/
 
@@ -182,7 +182,7 @@ function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Sour
   }
 }
 
-/** The row of a source, or of what is wrong if it cannot be read. */
+/** Returns the row of a source, with the error if it cannot be read. */
 function readRow(source: string, read: () => Omit<SourceRow, 'source' | 'error'>): SourceRow {
   try {
     return {source, error: null, ...read()}
@@ -194,7 +194,7 @@ function readRow(source: string, read: () => Omit<SourceRow, 'source' | 'error'>
   }
 }
 
-/** The health of a source, without opening its warehouse. */
+/** Reads the health of a source without opening its warehouse. */
 function readState(source: Source, stateDb: StateDb | undefined, maxAgeHours: number, world: World) {
   const standing = readStanding(source, stateDb, maxAgeHours, world)
   const {healthy, is_classified, last_success, alarms, release, running: holder, next_slots} = standing
@@ -211,7 +211,6 @@ function readState(source: Source, stateDb: StateDb | undefined, maxAgeHours: nu
   }
 }
 
-/** The rows as a table, and below it the errors. */
 function renderRows(rows: readonly SourceRow[]): string {
   const sorted = sortSources(rows)
   const lines = sorted.map((row) => {

@@ -86,7 +86,7 @@ interface ServiceOptions {
   allowPrivateWebhooks?: boolean
 }
 
-/** More deals get borrowers and documents only with --links: a million would take a minute and gigabytes. */
+/** Above this number, deals get borrowers and documents only with --links: for a million, they take a minute and gigabytes. */
 const LINKED_DEALS = 100_000
 
 interface KeyOptions {

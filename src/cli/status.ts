@@ -42,7 +42,7 @@ type Status = Awaited<ReturnType<typeof readStatus>>
 /** Above this share of unclassified deals, the figures by class do not describe the portfolio. */
 const TOLERATED_UNCLASSIFIED_PCT = 10
 
-/** The health of a data folder by its state database, current release and jobs; the warehouse is not opened. */
+/** Reads the health of a data folder from its state database, current release and jobs, without opening the warehouse. */
 export function readStanding(
   {config, folder, jobs}: Source,
   stateDb: StateDb | undefined,
@@ -72,7 +72,7 @@ export function readStanding(
         : null,
     running: (stateDb && findLockHolder(stateDb, world)) ?? null,
     release: release ?? null,
-    /** What is wrong with that release. */
+    /** What is wrong with the current release. */
     damage: damage?.message ?? null,
     /** What is wrong now, and since when. */
     alarms,
@@ -93,17 +93,16 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
   const standing = readStanding({config, folder, jobs}, stateDb, maxAgeHours, world)
   return {
-    /** The data folder. */
     folder: folder.root,
     ...standing,
     healthy: standing.healthy && disagreements.length === 0,
     disagreements: disagreements.map(({store, problem}) => ({store, problem})),
-    /** Units and batches given up by `loantape tape go-on`. */
+    /** How many units and batches were given up by `loantape tape go-on`. */
     given_up: stateDb ? listLosses(stateDb).size : 0,
     /** The checks of the last build that was meant to become current. */
     checking: (stateDb && findLastChecking(stateDb)) ?? null,
     ...history,
-    /** How many changes of the last walk webhooks had reported; null without webhooks or a comparison. */
+    /** How many changes of the last walk webhooks had reported; null without webhooks, or if nothing was compared. */
     webhooks: stateDb && config.webhookSecret !== undefined ? (findLastCoverage(stateDb) ?? null) : null,
     learnt_rate_per_second:
       stateDb && config.baseUrl !== undefined
@@ -115,7 +114,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   }
 }
 
-/** What waits in quarantine, and what of the last walk the contract, `fields.json` and `seed.status` do not know. */
+/** Reads what waits in quarantine, and what the last walk met that the contract, `fields.json` and `seed.status` do not know. */
 async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<string>) {
   const drift: DriftFinding[] = []
   if (!hasWarehouse(folder)) return {drift, quarantine_waiting: 0}
@@ -133,7 +132,7 @@ async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<strin
   return {drift, quarantine_waiting: (await countUnreplayed(db)).waiting}
 }
 
-/** Models whose build time is shown. */
+/** How many of the slowest models are shown. */
 const SLOWEST = 3
 
 function renderRelease({release_id, as_of, checks, source, models}: ReleaseManifest): string {
@@ -150,7 +149,7 @@ function renderRelease({release_id, as_of, checks, source, models}: ReleaseManif
   ])
 }
 
-/** Ids shown of each check. */
+/** How many ids are shown of each check. */
 const NAMED_IDS = 5
 
 function renderChecking({release_id, failed}: Checking): string[] {

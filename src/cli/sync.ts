@@ -99,7 +99,7 @@ const describePruned = (pruned: number) =>
   pruned > 0 &&
   `${pruned} more ${pruned === 1 ? 'was' : 'were'} never read, and what they held has been pruned.`
 
-/** The waiting records without their content, and the number of pruned ones. */
+/** Reads the waiting records, without their content, and the number of pruned ones. */
 async function readWaiting({dataDir}: Config) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {records: [], pruned: 0}

@@ -1,7 +1,7 @@
 import type {TiedTerm} from '../accounting/profiles.ts'
 import {groupThousands} from '../core/money.ts'
 
-/** Escapes control and bidirectional characters except line ends: a text of the source must not control the terminal. */
+/** Escapes control and bidirectional characters except line ends, so that text of the source cannot control the terminal. */
 export function showControls(text: string): string {
   return text.replace(
     /[[\p{Cc}\p{Bidi_Control}]--\n]/gv,
@@ -9,15 +9,15 @@ export function showControls(text: string): string {
   )
 }
 
-/** Joins lines; values that are not text are left out. */
+/** Joins lines; leaves out values that are not text. */
 export function joinLines(lines: readonly (string | false | null | undefined)[]): string {
   return lines.filter((line) => typeof line === 'string').join('\n')
 }
 
-/** A count, an amount or a share, as text; an account's number is none. */
+/** Matches counts, amounts and shares as text, but not account numbers. */
 const FIGURE = /^([-+]?\$?[\d,]+\.\d+( %)?|[-+][\d,]+)$/
 
-/** Renders rows as a table titled after their fields; figures are right-aligned, with separators. */
+/** Renders rows as a table, titled by their fields; figures are right-aligned with separators. */
 export function renderTable(
   rows: readonly Readonly<Record<string, string | number | null | undefined>>[],
 ): string {
@@ -37,7 +37,7 @@ export function renderTable(
   )
 }
 
-/** Renders texts below each other or, if that is wider than `width`, as records with a line for each column. */
+/** Renders texts as a table or, if that is wider than `width`, as records with one line for each column. */
 export function renderColumns(
   columns: readonly {name: string; isFigure?: boolean}[],
   texts: readonly (readonly string[])[],
@@ -67,7 +67,7 @@ export function renderColumns(
   return [renderLine(titles), rule, ...rows.map(renderLine)].join('\n')
 }
 
-/** A month's roll-forward with its booked and unbooked amounts; empty if nothing moved. */
+/** Renders a month's roll-forward with its booked and unbooked amounts; empty if nothing moved. */
 export function renderTerms(terms: readonly TiedTerm[] = []): string {
   if (terms.length === 0) return ''
   const unbooked = terms

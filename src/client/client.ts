@@ -10,7 +10,7 @@ import {isOfKind} from '../core/errors.ts'
 import {isObject, parseJson} from '../core/json.ts'
 import {parseRetryAfter} from '../core/retry.ts'
 
-/** Why a call failed: a code of the service, which may have more than these, or of the client itself. */
+/** Why a call failed: a code of the service, possibly newer than these, or a code of the client. */
 export type ApiErrorCode =
   | ProblemCode
   | 'no_answer'
@@ -19,17 +19,16 @@ export type ApiErrorCode =
   | 'unknown'
   | (string & {})
 
-/** An unsuccessful answer of the service, or no answer (`status` 0). */
+/** The service refused a request, or did not answer (`status` 0). */
 export class ApiError extends Error {
-  /** 0 if no answer came. */
   readonly status: number
   /** Stable, for programs: `deal_not_found`; `no_answer` if none came. */
   readonly code: ApiErrorCode
-  /** The refused fields. */
+  /** The fields that were refused, and why. */
   readonly errors: readonly {path: string; message: string}[]
   /** The service's id of the request. */
   readonly requestId: string | null
-  /** Whether an attempt had no answer or failed: what was asked for may have been done. */
+  /** Whether the service may have done what was asked: an attempt had no answer, or a 5xx. */
   mayBeDone = false
 
   constructor(
@@ -51,9 +50,9 @@ export interface ClientOptions {
   baseUrl: string
   /** `sk_live_…` or `sk_test_…`. */
   apiKey: string
-  /** How often a request is retried; default 4. */
+  /** Retries of a request; default 4. */
   retries?: number
-  /** The limit of one attempt; default 30 s. */
+  /** Time limit of one attempt, ms; default 30 s. */
   timeoutMs?: number
   fetch?: typeof fetch
   clock?: RealClock
@@ -63,25 +62,25 @@ export interface ClientOptions {
 
 /** Options of a call. */
 export interface CallOptions {
-  /** Ends the call: it throws the signal's reason. */
+  /** Ends the call, which then throws the signal's reason. */
   signal?: AbortSignal | undefined
-  /** The limit of one attempt; by default the client's. */
+  /** Time limit of one attempt, ms; by default the client's. */
   timeoutMs?: number | undefined
 }
 
 /** Options of a call that writes. */
 export interface WriteOptions extends CallOptions {
-  /** For a creation: requests with the same key take effect once; by default a new key, kept for its retries. */
+  /** For a creation: requests with the same key take effect once. By default a new key, which retries of the call reuse. */
   idempotencyKey?: string
   /** For an update or deletion: the `etag` of the record you have read. */
   ifMatch?: string | undefined
 }
 
-/** Where a list begins, and in which steps it is read. */
+/** Where to begin a list, and how many records to request at once. */
 export interface Paging extends CallOptions {
   /** Records per request, 1 to 100; default 100. A list is always read to its end. */
   limit?: number
-  /** A `nextCursor`: the list is read from there on. */
+  /** A `nextCursor` to continue from. */
   cursor?: string
 }
 
@@ -92,12 +91,12 @@ export interface ListPage<T> {
   nextCursor: string | null
 }
 
-/** A list as its records, or as its pages; each reading asks the service anew. */
+/** A list, read by record or by page. Each reading asks the service again. */
 export interface List<T> extends AsyncIterable<T> {
   pages(): AsyncGenerator<ListPage<T>, void, undefined>
 }
 
-/** What an operation answers: a record knows its entity tag, which neither JSON nor a copy of it has. */
+/** The answer of an operation. A record carries its entity tag, which JSON and copies leave out. */
 type Answered<T> = T extends object ? T & {readonly etag?: string} : T
 
 /** A file to upload. */
@@ -201,7 +200,7 @@ const FAILING = new Set([500, 502, 503, 504])
 
 async function refusalOf(response: Response): Promise<ApiError> {
   const requestId = response.headers.get('x-request-id')
-  // A proxy in between may answer with something else.
+  // A proxy in between may answer in another form.
   const parsed = problemSchema.safeParse(parseJson(await response.text()))
   if (parsed.success) return new ApiError(parsed.data, {requestId})
   const detail = `The service answered ${response.status} without saying why.`
@@ -211,7 +210,7 @@ async function refusalOf(response: Response): Promise<ApiError> {
 /** Far more than any file the service accepts. */
 const MOST_BYTES = 64 * 1024 * 1024
 
-/** Reads a whole body: a truncated one fails the attempt, and one that unpacks to more than the limit is an error. */
+/** Reads a whole body. A truncated one fails the attempt; one that unpacks to more than the limit is an error. */
 async function readAnswer(response: Response): Promise<Response | ApiError> {
   const parts: Uint8Array[] = []
   let length = 0
@@ -228,13 +227,13 @@ async function readAnswer(response: Response): Promise<Response | ApiError> {
   return new Response(length > 0 ? Buffer.concat(parts) : null, response)
 }
 
-/** Creates the sender: it retries when the service is overloaded, and repeatable requests also when it fails. */
+/** Creates the sender. It retries when the service is overloaded, and repeatable requests also when it fails. */
 function createSender(options: ClientOptions) {
   const {apiKey, retries = 4, timeoutMs = 30_000, fetch = globalThis.fetch, clock = realClock} = options
   const {random = Math.random} = options
   const baseUrl = options.baseUrl.replace(/\/+$/, '')
   const authorization = `Bearer ${apiKey}`
-  // What can never be sent is the caller's mistake, not a service that does not answer.
+  // A URL or key that can never be sent is the caller's mistake, not a missing answer.
   new Request(baseUrl, {headers: {authorization}})
   if (!/^https?:/i.test(baseUrl)) throw new TypeError(`baseUrl '${baseUrl}': expected http:// or https://`)
 
@@ -243,7 +242,7 @@ function createSender(options: ClientOptions) {
     const signal = call.signal ? AbortSignal.any([call.signal, limit]) : limit
     const {path, method, body} = request
     const headers = {authorization, ...request.headers}
-    // What can never be sent is the caller's mistake, not a service that does not answer.
+    // A URL or key that can never be sent is the caller's mistake, not a missing answer.
     new Headers(headers)
     try {
       const init = {method, headers, ...(body !== null && {body}), redirect: 'manual', signal} as const
@@ -256,7 +255,7 @@ function createSender(options: ClientOptions) {
 
   return async (id: OperationId, parts: CallParts = {}): Promise<Response> => {
     const request = buildRequest(id, parts)
-    // Sending twice does no harm: it is a read or has an Idempotency-Key.
+    // Repeating does no harm to a read or with an Idempotency-Key.
     const isRepeatable = request.method === 'GET' || request.method === 'POST'
     let mayBeDone = false
     for (let count = 0; ; count++) {
@@ -277,11 +276,10 @@ function createSender(options: ClientOptions) {
   }
 }
 
-/** The parts of one call. */
 interface CallParts extends WriteOptions {
-  /** For the placeholders of the path, in order. */
+  /** Values for the placeholders of the path, in order. */
   ids?: readonly string[]
-  /** Parameters by name; an absent one is not sent. */
+  /** Parameters by name; undefined ones are not sent. */
   query?: Readonly<Record<string, unknown>>
   body?: unknown
 }
@@ -310,10 +308,10 @@ function buildRequest(id: OperationId, parts: CallParts) {
 
 type ItemOf<Id extends OperationId> = Operations[Id]['answer'] extends (infer Item)[] ? Item : never
 
-/** Creates the calls of operations. Answers are typed by the contract but not parsed: new fields must not break a client. */
+/** Creates the functions that call operations. Answers are typed by the contract but not parsed, so new fields do not break a client. */
 function createCaller(send: ReturnType<typeof createSender>) {
   return {
-    /** The record of an answer; nothing of one without a body. */
+    /** Returns the record of an answer; undefined for an operation without one. */
     async one<Id extends OperationId>(
       id: Id,
       parts?: CallParts,
@@ -324,7 +322,7 @@ function createCaller(send: ReturnType<typeof createSender>) {
       if (record === null) return undefined as Answered<Operations[Id]['answer']>
       const body = parseJson(text)
       const data = isObject(body) && isObject(body.data) ? body.data : undefined
-      // What was created is lost to the caller without its id.
+      // Without the id, the caller could not find what was created.
       if (data && (method !== 'POST' || (typeof data.id === 'string' && data.id !== ''))) {
         const etag = {value: response.headers.get('etag') ?? undefined}
         return Object.defineProperty(data, 'etag', etag) as Answered<Operations[Id]['answer']>
@@ -335,7 +333,7 @@ function createCaller(send: ReturnType<typeof createSender>) {
       throw broken
     },
     /**
-     * The records of a list; pages of 100 by default are fetched as they are read.
+     * Returns the records of a list. Pages, of 100 records by default, are fetched as they are read.
      *
      * @throws ApiError `broken_list` if a page does not say how the list continues, or the list makes no progress
      */
@@ -384,8 +382,8 @@ function readWhole(read: () => PageBody): PageBody {
 type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
 
 /**
- * Reads a notification, signed by Standard Webhooks, from the unchanged text of the request's body; its type may be newer than those
- * of this version.
+ * Verifies and reads a notification signed by Standard Webhooks; `body` is the unchanged text of the request. Its type may be
+ * newer than this version.
  *
  * @throws WebhookVerificationError if the signature does not match this secret (`whsec_…`) or is older than five minutes
  */

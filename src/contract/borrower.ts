@@ -40,7 +40,7 @@ const hashed = z
   .regex(/^hmac-sha256:[0-9a-f]{64}$/)
   .transform((text) => text.slice('hmac-sha256:'.length))
 
-/** The stream of borrowers, one record per link to a deal; a keyed hash of the e-mail address identifies the person. */
+/** The stream of borrowers, one record per link to a deal. A keyed hash of the e-mail address identifies the person. */
 export const borrowerStream: Stream = createChildStream({
   name: 'borrower',
   idColumn: 'link_id',

@@ -14,7 +14,7 @@ import {
   textField,
 } from './stream.ts'
 
-/** The statuses of the specification, and `paid_off` of the local service; a source may have more. */
+/** The statuses of the specification, and `paid_off` of the local service. A source may have others. */
 export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded', 'paid_off'] as const
 
 const cents = z.unknown().transform((value, context): bigint => {
@@ -65,7 +65,7 @@ export const dealStream: Stream = {
   ],
   settled: {column: 'status', word: 'funded'},
   confirmed: 'property_value',
-  // Each by its name: copying the rest of an object takes longer than all else here.
+  // Named one by one: copying the rest of an object would take longer than everything else here.
   schema: record.transform((deal) => ({
     deal_id: deal.id,
     property_address: deal.property_address,
@@ -78,7 +78,7 @@ export const dealStream: Stream = {
   })),
 }
 
-/** Creates the stream of records that belong to a deal: of each are kept its id, its deal's, when it was created, and one text. */
+/** Creates a stream of records that belong to deals. Keeps the id of each, its deal's id, its creation time, and one text. */
 export function createChildStream(
   child: Required<Pick<Stream, 'name' | 'idColumn' | 'vocabularies' | 'privacy'>> & {
     text: {field: string; column: string; schema: z.ZodType<string>}
@@ -152,7 +152,7 @@ const dealQuerySchema = z.strictObject({
   status: statusField.optional(),
 })
 
-/** A row of `GET /deals`: these five fields and no others. */
+/** A row of `GET /deals`: exactly these five fields. */
 export type ListedDeal = z.output<typeof listedDealSchema>
 export const listedDealSchema = z
   .object({

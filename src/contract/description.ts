@@ -22,7 +22,7 @@ const address = z
 
 const ofDeal = address.refine((text) => text.includes('{id}'), 'expected {id} for the id of the deal')
 
-/** Where a field stands in a record of the source, and how its value is read. */
+/** Where a field stands in the source's records, and how to read its value. */
 export type FieldDescription = z.output<typeof fieldShape>
 const fieldShape = z.strictObject({
   path,
@@ -56,7 +56,7 @@ const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {
   VARCHAR: z.union([byName, fieldShape.pick({path: true, values: true})]),
 }
 
-/** The fields that may be described: those that are kept. */
+/** Returns the schema of the fields that may be described: those that are kept. */
 function fieldsOf({wireFields, columns, privacy, parent}: Stream) {
   const kept = wireFields.filter((name) => !privacy?.dropped.includes(name))
   const shapes = kept.map((name) => {
@@ -76,7 +76,7 @@ function fieldsOf({wireFields, columns, privacy, parent}: Stream) {
     .meta({description: 'Where the fields stand; one that is left out stands under its own name.'})
 }
 
-/** Names repeated in an answer are found down to this depth. */
+/** Repeated names in an answer are found down to this depth. */
 const DEEPEST_RECORDS = 3
 
 const records = path
@@ -91,7 +91,7 @@ const absentEnds = z
 
 const more = path.optional().meta({description: 'A boolean that says whether more records follow.'})
 
-/** How the next page of a list is asked for. */
+/** How to ask for the next page of a list. */
 export type Paging = z.output<typeof pagingShape>
 const pagingShape = z.discriminatedUnion('by', [
   z.strictObject({
@@ -159,7 +159,7 @@ const tokenUrl = z.url({protocol: /^https?$/}).refine((text) => {
   return username + password === '' && (protocol === 'https:' || HERE.includes(hostname))
 }, 'expected https, without a user')
 
-/** How the source is told who asks. */
+/** How requests authenticate. */
 const authShape = z.discriminatedUnion('by', [
   z.strictObject({by: z.literal('bearer')}),
   z.strictObject({by: z.literal('header'), name: z.string().regex(/^[\w-]+$/)}),
@@ -172,7 +172,7 @@ const authShape = z.discriminatedUnion('by', [
     .meta({description: 'Client credentials; the API key is the secret of the client.'}),
 ])
 
-/** What differs from the Deal Financing Service. */
+/** How a source differs from the Deal Financing Service. */
 export type SourceDescription = z.output<typeof descriptionShape>
 export const descriptionShape = z.strictObject({
   $schema: z.string().optional(),
@@ -184,12 +184,12 @@ export const descriptionShape = z.strictObject({
   documents: childShape(documentStream),
 })
 
-/** Reads `source.json`. @throws ConfigError `SOURCE_FILE` naming the file and every wrong place */
+/** Parses `source.json`. @throws ConfigError `SOURCE_FILE` naming the file and every wrong place */
 export function parseDescription(json: string, file: string): SourceDescription {
   return parseWritten(json, refuseSourceFile(file), descriptionShape)
 }
 
-/** The function that makes the errors of a `source.json` that cannot be used. */
+/** Returns the function that creates errors about a `source.json`. */
 export function refuseSourceFile(file: string): Refuse {
   return (problem, cause) => newError('SOURCE_FILE', `Source in '${file}': ${problem}.`, {cause})
 }

@@ -7,20 +7,19 @@ import {instantField, type Stream, sourceText, textField, wordField} from './str
 /** A received file. */
 export interface ReceivedFile {
   content: Uint8Array
-  /** As sent; for people only, never used as a path. */
+  /** As sent; only for display, never used as a path. */
   fileName: string | null
   sha256: string
-  /** Read from the content; the sender's claim is ignored. */
+  /** Detected from the content; the sender's claim is ignored. */
   mediaType: string
 }
 
-/** Templates that documents can be made from. */
 const TEMPLATES = ['term_sheet', 'closing_checklist'] as const
 
 const isReceivedFile = (value: unknown): boolean =>
   typeof value === 'object' && value !== null && 'sha256' in value
 
-/** The parts of `POST /deals/{id}/documents`, after the file has been received. */
+/** The parts of `POST /deals/{id}/documents`, once the file has been received. */
 const newDocumentSchema = z
   .strictObject({
     file: z
@@ -53,7 +52,7 @@ const newDocumentGenerationSchema = z
   .strictObject({template: z.enum(TEMPLATES)})
   .meta({id: 'NewDocumentGeneration'})
 
-/** A document being made; `document_id` is set when it is `completed`. */
+/** The generation of a document; `document_id` is set once it is `completed`. */
 export type DocumentGeneration = z.output<typeof documentGenerationSchema>
 export const documentGenerationSchema = z
   .object({
@@ -67,7 +66,7 @@ export const documentGenerationSchema = z
   })
   .meta({id: 'DocumentGeneration'})
 
-/** The stream of documents attached to deals; their names are not kept, since they often name people. */
+/** The stream of documents of deals. Their names are not kept, since they often name people. */
 export const documentStream: Stream = createChildStream({
   name: 'document',
   idColumn: 'attachment_id',

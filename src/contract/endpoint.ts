@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {noQuerySchema, type PageQuery} from './list.ts'
 import type {ProblemCode} from './problem.ts'
 
-/** One endpoint: source of the service's routes, its parsing, its description and the client. */
+/** One endpoint. The service's routes, parsing and API description, and the client, are made from these. */
 export interface Endpoint<Op extends Operation = Operation> {
   method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
   /** Relative to the base URL: `/deals/{id}`. */
@@ -13,18 +13,18 @@ export interface Endpoint<Op extends Operation = Operation> {
   body: z.ZodType<Op['body']>
   /** The body is JSON by default. */
   isMultipart?: true
-  /** Of a successful answer. */
+  /** The status of a successful answer. */
   status: 200 | 201 | 202 | 204
-  /** What `data` holds, one or a list; null if the answer is not JSON. */
+  /** The schema of `data`, or of its elements in a list; null if the answer is not JSON. */
   record: z.ZodType | null
   isList?: true
-  /** Headers of a successful answer, beside those of every answer. */
+  /** Headers of a successful answer, besides those that every answer has. */
   headers: readonly AnswerHeader[]
-  /** The problems of this endpoint alone; {@link problemsOf} adds the common ones. */
+  /** Problems of this endpoint only; {@link problemsOf} adds the common ones. */
   problems: readonly ProblemCode[]
 }
 
-/** Headers that answers carry, and what they say. */
+/** Headers of answers, with their descriptions. */
 export const ANSWER_HEADERS = {
   'X-Request-Id': 'The id of the request, for support.',
   'RateLimit-Policy': 'The quota of the API key, if the service limits the rate.',
@@ -41,7 +41,7 @@ export const ANSWER_HEADERS = {
 /** A name of {@link ANSWER_HEADERS}. */
 export type AnswerHeader = keyof typeof ANSWER_HEADERS
 
-/** 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
+/** 1 to 255 printable characters, without a space at either end: HTTP would drop it. */
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/
 
 /** The body of an endpoint without one: nothing, or an empty object. */
@@ -59,7 +59,7 @@ const NOT_FOUND: readonly (readonly [path: string, code: ProblemCode])[] = [
   ['/webhook-endpoints/{id}/deliveries/{delivery_id}', 'webhook_delivery_not_found'],
 ]
 
-/** All problems an endpoint may answer with. */
+/** Returns all problems an endpoint may answer with. */
 export function problemsOf(endpoint: Endpoint): ProblemCode[] {
   const {method, path, isMultipart, isList} = endpoint
   const codes: ProblemCode[] = [
@@ -96,13 +96,12 @@ export interface ServedFile {
   content: Uint8Array
 }
 
-/** What only some endpoints have. */
+/** Properties that only some endpoints have. */
 type More = Partial<Pick<Endpoint, 'status' | 'isMultipart' | 'headers' | 'problems'>>
 
-/** An endpoint without a body. */
 type Bodiless<Answer, Query = object> = Endpoint<{query: Query & object; body: undefined; answer: Answer}>
 
-/** Makers of the endpoints of a tag, by what they do. */
+/** Returns the functions that create the endpoints of a tag. */
 export function endpointsOf(tag: string) {
   const plain = {tag, query: noQuerySchema, body: noBodySchema, headers: [], problems: []}
   const read = {...plain, method: 'GET', status: 200} as const

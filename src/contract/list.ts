@@ -16,7 +16,7 @@ export const pageFields = {
   cursor: z.string().optional().meta({description: 'next_cursor of a page before.'}),
 }
 
-/** The query of a list without filters. Unknown parameters are refused: an ignored filter would list the wrong records. */
+/** The query of a list without filters. Unknown parameters are refused, because an ignored filter would list the wrong records. */
 export type PageQuery = z.output<typeof pageQuerySchema>
 export const pageQuerySchema = z.strictObject(pageFields)
 
@@ -28,17 +28,17 @@ export interface PageBody {
   records: unknown[]
   /** Where the records stand in the body. */
   path: string[]
-  /** Null exactly when `has_more` is false. */
+  /** Null if and only if `has_more` is false. */
   nextCursor: string | null
-  /** The places of the records and of `has_more`: `data | top level`. */
+  /** Where the records and `has_more` stand: `data top level`. */
   envelope: string
 }
 
 const TOP_LEVEL = 'top level'
 
 /**
- * Reads a page of the Deal Financing Service, whose specification leaves open where `has_more` and `next_cursor` stand: at the top
- * level, in an object there, or in one within `data`; the records are `data` or the only list in it.
+ * Reads a page of a list. The specification leaves open where `has_more` and `next_cursor` stand: at the top level, in an object
+ * there, or in an object within `data`. The records are `data` or the only list in it.
  *
  * @param pinned the envelope of an earlier page, which this one must have
  * @throws ContractError `SOURCE_ENVELOPE`, `SOURCE_ENVELOPE_CHANGED`, `SOURCE_CURSOR_MISSING`
@@ -71,7 +71,7 @@ function findRecords({data}: WireRecord): Pick<PageBody, 'path' | 'records'> {
   return {path: ['data', name], records}
 }
 
-/** Fails if an object on the way to the records repeats a name: nobody knows which value is meant. */
+/** Refuses a body that repeats a name outside the records: nobody knows which value is meant. @throws `SOURCE_ENVELOPE` */
 export function requireOnce(body: unknown, path: readonly string[]): void {
   const isWithin = (names: readonly unknown[]) =>
     names.length > path.length && path.every((name, depth) => name === names[depth])
@@ -87,7 +87,7 @@ interface Place {
   fields: WireRecord
 }
 
-/** The same whatever the order of the fields. */
+/** Lists the objects with `has_more`, in an order that does not depend on that of the fields. */
 function listPlaces(body: WireRecord): Place[] {
   const within = (fields: unknown, prefix: string) =>
     Object.entries(isObject(fields) ? fields : {})
@@ -121,7 +121,7 @@ function readCursor(places: Place[]): string {
   )
 }
 
-/** The kind of a value, without the value. */
+/** Returns the kind of a value, without the value. */
 function kindOf(value: unknown): string {
   if (value === undefined) return 'none'
   if (value === null) return 'null'
@@ -130,12 +130,12 @@ function kindOf(value: unknown): string {
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }
 
-/** The error of a page that is not what it should be. */
+/** Creates the error of a malformed page. */
 export function createBroken(expectation: string): LoantapeError {
   return newError('SOURCE_ENVELOPE', `Page of the source: ${expectation}.`)
 }
 
-/** This many pages in a row without progress end the walk. */
+/** Pages in a row without progress that end the walk. */
 const MOST_STALE_PAGES = 3
 
 /** Creates the check that a list makes progress from page to page. */
@@ -145,26 +145,22 @@ export function createListProgress({
   seenIds = new Set(),
   mostIds = Number.POSITIVE_INFINITY,
 }: {
-  /** For errors: `GET /deals`. */
+  /** Name of the list in errors: `GET /deals`. */
   name: string
-  /** The cursors read so far; null is the first page. */
+  /** The cursors read so far; null stands for the first page. */
   cursors?: Iterable<string | null>
   /** The ids read so far; those of each page are added. */
   seenIds?: Set<string> | undefined
-  /** A list longer than this is taken as endless. */
+  /** A list with more ids than this counts as endless. */
   mostIds?: number | undefined
 }) {
   const seen = new Set(cursors)
   seen.delete(null)
-  // A list moves when records are added in front of where it is read: the last ones then come again, once.
+  // When records are added in front of the reading position, the last ones read come again, once.
   const again = new Set<string>()
   let stalePages = 0
   return {
-    /**
-     * Takes the next page.
-     *
-     * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`
-     */
+    /** Checks the next page. @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS` */
     take({records, nextCursor}: Pick<PageBody, 'records' | 'nextCursor'>): void {
       const before = seenIds.size + again.size
       for (const id of records.map(idOf)) (seenIds.has(id) ? again : seenIds).add(id)

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {parseWritten, type Refuse} from '../core/json.ts'
 
-/** A field of a deal that the contract does not know, and the column it becomes. */
+/** A field of deals that the contract does not know, and the column it becomes. */
 export interface MappedField {
   name: string
   path: readonly string[]
@@ -11,7 +11,7 @@ export interface MappedField {
   meaning: string
 }
 
-/** A mapped field of the warehouse. */
+/** A mapped field as the warehouse knows it. */
 export interface KnownField extends MappedField {
   /** The first `recorded_at` for which its values are stored; null if they are stored for all rows. */
   since: string | null
@@ -24,7 +24,7 @@ export function isSameMapping(a: readonly MappedField[], b: readonly MappedField
   return textOf(a) === textOf(b)
 }
 
-/** Columns that the tables of mapped fields already have, and the keywords of a model's header. */
+/** Columns that the tables of mapped fields already have, and keywords of a model's header. */
 const TAKEN = new Set([
   ...['deal_id', 'version', 'valid_from', 'valid_to', 'business_date', 'unreadable'],
   ...['observed_at', 'recorded_at', 'seq', 'name', 'value', 'is_readable'],
@@ -42,11 +42,11 @@ const TYPES: Readonly<Record<string, string>> = {
 }
 const decimalType = /^decimal\((\d{1,2}),\s*(\d{1,2})\)$/
 
-/** What {@link sqlTypeOf} knows, in words; `others` are known where they are said. */
+/** Lists the types that {@link sqlTypeOf} knows, for messages. @param others types that only the caller knows */
 export const expectType = (...others: string[]) =>
   `${[...Object.keys(TYPES), ...others].join(', ')} or decimal(digits,decimals) of up to 18 digits`
 
-/** The SQL type of a column that people declare, such as `bigint` of `integer`; undefined of another word. */
+/** Returns the SQL type of a declared column type, such as `bigint` for `integer`; undefined for an unknown one. */
 export function sqlTypeOf(type: string): string | undefined {
   const [, digits, decimals] = decimalType.exec(type) ?? []
   const isDecimal = Number(digits) > 0 && Number(digits) <= 18 && Number(decimals) <= Number(digits)
@@ -77,14 +77,14 @@ const path = z
   .union([part.transform((text) => text.split('.')), z.array(part).min(1)])
   .refine(({length}) => length <= DEEPEST_PATH, `expected at most ${DEEPEST_PATH} names`)
 
-/** Each field becomes a column of the release. */
+/** Limited because each field becomes a column of the release. */
 const MOST_FIELDS = 200
 
 const fieldsShape = z
   .record(name, z.strictObject({type, path: path.optional(), meaning: meaning.optional()}))
   .refine((fields) => Object.keys(fields).length <= MOST_FIELDS, `expected at most ${MOST_FIELDS} fields`)
 
-/** Reads `fields.json`; `known` are the wire fields of the contract. @throws ConfigError `FIELDS_FILE` naming every wrong field */
+/** Parses `fields.json`; `known` are the contract's wire fields. @throws ConfigError `FIELDS_FILE` naming every wrong field */
 export function parseMappedFields(json: string, file: string, known: readonly string[]): MappedField[] {
   const refuse = refuseFields(file)
   const fields = Object.entries(parseWritten(json, refuse, fieldsShape)).map(([name, field]) => ({
@@ -99,7 +99,7 @@ export function parseMappedFields(json: string, file: string, known: readonly st
   throw refuse(named.join('; '))
 }
 
-/** The function that makes the errors of a `fields.json` that cannot be used. */
+/** Returns the function that creates errors about a `fields.json`. */
 export function refuseFields(file: string): Refuse {
   return (problem, cause) => newError('FIELDS_FILE', `Fields in '${file}': ${problem}.`, {cause})
 }

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 
-/** An error body by RFC 9457, `application/problem+json`. */
+/** An error body as in RFC 9457, `application/problem+json`. */
 export type Problem = z.output<typeof problemSchema>
 export const problemSchema = z
   .object({

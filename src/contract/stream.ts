@@ -6,7 +6,7 @@ import type {MappedField} from './mapped-field.ts'
 
 const LONGEST_SOURCE_TEXT = 8192
 
-/** A text of the source. PostgreSQL, workbooks and accounting programs accept neither NUL nor longer texts. */
+/** Text of the source. PostgreSQL, workbooks and accounting programs accept neither NUL nor longer text. */
 export const sourceText = z
   .string()
   .refine((text) => !text.includes('\0'), 'expected text without NUL')
@@ -15,17 +15,17 @@ export const sourceText = z
     `expected at most ${LONGEST_SOURCE_TEXT} characters of text`,
   )
 
-/** An id of the source. Lone surrogates are stored as U+FFFD, so ids that differ only there would collide. */
+/** An id of the source. Lone surrogates are stored as U+FFFD, so ids that differ only in them would collide. */
 export const idField = sourceText
   .refine((id) => id !== '', 'expected an id')
   .refine((id) => id.isWellFormed(), 'expected well-formed Unicode')
 
-// Ranges instead of classes such as \p{Cc}: the patterns are part of the OpenAPI description, and few languages know all classes.
+// Ranges, not classes such as \p{Cc}: the patterns are part of the OpenAPI description, and few languages know all classes.
 const CONTROLS = String.raw`\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f`
 const SPACES = String.raw`\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff`
 const VISIBLE_TEXT = new RegExp(`^[${SPACES}]*[^${CONTROLS}${SPACES}][^${CONTROLS}]*$`)
 
-/** Trimmed text for people, not blank, without control characters and lone surrogates; `max` counts code points. */
+/** Trimmed text for people: not blank, without control characters or lone surrogates. `max` counts code points. */
 export function textField(max: number) {
   return z
     .string()
@@ -68,7 +68,7 @@ export const dateField = z
 
 const EXPECTED_TIME = 'expected an ISO 8601 timestamp or date of the years 0001 to 9999'
 
-/** An instant of the years 0001 to 9999 (UTC if it has no offset), or a date: microseconds since the epoch, and which it was. */
+/** Parses an instant of the years 0001 to 9999 (UTC if it has no offset) or a date into microseconds since the epoch and which it was. */
 export const instantOrDate = z.string(EXPECTED_TIME).transform((text, context) => {
   const precision: 'date' | 'instant' = isCalendarDate(text) ? 'date' : 'instant'
   const micros = parseInstant(precision === 'date' ? `${text}T00:00Z` : text) ?? parseInstant(`${text}Z`)
@@ -81,11 +81,11 @@ export const instantOrDate = z.string(EXPECTED_TIME).transform((text, context) =
 export interface Column {
   name: string
   type: 'VARCHAR' | 'DECIMAL(18,2)' | 'TIMESTAMP'
-  /** Stored as sent, compared trimmed and in lower case. */
+  /** Stored as sent, but compared trimmed and in lower case. */
   isCanonical?: true
   /** A blank text counts as absent. */
   mayBeBlank?: true
-  /** The source may leave the field out: the tables have a boolean `<name>_present` beside it. */
+  /** The source may omit the field; tables then have a boolean `<name>_present` beside it. */
   mayBeAbsent?: true
   /**
    * The column that says whether the source gave an `instant` or a `date`. A date never replaces an instant of the same UTC
@@ -94,10 +94,10 @@ export interface Column {
   precisionColumn?: string
 }
 
-/** A column with few values, and the expected ones. */
+/** A column with few values, and its expected values. */
 export interface Vocabulary {
   column: string
-  /** The values of the contract; null if every stored value is expected. */
+  /** The values of the contract; null if every value stored so far is expected. */
   known: readonly string[] | null
 }
 
@@ -108,8 +108,8 @@ export interface Stream {
   /** Used in messages and in `LOANTAPE_STREAMS`. */
   plural: string
   /**
-   * The stream whose records each have a list of these. The child's id is {@link childIdOf} both ids; `column` holds the
-   * parent's id and is also the wire field that may hold it.
+   * The stream whose records each have a list of these. A child's id combines both ids ({@link childIdOf}). `column` holds the
+   * parent's id; a wire field of the same name may hold it too.
    */
   parent?: {stream: Stream; column: string}
   idColumn: string
@@ -117,13 +117,13 @@ export interface Stream {
   listPath: string
   /** Typed columns without the id, in table order. */
   columns: readonly Column[]
-  /** The wire fields of the contract; all others are drift, and only their names are kept. */
+  /** The wire fields of the contract. All others are drift: only their names are kept. */
   wireFields: readonly string[]
-  /** Other fields whose values are kept in `raw.<name>_extra`; streams of people have none. */
+  /** Fields outside the contract whose values are kept in `raw.<name>_extra`. Streams of people have none. */
   mapped?: readonly MappedField[]
   /**
-   * For records of or about people: wire fields kept as a keyed hash, and those of the contract that are not kept; unknown fields
-   * keep only their names.
+   * For records of or about people: wire fields kept as a keyed hash, and wire fields that are dropped. Of unknown fields only
+   * the names are kept.
    */
   privacy?: {hashed: readonly string[]; dropped: readonly string[]}
   /** The column whose sum is the stream's control total. */
@@ -131,25 +131,22 @@ export interface Stream {
   /** The columns whose new values are reported as drift. */
   vocabularies: readonly Vocabulary[]
   /**
-   * The column whose value tells whether a record is settled, and the word for those. A guard watches records that become so or cease to
-   * be; their details, and what belongs to them, are fetched first. Which values are, and which have ended, the caller of a run says.
+   * The column that tells whether a record is settled, and the word for that. A guard watches records that become settled or stop
+   * being so; their details and child lists come first. The caller of a run says which values mean settled or ended.
    */
   settled?: {column: string; word: string}
-  /**
-   * The optional column for which every answer of a record's own page is kept: in `raw.<name>_confirmation` if it changes
-   * nothing.
-   */
+  /** An optional column whose value on a record's own page is always kept: in `raw.<name>_confirmation` if it changes nothing. */
   confirmed?: string
-  /** Parses a wire record into its column values, the id among them; an absent field stays undefined. */
+  /** Parses a wire record into its column values, including the id. An absent field stays undefined. */
   schema: z.ZodType<Record<string, ColumnValue | undefined>>
 }
 
-/** The id of a record that is unique only within its parent. */
+/** Returns the id of a record that is unique only within its parent. */
 export function childIdOf(parentId: string, id: string): string {
   return `${parentId}/${id}`
 }
 
-/** The columns a source may leave out, in table order. */
+/** Lists the columns a source may omit, in table order. */
 export function optionalColumnsOf(stream: Stream): Column[] {
   return stream.columns.filter((column) => column.mayBeAbsent)
 }

@@ -7,7 +7,7 @@ import type {Stream} from './stream.ts'
 /** All streams, parents before their children. */
 export const STREAMS: readonly Stream[] = [dealStream, borrowerStream, documentStream]
 
-/** The child streams that `LOANTAPE_STREAMS` names; the deals are always walked. @throws ConfigError `CONFIG_INVALID` */
+/** Parses `LOANTAPE_STREAMS`, which must name `deals`, into child streams. @throws ConfigError `CONFIG_INVALID` */
 export function parseChildStreams(text: string): Stream[] {
   const names = text
     .split(',')

@@ -72,7 +72,7 @@ export const webhookDeliverySchema = z
   })
   .meta({id: 'WebhookDelivery'})
 
-/** The body of a notification: ids and statuses only, never personal data; receivers fetch the rest by id. */
+/** The body of a notification: ids, status and category, never personal data. Receivers fetch the rest by id. */
 export type WebhookEvent = z.output<typeof webhookEventSchema>
 export const webhookEventSchema = z
   .object({

@@ -53,13 +53,14 @@ const manifestSchema = z.object({
   format: z.literal(FORMAT),
   generator: z.string(),
   made_at: z.string(),
-  /** The fingerprint of the key of tapes, which is not in the backup. */
+  /** The fingerprint of the tape key, which is not in the backup. */
   tape_key: z.string().nullable(),
-  /** Of the data folder. */
+  /** The id of the data folder. */
   folder_id: z.string(),
   files: z.array(z.object({path: z.string(), bytes: z.number(), sha256: z.string()})),
   /**
-   * HMAC-SHA256 of the other fields, so that only the key's owner can make or change a backup; null if the key was not at hand.
+   * HMAC-SHA256 of the other fields, so that only the owner of the tape key can make or change a backup; null if the key was not
+   * at hand.
    */
   mac: z.string().nullable(),
 })
@@ -69,13 +70,14 @@ type Manifest = z.output<typeof manifestSchema>
 export type BackupResult = Awaited<ReturnType<typeof backUp>>
 
 /**
- * Copies everything that cannot be built again: warehouse, exports, tapes, the key of hashes, the mappings of accounts and
- * fields, saved queries and pages, the state database. The run lock keeps the parts consistent, and each copy is read back and compared. It
- * leaves out releases, and the key of tapes, which makes the MAC of the manifest.
+ * Copies everything that cannot be built again: warehouse, exports, tapes, the key of hashes, mappings of accounts and fields,
+ * saved queries and pages, and the state database. The run lock keeps them consistent; each copy is read back and compared.
+ * Releases are left out, and so is the tape key, which makes the MAC of the manifest.
  *
  * @param to a new or empty folder
- * @param made_at ISO 8601: when it was begun
- * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`, `TAPE_DAMAGED` once the backup is made; LockedError `RUN_IN_PROGRESS`
+ * @param made_at when the backup was begun, ISO 8601
+ * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`, `TAPE_DAMAGED` (the backup is made even so); LockedError
+ *   `RUN_IN_PROGRESS`
  */
 export async function backUp(config: Config, to: string, world: World, made_at: string = isoNow(world)) {
   const folder = dataFolderAt(config.dataDir)
@@ -83,13 +85,13 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
   const dir = requireNewFolder(folder, to, 'backup')
   return withRun(folder.stateDb, 'backup', world, async ({runId, stateDb}) => {
     const tape_key = findTapeKey(stateDb) ?? null
-    // Made before the state database is copied, which brings it back.
+    // Made before the state database is copied, so that the copy contains it.
     const folder_id = requireFolderId(stateDb)
     const {no: units} = findHead(stateDb)
     const files: Manifest['files'] = []
     using made = beginFolder(dir)
     if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
-    // Copied before the tapes, which bring the copy up to date with what is issued meanwhile.
+    // Copied before the tapes, from which a restore brings the copy up to date.
     await copyStateDb(folder, join(made.dir, STATE_DB))
     for (const path of listKept(folder)) {
       const [own, copy] = [join(folder.root, path), join(made.dir, path)]
@@ -117,17 +119,21 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
       files: files.length,
       bytes,
       tape_key,
-      /** How many units of the record it holds at least: `prune` keeps the tapes of later ones. */
+      /** The units of the record that it certainly holds; `prune` keeps the tapes of later ones. */
       units,
       /** Whether its manifest carries a MAC. */
       authenticated: manifest.mac !== null,
-      /** Older backups that were removed. */
+      /** Names of the older backups that were removed. */
       removed: [] as string[],
     }
   })
 }
 
-/** Requires that each finished tape of a backup is the file that was finished: while one is not, no older backup is removed. */
+/**
+ * Requires that each finished tape in a backup is still the file that was finished; otherwise no older backup may be removed.
+ *
+ * @throws UnexpectedError `TAPE_DAMAGED`
+ */
 function requireWholeTapes(stateDb: StateDb, dir: string, files: Manifest['files']): void {
   const finished = new Map(
     listTapes(stateDb).flatMap(({path, ended_at, sha256}) => (ended_at && sha256 ? [[path, sha256]] : [])),
@@ -150,11 +156,15 @@ const DATED = /^loantape-\d{8}T\d{6}Z$/
 
 const isoNow = ({realClock}: Pick<World, 'realClock'>) => new Date(realClock.now()).toISOString()
 
-/** The name of a backup made at an instant in ISO 8601. */
+/** Returns the name of a backup made at an instant in ISO 8601. */
 export const nameOf = ({made_at}: Pick<Manifest, 'made_at'>) =>
   `loantape-${made_at.replace(/[-:]|\.\d+/g, '')}`
 
-/** The folder of this data folder's dated backups below `to`, which lenders may share. @throws ConfigError `FLEET_DATA_SHARED` */
+/**
+ * Returns the folder of this data folder's dated backups below `to`, which several lenders may share.
+ *
+ * @throws ConfigError `FLEET_DATA_SHARED`
+ */
 function placeOf(config: Config, to: string): string {
   requireOwnPlace(config, to)
   const folder = dataFolderAt(config.dataDir)
@@ -163,7 +173,7 @@ function placeOf(config: Config, to: string): string {
   return join(to, requireFolderId(stateDb))
 }
 
-/** The names of the dated backups in such a folder, oldest first; none that a clock ahead of this one gave. */
+/** Lists the names of the dated backups in a folder, oldest first, except those that this clock puts in the future. */
 function listDated(dir: string, world: Pick<World, 'realClock'>): string[] {
   const last = nameOf({made_at: isoNow(world)})
   return listNames(dir).filter(
@@ -172,8 +182,8 @@ function listDated(dir: string, world: Pick<World, 'realClock'>): string[] {
 }
 
 /**
- * Makes a backup below a folder, named after data folder and time, sends it where it is to go, and removes the oldest beyond
- * `kept`. One that could not be sent is removed once the next is there: an attempt after another removes no older night.
+ * Makes a backup below a folder, named after data folder and time, sends it, and removes the oldest beyond `kept`. If it could
+ * not be sent, the next backup replaces it, so that repeated attempts do not push out older nights.
  */
 export async function backUpDated<Delivery = never>(
   config: Config,
@@ -197,7 +207,7 @@ export async function backUpDated<Delivery = never>(
 
 const STATE_DB = 'state.sqlite'
 
-/** The entries of a data folder that a backup can hold. */
+/** The names in a data folder that a backup can hold. */
 const KEPT_NAMES = [
   'warehouse.duckdb',
   'hash.key',
@@ -210,11 +220,11 @@ const KEPT_NAMES = [
   STATE_DB,
 ]
 
-/** The only paths a backup may name: others could overwrite settings or programs. */
+/** The only paths that a backup may name; others could overwrite settings or programs. */
 const KEPT_PATH =
   /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries|pages)\/(?:(?!\.{1,2}\/)[^/]+\/)*[^/]+)$/
 
-/** The files of a data folder that a backup can hold, below it. */
+/** Lists the files of a data folder that a backup can hold, as paths below it. */
 function listKept({root}: DataFolder): string[] {
   return KEPT_NAMES.map((name) => join(root, name))
     .filter((path) => existsSync(path))
@@ -222,15 +232,15 @@ function listKept({root}: DataFolder): string[] {
     .map((path) => relative(root, path))
 }
 
-/** Moves the write-ahead log of a crashed run into the warehouse file. */
+/** Applies a crashed run's write-ahead log to the warehouse file. */
 async function closeWhole(folder: DataFolder, config: Config, world: World): Promise<void> {
   await using db = await openWarehouse(folder, world, config)
   await db.run('checkpoint history')
 }
 
-/** Copies a file and compares both, again if a person has saved it meanwhile. @returns their sha256 */
+/** Copies a file and compares both; repeats that if somebody saved the file meanwhile. @returns their sha256 */
 async function copyVerified(from: string, to: string, copies = 3): Promise<string> {
-  // A pipe would be waited for without end.
+  // Reading a pipe might never end.
   if (!statSync(from).isFile()) throw newError('BACKUP_DIFFERS', `'${from}': expected a file to copy.`)
   mkdirSync(dirname(to), {recursive: true, mode: 0o700})
   rmSync(to, {force: true})
@@ -248,9 +258,9 @@ async function copyStateDb(folder: DataFolder, copy: string): Promise<void> {
     await backup(stateDb, copy)
   }
   using copied = new DatabaseSync(copy)
-  // The copy must not need a write-ahead log beside it.
+  // Without this, the copy would need a write-ahead log beside it.
   copied.exec('pragma journal_mode = delete')
-  // Only the original records the end of this run.
+  // The end of this run is recorded only in the original.
   copied.exec('delete from lock; delete from run where ended_at is null')
   const {integrity_check: found} = copied.prepare('pragma integrity_check').get() ?? {}
   if (found !== 'ok')
@@ -260,9 +270,9 @@ async function copyStateDb(folder: DataFolder, copy: string): Promise<void> {
 }
 
 /**
- * Compares each file of a backup with its manifest, and the manifest with its MAC if the key of tapes is at hand.
+ * Compares each file of a backup with its manifest and, if the tape key is at hand, the manifest with its MAC.
  *
- * @param isTrusted also accepts a manifest without a MAC by the key at hand
+ * @param isTrusted accepts a manifest even if its MAC is not of the key at hand
  * @throws ConfigError `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
 export async function examineBackup(
@@ -283,23 +293,23 @@ export async function examineBackup(
   for (const file of files) await requireWritten(dir, file)
   return {
     outcome: 'whole' as const,
-    /** The backup. */
+    /** The folder of the backup. */
     from: dir,
     files: files.length,
     tape_key,
-    /** Whether its manifest has a MAC by the key at hand. */
+    /** Whether its manifest has the MAC of the key at hand. */
     authenticated,
     listed: files,
   }
 }
 
-/** Requires that a file of a backup is the one its manifest names. @throws UnexpectedError `BACKUP_DAMAGED` */
+/** Requires that a file of a backup is the one that its manifest names. @throws UnexpectedError `BACKUP_DAMAGED` */
 async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['files'][number]): Promise<void> {
   const file = join(dir, path)
   let cause: unknown
   try {
     const isOurs = KEPT_PATH.test(path) && isInside(file, dir)
-    // A forged backup may hold a pipe or a device, and reading those might never end.
+    // Reading a pipe or a device, which a forged backup may contain, might never end.
     const isSame = isOurs && isFile(file) && statSync(file).size === bytes
     if (isSame && (await digestFile(file)) === sha256) return
   } catch (error) {
@@ -308,17 +318,19 @@ async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['file
   throw createDamaged(dir, path, cause)
 }
 
-/** Says whether a backup is known to be authentic. */
+/** Says whether a backup was proven to be authentic. */
 export const sayAuthentic = ({authenticated, tape_key}: {authenticated: boolean; tape_key: string | null}) =>
   authenticated
     ? `Its manifest has the MAC of the key of tapes, ${tape_key}.`
     : 'It may have been changed: no MAC of the tape key was compared. Anybody who can write there could have made it.'
 
 /**
- * Restores a backup into a data folder without any of its files: first all of it into a folder inside, then each file to its
- * place. While that folder exists, no command opens the data folder but another restore, after this one has ended.
+ * Restores a backup into a data folder that has none of the files a backup holds: copies it all into a folder inside, then moves
+ * each file to its place. While that inner folder exists, no command opens the data folder except another restore, once this one
+ * has ended.
  *
- * @throws LockedError `RUN_IN_PROGRESS`; ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
+ * @throws LockedError `RUN_IN_PROGRESS`; ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`,
+ *   `BACKUP_NOT_AUTHENTIC`
  */
 export async function restoreBackup(config: Config, from: string, trust: {isTrusted?: boolean} = {}) {
   const folder = dataFolderAt(config.dataDir)
@@ -343,12 +355,12 @@ export async function restoreBackup(config: Config, from: string, trust: {isTrus
   requireEmpty()
   rmSync(staging, {recursive: true, force: true})
   for (const {path, sha256} of listed) {
-    // Whoever can write there may have changed it since it was checked.
+    // The file may have been changed since it was checked.
     const copied = await copyVerified(join(examined.from, path), join(staging, path))
     if (copied !== sha256) throw createDamaged(examined.from, path)
   }
   for (const name of KEPT_NAMES) {
-    // A restore that was killed here left it.
+    // Removes what a restore that was killed at this point left.
     rmSync(join(folder.root, name), {recursive: true, force: true})
     if (existsSync(join(staging, name))) renameSync(join(staging, name), join(folder.root, name))
   }
@@ -357,9 +369,9 @@ export async function restoreBackup(config: Config, from: string, trust: {isTrus
   return {...examined, outcome: 'restored' as const, last_batches: listLastBatches(folder)}
 }
 
-/** The last journal batch of each profile: `xero/2026-02-5d136da876e4`. */
+/** Lists the last journal batch of each profile: `xero/2026-02-5d136da876e4`. */
 function listLastBatches({stateDb: path}: DataFolder): string[] {
-  // Only read, so that every file is as it was.
+  // Opened read-only, so that the restored files stay unchanged.
   using stateDb = new DatabaseSync(path, {readOnly: true})
   const sql = `select profile || '/' || batch_id as batch, max(batch_no) from journal_batch group by profile`
   return stateDb
@@ -370,7 +382,7 @@ function listLastBatches({stateDb: path}: DataFolder): string[] {
 
 const LONGEST_MANIFEST = 256 * 1024 * 1024
 
-/** @throws ConfigError `BACKUP_UNREADABLE` */
+/** Reads the manifest of a backup. @throws ConfigError `BACKUP_UNREADABLE` */
 export function readManifest(dir: string): Manifest {
   try {
     const stat = statSync(join(dir, MANIFEST))
@@ -385,7 +397,7 @@ export function readManifest(dir: string): Manifest {
   }
 }
 
-/** The MAC of a manifest under a key derived for it, over its fields in the order of the schema. */
+/** Computes the MAC of a manifest over its fields in schema order, with a key derived for that purpose. */
 function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
   const derived = hkdfSync('sha256', key.bytes, '', 'loantape backup manifest', 32)
   return createHmac('sha256', Buffer.from(derived)).update(JSON.stringify(fields)).digest('hex')

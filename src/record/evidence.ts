@@ -35,16 +35,16 @@ import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
 
-/** The script that examines a folder of evidence. */
+/** The script that checks a folder of evidence. */
 const CHECK = join(import.meta.dirname, '../../evidence/check.py')
 
 interface EvidenceRequest {
-  /** Id of a release or a batch, or `current`. */
+  /** The id of a release or batch, or `current`. */
   of: string
   to: string
-  /** `YYYY-MM-DD`: include the answers of all tapes from this day on; by default only those of the release's walk. */
+  /** `YYYY-MM-DD`: includes the answers on all tapes from this day on; by default only those of the release's walk. */
   from?: string | undefined
-  /** Write whole answers, with fields that the contract does not know. */
+  /** Writes whole answers, including fields outside the contract. */
   allFields?: boolean | undefined
 }
 
@@ -52,11 +52,12 @@ interface EvidenceRequest {
 export type EvidenceResult = Awaited<ReturnType<typeof writeEvidence>>
 
 /**
- * Writes a folder with which anybody can check a release without loantape: every line of the tapes without its body, the answers
- * of a walk as a WARC, whole or reduced to the fields of the contract, the certificates, and a script.
+ * Writes a folder with which anybody can check a release without loantape: every line of its tapes without the body, the answers
+ * of a walk as a WARC (whole, or reduced to the fields of the contract), the certificates, and a script; for a batch also its
+ * files and, if it is a journal, the act that issued it.
  *
- * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError
- * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
+ * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError `EVIDENCE_TAPES`,
+ *   `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
 export async function writeEvidence(config: Config, request: EvidenceRequest) {
   const {to, allFields = false} = request
@@ -92,12 +93,12 @@ export async function writeEvidence(config: Config, request: EvidenceRequest) {
   }
 }
 
-/** The release to prove, which may be that of a batch. */
+/** What a manifest says about the release to prove; `profile` only that of a batch. */
 const subjectSchema = releaseManifestSchema
   .pick({release_id: true, known_at: true, history_id: true, source: true})
   .extend({profile: z.string().optional()})
 
-/** What the evidence is written from; refuses what cannot be proven. */
+/** What evidence is written from. Collecting it throws if the release cannot be proven. */
 type Proof = Awaited<ReturnType<typeof collectProof>>
 async function collectProof(config: Config, folder: DataFolder, {of, from}: EvidenceRequest) {
   const [{dir: batch} = {}] = findBatches(folder, of)
@@ -167,7 +168,7 @@ function followBack(folder: DataFolder, key: TapeKey, head: string, batchId: str
   const gap = until.slice(lengthTo(head)).find(({tape}) => !readable.has(tape))?.tape
   const from = until.findLastIndex(({tape}) => !readable.has(tape)) + 1
   const byTape = Map.groupBy(until.slice(from), ({tape}) => readable.get(tape))
-  // `last` is the chain of its last line that leads there, `entry` its name in the evidence.
+  // `last` is the chain of the last line to include, `entry` the file name in the evidence.
   const tapes = [...byTape].flatMap(([tape, units]) =>
     tape ? [{...tape, last: units.at(-1)?.chain, entry: `${tape.name}.jsonl`}] : [],
   )
@@ -176,7 +177,7 @@ function followBack(folder: DataFolder, key: TapeKey, head: string, batchId: str
 
 const issuing = z.looseObject({batches: z.array(z.looseObject({batch_id: z.string()})).default([])})
 
-/** The text of the act on a tape if it issued a batch. */
+/** Returns the text of the act on a tape if that act issued a batch. */
 function readIssued({lines}: ReadableTape, batchId: string): string | undefined {
   for (const line of lines()) {
     if (line.frame.frame !== 'act') continue
@@ -185,10 +186,10 @@ function readIssued({lines}: ReadableTape, batchId: string): string | undefined 
   }
 }
 
-/** The day of a unit, from the line that begins it. */
+/** Returns the day of a unit from its first line. */
 const dayOf = (begin?: Frame) => String(begin?.businessDate ?? begin?.tape ?? '')
 
-/** Writes every line without its body, and the answers of the release's walk, or of every day since `from`. */
+/** Writes every line without its body, and the answers of the release's walk, or those of every day since `from`. */
 async function writeTapes(
   dir: string,
   {tapes, subject, baseUrl, deals}: Proof,
@@ -200,7 +201,7 @@ async function writeTapes(
   const written = {
     lines: 0,
     answers: 0,
-    /** Answers that are not shown as received: fields were left out, or `source.json` translated them. */
+    /** How many answers are not as received, because fields were left out or `source.json` translated them. */
     reduced: 0,
     shown: [] as string[],
   }
@@ -221,9 +222,9 @@ async function writeTapes(
       if (frame === 'begin') isOpen = isShown(line.frame) && !isClosed(line.frame)
       if (isOpen && written.shown.at(-1) !== entry) written.shown.push(entry)
       if (line.chain === last) break
-      // A replayed record was shown before.
+      // Replayed records were in an earlier answer.
       if (isOpen && line.body && frame !== 'replay' && (frame !== 'received' || allFields)) {
-        // A feed of rates names no people.
+        // Feeds of rates contain no personal data.
         const reduced = allFields || frame === 'rates' ? undefined : reduce(line)
         const shown = reduced ?? (line.original && textOf(line))
         await archive.writeFile(formatAnswer(line, {place: `${entry}:${line.number}`, baseUrl, shown}))
@@ -235,20 +236,20 @@ async function writeTapes(
   return written
 }
 
-/** Whether a unit holds books or a stream about people, whose answers are never written. */
+/** Whether a unit contains books, or a stream about people: its answers are never written. */
 function isClosed({kind, stream: name}: Frame): boolean {
   if (kind === 'act') return true
   return STREAMS.some((stream) => stream.name === name && stream.privacy !== undefined)
 }
 
-/** Sets the value at a path of an object. */
+/** Sets the value at a path of an object, creating objects on the way. */
 function setValue(holder: object, [name = '', ...inner]: readonly string[], value: unknown): void {
   const within = findValue(holder, [name]) ?? {}
   Reflect.set(holder, name, inner.length === 0 ? value : within)
   if (inner.length > 0) setValue(Object(within), inner, value)
 }
 
-/** A copy with the values at some paths that are neither objects nor lists. */
+/** Copies the values at some paths, except objects and lists. */
 function keepPaths(value: unknown, paths: readonly (readonly string[])[]): WireRecord {
   const kept: WireRecord = {}
   for (const path of paths) {
@@ -259,8 +260,8 @@ function keepPaths(value: unknown, paths: readonly (readonly string[])[]): WireR
 }
 
 /**
- * Creates the function that reduces an answer about deals to the known fields of each readable deal, and to the envelope of a list
- * without its cursor; undefined if it holds nothing else.
+ * Makes a function that reduces an answer about deals: each readable deal to its known fields, and the envelope of a list to its
+ * paging fields, with a hash in place of the cursor. It returns undefined if nothing has to be left out.
  */
 function createReducer(deals: Stream): (line: TapeLine) => string | undefined {
   const normalise = createNormaliser(deals)
@@ -301,7 +302,7 @@ const answerFrame = z.object({
   received_at: z.string(),
 })
 
-/** The record of an answer: as received, where headers of length and encoding describe the stored body, or as `shown`. */
+/** Formats the record of an answer: as received, with length and encoding headers that fit the stored body, or as `shown`. */
 function formatAnswer(
   {frame, body = Buffer.alloc(0), sha256}: TapeLine,
   {place, baseUrl, shown}: {place: string; baseUrl: string; shown: string | undefined},
@@ -325,7 +326,7 @@ function formatAnswer(
   return formatRecord({type: 'response', place, date, fields}, 'application/http; msgtype=response', content)
 }
 
-/** A record of an archive (ISO 28500, WARC 1.1). */
+/** Formats a record of an archive (ISO 28500, WARC 1.1). */
 function formatRecord(
   {type, place, date, fields}: {type: string; place: string; date: string; fields: Record<string, string>},
   contentType: string,

@@ -17,13 +17,13 @@ import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
 import {clearPlaces, countPlaced} from '../sync/quarantine.ts'
 import {describeGone} from './record-compare.ts'
 
-/** What was removed, or would be in a dry run. */
+/** What was removed, or in a dry run would be. */
 export type PruneResult = Awaited<ReturnType<typeof pruneData>>
 
 /**
- * Removes releases, batches and tapes beyond what the settings keep, and warehouses that a rebuild replaced, but never the current
- * release, what a closed period needs, or a tape with a unit that the last backup lacks. The ages of tapes count back from the last
- * one, so a clock that is ahead makes none old.
+ * Removes releases, batches and tapes beyond what the settings keep, and warehouses that a rebuild replaced. Never removes the
+ * current release, what a closed period needs, or a tape with a unit that the last backup lacks. The ages of tapes count back
+ * from the last tape, so a clock that is ahead makes none old.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
@@ -68,13 +68,13 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
       releases,
       /** `profile/batch` */
       batches,
-      /** Quarantined records on removed tapes; their rows stay. */
+      /** How many quarantined records are on removed tapes; their rows stay. */
       quarantined,
-      /** Tapes, below the data folder. */
+      /** Paths of tapes below the data folder. */
       tapes,
-      /** Older tapes that stay: without a backup made since, the warehouse could not be computed again. */
+      /** Old tapes that stay because no backup has been made since; without them the warehouse could not be computed again. */
       unsaved: aged.length - old.length,
-      /** Warehouses that a rebuild replaced, below the data folder. */
+      /** Names of the warehouses that a rebuild replaced. */
       replaced,
     }
   }
@@ -83,7 +83,7 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
   return await prune(stateDb)
 }
 
-/** Tapes of history that were finished more than `days` before the last one by `now`. Tapes of acts are never old. */
+/** Lists tapes of history that ended more than `days` before the last tape that ended by `now`. Tapes of acts are never old. */
 function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
   const endOf = ({ended_at}: TapeRow) => Date.parse(ended_at ?? '')
   const tapes = listTapes(stateDb)
@@ -93,7 +93,7 @@ function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
   )
 }
 
-/** Removes tapes. The removal is an act, so that the record keeps a place for each. */
+/** Removes tapes. The removal is recorded as an act, so that the record keeps their units. */
 function removeTapes(
   {folder, stateDb, config}: {folder: DataFolder; stateDb: StateDb; config: Config},
   old: readonly TapeRow[],
@@ -102,7 +102,7 @@ function removeTapes(
   const remove = () => {
     for (const {path} of listTapes(stateDb).filter(isPruned)) rmSync(join(folder.root, path), {force: true})
   }
-  // Tapes that a dead prune left.
+  // Removes files that a killed prune left.
   remove()
   if (old.length === 0) return
   const perform = createPerformer(config, {folder, stateDb}, world)

@@ -51,7 +51,7 @@ export async function listDisagreements(config: Config, world: World): Promise<D
 }
 
 /**
- * Continues although something that other stores name is missing, and records on a tape what was given up.
+ * Goes on although something is missing that other stores name; records on a tape what is given up.
  *
  * @throws ConfigError `RECORD_WHOLE` if nothing is missing
  */
@@ -71,7 +71,8 @@ export async function goOn(
   if (foreign) refuse(folder, [foreign])
   if (found.length + gaps.length === 0)
     throw newError('RECORD_WHOLE', `Data folder '${folder.root}': nothing is missing.`)
-  // A unit whose tape is gone may well be in the warehouse, which then must not be replaced by one without it.
+  // Units of a missing tape do not count as lost: the warehouse may contain them, and must then not be replaced by one without
+  // them.
   const losses = [...new Set(found.flatMap((one) => (one.store === 'tape' ? [] : one.losses)))]
   const head = existsSync(folder.warehouse) ? ((await readStand(folder)).tape_head ?? '') : ''
   const recorded = listRecorded(stateDb)
@@ -95,7 +96,7 @@ export async function goOn(
   return {given_up: [...listGivenUp(act)], problems}
 }
 
-/** A missing tape with its units of the record. */
+/** Describes a missing tape with its units of the record. */
 export function describeGone(
   recorded: readonly RecordedUnit[],
   {name, path}: Pick<TapeRow, 'name' | 'path'>,
@@ -104,7 +105,7 @@ export function describeGone(
   return {name, path, units}
 }
 
-/** The current release must rest on a unit of the record, and every journal batch on an act. */
+/** Requires that the current release rests on a unit of the record, and every journal batch on an act. */
 function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
   const losses = listLosses(stateDb)
   const isKnown = (what: string) => losses.has(what) || findRecorded(stateDb, what) !== undefined
@@ -135,7 +136,7 @@ function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
   return found
 }
 
-/** Whether the state database holds a tape as finished and kept. */
+/** Whether the state database has a tape as finished and kept. */
 const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
   ended_at !== null && removed_at === null && outcome !== 'lost'
 
@@ -144,8 +145,8 @@ const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
   isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
 
 /**
- * Brings the state database up to date with the tapes: reads those that are new to it, or longer than it knows, and applies the
- * acts on them. Then compares the current release and the batches with both. Changes nothing if there are problems.
+ * Reads new tapes, and those longer than the state database knows, and applies the acts on them. Then compares the current
+ * release and the batches with both. Changes nothing if there are problems.
  *
  * @param fillsGaps records missing units as gaps
  */
@@ -177,14 +178,14 @@ interface FoundUnit extends RecordedUnit {
   act?: Act
 }
 
-/** What the tapes hold and the state database lacks, and how the two disagree. */
+/** What the tapes have and the state database lacks, and where the two disagree. */
 interface Backlog {
   folderId: string | undefined
   /** Tapes that are new to the state database, or longer than it knows. */
   tapes: Exclude<ReturnType<typeof readFound>, string>[]
   /** The units to add to the record, in order. */
   units: FoundUnit[]
-  /** The units among them that are on no tape. */
+  /** Those of `units` that are on no tape. */
   gaps: RecordedUnit[]
   /** Tapes that lack a unit of the record. */
   gone: TapeRow[]
@@ -244,7 +245,7 @@ function readBacklog(
   backlog.gone.push(...missing)
   for (const row of backlog.problems.length === 0 ? rows.filter(isBeingWritten) : []) {
     const last = recorded.findLast(({tape}) => tape === row.name)
-    // The tape of a walk ends with an outcome; that of a day may continue after one.
+    // The tape of a walk ends with an outcome; the tape of a day may continue after one.
     if (last?.kind !== 'walk' || key?.fingerprint !== row.fingerprint) continue
     if (readEndOf(folder, row, key).last?.chain === last.chain) continue
     complain(`${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
@@ -254,7 +255,11 @@ function readBacklog(
   return backlog
 }
 
-/** Reads a tape. @returns what the state database is to hold of it, and whether its source was described; or its problem */
+/**
+ * Reads a tape.
+ *
+ * @returns what the state database should hold of it, and whether its source was described by `source.json`; or the problem
+ */
 function readFound(folder: DataFolder, path: string, key: TapeKey) {
   const name = basename(path, '.jsonl.zst')
   const units: FoundUnit[] = []
@@ -278,7 +283,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey) {
     units.push({...own, ...(act && {act})})
   }
   const {problem, bytes} = end
-  // The tape of a killed walk may be torn at its end, which the next run cuts off.
+  // A tape torn after its last outcome belongs to a killed walk; the next run cuts the rest off.
   if (problem !== null && isEnded) return problem
   if (begunAt === '') return 'it holds nothing'
   // The tape of a dead run stays open: the next run continues or ends it.
@@ -287,7 +292,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey) {
   return {row, units, isDescribed}
 }
 
-/** Adds to the backlog the units of its tapes, each after the one that it names; those that are gone keep their place. */
+/** Adds the units of the tapes to the backlog, each after the one it names; units whose tapes are gone keep their place. */
 function chainUp(
   {tapes, units, gaps, problems}: Backlog,
   recorded: readonly RecordedUnit[],
@@ -312,7 +317,7 @@ function chainUp(
     all.set(unit.no, unit)
   }
   const added = [...all.values()].filter(({no}) => !standing.has(no)).sort((a, b) => a.no - b.no)
-  // Their acts can only come from the state database of that time.
+  // The acts on tapes that are gone could only come from the state database of that time.
   const unknown = added.filter(({no, tape}) => goneNos.has(no) && isOfActs(tape))
   if (fillsGaps) gaps.push(...unknown)
   else if (unknown.length > 0)
@@ -342,7 +347,7 @@ function chainUp(
   }
 }
 
-/** A unit that is on no tape any more. */
+/** Makes a unit that is no longer on any tape. */
 const createGone = (unit: RecordedUnit): FoundUnit => ({...unit, previous: null, isHistory: false})
 
 function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, tapes}: Backlog): void {
@@ -353,7 +358,7 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
   for (const row of rows) noteTape(stateDb, row)
   for (const {previous: _, isHistory: history, act, ...unit} of units) {
     if (!findTape(stateDb, unit.tape)) {
-      // It is known only from the act that removed it or gave it up.
+      // The unit is known only from the act that removed or gave up its tape.
       const gone = {name: unit.tape, path: `tape/${unit.tape}`, fingerprint: '', begun_at: ''}
       const ended = {ended_at: '', bytes: 0, sha256: '', removed_at: ''}
       noteTape(stateDb, {...gone, ...ended})

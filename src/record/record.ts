@@ -9,9 +9,9 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listTapeFiles} from '../sync/tapes.ts'
 
 /**
- * Makes the stores of a data folder agree before anything is read from them or stored: one that is behind the tapes is brought up
- * to date; one that is ahead of them, or another folder's, is refused, since something would be booked twice, or never. Nothing
- * is compared if the files have not changed since the stores last agreed.
+ * Makes the stores of a data folder agree before anything is read or stored. A store that is behind the tapes is brought up to
+ * date; one that is ahead of them, or belongs to another folder, is refused, since something would be booked twice or never.
+ * Compares nothing if the files have not changed since the stores last agreed.
  *
  * @throws ConfigError `STORES_DISAGREE`
  */
@@ -29,7 +29,7 @@ export async function bringUpToDate(config: Config, world: World): Promise<void>
   if (problems) writeFact(stateDb, 'stores_seen', describeStores(folder, stateDb))
 }
 
-/** The names, sizes and times of the stores' files, without the tapes that are being written. */
+/** Describes the stores' files by name, size and time, without tapes that are being written. */
 function describeStores(folder: DataFolder, stateDb: StateDb): string {
   const open = stateDb.column(
     z.string(),

@@ -16,7 +16,7 @@ import {requireReadKey} from '../store/tape-key.ts'
 import {openHistory} from '../store/warehouse.ts'
 import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
-/** A figure of `mart.portfolio_summary` and its deals. */
+/** A figure of `mart.portfolio_summary` and the deals behind it. */
 export type FigureTrace = Awaited<ReturnType<typeof traceFigure>>
 
 const dealRow = z.object({
@@ -30,12 +30,12 @@ const dealRow = z.object({
 
 const TABLE = 'mart.portfolio_summary'
 
-/** Whether a name is that of a figure, not a deal. */
+/** Whether a name is that of a figure and not of a deal. */
 export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
 
 /**
- * The deals behind a figure of the current release, such as `mart.portfolio_summary.funded_amount`, the largest first; for an LTV
- * those with an LTV of at most 1.5, for the median those in the middle.
+ * Lists the deals behind a figure of the current release, such as `mart.portfolio_summary.funded_amount`, the largest first. For
+ * an average LTV these are the deals with an LTV of at most 1.5; for the median amount, the deals in the middle.
  *
  * @throws ConfigError `UNKNOWN_NAME`; what {@link requireRelease} throws
  */
@@ -63,24 +63,24 @@ export async function traceFigure(config: Config, name: string) {
 export interface Trace extends Omit<Version, 'told_by' | 'walk_id' | 'value'> {
   /** The stored value of the requested field; null if the record left it out. */
   value?: string | null
-  /** The answer's tape below the data folder, and its line from 1; null when the tape is not at hand. */
+  /** The tape of the answer, below the data folder, and the line, from 1; null if the tape cannot be read. */
   tape: string | null
   line: number | null
   /** `/deals?limit=100` */
   request: string | null
-  /** Of the answer's body. */
+  /** The sha256 of the answer's body. */
   sha256: string | null
-  /** The text of the record in the answer, byte for byte; null for an absence, and if the answer is not at hand. */
+  /** The record's text in the answer, byte for byte; null for an absence, or if the answer is not at hand. */
   record: string | null
-  /** The record of a source that `source.json` describes, as the walk read it; null for a replay, which read it anew. */
+  /** The record of a source described by `source.json`, as the walk read it; null for a replay, which read it anew. */
   read: string | null
-  /** The text of the deal's list row, when it has fields that the deal's own page leaves out. */
+  /** The text of the deal's list row, if it has fields that the deal's own page lacks. */
   list_row: string | null
 }
 
 type Version = z.output<typeof versionRow>
 const versionRow = z.object({
-  /** ISO 8601, UTC: start of the request that showed it, and when it was stored. */
+  /** ISO 8601, UTC: the start of the request that showed it; `recorded_at` is when it was stored. */
   observed_at: z.string(),
   recorded_at: z.string(),
   business_date: z.string(),
@@ -88,21 +88,21 @@ const versionRow = z.object({
   kind: z.string(),
   /** `list`, `detail`, `webhook` or `replay`. */
   source: z.string(),
-  /** The kind of answer it came from. */
+  /** The kind of answer that it came from. */
   told_by: z.enum(['list', 'detail', 'webhook']),
   walk_id: z.string().nullable(),
   value: z.string().nullable(),
 })
 
 interface Asked {
-  /** A column of the history. */
+  /** Also show the stored value of this column. */
   field?: string | undefined
-  /** The last business date. */
+  /** Only versions up to this business date. */
   asOf?: string | undefined
 }
 
 /**
- * Every version of a deal with its record as the source sent it, oldest first.
+ * Traces every version of a deal to its record as the source sent it, oldest first.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
@@ -120,7 +120,7 @@ export async function traceDeal(config: Config, dealId: string, asked: Asked): P
   for (const tape of tapes) {
     const wanted = traces.filter(({trace, walk_id}) => mayHold(tape, walk_id, trace.recorded_at))
     if (wanted.length === 0) continue
-    // A tape is read without a pause; other work of this process gets its turn between two tapes.
+    // Reading a tape blocks the process, so other work gets a turn between two tapes.
     await nextTurn()
     let listed: string | null = null
     for (const line of tape.lines()) {
@@ -128,7 +128,7 @@ export async function traceDeal(config: Config, dealId: string, asked: Asked): P
       for (const {trace, told_by} of wanted) {
         const found = findRecord(line, dealId, {...trace, told_by})
         if (!found) continue
-        // Of two reads with the same instant, the later counts.
+        // If two reads have the same instant, the later one counts.
         const {frame, number, sha256 = null} = line.original ?? line
         const {record = null} = found
         const read = (trace.source !== 'replay' && found.read) || null
@@ -141,7 +141,7 @@ export async function traceDeal(config: Config, dealId: string, asked: Asked): P
   return traces.map(({trace}) => trace)
 }
 
-/** Whether a deal's own page leaves out a field of its list row. */
+/** Whether a deal's own page lacks a field of its list row. */
 function leavesOut(record: string | null, listed: unknown): boolean {
   if (record === null || !isObject(listed)) return false
   const said = Object(parseJson(record))
@@ -164,13 +164,13 @@ async function readVersions({dataDir}: Config, dealId: string, {field, asOf}: As
   )
 }
 
-/** A walk has its own tape; a look is on the tape of its day, which the cut-off may move back. */
+/** A walk has a tape of its own; a look is on the tape of its day, which the day cut-off may shift. */
 function mayHold({name}: ReadableTape, walkId: string | null, recordedAt: string): boolean {
   if (walkId !== null) return name === walkId
   return Math.abs(Date.parse(name.slice(0, 10)) - Date.parse(recordedAt)) < 3 * DAY_MS
 }
 
-/** The record that a line holds for a version; for an absence, the line that ends the walk. */
+/** Finds the record of a version in a line; for an absence, the line that proves it. */
 function findRecord(
   line: NumberedLine,
   dealId: string,
@@ -185,11 +185,11 @@ function findRecord(
   return isOwnPage ? sliceRecord(line, ['data']) : findListed(line, dealId)
 }
 
-/** The text of a deal's row on a list page. */
+/** Finds a deal's row on a list page. */
 function findListed(line: NumberedLine, dealId: string) {
   if (line.frame.frame !== 'list') return undefined
   const text = textOf(line)
-  // Most pages do not hold the deal, and parsing takes most of the time; an id may be written with escapes.
+  // Skips most pages without parsing, which takes most of the time; an id may be written with escapes.
   if (!text.includes(dealId) && !text.includes('\\')) return undefined
   const {path, records} = readPage(parseJson(text))
   const position = records.findLastIndex((item) => isObject(item) && item.id === dealId)

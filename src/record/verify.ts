@@ -31,10 +31,10 @@ import {hasWarehouse} from '../store/warehouse.ts'
 import {listReadableTapes, parseOutcome} from '../sync/tapes.ts'
 import {listDisagreements} from './record-compare.ts'
 
-/** The result of examining everything that is kept; `verify --json` prints it. */
+/** The result of {@link verifyAll}; `verify --json` prints it. */
 export type VerifyResult = Awaited<ReturnType<typeof verifyAll>>
 
-/** Examines the tapes, the certificates and every row of the warehouse, the current release, each batch, the state database. */
+/** Verifies the tapes, the certificates and every row of the warehouse, the current release, each batch, and the state database. */
 export async function verifyAll(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const disagreements = await listDisagreements(config, world)
@@ -71,16 +71,16 @@ export async function verifyAll(config: Config, world: World) {
   return {
     ...tapes,
     outcome,
-    /** Applied walks, files of batches, and tables of the current release. */
+    /** `walks`: applied walks; `batch_files`: files of batches; `release_tables`: tables of the current release. */
     walks: warehouse.walks,
     batch_files: batches.files,
     release_tables: current.tables,
-    /** Below the data folder. */
+    /** Paths are relative to the data folder. */
     problems,
   }
 }
 
-/** Whether an issued journal batch is missing, or its manifest is another: no command removes or changes one. */
+/** Finds whether an issued journal batch is missing or has another manifest; no command removes or changes one. */
 function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedBatch): Fault[] {
   const {profile, batch_id} = batch
   const dir = join(exports, profile, batch_id)
@@ -99,7 +99,7 @@ function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedB
   }
 }
 
-/** Examines a store. One that cannot be read is a fault, and the next is examined all the same. */
+/** Verifies a store. One that cannot be read is reported as a fault, and the next is verified even so. */
 async function reportUnread<Found extends {faults: Fault[]}>(
   nothing: Found,
   examine: () => Promise<Found | undefined> | undefined,
@@ -112,7 +112,7 @@ async function reportUnread<Found extends {faults: Fault[]}>(
   }
 }
 
-/** Examines every tape: its file, the chain of its lines, their bodies, and its units, which must be those of the record. */
+/** Verifies every tape: its file, the chain and bodies of its lines, and its units, which must be those of the record. */
 async function verifyTapes(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
@@ -140,25 +140,25 @@ async function verifyTapes(
     else lines += found
   }
   return {
-    /** Tapes, and lines that were read on them. */
+    /** Kept tapes; `lines` counts the lines read on them. */
     tapes: kept.length,
     lines,
-    /** Tapes whose key was given up or is not at hand; only their sha256 is compared. */
+    /** Tapes whose key was given up or is not at hand; only their sha256 was compared. */
     closed: kept.filter(isClosed).length,
     /** Tapes that `prune` removed as old. */
     removed: gone.length - lost.length,
     /** Tapes that `tape go-on` gave up. */
     given_up: lost.length,
-    /** When the first kept tape was begun; only history proves what came before. */
+    /** When the oldest kept tape was begun; for what came before, there is only the warehouse. */
     since: kept[0]?.begun_at ?? null,
     problems,
   }
 }
 
 /**
- * Examines one tape.
+ * Verifies one tape.
  *
- * @param known `key`: undefined when it was given up or is not at hand; `record`: its units by number
+ * @param known `key`: undefined if it was given up or is not at hand; `record`: the units of the record by number
  * @returns the number of lines read, or the problem
  */
 async function examine(
@@ -204,7 +204,7 @@ const BOOKS = {
 }
 
 /**
- * Computes the books from the acts on readable tapes and compares them with those of the state database.
+ * Computes the books from the acts on readable tapes and compares them with the state database.
  *
  * @returns the tables that differ
  */
@@ -236,7 +236,7 @@ function readBooks(stateDb: StateDb, table: string, columns: string): string {
 }
 
 /**
- * The lines of one tape as they were written; a body that is not text as base64.
+ * Reads the lines of one tape as they were written; a body that is not text comes as base64.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
  */

@@ -19,12 +19,12 @@ import {isoOf, type JobRun, listLastAttempts} from './job-runs.ts'
 interface Condition {
   /** Stable: `job nightly`, `freshness`, `quarantine`. */
   name: string
-  /** `ok`, or what is wrong: people are told when it changes. */
+  /** `ok`, or what is wrong; when it changes, people are told. */
   state: string
   title: string
-  /** What is kept, what to do. */
+  /** What is kept and what to do. */
   words: string
-  /** Since when it has this state, ISO 8601, if the data tells. */
+  /** Since when it has this state, ISO 8601, if the data says so. */
   since?: string | null
 }
 
@@ -34,18 +34,18 @@ export interface Alarm extends Condition {
   since: string
 }
 
-/** What is watched beside the state database. */
+/** What is watched besides the state database. */
 interface Watched {
   config: Pick<Config, 'alarmMaxAgeHours'>
   release: ReleaseManifest | undefined
   damage?: LoantapeError | undefined
-  /** A removed job raises no alarm: nobody will ever repair its last run. */
+  /** A job that was removed raises no alarm, because nobody would ever repair its last run. */
   jobs: readonly Pick<Job, 'name' | 'fault'>[]
   /** Why no job is run. */
   problem?: LoantapeError | undefined
 }
 
-/** What is wrong now, whether people were told or not; oldest first. */
+/** Lists what is wrong now, even if people were not told yet; oldest first. */
 export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Alarm[] {
   const alarms = findAlarms(readConditions(stateDb, watched, now), listHeld(stateDb), now)
   return alarms.sort((a, b) => (a.since < b.since ? -1 : 1))
@@ -53,11 +53,11 @@ export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Ala
 
 const heldRow = z.object({name: z.string(), state: z.string(), since: z.string()})
 
-/** The alarms that held at the last look. */
+/** Reads the alarms that were active at the last look. */
 const listHeld = (stateDb: StateDb) =>
   new Map(stateDb.all(heldRow, 'select * from alarm').map((alarm) => [alarm.name, alarm]))
 
-/** The conditions that are not `ok`, since the look that found them first, else since when the data says, else now. */
+/** Finds the conditions that are not `ok`. `since` is when a look first found them, else what the data says, else now. */
 const findAlarms = (conditions: readonly Condition[], held: ReturnType<typeof listHeld>, now: number) =>
   conditions
     .filter(({state}) => state !== 'ok')
@@ -67,7 +67,7 @@ const findAlarms = (conditions: readonly Condition[], held: ReturnType<typeof li
       return {...condition, since: since ?? isoOf(now)}
     })
 
-/** Everything that is watched, as the state database, the current release and the jobs show it. */
+/** Reads everything that is watched from the state database, the current release and the jobs. */
 export function readConditions(stateDb: StateDb, watched: Watched, now: number): Condition[] {
   const {config, release, damage, jobs, problem} = watched
   const lastSync = findLastSuccess(stateDb, 'sync')
@@ -99,7 +99,7 @@ const faulty = (name: string, title: string, {code, message}: LoantapeError): Co
   words: scrubSecrets(message),
 })
 
-/** What a job did, by the code of its error, else by its exit code. */
+/** Says how a job failed, by error code, else by exit code. */
 const FAILURES: Record<string, string> = {
   JOB_TIMEOUT: 'took too long and was ended',
   PERIOD_STATE: 'could not close a month',
@@ -170,11 +170,11 @@ function describeFreshness(
   }
 }
 
-/** Whether the last sync succeeded later than it is now. */
+/** Whether the last sync ended in the future of the present clock. */
 export const wasClockAhead = ({alarms}: {alarms: readonly Alarm[]}): boolean =>
   alarms.some(({state}) => state === 'clock ahead')
 
-/** Of a walk: how many records it met, how many of them could not be read, and so of the deals' own pages. */
+/** The part of a sync's summary that alarms use: how many records and own pages of deals were read, and how many could not be. */
 export const syncSummary = z.object({
   walk: z.object({
     quarantined: z.number(),
@@ -183,7 +183,7 @@ export const syncSummary = z.object({
   }),
 })
 
-/** A handful of bad records can wait until morning; more need a person now. */
+/** A few bad records can wait until morning; more need a person now. */
 const MOST_QUARANTINED = 10
 
 function describeQuarantine(lastSync: Run | undefined): Condition | undefined {
@@ -207,7 +207,7 @@ function describeOwnPages(lastSync: Run | undefined): Condition | undefined {
   const {fetched, failed} = details
   const counted = `Run ${lastSync.run_id} read ${fetched} own pages of deals; ${failed} could not be read.`
   if (fetched > 0 || failed === 0) return ok('details', 'own pages of deals are read', counted)
-  // Too few to tell: it stays as it was.
+  // Too few to tell, so the alarm stays as it was.
   if (failed < MOST_FAILURES_IN_A_ROW) return undefined
   return {
     name: 'details',
@@ -226,7 +226,7 @@ function describeLimits(release: ReleaseManifest | undefined): Condition | undef
   const {failures, samples, ids} = exceeded
   return {
     name: 'limits',
-    // Another limit is another state, so that people are told again.
+    // The limits are part of the state, so that people are told again when others are exceeded.
     state: `${failures} exceeded: ${ids.map((id) => JSON.stringify(id)).join(', ')}`,
     title: `${quantity(failures, 'limit')} ${failures === 1 ? 'is' : 'are'} exceeded`,
     words: `${of}: ${[...samples, ...ids.slice(samples.length)].join('; ')}. See mart.limit_status.`,
@@ -257,25 +257,25 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
 const messageSchema = z.object({
   title: z.string(),
   words: z.string(),
-  /** What a mail shows in place of the words. */
+  /** Replaces the words in a mail. */
   html: z.string().optional(),
-  /** The path of a file that a mail attaches. */
+  /** The path of a file to attach to a mail. */
   file: z.string().optional(),
-  /** Who alone gets it, by mail. */
+  /** The only recipients, by mail; by default it goes to everybody. */
   to: z.string().optional(),
-  /** The state of the alarm that it tells. */
+  /** The state of the alarm that it reports. */
   state: z.string().optional(),
 })
 
-/** A message for people; what it is about is an alarm's name or a digest. */
+/** A message for people. */
 export type Message = z.output<typeof messageSchema>
-/** `only`: the channel that gets it; by default all. */
+/** A message and what it is about: the name of an alarm, or a digest. `only` limits it to one channel. */
 type News = Message & {alarm: string; only?: string}
 
-/** Writes the page of a digest; undefined if there is nothing to send. @throws ConfigError with the place of what fails */
+/** Renders the page of a digest; undefined if there is nothing to send. @throws ConfigError with the place of what fails */
 export type RenderDigest = (release: Release, step: DigestStep) => Promise<Message | undefined>
 
-/** Tells each channel what is not as it was last told there; a later call retries what fails now. */
+/** Tells each channel the conditions that differ from what it was last told. What fails now is retried by a later call. */
 export async function tellPeople(
   stateDb: StateDb,
   watched: Watched & {config: Config},
@@ -302,7 +302,7 @@ export async function tellPeople(
 
 const saidRow = z.object({alarm: z.string(), state: z.string().nullable()})
 
-/** What a channel was last told of each alarm: what was sent, to some at least, or still can be. */
+/** Reads what a channel was last told of each alarm, from notices that were sent, at least to some, or can still be sent. */
 const listSaid = (stateDb: StateDb, channel: string, now: number) =>
   new Map(
     stateDb
@@ -340,7 +340,7 @@ export async function sendDigest(
     if (isSent()) return {page, outcome: 'already_sent'}
     const digest = isNoted() ? undefined : await render?.(release, step)
     if (!digest && !isNoted()) return {page, outcome: 'nothing_to_say'}
-    // Each gets a message of his own: none sees who the others are, and none fails with another.
+    // Everybody gets a message of their own: recipients do not see each other, and one refused address affects no other.
     const news = digest
       ? (to ?? [undefined]).map((one) => ({alarm, ...digest, ...(one && {to: one, only: 'email'})}))
       : []
@@ -357,10 +357,10 @@ export async function sendDigest(
   }
 }
 
-/** What is wrong with what somebody wrote. */
+/** Codes of errors in pages and job files, which people write. */
 const IS_OF_PAGE = /^(QUERY_FAILED|UNKNOWN_NAME|USAGE)$/
 
-/** Notes news for channels, and sends what waits. @param findNews runs in the transaction that notes them */
+/** Records messages for channels, and sends those that are due. @param findNews runs in the transaction that records them */
 async function sendNews(
   stateDb: StateDb,
   config: Config,
@@ -369,7 +369,7 @@ async function sendNews(
 ): Promise<void> {
   const channels = createChannels(config)
   const now = world.realClock.now()
-  // In one transaction: however many processes look, each change is told once.
+  // In one transaction, so that each change is told once, however many processes look.
   stateDb.transaction(() => {
     const names = listAlarmChannels(config)
     const news = findNews(names)
@@ -378,7 +378,7 @@ async function sendNews(
       for (const channel of only === undefined ? names : [only])
         stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...times})
     if (news.length > 0)
-      // What still holds stays, to know who was told.
+      // Notices of alarms that still hold are kept, to know who was told.
       stateDb.run('delete from notice where created_at < ? and alarm not in (select name from alarm)', [
         isoOf(now - KEPT_DAYS * DAY_MS),
       ])
@@ -408,7 +408,10 @@ async function sendNews(
   }
 }
 
-/** Stores which alarms hold. What cannot be seen now, such as the limits of a damaged release, stays; a deleted job goes. */
+/**
+ * Stores which alarms are active. What cannot be seen now, such as the limits of a damaged release, stays; alarms of deleted jobs
+ * are removed.
+ */
 function storeAlarms(stateDb: StateDb, conditions: readonly Condition[], alarms: readonly Alarm[]): void {
   const [seen, holding] = [JSON.stringify(conditions), JSON.stringify(alarms)]
   const namesIn = (parameter: number) => `(select value ->> 'name' from json_each(?${parameter}))`
@@ -425,7 +428,7 @@ function storeAlarms(stateDb: StateDb, conditions: readonly Condition[], alarms:
 }
 
 const KEPT_DAYS = 30
-/** After this long a notice that cannot be sent is given up. */
+/** A notice that could not be sent for this long is given up. */
 const SENT_WITHIN_DAYS = 3
 /** The pause after a failed sending; it doubles each time. No sending waits for an answer longer than {@link SEND_TIMEOUT_MS}. */
 const FIRST_PAUSE_MS = 60_000
@@ -436,7 +439,10 @@ const noticeRow = z.object({
   message: z.string().transform((text) => messageSchema.parse(JSON.parse(text))),
 })
 
-/** Takes the next notice to send; no other process gets it before its next attempt, which a clock that was ahead put too far off. */
+/**
+ * Claims the next notice to send: no other process gets it before its next attempt. An attempt that a clock running ahead
+ * scheduled too far off is due now.
+ */
 function claimNotice(stateDb: StateDb, config: Config, now: number) {
   return stateDb.first(
     noticeRow,
@@ -461,13 +467,13 @@ function claimNotice(stateDb: StateDb, config: Config, now: number) {
   )
 }
 
-/** The channels to which alarms go. */
+/** Lists the channels that alarms go to. */
 export const listAlarmChannels = ({alarmWebhookUrl, alarmEmailTo}: Config): string[] => [
   ...(alarmWebhookUrl === undefined ? [] : ['webhook']),
   ...(alarmEmailTo === undefined ? [] : ['email']),
 ]
 
-/** The configured channels; each sends a message, returns the addresses that were refused, and rejects if all were. */
+/** Creates the configured channels. Each sends a message and returns the addresses that were refused; it throws if all were. */
 function createChannels(config: Config): Record<string, (message: Message) => Promise<string[]>> {
   const {alarmWebhookUrl: webhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom: from} = config
   return {
@@ -480,7 +486,7 @@ function createChannels(config: Config): Record<string, (message: Message) => Pr
 
 const SEND_TIMEOUT_MS = 15_000
 
-/** https://api.slack.com/messaging/webhooks: `text`, in which these three characters are markup. */
+/** Posts to a Slack-style webhook (https://api.slack.com/messaging/webhooks); these three characters are markup in `text`. */
 async function postMessage(url: string, {title, words}: Message): Promise<string[]> {
   const escapeMarkup = (text: string) =>
     text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
@@ -497,7 +503,7 @@ async function ask(
   url: string,
   asked: {method?: 'POST'; headers?: Record<string, string>; body?: string} = {},
 ) {
-  // Imported here: at the top it would slow down the start of every command.
+  // Loaded late, since it would slow the start of every command.
   const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
   await using dispatcher = openAgent(url, {timeoutMs: SEND_TIMEOUT_MS})
   const {statusCode, body} = await request(url, {...asked, dispatcher})
@@ -520,7 +526,7 @@ async function mailMessage(
     disableUrlAccess: true,
   })
   try {
-    // Retention may have removed the file while the mail server did not answer.
+    // Retention may have removed the file while the mail waited.
     const attachments =
       file && existsSync(file) ? [{filename: basename(file), content: readFileSync(file)}] : []
     const text = `${title}\n\n${words}\n`
@@ -538,7 +544,7 @@ async function mailMessage(
   }
 }
 
-/** Tells the service that watches for our silence that all is well; the run succeeds even if the ping fails. */
+/** Pings the service that raises an alarm when we fall silent. The run succeeds even if the ping fails. */
 export async function pingDeadMan({deadManUrl}: Config, {log}: World): Promise<void> {
   if (deadManUrl === undefined) return
   try {

@@ -5,39 +5,42 @@ import type {Job} from './job.ts'
 
 const text = z.string().nullable()
 
-/** A due slot of a job and its outcome; `slot` is null if somebody started the run by hand, or the clock was ahead. */
+/**
+ * A due slot of a job and its outcome. `slot` is null if somebody started the run by hand, or the slot was due only by a clock
+ * that was ahead.
+ */
 export type JobRun = z.output<typeof jobRunRow>
 export const jobRunRow = z.object({
   job_run_id: z.number(),
   job: z.string(),
   /** ISO 8601, UTC. */
   slot: text,
-  /** `queued` waits for its turn or its next attempt; the last three are final. */
+  /** `queued` waits for its turn or its next attempt; `done`, `failed` and `skipped` are final. */
   state: z.enum(['queued', 'running', 'done', 'failed', 'skipped']),
-  /** Why it was skipped, waits, or has no slot any more. */
+  /** Why it was skipped, is queued again, or lost its slot. */
   reason: text,
-  /** How often it was started. */
+  /** The number of attempts so far. */
   attempt: z.number(),
   /** ms since the epoch, real clock. */
   not_before: z.number(),
-  /** While it runs, later by the time in which it was not watched: the machine slept, or the clock was stepped. */
+  /** While it runs, moved forward by times without a heartbeat, when the machine slept or the clock was stepped. */
   started_at: text,
   ended_at: text,
-  /** Of the last ended attempt; null if it was killed. */
+  /** Of the last attempt that ended; null if it was killed. */
   exit_code: z.number().nullable(),
   error_code: text,
   error: text,
-  /** What `run --json` prints, as JSON text. */
+  /** The output of `run --json`, as JSON text. */
   summary: text,
 })
 
-/** A run that a process may carry out, by its attempt. */
+/** Identifies one attempt of a run, which a single process may carry out. */
 export type Claim = Pick<JobRun, 'job_run_id' | 'attempt'>
 
-/** An instant, ms since the epoch, as ISO 8601. */
+/** Formats an instant, ms since the epoch, as ISO 8601. */
 export const isoOf = (now: number): string => new Date(now).toISOString()
 
-/** Records a slot once, however many processes find it. */
+/** Records a slot once, even if several processes find it. */
 export function recordSlot(
   stateDb: StateDb,
   slot: {job: string; instant: number; state: 'queued' | 'skipped'; reason: string | null},
@@ -49,7 +52,7 @@ export function recordSlot(
   stateDb.insert('job_run', row, 'or ignore')
 }
 
-/** Queued runs, oldest slot first. */
+/** Lists queued runs, oldest slot first. */
 export function listQueuedRuns(stateDb: StateDb): JobRun[] {
   return stateDb.all(jobRunRow, `select * from job_run where state = 'queued' order by slot, job_run_id`)
 }
@@ -67,7 +70,7 @@ export function beginRun(stateDb: StateDb, job: string, now: number): JobRun {
   return readRun(stateDb, lastInsertRowid)
 }
 
-/** A run as it is now. */
+/** Reads a run. */
 export const readRun = (stateDb: StateDb, id: number | bigint): JobRun =>
   stateDb.one(jobRunRow, 'select * from job_run where job_run_id = ?', [id])
 
@@ -100,7 +103,7 @@ export function claimRun(stateDb: StateDb, now: number, waiting: readonly string
   )
 }
 
-/** How an attempt ended; `not_before` queues it again. */
+/** How an attempt ended; with `not_before` the run is queued again. */
 export type AttemptEnd = Pick<JobRun, 'exit_code'> &
   Partial<Pick<JobRun, 'error_code' | 'error' | 'summary'>> & {not_before?: number | null}
 
@@ -130,29 +133,29 @@ const attemptRow = z.object({
   exit_code: z.number().nullable(),
   error_code: text,
   error: text,
-  /** The last lines its process logged; null if no server listened. */
+  /** The last lines that its process logged; null if no server captured them. */
   log: text,
 })
 
-/** The ended attempts of a run, oldest first. */
+/** Lists the ended attempts of a run, oldest first. */
 export const listAttempts = (stateDb: StateDb, id: number) =>
   stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [id])
 
 const runningRow = jobRunRow.extend(holderRow.shape)
 
-/** Running runs, each with its process, and whether that is alive. */
+/** Lists the running runs with their processes, and whether these are alive. */
 export const listRunning = (stateDb: StateDb, now: number) =>
   stateDb
     .all(runningRow, `select * from job_run where state = 'running'`)
     .map((run) => ({...run, isAlive: isHolderAlive(run, now)}))
 
 const ATTEMPT = 'attempt, started_at, ended_at, exit_code, error_code, error'
-/** Whether an attempt was neither locked out, nor stopped, nor too early. */
+/** SQL: whether an attempt shows how a job is doing: it was not locked out, stopped, or too early. */
 const SHOWS = `ended_at is not null and (exit_code is not null or error_code is not null)
   and exit_code is not 4 and error_code is not 'INTERRUPTED'
   and (exit_code is not 0 or summary ->> '$.outcome' is not 'not_due')`
 
-/** Of each job, the run and the end of the last attempt that shows how it is doing, though its run is tried again by now. */
+/** Lists for each job the last attempt that shows how it is doing, even if its run has been queued again since. */
 export function listLastAttempts(stateDb: StateDb): JobRun[] {
   return stateDb.all(
     jobRunRow,
@@ -179,7 +182,7 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
 export const isOverdue = ({timeoutMinutes}: Job, {slot, started_at}: JobRun, now: number): boolean =>
   slot !== null && started_at !== null && now - Date.parse(started_at) >= timeoutMinutes * 60_000
 
-/** The end of an attempt that timed out. It is not retried: it would most likely hang again. */
+/** Describes the end of an attempt that timed out. It is not retried, since it would probably hang again. */
 export function describeTimeout({timeoutMinutes}: Job): AttemptEnd {
   const error = `It took longer than its timeout of ${timeoutMinutes} minutes and was stopped. Everything it stored is kept; the current release is unchanged. The log of that time shows what it waited for; if the job needs longer, raise its timeoutMinutes.`
   return {exit_code: null, error_code: 'JOB_TIMEOUT', error}

@@ -36,27 +36,27 @@ const stepSchema = z.discriminatedUnion('do', [
           }),
         )
         .min(1),
-      /** Only these, such as `core.deal`. */
+      /** Only these tables, such as `core.deal`. */
       tables: z.array(z.string()).min(1).optional(),
       dialect: dialectSchema.optional(),
       deliver: z.array(z.string()).min(1).optional(),
-      /** Of the month before the slot's: tables as of its end, journals of that month. */
+      /** Export the month before the slot: tables as of its end, and its journals. */
       period: z.literal('previous').optional(),
     })
     .refine(({profiles, dialect}) => dialect === undefined || profiles.includes('csv'), {
       path: ['dialect'],
       error: "expected 'csv' among the profiles",
     }),
-  /** Close the previous month, from this business day of the month on; before that day the job ends successfully. */
+  /** Close the previous month, on this business day of the month or later; before it the job ends successfully. */
   z.strictObject({
     do: z.literal('close_period'),
     businessDay: z.number().int().min(1).max(15),
     holidays: z.literal('us-federal').optional(),
   }),
   z.strictObject({do: z.literal('publish'), to: z.enum(PUBLISH_TARGETS)}),
-  /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
+  /** Send every batch that this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
-  /** Back up into `to`, in a folder of this data folder, named after the instant; the latest `kept` backups stay. */
+  /** Back up into a folder below `to`, named after data folder and time; the latest `kept` backups stay. */
   z.strictObject({
     do: z.literal('backup'),
     to: folderShape,
@@ -64,32 +64,32 @@ const stepSchema = z.discriminatedUnion('do', [
     deliver: z.array(z.string()).min(1).optional(),
   }),
   z.strictObject({do: z.literal('prune')}),
-  /** Restore the latest backup of `from` beside the data folder, examine and compare it, and remove it again. */
+  /** Restore the latest backup in `from` beside the data, verify and compare it, and remove it again. */
   z.strictObject({do: z.literal('restore_drill'), from: folderShape}),
   /** Send a page of the current release, once for each business date. */
   z.strictObject({
     do: z.literal('digest'),
-    /** Its name, and what it is asked for: `bridge_book?state=TX`. */
+    /** The name of the page, with its parameters: `bridge_book?state=TX`. */
     page: z.string().min(1).default('morning'),
-    /** The name of a block of the page, without rows of which nothing is sent. */
+    /** The name of a block of the page; nothing is sent if the block has no rows. */
     when: z.string().min(1).optional(),
-    /** People who get what viewers may see; by default it goes where alarms go, and shows everything. */
+    /** People to mail it to, with what viewers may see; by default it goes where alarms go, and shows everything. */
     to: z.array(z.email('expected a mail address')).min(1).optional(),
   }),
-  /** Send new alarms and recoveries, also when another step failed. */
+  /** Send new alarms and recoveries, even if another step failed. */
   z.strictObject({do: z.literal('notify')}),
 ])
 
-/** A scheduled job, one per file of `jobs/`. That of a wrong file has a `fault`, and is never due. */
+/** A scheduled job, one per file of `jobs/`. The job of an invalid file has a `fault` and is never due. */
 export type Job = z.output<typeof jobSchema> & {fault?: LoantapeError}
 const jobSchema = z
   .strictObject({
-    /** By default that of its file. */
+    /** By default the name of its file. */
     name: z
       .string()
       .regex(/^[a-z][a-z0-9-]*$/, 'expected lower-case words joined by hyphens')
       .refine((name) => name !== 'webhooks', "expected another name: 'webhooks' applies webhook events"),
-    /** Cron, five fields, or six with seconds first. */
+    /** Cron with five fields, or six with seconds first. */
     schedule: z.string().superRefine((text, context) => {
       const message = findCronProblem(text)
       if (message !== undefined) context.addIssue({code: 'custom', message})
@@ -99,9 +99,12 @@ const jobSchema = z
     catchUp: z.enum(['latest', 'each', 'none']).default('latest'),
     /** How late a slot may still start. */
     graceMinutes: z.number().nonnegative().default(360),
-    /** How long one attempt may take before it is ended: shorter than the grace of the nightly job, lest a hanging run cost a night. */
+    /**
+     * How long one attempt may take before it is stopped. Shorter than the grace of the nightly job, so that a hanging run does
+     * not cost a night.
+     */
     timeoutMinutes: z.number().positive().default(240),
-    /** `false`: its slots never come due; `loantape run` still runs it. */
+    /** If `false`, its slots never come due; `loantape run` still runs it. */
     enabled: z.boolean().default(true),
     steps: z.array(stepSchema).min(1),
   })
@@ -110,7 +113,7 @@ const jobSchema = z
     error: `'each' with a sync step: a walk sees today only, so expected latest or none`,
   })
 
-/** Queued while webhook events wait, not by its schedule. */
+/** The job that applies webhook events: queued while events wait, not by a schedule. */
 export const webhookJob: Job = {
   name: 'webhooks',
   schedule: '',
@@ -122,16 +125,16 @@ export const webhookJob: Job = {
   steps: [{do: 'apply_events'}],
 }
 
-/** The job of this name; {@link webhookJob} is always there. */
+/** Finds the job of this name; {@link webhookJob} always exists. */
 export function findJob(jobs: readonly Job[], name: string): Job | undefined {
   return [webhookJob, ...jobs].find((job) => job.name === name)
 }
 
-/** The job of this name. @throws ConfigError `UNKNOWN_NAME` with the names of the job files; `JOB_INVALID` */
+/** Returns the job of this name. @throws ConfigError `UNKNOWN_NAME` with the names of the jobs; `JOB_INVALID` */
 export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
   const jobs = readJobs(config)
   const job = findJob(jobs, name)
-  // A wrong file may hold the job of this name.
+  // The job of this name may be in one of the invalid files.
   const [fault] = listFaults(job ? [job] : jobs)
   if (fault) throw fault
   if (job) return job
@@ -139,13 +142,13 @@ export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
   throw newError('UNKNOWN_NAME', `Job '${name}' on the command line: ${expectOneOf(name, names)}.`)
 }
 
-/** The profiles that enabled jobs export. */
+/** Lists the profiles that enabled jobs export. */
 export function listExportedProfiles(jobs: readonly Job[]): string[] {
   const steps = jobs.filter(({enabled}) => enabled).flatMap((job) => job.steps)
   return [...new Set(steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])))]
 }
 
-/** What is wrong with files of jobs. */
+/** Lists the faults of job files. */
 export const listFaults = (jobs: readonly Pick<Job, 'fault'>[]): LoantapeError[] =>
   jobs.flatMap(({fault}) => fault ?? [])
 
@@ -172,7 +175,7 @@ export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
   return [...jobs.values()]
 }
 
-/** Files in other forms are refused, lest a job be left out in silence. */
+/** Files in other formats match too, so that they are refused instead of ignored. */
 const isJobFile = (name: string) => /^[^.].*\.(ya?ml|[cm]?[jt]s)$/i.test(name)
 
 function readJob(file: string): Job {
@@ -190,14 +193,14 @@ function readJob(file: string): Job {
 
 const stemOf = (file: string) => basename(file).replace(/\.\w+$/, '')
 
-/** The name of a job whose file is wrong, as far as it can be read: no other job of that name takes its place. */
+/** Guesses the name of the job in an invalid file, so that no other job of that name takes its place. */
 function nameIn(file: string): string {
   const text = isFile(file) ? readFileSync(file, 'latin1') : ''
   const [, name = stemOf(file)] = /(?:^|[{,]\s*)["']?name["']?\s*:\s*["']?([a-z][a-z0-9-]*)/m.exec(text) ?? []
   return name === webhookJob.name ? basename(file) : name
 }
 
-/** Stands for a job whose file is wrong. */
+/** Makes the job of an invalid file. */
 const brokenAs = (name: string, fault: LoantapeError): Job => ({
   ...webhookJob,
   name,
@@ -206,11 +209,11 @@ const brokenAs = (name: string, fault: LoantapeError): Job => ({
   fault,
 })
 
-/** The server reads jobs while others wait: a long one is none. */
+/** Most characters of a job file: the server reads jobs while others wait. */
 const LONGEST = 16_384
 
 function parseYaml(file: string): unknown {
-  // Loaded here: at the top it would slow down the start of every command.
+  // Loaded here, since it would slow the start of every command.
   const {parseDocument}: typeof Yaml = createRequire(import.meta.url)('yaml')
   const text = readWrittenText(file, (problem) => jobError(file, problem))
   try {

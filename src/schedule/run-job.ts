@@ -65,11 +65,11 @@ export async function performJob(
   }
 }
 
-/** A job and its slot, ms since the epoch; no slot if somebody started it by hand. */
+/** A job and its slot, ms since the epoch; without a slot, somebody started it by hand. */
 interface JobRequest {
   job: Job
   slot?: number | undefined
-  /** Writes the pages of digests. */
+  /** Renders the pages of digests. */
   render?: RenderDigest | undefined
 }
 
@@ -127,7 +127,7 @@ async function runStep(
       const {profiles, tables, dialect, period, deliver: targets} = step
       const today = businessDateOf(world.clock.now(), config)
       const day = businessDateOf(instant, config)
-      // A run that catches up writes the files of its slot's day.
+      // When catching up, files are as of the day of the slot.
       const moment =
         period === 'previous'
           ? {period: previousMonthOf(dayOf(instant, job))}
@@ -143,10 +143,10 @@ async function runStep(
   }
 }
 
-/** The local day of an instant, `YYYY-MM-DD`. */
+/** Returns the day of an instant, `YYYY-MM-DD`, in the job's time zone. */
 const dayOf = (instant: number, {timeZone}: Job) => dateOfWallTime(wallTimeOf(instant, timeZone))
 
-/** The month before that of a day, `YYYY-MM`. */
+/** Returns the month before that of a day, `YYYY-MM`. */
 const previousMonthOf = (day: string) => addDays(`${day.slice(0, 7)}-01`, -1).slice(0, 7)
 
 /**

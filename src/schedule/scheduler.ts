@@ -36,9 +36,9 @@ export function createScheduler(
   const {stateDb, jobs, startRun} = tools
   let current: JobRun | undefined
   let idle: Promise<void> = Promise.resolve()
-  /** Records how the run ended; set until the state database has stored it. */
+  /** Records how the run ended; kept until the state database has stored that. */
   let recordEnd: (() => void) | undefined
-  /** When each overdue attempt was asked to stop; a second SIGTERM would end it before it records its end. */
+  /** When each overdue attempt was asked to stop. A second SIGTERM would end it before it records its end. */
   const asked = new Map<string, number>()
 
   async function carryOut(run: JobRun): Promise<void> {
@@ -52,7 +52,7 @@ export function createScheduler(
         code: null,
       }),
     )
-    // Its own log may be words that name neither job nor source.
+    // Logged here too, because the run's own log may name neither job nor source.
     if (code !== 0) world.log.error({...which, code: end.error_code, reason: end.error}, 'run failed')
     recordEnd = () => {
       const now = world.realClock.now()
@@ -73,19 +73,20 @@ export function createScheduler(
     }
   }
 
-  /** Ends an attempt of which its process recorded no end; has no effect otherwise. */
+  /** Ends an attempt whose process recorded no result; has no effect if it did. */
   function endFailed(run: JobRun, end: AttemptEnd, now: number): void {
     const crashes = listAttempts(stateDb, run.job_run_id).filter((one) => one.error_code === CRASHED).length
     const not_before = decideRetry(findJob(jobs, run.job), {...run, crashes}, end, now)
     endRun(stateDb, run, {...end, not_before}, now)
   }
 
-  /** The job of a run, for its timeout: the usual one if the job has been disabled, removed or renamed meanwhile. */
+  /** Returns the job of a run, for its timeout; a default if the job has been disabled, removed or renamed meanwhile. */
   const findLimits = (run: JobRun) => findJob(jobs, run.job) ?? webhookJob
 
-  /** Ends other runs whose process is dead, and stops, then kills overdue ones on this machine, whoever started them. */
+  /** Ends other runs whose process is dead. Stops, then kills, overdue runs on this machine, even if another process started them. */
   function endLost(now: number): void {
-    // Time without a heartbeat is not the run's: the machine slept. One in the future is set to now: a dead process grows old.
+    // Time without a heartbeat does not count, since the machine slept. A heartbeat in the future is reset to now, so that a dead
+    // process becomes stale.
     stateDb.run(
       `update job_run set heartbeat_at = ?1, started_at = case when ?1 - heartbeat_at <= ${JUMP_MS} then started_at
          else strftime('%Y-%m-%dT%H:%M:%fZ', started_at, format('%.3f seconds', (?1 - heartbeat_at) / 1000.0)) end
@@ -99,7 +100,7 @@ export function createScheduler(
           endFailed(run, describeCrash('Its process is gone and recorded no result.'), now)
         continue
       }
-      // Between the claim and the start of its process, a run belongs to the server itself.
+      // Until its process has started, a run has the server's own pid.
       if (pid === process.pid || host !== HOST || !isOverdue(job, run, now)) continue
       const attempt = attemptOf(run)
       const askedAt = asked.get(attempt)
@@ -117,7 +118,7 @@ export function createScheduler(
   }
 
   return {
-    /** The run that this scheduler has started and not yet recorded as ended. */
+    /** The run that this scheduler has started but not yet recorded as ended. */
     current: () => current,
     /** Resolves when that run has ended. */
     idle: () => idle,
@@ -143,36 +144,36 @@ const attemptOf = ({job_run_id, attempt}: JobRun) => `${job_run_id}.${attempt}`
 const CRASHED = 'JOB_CRASHED'
 const describeCrash = (error: string): AttemptEnd => ({exit_code: null, error_code: CRASHED, error})
 
-/** How a process ended that recorded nothing: it may fail before it reaches its run, for instance if it gets no secret. */
+/** Describes the end of a process that recorded nothing: it may have failed before it reached its run, for instance without a secret. */
 function describeEnd({code, signal, log = ''}: ProcessEnd): AttemptEnd {
   if (signal !== null) return describeCrash(`Its process was killed by ${signal}.`)
   const problem = `Its process ended with exit code ${code} and recorded no result.`
   const [, error = problem, error_code = null] = /^(.*?) \[(\w+)\]$/ms.exec(findComplaint(log) ?? '') ?? []
-  // Node ends with 1 for many reasons of its own.
+  // Node itself ends with 1 for many reasons.
   const isKnown = code === 1 ? error_code !== null : code !== 0 && code !== null && code in EXIT_CODES
   return isKnown ? {exit_code: code, error_code, error} : describeCrash(problem)
 }
 
 const MINUTE_MS = 60_000
-/** The longest pause after a failed attempt. */
+/** Longest pause after a failed attempt. */
 const LONGEST_PAUSE_MS = 30 * MINUTE_MS
-/** Attempts that may crash before the run is given up. */
+/** Most attempts of a run that may crash. */
 const MOST_CRASHES = 3
-/** A slot waits at least this long for other runs, whatever its grace. */
+/** A slot waits at least this long for other runs, even if its grace is shorter. */
 const LEAST_WAIT_MS = 60 * MINUTE_MS
 
-/** Until when a slot may still start, ms since the epoch. */
+/** Returns until when a slot may start, ms since the epoch. */
 const endOfGrace = ({graceMinutes}: Job, slot: string) => Date.parse(slot) + graceMinutes * MINUTE_MS
 
-/** The same for one that other runs delayed. */
+/** Returns until when a slot may start that other runs delayed. */
 const lastStartOf = (job: Job, slot: string) =>
   Math.max(endOfGrace(job, slot), Date.parse(slot) + LEAST_WAIT_MS)
 
 /**
- * When a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse (4),
- * the source was unavailable (6, within the grace), or the process was stopped or killed. Everything else needs a person.
+ * Decides when a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse
+ * (4), the source was unavailable (6, within the grace), or the process was stopped or killed. Everything else needs a person.
  *
- * @param run `crashes`: how many of its attempts have crashed before
+ * @param run `crashes`: how many of its earlier attempts crashed
  */
 export function decideRetry(
   job: Job | undefined,
@@ -191,9 +192,9 @@ export function decideRetry(
   return now + pauseMs <= last ? now + pauseMs : null
 }
 
-/** A slot found later than this was missed: the scheduler was down or slept. */
+/** A slot found later than this was missed because the scheduler was down or slept. */
 const ON_TIME_MS = 60_000
-/** How often the watch is stored while nothing is due: each time is a write to the disk. */
+/** How often `job_watch` is stored while nothing is due; each time is a write to the disk. */
 const STORED_MS = 60_000
 
 /** Records each slot of a job that became due since the last look, queued or skipped; one with a new schedule has slots from now on. */
@@ -208,7 +209,7 @@ function planSlots(stateDb: StateDb, job: Job, now: number): void {
   }
   const seenUntil = Date.parse(watch.seen_until)
   const seen_before = now - seenUntil > JUMP_MS ? watch.seen_until : watch.seen_before
-  // Older runs would be pruned at once; this also bounds the work after the clock was years ahead.
+  // Older runs would be pruned at once. This also limits the work after a clock was years ahead.
   const due = listSlots(job, Math.max(seenUntil, now - KEPT_DAYS * DAY_MS), now)
   if (due.length === 0 && now - seenUntil < STORED_MS) return
   stateDb.transaction(() => {
@@ -221,14 +222,14 @@ function planSlots(stateDb: StateDb, job: Job, now: number): void {
   })
 }
 
-/** Why a slot found so late does not run; null if it does. */
+/** Returns why a slot found this late does not run; null if it runs. */
 function whySkipped({catchUp, graceMinutes}: Job, lateMs: number): string | null {
   if (lateMs <= ON_TIME_MS) return null
   if (lateMs > graceMinutes * MINUTE_MS) return `missed: found after the ${graceMinutes} minutes of grace`
   return catchUp === 'none' ? 'missed while the scheduler was down' : null
 }
 
-/** Drops queued runs that are superseded, too late, or of a job that is gone. */
+/** Drops queued runs that are superseded, too late, or of a job that no longer exists. */
 function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void {
   const queued = listQueuedRuns(stateDb)
   const latest = new Map(queued.map(({job, job_run_id}) => [job, job_run_id]))
@@ -245,10 +246,10 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
   }
 }
 
-/** Two looks further apart than this mean that the clock was stepped or the machine slept. */
+/** A longer time between two looks means that the clock was stepped or the machine slept. */
 const JUMP_MS = 120_000
 
-/** Until when the slots of a job have been planned; instants are ISO 8601, real clock. */
+/** How far the slots of a job have been planned; instants are ISO 8601, real clock. */
 const watchRow = z.object({
   job: z.string(),
   schedule: z.string(),
@@ -277,7 +278,7 @@ function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'
        where attempt = 0 and slot > coalesce((select seen_until from job_watch where job_watch.job = job_run.job), ?1)`,
       [at],
     )
-    // What has run keeps its number, which people were told; it gives up its slot.
+    // A run that was started keeps its number, which people were told, but gives up its slot.
     stateDb.run(
       `update job_run set slot = null, state = 'failed', reason = 'due by a clock that was ahead'
        where state in ('queued', 'failed') and slot > ?1`,
@@ -295,7 +296,7 @@ function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'
   log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')
 }
 
-/** Events are applied together: once none has come for a while, or once the first has waited long enough. */
+/** Events are applied together: once no event has come for QUIET_MS, or the first has waited for LONGEST_WAIT_MS. */
 const QUIET_MS = 3_000
 const LONGEST_WAIT_MS = 60_000
 
@@ -308,13 +309,13 @@ function planEvents(stateDb: StateDb, now: number): void {
   if (!isQuiet && now - Date.parse(first.received_at) < LONGEST_WAIT_MS) return
   if (hasPendingRun(stateDb, webhookJob.name)) return
   const run = listLastAttempts(stateDb).find(({job}) => job === webhookJob.name)
-  // The events still wait after a failure; without a pause they would be run again at once, forever.
+  // After a failure the events still wait; without a pause they would be tried again at once, forever.
   const isPaused = run?.state === 'failed' && now - Date.parse(run.ended_at ?? '') < LONGEST_PAUSE_MS
   if (isPaused && findRunSince(stateDb, run)?.exit_code !== 0) return
   recordSlot(stateDb, {job: webhookJob.name, instant: now, state: 'queued', reason: null}, now)
 }
 
-/** Gives up a queued run: `skipped` if it never started, `failed` if it did. */
+/** Gives up a queued run, as `skipped` if it was never started, else as `failed`. */
 function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): void {
   stateDb.run(
     `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?, ended_at = ?
@@ -323,7 +324,7 @@ function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): vo
   )
 }
 
-/** Stores the last log lines of an attempt; the attempts of the last 1000 runs are kept. */
+/** Stores the last log lines of an attempt. Keeps the attempts of the last 1000 runs. */
 function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: string): void {
   stateDb.transaction(() => {
     stateDb.update('job_attempt', {job_run_id, attempt}, {log})
@@ -331,10 +332,10 @@ function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: s
   })
 }
 
-/** Runs are kept this long. Slots before the last look are never planned again, so nothing older is needed. */
+/** How long runs are kept. Slots before the last look are never planned again, so nothing older is needed. */
 const KEPT_DAYS = 90
 
-/** Deletes old runs of a job and of webhooks. Each job keeps its last run: if that failed, its alarm goes on until a run succeeds. */
+/** Deletes old runs of a job and of webhooks. Keeps the last run of each job: if it failed, its alarm lasts until a run succeeds. */
 function pruneRuns(stateDb: StateDb, job: string, now: number): void {
   const last = listLastAttempts(stateDb).map(({job_run_id}) => job_run_id)
   stateDb.run(

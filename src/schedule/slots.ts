@@ -2,7 +2,7 @@ import {Cron, CronPattern} from 'croner'
 import {addDays, DAY_MS, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 
-/** When a job is due: cron, five fields or six with seconds first, in an IANA time zone. */
+/** When a job is due: cron with five fields, or six with seconds first, in an IANA time zone. */
 interface Schedule {
   schedule: string
   timeZone: string
@@ -12,12 +12,12 @@ interface Schedule {
 const RULES = {mode: '5-or-6-parts', domAndDow: true, fixedTimeRule: 'no-wildcard'} as const
 
 /**
- * The due instants after `after`, ascending, ms since the epoch. A time without `*` or step is due at the end of a gap it falls in,
- * and once in a repeated hour; others count elapsed time.
+ * Yields the due instants after `after`, ascending, ms since the epoch. A time without `*` or step that falls into a clock change
+ * is due once: at the end of a gap, or at its first occurrence in a repeated hour. Other times count elapsed time.
  */
 function* slotsAfter({schedule, timeZone}: Schedule, after: number): Generator<number, undefined> {
   const {isFixedTime} = new CronPattern(schedule, timeZone, RULES)
-  // Croner loses a fixed time whose gap ends on the next day, so it is asked for wall times.
+  // Croner loses a fixed time whose gap ends on the next day, so it computes wall times here.
   const cron = new Cron(schedule, {...RULES, timezone: isFixedTime ? 'UTC' : timeZone})
   let last = after
   let next = cron.nextRun(new Date(isFixedTime ? wallTimeOf(after, timeZone) : after))
@@ -29,7 +29,7 @@ function* slotsAfter({schedule, timeZone}: Schedule, after: number): Generator<n
   }
 }
 
-/** The first instant at which clocks show a wall time or, where they skip it, a later one. */
+/** Returns the first instant at which clocks show a wall time, or a later one if they skip it. */
 function firstInstantOf(wall: number, timeZone: string): number {
   const near = [-DAY_MS, DAY_MS].map((step) => 2 * wall + step - wallTimeOf(wall + step, timeZone))
   let [before, reached] = [Math.min(...near), Math.max(...near)]
@@ -42,7 +42,7 @@ function firstInstantOf(wall: number, timeZone: string): number {
   return reached
 }
 
-/** What is wrong with a cron expression, whose days and months croner names from 0; undefined if nothing is. */
+/** Describes what is wrong with a cron expression; undefined if nothing is. Croner counts days and months from 0 in its messages. */
 export function findCronProblem(schedule: string): string | undefined {
   try {
     const cron = new Cron(schedule, {...RULES, timezone: 'UTC'})
@@ -54,7 +54,7 @@ export function findCronProblem(schedule: string): string | undefined {
   }
 }
 
-/** The due instants in (`after`, `until`], ascending, ms since the epoch. */
+/** Lists the due instants in (`after`, `until`], ascending, ms since the epoch. */
 export function listSlots(schedule: Schedule, after: number, until: number): number[] {
   const slots: number[] = []
   for (const slot of slotsAfter(schedule, after)) {
@@ -64,12 +64,12 @@ export function listSlots(schedule: Schedule, after: number, until: number): num
   return slots
 }
 
-/** The next due instants after `after`. */
+/** Lists the next due instants after `after`. */
 export function listNextSlots(schedule: Schedule, after: number, count: number): number[] {
   return slotsAfter(schedule, after).take(count).toArray()
 }
 
-/** The next due instant of each schedule that has one, the soonest first. */
+/** Lists the next due instant of each enabled job that has one, soonest first. */
 export function listNextOfEach<Job extends Schedule & {enabled: boolean}>(jobs: readonly Job[], now: number) {
   return jobs
     .filter(({enabled}) => enabled)
@@ -77,7 +77,7 @@ export function listNextOfEach<Job extends Schedule & {enabled: boolean}>(jobs: 
     .sort((a, b) => a.slot - b.slot)
 }
 
-/** `YYYY-MM-DD HH:MM:SS` of an instant in a time zone. */
+/** Formats an instant as `YYYY-MM-DD HH:MM:SS` in a time zone. */
 export function formatLocal(instant: number, timeZone: string): string {
   return new Date(wallTimeOf(instant, timeZone)).toISOString().slice(0, 19).replace('T', ' ')
 }
@@ -85,7 +85,7 @@ export function formatLocal(instant: number, timeZone: string): string {
 /** 0 is Sunday. */
 const weekdayOf = (day: string) => new Date(`${day}T00:00:00Z`).getUTCDay()
 
-/** The `nth` business day, `YYYY-MM-DD`, of a month, `YYYY-MM`: Monday to Friday, without holidays. */
+/** Finds the `nth` business day, `YYYY-MM-DD`, of a month, `YYYY-MM`: Monday to Friday, except the given holidays. */
 export function findBusinessDay(month: string, nth: number, holidays: 'us-federal' | undefined): string {
   const closed = holidays ? listFederalHolidays(Number(month.slice(0, 4))) : []
   let left = nth
@@ -112,7 +112,10 @@ const FEDERAL_HOLIDAYS = [
   '0 0 25 12 *',
 ]
 
-/** The days of a year on which the Federal Reserve is closed: a Sunday holiday moves to Monday; a Saturday holiday does not move. */
+/**
+ * Lists the days of a year on which the Federal Reserve is closed. A holiday on a Sunday moves to Monday; one on a Saturday does
+ * not move.
+ */
 function listFederalHolidays(year: number): string[] {
   return FEDERAL_HOLIDAYS.flatMap((schedule) =>
     listNextSlots({schedule, timeZone: 'UTC'}, Date.UTC(year - 1, 11, 31), 1),

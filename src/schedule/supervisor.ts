@@ -16,38 +16,38 @@ import {adoptRun, type JobRun, listRunning} from './job-runs.ts'
 import {createScheduler} from './scheduler.ts'
 
 const TICK_MS = 1_000
-/** How often settings and jobs of a source are read again. */
+/** How often the settings and jobs of a source are read again. */
 const LOOK_MS = 15_000
 /** How often alarms are checked and sent. */
 const TELL_MS = 5_000
-/** People are told of a problem of a source, or of its end, that has lasted this long. */
+/** People are told of a source's problem, or its end, once it has lasted this long. */
 const STEADY_MS = 60_000
-/** After this long, a run that waits for its source no longer blocks other sources. */
+/** After this long, a run that waits for its source no longer counts against the other sources. */
 const WAITED_MS = 300_000
-/** The progress of runs that can wait for their source. */
+/** The progress of runs that may be waiting for their source. */
 const CAN_WAIT = /^(opening|walking|details)/
-/** At most this many times the allowed runs go on at once, including waiting ones. */
+/** Including waiting ones, at most this many times the allowed runs go on at once. */
 const MOST_WITH_WAITING = 2
 
-/** One lender's setup: `serve` has one, a fleet many. */
+/** The setup of one lender: `serve` has one, a fleet many. */
 export interface Source {
   config: Config
   folder: DataFolder
   jobs: readonly Job[]
-  /** The environment of its processes; by default this process's. */
+  /** The environment of its processes; by default that of this process. */
   environment?: Environment
 }
 
 interface Sources {
-  /** The names of the present sources; the only one needs none: `['']`. */
+  /** Lists the names of the present sources; `['']` for a single source, which needs no name. */
   list: () => readonly string[]
-  /** Reads the present setup of one source; throws if it is wrong. */
+  /** Reads the present setup of a source; throws if it is wrong. */
   read: (name: string) => Source
   /** How many runs may go on at once, over all sources. */
   runs: number
-  /** How long to wait for the state database of one source, ms; the others wait in the meantime. */
+  /** How long to wait for a source's state database, ms; all other sources wait too. */
   patienceMs?: number
-  /** How a command of a run is carried out: in a process of its own by default. */
+  /** Carries out the command of a run; by default in a process of its own. */
   carryOut?: typeof runLoantape
 }
 
@@ -59,7 +59,7 @@ export function createSupervisor(sources: Sources, world: World) {
   const served = new Map<string, ServedSource>()
   let wasListed = true
 
-  /** Serves the present sources. A removed one ends after its run, and can come back then. */
+  /** Serves the present sources. A removed source ends after its run, and may come back then. */
   function findSources(): void {
     const names = sources.list()
     for (const [name, one] of served) {
@@ -76,7 +76,7 @@ export function createSupervisor(sources: Sources, world: World) {
     for (const one of served.values()) one.look()
   }
 
-  /** The source that started a run longest ago goes first, so that a busy source does not starve the others. */
+  /** Starts due runs. The source whose last start is longest ago goes first, so that a busy source does not starve the others. */
   function tick(): void {
     const inTurn = [...served.values()].sort((a, b) => a.startedAt() - b.startedAt())
     const counts = inTurn.map((one) => one.countRuns())
@@ -95,7 +95,7 @@ export function createSupervisor(sources: Sources, world: World) {
   return {
     /** The sources that are served. */
     served: (): readonly ServedSource[] => [...served.values()].filter((one) => !one.isEnding()),
-    /** Runs what is due until stopped; resolves when every run has ended. */
+    /** Runs what is due until stopped; resolves once every run has ended. */
     async run(): Promise<void> {
       world.log.info({count: served.size}, 'scheduler begins')
       while (!world.signal.aborted) {
@@ -122,10 +122,10 @@ function logProblem(error: unknown, {log}: Pick<World, 'log'>, words: string): v
   log.error({code, reason: scrubSecrets(message)}, words)
 }
 
-/** Whether it is before an instant that a pause ends at; one further away was set before the clock was stepped back. */
+/** Whether a pause is still going on. An end too far away was set before the clock was stepped back, and does not count. */
 const isBefore = (now: number, end: number, pauseMs: number) => now < end && end - now <= pauseMs
 
-/** A source that is served; its problems are shown and affect no other. */
+/** A source that is served; its problems are shown and affect no other source. */
 type ServedSource = ReturnType<typeof serveSource>
 
 /** @param tools `isTaken` says whether another source has this data folder */
@@ -136,9 +136,9 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   let ending: Promise<void> | undefined
   let telling: Promise<void> | undefined
   let config: Config | undefined
-  /** What people were told of its problems: its own state database may be what fails. */
+  /** Keeps what people were told of its problems, because its own state database may be what fails. */
   let memory: StateDb | undefined
-  /** The state database that was open last: it is made once. */
+  /** The state database that was opened last; if it disappears, it is not created again. */
   let served: string | undefined
   /** The problem at the last tick. */
   let fault: LoantapeError | undefined
@@ -154,7 +154,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       logProblem(error, world, 'this source cannot be served; it is tried again')
   }
 
-  /** A full disk, or a busy or damaged state database, must not end the server. */
+  /** Pauses the source: a full disk, or a busy or damaged state database, must not end the server. */
   function pause(error: unknown): void {
     fail(error)
     pausedUntil = world.realClock.now() + LOOK_MS
@@ -185,7 +185,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   }
 
   async function close(): Promise<void> {
-    // Closed at once if nothing uses it: another source may have its folder now.
+    // If nothing uses it, the database is closed at once: another source may already have its folder.
     if (isRunning()) await open?.scheduler.idle()
     if (telling) await telling
     open?.stateDb[Symbol.dispose]()
@@ -203,18 +203,18 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
 
   return {
     name,
-    /** Its data folder, once it is open. */
+    /** Its data folder, once open. */
     root: () => open?.root,
-    /** Its setup and state database. @throws why it cannot be served */
+    /** Returns its setup and state database. @throws why it cannot be served */
     requireOpen() {
       if (problem) throw problem
       if (open) return open
       throw new Error(`source '${name}' is not open`)
     },
-    /** When this process last started one of its runs, ms since the epoch. */
+    /** When this process last started a run of this source, ms since the epoch. */
     startedAt: () => startedAt,
     isEnding: () => ending !== undefined,
-    /** Opens the source; from time to time, while nothing uses it, reopens it if it has changed or was broken. */
+    /** Opens the source. Later, at intervals and while nothing uses it, reopens it if it has changed or was broken. */
     look(): void {
       const now = world.realClock.now()
       if (ending || isBefore(now, lookAt, LOOK_MS) || isRunning() || telling) return
@@ -228,11 +228,11 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
         open = openAs(source)
         problem = undefined
       } catch (error) {
-        // A broken source starts nothing until it is read again.
+        // A broken source starts nothing until it has been read again.
         fail(error)
       }
     },
-    /** Sends alarms from time to time, also that the source is not served, or is again. */
+    /** Sends alarms at intervals, including that the source is not served, or is served again. */
     tell(): void {
       const now = world.realClock.now()
       if (problem?.code !== fault?.code) faultSince = now
@@ -248,7 +248,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
           telling = undefined
         })
     },
-    /** Starts what is due. @returns whether it started a run */
+    /** Starts a due run. @returns whether it started one */
     tick(mayStart: boolean): boolean {
       const now = world.realClock.now()
       if (!open || isBefore(now, pausedUntil, LOOK_MS)) return false
@@ -262,7 +262,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       startedAt = now
       return true
     },
-    /** Its running slots, including those of a previous server, and how many of them have waited long for their source. */
+    /** Counts its running slots, including those of a previous server, and those that have waited long for their source. */
     countRuns(): {running: number; waiting: number} {
       if (!open) return {running: 0, waiting: 0}
       try {
@@ -275,11 +275,11 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
         const isWaiting = CAN_WAIT.test(holder?.progress ?? '') && now - seen.since >= WAITED_MS
         return {running: running.length, waiting: isWaiting ? running.length : 0}
       } catch {
-        // The next tick fails too and reports why.
+        // The next tick fails too, and reports why.
         return {running: isRunning() ? 1 : 0, waiting: 0}
       }
     },
-    /** Starts nothing more; resolves when its run has ended. */
+    /** Starts nothing more; resolves once its run has ended. */
     end(): Promise<void> {
       ending ??= close().catch(fail)
       return ending

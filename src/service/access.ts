@@ -9,7 +9,7 @@ import {type Refusal, refuse} from './refusal.ts'
 import {PREFIX} from './requests.ts'
 import {rowOf, type ServiceDatabase} from './service-database.ts'
 
-/** Checks each request in this order: its key, its rate, the scope of its key, its path and method, the type of its body. */
+/** Checks each request in this order: its key, its rate, the key's scope, path and method, content type. */
 export function addAccessHooks(
   app: FastifyInstance,
   options: {apiKeys: readonly string[]; database: ServiceDatabase; rateLimit?: RateLimit},
@@ -19,13 +19,13 @@ export function addAccessHooks(
   app.decorateRequest('keyOwner', '')
   app.addHook('onRequest', (request, reply, done) => {
     const {url = PREFIX, config} = request.routeOptions
-    // The description holds no data.
+    // The API description holds no data.
     if (!url.startsWith(PREFIX)) return done()
     const caller = checkKey(request.headers.authorization)
     request.keyOwner = caller.owner
     if (limitRate) reply.headers(limitRate(caller.owner))
     if (config?.endpoint) checkScope(caller, config.endpoint.method === 'GET' ? 'read' : 'write')
-    // Checked before the body, whose faults do not matter if no endpoint takes it.
+    // Before the body is read: its faults do not matter if no endpoint takes it.
     if (request.is404) throw refuseUnknown(request.url)
     checkContentType(request)
     done()
@@ -39,9 +39,9 @@ export interface RateLimit {
 }
 
 /**
- * Creates the rate limiter: it takes one token from a key's bucket and returns the headers of the answer, by
- * draft-ietf-httpapi-ratelimit-headers: `t` is the seconds until the next token if `r=0`, else until the bucket is full. It throws a
- * Refusal (429), which costs no token, if the bucket is empty.
+ * Creates the rate limiter. It takes one token from a key's bucket and returns the headers of
+ * draft-ietf-httpapi-ratelimit-headers: `t` is the seconds until the next token if `r=0`, otherwise until the bucket is full. If
+ * the bucket is empty, it throws a Refusal (429), which costs no token.
  */
 export function createRateLimiter(
   {perSecond, burst}: RateLimit,
@@ -83,21 +83,21 @@ const scopesOfText = z
 const keyRow = z.object({
   id: z.string(),
   name: z.string(),
-  /** Everything before the secret: `sk_live_` or `sk_test_` and the id. */
+  /** The visible part: `sk_live_` or `sk_test_` and the id. */
   prefix: z.string(),
   scopes: scopesOfText,
   created_at: z.string(),
   revoked_at: z.string().nullable(),
 })
 
-/** Who sent a request; `owner` names the rate-limit bucket and the idempotency keys. */
+/** Who sent a request. `owner` identifies the rate-limit bucket and the idempotency keys. */
 type Caller = z.output<typeof callerRow>
 const callerRow = z.object({owner: z.string(), scopes: scopesOfText})
 
-/** In hexadecimal. */
+/** Returns the SHA-256 in hexadecimal. */
 const digestOf = (text: string): string => hash('sha256', text)
 
-/** Makes a key and returns it once; only its SHA-256 is stored, since 192 random bits need no slow hash. `now` is ms. */
+/** Creates a key and returns it once. Only its SHA-256 is stored: 192 random bits need no slow hash. `now` is in ms. */
 export function createApiKey(
   database: ServiceDatabase,
   options: {kind: 'live' | 'test'; name: string; scopes: readonly Scope[]; now: number},
@@ -116,7 +116,7 @@ export function createApiKey(
   return {id, key}
 }
 
-/** All keys, including revoked ones, oldest first. */
+/** Lists all keys, including revoked ones, oldest first. */
 export function listApiKeys(database: ServiceDatabase): z.output<typeof keyRow>[] {
   return database.all(rowOf(keyRow), 'select * from api_key order by created_at, id')
 }
@@ -135,8 +135,8 @@ function refuseKey(code: 'unauthorized' | 'invalid_token', challenge: string): R
 }
 
 /**
- * Creates the check of an `Authorization` header against the given keys, which have every scope, and those of the database. Keys are
- * looked up by their digest, which nobody can choose: how long that takes tells nothing of a key.
+ * Creates the check of an `Authorization` header against the given keys, which have every scope, and those of the database. Keys
+ * are looked up by their digest, which nobody can choose, so timing reveals nothing about a key.
  *
  * @throws ConfigError if a key has another form; the check itself throws a Refusal (401)
  */
@@ -177,13 +177,13 @@ function checkContentType(request: FastifyRequest): void {
   const {method, headers, routeOptions} = request
   if (method === 'GET' || method === 'HEAD') return
   if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0) {
-    // There is no body, but the framework would refuse a content type for which it has no parser.
+    // Without a body, the framework would still refuse a content type that it has no parser for.
     delete headers['content-type']
     return
   }
   const {endpoint} = routeOptions.config
   const expected = endpoint?.isMultipart ? 'multipart/form-data' : 'application/json'
-  // A body of unknown length that may turn out to be empty needs no type.
+  // A body of unknown length may turn out to be empty, so it needs no type.
   if (endpoint?.body === noBodySchema) headers['content-type'] ??= expected
   const [sent = '', ...parameters] = (headers['content-type'] ?? '').toLowerCase().split(';')
   const isOther = parameters.some((text) => /^\s*charset\s*=(?!\s*"?utf-?8"?\s*$)/.test(text))
@@ -199,7 +199,7 @@ const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({
   pattern: new RegExp(`^${PREFIX}${path.replace(/\{\w+\}/g, '[^/]+')}(?:\\?|$)`),
 }))
 
-/** The refusal of an unknown path or method: 405 with `Allow` if the path exists, else 404. */
+/** Returns the refusal of an unknown path or method: 405 with `Allow` if the path exists, else 404. */
 export function refuseUnknown(url: string): Error {
   const allowed = PATHS.filter(({pattern}) => pattern.test(url)).flatMap(({method}) =>
     method === 'GET' ? ['GET', 'HEAD'] : [method],

@@ -10,10 +10,10 @@ import {refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, FIRST, givenOf, type Kind, kindOf, type ServiceDatabase} from './service-database.ts'
 
-/** A column of cents: at most 7e15, as the contract allows, which a number holds exactly. */
+/** A column of cents. The contract allows at most 7e15, which a number holds exactly. */
 const rowCents = z.number().transform(BigInt)
 
-/** A deal as it is stored; amounts are cents, `created_at` ms since the epoch. */
+/** A deal as stored; amounts are cents, `created_at` is ms since the epoch. */
 export type StoredDeal = z.output<typeof storedDeal>
 const storedDeal = z.object({
   id: z.string(),
@@ -30,7 +30,7 @@ const INSERT = `insert into deal (${COLUMNS}) values (${COLUMNS.map(() => '?')})
 const STORED: Kind<StoredDeal> = {table: 'deal', row: storedDeal}
 const IDS = {table: 'deal', row: z.object({id: z.string()})}
 
-/** The deals in SQLite, for those who do not ask by HTTP. */
+/** Access to the deals in SQLite, without HTTP. */
 export type DealStore = ReturnType<typeof createDealStore>
 
 /** Creates the store of deals over the service's database. */
@@ -49,10 +49,10 @@ export function createDealStore(database: ServiceDatabase) {
             COLUMNS.map((column) => deal[column]),
           )
       }),
-    /** At most `limit` deals, or deals in this status, in list order. */
+    /** Lists at most `limit` deals, all or those in a status, in list order. */
     list: ({status, limit}: {status?: string; limit: number}): StoredDeal[] =>
       database.list(STORED, {after: FIRST, limit}, {status}),
-    /** The ids of all deals, or of those in this status, in list order. */
+    /** Lists the ids of all deals, or of those in a status, in list order. */
     ids: (status?: string): string[] =>
       database.list(IDS, {after: FIRST, limit: -1}, {status}).map(({id}) => id),
     update: (id: string, change: Partial<StoredDeal>) => database.update('deal', {id}, givenOf(change)),
@@ -66,7 +66,7 @@ export const DEALS = kindOf('deal_record', dealRecordSchema, 'deal_not_found')
 
 const LISTED: Kind<Deal> = {...DEALS, json: 'listed'}
 
-/** The columns that a body sets. */
+/** Returns the columns that a body sets. */
 function changeOf({loan_amount, property_value, ...texts}: DealChanges): Record<string, SQLInputValue> {
   const cents = (amount: number | null | undefined) =>
     typeof amount === 'number' ? centsOf(amount.toFixed(2)) : amount
@@ -82,7 +82,7 @@ function checkTransition(from: string, to: string): void {
   throw refuse('invalid_transition', {detail: `A deal that is ${from} ${ways}.`})
 }
 
-/** Requires amount, value and program for underwriting; a change that keeps the status takes none away. @throws Refusal (409) */
+/** Requires amount, value and program from underwriting on; a change within a status must not remove any. @throws Refusal (409) */
 function checkComplete(before: Deal, deal: Deal): void {
   if (deal.status === 'draft') return
   const isMoved = before.status !== deal.status
@@ -95,7 +95,7 @@ function checkComplete(before: Deal, deal: Deal): void {
   throw refuse('incomplete_deal', {detail, errors: missing.map((path) => ({path, message: 'expected'}))})
 }
 
-/** The strong entity tag of the answer that holds this record: equal only for equal bodies. */
+/** Returns the strong entity tag of the answer that holds this record: equal only for equal bodies. */
 export function etagOf(record: unknown): string {
   return `"${hash('sha256', JSON.stringify({data: record}), 'base64url').slice(0, 22)}"`
 }
@@ -107,7 +107,7 @@ function checkIfMatch(ifMatch: string | undefined, record: Deal): void {
   if (!tags.includes(etagOf(record))) throw refuse('precondition_failed')
 }
 
-// A status that is not known comes last.
+// Unknown statuses come last.
 const SELECT_TOTALS = `
   select status, deals, high, low
   from deal_total
@@ -183,7 +183,7 @@ const RATES_IN_FORCE: Kind<Rate> = {
 /** Creates the operations on borrowers, tasks and rates. */
 export function createRecordHandlers({database, clock, emit}: ServiceWorld) {
   return {
-    // The digits of the national id are checked and dropped.
+    // The digits of the national id are validated and dropped.
     linkBorrower: ({id: deal_id, body: {ssn_last_four, ...given}}) => {
       const has_ssn_last_four = Number(ssn_last_four !== undefined)
       const row = {id: createId('bor'), deal_id, ...given, has_ssn_last_four, created_at: clock.now()}

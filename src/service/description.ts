@@ -16,7 +16,7 @@ import {EVENT_TYPES, webhookEventSchema} from '../contract/webhook.ts'
 import {VERSION} from '../core/process.ts'
 import {PREFIX} from './requests.ts'
 
-/** Adds `/openapi.json` and `/docs`, which hold no data and so need no key: the routes that are added later, as OpenAPI 3.1. */
+/** Adds `/openapi.json` and `/docs`, which describe the routes added later (OpenAPI 3.1). They hold no data, so they need no key. */
 export function addDescription(app: FastifyInstance): void {
   app.register(swagger, {
     convertConstToEnum: false,
@@ -56,13 +56,13 @@ export function addDescription(app: FastifyInstance): void {
   }))
 }
 
-/** The page loads and asks for nothing from elsewhere. */
+/** The page loads nothing from elsewhere. */
 const CSP =
   "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'"
 
 const REF = '#/components/schemas/'
 
-/** The JSON Schemas of every named schema of the contract. */
+/** Builds the JSON Schemas of all named schemas of the contract. */
 function buildSchemas(): Record<string, object> {
   const {schemas} = z.toJSONSchema(z.globalRegistry, {
     io: 'input',

@@ -20,12 +20,12 @@ import {Refusal, refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, kindOf} from './service-database.ts'
 
-/** Of one uploaded file. */
+/** Limit of one uploaded file. */
 export const MOST_FILE_BYTES = 25 * 1024 * 1024
-/** Of one deal. */
+/** Limit of one deal. */
 const MOST_DOCUMENTS = 200
 
-/** PDF, scans and office documents; plain text is recognised by its bytes. */
+/** PDF, scans and office documents. Plain text is recognised separately, by its bytes. */
 const KEPT_TYPES = new Set([
   'application/pdf',
   'image/jpeg',
@@ -40,7 +40,7 @@ const KEPT_TYPES = new Set([
 async function readMediaType(content: Buffer): Promise<string> {
   const mime = (await fileTypeFromBuffer(content))?.mime
   if (mime !== undefined && KEPT_TYPES.has(mime)) return mime
-  // Words such as BMW or FORM begin other types, too.
+  // Text that begins with words such as BMW or FORM looks like another type.
   if (isUtf8(content) && !content.includes(0)) return 'text/plain; charset=utf-8'
   const detail =
     'Accepted are PDF, JPEG, PNG, TIFF, HEIC, Word, Excel and plain text files; this file has another type.'
@@ -75,7 +75,7 @@ function attachDocument(
   return document
 }
 
-/** `attachment` with a name in any script (RFC 6266, RFC 8187). */
+/** Formats `attachment` with a name in any script (RFC 6266, RFC 8187). */
 function formatDisposition({file_name, name}: DealDocument): string {
   const encoded = encodeURIComponent(file_name ?? name).replace(
     /['()*]/g,
@@ -86,7 +86,7 @@ function formatDisposition({file_name, name}: DealDocument): string {
 
 const contentRow = z.object({content: z.instanceof(Uint8Array)})
 
-/** Creates the operations on documents and their generations; `onRequested` is called once a generation is committed. */
+/** Creates the operations on documents and their generations. `onRequested` is called once a requested generation is committed. */
 export function createDocumentHandlers(world: ServiceWorld, onRequested: () => void) {
   const {database, clock} = world
   return {
@@ -116,17 +116,17 @@ export function createDocumentHandlers(world: ServiceWorld, onRequested: () => v
   } satisfies Partial<Handlers>
 }
 
-/** A file name safe to show: without folders, control characters and characters that change the reading direction. */
+/** Makes a file name safe to show: removes folders, control characters, and characters that change the reading direction. */
 function cleanFileName(name: string | undefined): string | null {
   const cleaned = (name ?? '')
-    // Forms write these three so (HTML, multipart/form-data).
+    // Forms escape these three characters (HTML, multipart/form-data).
     .replace(/%(?:22|0D|0A)/g, decodeURIComponent)
     .replace(/^.*[\\/]/s, '')
     .replace(/[\p{Cc}\p{Cs}\p{Bidi_Control}]/gu, '')
   return [...cleaned].slice(0, 255).join('') || null
 }
 
-/** Receives a multipart body, which becomes the body of the request: the part `file`, and text fields. @throws Refusal */
+/** Receives a multipart body as the body of the request: the part `file`, and text fields. @throws Refusal */
 export async function receiveParts(request: FastifyRequest): Promise<void> {
   const parts: Record<string, unknown> = {}
   try {
@@ -135,7 +135,7 @@ export async function receiveParts(request: FastifyRequest): Promise<void> {
       const refusePart = (message: string) =>
         refuse('invalid_body', {errors: [{path: cleanFileName(part.fieldname) ?? 'body', message}]})
       if (Object.hasOwn(parts, part.fieldname)) throw refusePart('expected once')
-      // The parser writes this sign for bytes that are not UTF-8.
+      // The parser writes this character for bytes that are not UTF-8.
       if (String(isField ? part.value : part.filename).includes('\ufffd')) throw refusePart('expected UTF-8')
       if (isField) {
         if (part.valueTruncated)
@@ -153,7 +153,7 @@ export async function receiveParts(request: FastifyRequest): Promise<void> {
     }
     request.body = parts
   } catch (error) {
-    // Every other error is the parser's complaint about the body.
+    // Any other error is the parser's complaint about the body.
     if (error instanceof Refusal || codeOf(error).startsWith('FST_')) throw error
     throw refuse('malformed_body', {detail: 'The multipart body cannot be read.'})
   }
@@ -168,7 +168,7 @@ const COUNT_LINKED = `select
   (select count(*) from borrower where deal_id = ?1) as borrowers,
   (select count(*) from task where deal_id = ?1 and status = 'open') as open_tasks`
 
-/** Makes the document of one generation: file, row and event are stored together or not at all. */
+/** Makes the document of one generation. File, row and event are stored together or not at all. */
 function generateOne({id, deal_id: dealId, template}: DocumentGeneration, world: ServiceWorld): void {
   const {database, clock, onError} = world
   const finish = (status: string, document_id: string | null) =>
@@ -189,7 +189,7 @@ function generateOne({id, deal_id: dealId, template}: DocumentGeneration, world:
   }
 }
 
-/** Makes documents in the background; the next service continues after a kill. */
+/** Makes documents in the background. After a kill, the next service continues. */
 export function createGenerator(world: ServiceWorld) {
   let scheduled: NodeJS.Immediate | undefined
   const wake = (): void => {
@@ -213,10 +213,10 @@ const UNKNOWN = 'to be determined'
 const dollars = (amount: number | null): string =>
   amount === null ? UNKNOWN : `$${groupThousands(amount.toFixed(2))}`
 
-/** A text as one line without Markdown. */
+/** Returns a text as one line without Markdown. */
 const plain = (text: string): string => text.replace(/\s+/g, ' ').replace(/[\\`*_{}[\]<>()#+!|-]/g, '\\$&')
 
-/** Loan-to-value in percent with two places, half up; the quotient of cents is exact. */
+/** Formats loan-to-value in percent with two decimals, rounded half up; the quotient of cents is exact. */
 function formatLtv({loan_amount, property_value}: Deal): string {
   if (!property_value) return UNKNOWN
   const value = centsOf(property_value.toFixed(2))

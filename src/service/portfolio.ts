@@ -25,12 +25,12 @@ export function seedPortfolio(
   store.fill(() => store.insert(drawn))
 }
 
-/** A seeded source of numbers: the same labels give the same sequence on every machine. */
+/** Seeded random numbers: the same labels give the same sequence on every machine. */
 export type Random = ReturnType<typeof createRandom>
 
 const ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
 
-/** Creates the sequence of `labels` (a seed, a date, a purpose): sfc32 over the SHA-256 of the labels. */
+/** Creates the random numbers for `labels` (a seed, a date, a purpose): sfc32, seeded with the SHA-256 of the labels. */
 export function createRandom(...labels: (string | number)[]) {
   const digest = hash('sha256', labels.join('\n'), 'buffer')
   let a = digest.readInt32LE(0)
@@ -103,7 +103,7 @@ function buildUsualAddress(random: Random): string {
 
 const numbered = (text: string, number: number) => text.replaceAll('{n}', String(number))
 
-/** Draws a US property address as people type it; about 3 % name no state, about 1 % hold quotes, accents or a formula. */
+/** Draws a US property address as people type it. About 3 % name no state; about 1 % hold quotes, accents or a formula. */
 function buildAddress(random: Random): string {
   const kind = random.next()
   if (kind < 0.01) return numbered(random.pick(madeUp.awkward), random.integer(1, 999))
@@ -126,7 +126,7 @@ function clamp(value: number, least: number, most: number): number {
   return Math.min(most, Math.max(least, value))
 }
 
-/** A loan amount in cents: log-normal around `median` dollars, mostly round, one in four with cents. */
+/** Draws a loan amount in cents: log-normal around `median` dollars, mostly round, one in four with cents. */
 function drawAmountCents(random: Random, median: number): number {
   const dollars = clamp(median * Math.exp(0.65 * random.normal()), 60_000, 25_000_000)
   const shape = random.next()
@@ -135,9 +135,7 @@ function drawAmountCents(random: Random, median: number): number {
   return Math.round(dollars * 100)
 }
 
-/**
- * An amount and a value (cents) whose loan-to-value is spread around 68 %; one deal in eight is exactly at 65, 70 or 75 %.
- */
+/** Draws an amount and a value, in cents. Loan-to-value is spread around 68 %; one deal in eight is exactly at 65, 70 or 75 %. */
 function drawAmountAndValue(random: Random, median: number): {amount: number; value: number} {
   const amount = drawAmountCents(random, median)
   if (random.chance(0.125)) {
@@ -149,7 +147,7 @@ function drawAmountAndValue(random: Random, median: number): {amount: number; va
   return {amount, value: Math.round(amount / ltv / 100_000) * 100_000}
 }
 
-/** An instant from 13:00 to 22:00 UTC on the day that begins at this one; both ms since the epoch. */
+/** Draws an instant from 13:00 to 22:00 UTC on the day that begins at `day`; both ms since the epoch. */
 function drawInstant(random: Random, day: number): number {
   return day + random.integer(13 * HOUR_MS, 22 * HOUR_MS - 1)
 }
@@ -168,7 +166,7 @@ function buildDeal(random: Random, born: {status: string; created_at: number}): 
   }
 }
 
-/** The status of a deal of this age (days): most are funded after two months, one in twenty takes longer. */
+/** Draws the status of a deal from its age in days: most are funded after two months, one in twenty takes longer. */
 function drawStatus(random: Random, age: number): string {
   const pace = random.chance(0.05) ? 6 : 1
   const underwrittenAt = pace * random.integer(2, 25)
@@ -190,21 +188,21 @@ function drawCreationTimes(random: Random, deals: number, today: string): Float6
   return times.sort()
 }
 
-/** Investors who borrow repeatedly; the first of them most often. */
+/** Investors who borrow repeatedly, the first of them most often. */
 const REGULARS = 400
 
-/** The share of deals that have a document of a category, by status. */
+/** Documents by category, with the share of deals that have one, by status. */
 const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<string, number>>}>> =
   madeUp.documents
 
 interface Linking {
   seed: string | number
-  /** New records are dated from the deal's creation, or this instant if it is later, to `until`; ms since the epoch. */
+  /** New records are dated between the deal's creation, or `since` if that is later, and `until`; ms since the epoch. */
   since: number
   until: number
 }
 
-/** Adds the missing borrowers to each deal, and the missing documents of its status: the same for the same seed, deals and days. */
+/** Adds the missing borrowers of each deal and the missing documents of its status: the same for the same seed, deals and days. */
 export function linkPortfolio(
   {database, store}: {database: ServiceDatabase; store: DealStore},
   linking: Linking,
@@ -273,9 +271,9 @@ function attachMissing(
 }
 
 /**
- * Simulates one day (`YYYY-MM-DD`) of a portfolio in one transaction: deals are created, move, change and are deleted, within the
- * rules of the API; the same for the same seed, day and deals. That stays far below the guards of a sync; with 2,500 deals every
- * kind of event happens every day.
+ * Simulates one day (`YYYY-MM-DD`) of a portfolio in one transaction, within the rules of the API: deals are created, change
+ * their status or fields, and are deleted. The same seed, day and deals give the same result. All stays far below the guards of a
+ * sync; with 2,500 deals every kind of event happens every day.
  *
  * @throws ConfigError if the day has already passed; nothing is changed
  */
@@ -296,7 +294,7 @@ export function advanceDay(store: DealStore, options: {seed: string | number; da
       for (const deal of draw(listLiving(store), total * share)) store.update(deal.id, changed(deal))
     }
     remove(0.0012, 'draft', 'underwriting')
-    // Duplicates.
+    // Deals entered twice.
     remove(0.0005, 'approved')
     // The latest stage first, so that no deal moves twice on one day.
     move(0.0025, 'funded', 'paid_off')
@@ -309,12 +307,12 @@ export function advanceDay(store: DealStore, options: {seed: string | number; da
   })
 }
 
-/** A whole number whose mean is exact: the fraction becomes a chance. */
+/** Draws a whole number whose mean is exactly `exact`: the fraction becomes a chance. */
 function drawCount(random: Random, exact: number): number {
   return Math.floor(exact) + (random.chance(exact % 1) ? 1 : 0)
 }
 
-/** Draws up to `count` of the deals with these ids; changes the array. */
+/** Draws up to `count` of the deals with these ids. Changes the array. */
 function drawDeals(store: DealStore, random: Random, ids: string[], count: number): StoredDeal[] {
   const drawn = Array.from({length: Math.min(count, ids.length)}, () => {
     const index = random.integer(0, ids.length - 1)
@@ -326,7 +324,7 @@ function drawDeals(store: DealStore, random: Random, ids: string[], count: numbe
   return drawn.flatMap((id) => store.get(id) ?? [])
 }
 
-/** Whether the service would let a deal go on. */
+/** Whether a deal has what the service requires for a later status. */
 function isComplete({loan_amount_cents, property_value_cents, loan_program}: StoredDeal): boolean {
   return loan_amount_cents > 0n && (property_value_cents ?? 0n) > 0n && loan_program !== null
 }
@@ -344,13 +342,13 @@ function drawNewValue(random: Random, deal: StoredDeal): bigint {
   return after === deal.property_value_cents ? after + 100_000n : after
 }
 
-/** Deals that are not paid off. */
+/** Lists the deals that are not paid off. */
 function listLiving(store: DealStore): string[] {
   const paidOff = new Set(store.ids('paid_off'))
   return store.ids().filter((id) => !paidOff.has(id))
 }
 
-/** Each new deal has its own random numbers, so that a repeated day shows as a repeated id. */
+/** Creates new deals, each with its own random numbers, so that a repeated day shows as a repeated id. */
 function createDeals(store: DealStore, count: number, options: {seed: string | number; day: string}): void {
   const deals = Array.from({length: count}, (_, index) => {
     const random = createRandom('new deal', options.seed, options.day, index)
@@ -365,7 +363,7 @@ function createDeals(store: DealStore, count: number, options: {seed: string | n
   store.insert(deals)
 }
 
-/** Draws new amounts, and property values, which lists do not show, for at most `count` deals and one in ten; changes nothing itself. */
+/** Draws new amounts, and property values (which lists do not show), for at most `count` deals and one in ten. Changes nothing. */
 export function drawEdits(
   store: DealStore,
   {seed, day, count}: {seed: string | number; day: string; count: number},

@@ -14,7 +14,7 @@ export class Refusal extends Error {
   }
 }
 
-/** Makes a refusal by RFC 9457: the title is that of the status, since the type is `about:blank`; the default detail is the code's meaning. */
+/** Creates a refusal (RFC 9457): `about:blank`, so titled like its status; by default, the detail is the code's meaning. */
 export function refuse(
   code: ProblemCode,
   more: {detail?: string; errors?: {path: string; message: string}[]; headers?: Record<string, string>} = {},

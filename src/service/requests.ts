@@ -15,13 +15,13 @@ export interface Call<Op extends Operation> {
   query: Op['query']
   body: Op['body']
   ifMatch: string | undefined
-  /** The records of a list to find. */
+  /** Which records of a list to find. */
   page: Page
 }
 
 /**
- * The handler of every operation. A writing handler shares one transaction with the events it emits and the answer kept
- * for its Idempotency-Key: all three are stored, or none. That a path's deal or webhook endpoint exists has been checked.
+ * The handler of every operation. A writing handler shares one transaction with the events it emits and the answer kept for its
+ * Idempotency-Key: all three are stored, or none. Before it runs, the path's deal or webhook endpoint has been found to exist.
  */
 export type Handlers = {[Id in OperationId]: (call: Call<Operations[Id]>) => Found<Operations[Id]['answer']>}
 
@@ -35,27 +35,27 @@ export interface ServiceWorld {
   database: ServiceDatabase
   /** Stamps what is created. */
   clock: Clock
-  /** Notifies every endpoint subscribed to this type, once the transaction is committed. */
+  /** Notifies every endpoint subscribed to the event's type, once the transaction is committed. */
   emit(event: Omit<WebhookEvent, 'timestamp'>): void
-  /** Gets errors of background work. */
+  /** Receives errors of background work. */
   onError(error: unknown): void
 }
 
-/** Letters of base64url: 132 bits. */
+/** Length of a signature in base64url: 132 bits. */
 const MAC_LENGTH = 22
 
-/** Signs a cursor, and with it the list it belongs to, filters included. */
+/** Signs a cursor together with its list, filters included. */
 function signCursor(payload: string, list: string, secret: KeyObject): string {
   return createHmac('sha256', secret).update(`${list}\n${payload}`).digest('base64url').slice(0, MAC_LENGTH)
 }
 
-/** Writes where a list continues as an opaque text. */
+/** Formats where a list continues as opaque text. */
 export function formatCursor(after: Page['after'], list: string, secret: KeyObject): string {
   const payload = Buffer.from(JSON.stringify(after)).toString('base64url')
   return signCursor(payload, list, secret) + payload
 }
 
-/** Where a cursor of {@link formatCursor} says that this list continues. @throws Refusal (400) */
+/** Reads where a list continues from a cursor of {@link formatCursor}. @throws Refusal (400) */
 export function readCursor(text: string, list: string, secret: KeyObject): Page['after'] {
   const payload = text.slice(MAC_LENGTH)
   const given = Buffer.from(text.slice(0, MAC_LENGTH))

@@ -66,7 +66,7 @@ export interface ServiceOptions {
 /** A running service. */
 export type RunningService = Awaited<ReturnType<typeof startService>>
 
-/** Starts a local Deal Financing Service. @throws ConfigError for a key of another form, an unusable database, or a port that is taken */
+/** Starts a local Deal Financing Service. @throws ConfigError for a malformed key, an unusable database, or a port in use */
 export async function startService(options: ServiceOptions) {
   const {port = 0, dbPath = ':memory:', log = createSilentLog()} = options
   const app = createApp(log)
@@ -74,9 +74,9 @@ export async function startService(options: ServiceOptions) {
   const store = createDealStore(database)
   const api = buildApi(options, database, log)
   let closed: Promise<void> | undefined
-  /** Ends every connection at once, busy or idle, and closes the store. */
+  /** Ends every connection at once, busy or idle, and closes the database. */
   const close = (): Promise<void> => {
-    // First, so that a waiting request sees a closed connection, not an error from the abort.
+    // Connections first, so that a waiting request sees a closed connection, not an error from the abort.
     app.server.closeAllConnections()
     closed ??= app
       .close()
@@ -111,7 +111,7 @@ export async function startService(options: ServiceOptions) {
   }
 }
 
-/** Joins the handlers of all operations, and the background work. */
+/** Creates the handlers of all operations, and the background work. */
 function buildApi(options: ServiceOptions, database: ServiceDatabase, log: Log) {
   const {clock, webhooks = {}} = options
   const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
@@ -128,13 +128,13 @@ function buildApi(options: ServiceOptions, database: ServiceDatabase, log: Log) 
   return {
     database,
     handlers,
-    /** Checks that need the network, before the transaction begins. @throws Refusal */
+    /** Runs the checks that need the network, before the transaction begins. @throws Refusal */
     async checkBody(body: unknown): Promise<void> {
       if (!isObject(body) || typeof body.url !== 'string') return
       const message = await guard.findProblem(body.url)
       if (message !== null) throw refuse('invalid_body', {errors: [{path: 'url', message}]})
     },
-    /** Continues the background work of an earlier service. */
+    /** Resumes the background work of an earlier service. */
     start() {
       generator.wake()
       outbox.start()
@@ -146,7 +146,6 @@ function buildApi(options: ServiceOptions, database: ServiceDatabase, log: Log) 
   }
 }
 
-/** What routes work on. */
 type Api = ReturnType<typeof buildApi>
 
 declare module 'fastify' {
@@ -159,7 +158,7 @@ declare module 'fastify' {
   }
 }
 
-/** The problem that an error of the framework is, by its code or status. */
+/** The problem for an error of the framework, by its code or status. */
 const FAULTS: Record<string | number, ProblemCode> = {
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: 'malformed_body',
   FST_PROTO_VIOLATION: 'malformed_body',
@@ -186,7 +185,7 @@ function explainFault(error: Partial<FastifyError>, request: FastifyRequest, log
 
 const createRequestId = () => `req_${randomUUID()}`
 
-/** Answers what Node cannot read as a request; one that does not come in time gets no answer. */
+/** Answers what Node cannot parse as a request. A request that does not arrive in time gets no answer. */
 function answerClientError(error: NodeJS.ErrnoException, socket: Socket): void {
   const body = JSON.stringify(refuse('bad_request').problem)
   const head = [
@@ -201,7 +200,7 @@ function answerClientError(error: NodeJS.ErrnoException, socket: Socket): void {
   socket.destroy(error)
 }
 
-/** A request comes whole within this time, files included. */
+/** A request must arrive within this time, files included. */
 const REQUEST_MS = 300_000
 
 function createApp(log: Log): FastifyInstance {
@@ -228,7 +227,7 @@ function createApp(log: Log): FastifyInstance {
 
 const refuseJson = (problem: string) => refuse('malformed_json', {detail: `The body: ${problem}.`})
 
-/** An empty body is not JSON, but endpoints without a body accept it. */
+/** Adds the parsers of bodies. An empty body is not JSON, but endpoints without a body accept it. */
 function addBodyParsers(app: FastifyInstance): void {
   app.removeContentTypeParser('application/json')
   const parse = async (request: FastifyRequest, body: Buffer): Promise<unknown> => {
@@ -250,10 +249,10 @@ function addBodyParsers(app: FastifyInstance): void {
   })
 }
 
-/** Adds a route for every endpoint of the contract, which checks what is sent by the schemas of its endpoint. */
+/** Adds a route for every endpoint of the contract. Input is checked by the endpoint's schemas. */
 function addRoutes(app: FastifyInstance, api: Api): void {
   app.setValidatorCompiler<z.ZodType>(({schema, httpPart}) => (value: unknown) => {
-    // The framework hands over null for what was not sent.
+    // The framework passes null for what was not sent.
     const parsed = schema.safeParse(value ?? undefined)
     return parsed.success ? {value: parsed.data} : {error: refuseInput(parsed.error, httpPart)}
   })
@@ -261,10 +260,9 @@ function addRoutes(app: FastifyInstance, api: Api): void {
   for (const id of Object.keys(ENDPOINTS).filter(isOperationId)) addRoute(id, app, api)
 }
 
-/** A request of an operation once its route has parsed it. */
 type Parsed<Op extends Operation> = Pick<Call<Op>, 'query' | 'body'> & {params: Record<string, string>}
 
-/** Where deals and webhook endpoints begin; what lies below is not found if they are not. */
+/** Paths of deals and webhook endpoints. If one does not exist, nothing below it is found. */
 const OWNERS: readonly (readonly [path: string, kind: Kind<unknown>])[] = [
   ['/deals/{id}', DEALS],
   ['/webhook-endpoints/{id}', WEBHOOK_ENDPOINTS],
@@ -319,7 +317,7 @@ function readPage<Id extends OperationId>(
   return `{"data":[${records}],"has_more":${next !== null},"next_cursor":${JSON.stringify(cursorOfNext)}}`
 }
 
-/** The refusal of input, naming every wrong path, never a value. */
+/** Creates the refusal of input. It names every wrong path, never a value. */
 function refuseInput({issues}: z.ZodError, httpPart = 'body'): Refusal {
   const errors = issues.flatMap((issue) => {
     const path = issue.path.join('.')
@@ -331,7 +329,7 @@ function refuseInput({issues}: z.ZodError, httpPart = 'body'): Refusal {
   return refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
 }
 
-/** Writes an answer with the headers of its endpoint; a page is JSON already. */
+/** Formats an answer with the headers of its endpoint; a page is JSON already. */
 function formatAnswer({status, headers: names}: Endpoint, {url}: FastifyRequest, found: unknown): KeptAnswer {
   const headers: Record<string, string> = {}
   if (names.includes('ETag')) headers.ETag = etagOf(found)
@@ -356,7 +354,7 @@ const answerRow = z.object({
   body: z.string(),
 })
 
-/** Writes a change, its events and the answer kept for an Idempotency-Key for 24 hours, in one transaction. @throws Refusal (422) */
+/** Stores a change, its events, and the answer kept 24 hours for an Idempotency-Key in one transaction. @throws Refusal (422) */
 function write(
   work: () => KeptAnswer,
   {method, url, keyOwner: owner, headers: sent, body}: FastifyRequest,
@@ -366,7 +364,7 @@ function write(
   if (key === undefined) return database.transaction(work)
   if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw refuse('invalid_idempotency_key')
   const told = isObject(body) && isObject(body.file) ? {...body, file: {...body.file, content: null}} : body
-  // Keyed by what the database does not hold: four digits of a national id could be guessed.
+  // Keyed with the token, which the database does not hold: otherwise four digits of a national id could be guessed.
   const token = sent.authorization?.replace(/^Bearer +/i, '') ?? ''
   const digest = createHmac('sha256', token).update(JSON.stringify([method, url, told ?? null]))
   const fingerprint = digest.digest('base64url')

@@ -15,13 +15,13 @@ const TABLES = readFileSync(
 
 /** The service's SQLite database. */
 export class ServiceDatabase extends Sqlite {
-  /** Signs cursors and digests of requests; stored with the data, so that both survive a restart. */
+  /** Signs cursors; stored with the data, so that they survive a restart. */
   readonly secret: KeyObject
   #onCommit: (() => void)[] = []
 
   constructor(path: string) {
     super(path)
-    // full: what was acknowledged survives a power cut.
+    // full: acknowledged changes survive a power cut.
     this.db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536')
     this.db.exec('pragma foreign_keys = on')
     // One transaction, so it waits for the disk only once.
@@ -30,7 +30,7 @@ export class ServiceDatabase extends Sqlite {
     this.secret = createSecretKey(this.one(secretRow, 'select secret from cursor_secret').secret)
   }
 
-  /** Runs `work`, which inserts very many deals, in one transaction; indexes and totals are made after it, in half the time. */
+  /** Runs `work`, which inserts very many deals, in one transaction. Indexes and totals are made afterwards, which halves the time. */
   fill(work: () => void): void {
     this.transaction(() => {
       this.db.exec('drop trigger deal_counted; drop index deal_listed; drop index deal_by_status')
@@ -48,13 +48,13 @@ export class ServiceDatabase extends Sqlite {
     return result
   }
 
-  /** Inserts one row and returns it as its kind shows it. */
+  /** Inserts one row and returns it as a record of its kind. */
   create<T>({table, row}: Kind<T>, values: Record<string, SQLInputValue> & {id: string}): T {
     this.insert(table, values)
     return this.one(row, `select * from ${table} where id = ?`, [values.id])
   }
 
-  /** The record that has these values. @throws Refusal (404) */
+  /** Returns the record that has these values. @throws Refusal (404) */
   record<T>({table, row, missing = 'not_found'}: Kind<T>, values: Record<string, string>): T {
     const has = Object.keys(values).map((column) => `${column} = ?`)
     const found = this.first(row, `select * from ${table} where ${has.join(' and ')}`, Object.values(values))
@@ -63,9 +63,9 @@ export class ServiceDatabase extends Sqlite {
   }
 
   /**
-   * The records that have these values, in list order.
+   * Lists the records that match the filter, in list order.
    *
-   * @param filter a value that is undefined is not compared
+   * @param filter undefined values are ignored
    * @param before the values of placeholders in `table`
    */
   list<T>(
@@ -78,9 +78,9 @@ export class ServiceDatabase extends Sqlite {
     return this.all(row, `select * ${sql}`, [...before, ...values])
   }
 
-  /** A page of {@link list} as JSON. */
+  /** Returns a page of {@link list} as JSON. */
   page<T>(rows: Kind<T>, page: Page, filter: Filter = {}, before: readonly SQLInputValue[] = []): FoundPage {
-    // One more shows whether the list goes on.
+    // One more record shows whether the list goes on.
     const asked = {...page, limit: page.limit + 1}
     const {records, count} = this.#joinPage(rows, asked, filter, before)
     if (count <= page.limit) return {records, next: null}
@@ -100,7 +100,7 @@ export class ServiceDatabase extends Sqlite {
     return this.one(joinedRow, joined, [...before, ...values])
   }
 
-  /** Runs `work` once the current transaction is committed, never after a rollback. */
+  /** Runs `work` once the current transaction is committed, never after a rollback; at once if there is none. */
   afterCommit(work: () => void): void {
     this.#onCommit.push(work)
   }
@@ -108,18 +108,18 @@ export class ServiceDatabase extends Sqlite {
 
 type Filter = Record<string, string | undefined>
 
-/** The end of a query for a page of a list, and the values of its placeholders. */
+/** Builds the end of a query for a page of a list, and the values of its placeholders. */
 function selectPage(table: string, {after, limit}: Page, filter: Filter) {
   const given = givenOf(filter)
   const has = Object.keys(given).map((column) => `${column} = ? and `)
   const rows = `from ${table} where ${has.join('')}(created_at, id) > (?, ?) order by created_at, id`
-  // With the limit as a placeholder, SQLite would prepare the statement anew for each page.
+  // With the limit as a placeholder, SQLite would prepare the statement again for each page.
   return {sql: `${rows} limit ${limit}`, values: [...Object.values(given), after.createdAt, after.id]}
 }
 
 const secretRow = z.object({secret: z.instanceof(Uint8Array)})
 const joinedRow = z.object({records: z.string(), count: z.number()})
-/** Every record begins with its id, and in no text of JSON are these letters. */
+/** Every record begins with its id, and no text within JSON contains these characters. */
 const RECORD_START = '{"id":'
 const lastRecord = z.object({id: z.string(), created_at: z.string()})
 
@@ -136,19 +136,19 @@ export function openServiceDatabase(path: string): ServiceDatabase {
   }
 }
 
-/** An id of the service: `deal_` and 80 random bits. */
+/** Creates an id of the service: the prefix and 80 random bits. */
 export function createId(prefix: string): string {
   return `${prefix}_${randomBytes(10).toString('hex')}`
 }
 
-/** The values that are not undefined, by column. */
+/** Returns the values that are not undefined, by column. */
 export function givenOf(values: Record<string, SQLInputValue | undefined>): Record<string, SQLInputValue> {
   return Object.fromEntries(
     Object.entries(values).flatMap(([column, value]) => (value === undefined ? [] : [[column, value]])),
   )
 }
 
-/** Reads rows as the API shows them: a column `…_at` is ms since the epoch, `has_…` is 0 or 1. */
+/** Reads rows as the API shows them: columns `…_at` are ms since the epoch, `has_…` are 0 or 1. */
 export function rowOf<T>(record: z.ZodType<T>): z.ZodType<T> {
   const show = (column: string, value: unknown) => {
     if (typeof value !== 'number') return value
@@ -161,14 +161,14 @@ export function rowOf<T>(record: z.ZodType<T>): z.ZodType<T> {
   }, record)
 }
 
-/** Records of the API, read from the columns of their names; `missing` is answered if there is none. */
+/** Creates a kind of records, read from columns of the same names. `missing` is the problem if there is no such record. */
 export function kindOf<T>(table: string, record: z.ZodType<T>, missing?: ProblemCode): Kind<T> {
   return {table, row: rowOf(record), missing}
 }
 
-/** Where the records of a kind are, and how they are read. */
+/** Where the records of a kind are, and how to read them. */
 export interface Kind<T> {
-  /** A table, a view or a query in brackets. */
+  /** A table, a view or a query in parentheses. */
   table: string
   row: z.ZodType<T>
   /** A column that holds the record as JSON. */
@@ -177,19 +177,19 @@ export interface Kind<T> {
 }
 
 /**
- * At most `limit` records after this one; every list is sorted by `createdAt` (ms since the epoch), then `id`. `at` is the
- * instant that all pages of a list show, if its records come and go with time.
+ * At most `limit` records after a position. Every list is sorted by `createdAt` (ms since the epoch), then `id`. `at` is the
+ * instant that all pages of a list show, for records that come and go with time.
  */
 export interface Page {
   after: {createdAt: number; id: string; at?: number | undefined}
   limit: number
 }
 
-/** The records of a page as JSON, with commas between them, and where the list continues; null at its end. */
+/** The records of a page as JSON, separated by commas, and where the list continues; null at its end. */
 export interface FoundPage {
   records: string
   next: Page['after'] | null
 }
 
-/** Before every record. */
+/** The position before every record. */
 export const FIRST: Page['after'] = {createdAt: Number.MIN_SAFE_INTEGER, id: ''}

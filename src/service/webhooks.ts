@@ -35,17 +35,16 @@ function writeEvents(events: readonly EventType[] = EVENT_TYPES): string {
 
 /** How a service sends webhooks. */
 export interface WebhookOptions {
-  /** Allows webhooks to this machine and its networks, and over plain http; default false. */
+  /** Allows webhooks to private addresses and over plain http; default false. */
   allowPrivate?: boolean
-  /** The waits before the second and each further attempt; default those of Standard Webhooks. */
+  /** Waits before the second and each further attempt, ms; by default those of Standard Webhooks. */
   retryDelaysMs?: readonly number[]
   lookup?: AddressLookup
 }
 
-/** What webhooks work on. */
 type WebhookWorld = Pick<ServiceWorld, 'database' | 'clock' | 'onError'>
 
-/** Creates the operations on webhook endpoints; `onDue` is called if a delivery may have become due. */
+/** Creates the operations on webhook endpoints. `onDue` is called when a delivery may have become due. */
 export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: () => void) {
   return {
     createWebhookEndpoint: ({body: {url, events, description = null}}) => {
@@ -86,7 +85,7 @@ export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: ()
   } satisfies Partial<Handlers>
 }
 
-/** The waits before the second and each further attempt, as Standard Webhooks recommends; then the delivery has failed. */
+/** Waits before the second and each further attempt, as Standard Webhooks recommends. After the last, the delivery has failed. */
 const RETRY_DELAYS_MS: readonly number[] = [
   ...[5_000, 5 * 60_000, 30 * 60_000],
   ...[2, 5, 10, 14, 20, 24].map((hours) => hours * HOUR_MS),
@@ -94,7 +93,7 @@ const RETRY_DELAYS_MS: readonly number[] = [
 
 /** Deliveries at once per endpoint, so that one that hangs does not delay the others. */
 const MOST_PER_ENDPOINT = 4
-/** How often deliveries that are tried again are looked for. */
+/** How often to look for deliveries to retry. */
 const LOOK_MS = 250
 
 const dueRow = z.object({
@@ -110,7 +109,7 @@ const dueRow = z.object({
 
 type Due = z.output<typeof dueRow>
 
-// Of each endpoint the first ones, by an index: what else waits costs nothing. Those being sent are still due, so they count.
+// The first deliveries of each endpoint, by an index: others waiting cost nothing. Those being sent are still due and count.
 const SELECT_DUE = `
   select d.id, d.endpoint_id, d.event_id, d.attempts, d.next_attempt_at, e.url, e.secret, event.payload
   from webhook_endpoint as e
@@ -123,7 +122,7 @@ const SELECT_DUE = `
   cross join event on event.id = d.event_id
   where e.status = 'enabled'`
 
-// What waits longer than its attempts allow was stored while the clock was ahead; what is being sent is decided by its answer.
+// A longer wait than the attempts allow was stored while the clock was ahead. Deliveries being sent are left to their answers.
 const HASTEN = `
   update webhook_delivery set next_attempt_at = ?1
   where status = 'pending' and id not in (select value from json_each(?3))
@@ -148,7 +147,7 @@ const SELECT_SUBSCRIBED = `
   select id from webhook_endpoint
   where status = 'enabled' and exists (select 1 from json_each(events) where value = ?)`
 
-/** Stores the outcome of an attempt, unless the delivery was decided anew meanwhile; 410 disables the URL that was asked. */
+/** Stores the outcome of an attempt, unless the delivery changed meanwhile. A 410 disables the endpoint if its URL is the same. */
 function storeOutcome(
   {id, endpoint_id, url, next_attempt_at: asked_at, ...due}: Due,
   {status: last_status, error: last_error}: Outcome,
@@ -198,8 +197,8 @@ async function send(
 }
 
 /**
- * Creates the outbox: events are stored in the transaction of the change and sent until they are accepted, at least once and
- * in no fixed order, under the same `webhook-id`, by the real time.
+ * Creates the outbox. Events are stored in the transaction of the change and sent until they are accepted, at least once and in
+ * no fixed order, always with the same `webhook-id`. It uses the real clock.
  */
 export function createOutbox(
   guard: AddressGuard,
@@ -210,7 +209,7 @@ export function createOutbox(
   const {signal} = stopping
   const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
   const sending = new Map<string, Promise<void>>()
-  /** Endpoints that gave no answer rest until the next look, so that their backlog leaves time for others; monotonic ms. */
+  /** Until when endpoints that gave no answer rest, so that their backlog leaves time for others; monotonic ms. */
   const restsUntil = new Map<string, number>()
   let lookedAt = Number.POSITIVE_INFINITY
 
@@ -234,7 +233,7 @@ export function createOutbox(
         ])
       lookedAt = now
       for (const due of database.all(dueRow, SELECT_DUE, [now])) {
-        // A delivery whose outcome could not be stored stays here, so that only the next service retries it.
+        // A delivery whose outcome could not be stored stays here, so only the next service retries it.
         const waits = sending.has(due.id) || (restsUntil.get(due.endpoint_id) ?? 0) > performance.now()
         if (!waits) sending.set(due.id, deliver(due).catch(onError))
       }
@@ -246,7 +245,7 @@ export function createOutbox(
   const timer = setInterval(wake, LOOK_MS).unref()
   return {
     wake,
-    /** Sends what an earlier service left. */
+    /** Deletes old deliveries and sends what an earlier service left. */
     start(): void {
       pruneDeliveries(database, clock.now())
       wake()
@@ -263,7 +262,7 @@ export function createOutbox(
         database.insert('webhook_delivery', {id: createId('dlv'), endpoint_id, event_id, ...pending})
       database.afterCommit(wake)
     },
-    /** Aborts what is being sent; the next service sends it again. */
+    /** Aborts deliveries in progress; the next service sends them again. */
     stop: async () => {
       stopping.abort(new Error('The service is closing.'))
       clearInterval(timer)
@@ -289,7 +288,7 @@ export function createAddressGuard({allowPrivate = false, lookup = systemLookup}
   const isRefused = (address: string): boolean =>
     !allowPrivate && ipaddr.process(address).range() !== 'unicast'
 
-  /** The lookup of sockets: it checks again, since a name can change its address after the first check. */
+  /** The lookup of sockets. It checks again, since a name can change its address after the first check. */
   const guardedLookup: LookupFunction = (name, lookupOptions, callback) => {
     lookup(name, {...lookupOptions, all: true}, (error, found) => {
       const refused = found?.some(({address}) => isRefused(address))
@@ -302,7 +301,7 @@ export function createAddressGuard({allowPrivate = false, lookup = systemLookup}
   }
 
   return {
-    /** Why webhooks cannot go to this URL, or null. */
+    /** Returns why webhooks cannot go to this URL, or null. */
     async findProblem(text: string): Promise<string | null> {
       const {protocol, hostname, username, password} = new URL(text)
       if (username !== '' || password !== '') return 'expected a URL without a user name or password'

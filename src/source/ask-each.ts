@@ -7,19 +7,19 @@ import {type Page, readAhead, walkPages} from './walk-pages.ts'
 
 type Client = Pick<SourceClient, 'getJson'>
 
-/** Single records to ask for, or their lists; `step` and `unit` name them in the progress. */
+/** Records to ask for one by one, or their lists. `step` and `unit` name them in the progress. */
 export interface EachRequest<Found> extends Required<Pick<Progress, 'step' | 'unit'>> {
-  /** The first should be known to exist: a 404 means `gone` once the path has answered for another id, and `failed` before. */
+  /** The first should be known to exist: a 404 means `gone` only if the path answers for some id in this run, otherwise `failed`. */
   ids: readonly string[]
   /** Path, relative to the base URL; `{id}` stands for a record's id. */
   path: string
-  /** Asks for one id with a client whose requests end with the asking; its errors are judged by {@link askEach}. */
+  /** Asks for one id. The client's requests are cancelled when asking ends; {@link askEach} judges the errors. */
   ask: (id: string, path: string, client: Client) => Promise<EachAnswer<Found>>
   concurrency: number
   budgetMs: number
 }
 
-/** The result of one id; `Found` is the content of its answer. */
+/** The result for one id; `Found` is the content of its answer. */
 export type EachAnswer<Found> =
   | ({id: string; outcome: 'found'} & Found)
   /** 404 or 410 from a path that answered for another id in this run. */
@@ -27,20 +27,20 @@ export type EachAnswer<Found> =
   /** `reason` is a code: `HTTP_422`, `OTHER_RECORD`, `SOURCE_FAILING`. */
   | {id: string; outcome: 'failed'; reason: string}
 
-/** Why asking ended; `failing`: too many failures in a row, so that the path may not exist, or the key may not read it. */
+/** Why asking ended. `failing`: too many failures in a row, so the path may not exist or the key may not read it. */
 type EachEnd = 'done' | 'budget' | 'interrupted' | 'rate_limited' | 'failing'
 
-/** The counts of the answers; `proven`: the path answered for an id. */
+/** The counts of the answers. `proven`: the path answered for some id. */
 export type EachSummary = {proven: boolean; fetched: number; gone: number; failed: number; ended: EachEnd}
 
-/** As many end the asking. */
+/** Failures in a row that end the asking. */
 export const MOST_FAILURES_IN_A_ROW = 5
-/** Outstanding answers, as a multiple of the concurrency: enough that a slow one does not hold up the others. */
+/** Outstanding answers, as a multiple of the concurrency, so that a slow one does not hold up the others. */
 const WINDOW = 2
 
 /**
- * Asks for one id after another, and for several at once when the path has answered for one; hands over the answers in the order
- * of the ids, each after the one before was taken. A failure of the source is an outcome, but a clock that steps back is thrown.
+ * Asks for each id: one at a time until the path has answered for one, then several at once. Hands over the answers in the order
+ * of the ids, each after the last was taken. A failure of the source is an outcome; a clock that steps back throws.
  */
 export async function askEach<Found>(
   {ids, ask, ...request}: EachRequest<Found>,
@@ -131,7 +131,7 @@ function failedAs(id: string, reason: string): {id: string; outcome: 'failed'; r
   return {id, outcome: 'failed', reason}
 }
 
-/** An id as one path segment; throws for `.` and `..`, which lead to another path. */
+/** Encodes an id as one path segment. @throws URIError for `.` and `..`, which lead to another path, and for lone surrogates */
 function encodeSegment(id: string): string {
   if (id === '.' || id === '..') throw new URIError('a dot segment')
   return encodeURIComponent(id)
@@ -152,14 +152,14 @@ export async function askOwnPage(id: string, path: string, client: Client): Prom
   return {id, outcome: 'found', record, received}
 }
 
-/** The list of one record: all of its pages, or nothing. */
+/** The list of one record, complete or not at all. */
 export type ListingAnswer = EachAnswer<{pages: Page[]}>
 
-/** The list of one record is held in memory, so a longer one is refused. */
+/** Larger lists of one record are refused, because they are held in memory. */
 const MOST_PAGES = 100
 const MOST_LENGTH = 32_000_000
 
-/** Creates the function that asks for the list of one record; a list that is not read to its end fails as a whole. */
+/** Creates the function that asks for the list of one record. A list that is not read to its end fails as a whole. */
 export function createListAsker(pageSize: number) {
   return async (id: string, path: string, client: Client): Promise<ListingAnswer> => {
     const pages: Page[] = []

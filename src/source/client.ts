@@ -29,11 +29,11 @@ export type ClientConfig = Pick<
   | 'clientCertFile'
 > & {
   apiKey?: string | undefined
-  /** Used once the source refuses the other. */
+  /** Used once the source refuses `apiKey`. */
   nextApiKey?: string | undefined
-  /** What differs from the Deal Financing Service. */
+  /** How the source differs from the Deal Financing Service. */
   description?: SourceDescription | undefined
-  /** The rate that an earlier run ended with, requests per second. */
+  /** The rate at which an earlier run ended, requests per second. */
   learntRate?: number | undefined
   /** Until when the source asked an earlier run to wait, ms since the epoch. */
   pausedUntil?: number | undefined
@@ -41,13 +41,13 @@ export type ClientConfig = Pick<
 
 type Query = Record<string, string | number>
 
-/** Speaks HTTP to the source: one key, one rate, one retry policy. */
+/** HTTP to the source, with one rate limit and one retry policy. */
 export type SourceClient = ReturnType<typeof createClient>
 
-/** A shorter value of the base URL's query is a word that any answer may hold. */
+/** Shorter values, such as words in the base URL's query, may occur in any answer. */
 const SHORTEST_SECRET = 8
 
-/** A text without the escapes that JSON and URLs have for ASCII characters. */
+/** Decodes the escapes of JSON and URLs for ASCII characters. */
 const unescapeAscii = (text: string) =>
   text.replace(/(?:%|\\u00)([0-7][0-9a-f])|\\(["\\/])/gi, (_, code, character) =>
     code === undefined ? character : String.fromCharCode(Number.parseInt(code, 16)),
@@ -55,7 +55,7 @@ const unescapeAscii = (text: string) =>
 
 const NOTHING_READ = 'This run has read nothing; what was stored before is kept.'
 
-/** Creates the client of one run, a limiter that asks; disposing it cancels open requests and closes connections. */
+/** Creates the client of one run: a rate limiter that can send requests. Disposing it cancels open requests and closes connections. */
 export function createClient(config: ClientConfig, world: World) {
   const base = new URL(`${config.baseUrl}${config.baseUrlQuery ?? ''}`)
   const timeoutMs = Math.ceil(config.requestTimeoutSeconds * 1000)
@@ -70,7 +70,7 @@ export function createClient(config: ClientConfig, world: World) {
   const keys = [apiKey, nextApiKey].filter((key) => key !== undefined)
   const credentials = createCredentials(description?.auth ?? {by: 'bearer'}, {keys, timeoutMs}, world)
   const translator = description && createTranslator(description, base)
-  /** Whether an answer repeats what the source was told in confidence, escaped or not. */
+  /** Whether an answer repeats a secret of the request, escaped or not. */
   function repeatsSecret(body: Buffer, {headers, query}: Credential): boolean {
     const tokens = Object.values(headers).map((header) => header.replace(/^\w+ /, ''))
     const texts = [body.toString(), unescapeAscii(body.toString())]
@@ -80,7 +80,7 @@ export function createClient(config: ClientConfig, world: World) {
   }
 
   const headers = {
-    // Without this header a server may send any coding. We decode none, so a small answer cannot unpack into a huge one.
+    // Without this header a server may use any coding. We decode none, so a small answer cannot unpack into a huge one.
     'accept-encoding': 'identity',
     'user-agent': `loantape/${VERSION}`,
   }
@@ -110,7 +110,7 @@ export function createClient(config: ClientConfig, world: World) {
 
   async function ask(request: Asked): Promise<Exchange & {body: unknown}> {
     const {path, isJson, cancelled} = request
-    // A next URL may hold more than a path.
+    // A next URL may have a query.
     const target = {host: base.host, path: path.replace(/\?.*/s, '')}
     const signal = cancelled ? AbortSignal.any([world.signal, cancelled]) : world.signal
     try {
@@ -160,7 +160,7 @@ export function createClient(config: ClientConfig, world: World) {
       const answer = await ask({path: asked.path, query: asked.query, isJson: true, cancelled})
       const {status, received, body, headers, credential} = answer
       if (!request || status >= 300) return {status, body, received}
-      // Read from the text that goes to the tape, so that the tape is read the same.
+      // Parsed from the text that goes to the tape, so that reading the tape gives the same.
       const text = request.translate(body, headers)
       const {body: sent, ...told} = received
       const kept = repeatsSecret(sent, credential) ? {} : {body: sent}
@@ -176,7 +176,7 @@ export function createClient(config: ClientConfig, world: World) {
   })
 }
 
-/** The certificate and the key that show who asks. @throws ConfigError `CONFIG_INVALID` */
+/** Reads the client's certificate and key. @throws ConfigError `CONFIG_INVALID` */
 function readCertificate({clientCertFile: file}: ClientConfig): {cert?: string; key?: string} {
   if (file === undefined) return {}
   try {
@@ -192,10 +192,10 @@ function readCertificate({clientCertFile: file}: ClientConfig): {cert?: string; 
 }
 
 const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
-/** Only a UUID: other digits and letters could be an account number. */
+/** Only UUIDs: other digits and letters could be an account number. */
 const OPAQUE = /^(W\/)?"?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"?$/i
 
-/** The headers that are kept, each with a form that cannot contain personal data. */
+/** The headers that are kept, each with a form that cannot hold personal data. */
 const KEPT_HEADERS = {
   'content-type': /^(text|application)\/(json|problem\+json|csv|plain)(; *charset=[\w-]{1,10})?$/i,
   date: HTTP_DATE,
@@ -212,12 +212,12 @@ function pickHeaders(headers: ResponseHeaders): Record<string, string> {
   )
 }
 
-/** Builds the path: it may need escaping or have a query of its own. */
+/** Builds the path of a request. The given path may need escaping or have a query. */
 function buildPath(base: URL, path: string, query: Query): string {
   const {pathname, search} = new URL(`${base.origin}${base.pathname.replace(/\/+$/, '')}${path}`)
   const asked = Object.entries(query)
   if (asked.length === 0 && base.search === '') return `${pathname}${search}`
-  // Not `URL.searchParams`: every change to it would write and read the URL again.
+  // Not `URL.searchParams`, which serializes and parses the URL again at every change.
   const params = new URLSearchParams(search)
   for (const name of base.searchParams.keys()) params.delete(name)
   for (const [name, value] of base.searchParams) params.append(name, value)
@@ -245,15 +245,15 @@ interface Exchange extends LimitedAnswer {
   received: Received
 }
 
-/** Far more than any page has: a thousand records of a thousand values each. */
+/** Far more than any page has: a thousand records of a thousand values. */
 const MOST_VALUES = 1_000_000
 
-/** Request Timeout and Too Early (RFC 9110, RFC 8470): about the connection, not about the request. */
+/** Request Timeout and Too Early (RFC 9110, RFC 8470) are about the connection, not the request. */
 const NOT_NOW = new Set([408, 425])
 
 const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
 
-/** Parses an answer; null for one that need not be JSON. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError */
+/** Parses an answer; null for a 4xx one that is not JSON. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError */
 function parseAnswer({status, headers, received}: Exchange, target: Target): unknown {
   const text = new TextDecoder().decode(received.body)
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
@@ -266,7 +266,7 @@ function parseAnswer({status, headers, received}: Exchange, target: Target): unk
   return body ?? null
 }
 
-/** Requires an answer that is not a refusal, failure or redirect. @throws as `getJson` does; RetryableError */
+/** Requires a 2xx answer, or a 4xx one that the caller must judge. @throws as `getJson` does; RetryableError */
 function requireServed({status, headers, received}: Exchange, target: Target, base: URL): void {
   if (status === 401 || status === 403)
     throw newError(
@@ -275,12 +275,12 @@ function requireServed({status, headers, received}: Exchange, target: Target, ba
     )
   const location = headers.location && String(headers.location)
   const isMoved = status >= 300 && status < 400
-  // A 304 nobody asked for is the fault of a cache in between.
+  // An unrequested 304 is the fault of a cache in between.
   if (status >= 500 || NOT_NOW.has(status) || (isMoved && !location))
     throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
   if (isMoved && location) {
     const origin = URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
-    // One could send the key to another origin.
+    // Following it could send the key to another origin.
     throw newError(
       'SOURCE_REDIRECTED',
       `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key goes nowhere else.`,
@@ -298,11 +298,11 @@ function requireServed({status, headers, received}: Exchange, target: Target, ba
   throw newError('SOURCE_NOT_UTF8', `${answer}: its bytes are not UTF-8, which JSON is written in.`)
 }
 
-/** The first bytes of compressed data: RFC 1952, RFC 1950, RFC 8878. */
+/** The first bytes of compressed data (RFC 1952, RFC 1950, RFC 8878). */
 const CODINGS = {gzip: /^1f8b/, deflate: /^78(01|5e|9c|da)/, zstd: /^28b52ffd/}
 const KNOWN_CODINGS = /^(gzip|x-gzip|deflate|br|zstd|compress)$/
 
-/** The compression of bytes that are not text, by their first bytes or by the answer's header. */
+/** Finds the compression of bytes that are not text, by their first bytes or the answer's header. */
 function findCoding(headers: ResponseHeaders, body: Buffer): string | undefined {
   const begin = body.subarray(0, 4).toString('hex')
   const [found] = Object.entries(CODINGS).find(([, magic]) => magic.test(begin)) ?? []
@@ -310,7 +310,7 @@ function findCoding(headers: ResponseHeaders, body: Buffer): string | undefined 
   return found ?? (said === 'identity' ? undefined : tellForeign(said, KNOWN_CODINGS))
 }
 
-/** Whether a JSON text has more values than `most`. A value takes at least two bytes as text, and up to a hundred once parsed. */
+/** Whether JSON text holds more than `most` values. A value takes at least two bytes as text, and up to a hundred once parsed. */
 function holdsMoreValues(text: string, most: number): boolean {
   if (text.length < most * 2) return false
   let [separators, isInText] = [0, false]
@@ -323,8 +323,8 @@ function holdsMoreValues(text: string, most: number): boolean {
 }
 
 /**
- * Sends a GET and receives the whole answer, part by part: through a stream with its own signal, a page takes a third more time.
- * It gives up on the signal, or after `timeoutMs` with a RetryableError, since a dripping body never times out between two parts.
+ * Sends a GET and collects the answer part by part: with a stream and its own signal, a page would take a third longer. Gives up
+ * on the signal, or after `timeoutMs` with a RetryableError, since a dripping body never times out between two parts.
  */
 export function receive(
   agent: Dispatcher,

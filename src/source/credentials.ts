@@ -5,7 +5,7 @@ import {openAgent} from '../core/outgoing.ts'
 import {parseRetryAfter} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
 
-/** What a request carries so that the source knows who asks. */
+/** What authenticates a request. */
 export interface Credential {
   headers: Record<string, string>
   query: Record<string, string>
@@ -13,10 +13,10 @@ export interface Credential {
 
 type Auth = SourceDescription['auth']
 
-/** A token is renewed this long before it expires. */
+/** A token is renewed this long before it expires; a short-lived one at half its life. */
 const RENEWED_MS = 30_000
 
-/** Creates the credentials of one run: one key after another, once the source refuses it; for OAuth 2 a token given for a key. */
+/** Creates the credentials of one run: the next key once the source refuses one; for OAuth 2, a token per key. */
 export function createCredentials(
   auth: Auth,
   {keys, timeoutMs}: {keys: readonly string[]; timeoutMs: number},
@@ -45,7 +45,7 @@ export function createCredentials(
   }
 
   return {
-    /** The credential to send now: the same object until it changes. @throws as {@link fetchToken} does */
+    /** Returns the credential to send now: the same object until it changes. @throws as {@link fetchToken} does */
     async get(): Promise<Credential> {
       if (current && world.realClock.now() < current.until) return current.credential
       making ??= make().finally(() => {
@@ -53,10 +53,10 @@ export function createCredentials(
       })
       return making
     },
-    /** After a 401: whether there is another credential than the refused one, which `isFresh` if a 401 made it. */
+    /** After a 401: whether there is another credential to try. `isFresh`: the refused one was itself made after a 401. */
     renew(refused: Credential, isFresh: boolean): boolean {
       if (current?.credential !== refused) return true
-      // Another token may have ended before its time.
+      // The token may have ended early, so try another one.
       if (auth.by !== 'oauth2' || isFresh) {
         if (turn + 1 >= keys.length) return false
         turn += 1
@@ -77,19 +77,19 @@ function present(auth: Exclude<Auth, {by: 'oauth2'}>, key: string): Credential {
 const basic = (user: string, password: string) =>
   `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`
 
-/** A token that states no end is renewed this often. */
+/** A token without an expiry is renewed this often. */
 const UNSAID_SECONDS = 300
-/** The longest wait that a token server can ask for. */
+/** The longest wait that a token server may impose. */
 const LONGEST_WAIT_MS = 60_000
-/** A dripping answer never times out between two parts, so the whole may take this many timeouts. */
+/** How many timeouts a whole answer may take: a dripping one never times out between two parts. */
 export const TIMEOUTS_PER_ANSWER = 10
 
-/** Codes of RFC 6749, 5.2: the server has understood, and refuses. */
+/** Codes of RFC 6749, 5.2: the server understood and refused. */
 const REFUSED = /^(invalid|unauthorized|unsupported)_/
 
 /**
- * Exchanges a secret for a token (RFC 6749, 4.4); null if the server does not know the secret and it is not the last.
- * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError
+ * Exchanges a secret for a token (RFC 6749, 4.4); null if the server does not know it and another one is left. @throws AuthError
+ * `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError
  */
 async function fetchToken(
   {tokenUrl, clientId, scope}: Extract<Auth, {by: 'oauth2'}>,

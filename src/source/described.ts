@@ -17,20 +17,20 @@ import type {ResponseHeaders} from './rate-limit.ts'
 
 type Query = Record<string, string | number>
 
-/** A request as the source wants it. */
+/** A request in the source's own terms. */
 interface Request {
   /** Below the base URL. */
   path: string
   query: Query
-  /** The path as described, the query without what a source could have put into it, and where the records stand. */
+  /** For the tape: the path as described, the query without anything the source could have put into it, and where the records stand. */
   told: {path: string; query: Query; at: string[]}
-  /** The text of the answer that the Deal Financing Service would have given. */
+  /** Returns the text of the answer that the Deal Financing Service would have given. */
   translate: (body: unknown, headers: ResponseHeaders) => string
 }
 
 const PLURALS = ['deals', 'borrowers', 'documents'] as const
 
-/** Creates the function that rewrites requests to a source; undefined for paths that are the same everywhere. @throws `SOURCE_NOT_FOUND` */
+/** Creates the function that rewrites requests; undefined for paths that are the same everywhere. @throws `SOURCE_NOT_FOUND` */
 export function createTranslator(source: SourceDescription, base: URL) {
   const readers = new Map(STREAMS.map((stream) => [stream.plural, createRecordReader(stream, source)]))
   const stepsOf = (path: string | undefined) => path?.split('.') ?? []
@@ -55,7 +55,7 @@ export function createTranslator(source: SourceDescription, base: URL) {
     const isByUrl = paging.by === 'link' || paging.by === 'url'
     const isUrl = cursor !== null && isByUrl
     const path = isUrl ? cursor : first
-    // Longer numbers could be somebody's.
+    // A longer number could identify somebody.
     const page = cursor && tellForeign(cursor, /^\d{1,8}$/)
     const shown = isUrl ? {next: page ?? ''} : {...asked, ...pageQuery(paging, page)}
     return {
@@ -64,7 +64,7 @@ export function createTranslator(source: SourceDescription, base: URL) {
       told: {path: first, query: shown, at: steps},
       translate(body, headers) {
         requireOnce(body, steps)
-        // Some write an empty list as null.
+        // Some sources write an empty list as null.
         const records = findValue(body, steps) ?? (findValue(body, steps) === null ? [] : undefined)
         if (!Array.isArray(records))
           throw createBroken(`expected a list at '${described.records ?? '(answer)'}', found none`)
@@ -108,7 +108,7 @@ export function createTranslator(source: SourceDescription, base: URL) {
   }
 }
 
-/** Judges a page that holds nothing where the next would be told: the end of the list, or a wrong word in source.json. */
+/** Refuses a page that does not tell the next one, unless the list may end there. @throws `SOURCE_CURSOR_MISSING` */
 function requireTold(paging: Paging, count: number, isCut: boolean): void {
   const isEnd =
     paging.by === 'nothing' ||
@@ -129,7 +129,7 @@ function requireTold(paging: Paging, count: number, isCut: boolean): void {
 
 const fillIn = (template: string, id = '') => template.replaceAll('{id}', () => id)
 
-/** The text of a translated answer. JSON has no infinite numbers: they become objects, which the contract rejects. */
+/** Formats a translated answer. JSON has no infinite numbers: they become objects, which the contract rejects. */
 export const formatAnswer = (answer: unknown) =>
   JSON.stringify(answer, (_name, value) =>
     typeof value === 'number' && !Number.isFinite(value) ? {number: String(value)} : value,
@@ -144,13 +144,13 @@ function filterBy({deals}: SourceDescription, status: string): Query {
   )
 }
 
-/** The parameter that asks for a page; `cursor` is null for the first. */
+/** Returns the parameter that asks for a page; `cursor` is null for the first. */
 function pageQuery(paging: Paging, cursor: string | null): Query {
   if (paging.by === 'page') return {[paging.parameter]: cursor ?? paging.first}
   return cursor !== null && 'parameter' in paging ? {[paging.parameter]: cursor} : {}
 }
 
-/** A page that was read: `cursor` asked for it, `count` are its records. */
+/** A page that was read: the `cursor` it was asked for with, and the `count` of its records. */
 interface ReadPage {
   body: unknown
   headers: ResponseHeaders
@@ -158,7 +158,7 @@ interface ReadPage {
   count: number
 }
 
-/** What tells of the next page; null after the last; undefined where the answer holds nothing that could tell. */
+/** Returns what asks for the next page; null after the last page; undefined if the answer does not tell. */
 function findNext(paging: Paging, {body, headers, cursor, count}: ReadPage): string | null | undefined {
   const at = (path: string) => findValue(body, path.split('.'))
   const told = (path: string) => (at(path) === undefined ? undefined : textAt(body, path))
@@ -184,9 +184,9 @@ function findNext(paging: Paging, {body, headers, cursor, count}: ReadPage): str
   const from = Number(cursor ?? first)
   const next = from + (isPage ? 1 : count)
   const end = place === undefined ? undefined : countAt(body, place) + first
-  // A source may cap a page below the size asked for, so a short page is not the end.
+  // A source may cap pages below the size asked for, so a short page is not the end.
   const isEnd = end === undefined ? isMore === undefined && count === 0 : next >= end
-  // Some count an empty page as the one page of an empty list.
+  // Some sources count an empty list as one page.
   const isMissing = count === 0 && (cursor === null ? !isEnd : end !== undefined && from < end)
   if (isMissing || (isEnd && isMore) || (count > 0 && end !== undefined && next > end)) {
     const told = [place, paging.more].filter((path) => path !== undefined).join("' and '")
@@ -195,7 +195,7 @@ function findNext(paging: Paging, {body, headers, cursor, count}: ReadPage): str
   return isEnd ? null : String(next)
 }
 
-/** The text at a path, or the number as text; null if there is none. */
+/** Returns the text or exact whole number at a path as text; null if it is null or empty. */
 function textAt(body: unknown, path: string): string | null {
   const value = findValue(body, path.split('.'))
   if (value === null || value === '') return null
@@ -209,7 +209,7 @@ function countAt(body: unknown, path: string): number {
   throw createBroken(`expected a whole number at '${path}', found none`)
 }
 
-/** The target of `rel=next` in a Link header (RFC 8288); null if it has another, undefined without the header. */
+/** Returns the target of `rel=next` in a Link header (RFC 8288); null if it has none, undefined without the header. */
 function findLink(header: string | string[] | undefined): string | null | undefined {
   const links = String(header ?? '').matchAll(/<([^>]*)>((?:\s*;\s*[^,;="]+(?:=(?:"[^"]*"|[^,;"]*))?)*)/g)
   for (const [, url = '', attributes = ''] of links)
@@ -217,17 +217,17 @@ function findLink(header: string | string[] | undefined): string | null | undefi
   return header === undefined ? undefined : null
 }
 
-/** A URL, which may be relative to that of its page, as a path below the base URL. */
+/** Turns a URL, possibly relative to its page's, into a path below the base URL. @throws `SOURCE_ENVELOPE` */
 function belowBase(
   url: string,
   {source: {auth}, base, path}: {source: SourceDescription; base: URL; path: string},
 ): string {
   const prefix = `${base.origin}${base.pathname.replace(/\/+$/, '')}`
   const next = URL.canParse(url, `${prefix}${path}`) ? new URL(url, `${prefix}${path}`) : undefined
-  // Any other place would get the key.
+  // Any other place would receive the key.
   if (!next?.href.startsWith(`${prefix}/`))
     throw createBroken(`expected the next URL below '${prefix}', found another place`)
-  // These are sent with each request, and one may be a secret.
+  // These are sent with every request, and one may be a secret.
   const sent = [...base.searchParams.keys(), ...(auth.by === 'query' ? [auth.name] : [])]
   for (const name of [...next.searchParams.keys()])
     if (sent.some((one) => one.toLowerCase() === name.toLowerCase())) next.searchParams.delete(name)
@@ -235,12 +235,12 @@ function belowBase(
   return next.href.slice(prefix.length)
 }
 
-/** Creates the function that gives a record our names and forms; one that repeats a name becomes one that nobody can read. */
+/** Creates the function that gives a record our names and forms. A record that repeats a name becomes unreadable. */
 export function createRecordReader(
   {plural, columns, parent}: Stream,
   source: SourceDescription,
 ): (record: unknown) => unknown {
-  // Ids may be numbers, described or not.
+  // Ids may be numbers, whether described or not.
   const ids = ['id', ...(parent ? [parent.column] : [])]
   const described: Record<string, FieldDescription | undefined> = {
     ...Object.fromEntries(ids.map((name) => [name, {path: name}])),
@@ -264,7 +264,7 @@ export function createRecordReader(
   }
 }
 
-/** Takes the value at a path out of a record; objects on the way are copied. Within null everything is null. */
+/** Removes the value at a path from a record and returns it; objects on the way are copied. Within null everything is null. */
 function takeOut(record: WireRecord, [name = '', ...rest]: readonly string[]): unknown {
   const value = Object.hasOwn(record, name) ? record[name] : undefined
   if (rest.length > 0 && !isObject(value)) return value === null ? null : undefined
@@ -275,7 +275,7 @@ function takeOut(record: WireRecord, [name = '', ...rest]: readonly string[]): u
   return found
 }
 
-/** Reads a value that is not null. One that cannot be read becomes an object, which the contract rejects with its record. */
+/** Creates the reader of a field's non-null values. An unreadable value becomes an object, which the contract rejects. */
 function readerOf(field: FieldDescription, type: string): (value: unknown) => unknown {
   const {unit, values = {}, timeZone, epoch} = field
   if (unit === 'cents') return readCents
@@ -302,7 +302,7 @@ function readEpoch(value: unknown, unitMs: number): unknown {
 
 const LOCAL = /^(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}(?::\d{2})?)(\.\d{1,9})?$/
 
-/** A time without an offset as an instant; dates and instants stay as they are. */
+/** Turns a time without an offset into an instant; dates and instants stay as they are. */
 function readLocal(value: unknown, timeZone: string): unknown {
   const text = typeof value === 'string' ? value.trim() : ''
   if (isCalendarDate(text) || parseInstant(text) !== null) return text
@@ -313,7 +313,7 @@ function readLocal(value: unknown, timeZone: string): unknown {
   return `${new Date(instant).toISOString().slice(0, 19)}${fraction}Z`
 }
 
-/** The first instant at which clocks show a wall time; one that clocks leave out is as much later. */
+/** Returns the first instant at which clocks show a wall time. A skipped wall time moves forward by the length of the gap. */
 function firstInstantOf(wall: number, timeZone: string): number {
   const [before = 0, after = 0] = [wall - DAY_MS, wall + DAY_MS].map(
     (day) => wall - (wallTimeOf(day, timeZone) - day),

@@ -1,7 +1,7 @@
 import {errors} from 'undici'
 import {codeOf, type LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
 
-/** The request, for errors and logs. */
+/** The request, as errors and logs name it. */
 export interface Target {
   host: string
   /** Relative to the base URL, without the query. */
@@ -11,12 +11,12 @@ export interface Target {
 const FIRST_WAIT_MS = 500
 const LONGEST_WAIT_MS = 30_000
 
-/** The wait before another attempt, ms: uniform between 0 and 0.5 s, doubled by each earlier wait, at most 30 s ("full jitter"). */
+/** Returns the wait before another attempt, ms: uniform between 0 and 0.5 s, doubled by each earlier wait, at most 30 s ("full jitter"). */
 export function backoffMs(attempt: number, random: () => number): number {
   return Math.floor(random() * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt))
 }
 
-/** Faults of this program: retrying does not help. */
+/** Faults of this program, which retrying does not help. */
 const OWN_FAULTS = new Set([
   'UND_ERR_ABORTED',
   'UND_ERR_CLOSED',
@@ -26,14 +26,14 @@ const OWN_FAULTS = new Set([
   'UND_ERR_NOT_SUPPORTED',
 ])
 
-/** What a failed exchange means: broken connections and timeouts are worth trying again, an answer that is too large is not. */
+/** Classifies a failed exchange: broken connections and timeouts are worth a retry, an answer that is too large is not. */
 export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {maxAnswerMb: number}): unknown {
   const code = codeOf(error)
   if (code === 'UND_ERR_RES_EXCEEDED_MAX_SIZE') {
     return createTooLarge(target, `more than ${maxAnswerMb} MiB`, error)
   }
   if (error instanceof errors.HTTPParserError) {
-    // Its `data` is the source's content, which no error may keep.
+    // Its `data` is the source's content, which no error may hold.
     return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'HTTP_UNREADABLE'})
   }
   const [, refusal] = /^Proxy response \((\d+)\)/.exec(messageOf(error)) ?? []
@@ -45,7 +45,7 @@ export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {ma
   return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: code, cause: error})
 }
 
-/** The error of an answer that is too large. */
+/** Creates the error of an answer that is too large. */
 export function createTooLarge({host, path}: Target, size: string, cause?: unknown): LoantapeError {
   return newError(
     'SOURCE_TOO_LARGE',
@@ -54,7 +54,7 @@ export function createTooLarge({host, path}: Target, size: string, cause?: unkno
   )
 }
 
-/** The error of the last of so many attempts. */
+/** Creates the error after the last retry. */
 export function giveUp(failure: RetryableError, retries: number, {host, path}: Target): LoantapeError {
   const {problem} = failure
   const tries = retries === 0 ? 'once' : `${retries + 1} times in a row`

@@ -6,32 +6,32 @@ import {backoffMs} from './faults.ts'
 
 /** The settings of the limiter. */
 export interface RateLimitSettings {
-  /** Upper bound, requests a second. */
+  /** Upper bound, requests per second. */
   ratePerSecond: number
   /** Requests that may be sent at once after a pause. */
   burst: number
-  /** The rate that an earlier run ended with; kept between the least rate and the upper bound. */
+  /** The rate at which an earlier run ended; clamped between the least rate and the upper bound. */
   learntRate?: number | undefined
   /** Until when the source asked an earlier run to wait, ms since the epoch. */
   pausedUntil?: number | undefined
-  /** Time one run may wait for the source's limits. */
+  /** How long one run may wait for the source's limits, ms. */
   maxWaitMs: number
   /** Named in errors. */
   host: string
 }
 
-/** What the limiter needs of an answer. */
+/** What the limiter needs to know about an answer. */
 export interface LimitedAnswer {
   status: number
   headers: ResponseHeaders
-  /** Real instant at which the request began, ms. */
+  /** When the request began, real clock, ms since the epoch. */
   startedAt: number
 }
 
-/** Added to each wait: the source rounds to seconds and has another clock. */
+/** Added to each wait, because the source rounds to seconds and has another clock. */
 const SLACK_MS = 250
 
-/** Creates a limiter that starts a client's requests at the rate that settings and source allow. */
+/** Creates a limiter that starts requests at the rate that settings and source allow. */
 export function createRateLimiter(
   settings: RateLimitSettings,
   world: Pick<World, 'realClock' | 'random' | 'log'>,
@@ -43,7 +43,7 @@ export function createRateLimiter(
   let waitedMs = 0
   let waitingSince: number | null = null
 
-  /** The rest of the pause, which restarts when the clock is set back. */
+  /** Returns the rest of the pause. If the clock is set back, the pause restarts. */
   function pausedMs(now: number): number {
     if (now < pause.from) pause = {...pause, from: now}
     return Math.max(0, pause.ms - (now - pause.from))
@@ -69,7 +69,7 @@ export function createRateLimiter(
     }
   }
 
-  /** Only the head of the queue waits, so that waited time is never counted twice. */
+  /** Only the head of the queue waits, so no wait is counted twice. */
   async function takeToken(isRefused: boolean, signal: AbortSignal): Promise<void> {
     try {
       for (;;) {
@@ -86,7 +86,7 @@ export function createRateLimiter(
     }
   }
 
-  /** Pauses all requests and lowers the rate if the answer is a limit; returns whether the request must be sent again. */
+  /** Adapts pause and rate to an answer. Returns whether the request must be sent again. */
   function mustSendAgain(answer: LimitedAnswer, refusals: number): boolean {
     const toldMs = parseWait(answer.headers, clock.now())
     const isOverload = answer.status === 503
@@ -107,7 +107,7 @@ export function createRateLimiter(
   }
 
   return {
-    /** The present rate, requests per second: what was learnt. */
+    /** The present rate, requests per second; later runs start with it. */
     get ratePerSecond(): number {
       return bucket.rate
     },
@@ -115,16 +115,16 @@ export function createRateLimiter(
     get pausedUntil(): number {
       return pause.from + pause.ms
     },
-    /** Time spent waiting because the source asked for it, ms; keeping to our own rate is not counted. */
+    /** Time spent waiting because the source asked for it, ms. Keeping to our own rate does not count. */
     get waitedMs(): number {
       return waitedMs
     },
-    /** Since when the source makes us wait, real clock, ms; null if it does not. */
+    /** Since when the source has made us wait, real clock, ms; null if it does not. */
     get waitingSince(): number | null {
       return waitingSince
     },
     /**
-     * Sends, and sends again for as long as the source answers with a limit: 429, or 503 naming a wait.
+     * Sends a request, and repeats it while the source answers with a limit: 429, or 503 with a wait.
      *
      * @throws DeferredError `SOURCE_RATE_LIMITED` when waiting would pass `maxWaitMs`; the signal's reason on abort
      */
@@ -141,7 +141,7 @@ export function createRateLimiter(
 /** Response headers by lower-case name, as undici hands them over. */
 export type ResponseHeaders = Record<string, string | string[] | undefined>
 
-/** A reset is given as seconds from now, as an epoch in seconds or milliseconds, or as a date. */
+/** Parses a reset, given as seconds from now, an epoch in seconds or milliseconds, or a date, into ms to wait. */
 function parseReset(text: string, now: number): number {
   const value = parseNumber(text)
   if (value === null) return parseRetryAfter(text, now) ?? 0
@@ -149,7 +149,7 @@ function parseReset(text: string, now: number): number {
   return capWait(value >= 1e9 ? value * 1000 - now : value * 1000)
 }
 
-/** The parameters of each policy: `"default";r=0;t=3` → r 0, t 3. The older form is one set for all: `remaining=0, reset=3`. */
+/** Lists the parameters of each policy: `"default";r=0;t=3` → r 0, t 3. The older form has one set for all: `remaining=0, reset=3`. */
 function listPolicies(header: string): Record<string, string>[] {
   const items = /\b(remaining|reset)\s*=/i.test(header) ? [header] : header.split(',')
   return items.map((item) => {
@@ -161,14 +161,14 @@ function listPolicies(header: string): Record<string, string>[] {
 const LIMIT_HEADER = /ratelimit|retry-after/
 
 /**
- * The longest wait that headers ask for, ms; 0 if none. Reads `Retry-After`, `RateLimit` and `RateLimit-Policy`
- * (draft-ietf-httpapi-ratelimit-headers, its newer and older forms), `RateLimit-*` and `X-RateLimit-*`; what is unreadable is ignored.
+ * Returns the longest wait that headers ask for, ms; 0 if none. Reads `Retry-After`, `RateLimit` and `RateLimit-Policy`
+ * (draft-ietf-httpapi-ratelimit-headers, newer and older forms), `RateLimit-*`, `X-RateLimit-*`; ignores the unreadable.
  */
 export function parseWait(headers: ResponseHeaders, now: number): number {
   if (!Object.keys(headers).some((name) => LIMIT_HEADER.test(name))) return 0
   const said = (name: string) => [headers[name] ?? ''].flat().join(', ')
   const windows = listPolicies(said('ratelimit-policy')).map(({w = ''}) => parseNumber(w) ?? 0)
-  // Without a time, a quota is renewed after the window of its policy.
+  // Without a reset time, a quota is renewed after the window of its policy.
   const window = String(Math.max(...windows))
   const quotas = [
     ...listPolicies(said('ratelimit')).map(({remaining, reset, r = remaining, t = reset}) => [
@@ -185,10 +185,10 @@ export function parseWait(headers: ResponseHeaders, now: number): number {
 
 const LEAST_RATE = 0.2
 const RAISE_PER_SECOND = 0.01
-/** Idle time proves nothing about the source, so one answer never counts for more than this. */
+/** Idle time proves nothing about the source, so one answer counts for no more than this. */
 const LONGEST_RAISE_MS = 5_000
 
-/** Creates a token bucket, full at `now`; its rate is halved when the source refuses, then raised slowly. Instants are ms. */
+/** Creates a token bucket, full at `now`. Refusals halve its rate; answers then raise it slowly. Instants are in ms. */
 export function createTokenBucket(
   {ratePerSecond, burst, learntRate}: Omit<RateLimitSettings, 'maxWaitMs' | 'host'>,
   now: number,
@@ -200,7 +200,7 @@ export function createTokenBucket(
   let changedAt = now
   let cutAt = Number.NEGATIVE_INFINITY
 
-  /** Setting the clock back never takes tokens away. */
+  /** A clock that is set back takes no tokens away. */
   function fill(instant: number): void {
     tokens = Math.min(burst, tokens + (Math.max(0, instant - filledAt) / 1000) * rate)
     filledAt = instant
@@ -218,7 +218,7 @@ export function createTokenBucket(
       fill(instant)
       tokens -= 1
     },
-    /** Halves the rate, once for all requests that started before the last cut; never below 0.2/s. */
+    /** Halves the rate, once for all requests that started before the last cut; never below the least rate. */
     cut(instant: number, startedAt: number): void {
       fill(instant)
       tokens = Math.min(tokens, 0)
@@ -227,7 +227,7 @@ export function createTokenBucket(
       cutAt = instant
       changedAt = instant
     },
-    /** Raises the rate after an answer: by a hundredth of the upper bound for each second since the last change. */
+    /** Raises the rate after an answer: by 1 % of the upper bound for each second since the last change, at most five. */
     raise(instant: number): void {
       fill(instant)
       const elapsedMs = Math.min(LONGEST_RAISE_MS, Math.max(0, instant - changedAt))

@@ -8,8 +8,8 @@ import {FIELD_NAME, tellForeign} from '../core/text.ts'
 import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
 
 /**
- * Creates the function that turns wire records of a stream, sealed if they are about people, into observations: it names unknown
- * fields and sets aside each record it cannot read. `parentId` is the record whose list they are from.
+ * Creates the function that turns wire records of a stream into observations. Records about people must be sealed first. It names
+ * unknown fields and sets aside each record it cannot read. `parentId` is the record whose list they are from.
  */
 export function createNormaliser(stream: Stream) {
   const known = new Set(stream.wireFields)
@@ -56,7 +56,7 @@ export function createNormaliser(stream: Stream) {
   }
 }
 
-/** Rejects records that have a field twice: nobody knows which value is meant. */
+/** Rejects a record that repeats a name, since nobody knows which value is meant. */
 function rejectRepeated(
   record: unknown,
   [twice = [], ...more]: readonly (string | number)[][],
@@ -72,7 +72,7 @@ function rejectRepeated(
   }
 }
 
-/** Adds the parent of the list to a child record; if the record names another parent, the field becomes unreadable. */
+/** Adds the list's parent to a child record. If the record names another parent, the field becomes unreadable. */
 function placeUnder(record: unknown, {parent}: Stream, parentId: string | undefined): unknown {
   if (!parent || parentId === undefined || !isObject(record)) return record
   const named = record[parent.column]
@@ -91,7 +91,7 @@ function readId(record: unknown, {parent}: Stream): string | null {
   return isId(parentId) ? childIdOf(parentId, record.id) : null
 }
 
-/** The paths of the fields the contract does not know, one level deep, never their values; null if there are none. */
+/** Lists the paths of fields that the contract does not know, one level deep and without values; null if there are none. */
 function listUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {
   if (!isObject(record)) return null
   const paths: string[] = []
@@ -108,9 +108,9 @@ function listUnknownFields(record: unknown, known: ReadonlySet<string>): string 
 const HASHED = /^hmac-sha256:[0-9a-f]{64}$/
 
 /**
- * Creates the function that removes personal data from the records of a stream before anything else sees them: hashed fields
- * become `hmac-sha256:…`, dropped ones go, and unknown fields keep only their names. Anything but an object becomes null, and so
- * does a record that repeats a name. Sealing twice changes nothing.
+ * Creates the function that removes personal data from the records of a stream before anything else sees them. Hashed fields
+ * become `hmac-sha256:…`, dropped fields are removed, and unknown fields keep only their names. Anything but an object becomes
+ * null; so does a record that repeats a name. Sealing twice changes nothing.
  */
 export function createSealer(
   {privacy, wireFields, plural}: Stream,
@@ -134,12 +134,12 @@ export function createSealer(
   }
 }
 
-/** Contract fields are plain values: an object in place of one could hold anything. */
+/** Fields of the contract are plain values; an object in place of one could hold anything. */
 function sealKnown(value: unknown): unknown {
   return typeof value === 'object' && value !== null ? {} : value
 }
 
-/** Addresses that differ only in case or surrounding spaces are one person's; anything but text identifies nobody. */
+/** Addresses that differ only in case or surrounding spaces belong to one person and hash alike. Anything but text becomes null. */
 function hashField(value: unknown, key: string): string | null {
   if (typeof value !== 'string' || value.trim() === '') return null
   if (HASHED.test(value)) return value
@@ -147,10 +147,10 @@ function hashField(value: unknown, key: string): string | null {
   return `hmac-sha256:${createHmac('sha256', key).update(canonical).digest('hex')}`
 }
 
-/** Reads a value for a column, as text for the engine; undefined if it does not fit. */
+/** Reads a value as text for its column; undefined if it does not fit. */
 type Reader = (value: unknown) => string | undefined
 
-/** Creates the reader of a record's mapped fields, as JSON text; null if it has none. A value that does not fit is unreadable. */
+/** Creates the reader of a record's mapped fields: JSON text, or null if it has none. A value that does not fit is unreadable. */
 export function createMappedReader(fields: readonly MappedField[]): (record: unknown) => string | null {
   const readers = fields.map(({name, path, type}) => ({name, path, read: readerOf(type)}))
   return (record) => {
@@ -171,7 +171,7 @@ function readerOf(type: string): Reader {
 }
 
 const READERS: Readonly<Record<string, Reader>> = {
-  // JSON for the engine holds no lone surrogate.
+  // JSON for the engine must not hold lone surrogates.
   varchar: (value) =>
     sourceText.safeParse(typeof value === 'number' ? readNumber(value) : value).data?.toWellFormed(),
   bigint: (value) => readDecimal(value, 18, 0),
@@ -186,10 +186,10 @@ const READERS: Readonly<Record<string, Reader>> = {
   },
 }
 
-/** A date, alone or as midnight of some zone. */
+/** A date, alone or as midnight in some zone. */
 const MIDNIGHT = /^(\d{4}-\d{2}-\d{2})(?:[T ]00:00(?::00(?:\.0+)?)?\s*(?:Z|[+-]\d{2}:?\d{2})?)?$/
 
-/** A number as text, unless a double may have rounded it. */
+/** Returns a number as text, unless a double may have rounded it. */
 function readNumber(value: number): string | undefined {
   return Math.abs(value) <= Number.MAX_SAFE_INTEGER ? String(value) : undefined
 }
@@ -204,7 +204,7 @@ function readDecimal(value: unknown, digits: number, decimals: number): string |
   return (sign === '-' ? '-' : '') + (decimals === 0 ? whole || '0' : number)
 }
 
-/** A number with this many decimals, if that is exact: a double holds about 15 digits. */
+/** Returns a number with this many decimals if that is exact: a double holds about 15 digits. */
 function readFixed(value: number, decimals: number): string | undefined {
   if (Math.abs(value) * 10 ** decimals > Number.MAX_SAFE_INTEGER) return undefined
   const text = value.toFixed(decimals)

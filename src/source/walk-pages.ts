@@ -8,7 +8,7 @@ import {tellForeign} from '../core/text.ts'
 import type {Received} from '../core/types.ts'
 import type {JsonAnswer, SourceClient} from './client.ts'
 
-/** Keeps a failed read-ahead from being an unhandled rejection; awaiting it later still throws. */
+/** Keeps a failed read-ahead from becoming an unhandled rejection; awaiting it still throws. */
 export function readAhead<T>(answer: Promise<T>): Promise<T> {
   void Promise.allSettled([answer])
   return answer
@@ -18,21 +18,21 @@ export function readAhead<T>(answer: Promise<T>): Promise<T> {
 export interface WalkRequest {
   /** Path of the list endpoint, relative to the base URL. */
   path: string
-  /** Where to resume; by default at the start. */
+  /** Where to resume; the start by default. */
   cursor?: string | null
-  /** Cursors and ids that a resumed walk has seen; ids of its pages are added. */
+  /** Cursors and ids that a resumed walk has seen. The ids of new pages are added. */
   seenCursors?: Iterable<string>
   seenIds?: Set<string>
-  /** The walk fails if the list has more records than this; no limit by default. */
+  /** The walk fails if the list has more records than this. No limit by default. */
   mostIds?: number
   pageSize: number
   /** `{status: 'funded'}` */
   filter?: Record<string, string> | undefined
-  /** The pinned envelope as {@link readPage} names it; by default that of the first page. */
+  /** The pinned envelope, as {@link readPage} names it; by default that of the first page. */
   envelope?: string | null
 }
 
-/** One response of a list endpoint; its records are not yet checked to be objects. */
+/** One response of a list endpoint. Its records are not yet checked to be objects. */
 export interface Page extends PageBody {
   /** The cursor of the request; null for the first page. */
   cursor: string | null
@@ -41,16 +41,16 @@ export interface Page extends PageBody {
   received: Received
 }
 
-/** A page may hold up to this many times the records asked for; a source that ignores the page size sends its whole list. */
+/** A page may hold up to this many times the records asked for. A source that ignores the page size sends its whole list. */
 const MOST_TIMES_PAGE = 10
-/** The statuses of an unknown or expired cursor. */
+/** Statuses with which sources refuse an unknown or expired cursor. */
 const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
 
 /**
- * Walks the pages of a list in the source's order, fetching one page ahead while the consumer handles the last. A page already
- * received is still yielded after the world's signal has aborted.
- * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`, `SOURCE_TOO_LARGE`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`,
- * `SOURCE_REQUEST_REFUSED`, and those of the envelope; whatever the client throws
+ * Walks the pages of a list in the source's order, and fetches one page ahead while the consumer handles the last. A page already
+ * received is still yielded after the world's signal has aborted. @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`,
+ * `SOURCE_TOO_LARGE`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`, `SOURCE_REQUEST_REFUSED`, and those of the envelope; whatever
+ * the client throws
  */
 export async function* walkPages(
   request: WalkRequest,
@@ -77,7 +77,7 @@ export async function* walkPages(
       const page: Page = {...readPage(body, envelope), cursor, body, received}
       const {records, nextCursor} = page
       envelope = page.envelope
-      // A described source may have no pages.
+      // A described source may send the whole list as one page.
       if (!received.original && records.length > request.pageSize * MOST_TIMES_PAGE)
         throw newError(
           'SOURCE_TOO_LARGE',
@@ -97,28 +97,28 @@ export async function* walkPages(
       if (nextCursor !== null) {
         cursor = nextCursor
         ahead = readAhead(askForPage(cursor))
-        // undici sends it two turns of the event loop from now, once it knows that the connection is still open. A consumer at
-        // work would delay that.
+        // undici sends it two turns of the event loop later, once it knows that the connection is still open. A busy consumer
+        // would delay that.
         await nextTurn()
         await nextTurn()
       }
       yield page
     }
   } finally {
-    // The consumer gave up: what became of the page ahead changes nothing.
+    // If the consumer gave up, the result of the page ahead does not matter.
     consumer.abort()
     await Promise.allSettled([ahead])
   }
 }
 
-/** A request as a source got it, for errors: `GET /loans (per_page, stage)`. */
+/** Formats a request as the source got it, for errors: `GET /loans (per_page, stage)`. */
 function tellAsked({original, path, query}: Received): string {
   const asked = original ?? {path, query}
   const names = Object.keys(asked.query).join(', ')
   return `GET ${asked.path}${names && ` (${names})`}`
 }
 
-/** Requires records of the status asked for, however it is spelled: a source that ignores a filter lists every deal. */
+/** Requires records of the status asked for, in any spelling: a source that ignores the filter lists every deal. */
 function requireFiltered({filter: {status} = {}}: WalkRequest, {records, received}: Page): void {
   if (status === undefined) return
   const plain = (text: unknown) => (typeof text === 'string' ? text.trim().toLowerCase() : undefined)
@@ -136,7 +136,7 @@ function requireFiltered({filter: {status} = {}}: WalkRequest, {records, receive
 
 const KNOWN_REASONS = new Set([...Object.keys(PROBLEMS), ...Object.values(STATUS_CODES).map(String)])
 
-/** `code` or `title` of problem details (RFC 9457), if it is safe to show. */
+/** Returns `code` or `title` of problem details (RFC 9457); a word that is not known is hashed. */
 function reasonOf(body: unknown): string {
   if (!isObject(body)) return ''
   const given = [body.code, body.title].find((text) => typeof text === 'string' && text !== '')

@@ -17,7 +17,7 @@ import {ENV_FILE} from '../core/settings.ts'
 /** The paths of a data folder (`--data`), all absolute. */
 export type DataFolder = ReturnType<typeof dataFolderAt>
 
-/** The paths of a data folder, which need not exist. */
+/** Returns the paths of a data folder, which need not exist. */
 export function dataFolderAt(dataDir: string) {
   const root = resolve(dataDir)
   return {
@@ -31,17 +31,17 @@ export function dataFolderAt(dataDir: string) {
     /** The release of the last `build --select`. */
     scratch: join(root, 'scratch'),
     exports: join(root, 'exports'),
-    /** The tapes: everything received, as received. */
+    /** The tapes: everything received, as it came. */
     tapes: join(root, 'tape'),
-    /** Everything in it can be computed again, so it may be removed at any time. */
+    /** Holds only what can be computed again, so it may be removed at any time. */
     cache: join(root, 'cache'),
-    /** Says which build the next one can start from; without it the next build is whole. */
+    /** Names the build that the next one can start from; without this file the next build is whole. */
     lastBuild: join(root, 'cache', 'last-build.json'),
-    /** The key of hashed personal data, unless a setting names another. */
+    /** The key of hashed personal data. */
     hashKey: join(root, 'hash.key'),
-    /** The mapping of further fields of deals to columns. */
+    /** Maps further fields of deals to columns. */
     fields: join(root, 'fields.json'),
-    /** What differs between the source and the Deal Financing Service. */
+    /** Describes how the source differs from the Deal Financing Service. */
     source: join(root, 'source.json'),
     /** Queries that people saved. */
     queries: join(root, 'queries'),
@@ -49,7 +49,7 @@ export function dataFolderAt(dataDir: string) {
     pages: join(root, 'pages'),
     /** Where the engine spills what does not fit into memory. */
     spill: join(root, '.spill'),
-    /** Marks a folder as a demo's. */
+    /** Marks the folder as a demo's. */
     demoMark: join(root, '.loantape-demo'),
   }
 }
@@ -60,7 +60,7 @@ export function hasStores(folder: DataFolder): boolean {
   return [stateDb, tapes, warehouse, releases, exports].some((path) => existsSync(path))
 }
 
-/** The names in a folder; none if it is not a folder. */
+/** Lists the names in a folder; none if it is not a folder. */
 export function listNames(dir: string): string[] {
   return statSync(dir, {throwIfNoEntry: false})?.isDirectory() ? readdirSync(dir).sort() : []
 }
@@ -72,7 +72,7 @@ export const DEMO_PROCESS = `pid ${process.pid} since ${readProcessStart(process
 export const isDemoFolder = ({demoMark}: DataFolder) => existsSync(demoMark)
 
 /**
- * Creates the folder if it is missing and makes sure it can be written; a demo's folder only by that demo's own process.
+ * Creates the folder if it is missing and requires that it can be written. A demo's folder is open only to that demo's process.
  *
  * @throws ConfigError `NOT_WRITABLE`, `DEMO_FOLDER`
  */
@@ -83,12 +83,16 @@ export function requireWritable(folder: DataFolder): void {
   throw newError('DEMO_FOLDER', `Data folder '${root}' is a demo's: expected one of your own.`)
 }
 
-/** Creates a missing folder, a demo's or not, and makes sure it can be written. @throws ConfigError `NOT_WRITABLE` */
+/**
+ * Creates the folder if it is missing, even a demo's, and requires that it can be written.
+ *
+ * @throws ConfigError `NOT_WRITABLE`
+ */
 export function createDataFolder({root}: DataFolder): void {
   requireWritableFolder(`Data folder '${root}'`, root)
 }
 
-/** Makes sure that batches of a profile can be written. @throws ConfigError `NOT_WRITABLE` */
+/** Requires that batches of a profile can be written. @throws ConfigError `NOT_WRITABLE` */
 export function requireExports(folder: DataFolder, profile: string): void {
   const own = join(folder.exports, profile)
   for (const path of existsSync(own) ? [folder.exports, own] : [folder.exports])
@@ -108,14 +112,14 @@ function requireWritableFolder(name: string, path: string, more: {kept?: string;
   }
 }
 
-/** Names in the data folder that `--out` may not use, beside those of its paths. */
+/** More names in the data folder that `--out` may not use; its paths are refused too. */
 const KEPT_NAMES = /^(\.|warehouse\.|state\.|accounting\.json$)/
 
 /**
- * Checks the file that `--out` names: it is new, or an ordinary one to replace.
+ * Checks the file that `--out` names: a new file, or an ordinary one to replace.
  *
  * @returns its absolute path, links followed
- * @throws ConfigError `OUT_PLACE` if its folder does not exist, or if it is something else or a file that loantape keeps
+ * @throws ConfigError `OUT_PLACE` if its folder does not exist, it is not an ordinary file, or loantape keeps it
  */
 export function requireOutFile(folder: DataFolder, out: string): string {
   const named = resolve(out)
@@ -134,14 +138,14 @@ export function requireOutFile(folder: DataFolder, out: string): string {
   return file
 }
 
-/** Whether a path is a folder, or lies below it, links followed. */
+/** Whether a path is the folder or lies below it, links followed. */
 export function isInside(path: string, folder: string): boolean {
   const place = relative(followLinks(folder), followLinks(path))
   return place.split('/')[0] !== '..' && !isAbsolute(place)
 }
 
 /**
- * Refuses a path of a fleet's source that leads into the folder of another source or to the settings of the fleet.
+ * Refuses a path of a fleet's source that leads into another source's folder, or to the settings of the fleet.
  *
  * @throws ConfigError `FLEET_DATA_SHARED`
  */
@@ -150,7 +154,7 @@ export function requireOwnPlace({sourceDir: dir}: {sourceDir?: string | undefine
   const [sources, fleetDir] = [dirname(dir), dirname(dirname(dir))]
   const place = resolve(dir, path)
   const named = isAbsolute(path) ? path : `${dir}/${path}`
-  // The system follows a link before it applies a `..` after it; `resolve` does not.
+  // The system follows a link before it applies a later `..`; `resolve` does not.
   const reached = existsSync(named) ? realpathSync.native(named) : place
   const isForeign = (one: string) =>
     !isInside(one, dir) && (isInside(one, sources) || isInside(one, join(fleetDir, ENV_FILE)))
@@ -158,7 +162,7 @@ export function requireOwnPlace({sourceDir: dir}: {sourceDir?: string | undefine
   throw newError('FLEET_DATA_SHARED', `Path '${place}' of source '${basename(dir)}' lies in another's.`)
 }
 
-/** The path with links followed, as far as it exists. */
+/** Follows links as far as the path exists. */
 function followLinks(path: string): string {
   const whole = resolve(path)
   if (existsSync(whole)) return realpathSync(whole)
@@ -166,7 +170,7 @@ function followLinks(path: string): string {
   return parent === whole ? whole : join(followLinks(parent), basename(whole))
 }
 
-/** `mkdir -p`. Node's own never returns if the system refuses a folder with ENOENT, as /proc does. */
+/** Does `mkdir -p`. Node's own never returns if the system answers ENOENT, as /proc does. */
 function createFolder(path: string): void {
   if (existsSync(path)) return
   createFolder(dirname(path))
@@ -181,7 +185,7 @@ function createFolder(path: string): void {
  * Checks a new folder outside the data folder.
  *
  * @returns its absolute path
- * @throws ConfigError `OUT_PLACE` if it is within the data folder or not empty
+ * @throws ConfigError `OUT_PLACE` if it lies within the data folder or is not empty
  */
 export function requireNewFolder(folder: DataFolder, to: string, what: 'backup' | 'evidence'): string {
   const dir = resolve(to)

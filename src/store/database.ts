@@ -17,21 +17,21 @@ import {messageOf, newError} from '../core/errors.ts'
 
 interface DatabaseOptions {
   attach?: readonly {path: string; alias: string; readOnly?: boolean}[]
-  /** By default as many as the size of the attached files warrants. */
+  /** By default, a number that fits the size of the attached files. */
   threads?: number
-  /** How many connections; 1 by default. */
+  /** Number of connections; 1 by default. */
   lanes?: number
 }
 
 type Params = DuckDBValue[] | undefined
 
 /**
- * Reads rows: BIGINT, HUGEINT and DECIMAL arrive as exact decimal text, DATE as `YYYY-MM-DD`, TIMESTAMP as
- * `YYYY-MM-DD HH:MM:SS[.ssssss]`.
+ * Queries by the shape of their result. BIGINT, HUGEINT and DECIMAL arrive as exact decimal text, DATE as `YYYY-MM-DD`, TIMESTAMP
+ * as `YYYY-MM-DD HH:MM:SS[.ssssss]`.
  */
 export type Queries = ReturnType<typeof queriesOver>
 
-/** Queries whose rows are those that `read` returns. */
+/** Makes queries of a function that returns rows. */
 export function queriesOver(read: (sql: string, params: Params) => Promise<Record<string, unknown>[]>) {
   return {
     /** Runs a query and parses each row. */
@@ -42,58 +42,58 @@ export function queriesOver(read: (sql: string, params: Params) => Promise<Recor
       const [values] = await read(sql, params)
       return values && row.parse(values)
     },
-    /** The row of a query that always has one. */
+    /** Returns the row of a query that always has one. */
     async one<T>(row: z.ZodType<T>, sql: string, params?: Params): Promise<T> {
       return row.parse((await read(sql, params))[0])
     },
-    /** The values of a query that has one column, parsed. */
+    /** Returns the values of a query that has one column. */
     async column<T>(value: z.ZodType<T>, sql: string, params?: Params): Promise<T[]> {
       return (await read(sql, params)).map((values) => value.parse(Object.values(values)[0]))
     },
-    /** The value of a query that always has one row and one column, parsed. */
+    /** Returns the value of a query that always has one row and one column. */
     async value<T>(value: z.ZodType<T>, sql: string, params?: Params): Promise<T> {
       return value.parse(Object.values((await read(sql, params))[0] ?? {})[0])
     },
   }
 }
 
-/** An in-memory DuckDB with files attached, and a connection to it; closing it detaches and closes everything. */
+/** A connection to an in-memory DuckDB with files attached. Disposing it detaches and closes everything. */
 export interface Database extends Queries, AsyncDisposable {
   readonly connection: DuckDBConnection
-  /** All connections, this one first; statements on different ones run side by side. */
+  /** All connections, this one first; their statements run in parallel. */
   readonly lanes: readonly Database[]
-  /** Runs one or more statements; the last may have parameters. */
+  /** Runs one or more statements; only the last may have parameters. */
   run(sql: string, params?: Params): Promise<void>
-  /** The rows of a query, a few thousand at a time and never all in memory; values as {@link Queries} returns them. */
+  /** Reads the rows of a query a few thousand at a time, never all in memory; values as {@link Queries} returns them. */
   stream(sql: string): AsyncGenerator<Json[][]>
 }
 
-/** A text as an SQL string literal. */
+/** Writes a text as an SQL string literal. */
 export function quoteLiteral(text: string): string {
   return `'${text.replaceAll("'", "''")}'`
 }
 
-/** A name as an SQL identifier. */
+/** Writes a name as an SQL identifier. */
 export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
 }
 
-/** A table of an attached database, such as `core.deal` of `release`. */
+/** Names a table of an attached database, such as `core.deal` of `release`. */
 export function quoteTable(catalog: string, table: string): string {
   return [catalog, ...table.split('.').map(quoteName)].join('.')
 }
 
-/** Stored bytes per thread; with fewer, threads only get in each other's way. */
+/** Stored bytes per thread; with fewer, threads only obstruct each other. */
 const THREAD_BYTES = 4_000_000
 
-/** The number of threads for this many stored bytes, at most those of the machine. */
+/** Returns the number of threads for this many stored bytes, at most those of the machine. */
 export function threadsFor(bytes: number): number {
   return Math.min(availableParallelism(), Math.max(1, Math.floor(bytes / THREAD_BYTES)))
 }
 
 /**
- * Opens an in-memory DuckDB and attaches files to it: attached files replay their WAL reliably, and one process can
- * hold several. The session time zone is UTC.
+ * Opens an in-memory DuckDB and attaches files to it, because attached files replay their write-ahead log reliably, and one
+ * process can hold several. The session time zone is UTC.
  */
 export async function openDatabase(options: DatabaseOptions = {}): Promise<Database> {
   const bytes = (options.attach ?? []).map(({path}) => statSync(path, {throwIfNoEntry: false})?.size ?? 0)
@@ -125,11 +125,15 @@ const ENGINE = {
   threads: '1',
   autoinstall_known_extensions: 'false',
   autoload_known_extensions: 'false',
-  // A table takes at least one block: at the engine's default of 262,144 bytes, a small lender's files would be mostly empty.
+  // A table takes at least one block. With the engine's default of 262,144 bytes, a small lender's files would be mostly empty.
   default_block_size: '65536',
 }
 
-/** Rewords the engine's error about unreadable parts of the warehouse's file. */
+/**
+ * Rewords the engine's error about a warehouse file that is cut off.
+ *
+ * @throws UnexpectedError `WAREHOUSE_UNREADABLE`, or the cause
+ */
 function explainDamage(cause: unknown): never {
   const words = messageOf(cause)
   const [, file] = /read enough bytes from file "([^"]*warehouse\.duckdb)"/.exec(words) ?? []
@@ -137,9 +141,9 @@ function explainDamage(cause: unknown): never {
   throw newError('WAREHOUSE_UNREADABLE', `File '${file}' is cut off: ${words.split('\n')[0]}.`, {cause})
 }
 
-/** One connection; disposing it closes it alone. */
+/** Makes one connection; disposing it closes only this one. */
 function createLane(connection: DuckDBConnection, lanes: readonly Database[]): Database {
-  // Closing under a running statement crashes the process: closing waits for it.
+  // The work that closing must wait for: closing during a statement crashes the process.
   let underWay: Promise<unknown> = Promise.resolve()
   const execute = (sql: string, params?: Params) => {
     const work = connection.run(sql, params).catch(explainDamage)
@@ -165,7 +169,7 @@ function createLane(connection: DuckDBConnection, lanes: readonly Database[]): D
   }
 }
 
-/** The rows of a materialised result: fetching chunks would take two turns of the thread pool per query. */
+/** Reads the rows of a materialised result. Fetching chunks would cost two turns of the thread pool per query. */
 function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
   const names = result.deduplicatedColumnNames()
   const chunks = Array.from({length: result.chunkCount}, (_, index) => result.getChunk(index))
@@ -174,17 +178,17 @@ function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
     .map((values) => Object.fromEntries(values.map((value, column) => [names[column] ?? '', value])))
 }
 
-/** Requires a text without NUL, where the engine would stop reading. @throws Error */
+/** Refuses a text with NUL, where the engine would stop reading. @throws Error */
 export function requireText(sql: string): void {
   if (sql.includes('\0')) throw new Error('NUL character in a statement: expected text.')
 }
 
-/** Requires that a text is one statement. @throws Error in the engine's words */
+/** Requires that a text is one statement. @throws Error with the engine's message */
 export async function requireOneStatement(connection: DuckDBConnection, sql: string): Promise<void> {
   requireText(sql)
   const {count} = await connection.extractStatements(sql).catch((error: unknown) => {
     const words = messageOf(error).replace('Failed to extract statements: ', '')
-    // The engine answers this to a text without statements.
+    // The engine's answer to a text without statements.
     if (words === 'Error in native callback') return {count: 0}
     throw new Error(words, {cause: error})
   })
@@ -194,13 +198,13 @@ export async function requireOneStatement(connection: DuckDBConnection, sql: str
 /** A text in quotes of any kind, a comment, or one character. */
 const TOKEN = /e'(?:\\.|''|[^'\\])*'|'[^']*'|"[^"]*"|(\$\w*\$).*?\1|--[^\n]*|\/\*.*?\*\/|./gis
 
-/** A statement without the `;` and the comments at its end, so that it can stand in parentheses. */
+/** Removes the `;` and the comments at the end of a statement, so that it can stand in parentheses. */
 export function trimStatement(sql: string): string {
   const tokens = sql.match(TOKEN) ?? []
   return tokens.slice(0, tokens.findLastIndex((token) => !/^(--|\/\*|[;\s])/.test(token)) + 1).join('')
 }
 
-/** Runs `work` in one transaction: all of it is stored, or nothing. */
+/** Runs `work` in one transaction. */
 export async function inTransaction<T>(db: Database, work: () => Promise<T>): Promise<T> {
   await db.run('begin transaction')
   try {
@@ -208,7 +212,7 @@ export async function inTransaction<T>(db: Database, work: () => Promise<T>): Pr
     await db.run('commit')
     return result
   } catch (error) {
-    // A failed commit has already rolled back.
+    // After a failed commit, the transaction is already rolled back.
     await db.run('rollback').catch((rollback: Error) => {
       if (!/no transaction is active/i.test(rollback.message)) throw rollback
     })
@@ -220,17 +224,17 @@ function totalMb(): number {
   return Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY) / 1e6
 }
 
-/** The most memory to use, in megabytes. */
+/** Returns the most memory to use, in megabytes. */
 export function mostMemoryMb(): number {
   return totalMb() * 0.8
 }
 
-/** The default memory of staging and settling, in megabytes; the rest spills to the disk. */
+/** Returns the default memory for staging and settling, in megabytes; the engine spills the rest to the disk. */
 export function loadMemoryMb(): number {
   return Math.floor(Math.min(mostMemoryMb(), Math.max(512, totalMb() / 3)))
 }
 
-/** Frees the engine's memory of closed databases, whose small results V8 is slow to collect. */
+/** Frees the engine's memory of closed databases: V8 is slow to collect the small result objects that hold it. */
 export async function giveBackMemory(): Promise<void> {
   setFlagsFromString('--expose-gc')
   const collect: () => void = runInNewContext('gc')
@@ -238,12 +242,12 @@ export async function giveBackMemory(): Promise<void> {
   await nextTurn()
 }
 
-/** Why a piece of work was cut short: it took too long, needed too much memory, or the process was asked to stop. */
+/** Why work was interrupted: it took too long, needed too much memory, or the process was asked to stop. */
 export type Cut = 'time' | 'memory' | 'stopped'
 
 const REPEAT_MS = 20
 
-/** Interrupts connections again and again until cleared: an interrupt between two statements is lost. */
+/** Interrupts connections repeatedly until cleared, since an interrupt between two statements is lost. */
 function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>[]): NodeJS.Timeout {
   const interrupt = () => {
     for (const {connection} of list()) connection.interrupt()
@@ -253,9 +257,9 @@ function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>
 }
 
 /**
- * Runs statements and interrupts the running one if they take longer than `limitMs` or the process is asked to stop.
+ * Runs statements, and interrupts them if they take longer than `limitMs` or the process is asked to stop.
  *
- * @param explain makes the error of a cut; other failures are thrown unchanged
+ * @param explain makes the error of an interruption; other errors are thrown unchanged
  */
 export async function withinLimits<T>(
   db: Database,
@@ -288,9 +292,9 @@ export async function withinLimits<T>(
 }
 
 /**
- * Runs pieces of work side by side, one at a time on each connection, each after those it waits for.
+ * Runs pieces of work in parallel, one at a time on each connection, each after those it waits for.
  *
- * @param pieces in an order in which they could run one after the other
+ * @param pieces in an order in which they could run one by one
  * @returns the results, in the order of the pieces
  * @throws the first failure; running pieces are then interrupted, and no others start
  */

@@ -28,14 +28,17 @@ import {codeOf} from '../core/errors.ts'
 import type {Refuse} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
 
-/** Gives a new file or folder the read rights of its folder, or keeps it private, as `main.ts` makes everything. */
+/**
+ * Gives a new file or folder the read rights of its parent folder. If private, it stays readable by its owner alone, which is the
+ * default (`main.ts` sets the umask).
+ */
 export function shareWithFolder(path: string, isPrivate = false): void {
   const readers = isPrivate ? 0 : statSync(dirname(path)).mode & 0o055
   const mode = statSync(path).isDirectory() ? 0o700 | readers : 0o600 | (readers & 0o044)
   try {
     chmodSync(path, mode)
   } catch (error) {
-    // Network shares may have their own rights.
+    // Network shares may not allow it.
     if (!['EPERM', 'ENOTSUP', 'EINVAL'].includes(codeOf(error))) throw error
   }
 }
@@ -43,10 +46,10 @@ export function shareWithFolder(path: string, isPrivate = false): void {
 const LOOK_MS = 5
 
 /**
- * Takes a lock that many readers or one writer can hold; the lock of a dead process is free. Everybody enters through a gate,
- * which a waiting writer keeps shut, so new readers wait behind it.
+ * Takes a lock that many readers or one writer can hold; the lock of a dead process is free. Everybody enters through a gate that
+ * a waiting writer keeps shut, so new readers queue behind the writer.
  *
- * @param path an empty file, created if missing, like `<path>.gate`: SQLite's locks on the two are the lock
+ * @param path an empty file, created if missing, as is `<path>.gate`; the lock is SQLite's locks on these two
  * @returns undefined if others still hold it after `waitMs`, or once `signal` asks to stop
  */
 export async function takeFileLock(
@@ -70,7 +73,7 @@ async function take(
   const db = new DatabaseSync(path, {timeout: 0})
   for (;;) {
     try {
-      // Not even a journal is written, so a full disk keeps nobody out.
+      // No journal is written, so the lock works on a full disk too.
       db.exec(`pragma journal_mode = memory; ${begin}`)
       return db
     } catch (error) {
@@ -89,10 +92,14 @@ async function take(
 
 const SQLITE_BUSY = 5
 
-/** No file that people write is longer. */
+/** Longest file that people write. */
 const LONGEST_WRITTEN_BYTES = 64 * 1024 * 1024
 
-/** The bytes of a file that people write; reading a pipe might never end. @throws an error whose `code` messages show */
+/**
+ * Reads the bytes of a file that people write; refuses a pipe, since reading it might never end.
+ *
+ * @throws an error whose `code` messages show
+ */
 export function readWritten(path: string): Buffer {
   const stat = statSync(path)
   if (!stat.isFIFO() && stat.size <= LONGEST_WRITTEN_BYTES) return readFileSync(path)
@@ -101,7 +108,7 @@ export function readWritten(path: string): Buffer {
 }
 
 /**
- * The text of a file that people write with any editor: without a byte order mark, line ends LF.
+ * Reads the text of a file that people write with any editor, without a byte order mark and with LF line ends.
  *
  * @param refuse makes the error of a problem
  */
@@ -119,17 +126,17 @@ export function readWrittenText(path: string, refuse: Refuse): string {
   )
 }
 
-/** The first byte that is not UTF-8, with line and column: there the decoded text differs from the bytes. */
+/** Describes the first byte that is not UTF-8, with line and column: the first at which decoding changed the bytes. */
 function findBadByte(bytes: Buffer, text: string): string {
   const decoded = Buffer.from(text)
   let at = decoded.findIndex((byte, index) => byte !== bytes[index])
-  // Back to the first byte of the character that stands for it.
+  // Goes back to the first byte of the replacement character.
   while (((decoded[at] ?? 0) & 0xc0) === 0x80) at -= 1
   const lines = bytes.toString('utf8', 0, at).split('\n')
   return `byte 0x${bytes[at]?.toString(16).toUpperCase()} at ${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}`
 }
 
-/** Forces a file's or folder's content to the disk. */
+/** Forces the content of a file or folder to the disk. */
 export function syncToDisk(path: string): void {
   const handle = openSync(path, 'r')
   try {
@@ -139,10 +146,10 @@ export function syncToDisk(path: string): void {
   }
 }
 
-/** Enough that the disk's journal takes many files in one write. */
+/** Enough for the disk's journal to take many files in one write. */
 const SYNCS_AT_ONCE = 16
 
-/** Forces all files and folders below a folder to the disk, side by side: one after another takes five times as long. */
+/** Forces everything below a folder to the disk, in parallel: one by one takes five times as long. */
 export async function syncBelow(dir: string): Promise<void> {
   const inTurn = pLimit(SYNCS_AT_ONCE)
   const syncs = readdirSync(dir, {recursive: true, encoding: 'utf8'}).map((name) =>
@@ -151,7 +158,7 @@ export async function syncBelow(dir: string): Promise<void> {
       await file.sync()
     }),
   )
-  // All have ended before the first failure is thrown: nothing is open when the folder is removed.
+  // Waits for all before throwing the first failure: no file may be open when the folder is removed.
   await Promise.allSettled(syncs)
   await Promise.all(syncs)
 }
@@ -163,12 +170,12 @@ export function moveIntoPlace(temporary: string, final: string): void {
   syncToDisk(dirname(final))
 }
 
-/** A folder that is not yet in its place. */
+/** A folder under its temporary name. */
 export type BegunFolder = ReturnType<typeof beginFolder>
 
 /**
- * Begins a folder under a temporary name beside its final one; disposing it removes what is unfinished. What dead writers left beside
- * it goes, too.
+ * Begins a folder under a temporary name beside its final one; disposing it removes what is unfinished. Also removes what dead
+ * writers left there.
  */
 export function beginFolder(final: string) {
   const parent = dirname(final)
@@ -183,8 +190,8 @@ export function beginFolder(final: string) {
     dir,
     final,
     /**
-     * Gives the folder its final name, which only an empty folder may have. With `isWhole` it replaces a folder that is not whole; a
-     * whole one stays: another process has written it, and somebody may be reading it.
+     * Gives the folder its final name, which may belong only to an empty folder. With `isWhole`, an incomplete folder of that
+     * name is replaced, while a complete one stays: another process wrote it, and somebody may be reading it.
      */
     finish(isWhole?: () => boolean): void {
       if (isWhole?.()) return
@@ -199,7 +206,7 @@ export function beginFolder(final: string) {
   }
 }
 
-/** Removes a folder, unless another process has. It is renamed first, so that a half-removed one counts as unfinished. */
+/** Removes a folder unless another process has. It is renamed first, so that a half-removed folder counts as unfinished. */
 export function removeFolder(path: string): void {
   const aside = temporaryBeside(`${path}-before`)
   try {
@@ -210,7 +217,7 @@ export function removeFolder(path: string): void {
   rmSync(aside, {recursive: true, force: true})
 }
 
-/** Writes a file under a temporary name and renames it; it gets the read rights of its folder. */
+/** Writes a file under a temporary name, then renames it; it gets the read rights of its folder. */
 export function writeFileAtomically(path: string, content: string | {copyOf: string}): void {
   const temporary = temporaryBeside(path)
   if (typeof content === 'string') writeFileSync(temporary, content)
@@ -219,10 +226,10 @@ export function writeFileAtomically(path: string, content: string | {copyOf: str
   moveIntoPlace(temporary, path)
 }
 
-/** Errors of file systems without hard links. */
+/** Error codes of file systems without hard links. */
 const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
 
-/** Gives a file a second name, or a new one where files have one name alone. */
+/** Gives a file a second name, or renames it on file systems without hard links. */
 export function linkOrMove(path: string, other: string): void {
   try {
     linkSync(path, other)
@@ -235,7 +242,7 @@ export function linkOrMove(path: string, other: string): void {
 /**
  * Writes a new key of 32 bytes as hex digits, readable by its owner alone.
  *
- * @throws an error with the code `EEXIST` if the name is taken; without hard links the last writer wins
+ * @throws an error with the code `EEXIST` if the name is taken; without hard links the last writer wins instead
  */
 export function writeNewKey(path: string): Buffer {
   const bytes = randomBytes(32)
@@ -252,7 +259,7 @@ export function writeNewKey(path: string): Buffer {
   return bytes
 }
 
-/** The files below a folder, sorted, without those that are being written; none if it does not exist. */
+/** Lists the files below a folder, sorted, without those being written; none if the folder does not exist. */
 export function listFilesBelow(dir: string): string[] {
   if (!existsSync(dir)) return []
   return readdirSync(dir, {recursive: true, withFileTypes: true})
@@ -262,7 +269,7 @@ export function listFilesBelow(dir: string): string[] {
     .sort()
 }
 
-/** Changes whenever one of these files is written, replaced or removed. */
+/** Returns a text that changes whenever one of these files is written, replaced or removed. */
 export function stampOf(...files: string[]): string {
   return files
     .map((file) => statSync(file, {bigint: true, throwIfNoEntry: false}))
@@ -272,7 +279,7 @@ export function stampOf(...files: string[]): string {
 
 const CHUNK_BYTES = 1 << 20
 
-/** The sha256 of a file, as hex, computed synchronously. */
+/** Computes the sha256 of a file, as hex, synchronously. */
 export function digestFileNow(path: string): string {
   const digest = createHash('sha256')
   const chunk = Buffer.allocUnsafe(Math.min(statSync(path).size + 1, CHUNK_BYTES))
@@ -287,19 +294,19 @@ export function digestFileNow(path: string): string {
   return digest.digest('hex')
 }
 
-/** The sha256 of a file, as hex. */
+/** Computes the sha256 of a file, as hex. */
 export async function digestFile(path: string): Promise<string> {
-  // A stream allocates two whole chunks per small file: 70 MB of garbage in a build.
+  // For a small file, a stream would allocate two whole chunks: 70 MB of garbage in a build.
   if (statSync(path).size < CHUNK_BYTES) return digestFileNow(path)
   const digest = createHash('sha256')
   for await (const chunk of createReadStream(path, {highWaterMark: CHUNK_BYTES})) digest.update(chunk)
   return digest.digest('hex')
 }
 
-/** Whether there is a file, and not a folder, a pipe or nothing. */
+/** Whether the path is an ordinary file. */
 export const isFile = (path: string): boolean => statSync(path, {throwIfNoEntry: false})?.isFile() === true
 
-/** How a file differs from what a manifest says of it, in words; undefined if it does not. */
+/** Describes how a file differs from its manifest; undefined if it does not. */
 export function findFileFault(path: string, sha256: string): string | undefined {
   try {
     if (!statSync(path).isFile()) return 'is not a file'

@@ -7,8 +7,8 @@ import {type ReleaseManifest, type SourceBridge, sourceBridgeSchema} from './rel
 import {fillIn, readQuery} from './sql.ts'
 
 /**
- * Fills in what was not asked for. `asOf` is by default the latest business date; `knownAt` the last apply that told something
- * about the days up to `asOf`, so that the release of a past date is the one that was current that night, whenever it is built.
+ * Completes a moment. `asOf` defaults to the latest business date. `knownAt` defaults to the last apply that stored something
+ * about days up to `asOf`, so the release of a past date is always the one that was current that night.
  *
  * @param today the present business date; no release is made for a later one
  * @throws ConfigError `MOMENT_RANGE`; UnexpectedError `HISTORY_MISSING`
@@ -36,7 +36,7 @@ export async function resolveMoment(
   return {asOf, knownAt: asked.knownAt ?? (await findLastTold(db, asOf))}
 }
 
-/** When anything about the days up to `asOf` was last stored: a version, a rate, a list or the first walk of a day. */
+/** Returns when anything about days up to `asOf` was last stored: a version, a confirmation, a rate, a list, or the first walk of a day. */
 function findLastTold(db: Database, asOf: string): Promise<string> {
   const versions = STREAMS.map(
     ({name}) => `select recorded_at, business_date from history.raw.${name}_version`,
@@ -46,11 +46,11 @@ function findLastTold(db: Database, asOf: string): Promise<string> {
 }
 
 /**
- * The `history_id` of the last settle by `knownAt`; it stands for everything a release knows. Settles that tell nothing new come
- * after `knownAt`, so the same release gets the same name.
+ * Returns the `history_id` of the last settle by `knownAt`, which stands for everything a release knows. Settles that store
+ * nothing new come after `knownAt`, so the same release gets the same name.
  *
  * @param knownAt `YYYY-MM-DD HH:MM:SS.ssssss`, UTC
- * @returns it and the head of the tape then; both '' if nothing had been stored by then
+ * @returns it and the head of the tape at that time; both '' if nothing was stored by then
  */
 export function readHistoryId(db: Database, knownAt: string): Promise<{historyId: string; tapeHead: string}> {
   return db.one(
@@ -64,12 +64,16 @@ export function readHistoryId(db: Database, knownAt: string): Promise<{historyId
   )
 }
 
-/** The moment of a release. */
+/** Returns the moment of a release. */
 export function momentOf({as_of, known_at}: Pick<ReleaseManifest, 'as_of' | 'known_at'>): Moment {
   return {asOf: as_of, knownAt: known_at.replace('T', ' ').replace('Z', '')}
 }
 
-/** The certificate of the last walk at a moment, with its bridge to the present deals. */
+/**
+ * Reads the certificate of the last walk at a moment, with its bridge to the present deals.
+ *
+ * @throws ConfigError `MOMENT_RANGE`
+ */
 export async function readSourceBridge(db: Database, {asOf, knownAt}: Moment): Promise<SourceBridge> {
   const bridge = await readBridge(
     db,
@@ -86,7 +90,7 @@ export async function readSourceBridge(db: Database, {asOf, knownAt}: Moment): P
   )
 }
 
-/** The certificate and bridge of one walk of `raw.walk` or `mart.run`. */
+/** Reads the certificate and bridge of one walk of `raw.walk` or `mart.run`. */
 export function readBridge(db: Database, from: string): Promise<SourceBridge | undefined> {
   return db.first(
     sourceBridgeSchema,

@@ -6,7 +6,7 @@ import type {DataFolder} from './data-folder.ts'
 import {type WentOn, wentOnSchema} from './release.ts'
 import type {StateDb} from './state-db.ts'
 
-/** A finished unit of the record: `no` counts from 1 without a gap, `chain` is that of its outcome. */
+/** A finished unit of the record. `no` counts from 1 without gaps; `chain` is that of its outcome. */
 export type RecordedUnit = z.output<typeof unitRow>
 const unitRow = z.object({
   no: z.number(),
@@ -16,34 +16,34 @@ const unitRow = z.object({
   chain: z.string(),
 })
 
-/** Whether a tape holds an act, which is not history. */
+/** Whether a tape holds an act; acts are not history. */
 export const isOfActs = (tape: string) => tape.startsWith('act_')
 
-/** Number and chain of the last unit that this state database knows; 0 and null before the first. */
+/** Returns number and chain of the last unit that this state database knows; 0 and null before the first. */
 export function findHead(stateDb: StateDb): {no: number; chain: string | null} {
   const last = stateDb.first(unitRow, 'select * from tape_unit order by no desc limit 1')
   return {no: last?.no ?? 0, chain: last?.chain ?? null}
 }
 
-/** Adds a unit to the record; if it is history, the warehouse must contain it. Call it in a transaction. */
+/** Adds a unit to the record. If it is history, the warehouse must contain it too. Call it in a transaction. */
 export function noteUnit(stateDb: StateDb, unit: RecordedUnit, isHistory: boolean): void {
   stateDb.insert('tape_unit', unit)
   if (isHistory) writeFact(stateDb, 'history_head', unit.chain)
 }
 
-/** The units of the record, oldest first. */
+/** Lists the units of the record, oldest first. */
 export function listRecorded(stateDb: StateDb): RecordedUnit[] {
   return stateDb.all(unitRow, 'select * from tape_unit order by no')
 }
 
-/** The unit whose outcome has this chain. */
+/** Finds the unit whose outcome has this chain. */
 export function findRecorded(stateDb: StateDb, chain: string): RecordedUnit | undefined {
   return stateDb.first(unitRow, 'select * from tape_unit where chain = ?', [chain])
 }
 
 type FactName = 'folder_id' | 'history_head' | 'stores_seen' | 'source_described'
 
-/** A fact about the record; undefined if it is not stored. */
+/** Reads a fact about the record; undefined if it is not stored. */
 export function readFact(stateDb: StateDb, name: FactName): string | undefined {
   return stateDb.column(z.string(), 'select value from record_fact where name = ?', [name])[0]
 }
@@ -53,34 +53,34 @@ export function writeFact(stateDb: StateDb, name: FactName, value: string): void
   if (readFact(stateDb, name) !== value) stateDb.insert('record_fact', {name, value}, 'or replace')
 }
 
-/** The id of the data folder, made at its first use: 16 hex digits. */
+/** Returns the id of the data folder, 16 hex digits, made at first use. */
 export function requireFolderId(stateDb: StateDb): string {
   const id = randomBytes(8).toString('hex')
   stateDb.insert('record_fact', {name: 'folder_id', value: id}, 'or ignore')
   return readFact(stateDb, 'folder_id') ?? id
 }
 
-/** What was given up: chains of units, ids of batches. */
+/** Lists what was given up: chains of units, and batches. */
 export function listLosses(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), 'select what from record_loss'))
 }
 
-/** What a manifest says of what the data folder went on without; nothing if it never did. */
+/** Reads the manifest's entry about what the data folder went on without; empty if nothing was lost. */
 export function readWentOn(stateDb: StateDb): {went_on?: WentOn[]} {
   const wentOn = stateDb.all(wentOnSchema, 'select * from went_on order by rowid')
   return wentOn.length > 0 ? {went_on: wentOn} : {}
 }
 
-/** A tape, as the state database holds it; instants are ISO 8601 of the real clock. */
+/** A tape in the state database; instants are ISO 8601 of the real clock. */
 export type TapeRow = z.output<typeof tapeRow>
 const tapeRow = z.object({
-  /** The walk, act or day it belongs to: `2026-11-22`. */
+  /** The walk, act or day that it belongs to: `2026-11-22`. */
   name: z.string(),
-  /** Below the data folder. */
+  /** Relative to the data folder. */
   path: z.string(),
   fingerprint: z.string(),
   begun_at: z.string(),
-  /** Null while it is written. */
+  /** Null while it is being written. */
   ended_at: z.string().nullable(),
   /** `lost` if it is unreadable or was given up. */
   outcome: z.string().nullable(),
@@ -94,7 +94,7 @@ const tapeRow = z.object({
 export const isPruned = ({removed_at, outcome}: Pick<TapeRow, 'removed_at' | 'outcome'>): boolean =>
   removed_at !== null && outcome !== 'lost'
 
-/** Records a tape that is begun or continued, and whatever else is known about it. */
+/** Records a tape that is begun or continued, with whatever else is known about it. */
 export function noteTape(
   stateDb: StateDb,
   tape: Pick<TapeRow, 'name' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
@@ -104,22 +104,22 @@ export function noteTape(
   changeTape(stateDb, name, {ended_at: null, ...more})
 }
 
-/** Changes what is known about a tape. */
+/** Updates the row of a tape. */
 export function changeTape(stateDb: StateDb, name: string, changes: Partial<TapeRow>): void {
   stateDb.update('tape', {name}, changes)
 }
 
-/** Every tape, oldest first, pruned ones included. */
+/** Lists all tapes, oldest first, removed ones included. */
 export function listTapes(stateDb: StateDb): TapeRow[] {
   return stateDb.all(tapeRow, 'select * from tape order by tape_no')
 }
 
-/** The tape of a walk or a day. */
+/** Finds the tape of a walk or a day. */
 export function findTape(stateDb: StateDb, name: string): TapeRow | undefined {
   return stateDb.first(tapeRow, 'select * from tape where name = ?', [name])
 }
 
-/** The fingerprint of the present tape key; undefined before the first. */
+/** Returns the fingerprint of the present tape key; undefined if there is none yet. */
 export function findTapeKey(stateDb: StateDb): string | undefined {
   const sql = 'select fingerprint from tape_key order by since desc, rowid desc limit 1'
   return stateDb.column(z.string(), sql).at(0)
@@ -127,14 +127,14 @@ export function findTapeKey(stateDb: StateDb): string | undefined {
 
 /** A store that contradicts another one or belongs to another data folder. */
 export interface Disagreement {
-  /** Below the data folder: `state.sqlite`, `tape`, `warehouse.duckdb`, `current`, `exports`. */
+  /** Relative to the data folder: `state.sqlite`, `tape`, `warehouse.duckdb`, `current`, `exports`. */
   store: string
   problem: string
-  /** What going on would give up: chains of units and ids of batches. */
+  /** What is given up by going on: chains of units, and batches. */
   losses: string[]
 }
 
-/** Refuses a folder whose stores disagree. @throws ConfigError `STORES_DISAGREE` */
+/** Refuses a data folder whose stores disagree. @throws ConfigError `STORES_DISAGREE` */
 export function refuse({root}: DataFolder, [first, ...others]: readonly Disagreement[]): void {
   if (!first) return
   const more = others.length > 0 ? ` (${quantity(others.length, 'more problem')}: \`loantape verify\`.)` : ''
@@ -143,5 +143,5 @@ export function refuse({root}: DataFolder, [first, ...others]: readonly Disagree
   })
 }
 
-/** The beginning of a chain, for messages. */
+/** Shortens a chain for messages. */
 export const short = (chain: string | null) => (chain === null ? 'none' : chain.slice(0, 12))

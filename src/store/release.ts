@@ -9,19 +9,19 @@ import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
 import {readQuery} from './sql.ts'
 
-/** One check's result. */
+/** The result of one check. */
 export type CheckResult = z.output<typeof checkResult>
 export const checkResult = z.object({
   name: z.string(),
   severity: z.enum(['error', 'warn']),
   failures: z.number(),
-  /** The first few of them as text, each beginning with its id. */
+  /** The first few wrong rows as text, each beginning with its id. */
   samples: z.array(z.string()),
-  /** The values of their first column, up to 100; releases of earlier versions have none. */
+  /** The ids of up to 100 wrong rows; releases of earlier versions have none. */
   ids: z.array(z.string()).default([]),
-  /** The sum of their column `deals`, if they have one. */
+  /** The sum of the wrong rows' column `deals`, if they have one. */
   deals: z.number().optional(),
-  /** What to do about them. */
+  /** What to do about the wrong rows. */
   next: z.string().optional(),
 })
 
@@ -46,7 +46,7 @@ const releaseTable = z.object({
   sha256: z.string(),
   /** The columns that order its Parquet file. */
   order: z.array(z.string()),
-  /** Higher than in the release before if columns went, moved or changed their type. */
+  /** Higher than in the release before if columns were removed, moved or changed their type. */
   contract: z.number().default(1),
 })
 
@@ -61,7 +61,7 @@ export const wentOnSchema = z.object({
 
 const part = z.object({deals: z.number(), amount: z.string()})
 
-/** How the records of the last walk became the present deals; amounts are decimal text. */
+/** The bridge from the records of the last walk to the present deals; amounts are decimal text. */
 export type SourceBridge = z.output<typeof sourceBridgeSchema>
 export const sourceBridgeSchema = z.object({
   walk_id: z.string(),
@@ -78,7 +78,7 @@ export const sourceBridgeSchema = z.object({
   present: part,
 })
 
-/** What `manifest.json` of a release says. */
+/** The content of a release's `manifest.json`. */
 export type ReleaseManifest = z.output<typeof releaseManifestSchema>
 export const releaseManifestSchema = z.object({
   schema_version: z.literal(1),
@@ -89,9 +89,9 @@ export const releaseManifestSchema = z.object({
   as_of: z.string(),
   /** ISO 8601 with microseconds, UTC. */
   known_at: z.string(),
-  /** The id of the last settle that counts; it stands for everything the release knows. */
+  /** The id of the last settle that counts; it identifies everything the release knows. */
   history_id: z.string(),
-  /** The chain of the tape at that settle; it covers every line before it. */
+  /** The tape's chain at that settle, which covers every line before it. */
   tape_head: z.string(),
   /** What the data folder went on without, oldest first; absent if nothing was lost. */
   went_on: z.array(wentOnSchema).optional(),
@@ -103,14 +103,14 @@ export const releaseManifestSchema = z.object({
   checks: z.object({passed: z.number(), warned: z.number(), results: z.array(checkResult)}),
   models: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
   tables: z.array(releaseTable),
-  /** Its other files, without the manifest. */
+  /** Further files of the release, except the manifest. */
   files: z.array(z.object({file: z.string(), bytes: z.number()})).default([]),
 })
 
-/** The DuckDB files of a release: its published tables; and its `work` tables, which its pages and the next build read. */
+/** The DuckDB files of a release: the published tables, and the `work` tables that its pages and the next build read. */
 export type ReleaseDatabases = ReturnType<typeof databasesOf>
 
-/** The paths of a release's databases. */
+/** Returns the paths of a release's databases. */
 export function databasesOf(dir: string) {
   return {database: join(dir, 'portfolio.duckdb'), work: join(dir, 'work.duckdb')}
 }
@@ -142,7 +142,7 @@ export function readRelease(dir: string): Release | undefined {
   return {dir, ...databasesOf(dir), manifest}
 }
 
-/** What is read of a release; undefined if it is damaged, or removed meanwhile. */
+/** Reads something of a release; undefined if the release is damaged or was removed meanwhile. */
 export function unlessDamaged<T>(read: () => T): T | undefined {
   try {
     return read()
@@ -153,7 +153,7 @@ export function unlessDamaged<T>(read: () => T): T | undefined {
 }
 
 /**
- * The release `current` points to, if there is one, by its own folder: the link may lead to another while it is read.
+ * Finds the current release. Returns it with its own folder, since the link may be moved while it is read.
  *
  * @throws UnexpectedError `RELEASE_DAMAGED`
  */
@@ -163,7 +163,7 @@ export function findCurrentRelease({current}: DataFolder): Release | undefined {
   throw newError('RELEASE_DAMAGED', `Link '${current}' leads to no release.`)
 }
 
-/** The manifest of the current release, if there is one, or what is wrong with that. */
+/** Reads the manifest of the current release, if there is one, or what is wrong with it. */
 export function examineCurrent(folder: DataFolder): {
   release: ReleaseManifest | undefined
   damage?: LoantapeError
@@ -172,17 +172,17 @@ export function examineCurrent(folder: DataFolder): {
     return {release: findCurrentRelease(folder)?.manifest}
   } catch (error) {
     if (error instanceof LoantapeError) return {release: undefined, damage: error}
-    // It was removed meanwhile.
+    // The release was removed meanwhile.
     if (codeOf(error) === 'ENOENT') return {release: undefined}
     throw error
   }
 }
 
-/** The name of the release of the last `build --select`. */
+/** Names the release of the last `build --select`. */
 const SCRATCH = 'scratch'
 
 /**
- * The release to read: the one named (`scratch` is that of the last `build --select`), or the current one.
+ * Returns the release named (`scratch` is that of the last `build --select`), or the current one.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `RELEASE_NONE`
  */
@@ -204,7 +204,7 @@ export function requireRelease(folder: DataFolder, releaseId?: string): Release 
   })
 }
 
-/** A model as a release was built with it. */
+/** A model as it was when the release was built. */
 export type ReleaseModel = z.output<typeof releaseModel>
 const releaseModel = z.object({
   /** `core.deal` */
@@ -212,11 +212,11 @@ const releaseModel = z.object({
   description: z.string(),
   grain: z.array(z.string()),
   columns: z.array(z.object({name: z.string(), type: z.string(), meaning: z.string()})),
-  /** Columns whose values over the parts of a portfolio add up to the whole's. */
+  /** Columns whose values over the parts of a portfolio add up to the total. */
   adds_up: z.array(z.string()),
-  /** Models, seeds and raw tables it is built from. */
+  /** The models, seeds and raw tables that it reads. */
   reads: z.array(z.string()),
-  /** Whether each row depends on rows of its own deal alone. */
+  /** Whether each row depends only on rows of its own deal. */
   is_per_deal: z.boolean(),
   is_published: z.boolean(),
   sql: z.string(),
@@ -231,13 +231,13 @@ export async function writeChecks(dir: string, outcomes: readonly CheckOutcome[]
   await writeFile(join(dir, CHECKS_FILE), JSON.stringify(z.array(releaseCheck).parse(outcomes)))
 }
 
-/** The checks of a release, those that found rows first. */
+/** Reads the checks of a release, those that found rows first. */
 export function readReleaseChecks(dir: string) {
   const checks = z.array(releaseCheck).parse(parseJson(readFileSync(join(dir, CHECKS_FILE), 'utf8')))
   return checks.toSorted((a, b) => Number(b.failures > 0) - Number(a.failures > 0))
 }
 
-/** Writes into a release what its tables mean and how each is computed. */
+/** Writes what the tables of a release mean and how each is computed. */
 export async function writeModels(
   dir: string,
   {models, reads, columns}: Pick<BuildPlan, 'models' | 'reads' | 'columns'>,
@@ -259,20 +259,20 @@ export async function writeModels(
   await writeFile(join(dir, FILE), JSON.stringify(written))
 }
 
-/** The models of a release, each after those it reads. */
+/** Reads the models of a release, each after those it reads. */
 export function readReleaseModels(dir: string): ReleaseModel[] {
   return z.array(releaseModel).parse(parseJson(readFileSync(join(dir, FILE), 'utf8')))
 }
 
-/** What queries may spill to the disk. */
+/** The most that queries may spill to the disk. */
 const MOST_SPILLED = '4GB'
 
 interface QuestionOptions {
   /** The engine's memory; 80 % of all memory by default. */
   memoryMb?: number | undefined
-  /** Also attach its `work` tables, as `kept`, and set the variables that models use. */
+  /** Also attaches the `work` tables, as `kept`, and sets the variables that models use. */
   withWork?: boolean
-  /** Where queries may spill; nowhere by default. */
+  /** The folder that queries may spill into; without it they cannot spill. */
   spillDir?: string
   /** The only other file that statements can reach; none by default. */
   file?: string | undefined
@@ -280,14 +280,14 @@ interface QuestionOptions {
 
 const MACROS = readQuery('macros')
 
-/** Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … . */
+/** Opens a release read-only, attached as `release`; its tables are named `core.deal`, `mart.portfolio_summary`, … . */
 export async function openRelease({database}: Release): Promise<Database> {
   const db = await openDatabase({attach: [{path: database, alias: 'release', readOnly: true}]})
   await db.run(`set search_path = 'release.main'; ${MACROS}`)
   return db
 }
 
-/** Opens a release for statements that people type: they reach nothing outside it. */
+/** Opens a release for statements that people type; these can reach nothing outside it. */
 export async function openForQuestions(release: Release, options: QuestionOptions = {}): Promise<Database> {
   const {memoryMb, withWork, spillDir, file} = options
   const {as_of, time_zone} = release.manifest

@@ -19,7 +19,7 @@ const CHUNK_ROWS = 2048
 
 /**
  * Creates an empty buffer for rows of these column types, in order. It writes into the engine's own vectors: those of
- * `@duckdb/node-api` keep every text on the JavaScript heap until its chunk ends.
+ * `@duckdb/node-api` would keep every text on the JavaScript heap until the end of a chunk.
  */
 export function createRowBuffer(types: readonly DuckDBType[]) {
   const chunks: DuckDBDataChunk[] = []
@@ -54,7 +54,7 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
         misfit = {cause}
       }
     },
-    /** Appends all rows to a temporary table with these columns, once; fails if a value did not fit its column. */
+    /** Appends all rows to a temporary table with these columns; call it once. @throws Error if a value did not fit its column */
     async append(db: Database, table: string): Promise<void> {
       if (misfit) throw misfit.cause
       if (chunks.length === 0) return
@@ -70,7 +70,7 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
   }
 }
 
-/** Appends rows to a temporary table, each with a value for every column. */
+/** Appends rows to a temporary table; each row has a value for every column. */
 export async function appendRows(
   db: Database,
   {table, types}: {table: string; types: readonly DuckDBType[]},
@@ -84,7 +84,7 @@ export async function appendRows(
 type Column = ReturnType<typeof openColumn>
 function openColumn(type: DuckDBType, vector: Vector) {
   const {write, items} = openValues(type, vector)
-  /** A bit for each row; undefined as long as there is no null. */
+  /** One bit per row; undefined while there is no null. */
   let valid: Uint8Array<ArrayBuffer> | undefined
   return {
     put(row: number, value: ColumnValue): void {
@@ -102,10 +102,13 @@ function openColumn(type: DuckDBType, vector: Vector) {
   }
 }
 
-/** Writes a value; returns whether it fits. */
+/** Writes a value; returns false if it does not fit. */
 type Write = (row: number, value: ColumnValue) => boolean
 
-/** Texts are written one by one, all else as an array of numbers: cents, microseconds, days, places of words. */
+/**
+ * Makes the writer of a column. Texts are written one by one; all other values go into an array of numbers: cents, microseconds,
+ * days, positions of enum values.
+ */
 function openValues(
   type: DuckDBType,
   vector: Vector,

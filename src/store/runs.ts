@@ -5,7 +5,7 @@ import {HOST, isProcessAlive, readProcessStart} from '../core/process.ts'
 import {countOf, type World} from '../core/types.ts'
 import {fenceWrites, openStateDb, type StateDb} from './state-db.ts'
 
-/** A holder on another machine is taken for dead after this long without a heartbeat. */
+/** After this long without a heartbeat, a holder on another machine counts as dead. */
 const STALE_AFTER_MS = 60_000
 
 /** A process that holds a lock or a run in the state database. */
@@ -19,7 +19,7 @@ export const holderRow = z.object({
   heartbeat_at: z.number(),
 })
 
-/** Describes a process of this machine as a holder; this one by default. */
+/** Describes a process of this machine, by default this one, as a holder. */
 export function markHolder(now: number, pid: number = process.pid): Holder {
   return {pid, host: HOST, process_started: readProcessStart(pid), heartbeat_at: now}
 }
@@ -32,7 +32,7 @@ export function isHolderAlive(holder: Holder, now: number): boolean {
 
 const HEARTBEAT_MS = 5_000
 
-/** Who holds the warehouse, or something else that one process at a time may hold. */
+/** The holder of the warehouse, or of something else that only one process at a time may hold. */
 const lockRow = z.object({
   run_id: z.string(),
   command: z.string(),
@@ -44,14 +44,14 @@ const lockRow = z.object({
 
 const WAREHOUSE = 'warehouse'
 
-/** The living holder of the warehouse, or of the lock named. */
+/** Finds the holder of a lock, by default the warehouse's; undefined if that process is dead. */
 export function findLockHolder(stateDb: StateDb, world: World, name: string = WAREHOUSE) {
   const holder = stateDb.first(lockRow, 'select * from lock where name = ?', [name])
   return holder && isHolderAlive(holder, world.realClock.now()) ? holder : undefined
 }
 
 /**
- * Takes the lock of the warehouse, or the one named, without waiting; the lock of a dead holder is taken over.
+ * Takes a lock, by default the warehouse's, without waiting. The lock of a dead holder is taken over.
  *
  * @throws LockedError `RUN_IN_PROGRESS` naming the holder's pid, start and progress
  */
@@ -61,7 +61,7 @@ export function acquireLock(
   world: World,
 ) {
   const {name = WAREHOUSE} = run
-  // A heartbeat in the future is set to now: a living holder beats again, a dead one grows old.
+  // A heartbeat in the future is reset to now: a living holder renews it, a dead one becomes stale.
   stateDb.run('update lock set heartbeat_at = ?1 where heartbeat_at > ?1', [world.realClock.now()])
   stateDb.transaction(() => {
     const holder = findLockHolder(stateDb, world, name)
@@ -80,14 +80,14 @@ export function acquireLock(
     try {
       stateDb.update('lock', {run_id: run.runId}, {progress, heartbeat_at: world.realClock.now()})
     } catch (error) {
-      // An error thrown from a timer would end the process; the run's own writes report a full disk.
+      // Only a warning: an error in a timer would end the process, and the run's own writes report a full disk.
       world.log.warn({err: error}, 'the heartbeat could not be written')
     }
   }
   const heartbeat = setInterval(beat, HEARTBEAT_MS)
   heartbeat.unref()
   return {
-    /** Tells other processes what this run is doing. */
+    /** Shows other processes what this run is doing. */
     setProgress(text: string): void {
       progress = text
       beat()
@@ -99,7 +99,7 @@ export function acquireLock(
   }
 }
 
-/** One execution of a command, as the state database holds it; instants are ISO 8601 of the real clock. */
+/** One execution of a command, from the state database; instants are ISO 8601 of the real clock. */
 export type Run = z.output<typeof runRow>
 const runRow = z.object({
   run_id: z.string(),
@@ -111,11 +111,11 @@ const runRow = z.object({
   outcome: z.string().nullable(),
   error_code: z.string().nullable(),
   error: z.string().nullable(),
-  /** What the command printed with `--json`, as JSON text. */
+  /** The output of the command with `--json`, as JSON text. */
   summary: z.string().nullable(),
 })
 
-/** A sortable id: the real time, then six random digits. */
+/** Makes a sortable id: the real time, then six random hex digits. */
 function createRunId(world: World): string {
   const time = new Date(world.realClock.now()).toISOString().replace(/[-:]/g, '').replace(/\..*/, 'Z')
   const digits = Math.floor(world.random() * 0x1000000).toString(16)
@@ -126,7 +126,7 @@ function createRunId(world: World): string {
 export interface CurrentRun {
   runId: string
   stateDb: StateDb
-  /** A world whose progress other processes see too. */
+  /** The world, with progress that other processes see too. */
   world: World
 }
 
@@ -145,10 +145,10 @@ function watch(lock: ReturnType<typeof acquireLock>, world: World): World {
 }
 
 /**
- * Runs `work` as the one run that may write the warehouse, and records in the state database how it ended; what `work` returns
- * is kept as the run's summary.
+ * Runs `work` as the only run that may write the warehouse. Records in the state database how the run ended, with the result of
+ * `work` as its summary.
  *
- * @throws LockedError `RUN_IN_PROGRESS`, also once another run has taken over from this one; whatever `work` throws
+ * @throws LockedError `RUN_IN_PROGRESS`, also if another run has taken over from this one; whatever `work` throws
  */
 export async function withRun<T extends {outcome: string}>(
   path: string,
@@ -175,28 +175,28 @@ export async function withRun<T extends {outcome: string}>(
   }
 }
 
-/** The latest runs, newest first, in the order they began: a clock that was set back changes nothing. */
+/** Lists the latest runs, newest first, in the order they began, even if the clock was set back. */
 export function listRuns(stateDb: StateDb, limit: number): Run[] {
   return stateDb.all(runRow, 'select * from run order by rowid desc limit ?', [limit])
 }
 
-/** The latest run of `command`, ended or not, or the latest that a condition holds for. */
+/** Finds the latest run of `command`, ended or not. @param where SQL condition that limits the runs */
 export const findLastRun = (stateDb: StateDb, command: string, where = 'true'): Run | undefined =>
   stateDb.first(runRow, `select * from run where command = ? and ${where} order by rowid desc limit 1`, [
     command,
   ])
 
-/** The latest run of `command` that succeeded. */
+/** Finds the latest successful run of `command`. */
 export const findLastSuccess = (stateDb: StateDb, command: string) =>
   findLastRun(stateDb, command, 'exit_code = 0')
 
-/** What a run has noted of itself; undefined if it is not of this schema. */
+/** Reads the summary of a run; undefined if it does not fit this schema. */
 export const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>
   schema.safeParse(JSON.parse(run?.summary ?? 'null')).data
 
 /**
- * The latest finished run of the command that made a job fail, except those that were locked out or stopped. That command is the
- * last one during the attempt that failed with the same error, was interrupted, or died.
+ * Finds the latest finished run of the command that made a job fail, except runs that were locked out or stopped. That command is
+ * the last one of the failed attempt that failed with the same error, was interrupted, or died.
  */
 export function findRunSince(
   stateDb: StateDb,

@@ -6,60 +6,60 @@ import {shorten} from '../core/text.ts'
 import type {Database, Queries} from './database.ts'
 import {readWrittenText} from './files.ts'
 
-/** The SQL that loantape ships. */
+/** The folder of SQL that loantape ships. */
 export const SQL_DIR = join(import.meta.dirname, '../../sql')
 
-/** The text of a model, check, case, seed or page. @throws CheckError `SQL_FILE` if it cannot be read or is not UTF-8 */
+/** Reads the text of a model, check, case, seed or page. @throws CheckError `SQL_FILE` if it cannot be read or is not UTF-8 */
 export function readSqlFile(path: string): string {
   return readWrittenText(path, (problem, cause) =>
     newError('SQL_FILE', `File '${path}': ${problem}.`, {cause}),
   )
 }
 
-/** The files of a folder whose names end this way, sorted by name; none if there is no such folder. */
+/** Lists the files of a folder whose names have this ending, sorted by name; none if there is no such folder. */
 export function listFiles(folder: string, ending: string): string[] {
   if (!existsSync(folder)) return []
   const names = readdirSync(folder).filter((name) => name.endsWith(ending))
   return names.sort().map((name) => join(folder, name))
 }
 
-/** Splits a model or check: the comment lines at its top, and the SQL without the final semicolon. */
+/** Splits a model or check into the comment lines at its top, and its SQL (the whole text) without the final semicolon. */
 export function splitHeader(text: string): {header: string[]; sql: string} {
   const lines = text.split('\n')
   const end = lines.findIndex((line) => !line.startsWith('--'))
   return {header: end === -1 ? lines : lines.slice(0, end), sql: text.replace(/;\s*$/, '\n')}
 }
 
-/** The text of `sql/queries/<name>.sql`: a SELECT that this program asks by itself. */
+/** Reads `sql/queries/<name>.sql`, a query of the program itself. */
 export function readQuery(name: string): string {
   return readFileSync(join(SQL_DIR, 'queries', `${name}.sql`), 'utf8')
 }
 
-/** A text with each `{name}` replaced by its value. */
+/** Replaces each `{name}` in a text by its value; unknown names stay. */
 export function fillIn(text: string, values: Readonly<Record<string, unknown>>): string {
   return text.replace(/\{([a-z_]+)\}/g, (known, name: string) => String(values[name] ?? known))
 }
 
-/** SQL that makes a text comparable: in lower case, without surrounding blanks, which are those of JavaScript's `trim`. */
+/** SQL that makes a text comparable: lower case, without the surrounding blanks that JavaScript's `trim` removes. */
 export function canonicalSql(text: string): string {
   return `lower(regexp_replace(${text}, '^[\\s\\x0b\\p{Z}\\x{feff}]+|[\\s\\x0b\\p{Z}\\x{feff}]+$', '', 'g'))`
 }
 
-/** A column of a table; `type` as DuckDB names it. */
+/** A column of a table; its type as DuckDB names it. */
 export type TableColumn = z.output<typeof columnRow>
 const columnRow = z.object({name: z.string(), type: z.string()})
 
-/** The columns of a table, in order. */
+/** Reads the columns of a table, in order. */
 export function readColumns(db: Database, table: string): Promise<TableColumn[]> {
   return db.all(columnRow, `select column_name as name, column_type as type from (describe ${table})`)
 }
 
-/** How many rows a table or subquery has. */
+/** Counts the rows of a table or subquery. */
 export async function countRows(db: Queries, from: string): Promise<number> {
   return (await db.one(z.object({rows: z.coerce.number()}), `select count(*) as "rows" from ${from}`)).rows
 }
 
-/** A row as text: its first column is its id, the others explain: `deal_7f3a (loan_amount=250000.00)`. */
+/** Describes a row: the first column is its id, the others explain it: `deal_7f3a (loan_amount=250000.00)`. */
 export function describeRow(row: Record<string, unknown>): string {
   const [[id, subject] = ['', ''], ...others] = Object.entries(row)
   const named = id.endsWith('_id') ? String(subject) : shorten(String(subject))
@@ -67,7 +67,7 @@ export function describeRow(row: Record<string, unknown>): string {
   return explained === '' ? named : `${named} (${explained})`
 }
 
-/** A digest of rows in any order. Computing it reads every value. */
+/** Computes a digest of rows that does not depend on their order. Reads every value. */
 export function digestRows(db: Database, from: string): Promise<string> {
   return db.value(
     z.string(),
@@ -75,7 +75,7 @@ export function digestRows(db: Database, from: string): Promise<string> {
   )
 }
 
-/** The columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */
+/** Reads the columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */
 export async function readTables(db: Queries): Promise<Map<string, TableColumn[]>> {
   const tables = await db.all(
     z.object({table: z.string(), columns: z.array(columnRow)}),

@@ -5,10 +5,10 @@ import {findMachineFault, messageOf, newError} from '../core/errors.ts'
 import {Sqlite} from '../core/sqlite.ts'
 import {listFiles} from './sql.ts'
 
-/** The run state database: a SQLite file that stays readable while a run holds the warehouse. */
+/** The state database: a SQLite file that stays readable while a run holds the warehouse. */
 export type StateDb = Sqlite
 
-/** The folder that a restore copies a backup into before its files go to their places. */
+/** The folder that a restore copies a backup into before it moves the files to their places. */
 export const RESTORING = '.restoring'
 
 /**
@@ -34,10 +34,10 @@ function requireRestored(stateDb: string): void {
 /**
  * Opens the state database and brings its tables up to date.
  *
- * @param options `patienceMs`: how long to wait for another writer, which blocks this process; five seconds by default. `isServed`:
- * it stays open for long; what is opened is checked, and when its file is replaced, the new one is opened
- * @throws UnexpectedError `DATA_NEWER` if a later version of loantape has written it, `STATE_UNREADABLE`;
- * ConfigError `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
+ * @param options `patienceMs`: how long to wait for another writer, which blocks this process; five seconds by default.
+ *   `isServed`: for a connection that stays open long; the file is checked when opened, and opened again when it is replaced
+ * @throws UnexpectedError `DATA_NEWER` if a later version of loantape has written it, `STATE_UNREADABLE`; ConfigError
+ *   `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
  */
 export function openStateDb(path: string, options: {patienceMs?: number; isServed?: boolean} = {}): StateDb {
   const {patienceMs, isServed = false} = options
@@ -48,7 +48,7 @@ export function openStateDb(path: string, options: {patienceMs?: number; isServe
     return openStateDb(path, options).db
   }
   try {
-    // A new file would be joined with the changes of the former one.
+    // Without the file, SQLite would join these leftovers with a new one.
     if (['-wal', '-shm'].some((end) => existsSync(path + end))) requireThere(path)
     using opening = new DisposableStack()
     const stateDb = opening.use(new Sqlite(path, {patienceMs, explain, ...(isServed && {reopen})}))
@@ -66,8 +66,8 @@ export function openStateDb(path: string, options: {patienceMs?: number; isServe
 const TAKEN_OVER = 'another run has the lock'
 
 /**
- * Makes a connection refuse writes once its run has lost its lock, because it was silent for so long that another run took over. What a
- * run does takes effect only with what it writes here.
+ * Makes a connection refuse writes once its run has lost its lock, because another run took over while it was silent. Nothing a
+ * run does takes effect without a write here.
  */
 export function fenceWrites(stateDb: StateDb, runId: string): void {
   const tables = stateDb.column(
@@ -82,24 +82,28 @@ export function fenceWrites(stateDb: StateDb, runId: string): void {
       )
 }
 
-/** A server that makes a state database anew would write into one that is being restored. @throws UnexpectedError `STATE_UNREADABLE` */
+/**
+ * Requires that the file exists: a server that made a new one would write into a restore under way.
+ *
+ * @throws UnexpectedError `STATE_UNREADABLE`
+ */
 export function requireThere(path: string): void {
   if (existsSync(path)) return
   throw newError('STATE_UNREADABLE', `State database '${path}' is not there: it was moved or removed.`)
 }
 
-/** @throws UnexpectedError `STATE_UNREADABLE` */
+/** Checks that the file is not corrupt. @throws UnexpectedError `STATE_UNREADABLE` */
 function requireSound(stateDb: StateDb, path: string): void {
   const found = stateDb.one(z.object({quick_check: z.string()}), 'pragma quick_check(1)').quick_check
   if (found !== 'ok') throw newError('STATE_UNREADABLE', `State database '${path}' cannot be read: ${found}.`)
 }
 
-/** https://sqlite.org/rescode.html */
+/** Result codes: https://sqlite.org/rescode.html */
 const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 14]
 
-/** Rewords those errors of SQLite that a user can fix; others stay as they are. */
+/** Rewords the errors of SQLite that a user can fix; returns others unchanged. */
 function explainFault(path: string, cause: unknown): unknown {
-  // The low byte is the kind of fault, the rest its details.
+  // The low byte is the kind of error, the rest its details.
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
   const ofMachine = findMachineFault(cause)
   if (ofMachine) return ofMachine
@@ -123,9 +127,9 @@ function explainFault(path: string, cause: unknown): unknown {
 /** The folder of the state database's migrations. */
 export const STATE_MIGRATIONS = join(import.meta.dirname, '../../sql/migrations/state')
 
-/** Brings the tables up to date: each file of `dir` once, in order, all of them or none. */
+/** Brings the tables up to date: runs each new file of `dir` once, in order, all of them or none. */
 export function migrateStateDb(stateDb: StateDb, dir: string = STATE_MIGRATIONS): void {
-  // Write nothing if there is nothing to do, so that reading works on a full disk.
+  // If nothing is to be done, nothing may be written: reading must work on a full disk.
   if (listPending(stateDb, dir).length === 0) return
   stateDb.transaction(() => {
     for (const file of listPending(stateDb, dir)) stateDb.db.exec(readFileSync(file, 'utf8'))
@@ -133,7 +137,7 @@ export function migrateStateDb(stateDb: StateDb, dir: string = STATE_MIGRATIONS)
   })
 }
 
-/** The migrations that a state database still lacks, by path, in order; changes nothing. @throws as {@link openStateDb} */
+/** Lists the migrations that a state database still lacks, by path, in order; changes nothing. @throws as {@link openStateDb} */
 export function listPendingOfState(path: string): string[] {
   try {
     using stateDb = new Sqlite(path)

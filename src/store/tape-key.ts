@@ -12,11 +12,11 @@ import type {StateDb} from './state-db.ts'
 export interface TapeKey {
   /** 32 bytes. */
   bytes: Buffer
-  /** Names the key without giving it away: 16 hex digits. */
+  /** Identifies the key without revealing it: 16 hex digits. */
   fingerprint: string
 }
 
-/** The key made of 32 bytes. */
+/** Makes a key of 32 bytes. */
 export function createTapeKey(bytes: Buffer): TapeKey {
   const digest = hash('sha256', Buffer.concat([Buffer.from('loantape tape key'), bytes]))
   return {bytes, fingerprint: digest.slice(0, 16)}
@@ -25,14 +25,16 @@ export function createTapeKey(bytes: Buffer): TapeKey {
 /** The settings that name the key. */
 export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
 
-/** The path of the tapes' key; the demo keeps its own beside its folder. */
+/** Returns the path of the tape key; a demo has its own beside its folder. */
 export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
   return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
 }
 
 /**
  * Makes a new key, readable by its owner alone. If another process, such as the first walk of another lender, has just made one,
- * returns that key: replacing it would leave tapes that nobody can read. @throws ConfigError `TAPE_KEY_FILE`
+ * returns that one: replacing it would leave tapes that nobody can read.
+ *
+ * @throws ConfigError `TAPE_KEY_FILE`
  */
 export function makeTapeKey(config: KeyConfig, folder: DataFolder): TapeKey {
   const file = keyFileOf(config, folder)
@@ -52,9 +54,9 @@ function createKeyError(file: string, problem: string, cause?: unknown): Loantap
 }
 
 /**
- * The key for reading tapes; undefined if its file is missing.
+ * Reads the key for reading tapes; undefined if its file is missing.
  *
- * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, of which people make copies
+ * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, which people copy
  */
 export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | undefined {
   const file = keyFileOf(config, folder)
@@ -69,14 +71,14 @@ export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | un
   return createTapeKey(Buffer.from(text, 'hex'))
 }
 
-/** The key for reading tapes. @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey} */
+/** Reads the key for reading tapes. @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey} */
 export function requireReadKey(config: KeyConfig, folder: DataFolder): TapeKey {
   const key = findReadKey(config, folder)
   if (key) return key
   throw newError('TAPE_KEY_LOST', `Key of tapes '${keyFileOf(config, folder)}': it does not exist.`)
 }
 
-/** The key that seals tapes, made at first use. @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE` */
+/** Returns the key that seals tapes, made at first use. @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE` */
 export function requireTapeKey(
   config: KeyConfig,
   folder: DataFolder,

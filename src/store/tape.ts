@@ -21,7 +21,7 @@ import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
 import {digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
 import type {TapeKey} from './tape-key.ts'
 
-/** What a line of a tape says: how a unit began, what was received or done, how it ended. */
+/** Kinds of lines: how a unit began, what was received or done, how it ended. */
 const FRAME_KINDS = [
   'begin',
   'received',
@@ -38,30 +38,32 @@ const FRAME_KINDS = [
 /** One line of a tape without its body. */
 export interface Frame {
   frame: (typeof FRAME_KINDS)[number]
-  /** Where records stand in an answer that the next line has translated. */
+  /** The path to the records in an answer whose translation is the next line. */
   at?: string[] | undefined
   [field: string]: unknown
 }
 
-/** A line that was read. */
+/** A line read from a tape. */
 export interface TapeLine {
   frame: Frame
   /** The sha256 of the body, even if the body was dropped. */
   sha256: string | undefined
-  /** The bytes as received; undefined if there were none or they were dropped. */
+  /** The bytes as received; undefined if there was no body or it was dropped. */
   body: Buffer | undefined
-  /** sha256 of the chain before and of this line without its body. */
+  /** The sha256 of the previous chain and this line without its body. */
   chain: string
-  /** The text of the line without its body. */
+  /** The line without its body, as text. */
   bare: string
 }
 
-/** The body of a line as text. */
+/** Returns the body of a line as text. */
 export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)
 
 /**
- * The texts of a record at a path of an answer: as its source sent it, undefined where that is not kept, and as it was translated
- * by `source.json`, if it was.
+ * Cuts a record out of an answer.
+ *
+ * @returns `record`: its text as the source sent it, undefined if that was not kept; `read`: its translation by `source.json`,
+ *   undefined without one
  */
 export function sliceRecord({original, ...line}: NumberedLine, path: readonly (string | number)[]) {
   const read = sliceJson(textOf(line), path)
@@ -73,9 +75,9 @@ export function sliceRecord({original, ...line}: NumberedLine, path: readonly (s
 /** The chain before the first line. */
 const CHAIN_START = '0'.repeat(64)
 
-/** Ends the part that the chain covers. Inside JSON text its quotes would be escaped. */
+/** Begins the chain, and ends the text that it covers. Inside JSON text the quotes would be escaped. */
 const MARK = ',"chain":"'
-/** Begins a body that is written as received, up to the last brace of the line. */
+/** Begins a body that is written as received and ends before the last brace of the line. */
 const RAW = ',"raw":'
 
 const frameSchema = z.looseObject({
@@ -89,8 +91,9 @@ const bodySchema = z.object({body: z.string()})
 const digest = (content: string | Buffer) => hash('sha256', content)
 
 /**
- * Writes a line: the frame with the sha256 of its body, the chain, the body. A body of one line of UTF-8 is written as received,
- * one of several lines as JSON text, any other as base64. The chain covers the body's digest, so the body may be dropped later.
+ * Formats a line: the frame with the sha256 of its body, the chain, the body. A body that is one line of UTF-8 is written as
+ * received, several lines as JSON text, anything else as base64. The chain covers the digest of the body, so the body may be
+ * dropped later.
  */
 function formatLine(
   frame: Frame,
@@ -113,7 +116,7 @@ function formatLine(
 
 const requestSchema = z.looseObject({path: z.string()})
 
-/** The request of a line: `/deals?limit=100`. */
+/** Returns the request of a line: `/deals?limit=100`. */
 export function targetOf({request}: Frame): string {
   const {path, ...query} = requestSchema.parse(request)
   const asked = new URLSearchParams()
@@ -121,7 +124,7 @@ export function targetOf({request}: Frame): string {
   return asked.size > 0 ? `${path}?${asked}` : path
 }
 
-/** Reads a line and verifies its body and, if given, that it follows `previous`; otherwise returns what is wrong. */
+/** Reads a line and verifies its body and, with `previous`, its chain. Returns the problem if there is one. */
 function parseLine(text: string, previous?: string): TapeLine | {problem: string} {
   const end = text.indexOf(MARK)
   if (end === -1) return {problem: 'it has no chain'}
@@ -162,7 +165,7 @@ function seal(packed: Buffer, {tapeId, number}: {tapeId: string; number: number}
   return Buffer.concat([length, nonce, ...sealed])
 }
 
-/** The lines of a group; null if a byte was changed, or it belongs to another place or key. */
+/** Decrypts the lines of a group; null if a byte was changed, or it belongs to another place or key. */
 function unseal({header, read}: TapeFile, {number, from, to}: Group, key: TapeKey): string[] | null {
   const sealed = read(from, to - from)
   const end = sealed.length - TAG_BYTES
@@ -173,12 +176,12 @@ function unseal({header, read}: TapeFile, {number, from, to}: Group, key: TapeKe
     const packed = Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, end)), decipher.final()])
     return zstdDecompressSync(packed).toString().split('\n').slice(0, -1)
   } catch {
-    // The tag did not match; the cause says no more.
+    // The tag did not match; the error says no more.
     return null
   }
 }
 
-/** Begins a tape of a data folder. */
+/** Begins a tape in a data folder. */
 export function createTape(path: string, key: TapeKey, folderId: string): TapeWriter {
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   const tapeId = `${folderId} ${randomBytes(8).toString('hex')}`
@@ -188,7 +191,7 @@ export function createTape(path: string, key: TapeKey, folderId: string): TapeWr
   return writeTape(path, key, {tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
 }
 
-/** Writes a tape of one group atomically, first under another name in the folder of all tapes. */
+/** Writes a tape of one group atomically, first under a temporary name in the folder of all tapes. */
 export function writeWholeTape(
   {tapes, path}: {tapes: string; path: string},
   lines: readonly {frame: Frame; body?: Buffer}[],
@@ -212,7 +215,7 @@ export function resumeTape(path: string, key: TapeKey, end: TapeEnd): TapeWriter
   return writeTape(path, key, end)
 }
 
-/** A tape that is being written; disposing it closes the file and drops what was not stored. */
+/** A tape being written; disposing it closes the file and drops lines that were not stored. */
 export type TapeWriter = ReturnType<typeof writeTape>
 function writeTape(
   path: string,
@@ -225,13 +228,13 @@ function writeTape(
   let failure: {cause: unknown} | undefined
 
   function store(): void {
-    // A failed write may be torn: the tape must be read again to find its end.
+    // A failed write may be torn; only reading the tape again finds its end.
     if (failure) throw failure.cause
     if (added.length === 0) return
     try {
       const packed = zstdCompressSync(Buffer.concat(added.splice(0)))
       const sealed = seal(packed, {tapeId, number: groups}, key)
-      // A disk that fills up takes a part and fails at the rest.
+      // A disk that fills up writes a part, then fails at the rest.
       for (let done = 0; done < sealed.length; )
         done += writeSync(file, sealed, done, sealed.length - done, bytes + done)
       fdatasyncSync(file)
@@ -244,19 +247,19 @@ function writeTape(
   }
 
   return {
-    /** The chain of the last added line. */
+    /** The chain of the last line added. */
     get chain() {
       return chain
     },
-    /** Adds a line; it is on the tape once it has been stored. */
+    /** Adds a line, which is on the tape after `store`. */
     add(frame: Frame, body?: Buffer): void {
       const line = formatLine(frame, body, chain)
       ;({chain} = line)
       added.push(...line.parts)
     },
-    /** Writes the added lines to the disk as one group. After a failure it always fails. */
+    /** Writes the added lines to the disk as one group. After one failure, every call fails. */
     store,
-    /** Stores the rest and makes the file read-only. */
+    /** Stores the remaining lines and makes the file read-only. */
     finish(): {sha256: string; bytes: number} {
       store()
       chmodSync(path, 0o400)
@@ -283,14 +286,14 @@ function openTapeFile(path: string) {
   return {isFile: stats.isFile(), size, header, read, [Symbol.dispose]: () => closeSync(file)}
 }
 
-/** Where a group begins and ends; `number` counts from 0. */
+/** The position of a group; `number` counts from 0. */
 interface Group {
   number: number
   from: number
   to: number
 }
 
-/** The whole groups of a tape, by their lengths alone. */
+/** Lists the whole groups of a tape, from their lengths alone. */
 function* listGroups({size, read}: TapeFile): Generator<Group> {
   let at = HEADER_BYTES
   for (let number = 0; at + LENGTH_BYTES <= size; number += 1) {
@@ -308,7 +311,7 @@ export interface TapeEnd {
   tapeId: string
   groups: number
   lines: number
-  /** Where its last whole group ends. */
+  /** The end of its last whole group. */
   bytes: number
   /** The chain of its last whole line. */
   chain: string
@@ -316,14 +319,14 @@ export interface TapeEnd {
   problem: string | null
 }
 
-/** A line with its number on its tape, from 1, and for a translated answer the line before, which has what its source sent. */
+/** A line with its number on the tape, from 1. For a translated answer, `original` is the line before, which has what the source sent. */
 export type NumberedLine = TapeLine & {number: number; original?: NumberedLine | undefined}
 
 /**
- * Reads a tape group by group, so its length costs no memory.
+ * Reads a tape group by group, so that a long tape needs no more memory.
  *
  * @returns its lines, and how far it has been read so far
- * @throws UnexpectedError `TAPE_KEY_WRONG` when it is sealed with another key
+ * @throws UnexpectedError `TAPE_KEY_WRONG` if it is sealed with another key
  */
 export function openTape(path: string, key: TapeKey): {lines: Generator<NumberedLine>; end: TapeEnd} {
   const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
@@ -364,13 +367,13 @@ export function openTape(path: string, key: TapeKey): {lines: Generator<Numbered
   return {lines: read(), end}
 }
 
-/** Whose tape it is, and sealed with which key; undefined if the file is not a tape. */
+/** Reads which folder a tape belongs to and which key seals it; undefined if the file is not a tape. */
 export function readTapeHeader(path: string): TapeFile['header'] {
   using file = openTapeFile(path)
   return file.header
 }
 
-/** The last whole line of a tape, if it can be read, and where its last whole group ends; no chain is verified. */
+/** Reads the last whole line of a tape, if possible, and where its last whole group ends; verifies no chain. */
 export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined; bytes: number} {
   using file = openTapeFile(path)
   const {header} = file
@@ -381,7 +384,7 @@ export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined
   return {last: last && 'chain' in last ? last : undefined, bytes: group.to}
 }
 
-/** Reads every line of a whole tape. @throws UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG` */
+/** Reads every line of a tape, which must be whole. @throws UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG` */
 export function* readLines(path: string, key: TapeKey): Generator<NumberedLine> {
   const {lines, end} = openTape(path, key)
   yield* lines

@@ -9,7 +9,7 @@ import {openHistory} from './warehouse.ts'
 
 const NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
 
-/** Verifies that every table of the warehouse is readable and that each rule of `sql/checks/warehouse` runs and finds no rows. */
+/** Verifies that every table of the warehouse can be read, and that each rule of `sql/checks/warehouse` runs and finds no rows. */
 export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
   await using db = await openHistory(folder)
   await db.run('use history.raw')
@@ -19,7 +19,7 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
      where database_name = 'history' and schema_name = 'raw' order by table_name`,
   )
   const file = basename(folder.warehouse)
-  // Reading every value of a table verifies the checksum of every block.
+  // Reading every value of a table makes the engine verify the checksum of every block.
   const readings = tables.map((table) => ({
     problem: `Rows of table 'raw.${table}'`,
     sql: `select count(*) as records from ${table} as t having count(*) > 0 and bit_xor(hash(t)) is null`,
@@ -41,8 +41,8 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
 }
 
 /**
- * The rules of `sql/checks/warehouse`: SELECTs of wrong rows, whose first column names each, and the problem that these have in
- * common. One that names a stream by `{name}`, `{plural}` or `{id}` is a rule for each.
+ * Reads the rules of `sql/checks/warehouse`: SELECTs of wrong rows, with an id first, each with its header as the problem. A rule
+ * that contains `{name}`, `{plural}` or `{id}` is filled in for each stream.
  */
 function readRules() {
   const texts = listFiles(join(SQL_DIR, 'checks/warehouse'), '.sql').map(readSqlFile)

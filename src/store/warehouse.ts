@@ -19,18 +19,18 @@ import {listFilesBelow, takeFileLock, writeNewKey} from './files.ts'
 import {isOfActs} from './recorded.ts'
 import {listFiles} from './sql.ts'
 
-/** More threads take more memory and gain little: settling copies more than it computes. */
+/** More threads need more memory and gain little: settling copies more than it computes. */
 const MAX_THREADS = 4
 
-/** How long readers wait for a settle. */
+/** How long to wait for others to release the warehouse, by default. */
 const MAX_WAIT_MINUTES = 10
 
-/** The warehouse, attached for writing as `history` to an engine in memory. */
+/** The warehouse, attached for writing as `history` to an in-memory engine. */
 export type Warehouse = Awaited<ReturnType<typeof openWarehouse>>
 
 /**
- * Opens the warehouse for writing, and brings its tables up to date. Waits for those who read it, and keeps others out. A
- * write-ahead log that cannot be replayed is set aside, never deleted: what it held is on the tapes.
+ * Opens the warehouse for writing and brings its tables up to date. Waits for readers, and keeps others out. A write-ahead log
+ * that cannot be replayed is set aside, never deleted: its content is on the tapes.
  *
  * @param config `memoryMb` is the engine's memory; the rest spills into the data folder
  * @throws LockedError `WAREHOUSE_LOCKED` if others read it after the longest wait, or another program has it open; DeferredError
@@ -42,7 +42,7 @@ export async function openWarehouse(
   world?: Pick<World, 'log' | 'realClock' | 'signal'>,
   {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: Partial<Pick<Config, 'memoryMb' | 'maxWaitMinutes'>> = {},
 ) {
-  // A new folder has none yet; a lost one ends here.
+  // Throws if the warehouse is lost; a new folder has none yet.
   hasWarehouse(folder)
   const db = await openDatabase({threads: 1})
   let lock: Disposable | undefined
@@ -52,7 +52,7 @@ export async function openWarehouse(
     await db.run(`set threads = ${await countThreads(db, folder)}`)
   }
   const letGo = async () => {
-    // One thread, since reading the source goes on meanwhile.
+    // One thread: meanwhile the source is being read.
     await db.run('checkpoint history; detach history; set threads = 1')
     lock?.[Symbol.dispose]()
     lock = undefined
@@ -84,13 +84,13 @@ export async function openWarehouse(
   }
 }
 
-/** A wait this long is told. */
+/** A wait longer than this is logged. */
 const TELL_MS = 3_000
 
 /**
- * Locks a data folder's warehouse: while this is held, nobody writes it, and with `write` nobody reads it either.
+ * Locks the warehouse of a data folder: nobody else writes it and, with `write`, nobody reads it either.
  *
- * @throws LockedError `WAREHOUSE_LOCKED`; DeferredError `INTERRUPTED` if it has to wait and is asked to stop
+ * @throws LockedError `WAREHOUSE_LOCKED`; DeferredError `INTERRUPTED` if asked to stop while waiting
  */
 export async function lockWarehouse(
   {warehouse, warehouseLock}: DataFolder,
@@ -120,7 +120,7 @@ export async function prepareLoad(
   {spill}: DataFolder,
   memoryMb: number = loadMemoryMb(),
 ): Promise<void> {
-  // Compressing texts would take as long as the rest of an apply.
+  // Compressing texts would take as long as everything else in an apply.
   await db.run(
     `set temp_directory = ${quoteLiteral(spill)}; set memory_limit = '${memoryMb}MB';
      set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
@@ -131,11 +131,11 @@ export async function prepareLoad(
 /**
  * Whether anything was ever stored here.
  *
- * @throws UnexpectedError `WAREHOUSE_MISSING` if tapes exist without it: a new warehouse would start history over
+ * @throws UnexpectedError `WAREHOUSE_MISSING` if there are tapes but no warehouse: a new one would start history over
  */
 export function hasWarehouse({warehouse, tapes}: DataFolder): boolean {
   if (existsSync(warehouse)) return true
-  // Acts are not history.
+  // Tapes of acts do not count, since acts are not history.
   const names = listFilesBelow(tapes).map((path) => basename(path))
   if (!names.some((name) => name.endsWith('.zst') && !isOfActs(name))) return false
   throw newError(
@@ -158,7 +158,7 @@ async function attachWarehouse(
   world?: Pick<World, 'log' | 'realClock'>,
 ): Promise<void> {
   const log = `${warehouse}.wal`
-  // The newest format is smaller and written faster.
+  // The newest format is smaller and faster to write.
   const attach = () => db.run(`attach ${quoteLiteral(warehouse)} as history (storage_version 'latest')`)
   const withoutLog = (error: unknown) => {
     const reason = messageOf(error)
@@ -174,7 +174,7 @@ async function attachWarehouse(
     })
 }
 
-/** Renames a file, so that it is kept and no longer used; returns the new name. @param move gives it that name */
+/** Renames a file, so that it is kept but no longer used. Returns the new name. @param move does the renaming */
 export function setAside(
   path: string,
   now: number,
@@ -205,12 +205,12 @@ function describeOpenFailure(path: string, error: unknown): Error {
 const IS_DAMAGED = /corrupt|checksum/i
 const IS_LOCKED = /could not set lock|conflicting lock/i
 
-/** The folder of the warehouse's own migrations. */
+/** The folder of the warehouse's migrations. */
 export const MIGRATIONS_DIR = join(import.meta.dirname, '../../sql/migrations')
 
 const migrationRow = z.object({name: z.string(), sha256: z.string()})
 
-/** Brings an attached database to the newest schema: each file of `dir` once, in order, in a transaction of its own. */
+/** Brings an attached database to the newest schema: runs each new file of `dir` once, in order, in a transaction of its own. */
 export async function migrate(db: Database, catalog: string, dir?: string): Promise<void> {
   await db.run(
     `create table if not exists ${catalog}.main.migration (name varchar not null, sha256 varchar not null)`,
@@ -228,14 +228,14 @@ export async function migrate(db: Database, catalog: string, dir?: string): Prom
 }
 
 /**
- * The migrations an attached database still lacks, in order.
+ * Lists the migrations that an attached database still lacks, in order.
  *
- * @throws UnexpectedError `DATA_NEWER` if it has one this version does not know, `MIGRATION_CHANGED` if the file of one it
- * has was changed since
+ * @throws UnexpectedError `DATA_NEWER` if it has one that this version does not know, `MIGRATION_CHANGED` if the file of an
+ *   applied one was changed since
  */
 async function listPendingMigrations(db: Database, catalog: string, dir: string = MIGRATIONS_DIR) {
   const tables = await db.all(z.unknown(), 'from duckdb_tables() where database_name = $1', [catalog])
-  // There are no tables if a run failed while creating the file.
+  // A run that failed while creating the file leaves no tables.
   const applied =
     tables.length === 0
       ? []
@@ -265,18 +265,21 @@ async function listPendingMigrations(db: Database, catalog: string, dir: string 
   return [...known.values()]
 }
 
-/** Facts about a warehouse: its source and the envelope that answers in, key of hashes, data folder, last unit of the tapes. */
+/**
+ * Facts about a warehouse: its source and the envelope of that source's answers, the fingerprint of its hash key, its data
+ * folder, the last unit of its tapes.
+ */
 type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | 'tape_head'
 
 const settingRow = z.object({name: z.string(), value: z.string()})
 
-/** Every stored value, by name. */
+/** Reads every stored fact, by name. */
 export async function readSettings(db: Database): Promise<Partial<Record<SettingName, string>>> {
   const rows = await db.all(settingRow, `select name, value from history.raw.setting`)
   return Object.fromEntries(rows.map(({name, value}) => [name, value]))
 }
 
-/** Stores values, replacing those before; undefined and null are skipped. */
+/** Stores facts, replacing earlier ones; skips undefined and null. */
 export async function writeSettings(
   db: Database,
   settings: Partial<Record<SettingName, string | null | undefined>>,
@@ -293,7 +296,7 @@ export async function writeSettings(
 }
 
 /**
- * The key of the hashes in this warehouse, made when it is first needed. Under another one, one person would become two.
+ * Returns the key of the hashes in this warehouse, made at first use. Under another key, one person would become two.
  *
  * @throws ConfigError `HASH_KEY_CHANGED`
  */
@@ -311,9 +314,9 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
 }
 
 /**
- * Opens the warehouse for reading, attached as `history`; nobody can write it meanwhile. Its tables are brought up to date first.
+ * Opens the warehouse for reading, attached as `history`, and keeps writers out. Brings its tables up to date first.
  *
- * @throws UnexpectedError `HISTORY_MISSING` when nothing was ever stored
+ * @throws UnexpectedError `HISTORY_MISSING` if nothing was ever stored
  */
 export async function openHistory(folder: DataFolder): Promise<Database> {
   const history = await openHistoryAsItIs(folder)
@@ -323,7 +326,7 @@ export async function openHistory(folder: DataFolder): Promise<Database> {
   return openHistory(folder)
 }
 
-/** Does what {@link openHistory} does, but changes nothing: `pending` names the migrations that it lacks. */
+/** Does the same as {@link openHistory} but changes nothing; `pending` names the migrations that the warehouse lacks. */
 export async function openHistoryAsItIs(folder: DataFolder): Promise<Database & {pending: string[]}> {
   if (!hasWarehouse(folder)) {
     throw newError('HISTORY_MISSING', `No history in '${folder.root}': no walk has been completed there yet.`)

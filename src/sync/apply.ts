@@ -9,8 +9,8 @@ import {type Batch, type ChangePlan, dropPlan, type OpenWalk, stagedOf} from './
 import {amountOf, buildReachSql, carryLate, clearStage, comparedSql, tablesOf} from './stream-tables.ts'
 
 /**
- * Stores what `planChanges` found: versions are appended, the latest states replaced, the certificate completed with its bridge,
- * and the staged rows dropped. Call it in {@link settle}.
+ * Stores what `planChanges` found: appends versions, replaces the latest states, completes the certificate with its bridge, and
+ * drops the staged rows. Call it in {@link settle}.
  */
 export async function applyObservations(
   db: Database,
@@ -39,7 +39,7 @@ export async function applyObservations(
   await dropPlan(db)
 }
 
-/** Version rows. Only ids are sorted for `seq`: a window over whole rows would pass them all through one thread. */
+/** SQL that appends version rows. Only ids are sorted for `seq`: a window over whole rows would run in one thread. */
 function buildAppendSql(stream: Stream): string {
   const {version} = tablesOf(stream)
   const {idColumn} = stream
@@ -69,7 +69,7 @@ function buildAppendSql(stream: Stream): string {
     join placed using (${idColumn})`
 }
 
-/** Own pages that confirmed a value without changing it; they append no version. */
+/** SQL that stores own pages which confirmed a value without changing it. They append no version. */
 function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): string {
   return `
     insert into ${confirmation} by name
@@ -83,7 +83,7 @@ function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): s
     where not is_appended and source in ('detail', 'webhook') and ${confirmed}_present`
 }
 
-/** The latest states that change. Without a new version, only the digest of the list row and the instant of the last detail do. */
+/** SQL of the latest states that change. Without a new version, only the digest of the list row and the time of the last detail change. */
 function buildNextHeadSql({idColumn, columns}: Stream): string {
   return `
     select
@@ -101,7 +101,7 @@ function buildNextHeadSql({idColumn, columns}: Stream): string {
 }
 
 /**
- * Stores a walk that ended without being applied, and clears it from the stage; a refused walk's rejected records stay as evidence.
+ * Stores a walk that ended without being applied, and clears the stage. Rejected records of a refused walk stay as evidence.
  *
  * @param tapeHead chain of the line that says how it ended
  */
@@ -118,7 +118,7 @@ export function storeWalk(
   })
 }
 
-/** Stores a walk, its lists if it is applied, and its rejected records unless it was abandoned. Call it in a transaction. */
+/** Stores a walk, with its lists if it was applied, and with its rejected records unless it was abandoned. Call it in a transaction. */
 async function insertWalk(
   db: Database,
   stream: Stream,
@@ -135,7 +135,7 @@ async function insertWalk(
     await db.run('insert into history.raw.listing by name from temp.staged_listing where walk_id = $1', [
       walk.walkId,
     ])
-  // From here on they count in releases.
+  // Records of an applied walk count in releases from here on.
   if (end.state !== 'abandoned')
     await db.run(
       `insert into history.raw.quarantine by name
@@ -144,7 +144,7 @@ async function insertWalk(
     )
 }
 
-/** The columns of `raw.walk` about a walk's progress. */
+/** Returns the columns of `raw.walk` about a walk's progress. */
 function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   const instant = (micros: bigint | null) => (micros === null ? null : new DuckDBTimestampValue(micros))
   const {certified, cursors, accepted} = walk
@@ -226,7 +226,7 @@ function buildBridgeSql(stream: Stream, {walkId, unreadableIds}: OpenWalk): stri
     from termed`
 }
 
-/** Only the most frequent of each kind are kept, so that a source with ids as field names cannot flood a report. */
+/** Only the most frequent findings of each kind are kept, so that a source with ids as field names cannot flood a report. */
 const MOST_FINDINGS = 100
 
 /** One way in which records differed from the contract. */
@@ -240,7 +240,7 @@ const findingRow = z.object({
   records: z.coerce.number(),
 })
 
-/** The drift of the last applied walk; the warehouse is open for reading. */
+/** Lists the drift of the last applied walk. */
 export function listLastDrift(db: Database, {name}: Stream): Promise<DriftFinding[]> {
   return db.all(
     findingRow,
@@ -255,8 +255,8 @@ export function listLastDrift(db: Database, {name}: Stream): Promise<DriftFindin
 }
 
 /**
- * SQL that stores in `raw.drift` where the staged records of walk `$1` differ from the contract, with the number of records that
- * show it. List rows are shorter by design: only own pages miss a field.
+ * SQL that stores in `raw.drift` how the staged records of walk `$1` differ from the contract, with the number of records that
+ * show it. List rows are shorter by design, so only own pages can miss a field.
  */
 function buildDriftSql(stream: Stream): string {
   const {staged} = tablesOf(stream)
@@ -288,7 +288,7 @@ function buildDriftSql(stream: Stream): string {
     order by kind, path, value`
 }
 
-/** SQL condition: a value is outside its vocabulary. One without a fixed list has the values stored before, from the second on. */
+/** SQL condition: a value is outside its vocabulary: the fixed list, or the values stored before, if there are any. */
 function buildUnknownSql(stream: Stream, {column, known}: Vocabulary, value: string): string {
   if (known !== null) return `${value} not in (${known.map(quoteLiteral).join(', ')})`
   const {version} = tablesOf(stream)

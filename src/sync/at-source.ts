@@ -28,10 +28,10 @@ const KEPT_MS = 24 * 3600 * 1000
 
 const learntRow = z.object({learntRate: z.number(), pausedUntil: z.number()})
 
-/** What an earlier run learnt of this source: the rate, requests per second, and until when it asked to wait, ms since the epoch. */
+/** Returns what a run of the last day learnt of this source: the rate per second, and until when to wait, ms since the epoch. */
 export function findLearnt(stateDb: StateDb, baseUrl: string, world: World) {
   const now = world.realClock.now()
-  // Under a clock that has gone back since, the instant means nothing.
+  // If the clock has gone back since then, the instant means nothing.
   const sql = `select rate_per_second as learntRate, iif(learnt_at > ?, 0, paused_until) as pausedUntil
     from learnt_rate where base_url = ? and learnt_at > ?`
   return stateDb.first(learntRow, sql, [now, baseUrl, now - KEPT_MS])
@@ -51,9 +51,10 @@ export function storeLearnt(
 }
 
 /**
- * Opens the warehouse, takes up what dead runs had read, and runs `work` at the source, under a clock that never goes back.
+ * Opens the warehouse, recovers what dead runs had read, and runs `work` at the source under a clock that never goes back.
  *
- * @throws what opening throws: ConfigError `SOURCE_FILE`, `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key; LockedError
+ * @throws what opening throws: ConfigError `SOURCE_FILE`, `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key;
+ *   LockedError
  */
 export async function atSource<T>(
   settings: SourceConfig,
@@ -90,7 +91,7 @@ export async function atSource<T>(
   })
 }
 
-/** Runs `work` with a client of the source. The rate it learns, and the wait it is asked for, are kept for the next run. */
+/** Runs `work` with a client of the source. Afterwards stores the rate it learnt, the wait it was asked for, and its answers by status. */
 export async function askSource<T>(
   config: WalkTools['config'],
   stateDb: StateDb,
@@ -112,10 +113,10 @@ export async function askSource<T>(
 }
 
 /**
- * What `source.json` of the data folder says; undefined if there is no such file.
+ * Reads `source.json` of the data folder; undefined if there is no such file.
  *
- * @throws ConfigError `SOURCE_FILE`, unless `isAccepted` also if the folder was filled with a file that is gone: the key could be
- * one that the source itself must not see
+ * @throws ConfigError `SOURCE_FILE`; unless `isAccepted`, also if the folder was filled with a file that is gone, since the key
+ *   could be one that the source itself must not see
  */
 export function readDescription(folder: DataFolder, isAccepted = false): SourceDescription | undefined {
   const {source: file} = folder
@@ -127,7 +128,7 @@ export function readDescription(folder: DataFolder, isAccepted = false): SourceD
 }
 
 /**
- * Requires that a data folder belongs to this source, which may have moved, and stage, or to none yet; returns its base URL.
+ * Requires that a data folder belongs to this source (which may have moved) and stage, or to none yet. Returns its base URL.
  *
  * @throws ConfigError `SOURCE_PINNED`
  */
@@ -146,8 +147,8 @@ export async function requirePin(db: Database, config: SourceConfig, isMoved = f
 }
 
 /**
- * The clock of one run at the source: never behind what is stored, and it never goes back, neither between requests nor up to
- * the instant at which a walk is settled.
+ * Creates the clock of one run at the source. It is never behind what is stored and never goes back, neither between requests nor
+ * until a walk is settled.
  *
  * @throws ConfigError `CLOCK_BACKWARDS`; its `now` throws DeferredError `CLOCK_STEPPED`
  */
@@ -161,7 +162,7 @@ async function createWalkClock(db: Database, walks: OpenWalks, zone: Zone, clock
   return createSteadyClock(clock, Math.max(now, ...taken.map((instant) => toMs(instant ?? 0n))))
 }
 
-/** What decides on which business date an instant lies. */
+/** What the business date of an instant depends on. */
 type Zone = Parameters<typeof businessDateOf>[1]
 
 const toMs = (micros: bigint) => Number(micros / 1000n)
@@ -170,13 +171,13 @@ const formatMs = (ms: number) => new Date(ms).toISOString()
 const lateUnit = z.object({walk_id: z.string().nullable(), settled_ms: z.coerce.number()})
 const lateRecords = z.object({plural: z.string(), ids: z.array(z.string())})
 
-/** How many ids an error names in its text, and how many in its details. */
+/** How many ids an error names in its text, and in its details. */
 const NAMED = 3
 const LISTED = 100
 
 /**
- * Requires that the clock, ms since the epoch, is not behind what is stored: what is read then would never count. Returns the
- * instant of the last settle, microseconds since the epoch.
+ * Requires that the clock, ms since the epoch, is not behind what is stored, because what is read then would never count. Returns
+ * the instant of the last settle, microseconds since the epoch.
  *
  * @throws ConfigError `CLOCK_BACKWARDS`, which names what was stored later as `rebuild --without` takes it
  */

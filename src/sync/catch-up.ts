@@ -40,15 +40,15 @@ import {
   type Tapes,
 } from './tapes.ts'
 
-/** The owner of a warehouse, and the last unit it contains. */
+/** Reads which data folder a warehouse belongs to, and the last unit it contains. */
 export async function readStand(folder: DataFolder) {
   await using db = await openHistory(folder)
   return await readSettings(db)
 }
 
 /**
- * Compares the warehouse with the record; null if a run is under way, which does this itself, or if the warehouse is damaged,
- * which whoever reads it reports.
+ * Compares the warehouse with the record. Returns null if a run is under way, which does this itself, or if the warehouse is
+ * damaged, which its readers report.
  *
  * @param gone tapes to treat as missing
  */
@@ -68,7 +68,7 @@ export async function planCatchUp(
   return stand && planFrom(stand, findReadKey(config, folder), {folder, stateDb}, gone)
 }
 
-/** Opens warehouse and tapes for a run that stores something; takes up what dead runs left. @throws `STORES_DISAGREE` */
+/** Opens warehouse and tapes for a run that stores something, and recovers what dead runs left. @throws `STORES_DISAGREE` */
 export async function openToSettle(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
@@ -89,8 +89,9 @@ export async function openToSettle(
 /**
  * Settles again what the tapes hold and an open warehouse lacks: a run died before storing it, or an older file was put back.
  *
- * @returns whether it still lacks some, after `atMost` units
- * @throws ConfigError `STORES_DISAGREE` if it is ahead, belongs to another folder, or its tapes cannot be read
+ * @returns whether it still lacks units, after `atMost` of them
+ * @throws ConfigError `STORES_DISAGREE` if it is ahead, of another folder, from before a walk was taken back, or its tapes are
+ *   unreadable
  */
 export async function catchUpWarehouse(
   key: TapeKey | undefined,
@@ -121,7 +122,7 @@ export async function catchUpWarehouse(
   return isLeft
 }
 
-/** The units that a warehouse lacks, in order, or why it cannot be brought up to date. */
+/** Lists the units that a warehouse lacks, in order, or says why it cannot be brought up to date. */
 function planFrom(
   {folder_id: folderId, tape_head: head}: Awaited<ReturnType<typeof readStand>>,
   key: TapeKey | undefined,
@@ -173,7 +174,7 @@ export interface HistoryUnit extends Omit<RecordedUnit, 'tape'> {
   after: string | undefined
 }
 
-/** The units of history after number `from`, in order, without those given up; `lacking`: their tapes cannot be read. */
+/** Lists the units of history after number `from`, in order, without those given up. `lacking` are those whose tapes cannot be read. */
 export function listUnits(
   stateDb: StateDb,
   readable: readonly ReadableTape[],
@@ -196,7 +197,7 @@ export function listUnits(
   return {units, lacking}
 }
 
-/** The lines of a unit, its outcome last. @throws UnexpectedError `TAPE_DAMAGED` */
+/** Reads the lines of a unit, its outcome last. @throws UnexpectedError `TAPE_DAMAGED` */
 function* readUnit({tape, no, chain, after}: HistoryUnit): Generator<TapeLine> {
   let isOwn = after === undefined
   for (const line of tape.lines()) {
@@ -207,7 +208,7 @@ function* readUnit({tape, no, chain, after}: HistoryUnit): Generator<TapeLine> {
   throw newError('TAPE_DAMAGED', `Tape '${tape.file}': it lacks unit ${no} of the record.`)
 }
 
-/** The last begin of a unit, and its outcome. */
+/** Returns the last begin line of a unit, and its outcome. */
 export function readFrames(unit: HistoryUnit): {begin: Frame; outcome: Frame} {
   let begin: Frame = {frame: 'begin'}
   let outcome = begin
@@ -218,7 +219,7 @@ export function readFrames(unit: HistoryUnit): {begin: Frame; outcome: Frame} {
   return {begin, outcome}
 }
 
-/** A walk, or what a day had brought, that no longer counts: the units of that tape before unit `no`, whose chain this is. */
+/** A walk, or what came in on a day, that no longer counts: the units of that tape before unit `no`, whose chain is `chain`. */
 export interface TakenBack {
   walk: string
   why: string
@@ -226,7 +227,7 @@ export interface TakenBack {
   chain: string
 }
 
-/** What these units take back, in order. */
+/** Returns what these units take back, in order. */
 export function readTakenBack(units: readonly HistoryUnit[]): TakenBack[] {
   return units
     .filter(({kind}) => kind === 'without')
@@ -236,10 +237,10 @@ export function readTakenBack(units: readonly HistoryUnit[]): TakenBack[] {
     })
 }
 
-/** Lines of a tape that are staged together. */
+/** Lines of a tape that are staged at once. */
 const LINES_AT_ONCE = 200
 
-/** Hands lines to the intakes of their units. After the first problem nothing more of a unit is taken in. */
+/** Creates a reader that hands lines to the intakes of their units. After the first problem it skips the rest of a unit. */
 function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks = new Map()) {
   const read: {kind: string; intake?: Intake | undefined; problem: string | null} = {kind: '', problem: null}
   let taken = 0
@@ -270,12 +271,12 @@ function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks
   return {
     take(line: TapeLine): Promise<void> {
       const {frame, kind} = line.frame
-      // What was wrong with a unit is over with the next one of its tape; a walk is the only one of its own.
+      // A problem ends with its unit: a day's tape may hold more units, a walk's tape holds only the walk.
       if (frame === 'begin' && read.kind !== 'walk')
         Object.assign(read, {kind: String(kind), intake: undefined, problem: null})
       return attempt(() => takeIn(line))
     },
-    /** Of the last unit: its kind; the unit itself, if it is readable and has answers; the first problem. */
+    /** Ends the last unit. Returns its kind, its intake if it is readable and has answers, and the first problem. */
     async finish(): Promise<typeof read> {
       await attempt(() => read.intake?.stage())
       const {kind, intake, problem} = read
@@ -287,8 +288,8 @@ function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks
 }
 
 /**
- * Makes the stage and reads back what dead runs had read, the units `left`: an open walk resumes where its tape ends. Walks that
- * cannot be continued are ended.
+ * Creates the stage and reads back the tapes `left` by dead runs. An open walk resumes where its tape ends; a walk that cannot be
+ * continued is ended.
  */
 async function resumeWalks(
   {db, tapes}: {db: Database; tapes: Tapes},
@@ -318,7 +319,7 @@ async function resumeWalks(
 }
 
 /**
- * Settles a unit again from its tape, at the same instant as its run; the guards are not asked again. Requires the stage.
+ * Settles a unit again from its tape, at its original instant and without the guards. Requires the stage.
  *
  * @param takenBack why it no longer counts
  * @throws UnexpectedError `DATA_NEWER` if this version cannot read the tape; `TAPE_DAMAGED`
@@ -343,13 +344,13 @@ export async function settleAgain(db: Database, unit: HistoryUnit, takenBack?: s
   if (intake && outcome === 'settled' && now !== undefined && takenBack === undefined) {
     await settleUnit(db, intake, {now, conclude: () => unit.chain})
   } else if (intake?.kind === 'walk') {
-    // For its certificate.
+    // Planned only for the certificate.
     if (is_certified) await planChanges(db, intake.stream, intake.walk)
     const state = outcome === 'refused' ? outcome : 'abandoned'
     const how = takenBack === undefined ? String(why) : `taken back: ${takenBack}`
     await storeWalk(db, intake.stream, intake.walk, {state, how, tapeHead: unit.chain})
   }
-  // A unit that stored nothing counts as contained.
+  // A unit that stored nothing also counts as contained.
   await writeSettings(db, {
     tape_head: unit.chain,
     ...(intake && hashKey !== undefined && {hash_key: String(hashKey)}),

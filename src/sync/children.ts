@@ -19,9 +19,9 @@ import {listNamedDeals} from './webhook-events.ts'
 const ROTATION_DAYS = 30
 
 /**
- * The parents whose lists to read, in order of need: those with a child that was missed on an earlier day, those never listed, or
- * changed or announced since, then those not listed for longest. Parents whose list could not be read last time come last, so
- * that none of them holds up another.
+ * Lists the parents whose lists to read, in order of need: those with a child that was missed on an earlier day; those never
+ * listed, or changed or announced since; then those not listed for longest. Parents whose list could not be read last time come
+ * last, so that they hold up no others.
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` parents
  */
@@ -94,24 +94,24 @@ function createResult({plural}: Stream) {
     stream: plural,
     /** `unchanged`: no list was due; `refused`: nothing was applied, `reason` says why. */
     outcome: 'unchanged' as 'applied' | 'unchanged' | 'refused',
-    /** Deals whose list was read to its end, and deals whose list could not be. */
+    /** Deals whose list was read to its end, and deals whose list could not be read. */
     listed: 0,
     failed: 0,
     /** Why reading ended: `done`, `budget`, `failing`, … */
     ended: 'done' as EachSummary['ended'],
     changes: NO_CHANGES,
-    /** Code of the error that refused it. */
+    /** Code of the error that refused the stream. */
     reason: null as string | null,
   }
 }
 
-/** `businessDate` is that of the parents' walk; `hashKey` of hashed fields, undefined for streams without any. */
+/** `businessDate` is that of the parents' walk; `hashKey` is undefined for streams without hashed fields. */
 type ChildRun = {businessDate: string; budgetMs: number; hashKey: string | undefined}
 
 /**
- * Reads, within the budget, the lists of the parents in need, and applies them as one walk of the child stream. Nothing is concluded
- * from a list that cannot be read. If a guard refuses the walk, or the clock steps back, only this stream is refused, and its lists
- * are read again by the next run: the parents have already been applied.
+ * Reads the lists of the parents in need, within the budget, and applies them as one walk of the child stream. Nothing is
+ * concluded from a list that cannot be read. If a guard refuses the walk, the source breaks its contract, or the clock steps
+ * back, only this stream is refused, since its parents have already been applied; the next run reads its lists again.
  */
 export async function syncChildren(tools: WalkTools, run: ChildRun, world: World): Promise<ChildResult> {
   const {stream, walks, config} = tools
@@ -143,7 +143,7 @@ export async function syncChildren(tools: WalkTools, run: ChildRun, world: World
   return result
 }
 
-/** Reads lists into the open walk of the stream, or a new one; undefined if none is open and no list is due. */
+/** Reads the due lists into the stream's open walk, or a new one; undefined if no walk is open and no list is due. */
 async function readLists(
   tools: WalkTools,
   {businessDate, budgetMs, hashKey}: ChildRun,
@@ -183,7 +183,7 @@ async function readLists(
   return unit
 }
 
-/** The lines of a list: its pages as received. Records of people are sealed, and the line has the digest of what was received. */
+/** Returns the lines of a list: its pages as received. Records of people are sealed; a digest of the original is added. */
 function describeList(
   answer: ListingAnswer,
   seal: ((record: unknown) => unknown) | undefined,

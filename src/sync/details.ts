@@ -19,24 +19,24 @@ import {findBusinessDate, findPast} from './walk.ts'
 const ROTATION_DAYS = 30
 
 /**
- * The records whose own page to fetch, in order of need as {@link buildCandidatesSql} names it. Left out are records this walk has
- * already fetched and, in mode `auto`, those whose list rows lack nothing. The first is listed and, if any did, has shown its page
- * before, so that its answer proves the path. Reads the temporary tables of `findAbsences`.
+ * Chooses the records whose own page to fetch, in the order of need of {@link buildCandidatesSql}. Leaves out records that this
+ * walk has already fetched and, in mode `auto`, those whose list rows lack nothing. The first record is listed and, if any record
+ * has, has shown its page before, so that its answer proves the path. Reads the temporary tables of `findAbsences`.
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` records
- * @returns by id the wire fields known from the list row of this walk, or from the last state
+ * @returns by id the wire fields known from this walk's list row, or from the last state
  */
 export async function listDetailCandidates(
   db: Database,
   stream: Stream,
   asked: {now: bigint; limit: number; mode: 'auto' | 'on'},
 ): Promise<Map<string, WireRecord>> {
-  // A list row with every field of the contract.
+  // SQL condition: the list row has every field of the contract.
   const whole = optionalColumnsOf(stream).map(({name}) => `${name}_present`)
   const isWhole =
     asked.mode === 'auto' && (await namesMappedFields(db, stream)) ? whole.join(' and ') : 'false'
   const {head} = tablesOf(stream)
-  // Pages that always fail must not come together, lest they end all asking.
+  // Pages that always fail must not come together, or they would end all asking.
   const turn = 'if(need in (2, 4), hash(id || cast($1 as varchar)), 0)'
   const inNeed = `need, (need < 4 and ${isSettledSql(stream)}) desc, if(need = 4, null, detail_at) nulls first, ${turn}, id`
   const rows = await db.all(
@@ -72,7 +72,7 @@ export async function listDetailCandidates(
   return new Map(rows.map(({id, known}) => [id, known]))
 }
 
-/** Whether the list shows each mapped field; if so, a row without one has no value for it. */
+/** Whether the list shows every mapped field. If so, a row without one has no value for it. */
 async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<boolean> {
   if (mapped.length === 0) return true
   const named = await db.value(
@@ -84,9 +84,9 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
 }
 
 /**
- * SQL of the records by need: absent (0), new or changed (1), its page never read (2), unchanged (3), out of the filter since an
- * earlier walk (4), nothing missing (5). Optional fields of those not listed are not filled in from the last state: they are carried
- * forward anyway, and would look as if they were on the page.
+ * SQL of the records with their need: absent (0), new or changed (1), page never read (2), unchanged (3), out of the filter since
+ * an earlier walk (4), nothing missing (5). Optional fields of unlisted records are not filled in from the last state: they are
+ * carried forward anyway, and would look as if they were on the page.
  */
 function buildCandidatesSql(stream: Stream, isWhole: string): string {
   const {idColumn} = stream
@@ -118,7 +118,7 @@ const knownRow = z.object({
   known: z.string().transform((text): WireRecord => JSON.parse(text)),
 })
 
-/** SQL of a row's columns as wire fields, a JSON object of texts; what is null or left out is not in it. */
+/** SQL of a row's columns as wire fields: a JSON object of texts, without fields that are null or left out. */
 function buildWireSql(columns: readonly Column[]): string {
   const precisions = columns.map(({precisionColumn}) => precisionColumn)
   const fields = columns
@@ -132,7 +132,7 @@ function buildWireSql(columns: readonly Column[]): string {
   return `json_merge_patch('{}', json_object(${fields.join(', ')}))`
 }
 
-/** The last known wire fields of these records, by id, without optional ones; they fill in what a page leaves out. */
+/** Returns the last known wire fields of records, by id, without optional ones. They fill in what a page leaves out. */
 export async function listLastKnown(
   db: Database,
   stream: Stream,
@@ -148,7 +148,7 @@ export async function listLastKnown(
   return new Map(rows.map(({id, known}) => [id, known]))
 }
 
-/** How own pages are asked for. */
+/** Returns the request for own pages. */
 const requestOf = (ids: readonly string[], config: SourceConfig) => ({
   ids,
   step: 'details',
@@ -160,8 +160,8 @@ const requestOf = (ids: readonly string[], config: SourceConfig) => ({
 })
 
 /**
- * Fetches, within the budget, the own pages that hold more than the list, and takes them in. If the path fails or does not
- * exist, only their fields are missing: that a page is gone counts only for a deal that the list lacks.
+ * Fetches the own pages that hold more than the list, within the budget, and takes them in. If the path fails or does not exist,
+ * only their fields are missing: a page that is gone counts only for a deal that the list lacks.
  */
 export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
   const {db, stream, config} = tools
@@ -192,14 +192,14 @@ export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, wo
     },
     world,
   )
-  // A failed page is on no tape: a later run asks for it again.
+  // A failed page is on no tape, so a later run asks for it again.
   unit.walk.details.failed += failed + pageless
 }
 
-/** So many own pages take longer than a walk, which the budget of details then brings about. */
+/** Reading this many own pages takes longer than a walk. Running out of the details budget leads to that walk. */
 const MOST_HINTS = 100_000
 
-/** The ids of the deals that a source, if it can, lists as changed since the last walk began; those lists are kept nowhere. */
+/** Lists the ids of deals that the source, if it can, names as changed since the last walk began. These lists are not kept. */
 export async function listChanged({db, stream, client, config}: WalkTools): Promise<string[]> {
   const {startedAt} = await findPast(db, stream)
   if (config.description?.deals.changedSince === undefined || startedAt === null) return []

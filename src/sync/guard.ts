@@ -18,13 +18,13 @@ type GuardLimits = Pick<Config, 'shrinkLimitPct' | 'changeLimitPct' | 'growthLim
 /** A plan and its movement since the last applied walk. */
 export type MeasuredPlan = ChangePlan & {moved: Movement}
 
-/** Fewer records than this never trip a guard: a small portfolio moves in large steps. */
+/** Up to this many records never trip a guard: a small portfolio moves in large steps. */
 const IGNORED_RECORDS = 3
 
-/** No known portfolio is larger: a first walk that reads more is considered endless. */
+/** No known portfolio is larger. A first walk that reads more counts as endless. */
 const LARGEST_FIRST = 10_000_000
 
-/** How far to read beyond the growth limit: unreadable and returning records do not count as growth. */
+/** How far to read beyond the growth limit, because unreadable and returning records do not count as growth. */
 const ENDLESS_MARGIN = {factor: 1.1, records: 1000}
 
 /** The same threshold for everyday changes, which are rarely wrong: new records and status steps. */
@@ -33,7 +33,7 @@ const IGNORED_STEPS = 10
 /** A larger share of the pipeline never enters a settled status between two walks. */
 const ENTERED_LIMIT_PCT = 50
 
-/** Judges a plan by its temporary tables, and of a walk how much could be read. @throws GuardError; ContractError `SOURCE_QUARANTINE` */
+/** Judges a plan by its temporary tables; of a walk, also how much could be read. @throws GuardError; ContractError `SOURCE_QUARANTINE` */
 export async function judgePlan(
   db: Database,
   {stream, walk}: {stream: Stream; walk?: OpenWalk},
@@ -45,11 +45,11 @@ export async function judgePlan(
   guardChanges({...plan, moved: await measureMovement(db, stream)}, limits, accepted, stream)
 }
 
-/** This many bad records are always tolerated. */
+/** This many unreadable records are always tolerated. */
 const TOLERATED_RECORDS = 3
 const TOLERATED_PCT = 5
 
-/** Refuses a walk with too many unreadable records: then the source has changed. @throws ContractError `SOURCE_QUARANTINE` */
+/** Refuses a walk with too many unreadable records: the source has changed. @throws ContractError `SOURCE_QUARANTINE` */
 export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Promise<void> {
   const {quarantined, records} = walk
   if (quarantined <= TOLERATED_RECORDS || quarantined * 100 <= records * TOLERATED_PCT) return
@@ -67,8 +67,8 @@ export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Pr
 }
 
 /**
- * Refuses a plan that removes, changes or adds more of the portfolio than a day can explain; an empty list is never
- * explained. Changes from looks since the last walk count as part of this plan.
+ * Refuses a plan that removes, changes or adds more of the portfolio than a day can explain. Nothing explains an empty list.
+ * Changes from looks since the last walk count as part of the plan.
  *
  * @throws GuardError `GUARD_SHRINK`, `GUARD_GROWTH` or `GUARD_CHANGE`
  */
@@ -94,7 +94,7 @@ export function guardChanges(
 
 const CODES = {shrink: 'GUARD_SHRINK', growth: 'GUARD_GROWTH', change: 'GUARD_CHANGE'} as const
 
-/** How many records a list may show, of which `known` were present before: more than {@link guardChanges} would let through. */
+/** Returns how many records a list may show if `known` were present before: more than {@link guardChanges} would let through. */
 export function mostListed(
   known: number,
   {growthLimitPct}: Pick<GuardLimits, 'growthLimitPct'>,
@@ -110,7 +110,7 @@ function countListed({counts}: ChangePlan): number {
   return counts.created + counts.updated + counts.restored + counts.unchanged
 }
 
-/** What is beyond the limits, by what accepts it. */
+/** Returns what exceeds the limits, by what accepts it. */
 function listFindings(
   plan: MeasuredPlan,
   {shrinkLimitPct, growthLimitPct, changeLimitPct}: GuardLimits,
@@ -129,7 +129,7 @@ function listFindings(
       `${newlyAbsent} of ${known} known ${plural} are absent, more than ${shrinkLimitPct} %`,
     )
 
-  // A child's lists are read where something happened, so many new children are normal.
+  // Lists of children are read where something happened, so many new children are normal.
   if (before.records > 0 && !parent) {
     const more = `more than ${growthLimitPct} % more`
     const grown = after.records - before.records
@@ -159,12 +159,12 @@ function listFindings(
 }
 
 /**
- * The difference from the last applied walk: what a plan changes, and what looks have changed since. Every number
- * but the sizes counts records that were present then and are listed, or looked at, now.
+ * What a plan changes, and what looks have changed, since the last applied walk. Except for the sizes, every number counts
+ * records that were present then and are listed, or looked at, now.
  */
 export type Movement = Awaited<ReturnType<typeof measureMovement>>
 
-/** The kinds of movement of a stream, each as an SQL condition on a record before, `b`, and after, `a`. */
+/** Lists the movements of a stream, each as an SQL condition on a record before (`b`) and after (`a`). */
 function listMovements(stream: Stream): [name: string, condition: string][] {
   const {settled, parent} = stream
   const differs = (column: string) => {
@@ -190,31 +190,31 @@ function listMovements(stream: Stream): [name: string, condition: string][] {
   return found
 }
 
-/** Measures a plan from its tables `change` and `absence`. */
+/** Measures a plan from its temporary table `change`. */
 export async function measureMovement(db: Database, stream: Stream) {
   const row = await db.one(z.record(z.string(), z.string()), buildMovementSql(stream))
   const count = (name: string) => Number(row[name] ?? 0)
   const cents = (name: string) => BigInt((row[name] ?? '0').replace('.', ''))
   const columns = Object.keys(row).flatMap((name) => /^column (.*)/.exec(name)?.[1] ?? [])
   return {
-    /** Records present after the last walk, with the sum of their amounts; `pipeline` counts those neither settled nor ended. */
+    /** Records present after the last walk, and the sum of their amounts; `pipeline` counts those neither settled nor ended. */
     before: {
       records: count('known'),
       amountCents: cents('known_amount'),
       pipeline: count('known_pipeline'),
     },
     after: {records: count('next'), amountCents: cents('next_amount')},
-    /** Records that left, and that entered, a settled status. */
+    /** Records that left, and records that entered, a settled status. */
     left: count('left'),
     entered: count('entered'),
-    /** By column, records whose known value changed; in the settled column, except those counted above. */
+    /** By column, records whose known value changed; for the settled column, without those counted above. */
     columns: Object.fromEntries(columns.map((name) => [name, count(`column ${name}`)])),
   }
 }
 
 const IS_PRESENT = `kind in ('seen', 'missing')`
 
-/** Only records that changed or were looked at are compared; the others add to the sums. */
+/** SQL that compares only records that changed or were looked at; the others add to the sums. */
 function buildMovementSql(stream: Stream): string {
   const {idColumn, settled, columns, name} = stream
   const {head, version} = tablesOf(stream)

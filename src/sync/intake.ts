@@ -31,10 +31,10 @@ import {instant, parseOutcome, type Tapes} from './tapes.ts'
  * already parsed; reading a tape back hands over the same lines in the same order. What they hold waits on the stage.
  */
 
-/** A walk. */
+/** The intake of a walk. */
 export type WalkIntake = ReturnType<typeof openWalk>
 
-/** Records that were looked at or replayed, outside of walks. */
+/** The intake of a look or a replay. */
 export type BesideIntake = ReturnType<typeof openBeside>
 
 /** Takes in one unit of a tape. */
@@ -86,7 +86,7 @@ const replayFrame = z.object({
   listed: anyRecord.optional(),
 })
 
-/** Begins a unit from its first line; undefined for units without answers. */
+/** Begins the intake of a unit from its first line; undefined for units without answers. */
 export function openIntake(db: Database, streams: readonly Stream[], begin: Frame): Intake | undefined {
   if (!['walk', 'look', 'replay', 'rates'].includes(String(begin.kind))) return undefined
   const said = beginFrame.parse(begin)
@@ -98,7 +98,7 @@ export function openIntake(db: Database, streams: readonly Stream[], begin: Fram
 
 const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
 
-/** Begins a walk from its first line. */
+/** Begins the intake of a walk from its first line. */
 export function openWalk(db: Database, stream: Stream, begin: Frame) {
   const walk = createWalk(begin)
   const normalise = createNormaliser(stream)
@@ -143,7 +143,7 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
     walk.waitedMs = waited_ms
   }
 
-  /** An own page is one observation: its fields override those of the list row. */
+  /** Takes an own page as one observation: its fields override those of the list row. */
   function takeDetail(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, id, outcome, listed} = detailFrame.parse(frame)
     if (outcome === 'gone') {
@@ -168,7 +168,7 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
     }
     const {requested_at: observedAt, page, pages} = frame
     const {records} = readPage(body)
-    // The start of the first page dates a list: a child linked while it was read does not count as missed.
+    // The start of the first page dates a list, so a child linked while it was read does not count as missed.
     if (page === 1) list = {...NOTHING_READ, observedAt}
     const place = {pageNo: page, place: `${parent}/${page}`}
     takeRecords(normalise(records, observedAt, parent), place, walk, list)
@@ -226,7 +226,7 @@ function openBeside(
     entries.push(id)
   }
 
-  /** A fetched record is one observation: its fields override the last known ones. */
+  /** Takes a fetched record as one observation: its fields override the last known ones. */
   function takeLook(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, id, known} = lookFrame.parse(frame)
     push(id, normalise([{...known, ...recordOf(body)}], observedAt))
@@ -242,7 +242,7 @@ function openBeside(
     kind,
     stream,
     batch: {walkId: null, businessDate, isWalkOpen} satisfies ReadBeside,
-    /** The readable records, in order: ids of deals, or quarantine ids. */
+    /** The readable records, in order: deal ids of a look, quarantine ids of a replay. */
     entries,
     take(frame: Frame, body?: unknown): void {
       if (frame.frame === 'look') takeLook(frame, body)
@@ -271,7 +271,7 @@ function openRates(
   }
 }
 
-/** The body of a line: JSON, but the text of a rate feed. */
+/** Returns the body of a line: parsed JSON, or the text of a rate feed. */
 export function parseBody(line: TapeLine): unknown {
   if (line.body === undefined) return undefined
   return line.frame.frame === 'rates' ? textOf(line) : parseJson(textOf(line))
@@ -286,7 +286,7 @@ export interface WalkTools {
   stateDb: StateDb
   tapes: Tapes
   walks: OpenWalks
-  /** The stream being read: first the deals, with their mapped fields. */
+  /** The stream being read: the deals first, with their mapped fields. */
   stream: Stream
   client: SourceClient
   config: SourceConfig & {description?: SourceDescription | undefined}
@@ -305,14 +305,14 @@ export interface Answer {
   received?: Received | {body: Buffer; original?: undefined} | undefined
 }
 
-/** Lines are stored in groups, which end at this many lines, bytes of bodies, or milliseconds. */
+/** Lines are stored in groups, which end after this many lines, bytes of bodies, or milliseconds. */
 const GROUP_LINES = 50
 const GROUP_BYTES = 8_000_000
 const GROUP_MS = 1000
 
 /**
- * Writes the answers that `work` reads to the tape and takes them in; the warehouse is closed meanwhile. Answers that belong
- * together come in one call.
+ * Writes the answers that `work` reads to the tape and takes them in. The warehouse is closed meanwhile. Answers that belong
+ * together must come in one call.
  */
 export async function takeDown<T>(
   {db, tapes}: Pick<WalkTools, 'db' | 'tapes'>,
@@ -356,11 +356,11 @@ export async function takeDown<T>(
   })
 }
 
-/** How many records can be asked for within a budget. */
+/** Returns how many records can be asked for within a budget. */
 export const mostWithin = (budgetMs: number, config: SourceConfig) =>
   Math.ceil((budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
 
-/** Asks in turn, writes the lines that `describe` makes of the answers to the tape, and takes them in. */
+/** Asks for each id, writes the lines that `describe` makes of the answers to the tape, and takes them in. */
 export async function askAndTake<Found>(
   tools: WalkTools,
   unit: WalkIntake,

@@ -27,12 +27,12 @@ const fieldRow = z.object({
   since: z.string().nullable(),
 })
 
-/** The mapped fields of the warehouse, by name. */
+/** Lists the mapped fields of the warehouse, by name. */
 export function listKnownFields(db: Database): Promise<KnownField[]> {
   return db.all(fieldRow, 'from history.raw.mapped_field order by name')
 }
 
-/** Replaces the mapped fields of the warehouse; their values are stored for all rows. */
+/** Replaces the mapped fields of the warehouse, and marks their values as stored for all rows. */
 export function writeKnownFields(db: Database, fields: readonly MappedField[]): Promise<void> {
   return inTransaction(db, async () => {
     await db.run('delete from history.raw.mapped_field')
@@ -43,15 +43,15 @@ export function writeKnownFields(db: Database, fields: readonly MappedField[]): 
   })
 }
 
-/** Every stream, the deals first, with the mapped fields of the warehouse. */
+/** Returns every stream, the deals first, with the mapped fields of the warehouse. */
 export async function readStreams(db: Database): Promise<[Stream, ...Stream[]]> {
   const deals = {...dealStream, mapped: await listKnownFields(db)}
   return [deals, ...STREAMS.filter(({name}) => name !== deals.name)]
 }
 
 /**
- * Stores the mapped fields of staged records: values that differ from the one before, and all values of a record that gets a new
- * version or was observed late, so that each value is dated when it was seen.
+ * Stores the mapped fields of staged records: values that differ from the last ones, and all values of a record with a new
+ * version or a late observation, so that each value is dated when it was seen.
  */
 export async function applyMapped(
   db: Database,
@@ -98,19 +98,19 @@ export async function applyMapped(
   )
 }
 
-/** The fields that `fields.json` maps, by name; none if there is no such file. @throws ConfigError `FIELDS_FILE` */
+/** Reads the fields that `fields.json` maps, by name; none if there is no such file. @throws ConfigError `FIELDS_FILE` */
 export function readMappedFields({fields: file}: DataFolder): MappedField[] {
   if (!existsSync(file)) return []
   return parseMappedFields(readWrittenText(file, refuseFields(file)), file, dealStream.wireFields)
 }
 
-/** `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
+/** Returns `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
 export const findLastSettle = (db: Database) =>
   db.value(z.coerce.bigint().nullable(), 'select epoch_us(max(recorded_at)) from history.raw.settle')
 
 /**
- * An empty warehouse adopts the mapping of `fields.json`. Any other keeps the mapping it has, whatever the file says, until a
- * rebuild brings the change in with its past.
+ * Adopts the mapping of `fields.json` if the warehouse is empty. Any other warehouse keeps its mapping, whatever the file says,
+ * until a rebuild brings the change in with its past.
  *
  * @throws ConfigError `FIELDS_FILE` if nothing is stored yet
  */
@@ -128,7 +128,7 @@ export async function adoptFields(db: Database, folder: DataFolder, {log}: Pick<
   }
 }
 
-/** The fields for which the present warehouse has values. */
+/** Returns the fields for which the present warehouse has values. */
 export async function findKnownFields(folder: DataFolder): Promise<KnownField[]> {
   if (!hasWarehouse(folder)) return []
   await using db = await openHistory(folder)

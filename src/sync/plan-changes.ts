@@ -44,7 +44,7 @@ export function createWalk(begin: Frame) {
     walkId,
     /** Start of the last request for a list. */
     endedAt: null as bigint | null,
-    /** The cursors of its pages, in order; empty for the first. */
+    /** The cursors of its pages, in order; empty text for the first page. */
     cursors: [] as string[],
     nextCursor: null as string | null,
     /** When `nextCursor` was received, real clock; null before the first page. */
@@ -55,28 +55,28 @@ export function createWalk(begin: Frame) {
     records: 0,
     quarantined: 0,
     unreadableIds: 0,
-    /** How many own pages or lists were read, and how many could not be. */
+    /** How many own pages or lists could be read, and how many could not. */
     details: {fetched: 0, failed: 0},
     waitedMs: 0,
-    /** The totals of its certificate; null until its changes were planned. */
+    /** The totals of its certificate; null until its changes are planned. */
     certified: null as {distinct_records: number; duplicates: number; amount_total: string} | null,
   }
 }
 
-/** Staged observations that are applied together: those of a walk, or of a look or replay. */
+/** Staged observations that are applied together: those of a walk, a look or a replay. */
 export type Batch = OpenWalk | ReadBeside
 
 /** A look or replay; it proves nothing about records outside it. */
 export interface ReadBeside {
   walkId: null
   businessDate: string
-  /** Whether a walk is open; when applied, it must not supersede this. */
+  /** Whether a walk is open. When it is applied, it must not supersede this. */
   isWalkOpen: boolean
 }
 
 const count = z.coerce.number()
 const planRow = z.object({
-  /** What a walk saw. For records seen twice, the later request counts. */
+  /** The rows of lists that a walk saw. The next two count a record seen twice once, by its later request. */
   listed: count,
   distinct_records: count,
   amount_total: z.string(),
@@ -86,25 +86,25 @@ const planRow = z.object({
   unchanged: count,
   missing: count,
   vanished: count,
-  /** Records present before that this walk covers, missing ones included. */
+  /** Records that this walk covers and that were present before, missing ones included. */
   known: count,
   /** Missing and vanished records. */
   absent: count,
-  /** Those of them that are absent for the first time; under a filter, which they may have left, those that vanished. */
+  /** Records that are absent for the first time. Under a filter only those that vanished, since others may have left the filter. */
   newlyAbsent: count,
   /** Versions that would be appended, absences included. */
   appended: count,
-  /** Records observed at an earlier time than their latest state. */
+  /** Records observed earlier than their latest state. */
   late: count,
 })
 
-/** What applying a walk would change; the guards judge it. */
+/** What applying a walk would change. The guards judge it. */
 export type ChangePlan = Awaited<ReturnType<typeof planChanges>>
 
 /**
- * Compares what was staged with the latest known states and leaves the temporary table `change`: a row for each record that leaves
- * a trace, with its kind: `seen`, or `missing` or `vanished` if it is proved absent. A walk gets the totals of its certificate.
- * A field that was left out is carried over from the state before. Another spelling is appended, and counts as unchanged.
+ * Compares the staged rows with the latest known states. Leaves the temporary table `change`: a row for each record that leaves a
+ * trace, with its kind: `seen`, or `missing` or `vanished` if it is proved absent. Sets the totals of a walk's certificate. A
+ * field that was left out is carried over from the last state. Another spelling is appended, but counts as unchanged.
  */
 export async function planChanges(db: Database, stream: Stream, batch: Batch) {
   await findAbsences(db, stream, batch)
@@ -119,11 +119,11 @@ export async function planChanges(db: Database, stream: Stream, batch: Batch) {
   return {counts: counts satisfies ChangeCounts, known, absent, newlyAbsent, appended, late}
 }
 
-/** The staged table of a batch. */
+/** Returns the staged table of a batch. */
 export const stagedOf = (stream: Stream, {walkId}: Batch) =>
   walkId === null ? `temp.${BESIDE}` : tablesOf(stream).staged
 
-/** Makes only the temporary table `absence` and what it is computed from, which is enough to choose the own pages to fetch. */
+/** Creates only the temporary table `absence` and what it is computed from. That is enough to choose the own pages to fetch. */
 export async function findAbsences(db: Database, stream: Stream, batch: Batch): Promise<void> {
   const {idColumn} = stream
   const staged = stagedOf(stream, batch)
@@ -136,7 +136,7 @@ export async function findAbsences(db: Database, stream: Stream, batch: Batch): 
 }
 
 /**
- * SQL of the view `incoming`, the latest staged row of each record; at the same instant, the record's own page takes precedence
+ * SQL of the view `incoming`: the latest staged row of each record. At the same instant, the record's own page takes precedence
  * over the list. Only records staged more than once are sorted.
  */
 function buildIncomingSql(stream: Stream, staged: string): string {
@@ -172,14 +172,14 @@ function buildIncomingSql(stream: Stream, staged: string): string {
     qualify row_number() over (partition by ${idColumn} order by ${latestFirst}) = 1`
 }
 
-/** Drops what {@link planChanges} left. */
+/** Drops the tables that {@link planChanges} left. */
 export function dropPlan(db: Database): Promise<void> {
   return db.run(
     `drop view temp.incoming; drop table temp.repeated; drop table temp.change; drop table temp.absence`,
   )
 }
 
-/** The value a column has after this observation `i`, given the state before it `h`. */
+/** SQL of the value a column has after observation `i`, given the state `h` before it. */
 function carry(stream: Stream, column: Column): string {
   const {name} = column
   if (column.mayBeAbsent) return `case when i.${name}_present then i.${name} else h.${name} end`
@@ -275,10 +275,10 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
 }
 
 /**
- * Known records that this walk proves absent, or whose own page says they are gone. Only a complete walk, or a list of the parent,
- * proves absence, and each id in it must have been readable. A record absent twice in a row has vanished; a child only if on two
- * business dates, since a list may be read again at once. A record absent from a filtered walk may only have left the filter: it
- * stays missing until its own page is read, then as that page showed it, and is looked for until it has ended.
+ * SQL of known records that this walk proves absent, or whose own page says they are gone. Only a complete walk, or a list of the
+ * parent, proves absence, and every id in it must have been readable. A record absent twice in a row has vanished; a child only
+ * if on two business dates, since a list may be read again at once. A record absent from a filtered walk may only have left the
+ * filter: it stays missing until its own page is read, then keeps the state of that page, and is looked for until it has ended.
  */
 function buildAbsenceSql(stream: Stream, batch: Batch): string {
   const {idColumn, name, parent} = stream
@@ -347,7 +347,7 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
       )`
 }
 
-/** One row of what decides what a walk proves; none for looks and replays. */
+/** SQL of one row with what decides what a walk proves; no row for looks and replays. */
 function buildWalkSql(batch: Batch): string {
   if (batch.walkId === null) return 'from history.raw.walk where false'
   const {walkId, businessDate, startedAt, isComplete, filter, unreadableIds} = batch

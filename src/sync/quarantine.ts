@@ -20,7 +20,7 @@ const entryRow = z.object({
   /** `list` or `detail`. */
   source: z.string(),
   record_id: z.string().nullable(),
-  /** The place in the record, as a zod path. */
+  /** The path of the fault in the record, as zod gives it. */
   path: z.string(),
   reason: z.string(),
   /** `YYYY-MM-DD` */
@@ -28,13 +28,13 @@ const entryRow = z.object({
   /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
   observed_at: z.string(),
   replayed_at: z.string().nullable(),
-  /** When its walk was settled; null if that was refused. */
+  /** When its walk was settled; null for a refused walk. */
   recorded_at: z.string().nullable(),
   /** Its place on the tape of its walk; null once that tape is pruned. */
   place: z.string().nullable(),
 })
 
-/** SQL condition: the record is on a tape and waits to be replayed, that of a refused walk until a later walk is applied. */
+/** SQL condition: the record is on a tape and waits to be replayed. One of a refused walk waits only until a later walk is applied. */
 const WAITS = `replayed_at is null and place is not null and (
   recorded_at is not null
   or not exists (
@@ -43,7 +43,7 @@ const WAITS = `replayed_at is null and place is not null and (
   )
 )`
 
-/** The records in quarantine that wait to be replayed, oldest first. */
+/** Lists the records in quarantine that wait to be replayed, oldest first. */
 export function listWaiting(db: Database): Promise<QuarantineEntry[]> {
   return db.all(
     entryRow,
@@ -51,7 +51,7 @@ export function listWaiting(db: Database): Promise<QuarantineEntry[]> {
   )
 }
 
-/** How many records wait to be replayed, and how many no longer can be, because they or their tapes were pruned. */
+/** Counts the records that wait to be replayed, and those that no longer can be, because they or their tapes were pruned. */
 export function countUnreplayed(db: Database) {
   return db.one(
     z.object({waiting: z.coerce.number(), pruned: z.coerce.number()}),
@@ -62,7 +62,7 @@ export function countUnreplayed(db: Database) {
 
 const ON_TAPES = `place is not null and walk_id in (select unnest(from_json($1, '["varchar"]')))`
 
-/** How many quarantined records have a place on one of these tapes. */
+/** Counts the quarantined records with a place on one of these tapes. */
 export function countPlaced(db: Database, tapes: readonly string[]): Promise<number> {
   const sql = `select count(*) from history.raw.quarantine where ${ON_TAPES}`
   return db.value(z.coerce.number(), sql, [JSON.stringify(tapes)])
@@ -76,7 +76,7 @@ export function clearPlaces(db: Database, tapes: readonly string[]): Promise<voi
 /** A quarantined record as its source sent it; personal data is sealed. */
 export type FoundRecord = ReturnType<typeof read>
 
-/** Finds quarantined records on the tapes of their walks, by their ids; unreadable tapes are left out. @throws `TAPE_DAMAGED` */
+/** Finds quarantined records by their ids on the tapes of their walks; skips unreadable tapes. @throws `TAPE_DAMAGED` */
 export function findQuarantinedRecords(
   entries: readonly QuarantineEntry[],
   tapes: readonly ReadableTape[],
@@ -97,11 +97,11 @@ export function findQuarantinedRecords(
   return found
 }
 
-/** Shown for a record that is gone. */
+/** Shown instead of a record that is gone. */
 export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or sealed with another key'
 
 /**
- * A record in quarantine with its text, as its source sent it, null if it is not at hand; and as it was translated, if it was.
+ * Returns a record in quarantine with its text as sent, null if it is not at hand, and its translated text, if it has one.
  *
  * @throws ConfigError `UNKNOWN_NAME`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
@@ -125,7 +125,7 @@ export async function showQuarantined(
   return {...entry, record: record ?? null, read}
 }
 
-/** Which records to read: those of a field and a reason, or all. Pages count from 1. */
+/** Which records to read: those with a path and a reason, or all. Pages count from 1. */
 export interface ReasonsRequest {
   path?: string | null
   reason?: string | null
@@ -135,10 +135,10 @@ export interface ReasonsRequest {
 /** How often records were seen, and when first and last. */
 const seen = {times: z.coerce.number(), since: z.string(), until: z.string()}
 
-/** `records` counts different ones. */
+/** `records` counts distinct records. */
 const reasonRow = z.object({path: z.string(), reason: z.string(), records: z.coerce.number(), ...seen})
 
-/** The id and the walk are those of when it was last seen. */
+/** The id and the walk are those of the last time it was seen. */
 const waitingRow = entryRow
   .pick({quarantine_id: true, walk_id: true, stream: true, record_id: true, path: true, reason: true})
   .extend(seen)
@@ -146,7 +146,7 @@ const waitingRow = entryRow
 const MOST_REASONS = 100
 const PER_PAGE = 50
 
-/** The reasons, most records first, a page of the waiting records, the latest first, and how many were pruned. */
+/** Returns the reasons, most records first; a page of the waiting records, the latest first; and how many were pruned. */
 export async function readReasons({dataDir}: Config, {path = null, reason = null, page}: ReasonsRequest) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {reasons: [], records: [], per_page: PER_PAGE, pruned: 0}
@@ -172,7 +172,7 @@ export async function readReasons({dataDir}: Config, {path = null, reason = null
   return {reasons, records, per_page: PER_PAGE, pruned: (await countUnreplayed(db)).pruned}
 }
 
-/** The answer of a line, as in places; empty for lines without records. */
+/** Names the answer of a line as places do; empty for lines without records. */
 function answerOf({frame, body}: TapeLine, pages: number): string {
   if (body === undefined) return ''
   if (frame.frame === 'list') return `list ${pages}`

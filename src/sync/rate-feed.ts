@@ -19,8 +19,8 @@ export async function stageRates(db: Database, observations: readonly RateObserv
 }
 
 /**
- * Appends the latest staged value of each day if it is new or differs from the last known one. Returns how many days have a staged
- * value, and how many values were appended.
+ * Appends the latest staged value of each day if it is new or differs from the last known one. Returns the number of days with a
+ * staged value, and of values appended.
  */
 export async function appendRates(
   db: Database,
@@ -65,7 +65,7 @@ export async function appendRates(
 
 const text = z.string().min(1, 'expected a value').max(200, 'expected at most 200 characters')
 
-/** How to read the answers of a feed: as CSV of one `rate`, or without one as pages of the service's rates. */
+/** How to read the answers of a feed: as CSV of one `rate`; without `rate`, as pages of the service's rates. */
 export const feedParser = z.strictObject({
   name: z.string().regex(/^[a-z0-9][a-z0-9_-]{0,59}$/, 'expected lower-case letters, digits, - and _'),
   rate: text.optional(),
@@ -95,7 +95,7 @@ export const feedsFile = z
     error: 'expected each name once',
   })
 
-/** A row of a feed: its rate; null if its day has no value; or what is wrong with it, never its content. */
+/** A row of a feed: its value; null if its day has none; or what is wrong with the row, never its content. */
 export type RateRow = RateObservation | string | null
 
 /** Whether a row is readable and has a value. */
@@ -106,7 +106,8 @@ export function isObservation(row: RateRow): row is RateObservation {
 /**
  * Reads the rows of one answer of a feed; `timeZone` turns the service's instants into days.
  *
- * @throws ContractError `RATES_FEED` if it is not CSV with the columns named; `SOURCE_ENVELOPE` if it is no page of the service
+ * @throws ContractError `RATES_FEED` if it is not CSV with the columns named; `SOURCE_ENVELOPE` if it is not a page of the
+ *   service
  */
 export function parseRates(feed: FeedParser, text: string, timeZone: string): RateRow[] {
   if (feed.rate !== undefined) return parseCsv({...feed, rate: feed.rate}, text)
@@ -153,11 +154,11 @@ function parseCsv({name, rate, date, value}: FeedParser & {rate: string}, text: 
   return [...rows, ...skipped]
 }
 
-/** Texts for a day without a value: empty, or FRED's holidays. */
+/** Texts for a day without a value: empty, or the `.` of FRED's holidays. */
 const NO_VALUE = ['', '.']
 const COMMON_YEARS = /^(19|20|21)/
 
-/** In units of 10⁻⁸, as in `decimal(18,8)`. */
+/** A decimal number in units of 10⁻⁸, as in `decimal(18,8)`. */
 const decimal = z
   .string()
   .regex(/^[+-]?\d{1,10}(\.\d{1,8}0*)?$/, 'expected a decimal number with at most 8 decimals')

@@ -15,7 +15,7 @@ import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed} from './rate-feed.ts'
 import {settleBeside} from './settle.ts'
 
-/** The feeds of `LOANTAPE_RATES_FILE`; none if it is not set. @throws ConfigError `RATES_FILE`; `FLEET_DATA_SHARED` */
+/** Reads the feeds of `LOANTAPE_RATES_FILE`; none if it is not set. @throws ConfigError `RATES_FILE`; `FLEET_DATA_SHARED` */
 export function readRateFeeds(config: Config): RateFeed[] {
   const {ratesFile} = config
   if (ratesFile === undefined) return []
@@ -34,8 +34,8 @@ export type RatesResult = Awaited<ReturnType<typeof ingestRates>>
 const PROBLEMS_SHOWN = 5
 
 /**
- * Reads every feed of `LOANTAPE_RATES_FILE` and appends what is new. A feed that fails is reported and harms no other;
- * the next release shows what was appended.
+ * Reads every feed of `LOANTAPE_RATES_FILE` and appends what is new. A feed that fails is reported and does not affect the
+ * others. The next release shows what was appended.
  *
  * @throws ConfigError `RATES_FILE`; LockedError `RUN_IN_PROGRESS`
  */
@@ -68,7 +68,7 @@ export async function ingestRates(config: Config, world: World) {
   })
 }
 
-/** Reads one feed: the unit to store, and the report. */
+/** Reads one feed. Returns the unit to store, and the report. */
 async function readFeed(feed: RateFeed, config: Config, world: World) {
   const {csv, ...parser} = feed
   const {timeZone} = config
@@ -83,7 +83,7 @@ async function readFeed(feed: RateFeed, config: Config, world: World) {
     empty: 0,
     /** Rows that could not be read. */
     rejected: 0,
-    /** Values appended, and values that were known. */
+    /** Values appended, and values already known. */
     appended: 0,
     known: 0,
     problems: [] as string[],
@@ -141,7 +141,7 @@ async function readCsvSource(feed: RateFeed, csv: string, config: Config, world:
   if (!isUrl(csv)) return readCsvFile(feed, csv, world)
   if (!URL.canParse(csv)) throw createFeedError(feed, 'expected a URL or a file in csv')
   const {origin, pathname, search} = new URL(csv)
-  // The key, the certificate and the query of the source never go to another server.
+  // The source's key, certificate and query never go to another server.
   const mine = {apiKey: undefined, nextApiKey: undefined, clientCertFile: undefined}
   await using client = createClient({...config, ...mine, baseUrl: origin, baseUrlQuery: search}, world)
   const received = await client.getText(pathname)

@@ -30,7 +30,7 @@ import {readMappedFields, writeKnownFields} from './mapped-fields.ts'
 import {createStage, rebuildHead} from './stream-tables.ts'
 import {listReadableTapes, openTapes} from './tapes.ts'
 
-/** Makes sure that every settle since an instant is on a tape. @throws UnexpectedError `REBUILD_LOSES` */
+/** Requires that every settle since `since` is on a tape. @throws UnexpectedError `REBUILD_LOSES` */
 async function requireEverySettle(db: Database, {units, since}: Basis): Promise<void> {
   const lost = await db.column(
     z.string(),
@@ -53,7 +53,7 @@ const listTables = (db: Database) =>
      where database_name = 'history' and schema_name = 'raw' order by table_name`,
   )
 
-/** The tables that differ, with the number of rows that only the present warehouse has, and that only the new one has. */
+/** Lists the tables that differ, with the number of rows that only the present warehouse has, and that only the new one has. */
 async function compareTables(db: Database) {
   const differences = []
   for (const table of await listTables(db)) {
@@ -69,7 +69,7 @@ async function compareTables(db: Database) {
   return differences
 }
 
-/** SQL of the compared rows: without the times of own pages, which no version keeps. */
+/** SQL of the rows to compare, without the columns of the latest states that can change without a new version. */
 function selectCompared(catalog: 'present' | 'history', table: string): string {
   const columns = table.endsWith('_head') ? '* exclude (detail_at, list_hash)' : '*'
   return `select ${columns} from ${catalog}.raw.${table}`
@@ -78,7 +78,7 @@ function selectCompared(catalog: 'present' | 'history', table: string): string {
 /** What a new warehouse is made of. */
 interface Basis {
   units: readonly HistoryUnit[]
-  /** Whether nothing was stored before them. */
+  /** Whether nothing was stored before these units. */
   isWhole: boolean
   /** When the first of them was settled; null if none was. */
   since: string | null
@@ -88,7 +88,7 @@ interface Basis {
   settings: Parameters<typeof writeSettings>[1]
 }
 
-/** Takes over the mapped fields, or maps the given ones: the past of a new one is known only from the tapes. */
+/** Copies the mapped fields of the warehouse, or maps the given ones. The past of a new field is known only from the tapes. */
 async function takeOverFields(db: Database, {fields, since}: Basis): Promise<void> {
   if (!fields) return db.run('insert into history.raw.mapped_field from present.raw.mapped_field')
   await writeKnownFields(db, fields)
@@ -130,15 +130,15 @@ async function takeOverRows(db: Database, {units, since}: Basis): Promise<void> 
 }
 
 interface RebuildRequest {
-  /** Replace the present warehouse by the new one. */
+  /** Replaces the present warehouse with the new one. */
   isApplied?: boolean
   /** Takes a walk back. */
   without?: {walk: string; why: string} | undefined
-  /** Keep the mapped fields of the warehouse, whatever `fields.json` says now. */
+  /** Keeps the mapped fields of the warehouse, whatever `fields.json` says now. */
   keepsFields?: boolean
 }
 
-/** Units settled before the engine is closed: only closing it frees its memory, so years need no more than days. */
+/** Units to settle before the engine is closed. Only closing it frees its memory, so years need no more than days. */
 const UNITS_AT_ONCE = 20
 
 /** The result of a rebuild. */
@@ -157,18 +157,18 @@ export async function rebuildWarehouse(
   outside: World,
 ) {
   const folder = dataFolderAt(config.dataDir)
-  // A demo's folder can be examined too.
+  // A demo's folder may be examined, but not replaced.
   if (isApplied) requireWritable(folder)
   return withRun(folder.stateDb, 'rebuild', outside, async ({stateDb, world}) => {
     world.onProgress({step: 'reading'})
     using tapes = openTapes(config, {folder, stateDb}, world)
-    // As the next run would: what dead runs concluded counts.
+    // Like the next run: what dead runs concluded counts.
     tapes.listLeft()
     const isReadable = await isOpenable(config, folder, world)
     const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, tapes.key))
     const units = all.filter(({no}) => no > (lacking.at(-1)?.no ?? 0))
     const historyHead = readFact(stateDb, 'history_head')
-    // A damaged file may hold what no store knows any more.
+    // A damaged file may hold history that no store knows any more.
     const isKnown = historyHead !== undefined || !existsSync(folder.warehouse)
     const isWhole = lacking.length === 0 && isKnown
     const takenBack = readTakenBack(units)
@@ -180,7 +180,7 @@ export async function rebuildWarehouse(
       fields: keepsFields ? undefined : readMappedFields(folder),
       settings: {
         folder_id: requireFolderId(stateDb),
-        // The last units may have been given up. Without units it stands where the present one does.
+        // The last units may have been given up. Without units, the copied setting stays.
         tape_head: units.length > 0 || isWhole ? historyHead : undefined,
       },
     }
@@ -212,7 +212,7 @@ export async function rebuildWarehouse(
     if (!isApplied) return {outcome: 'different' as const, ...result}
     endIfStopped(world)
     if (last) {
-      // Every later rebuild leaves the walk out too.
+      // Every later rebuild must leave the walk out too.
       const now = world.clock.now()
       const said = {kind: 'without', ...without, who: world.who ?? nameOfUser()}
       const tape_head = await tapes.settleOfDay(businessDateOf(now, config), said, ({conclude}) =>
@@ -228,7 +228,7 @@ export async function rebuildWarehouse(
   })
 }
 
-/** @throws DeferredError `INTERRUPTED` */
+/** Ends the rebuild if it was asked to stop. @throws DeferredError `INTERRUPTED` */
 function endIfStopped({signal}: World): void {
   if (signal.aborted)
     throw newError('INTERRUPTED', 'The rebuild was asked to stop.', {
@@ -242,8 +242,8 @@ function removeDatabase(file: string): void {
 }
 
 /**
- * Copies into an empty warehouse what was stored before the first settle of the tapes, settles their units, closing the engine now
- * and then, and compares it with the present one, if that can be read.
+ * Copies into an empty warehouse what was stored before the first settle of the tapes, settles their units, and compares the
+ * result with the present warehouse, if that can be read. Closes the engine at intervals.
  *
  * @throws UnexpectedError `REBUILD_BASE`, `REBUILD_LOSES`
  */
@@ -304,7 +304,7 @@ async function computeAnew(
   return work(compareTables)
 }
 
-/** Lets what was settled after a unit that was taken back rest on the unit that says so: a release of it names that one. */
+/** Gives the settles between a walk and the unit that took it back the chain of that unit, so that releases name it. */
 async function nameTakenBack(
   db: Database,
   units: readonly HistoryUnit[],
@@ -318,7 +318,7 @@ async function nameTakenBack(
   )
 }
 
-/** When the first unit that settled anything was recorded. */
+/** Returns when the first unit that settled anything was recorded; null if none did. */
 function findFirstSettle(units: readonly HistoryUnit[]): string | null {
   for (const unit of units) {
     const {outcome, recorded_at} = readFrames(unit).outcome
@@ -327,7 +327,7 @@ function findFirstSettle(units: readonly HistoryUnit[]): string | null {
   return null
 }
 
-/** A walk, or all that a day has brought, if any of it was applied; its chain is not known yet. @throws ConfigError `UNKNOWN_NAME` */
+/** Finds a walk, or all a day brought, of which something was applied; its chain is not known yet. @throws `UNKNOWN_NAME` */
 function requireWalk(units: readonly HistoryUnit[], without: Pick<TakenBack, 'walk' | 'why'>): TakenBack {
   const {walk} = without
   const own = units.filter(({tape, kind}) => tape.name === walk && kind !== 'without')
@@ -340,7 +340,7 @@ function requireWalk(units: readonly HistoryUnit[], without: Pick<TakenBack, 'wa
   )
 }
 
-/** Whether the warehouse opens; its tables are brought up to date. */
+/** Whether the warehouse opens. This also migrates its tables. */
 async function isOpenable(config: Config, folder: DataFolder, world: World): Promise<boolean> {
   if (!existsSync(folder.warehouse)) return false
   try {
@@ -361,9 +361,9 @@ async function putInPlace(
   using _lock = await lockWarehouse(folder, 'write', maxWaitMinutes, world)
   const now = world.realClock.now()
   const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
-  // Others look for the warehouse before they wait for its lock: it is always there.
+  // Others look for the warehouse before they wait for its lock, so the file is never missing.
   const aside = former.map((file) => setAside(file, now, how, linkOrMove))
-  // No history_id covers mapped fields, and a rebuild may know more of their past.
+  // The last build goes too: no `history_id` covers mapped fields, and a rebuild may know more of their past.
   for (const file of [folder.lastBuild, `${folder.warehouse}.wal`]) rmSync(file, {force: true})
   moveIntoPlace(temporary, folder.warehouse)
   return aside
@@ -396,7 +396,7 @@ export async function compareWarehouse(
     })
     return []
   } catch (error) {
-    // A run that began meanwhile does it.
+    // A run that began meanwhile catches up itself.
     if (codeOf(error) === 'RUN_IN_PROGRESS') return null
     throw error
   }

@@ -19,8 +19,8 @@ import {settleBeside} from './settle.ts'
 import {instant, listReadableTapes} from './tapes.ts'
 
 /**
- * Reads the records in quarantine again, after a fix of schema, code or `source.json`, and stores those that are now readable,
- * with their original instant and business date; nothing of a refused walk.
+ * Reads the records in quarantine again, after a fix of schema, code or `source.json`. Stores those that are now readable, with
+ * their original instant and business date, but none of a refused walk.
  *
  * @throws ConfigError `SOURCE_FILE`
  */
@@ -36,10 +36,10 @@ export async function replayRecords(
   const waiting = await listWaiting(db)
   const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
   const counts = {
-    /** Records that can be read now, and records that still cannot. */
+    /** Records that can be read now, and records that still cannot be. */
     replayed: 0,
     waiting: 0,
-    /** Records that never can: their texts have been pruned. */
+    /** Records that never can be, because their texts were pruned. */
     pruned: (await countUnreplayed(db)).pruned,
     /** Versions appended; a record that says nothing new appends none. */
     appended: 0,
@@ -70,7 +70,7 @@ export async function replayRecords(
   return counts
 }
 
-/** The line of a quarantined record that can be read now; none otherwise. */
+/** Returns the line of a quarantined record if it can be read now; otherwise none. */
 function describeReplay(
   entry: QuarantineEntry,
   {text, parent, listed}: Partial<Omit<FoundRecord, 'texts'>> & {text: string},

@@ -24,12 +24,12 @@ import type {Tapes} from './tapes.ts'
 import {findDealsToldSince, settleWalkCoverage} from './webhook-events.ts'
 
 /**
- * Stores what becomes history, in one transaction with a row of `raw.settle`: its `history_id` stands for everything
- * stored up to here, so two histories are the same up to a settle exactly when both have it. If nothing was appended, history is
- * unchanged and gets no row.
+ * Stores what becomes history, in one transaction with a row of `raw.settle`. Its `history_id` stands for everything stored so
+ * far: two histories are equal up to a settle exactly when both have its id. If nothing was appended, history is unchanged and
+ * gets no row.
  *
  * @param what `walkId`: the walk whose lists are stored with it; `now`: business clock, microseconds since the epoch
- * @param append stores rows with the `recorded_at` it is given, and returns the head of the tape then
+ * @param append stores rows with the given `recorded_at`, and returns the tape's head afterwards
  * @returns `recorded_at`, microseconds since the epoch; later than every one before it
  */
 export function settle(
@@ -71,9 +71,9 @@ export function settle(
   })
 }
 
-/** SQL: for each table the number of rows stored at `$1` or with walk `$2`, and a digest of them that ignores order. */
+/** SQL of each table's number of rows stored at `$1` or with walk `$2`, and a digest of them that ignores order. */
 function buildStoredSql(): string {
-  // The first word is part of every history id, whatever the database is attached as.
+  // The name is part of every history id, so it must not depend on what the database is attached as.
   const count = (table: string, condition = 'recorded_at = $1', digest = 'hash(told)') =>
     `select '${table.replace('history', 'warehouse')}' as name, count(*) as records, bit_xor(${digest}) as digest from ${table} as told where ${condition}`
   const certificate =
@@ -92,7 +92,7 @@ interface Settling {
   now: bigint
   /** Throws if the planned changes are not believable. */
   judge?: ((plan: ChangePlan) => Promise<void>) | undefined
-  /** Writes to the tape that it is stored at this instant; returns the chain of that line. */
+  /** Writes to the tape that the unit is stored at this instant. Returns the chain of that line. */
   conclude: (recordedAt: bigint) => string
 }
 
@@ -138,7 +138,7 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
 const ENTRIES = `select unnest(ids) as id, unnest(range(len(ids))) as position
   from (select from_json($1, '["varchar"]') as ids)`
 
-/** Drops staged records that are no longer in quarantine: their walk may have been taken back meanwhile. */
+/** Drops staged records that are no longer in quarantine, since their walk may have been taken back. Returns whether any are left. */
 async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolean> {
   await db.run(
     `delete from temp.${BESIDE} where position in (
@@ -149,7 +149,7 @@ async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolea
   return db.value(z.boolean(), `select count(*) > 0 from temp.${BESIDE}`)
 }
 
-/** Writes a unit that is not a walk to the tape of a day, `said` in its first line; takes it in, and settles it. */
+/** Writes a unit that is not a walk to the tape of a day, with `said` in its first line. Then takes it in and settles it. */
 export function settleBeside(
   {db, tapes}: {db: Database; tapes: Tapes},
   date: string,
@@ -168,8 +168,8 @@ export function settleBeside(
 }
 
 /**
- * Applies a walk, unless too much of it is unreadable or a guard refuses it: then nothing is applied, and
- * its certificate and its rejected records are kept.
+ * Applies a walk, unless too much of it is unreadable or a guard refuses it. Of a refused walk nothing is applied, but its
+ * certificate and its rejected records are kept.
  *
  * @throws ContractError `SOURCE_QUARANTINE`; GuardError; DeferredError `CLOCK_STEPPED`
  */
@@ -205,7 +205,7 @@ export async function settleWalk(tools: WalkTools, unit: WalkIntake, world: Worl
   return counts
 }
 
-/** The facts of a walk that no other line of its tape holds. */
+/** Returns the facts of a walk that no other line of its tape holds. */
 const describeEnd = ({isComplete, waitedMs, certified}: OpenWalk) => ({
   is_complete: isComplete,
   waited_ms: waitedMs,
@@ -222,7 +222,7 @@ export async function dropWalks(
   for (const unit of dropped) await endWalk(tools, unit, {state: 'abandoned', how})
 }
 
-/** Ends a walk that will not be applied, on its tape first. */
+/** Ends a walk that will not be applied, first on its tape. */
 export async function endWalk(
   {db, tapes, walks}: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
   {walk, stream}: WalkIntake,
@@ -236,8 +236,8 @@ export async function endWalk(
 }
 
 /**
- * Returns the certificate of a walk and what settling it would change, and drops the walk; one that another run began is left to the
- * next.
+ * Returns the certificate of a walk and what settling it would change, then drops the walk. A walk that another run began is left
+ * to the next run.
  *
  * @throws as {@link settleWalk} does
  */
@@ -254,9 +254,9 @@ export async function previewWalk(tools: WalkTools, unit: WalkIntake) {
 }
 
 /**
- * Compares what a planned walk of deals found with what webhooks announced: deals new, different, back or newly absent. An event
- * counts for a walk if it was received after the previous walk began; the first walk under webhooks is only a baseline. The walk is
- * not applied yet: if the run dies now, the next counts again.
+ * Compares what a planned walk of deals found (deals new, different, back or newly absent) with what webhooks announced. An event
+ * counts if it was received after the previous walk began; the first walk under webhooks is only a baseline. The walk is not
+ * applied yet: if the run dies now, the next one counts again.
  */
 async function settleCoverage(
   db: Database,
@@ -290,7 +290,7 @@ async function settleCoverage(
     )
 }
 
-/** The certificate of a walk whose changes were planned; `sync --json` prints it. */
+/** Returns the certificate of a walk whose changes were planned; `sync --json` prints it. */
 export function certificateOf(walk: OpenWalk) {
   return {
     walk_id: walk.walkId,
@@ -301,7 +301,7 @@ export function certificateOf(walk: OpenWalk) {
     duplicates: walk.certified?.duplicates ?? 0,
     quarantined: walk.quarantined,
     resumed: walk.resumed,
-    /** Own pages that were read, and that could not be. */
+    /** Own pages that could be read, and that could not be. */
     details: walk.details,
   }
 }

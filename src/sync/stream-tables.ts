@@ -23,7 +23,7 @@ export const BESIDE = 'staged_beside'
 /** Where a staged observation came from; `gone`: the own page answered 404 or 410. */
 const SOURCES = ['list', 'detail', 'gone', 'replay', 'webhook'] as const
 
-/** The names of a stream's tables, catalog and schema included; staged tables are in memory. */
+/** Returns the names of a stream's tables, with catalog and schema. Staged tables are in memory. */
 export function tablesOf({name, confirmed, mapped}: Stream) {
   return {
     version: `history.raw.${name}_version`,
@@ -41,7 +41,7 @@ export function amountOf({amountColumn}: Stream): string {
   return amountColumn ?? 'cast(0 as decimal(18, 2))'
 }
 
-/** SQL of a column, or of another expression of its values, in the form in which values are compared. */
+/** SQL of a column, or of another expression of its values, in the form used for comparisons. */
 export function comparedSql({columns}: Stream, column: string, value: string = column): string {
   const {isCanonical, mayBeBlank} = columns.find(({name}) => name === column) ?? {}
   if (mayBeBlank) return `case when trim(${value}) <> '' then ${value} end`
@@ -54,7 +54,7 @@ export interface Statuses {
   ended: readonly string[]
 }
 
-/** Tells an engine the statuses that {@link isSettledSql} and {@link hasEndedSql} mean. */
+/** Tells an engine the statuses for {@link isSettledSql} and {@link hasEndedSql}. */
 export async function setStatuses(db: Database, statuses: Statuses): Promise<void> {
   for (const [name, values] of Object.entries(statuses))
     await db.run(
@@ -67,10 +67,10 @@ const isOneOf = (stream: Stream, name: keyof Statuses, value?: string) =>
     ? `coalesce(list_contains(getvariable('${name}'), ${comparedSql(stream, stream.settled.column, value)}), false)`
     : 'false'
 
-/** SQL condition: the settled column of a row of a stream's tables, or another expression of it, is a settled value. */
+/** SQL condition: the settled column of a row, or another expression of it, has a settled value. */
 export const isSettledSql = (stream: Stream, value?: string): string => isOneOf(stream, 'settled', value)
 
-/** SQL condition: it says that the record has ended. */
+/** SQL condition: the settled column of a row, or another expression of it, says that the record has ended. */
 export const hasEndedSql = (stream: Stream, value?: string): string => isOneOf(stream, 'ended', value)
 
 /** SQL condition on a row of a stream's tables: the staged lists of a walk cover it. */
@@ -88,7 +88,7 @@ const duckTypes: Record<Column['type'], DuckDBType> = {
   TIMESTAMP,
 }
 
-/** The columns of staged observations, in order. Words of closed lists are ENUMs, which enter the engine as numbers. */
+/** Lists the columns of staged observations, in order. Closed lists of words are ENUMs, which enter the engine as numbers. */
 function listStaged({idColumn, columns}: Stream): [name: string, type: DuckDBType][] {
   const precisions = columns.map(({precisionColumn}) => precisionColumn)
   const own = columns.flatMap(({name, type, mayBeAbsent}): [string, DuckDBType][] => [
@@ -107,7 +107,7 @@ function listStaged({idColumn, columns}: Stream): [name: string, type: DuckDBTyp
   ]
 }
 
-/** Makes an empty table of staged observations of a stream. */
+/** Creates an empty table of staged observations of a stream. */
 export async function createStaged(
   db: Database,
   stream: Stream,
@@ -134,14 +134,14 @@ export function createStagedRows(stream: Stream) {
       row.push(unknownFields, mapped ?? null)
       rows.push(row)
     },
-    /** Appends them to the staged table of the stream, or to another one like it. */
+    /** Appends the batch to the stream's staged table, or to another one like it. */
     append(db: Database, table = `staged_${stream.name}`): Promise<void> {
       return rows.append(db, table)
     },
   }
 }
 
-/** SQL of the digest of a staged row: its columns, and which it leaves out. */
+/** SQL of the digest of a staged row: its columns, and which optional ones it leaves out. */
 export function buildListHashSql(stream: Stream): string {
   return buildRowHashSql(
     stream,
@@ -163,8 +163,8 @@ export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
 }
 
 /**
- * Carries late observations in `change` over to the latest states: the fields that a later observation left out, and all fields
- * of a record that has been absent since.
+ * Carries late observations in `change` over to the latest states: fields that later observations left out, and all fields of
+ * records that have been absent since.
  */
 export async function carryLate(db: Database, stream: Stream): Promise<void> {
   const {head} = tablesOf(stream)
@@ -212,7 +212,7 @@ export function buildHeadSql(stream: Stream, condition = 'true'): string {
 }
 
 /**
- * Makes the stage: tables in memory that hold what walks have read, until it becomes history. They die with their run; the next
+ * Creates the stage: tables in memory that hold what walks have read, until it becomes history. They end with their run; the next
  * run fills them again from the tape.
  */
 export async function createStage(db: Database): Promise<void> {
@@ -239,7 +239,7 @@ export async function clearStage(db: Database, stream: Stream, walkId: string): 
  */
 export type RejectedRecord = Quarantined & {source: 'list' | 'detail'; place: string}
 
-/** Stages the places of rejected records on their tape, never their content; they count in releases once their walk is applied. */
+/** Stages the places of rejected records on their tape, never their content. They count in releases once their walk is applied. */
 export async function stageQuarantined(
   db: Database,
   stream: Stream,
@@ -255,7 +255,7 @@ export async function stageQuarantined(
   await appendRows(db, {table: 'staged_quarantine', types}, rows)
 }
 
-/** Stages the outcomes of single parents' lists, a row for each, in the columns of `raw.listing`. */
+/** Stages the outcomes of parents' lists, one row each, in the columns of `raw.listing`. */
 export function stageLists(db: Database, lists: readonly ColumnValue[][]): Promise<void> {
   const types = [...Array<DuckDBType>(4).fill(VARCHAR), TIMESTAMP, ...Array<DuckDBType>(4).fill(BIGINT)]
   return appendRows(db, {table: 'staged_listing', types}, lists)

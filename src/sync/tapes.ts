@@ -40,7 +40,7 @@ type TapeOutcome = {outcome: 'settled' | 'refused' | 'abandoned' | 'dry run'; [s
 /** Writes what a run receives: each walk to a tape of its own, everything else to the tape of its day. */
 export type Tapes = ReturnType<typeof openTapes>
 
-/** The path of a tape below the data folder. */
+/** Returns the path of a tape below the data folder. */
 export function pathOfTape(name: string, date: string): string {
   return join('tape', date.slice(0, 4), date.slice(5, 7), `${name}.jsonl.zst`)
 }
@@ -68,13 +68,13 @@ export function openTapes(
 
   function resume(row: TapeRow, end: TapeEnd, kind: string): void {
     const path = join(folder.root, row.path)
-    // A writer that was taken for dead, but lives, goes on in the old file.
+    // A writer that was wrongly taken for dead keeps writing to the old file.
     if (isBeingWritten(row)) writeFileAtomically(path, {copyOf: path})
     chmodSync(path, 0o600)
     open.set(row.name, {writer: resumeTape(path, key, end), kind})
   }
 
-  /** The name of the tape of a day, opened if it exists, or of a further one if it is damaged. */
+  /** Returns the name of a day's tape, opened if it exists; if that is damaged, of a further tape. */
   async function openOfDay(date: string): Promise<string> {
     for (let number = 1; ; number += 1) {
       const name = number === 1 ? date : `${date}.${number}`
@@ -91,9 +91,9 @@ export function openTapes(
   }
 
   const tapes = {
-    /** The key they are sealed with. */
+    /** The key that seals the tapes. */
     key,
-    /** Begins the tape of a walk, or writes that another run continues it; returns that line. */
+    /** Writes the first line of a unit, or that another run continues it, and creates the tape if needed. Returns the line. */
     begin(name: string, date: string, said: Record<string, unknown>): Frame {
       if (!open.has(name)) {
         const row = {name, path: pathOfTape(name, date)}
@@ -106,7 +106,7 @@ export function openTapes(
       stateDb.run('update tape set bytes = 0 where name = ? and bytes is null', [name])
       return begin
     },
-    /** Begins a unit on the tape of its day: a look, a replay, rates. `settle` writes the rest and calls `conclude` last. */
+    /** Begins a unit on the tape of its day, such as a look, a replay or rates. `settle` writes the rest and calls `conclude` last. */
     async settleOfDay<T>(
       date: string,
       said: Record<string, unknown>,
@@ -124,7 +124,7 @@ export function openTapes(
         tapes.finish(name)
       }
     },
-    /** Ends the tapes that dead runs had concluded; returns those that these runs left unfinished, oldest first. */
+    /** Ends the tapes that dead runs had concluded. Returns those that they left unfinished, oldest first. */
     listLeft(): string[] {
       for (const {row, bytes} of stateDb.transaction(() => adoptEnded(folder, stateDb, key))) {
         const path = join(folder.root, row.path)
@@ -138,7 +138,7 @@ export function openTapes(
         .filter(isBeingWritten)
         .map(({name}) => name)
     },
-    /** Reads a tape that a dead run left, and continues it after its last whole line; marks an unreadable one as lost: false. */
+    /** Reads a tape that a dead run left and continues it after its last whole line. If unreadable, marks it lost and returns false. */
     async reopen(name: string, take: (line: TapeLine) => Promise<void>): Promise<boolean> {
       const row = findTape(stateDb, name)
       if (!row) return false
@@ -155,7 +155,7 @@ export function openTapes(
       }
       return false
     },
-    /** Adds a line, which is on the disk after `store`; returns it without its body. */
+    /** Adds a line, which is on the disk after `store`. Returns it without its body. */
     take(name: string, frame: Frame, received?: Received | {body: Buffer; original?: undefined}): Frame {
       const line = received && 'path' in received ? {...frame, ...describeReceived(received)} : frame
       const tape = tapeOf(name)
@@ -212,7 +212,7 @@ function describeReceived(received: Omit<Received, 'body' | 'original'>) {
 /** Whether a tape was never finished. */
 export const isBeingWritten = ({ended_at, removed_at}: TapeRow) => ended_at === null && removed_at === null
 
-/** Whether the warehouse contains a unit; it contains refused walks too. */
+/** Whether the warehouse contains a unit. It contains refused walks too. */
 export function isHistory(kind: string, outcome: string): boolean {
   return kind === 'walk' || (outcome === 'settled' && ['look', 'rates', 'replay', 'without'].includes(kind))
 }
@@ -237,7 +237,7 @@ const outcomeSchema = z.object({
   details: z.object({fetched: z.number(), failed: z.number()}).optional(),
 })
 
-/** What an outcome says of its unit, and its place in the record. */
+/** Parses the outcome of a unit, with its place in the record. */
 export const parseOutcome = ({frame}: Pick<TapeLine, 'frame'>) => outcomeSchema.parse(frame)
 
 /**
@@ -275,13 +275,13 @@ export function adoptEnded(
   })
 }
 
-/** The last whole line of a tape, if it can be read, and where its whole lines stop. */
+/** Reads the last whole line of a tape, if it is readable, and where its whole lines stop. */
 export function readEndOf({root}: DataFolder, {path}: {path: string}, key: TapeKey) {
   const file = join(root, path)
   return existsSync(file) ? readEnd(file, key) : {last: undefined, bytes: 0}
 }
 
-/** Reads the whole lines of a tape. `end` is where they stop, undefined if none are of this unit; `kind` is its last unit's. */
+/** Reads a tape's whole lines. `end`: where they stop, undefined if none of this tape can be read; `kind`: its last unit's. */
 async function readThrough(
   folder: DataFolder,
   row: Pick<TapeRow, 'name' | 'path' | 'fingerprint'>,
@@ -290,7 +290,7 @@ async function readThrough(
 ): Promise<{end?: TapeEnd; kind: string}> {
   const path = join(folder.root, row.path)
   let kind = ''
-  // Without its key a tape cannot be read.
+  // A tape cannot be read without its key.
   if (row.fingerprint !== key.fingerprint || !existsSync(path)) return {kind}
   const {lines, end} = openTape(path, key)
   for (const line of lines) {
@@ -302,7 +302,7 @@ async function readThrough(
   return end.groups === 0 ? {kind} : {end, kind}
 }
 
-/** The size of each tape file, by its path below the data folder. */
+/** Returns the size of each tape file, by its path below the data folder. */
 export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
   const paths = listFilesBelow(tapes).filter((path) => path.endsWith('.jsonl.zst'))
   return new Map(paths.map((path) => [path.slice(root.length + 1), statSync(path).size]))
@@ -311,11 +311,11 @@ export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
 /** A tape that can be read: its file exists and was sealed with the present key. */
 export interface ReadableTape extends TapeRow {
   file: string
-  /** Reads all lines; throws UnexpectedError `TAPE_DAMAGED`. */
+  /** Reads all lines. @throws UnexpectedError `TAPE_DAMAGED` */
   lines(): Generator<NumberedLine>
 }
 
-/** The readable tapes, oldest first; none without a key. */
+/** Lists the readable tapes, oldest first; none without a key. */
 export function listReadableTapes(
   {root}: DataFolder,
   stateDb: StateDb,

@@ -1,13 +1,13 @@
 import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 
-/** The deals named by events since a walk began, as JSON; undefined if its coverage was not recorded. */
+/** Returns the deals named by events since a walk began, as JSON; undefined if the coverage of that walk was not recorded. */
 export function findDealsToldSince(stateDb: StateDb, walkId: string | null): string | undefined {
   const told = '(select json_group_array(deal_id) from webhook_event where received_at >= began_at)'
   return stateDb.column(z.string(), `select ${told} from webhook_coverage where walk_id = ?`, [walkId])[0]
 }
 
-/** Stores the coverage of a walk, null if it cannot be compared; events received since its tape was begun count for the next. */
+/** Stores a walk's coverage, null if it cannot be compared. Events received since its tape was begun count for the next walk. */
 export function settleWalkCoverage(
   stateDb: StateDb,
   walkId: string,
@@ -21,7 +21,7 @@ export function settleWalkCoverage(
   )
 }
 
-/** How many of the changes that the last walk found webhooks had announced; undefined if that could not be compared. */
+/** Returns how many changes the last walk found and how many of them no webhook had announced; undefined if that could not be compared. */
 export function findLastCoverage(stateDb: StateDb) {
   return stateDb.first(
     z.object({
@@ -30,7 +30,7 @@ export function findLastCoverage(stateDb: StateDb) {
       settled_at: z.string(),
       /** Deals the walk found created, updated, restored or newly absent. */
       changes: z.number(),
-      /** Those that no event has named since the previous walk began. */
+      /** Those that no event named since the previous walk began. */
       missed: z.number(),
     }),
     `select walk_id, settled_at, changes, missed
@@ -39,12 +39,12 @@ export function findLastCoverage(stateDb: StateDb) {
   )
 }
 
-/** Events are remembered this long, longer than any sender retries, and until a later walk was compared with them. */
+/** Events are kept this long, longer than any sender retries, and until a later walk was compared with them. */
 const KEPT_DAYS = 4
 
 /**
- * Keeps an event, durably when this returns; false if it was already there. One that names no deal, such as one of a task, is
- * settled at once: no look and no walk would see more.
+ * Stores an event, durably when this returns; false if it was stored before. An event that names no deal is settled at once: no
+ * look and no walk would see more.
  */
 export function storeEvent(
   stateDb: StateDb,
@@ -58,7 +58,7 @@ export function storeEvent(
   return stateDb.insert('webhook_event', row, 'or ignore').changes === 1
 }
 
-/** Events not yet settled, oldest first: their deals are to be looked at again. `received_at`: ISO 8601, real clock. */
+/** Lists the events not yet settled, oldest first; their deals must be looked at again. `received_at` is ISO 8601, real clock. */
 export function listWaitingEvents(stateDb: StateDb) {
   return stateDb.all(
     z.object({event_id: z.string(), received_at: z.string(), type: z.string(), deal_id: z.string()}),
@@ -67,7 +67,7 @@ export function listWaitingEvents(stateDb: StateDb) {
   )
 }
 
-/** The deals named by the events still kept, settled or not, and when the last of each came: ISO 8601, real clock. */
+/** Lists the deals named by the events still kept, settled or not, with the time of the last event: ISO 8601, real clock. */
 export function listNamedDeals(stateDb: StateDb) {
   return stateDb.all(
     z.object({deal_id: z.string(), received_at: z.string()}),
