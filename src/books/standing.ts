@@ -113,9 +113,8 @@ async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promis
     account_code: text,
   })
   const held = await db.all(row, 'from seed.account')
-  const month = z.object({period: z.string()})
-  const months = await db.all(
-    month,
+  const months = await db.column(
+    z.string(),
     'select distinct period from (from accounting.journal_line union all by name from accounting.opening_line)',
   )
   type Row = z.output<typeof row>
@@ -131,7 +130,7 @@ async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promis
   }
   try {
     const given = listAccountRows(readMappingVersions(config, asOf)).map((each) => row.parse(each))
-    return months.every(({period}) => {
+    return months.every((period) => {
       const [one, other] = [inForce(held, period), inForce(given, period)]
       return [...one, ...other].every((account) => find(one, account) === find(other, account))
     })

@@ -36,14 +36,12 @@ export async function writeCsv({db, source, tables, dialect, dir}: WriteRequest)
       for (const cell of await listCells(db, rows, columns, [isFreeText, isFormula]))
         neutralised.push({file: name, ...cell})
     }
-    const lacked = columns.find((column) => encoding !== 'utf-8' && NOT_1252.test(column.name))
-    if (lacked)
-      throw newError(
-        'EXPORT_CELL',
-        `Column '${lacked.name}' of table '${table}' has a name that windows-1252 lacks.`,
-      )
-    if (encoding !== 'utf-8')
+    if (encoding !== 'utf-8') {
+      const lacked = columns.find(({name}) => NOT_1252.test(name))
+      const problem = `Column '${lacked?.name}' of table '${table}' has a name that windows-1252 lacks.`
+      if (lacked) throw newError('EXPORT_CELL', problem)
       await refuse('a character that windows-1252 lacks', [replaceCharacters ? isId : isText, isLacked])
+    }
     const cells = columns.map((column) => `${writeCell(column, dialect)} as ${quoteName(column.name)}`)
     const quoted = columns.filter((column) => quoteTexts && isText(column)).map(({name}) => quoteName(name))
     await db.run(
