@@ -33,12 +33,12 @@ async function measure([deals, delayMs]: Case) {
   const {url} = server
   using root = makeFolder()
   const env = envOf(url, join(root.path, 'data'))
-  const sync = async () => syncRow.parse(await runScript('sync-run.ts', [], env))
-  const bare = costRow.parse(await runScript('bare-loop.ts', [url]))
-  const first = await sync()
-  const again = await sync()
+  const sync = () => syncRow.parse(runScript('sync-run.ts', [], env))
+  const bare = costRow.parse(runScript('bare-loop.ts', [url]))
+  const first = sync()
+  const again = sync()
   await fetch(`${url}/change`)
-  const changed = await sync()
+  const changed = sync()
   if ([first, again, changed].some(({distinct}) => distinct !== deals)) throw new Error('deals were lost')
   return {deals, delayMs, bare, first, again, changed}
 }

@@ -48,7 +48,7 @@ export async function benchPages(): Promise<void> {
   mkdirSync(folder.root)
   process.stderr.write(`${DEALS} deals …\n`)
   await writeLargeHistory(folder.warehouse, DEALS)
-  await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root})
+  runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root})
   publishSection(renderSection(await measure(folder)))
 }
 

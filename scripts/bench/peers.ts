@@ -61,7 +61,7 @@ function mergeRounds(tool: Tool, outcomes: readonly Outcome[]): Outcome {
 /** A tool that does not work here is told of in words; without loantape there is nothing to compare. */
 async function tryTool(tool: Tool, of: Case): Promise<Outcome> {
   try {
-    const environment = tool.environment ? await installEnvironment(tool.environment) : ''
+    const environment = tool.environment ? installEnvironment(tool.environment) : ''
     return {tool, loads: await measureTool(tool, environment, of)}
   } catch (error) {
     if (tool === LOANTAPE) throw error

@@ -1,5 +1,4 @@
-import {spawn} from 'node:child_process'
-import {once} from 'node:events'
+import {type StdioOptions, spawnSync} from 'node:child_process'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -18,13 +17,9 @@ const measured = costRow.extend({exit_code: z.number()})
 export const NODE = [process.execPath, '--max-semi-space-size=8']
 
 /** Runs a script of this folder to its end, with no other settings than `env`, and reads the line it prints. */
-export async function runScript(
-  name: string,
-  args: string[],
-  env: Record<string, string> = {},
-): Promise<unknown> {
+export function runScript(name: string, args: string[], env: Record<string, string> = {}): unknown {
   const around = {env: {PATH: process.env.PATH ?? '', NODE_COMPILE_CACHE: COMPILE_CACHE, ...env}}
-  return JSON.parse(await runProcess([...NODE, join(import.meta.dirname, name), ...args], around))
+  return JSON.parse(runProcess([...NODE, join(import.meta.dirname, name), ...args], around))
 }
 
 /** Where and with which settings a process runs; with this process' own where none are given. */
@@ -39,13 +34,10 @@ export interface Surroundings {
  * @returns what it wrote to stdout
  * @throws Error with the last it said, when it fails
  */
-export async function runProcess(
-  [program = '', ...args]: string[],
-  around: Surroundings = {},
-): Promise<string> {
-  const {output, errors, code} = await collect(program, args, around)
-  if (code === 0) return output
-  throw new Error(lastOf(errors || output))
+export function runProcess(command: string[], around: Surroundings = {}): string {
+  const {stdout, stderr, status} = collect(command, around)
+  if (status === 0) return stdout
+  throw new Error(lastOf(stderr || stdout))
 }
 
 /**
@@ -53,29 +45,20 @@ export async function runProcess(
  *
  * @throws Error with the last it said, when it fails
  */
-export async function measureProcess(command: string[], around: Surroundings): Promise<Cost> {
-  const {output, errors} = await collect('python3', [MEASURE, ...command], around)
-  if (output === '') throw new Error(lastOf(errors))
-  const {exit_code, ...cost} = measured.parse(JSON.parse(output))
-  if (exit_code !== 0) throw new Error(lastOf(errors))
+export function measureProcess(command: string[], around: Surroundings): Cost {
+  const {stdout, stderr} = collect(['python3', MEASURE, ...command], around)
+  if (stdout === '') throw new Error(lastOf(stderr))
+  const {exit_code, ...cost} = measured.parse(JSON.parse(stdout))
+  if (exit_code !== 0) throw new Error(lastOf(stderr))
   return cost
 }
 
-async function collect(
-  program: string,
-  args: string[],
-  around: Surroundings,
-): Promise<{output: string; errors: string; code: number | null}> {
-  const child = spawn(program, args, {...around, stdio: ['ignore', 'pipe', 'pipe']})
-  const said = {output: '', errors: ''}
-  child.stdout.on('data', (chunk: Buffer) => {
-    said.output += chunk.toString()
-  })
-  child.stderr.on('data', (chunk: Buffer) => {
-    said.errors += chunk.toString()
-  })
-  const [code] = await once(child, 'close')
-  return {...said, code: z.number().nullable().parse(code)}
+/** Servers that are measured have processes of their own, so that this one may wait. */
+function collect([program = '', ...args]: string[], around: Surroundings) {
+  const stdio: StdioOptions = ['ignore', 'pipe', 'pipe']
+  const ended = spawnSync(program, args, {...around, stdio, encoding: 'utf8', maxBuffer: Number.MAX_VALUE})
+  if (ended.error) throw ended.error
+  return ended
 }
 
 /** The last line that says something: of a Python error its message, without the machine's folders. */

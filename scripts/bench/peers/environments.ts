@@ -43,7 +43,7 @@ const CACHE = join(tmpdir(), 'loantape-peers')
  * @returns its folder; a project is in `project` below it
  * @throws Error when a part of it cannot be installed
  */
-export async function installEnvironment({name, requirements, project}: Environment): Promise<string> {
+export function installEnvironment({name, requirements, project}: Environment): string {
   const source = project && join(import.meta.dirname, project)
   const parts = [...requirements, source ? readFileSync(source, 'utf8') : '']
   const folder = join(
@@ -55,10 +55,10 @@ export async function installEnvironment({name, requirements, project}: Environm
 
   rmSync(folder, {recursive: true, force: true})
   mkdirSync(CACHE, {recursive: true, mode: 0o700})
-  await runProcess(['python3', '-m', 'venv', folder])
+  runProcess(['python3', '-m', 'venv', folder])
   const pip = [binaryOf(folder, 'pip'), '--disable-pip-version-check']
-  await runProcess([...pip, 'install', '--quiet', ...requirements])
-  if (source) await installProject(folder, source)
+  runProcess([...pip, 'install', '--quiet', ...requirements])
+  if (source) installProject(folder, source)
   writeFileSync(mark, '')
   return folder
 }
@@ -68,9 +68,9 @@ export function binaryOf(folder: string, name: string): string {
   return join(folder, 'bin', name)
 }
 
-async function installProject(folder: string, source: string): Promise<void> {
+function installProject(folder: string, source: string): void {
   const cwd = join(folder, 'project')
   mkdirSync(cwd)
   copyFileSync(source, join(cwd, 'meltano.yml'))
-  await runProcess([binaryOf(folder, 'meltano'), 'install'], {cwd})
+  runProcess([binaryOf(folder, 'meltano'), 'install'], {cwd})
 }

@@ -29,7 +29,7 @@ export async function measureTool(tool: Tool, environment: string, {deals, delay
   const place = {url, folder: folder.path, database: join(folder.path, 'loads.duckdb'), environment}
   const before = await readAmounts(url)
   const loadAndCheck = async (later: Amounts) => {
-    const cost = await load(tool, place)
+    const cost = load(tool, place)
     await checkResult(tool, place, before, later)
     return cost
   }
@@ -47,7 +47,7 @@ export function fastestOf(rounds: readonly Loads[]): Loads {
 }
 
 /** One load, in a process that has no settings but these and nobody's home; no tool reports home or asks a registry. */
-function load(tool: Tool, place: Place): Promise<Cost> {
+function load(tool: Tool, place: Place): Cost {
   const env = {
     PATH: process.env.PATH ?? '',
     HOME: place.folder,
