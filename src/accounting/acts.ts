@@ -42,29 +42,29 @@ const batchSchema = batchRow.extend({
   files: z.array(z.object({name: z.string(), sha256: z.string(), text: z.string()})),
 })
 
-/** Tapes that are gone, with their units, so that the record has no gap. */
+/** A tape that is gone, with its units, so that the record has no gap. */
 const goneTapeSchema = z.object({
   name: z.string(),
   path: z.string(),
   units: z.array(z.object({no: z.number(), kind: z.string(), chain: z.string()})),
 })
 
-/** What somebody noted; without a text, that the note it replaces is withdrawn. */
+/** A note. Without a text, it withdraws the note that it replaces. */
 export type Note = z.output<typeof noteSchema>
 export const noteSchema = z.object({
   note_no: z.number(),
   about: z.enum(['day', 'deal', 'limit']),
-  /** `YYYY-MM-DD`, the id of the deal, or the name of the limit. */
+  /** `YYYY-MM-DD`, the id of a deal, or the name of a limit. */
   subject: z.string(),
   text: z.string().nullable(),
   /** ISO 8601, business clock. */
   at: z.string(),
   who: z.string(),
-  /** The number of another note. */
+  /** The number of the note that it replaces. */
   replaces: z.number().nullable(),
 })
 
-/** Something done for good that cannot be computed. It is on a tape before it counts; the state database holds its effects. */
+/** Something done for good that cannot be computed. An act counts once it is on a tape; the state database holds its effects. */
 export type Act = z.output<typeof actSchema>
 export const actSchema = z.discriminatedUnion('act', [
   z.object({act: z.literal('batch issued'), at: z.string(), batches: z.array(batchSchema)}),
@@ -104,9 +104,9 @@ export const actSchema = z.discriminatedUnion('act', [
     why: z.string(),
     /** Tapes that are gone. */
     tapes: z.array(goneTapeSchema),
-    /** Chains and batches that other stores name and the record lacks. */
+    /** Chains and batches that other stores name but the record lacks. */
     losses: z.array(z.string()),
-    /** The last unit in the warehouse, if it is not the one that the record names; empty if the warehouse is empty. */
+    /** The last unit in the warehouse, if the record lacks it. */
     history_head: z.string().optional(),
   }),
 ])
@@ -114,7 +114,7 @@ export const actSchema = z.discriminatedUnion('act', [
 /** Performs and returns the act that `decide` chooses in one transaction; an error once it is on its tape says that it stands. */
 export type Perform = <A extends Act | undefined>(decide: () => A) => A
 
-/** Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. */
+/** Makes the function that performs acts in a data folder: each is written to a tape of its own and takes effect in the state database. */
 export function createPerformer(
   config: KeyConfig,
   {folder, stateDb, newKey}: {folder: DataFolder; stateDb: StateDb; newKey?: TapeKey},
@@ -125,7 +125,7 @@ export function createPerformer(
     const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
     adoptEnded(folder, stateDb, key)
     const text = JSON.stringify(act)
-    // Parsed as from a tape, so that a state database computed from tapes is the same, to the order of keys.
+    // Parsed as if read from a tape, so that a state database computed from tapes is the same, down to the order of keys.
     applyAct(stateDb, actSchema.parse(JSON.parse(text)))
     const begun_at = new Date(realClock.now()).toISOString()
     const name = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
@@ -173,13 +173,13 @@ export function openBooks(config: Pick<Config, 'dataDir'> & KeyConfig, world: Wo
   return {folder, stateDb, perform, [Symbol.dispose]: () => stateDb[Symbol.dispose]()}
 }
 
-/** Applies an act to the state database, now or when it is read back. Call it in a transaction. */
+/** Applies an act to the state database, when it is performed or read back from a tape. Call it in a transaction. */
 export function applyAct(stateDb: StateDb, act: Act): void {
   if ('event' in act) stateDb.insert('period_event', act.event)
   if ('batches' in act) for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
   switch (act.act) {
     case 'true-up':
-      // From now on everything issued and closed depends on this history.
+      // Everything issued and closed depends on this history from now on.
       for (const table of ['journal_batch', 'closed_period'])
         stateDb.run(`update ${table} set history_id = ?`, [act.history_id])
       break
@@ -212,7 +212,7 @@ export function applyAct(stateDb: StateDb, act: Act): void {
   }
 }
 
-/** Stores a batch with its lines and files; it is not handed over yet. Call it in a transaction. */
+/** Stores a batch with its lines and files, as not yet handed over. Call it in a transaction. */
 export function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): void {
   const {lines, files, ...named} = batch
   const is_handed_over = Number(files.length === 0)
@@ -220,7 +220,7 @@ export function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: strin
   for (const {name, text} of files) {
     stateDb.insert('journal_file', {batch_no, name, content: gzipSync(text)})
   }
-  // A reversal still names the batch it takes back, so only the fields of a line are stored.
+  // Lines of a reversal also name the batch that they reverse; only the fields of a line are stored.
   for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
 }
 
@@ -242,14 +242,14 @@ function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history
   })
 }
 
-/** Reopens a period and deletes what was kept of it; a move of balances in the next period now happens in this one. */
+/** Reopens a period and deletes what was kept of it. If balances were to be moved in the next period, they are now moved in this one. */
 function dropClosedPeriod(stateDb: StateDb, period: string): void {
   stateDb.run('delete from closed_period where period = ?', [period])
   const {changes} = stateDb.run('delete from remapped_period where period = ?', [nextPeriod(period)])
   if (changes > 0) stateDb.insert('remapped_period', {period}, 'or ignore')
 }
 
-/** The units and batches that were given up, by chain and name. */
+/** Lists what was given up: chains of units, and batches. */
 export function listGivenUp({tapes, losses}: Extract<Act, {act: 'went on'}>): Set<string> {
   return new Set([...losses, ...tapes.flatMap(({units}) => units.map(({chain}) => chain))])
 }

@@ -11,9 +11,9 @@ export const batchRow = z.object({
   batch_id: z.string(),
   /** `YYYY-MM` */
   period: z.string(),
-  /** What was known when it was made: ISO 8601 with microseconds. */
+  /** ISO 8601 with microseconds: what was known when the batch was made. */
   known_at: z.string(),
-  /** The history it depends on. */
+  /** The history that the batch depends on. */
   history_id: z.string(),
 })
 
@@ -41,7 +41,7 @@ export function markHandedOver(
   stateDb.update('journal_batch', {profile, batch_id}, {is_handed_over: Number(isHandedOver)})
 }
 
-/** The lines issued to a profile in the order of issue, each with its batch: all, or those of a month or of some deals. */
+/** Lists the lines issued to a profile in the order of issue, each with its batch: all, or those of a month or of some deals. */
 export function listIssuedLines(
   stateDb: StateDb,
   profile: string,
@@ -71,12 +71,15 @@ export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPer
   return {
     /** Opening balances belong to all months once the profile has booked any. */
     withOpening: opened === 1,
-    /** Whether it is still to be issued as it was closed. */
+    /** Whether the month is still to be issued as it was closed. */
     isAsClosed: closed !== undefined && corrected !== 1,
   }
 }
 
-/** The accounts by whose names an importer knows them, and to which a mapping gives another name than lines issued last. */
+/**
+ * Lists renamed accounts, for an importer that knows accounts by name: those that the mapping names differently from the lines
+ * issued last.
+ */
 export const listRenamed = (
   stateDb: StateDb,
   {name, looks_up_by}: JournalProfile,
@@ -93,7 +96,7 @@ export const listRenamed = (
     mapping,
   ).filter(({account_name, before}) => account_name !== before)
 
-/** The profiles that anything was ever issued to. */
+/** Lists the profiles that anything was ever issued to. */
 export function listIssuedProfiles(stateDb: StateDb): string[] {
   return stateDb.column(z.string(), 'select distinct profile from journal_batch order by profile')
 }

@@ -13,16 +13,16 @@ import type {JournalLine} from './profiles.ts'
 /** Sorts before every month. */
 export const FIRST_PERIOD = '0000-00'
 
-/** A mapping and the periods it holds for: from `since` until the next one's. */
+/** A mapping and the periods it holds for: from `since` until that of the next one. */
 export interface MappingVersion {
   /** `YYYY-MM`; {@link FIRST_PERIOD} for the first. */
   since: string
   mapping: AccountMapping
-  /** Whether balances booked before are moved to its accounts, on the first day of `since`. */
+  /** Whether balances booked earlier are moved to its accounts, on the first day of `since`. */
   movesBalances: boolean
 }
 
-/** The program that stands for all those not named, and for deals without one. */
+/** Stands for all programs not named, and for deals without a program. */
 const ANY_PROGRAM = '*'
 
 const CONTROLS = /\p{Cc}|\p{Cf}|\p{Zl}|\p{Zp}/u
@@ -36,7 +36,7 @@ const text = (longest: number) =>
 
 const given = (longest: number) => text(longest).refine((value) => value !== '', 'expected a value')
 
-/** A ledger account: some accounting systems look it up by its code, others by its name. */
+/** A ledger account; some accounting systems look it up by code, others by name. */
 type Account = z.output<typeof account>
 const account = z.strictObject({
   code: given(60),
@@ -46,10 +46,10 @@ const account = z.strictObject({
   ),
 })
 
-/** How a funded deal can end, as in `seed.status.ending`; anything else is `other`. */
+/** How a funded deal can end, as in `seed.status.ending`; any other value counts as `other`. */
 const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'other'] as const
 
-/** Stands in for an account if another system books an ending, such as the servicing system. */
+/** Takes the place of an account if another system, such as the servicing system, books an ending. */
 const ELSEWHERE = 'elsewhere'
 
 /** One of two schemas, by the form of the value: a union would not report problems at the fields of that one. */
@@ -63,17 +63,17 @@ const either = <A, B>(isFirst: (value: unknown) => boolean, first: z.ZodType<A>,
 
 const isElsewhere = (value: unknown) => value === ELSEWHERE
 
-/** Where an ending is booked. */
+/** The account that an ending is booked to, or {@link ELSEWHERE}. */
 const booking = either(isElsewhere, z.literal(ELSEWHERE), account)
 
-/** One booking stands for every ending. */
+/** A booking for each ending, or one for all of them. */
 const endings = either(
   (value) => isElsewhere(value) || (isObject(value) && ('code' in value || 'name' in value)),
   booking.transform((one) => Object.fromEntries(ENDINGS.map((ending) => [ending, one]))),
   z.partialRecord(z.enum(ENDINGS), booking),
 )
 
-/** Which accounts and dimensions journals are booked to: `accounting.json`. docs/accounting.md explains every field. */
+/** The accounts and dimensions that journals are booked to: `accounting.json`, described in docs/accounting.md. */
 export type AccountMapping = z.output<typeof mappingShape>
 const mappingShape = z.strictObject({
   receivable: z.record(sourceText.regex(/\S/), account),
@@ -94,7 +94,7 @@ const mappingShape = z.strictObject({
     .prefault([]),
 })
 
-/** The mapping without a file: one receivable account for all programs, and an account for every ending. */
+/** The mapping used without a file: one receivable account for all programs, and an account for every ending. */
 export const DEFAULT_MAPPING = mappingShape.parse({
   receivable: {[ANY_PROGRAM]: {code: '1200', name: 'Loans receivable'}},
   clearing: {code: '1090', name: 'Funding clearing'},
@@ -111,7 +111,7 @@ export const DEFAULT_MAPPING = mappingShape.parse({
 /** A placeholder for a code or name: a hint in angle brackets. */
 const PLACEHOLDER = /^<.*>$/
 
-/** A mapping to edit: the accounts of {@link DEFAULT_MAPPING}, one for each program, all of them placeholders. */
+/** Drafts a mapping to edit: the accounts of {@link DEFAULT_MAPPING}, with one receivable account for each program, all as placeholders. */
 function draftMapping(programs: readonly string[]): string {
   const {receivable, ...others} = DEFAULT_MAPPING
   const named = Object.fromEntries(programs.map((program) => [program, receivable[ANY_PROGRAM]]))
@@ -131,7 +131,7 @@ export function parseMapping(json: string, file: string): AccountMapping {
   return mapping
 }
 
-/** Account codes with two names, or on both sides of an entry, which would book nothing. */
+/** Finds account codes with two names, or on both sides of an entry, which would then book nothing. */
 function findClashes(mapping: AccountMapping): string[] {
   const names = new Map<string, string>()
   const receivables = new Set(Object.values(mapping.receivable).map(({code}) => code))
@@ -144,7 +144,7 @@ function findClashes(mapping: AccountMapping): string[] {
   })
 }
 
-/** An account of a mapping: its field, and what it is for: one program, one term of the roll-forward, or all. */
+/** An account of a mapping with its field and its use: for one program, for one term of the roll-forward, or for all. */
 interface Role {
   field: string
   /** `receivable`, `clearing`, `opening`, `ended` or `elsewhere`. */
@@ -173,7 +173,7 @@ function listRoles({receivable, clearing, opening, ended}: AccountMapping): Role
 const listAccounts = (mapping: AccountMapping) =>
   listRoles(mapping).flatMap(({field, account}) => (account ? [{field, account}] : []))
 
-/** The receivable account of a program, null for none; undefined if it has none. */
+/** Finds the receivable account of a program (null for deals without one). */
 export function findReceivable({receivable}: AccountMapping, program: string | null): Account | undefined {
   return receivable[program !== null && Object.hasOwn(receivable, program) ? program : ANY_PROGRAM]
 }
@@ -184,7 +184,7 @@ export function hasSameReceivables(a: AccountMapping, b: AccountMapping): boolea
   return programs.every((program) => findReceivable(a, program)?.code === findReceivable(b, program)?.code)
 }
 
-/** Lines with the names that a mapping gives their accounts; an account that it lacks keeps the one in the line. */
+/** Gives lines the account names of a mapping; an account that the mapping lacks keeps its name. */
 export function nameAccounts<T extends Pick<JournalLine, 'account_code' | 'account_name'>>(
   lines: readonly T[],
   mapping: AccountMapping,
@@ -193,10 +193,10 @@ export function nameAccounts<T extends Pick<JournalLine, 'account_code' | 'accou
   return lines.map((line) => ({...line, account_name: names.get(line.account_code) ?? line.account_name}))
 }
 
-/** Names shared by two account codes, as `'name' (1200, 1210)`: importers could not tell them apart. */
+/** Lists names shared by two account codes, as `'name' (1200, 1210)`: importers could not tell these apart. */
 export function findSharedNames(mapping: AccountMapping): string[] {
   const accounts = listAccounts(mapping).map(({account}) => account)
-  // QuickBooks tells no letter cases apart.
+  // QuickBooks ignores case.
   const folded = Map.groupBy(accounts, ({name}) => name.toLowerCase().replace(/\s+/g, ' '))
   return [...folded.values()].flatMap((those) => {
     const codes = new Set(those.map(({code}) => code))
@@ -229,7 +229,7 @@ function mappingFileOf({accountingFile, dataDir}: Pick<Config, 'accountingFile' 
 }
 
 /**
- * The mapping of a folder whose accounts somebody has set: nothing is issued or closed under accounts that nobody chose.
+ * Requires a mapping whose accounts somebody has set: nothing is issued or closed under accounts that nobody chose.
  *
  * @throws ConfigError `ACCOUNTING_NONE`, `ACCOUNTING_MAPPING`, `ACCOUNTING_PLACEHOLDER` naming the fields
  */
@@ -259,7 +259,8 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   const file = mappingFileOf(config)
   const release = findCurrentRelease(folder)
   const found = release ? await readPrograms(release) : []
-  // No record may have the name `__proto__`, and nobody can name a blank one; '*' covers them.
+  // Leaves out `__proto__`, which no record may contain as a name, and blank names, which a mapping cannot contain; '*' covers
+  // them.
   const isNamed = (program: string) => program !== '__proto__' && /\S/.test(program)
   const programs = found.filter((program) => program !== null).filter(isNamed)
   const draft = draftMapping(programs)
@@ -277,14 +278,14 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   return {file, programs}
 }
 
-/** Every program of a release's deals, with null if a deal has none. */
+/** Lists the programs of a release's deals, with null if a deal has none. */
 export async function readPrograms(release: Release): Promise<(string | null)[]> {
   await using db = await openRelease(release)
   const sql = 'select distinct loan_program from core.deal order by loan_program'
   return await db.column(z.string().nullable(), sql)
 }
 
-/** The rows of `seed.account`: the accounts of every mapping, by the period from which it holds. */
+/** Returns the rows of `seed.account`: the accounts of every mapping, by the period from which it holds. */
 export function listAccountRows(versions: readonly MappingVersion[]) {
   return versions.flatMap(({since, mapping, movesBalances}) =>
     listRoles({...mapping, opening: mapping.opening ?? mapping.clearing}).map(

@@ -11,27 +11,27 @@ import {type Note, noteSchema, openBooks} from './acts.ts'
 /** Most characters of a note. */
 export const LONGEST_NOTE = 500
 
-/** The text of a note: its lines end in `\n`, and none of its characters controls anything else. */
+/** The text of a note, with line ends as `\n` and no control characters but tab and line end. */
 export const noteText = z
   .string()
   .transform((text) => text.replaceAll(/\r\n?/g, '\n').trim())
   .refine((text) => text !== '' && text.length <= LONGEST_NOTE && !/[\p{Cc}--[\t\n]]/v.test(text))
 
-/** What a note can be about; one that replaces another is about the same, its subject the number of that one. */
+/** What a note can be about. One that replaces another is about the same subject; it is named by the number of that note. */
 export const ABOUT = ['day', 'deal', 'limit', 'replaces'] as const
 
 interface Draft {
   about: (typeof ABOUT)[number]
-  /** `YYYY-MM-DD`, the id of a deal, the name of a limit, or the number of a note. */
+  /** `YYYY-MM-DD`, the id of a deal, the name of a limit, or the number of a note to replace. */
   subject: string
-  /** Null to withdraw the note of this number. */
+  /** Null to withdraw the note with the number in `subject`. */
   text: string | null
 }
 
 /**
- * Writes a note, or withdraws one, as an act.
+ * Writes or withdraws a note, as an act.
  *
- * @throws ConfigError `USAGE`, `UNKNOWN_NAME` if what it replaces does not stand; UnexpectedError `HISTORY_MISSING`
+ * @throws ConfigError `USAGE`, `UNKNOWN_NAME` if the note to replace does not stand; UnexpectedError `HISTORY_MISSING`
  */
 export function writeNote(config: Config, draft: Draft, world: World): Note {
   const folder = dataFolderAt(config.dataDir)
@@ -65,7 +65,7 @@ const SUBJECTS = {
 }
 
 function requireSubject({about, subject}: Draft): void {
-  // The engine counts years from 1.
+  // The engine's years begin with 1.
   const isFit =
     about === 'day' ? isCalendarDate(subject) && subject >= '0001' : /^\P{Cc}{1,200}$/v.test(subject)
   if (isFit) return
@@ -80,15 +80,15 @@ function requireStanding(stateDb: StateDb, no: string): Note {
   throw newError('UNKNOWN_NAME', `Note '${no}' does not stand: ${ended ?? 'there is none of this number'}.`)
 }
 
-/** Everything that was noted, replaced and withdrawn, in that order. */
+/** Lists all notes by number, including those replaced and withdrawn. */
 export const listNotes = (stateDb: StateDb): Note[] =>
   stateDb.all(noteSchema, 'select * from note order by note_no')
 
-/** A note that neither was replaced nor withdrawn. */
+/** A note that was neither replaced nor withdrawn. */
 type StandingNote = z.output<typeof standingNote>
 const standingNote = noteSchema.extend({text: z.string()})
 
-/** The notes that stand about days, or about limits, in their order. */
+/** Lists the notes that stand about days or limits, by subject and number. */
 export const listStanding = (stateDb: Pick<StateDb, 'all'>, about: 'day' | 'limit'): StandingNote[] =>
   stateDb.all(
     standingNote,

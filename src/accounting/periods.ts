@@ -19,7 +19,7 @@ import {
 } from './mapping.ts'
 import {journalLineSchema, tiedTermSchema} from './profiles.ts'
 
-/** The last day of `YYYY-MM`. */
+/** Returns the last day of a period `YYYY-MM`. */
 export function lastDayOf(period: string): string {
   return addDays(`${nextPeriod(period)}-01`, -1)
 }
@@ -41,18 +41,21 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
      group by business_date`,
   )
   return {
-    /** The month of the first walk, and that of the last: `YYYY-MM`. */
+    /** The months of the first and last walk: `YYYY-MM`. */
     first: first.slice(0, 7),
     last: asOf.slice(0, 7),
     /** Today's business date. */
     today,
     /** The last business date observed. */
     observedUntil: asOf,
-    /** The business date of the last complete walk; webhooks may have told of later ones. */
+    /** The business date of the last complete walk; webhooks may have reported later ones. */
     walkedUntil,
-    /** By month, when the last complete walk of its last day began (ISO 8601); none for a month without one. */
+    /** By month: when the last complete walk of the month's last day began, ISO 8601. Months without such a walk are left out. */
     lastDayWalks: new Map(ends.map(({period, at}) => [period, at])),
-    /** Whether a month is over and a complete walk saw its last day or a later one; a webhook tells nothing of other deals. */
+    /**
+     * Whether a month is over, and a complete walk saw its last day or a later one. Webhooks do not count, since each tells of
+     * one deal only.
+     */
     isOver(period: string) {
       const end = lastDayOf(period)
       return today > end && walkedUntil !== null && walkedUntil >= end
@@ -61,7 +64,7 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
 }
 
 /**
- * Reads how far a month is known: `asOf` is its last day or the last one observed.
+ * Reads how far a month is known; `asOf` is its last day, or the last day observed if that is earlier.
  *
  * @throws ConfigError `USAGE`; `PERIOD_RANGE` for a month before the first walk, `PERIOD_STATE` for one after the last
  */
@@ -77,13 +80,13 @@ export async function readPeriodSpan(config: Config, period: string, world: Worl
   )
 }
 
-/** Checks the form of a period given on the command line. @throws ConfigError `USAGE` */
+/** Checks the format of a period on the command line. @throws ConfigError `USAGE` */
 export function requirePeriodName(period: string): void {
   if (/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) return
   throw newError('USAGE', `Period '${period}' on the command line: expected a month YYYY-MM.`)
 }
 
-/** A funded loan as the register of a closed period has it; amounts are decimal text. */
+/** A funded loan in the register of a closed period; amounts are decimal text. */
 export const registeredLoanSchema = z.object({
   deal_id: z.string(),
   property_address: z.string().nullable(),
@@ -94,22 +97,22 @@ export const registeredLoanSchema = z.object({
   funded_on_is_exact: z.boolean(),
 })
 
-/** What is kept of a period when it is closed: enough to export it without a release. */
+/** What is kept of a closed period: enough to export it without a release. */
 export type ClosedPeriod = z.output<typeof closedRow>
 const closedRow = z
   .object({
     /** `YYYY-MM` */
     period: z.string(),
-    /** The manifest of the release it was closed with. */
+    /** The manifest of the release that it was closed with. */
     release: stored(releaseManifestSchema),
     mapping: z.string(),
     lines: stored(z.array(journalLineSchema)),
-    /** Its roll-forward, as the mapping books it. */
+    /** The terms of its roll-forward, as its mapping books them. */
     terms: stored(z.array(tiedTermSchema)),
     register: stored(z.array(registeredLoanSchema)),
-    /** The history it depends on. */
+    /** The history that it depends on. */
     history_id: z.string(),
-    /** The last batch issued before it was closed; 0 if none was. */
+    /** The number of the last batch issued before it was closed; 0 if there was none. */
     after_batch: z.number(),
   })
   .transform((row) => ({...row, mapping: readMapping(row)}))
@@ -121,22 +124,22 @@ function stored<T>(schema: z.ZodType<T>) {
     .transform((json) => schema.parse(JSON.parse(json)))
 }
 
-/** The closed periods in order. They follow each other without a gap: periods are closed and reopened in order. */
+/** Lists the closed periods. They have no gap, since periods are closed and reopened in order. */
 export function listClosedPeriods(stateDb: StateDb): string[] {
   return stateDb.column(z.string(), 'select period from closed_period order by period')
 }
 
-/** What was kept of a closed period; undefined if it is open. */
+/** Reads what was kept of a closed period; undefined if it is open. */
 export function findClosedPeriod(stateDb: StateDb, period: string): ClosedPeriod | undefined {
   return stateDb.first(closedRow, 'select * from closed_period where period = ?', [period])
 }
 
-/** The releases that closed periods were closed with: they are never pruned. */
+/** Lists the releases that closed periods were closed with, which are never pruned. */
 export function listNeededReleases(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), `select release ->> '$.release_id' from closed_period`))
 }
 
-/** What was done to a period, by whom, when (ISO 8601, real clock) and why; such records never change. */
+/** Something done to a period: by whom, when (ISO 8601, real clock) and why. These records never change. */
 export type PeriodEvent = z.output<typeof periodEventSchema>
 export const periodEventSchema = z.object({
   period: z.string(),
@@ -146,7 +149,7 @@ export const periodEventSchema = z.object({
   why: z.string().nullable(),
 })
 
-/** Everything that was done to periods, oldest first. */
+/** Lists everything that was done to periods, oldest first. */
 export function listPeriodEvents(stateDb: StateDb): PeriodEvent[] {
   return stateDb.all(periodEventSchema, 'select * from period_event order by event_id')
 }
@@ -190,25 +193,28 @@ export function listMappingVersions(
   return versions
 }
 
-/** The first open period; undefined if none is closed. */
+/** Returns the first open period; undefined if none is closed. */
 export function findFirstOpen(stateDb: StateDb): string | undefined {
   const last = listClosedPeriods(stateDb).at(-1)
   return last === undefined ? undefined : nextPeriod(last)
 }
 
-/** `YYYY-MM-DD`: an entry of an earlier day, and the reversal of one, is dated on this one; sorts before every day if no period is closed. */
+/**
+ * Returns the first open day, `YYYY-MM-DD`, on which entries and reversals of earlier days are dated. If no period is closed, it
+ * sorts before every day.
+ */
 export function findFirstOpenDay(stateDb: StateDb): string {
   return `${findFirstOpen(stateDb) ?? FIRST_PERIOD}-01`
 }
 
-/** The months from `first` to `last`. */
+/** Lists the months from `first` to `last`. */
 export function listMonths(first: string, last: string): string[] {
   const months: string[] = []
   for (let month = first; month <= last; month = nextPeriod(month)) months.push(month)
   return months
 }
 
-/** The period after `YYYY-MM`. */
+/** Returns the period after `YYYY-MM`. */
 export function nextPeriod(period: string): string {
   return addDays(`${period}-28`, 4).slice(0, 7)
 }

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {addAmounts} from '../core/money.ts'
 import profiles from './profiles.json' with {type: 'json'}
 
-/** One line of the canonical journal: `accounting.journal_line`, without lines that have no account. */
+/** A line of the canonical journal, as in `accounting.journal_line`, but with an account. */
 export type JournalLine = z.output<typeof journalLineSchema>
 export const journalLineSchema = z.object({
   entry_id: z.string(),
@@ -21,17 +21,17 @@ export const journalLineSchema = z.object({
   loan_program: z.string().nullable(),
 })
 
-/** An account as it is named now, and as it was named when something was last issued to it. */
+/** An account with its present name and its name in the lines last issued to it. */
 export type RenamedAccount = Pick<JournalLine, 'account_code' | 'account_name'> & {before: string}
 
 /** An issued journal line. */
 export type IssuedLine = z.output<typeof issuedLineSchema>
 export const issuedLineSchema = journalLineSchema.extend({
-  /** The month the entry belongs to, whichever batch it is handed out in: `YYYY-MM`. */
+  /** The month that the entry belongs to, whichever batch hands it out: `YYYY-MM`. */
   period: z.string(),
-  /** Unique among everything ever issued to a profile; the first issue has the entry's own id. */
+  /** Unique among everything ever issued to a profile; on first issue it is the entry's id. */
   journal_no: z.string(),
-  /** Even: the entry is booked; odd: it is reversed. */
+  /** Even if the issue books the entry, odd if it reverses it. */
   issue_no: z.number(),
 })
 
@@ -42,13 +42,13 @@ export const tiedTermSchema = z.object({
   amount: z.string(),
   booked: z.string(),
   unbooked: z.string(),
-  /** Why a part is not booked: an opening balance that was not requested, or an ending that another system books. */
+  /** Why a part is not booked: an opening balance was not requested, or another system books the ending. */
   because: z.enum(['opening balance', 'booked elsewhere']).nullable(),
-  /** The rest, always 0. */
+  /** `amount` minus both, always 0. */
   difference: z.string(),
 })
 
-/** The same terms with opening balances booked. */
+/** Returns the same terms with opening balances booked. */
 export function bookOpenings(terms: readonly TiedTerm[]): TiedTerm[] {
   return terms.map((term) =>
     term.because === 'opening balance'
@@ -57,35 +57,35 @@ export function bookOpenings(terms: readonly TiedTerm[]): TiedTerm[] {
   )
 }
 
-/** How journals are written for an importer: `profiles.json`. Where it names no source of a limit, the limit is ours. */
+/** How journals are written for an importer, from `profiles.json`. A limit without a source there is our own. */
 export type JournalProfile = z.output<typeof profileSchema>
 const profileSchema = z.object({
   name: z.string(),
   /** What the importer identifies accounts by. */
   looks_up_by: z.enum(['code', 'name']),
-  /** What each column holds, in their order. */
+  /** What each column contains, in order. */
   columns: z.record(z.string(), z.string()),
-  /** Columns that are empty but on the first line of an entry, which they identify. */
+  /** Columns that identify an entry, so they are filled on its first line only. */
   first_line_only: z.array(z.string()).default([]),
   limits: z.object({
-    /** Lines in one file, the header not counted. */
+    /** Lines in one file, without the header. */
     rows: z.number().default(Infinity),
     bytes: z.number().default(Infinity),
-    /** Digits of an amount before the point. */
+    /** Digits of an amount before the decimal point. */
     digits: z.number().default(Infinity),
-    /** Characters of a cell, by column. */
+    /** Most characters of a cell, by column. */
     cells: z.record(z.string(), z.number()),
-    /** The characters of a cell: printable ASCII, or printable Unicode. */
+    /** Which characters a cell may have: printable ASCII, or printable Unicode. */
     characters: z.enum(['ascii', 'printable']),
   }),
 })
 
 const PROFILES = z.array(profileSchema).parse(profiles)
 
-/** The names of the journal kinds of export. */
+/** The names of all journal profiles. */
 export const JOURNAL_NAMES: readonly string[] = PROFILES.map(({name}) => name)
 
-/** The journal kind of export of this name, if it is one. */
+/** Returns the journal profile of this name, if there is one. */
 export function findJournalProfile(name: string): JournalProfile | undefined {
   return PROFILES.find((profile) => profile.name === name)
 }

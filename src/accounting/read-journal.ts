@@ -15,11 +15,11 @@ const lineRow = journalLineSchema.extend({
 })
 
 /**
- * The canonical journal of some months, `YYYY-MM`, with opening balances (event `opening`).
+ * Reads the canonical journal of some months, `YYYY-MM`, with opening balances (event `opening`).
  *
  * @param isClosed whether the months keep the accounts they were closed with
- * @param deals only these
- * @throws ConfigError `ACCOUNTING_UNMAPPED` naming the programs and endings without an account, or the status without a class in
+ * @param deals limits it to these deals
+ * @throws ConfigError `ACCOUNTING_UNMAPPED` naming programs and endings without an account, or a status without a class with
  *   which a loan left the funded book
  */
 export async function readJournal(
@@ -73,7 +73,7 @@ export async function readJournal(
   )
 }
 
-/** Names programs in quotes, since a name may contain commas or control characters, and endings as the mapping does. */
+/** Names programs, in quotes because they may contain commas or control characters, and endings as the mapping does. */
 function nameUnmapped(programs: Iterable<string | null>, terms: Iterable<string | null>): string {
   const quoted = [...programs]
     .sort()
@@ -87,7 +87,7 @@ function nameUnmapped(programs: Iterable<string | null>, terms: Iterable<string 
     .join('; ')
 }
 
-/** What a release has without an account, as `programs "bridge"; endings sold`: programs of any deal, and booked endings. */
+/** Lists what has no account in a release, as `programs "bridge"; endings sold`: programs of any deal, and booked endings. */
 export async function listUnmapped(release: Release, mapping: AccountMapping): Promise<string> {
   await using db = await openRelease(release)
   const terms = await db.column(
@@ -99,7 +99,7 @@ export async function listUnmapped(release: Release, mapping: AccountMapping): P
   return nameUnmapped(programs, terms)
 }
 
-/** The terms of a month's roll-forward: how much of each is booked, and why the rest is not. */
+/** Reads the terms of a month's roll-forward: how much of each is booked, and why the rest is not. */
 export async function readTieOut(release: Release, period: string): Promise<TiedTerm[]> {
   await using db = await openRelease(release)
   return await db.all(
@@ -116,7 +116,7 @@ export async function readTieOut(release: Release, period: string): Promise<Tied
   )
 }
 
-/** What is kept of a month when it is closed: its journal, its roll-forward and the funded loans of a release as of its end. */
+/** Reads what is kept of a month when it is closed: its journal, its roll-forward, and the funded loans of a release as of its end. */
 export async function readClosing(release: Release, period: string) {
   const lines = await readJournal(release, [period])
   const terms = await readTieOut(release, period)

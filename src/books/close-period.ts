@@ -71,9 +71,9 @@ export async function closePeriod(
     release_id: release.manifest.release_id,
     entries: new Set(lines.filter(({event}) => event !== 'opening').map(({entry_id}) => entry_id)).size,
     ...addUp(register),
-    /** With the opening balances as booked if every profile has them. */
+    /** Opening balances count as booked if every profile has booked them. */
     terms: haveOpenings ? bookOpenings(terms) : terms,
-    /** When the last complete walk of its last day began; null if there was none, and a later one saw the month's end. */
+    /** When the last complete walk of the month's last day began; null if only a later walk saw the end of the month. */
     last_day_walked_at: span.lastDayWalks.get(period) ?? null,
   }
 }
@@ -163,7 +163,7 @@ export function remapPeriods(
   return {outcome: act ? 'remapped' : 'unchanged', period}
 }
 
-/** Who acts, and when. */
+/** Returns who acts, and when. */
 export function signedBy({realClock, who = nameOfUser()}: World): {at: string; who: string} {
   return {at: new Date(realClock.now()).toISOString(), who}
 }
@@ -183,12 +183,12 @@ export async function listPeriods(config: Config, world: World, exported: readon
     return {
       period,
       state: closed ? ('closed' as const) : ('open' as const),
-      /** Whether it can be closed. */
+      /** Whether the month is over, so that it can be closed. */
       is_complete: range.isOver(period),
       closed: closed && closing ? describeClosing(closed, closing) : null,
       last_day_walked_at: range.lastDayWalks.get(period) ?? null,
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
-      /** The part of its journal, as the current release has it, that has not been handed out. */
+      /** The part of its journal in the current release that has not been handed out. */
       not_issued: notIssued
         .filter((one) => one.entries === null || isOfPeriod(one))
         .map(({profile, entries, amount}) => ({profile, entries, amount})),
@@ -197,7 +197,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
   return {periods, events}
 }
 
-/** When a period was closed, by whom, from which release, and what its register came to. */
+/** Describes when and by whom a period was closed, from which release, and what its register adds up to. */
 const describeClosing = ({release, register}: ClosedPeriod, {at, who}: PeriodEvent) => ({
   at,
   who,

@@ -36,7 +36,7 @@ export interface JournalRequest {
   profile: JournalProfile
   /** `YYYY-MM` */
   period: string
-  /** Also book what was already funded at the first walk; once booked, it stays. */
+  /** Also books what was already funded at the first walk; once booked, it stays. */
   withOpening: boolean
 }
 
@@ -113,7 +113,7 @@ async function issueMonth(
   )
 }
 
-/** What a month must add up to, one after the other: see {@link readTarget}. */
+/** Yields what the issued lines of a month must add up to, one target after the other: see {@link readTarget}. */
 async function* listTargets(
   stateDb: StateDb,
   {profile, period, withOpening}: JournalRequest,
@@ -130,7 +130,7 @@ async function* listTargets(
       lines: closed.lines,
       terms: closed.terms,
       mapping: closed.mapping,
-      // The history it now depends on: after a true-up, the recovered one.
+      // The history that it depends on now, which a true-up replaces by the recovered one.
       source: {...closed.release, history_id: closed.history_id, ...readWentOn(stateDb)},
       firstOpenDay: '',
     }
@@ -146,7 +146,7 @@ async function* listTargets(
   }
 }
 
-/** The files of a batch as they were handed out, by name; the manifest is the last. */
+/** Reads the files of a batch as they were handed out, by name, with the manifest last. */
 export function readBatchFiles(
   stateDb: StateDb,
   {profile, batch_id}: Pick<IssuedBatch, 'profile' | 'batch_id'>,
@@ -160,7 +160,7 @@ export function readBatchFiles(
   return files.map(({name, content}) => ({name, text: gunzipSync(content).toString()}))
 }
 
-/** Writes a journal batch again, byte for byte. @throws ConfigError `UNKNOWN_NAME` */
+/** Writes the files of a journal batch again, byte for byte. @throws ConfigError `UNKNOWN_NAME` */
 export function reissueBatch(config: Config, batchId: string, world: World): BatchResult[] {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -180,7 +180,6 @@ export function reissueBatch(config: Config, batchId: string, world: World): Bat
   return batches.map((batch) => handOver(stateDb, folder, batch, world))
 }
 
-/** The folder of the files of a batch. */
 function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
   return join(folder.exports, profile, batch_id)
 }
@@ -215,7 +214,7 @@ export function handOver(
   return {...describeBatch(folder, batch), outcome: 'written'}
 }
 
-/** Makes sure that the files of an issued batch are in their place; they may have been removed, or never put there. */
+/** Puts the files of an issued batch into place if they were removed or never put there. */
 export function requireHandedOver(
   stateDb: StateDb,
   folder: DataFolder,
@@ -250,7 +249,7 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
   const batches = await issueMonth(config, request, {folder: copy, stateDb, perform}, world)
   const lines = listIssuedLines(stateDb, request.profile.name)
   return batches.map((batch) => ({
-    /** Its `dir` is empty: its files are gone. */
+    /** Without `dir`, since the files no longer exist. */
     batch: {...batch, dir: ''},
     accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
     files: readBatchFiles(stateDb, batch)
@@ -259,7 +258,7 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
   }))
 }
 
-/** What lines book, by account; amounts are decimal text, USD. */
+/** Adds up lines by account; amounts are decimal text, USD. */
 function addUpAccounts(lines: readonly IssuedLine[]) {
   const accounts = Map.groupBy(lines, ({account_code}) => account_code)
   return [...accounts].sort().map(([account_code, own]) => ({

@@ -18,45 +18,46 @@ import type {ReleaseManifest} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {formatJournalFiles, proveJournalFiles} from './journal-files.ts'
 
-/** What a batch is made for. */
+/** What a batch is made for and of. */
 interface BatchTarget {
   profile: JournalProfile
   /** `YYYY-MM` */
   period: string
   isComplete: boolean
-  /** What cells hold beside lines. */
+  /** The mapping that fills the cells besides those of lines. */
   mapping: AccountMapping
-  /** The present mapping: accounts go by its names, however old a line is. */
+  /** The present mapping, which names the accounts even of old lines. */
   present: AccountMapping
   source: ReleaseManifest
 }
 
 /** The journal of a month that everything issued to a profile must add up to. */
 export interface JournalTarget extends BatchTarget {
-  /** With opening balances. */
+  /** Includes opening balances. */
   lines: readonly JournalLine[]
-  /** The terms of the month's roll-forward, opening balances not booked. */
+  /** The terms of the month's roll-forward, without opening balances booked. */
   terms: readonly TiedTerm[]
-  /** Whether opening balances belong to it, in this month and others. */
+  /** Whether opening balances are to be booked, in this month and all others. */
   withOpening: boolean
-  /** No entry is dated before it: `YYYY-MM-DD`. */
+  /** No entry is dated before this day: `YYYY-MM-DD`. */
   firstOpenDay: string
 }
 
-/** What to issue. */
+/** What a batch issues. */
 interface BatchPlan {
-  /** For the state database, entry by entry; none if everything holds. */
+  /** Lines for the state database, entry by entry; none if everything still holds. */
   lines: readonly IssuedLine[]
-  /** For the files; if there are none, there are no files. */
+  /** Lines for the files; without any, there are no files. */
   handedOut: readonly IssuedLine[]
-  /** What was issued earlier, and may be reversed now. */
+  /** Lines issued earlier that may now be reversed. */
   before: readonly (IssuedLine & {batch_id: string})[]
   bridge: ReturnType<typeof bridgeJournal>
 }
 
 /**
- * The batch that is the difference between a journal and what was already issued, its files proved. Entries issued in other months
- * for the same deals, which no longer hold, may be what this month books now: they are taken back with it.
+ * Prepares the batch that turns what was already issued into the target's journal, and proves its files. If the deals have
+ * standing entries of other months that no longer hold, these are reversed in the same batch, since this month may now book what
+ * they booked.
  *
  * @param readOther reads the present journal of other months for some deals, with opening balances
  * @returns undefined if there is nothing to issue
@@ -122,7 +123,7 @@ export function composeBatch(target: BatchTarget, plan: BatchPlan): BatchAct | u
   return {...named, files: texts.map(({name, text}) => ({name, sha256: hash('sha256', text), text}))}
 }
 
-/** How often something was closed or reopened, and issued; if that changes, a batch may change. */
+/** Counts what was done to periods, and batches issued. If a count changes, a batch under way may be out of date. */
 export function readIssueState(stateDb: StateDb) {
   return stateDb.one(
     z.object({events: z.number(), batches: z.number()}),
@@ -130,7 +131,7 @@ export function readIssueState(stateDb: StateDb) {
   )
 }
 
-/** The error if another process was faster. */
+/** Makes the error for a journal that another process changed meanwhile. */
 export function describeStale(period: string): LoantapeError {
   return newError(
     'JOURNAL_STALE',
@@ -138,7 +139,11 @@ export function describeStale(period: string): LoantapeError {
   )
 }
 
-/** Makes sure that an importer which looks accounts up by name can tell them apart. @throws ConfigError `ACCOUNTING_MAPPING` */
+/**
+ * Requires account names to be unique for an importer that looks accounts up by name.
+ *
+ * @throws ConfigError `ACCOUNTING_MAPPING`
+ */
 function requireOwnNames({profile: {name, looks_up_by}, present}: BatchTarget): void {
   const shared = looks_up_by === 'name' ? findSharedNames(present) : []
   if (shared.length === 0) return
@@ -174,7 +179,6 @@ export function planIssue(
   return sortLines([...booked, ...reversed].flat())
 }
 
-/** Lines by date, deal and number. */
 function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
   return [...lines].sort(
     (a, b) =>
@@ -207,7 +211,7 @@ function findMovedDeals(journal: readonly JournalLine[], issued: readonly Issued
   return moved
 }
 
-/** The state of every issued entry, by its id; its lines as last issued. */
+/** Returns the state of every issued entry, by id, with its lines as last issued. */
 function findStanding(issued: readonly IssuedLine[]) {
   const entries = [...Map.groupBy(issued, ({entry_id}) => entry_id)]
   return new Map(
@@ -248,7 +252,7 @@ function reverseEntry(lines: readonly IssuedLine[], issueNo: number, firstOpenDa
   }))
 }
 
-/** Importers refuse a known number, so an entry that is issued again gets a new one. */
+/** Returns the number of an issue. An entry issued again gets a new number, because importers refuse a known one. */
 function numberOf(entryId: string, issueNo: number): string {
   if (issueNo === 0) return entryId
   return `${entryId.slice(0, -12)}${hash('sha256', `${entryId} ${issueNo}`).slice(0, 12)}`
@@ -291,7 +295,6 @@ function bridgeJournal(
 /** Whether a line reverses an issued one. */
 const isReversal = ({issue_no}: IssuedLine) => issue_no % 2 === 1
 
-/** Entries and the sum of their debits. */
 function totalOf(lines: readonly JournalLine[]) {
   return {
     entries: new Set(lines.map(({entry_id}) => entry_id)).size,
@@ -321,11 +324,11 @@ export function planTrueUp(
   const lines = planIssue(mine, issued.filter(isOfDeals), firstOpenDay)
   return {
     lines,
-    /** By deal, day and account: one entry for each deal and day with a balance. */
+    /** One entry for each deal and day with a balance, by account. */
     handedOut: sortLines(netLines(lines, profile)),
     before: issued,
     bridge: bridgeJournal(mine, mine, lines),
-    /** The deals that differ, by entries if not by amounts. */
+    /** The deals that differ, if not in amounts then in entries. */
     deals: [...deals].sort(),
   }
 }
@@ -333,8 +336,8 @@ export function planTrueUp(
 const latest = (one: string, other: string) => (one > other ? one : other)
 
 /**
- * Lines by deal, day and account, debits first; zero balances are left out. If a deal is booked again, what was booked before
- * stands until that day and is taken back on it: earlier months end as they were booked, later ones as the journal says.
+ * Nets lines by deal, day and account, debits first, without zero balances. If a deal is booked again, its earlier bookings stand
+ * until that day and are reversed on it, so that earlier months end as they were booked and later ones as the journal says.
  */
 function netLines(lines: readonly IssuedLine[], profile: string): IssuedLine[] {
   return [...Map.groupBy(lines, ({deal_id}) => deal_id)].flatMap(([dealId, own]) => {

@@ -8,7 +8,7 @@ import {messageOf, newError} from '../core/errors.ts'
 import {addAmounts, centsOf} from '../core/money.ts'
 import type {BatchFile} from '../export/batch.ts'
 
-/** A file of a journal batch as its manifest names it, its text, and the lines it holds. */
+/** A file of a journal batch: its entry in the manifest, its text, and its lines. */
 interface JournalFile extends BatchFile {
   text: string
   lines: readonly IssuedLine[]
@@ -17,25 +17,25 @@ interface JournalFile extends BatchFile {
 /** The input of a cell. */
 interface JournalCell {
   line: IssuedLine
-  /** Of the line in its entry, from 0. */
+  /** The position of the line in its entry, from 0. */
   index: number
   batchId: string
   mapping: AccountMapping
 }
 
 /**
- * What a cell says of its line, as an importer would read it: `date` as `YYYY-MM-DD`, amounts as decimal text, `line_no` in its entry
- * from 1. By `narration` an importer tells entries apart, if not by `number` alone.
+ * What an importer reads from cells: `date` as `YYYY-MM-DD`, amounts as decimal text, `line_no` in the entry from 1. With
+ * `narration`, lines of the same narration are one entry.
  */
 type Told = Partial<
   Record<'number' | 'date' | 'account' | 'debit' | 'credit' | 'line_no' | 'narration', string>
 >
 
-/** What a column of a profile can hold. */
+/** What a column of a profile contains. */
 interface Content {
-  /** @param fit makes text one that the cell may hold, and `less` characters shorter than the most it may have */
+  /** @param fit fits text into the cell: its characters, and its maximum length minus `less` */
   write(cell: JournalCell, fit: (text: string, less?: number) => string): string
-  /** Most cells say nothing that is booked. */
+  /** Most contents say nothing that is booked. */
   read?(text: string): Told
 }
 
@@ -95,7 +95,7 @@ const CONTENTS: Record<string, Content> = {
 
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
 
-/** A date as `YYYY-MM-DD`. */
+/** Parses a date into `YYYY-MM-DD`. */
 function parseDate(text: string, form: RegExp, expected: string): string {
   const {year, month = '', day} = form.exec(text)?.groups ?? {}
   const number = MONTHS.includes(month) ? String(MONTHS.indexOf(month) + 1).padStart(2, '0') : month
@@ -104,8 +104,8 @@ function parseDate(text: string, form: RegExp, expected: string): string {
 }
 
 /**
- * Writes lines as the files of a batch: one, or as many as the importer's limits demand. Lines with the same number are an entry
- * and stay together in one file. UTF-8, LF, a header line each.
+ * Formats lines as the files of a batch, as many as the importer's limits demand. Lines with the same number are an entry and
+ * stay together in one file. UTF-8, LF, with a header line each.
  *
  * @returns `<profile>_<batch>.csv`, or `<profile>_<batch>_part01of03.csv`, …
  */
@@ -156,8 +156,8 @@ export function formatJournalFiles(
 }
 
 /**
- * Reads files back as their importer would and proves them: columns, characters, limits, dates and amounts; each entry
- * whole, in one place, under a number of its own, balanced, and line by line the same as what was written.
+ * Reads files back as the importer would, and proves columns, characters, limits, dates and amounts, and that each entry is
+ * complete, contiguous, under a number of its own, balanced, and line by line as written.
  *
  * @throws CheckError `JOURNAL_FILE` naming file, line and what was expected
  */
@@ -207,7 +207,7 @@ function readRows({limits, columns}: JournalProfile, text: string, written: numb
   return rows
 }
 
-/** What the cells of a row say; columns of first lines say nothing on others. */
+/** Reads the cells of a row; columns of the first line only are not read on others. */
 function readCells(
   {columns, first_line_only, limits}: JournalProfile,
   cells: readonly string[],
@@ -228,7 +228,7 @@ function readCells(
   return told
 }
 
-/** Requires that a row says of a line what was written. */
+/** Requires that a row says what was written for its line. */
 function proveLine(
   told: Told,
   line: IssuedLine,
@@ -270,13 +270,13 @@ const PLAIN: Readonly<Record<string, string>> = Object.fromEntries(
     .map(([sign, ...plain]) => [sign, plain.join('')]),
 )
 
-/** Text an importer accepts: one line of at most `longest` of its characters; in ASCII `?` for those without a plain form. */
+/** Makes text that an importer accepts: one line of at most `longest` characters. In ASCII, characters without a plain form become `?`. */
 export function fitText(text: string, longest: number, characters: keyof typeof CHARACTERS): string {
   const shown = text.replace(/\s/g, ' ').replace(/\p{C}/gu, '')
   const line = characters === 'ascii' ? toAscii(shown) : shown.normalize('NFC')
   const fitted = line.replace(/ +/g, ' ').trim()
   if (fitted.length <= longest) return fitted
-  // Not half a character of two units.
+  // Does not keep half of a character of two UTF-16 units.
   return `${fitted
     .slice(0, longest - 3)
     .replace(/[\ud800-\udbff]$/, '')
@@ -285,7 +285,7 @@ export function fitText(text: string, longest: number, characters: keyof typeof 
 
 const toAscii = (text: string) =>
   text
-    // "12½" is not 121/2.
+    // Keeps "12½" from becoming 121/2.
     .replace(/(?<=\d)(?=[¼-¾⅐-⅞])/g, ' ')
     .normalize('NFKD')
     .replace(/\p{M}/gu, '')

@@ -13,9 +13,9 @@ import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 
 /**
- * What was issued or closed from something that the history lacks, because it was restored from an earlier state.
+ * Lists what was issued or closed from something that the history lacks, because it was restored from an earlier state.
  *
- * @throws ConfigError `JOURNAL_HISTORY` if the history began later and holds nothing from before
+ * @throws ConfigError `JOURNAL_HISTORY` if the history began later and has nothing from before
  */
 export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<string[]> {
   const stands = stateDb.all(
@@ -58,15 +58,15 @@ export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): 
   )
 }
 
-/** The part of a month's journal not yet handed out to a profile: new entries, and booked ones that no longer hold. */
+/** The part of a month's journal that was not yet handed out to a profile: new entries, and booked ones that no longer hold. */
 export type NotIssued = z.output<typeof notIssuedRow>
 const notIssuedRow = z.object({
   profile: z.string(),
   /** `YYYY-MM` */
   period: z.string(),
-  /** Null if the current release has other accounts than `accounting.json` gives now. */
+  /** Null if the accounts of the current release differ from those of `accounting.json`. */
   entries: z.coerce.number().nullable(),
-  /** Sum of their debits. */
+  /** The sum of the entries' debits. */
   amount: z.string().nullable(),
 })
 
@@ -102,7 +102,7 @@ export async function listNotIssued(config: Config, exported: readonly string[])
   ])
 }
 
-/** Whether a release's months have the account numbers that `accounting.json` gives them now; not if that cannot be read. */
+/** Whether a release has the account numbers that `accounting.json` now gives its months; false if that file is unusable. */
 async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promise<boolean> {
   const text = z.string().nullable()
   const row = z.object({
@@ -118,7 +118,7 @@ async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promis
     'select distinct period from (from accounting.journal_line union all by name from accounting.opening_line)',
   )
   type Row = z.output<typeof row>
-  /** Those of the last mapping that began by a month. */
+  /** Returns the accounts of the mapping in force in a period. */
   const inForce = (rows: readonly Row[], period: string) => {
     const last = rows.map(({since}) => since).reduce((a, b) => (b <= period && b > a ? b : a), '')
     return rows.filter(({since}) => since === last)

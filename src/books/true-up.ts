@@ -38,7 +38,7 @@ export async function trueUp(
   const profiles = listIssuedProfiles(stateDb)
   if (isIssued) for (const profile of profiles) requireExports(folder, profile)
   const lost = await listLost(stateDb, folder)
-  /** Batches that the record lacks and somebody decided to go on without, such as `xero/2026-02-5d136da876e4`. */
+  /** Batches that were given up when somebody went on without them, such as `xero/2026-02-5d136da876e4`. */
   const given_up = [...listLosses(stateDb)].filter((what) => what.includes('/'))
   if (isIssued)
     for (const batch of profiles.flatMap((profile) => listBatches(stateDb, {profile, is_handed_over: 0})))
@@ -66,7 +66,7 @@ export async function trueUp(
   }
   const target = {mapping, present: mapping, source: {...release.manifest, ...readWentOn(stateDb)}}
   const prepared = plans.map(({profile, plan}) => {
-    // A batch belongs to the month in which it begins.
+    // A batch belongs to the month of its first line.
     const month = (plan.handedOut[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period
     const isComplete = months.includes(month) && range.isOver(month)
     const known = findJournalProfile(profile)
@@ -90,22 +90,22 @@ export async function trueUp(
   return {outcome: 'issued' as const, period, lost, given_up, profiles: handedOut}
 }
 
-/** By how much the books of a profile and the history differ. */
+/** Describes by how much the books of a profile and the history differ. */
 function describePlan(
   {profile, plan: {deals, handedOut}}: {profile: string; plan: ReturnType<typeof planTrueUp>},
   batch: BatchResult | null,
 ) {
   return {
     profile,
-    /** How many deals have issued entries that no longer hold. */
+    /** The number of deals with issued entries that no longer hold. */
     deals: deals.length,
-    /** Debits of what is handed out. */
+    /** The sum of the debits to hand out. */
     amount: addAmounts(handedOut.map(({debit}) => debit)),
-    /** By deal, account and day from which on they differ; one of debit and credit is null. */
+    /** By deal, account and the day from which they differ; either debit or credit is null. */
     differences: handedOut.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => {
       return {deal_id, entry_date, account_code, account_name, debit, credit}
     }),
-    /** What was handed out; null if nothing was. */
+    /** The batch handed out; null if there was none. */
     batch,
   }
 }

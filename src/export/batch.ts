@@ -12,7 +12,7 @@ import type {Release, ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import type {Dialect} from './dialect.ts'
 
-/** The month a batch was requested for. */
+/** The month that a batch was requested for. */
 export interface PeriodMark {
   /** `YYYY-MM` */
   period: string
@@ -34,11 +34,11 @@ export interface BatchResult {
   outcome: 'written' | 'unchanged' | 'empty'
   /** Journals only: the terms of the month's roll-forward, and how much of each is booked. */
   terms?: readonly TiedTerm[]
-  /** The same: accounts that the importer knows by name, and that have another name than before. */
+  /** Journals only: accounts that the importer knows by name and that were renamed. */
   renamed?: readonly RenamedAccount[]
 }
 
-/** The media types of files, by the ends of their names. */
+/** Media types of files, by file extension. */
 export const CONTENT_TYPES: ReadonlyMap<string, string> = new Map([
   ['.csv', 'text/csv; charset=utf-8'],
   ['.xlsx', 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet'],
@@ -46,10 +46,10 @@ export const CONTENT_TYPES: ReadonlyMap<string, string> = new Map([
   ['.parquet', 'application/vnd.apache.parquet'],
 ])
 
-/** Which batch, and its folder. */
+/** A batch and its folder. */
 export type NamedBatch = Pick<BatchResult, 'profile' | 'batch_id' | 'dir'>
 
-/** SQL of a table's rows in the order of its Parquet file; the database stores changed rows at the end. */
+/** SQL of a table's rows in the order of its Parquet file. The order must be given: the database keeps changed rows at the end. */
 export function inOrder({manifest}: Pick<Release, 'manifest'>, table: string): string {
   const order = manifest.tables.find(({name}) => name === table)?.order ?? []
   const by = order.length === 0 ? '' : ` order by ${order.map(quoteName).join(', ')}`
@@ -58,29 +58,29 @@ export function inOrder({manifest}: Pick<Release, 'manifest'>, table: string): s
 
 /** A file in a batch's folder, and its control totals. */
 export interface WrittenFile extends ControlTotals {
-  /** Relative to the batch's folder. */
+  /** Relative to the batch's folder, with `/`. */
   name: string
-  /** The totals of each table in a workbook, whose own `columns` and sums are empty. */
+  /** Workbooks only: the totals of each table; the workbook's own `columns` and sums are empty. */
   sheets?: (ControlTotals & {table: string})[]
 }
 
-/** A text that got a leading `'`. */
+/** A text that was given a leading `'`. */
 export interface NeutralisedCell {
   file: string
-  /** From 1, the header not counted. */
+  /** From 1, without the header. */
   row: number
   column: string
 }
 
-/** Which tables of a release a profile writes. */
+/** What a profile is to write. */
 export interface WriteRequest {
-  /** The release is attached as `release`. */
+  /** The database with the release attached as `release`. */
   db: Database
   source: Release
   tables: readonly string[]
-  /** Of CSV. */
+  /** CSV only. */
   dialect: Dialect
-  /** Parquet: one file for each month of a table's date. */
+  /** Parquet only: one file for each month of a table's date. */
   partition?: 'month' | undefined
   /** The batch's folder. */
   dir: string
@@ -89,9 +89,9 @@ export interface WriteRequest {
 /** What a profile wrote. */
 export interface Written {
   files: WrittenFile[]
-  /** Of CSV. */
+  /** CSV only. */
   dialect?: Dialect
-  /** Texts that got a leading `'`; only of a spreadsheet-safe dialect. */
+  /** Texts that were given a leading `'`; only in a spreadsheet-safe dialect. */
   neutralised?: NeutralisedCell[]
 }
 
@@ -99,14 +99,14 @@ export interface Written {
 export type ControlTotals = z.output<typeof totalsRow> & {columns: string[]}
 const totalsRow = z.object({
   rows: z.coerce.number(),
-  /** The sum of the column `loan_amount` or `amount`; null without one. */
+  /** The sum of the column `loan_amount` or `amount`; null if the table has neither. */
   sum_amount: z.string().nullable(),
-  /** The sums of the columns `debit` and `credit`; null without them. */
+  /** The sums of the columns `debit` and `credit`; null for a column that the table lacks. */
   sum_debit: z.string().nullable(),
   sum_credit: z.string().nullable(),
 })
 
-/** The totals of a table, or of the rows that `where` selects. */
+/** Computes the totals of a table, or of the rows that `where` selects. */
 export async function readControlTotals(db: Database, table: string, where = 'true'): Promise<ControlTotals> {
   const columns = (await readColumns(db, `release.${table}`)).map(({name}) => name)
   const sumOf = (...names: string[]) => {
@@ -132,18 +132,21 @@ export interface BatchFile extends WrittenFile {
 interface BatchContent extends Omit<Written, 'files'> {
   batch_id: string
   profile: string
-  /** `YYYY-MM`; null for a batch that was not requested by period. */
+  /** `YYYY-MM`; null if the batch was not requested by period. */
   period: string | null
   /** Whether the month was over and a walk had covered its end; null without a period. */
   period_complete: boolean | null
   files: readonly BatchFile[]
-  /** Batches whose entries this one reverses, wholly or in part. */
+  /** Batches whose entries this one reverses, fully or in part. */
   supersedes?: readonly string[]
   /** Journals only: how the batch ties out to the journal of its month. */
   bridge?: object
 }
 
-/** The text of `manifest.json`, the same whenever it is written: last, because a batch without it is unfinished. */
+/**
+ * Formats `manifest.json`; the same batch always gives the same text. It is written last, because a batch without it counts as
+ * unfinished.
+ */
 export function formatManifest(release: ReleaseManifest, batch: BatchContent): string {
   const {generator, release_id, as_of, known_at, history_id, went_on, currency, time_zone, source} = release
   const {files, supersedes = [], bridge, dialect, neutralised, ...named} = batch
@@ -152,7 +155,7 @@ export function formatManifest(release: ReleaseManifest, batch: BatchContent): s
   return `${JSON.stringify({schema_version: 1, generator, ...named, ...content}, null, 2)}\n`
 }
 
-/** A file of a batch; `/` is between the parts of its name. */
+/** A file of a batch; its name has `/` between folders. */
 export type BatchedFile = z.output<typeof namedFile> & {encoding?: string | undefined}
 const namedFile = z.object({name: z.string(), bytes: z.number(), sha256: z.string()})
 const writtenManifest = z.object({
@@ -177,7 +180,7 @@ export function measureBatch(dir: string): Pick<BatchResult, 'files' | 'rows' | 
   return {files: files.length, rows: sum('rows'), bytes: sum('bytes')}
 }
 
-/** The files that the manifest of a batch names, and what is wrong with them; `dir` is `<profile>/<batch>`. */
+/** Lists the files that a batch's manifest names, and what is wrong with them. @param dir ends in `<profile>/<batch>` */
 export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[]} {
   const [profile, id] = [basename(dirname(dir)), basename(dir)]
   const batch = `${profile}/${id}`
@@ -195,34 +198,34 @@ export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[
   return {files: files.map((file) => ({...file, encoding: dialect?.encoding})), faults}
 }
 
-/** Whether a folder holds a batch whose files all match its manifest, which has this text if one is given. */
+/** Whether a folder holds a batch whose files all match its manifest. @param text requires the manifest to have this text */
 export function isWholeBatch(dir: string, text?: string): boolean {
   if (examineBatch(dir).faults.length > 0) return false
   return text === undefined || readFileSync(join(dir, 'manifest.json'), 'utf8') === text
 }
 
-/** How to get back a batch whose files are missing or damaged. */
+/** Says how to get back a batch whose files are missing or damaged. */
 export function describeRepair(profile: string, batchId: string): string {
   return findJournalProfile(profile)
     ? `Run \`loantape export --reissue ${batchId}\`: the files come out byte for byte the same.`
     : 'Export its release again the same way: the files come out byte for byte the same.'
 }
 
-/** The finished batches with this id, in any profile. */
+/** Finds the finished batches with this id, in any profile. */
 export function findBatches({exports}: DataFolder, batch_id: string): NamedBatch[] {
   return listNames(exports)
     .map((profile) => ({profile, batch_id, dir: join(exports, profile, batch_id)}))
     .filter(({dir}) => /^[\w-]+$/.test(batch_id) && existsSync(join(dir, 'manifest.json')))
 }
 
-/** The folders of the finished batches of every profile, by name; unfinished ones begin with a dot. */
+/** Lists the folders of the finished batches of every profile, by name; names of unfinished ones begin with a dot. */
 function listBatchFolders({exports}: DataFolder): string[] {
   return listFolders(exports).flatMap(listFolders)
 }
 
 function listFolders(dir: string): string[] {
   const paths = listNames(dir).flatMap((name) => (name.startsWith('.') ? [] : join(dir, name)))
-  // A link may lead anywhere, and surplus batches are removed.
+  // Links are skipped because they may lead anywhere; surplus batches are removed meanwhile.
   return paths.filter((path) => lstatSync(path, {throwIfNoEntry: false})?.isDirectory())
 }
 
@@ -231,7 +234,7 @@ export async function verifyBatches(
   folder: DataFolder,
 ): Promise<{batches: number; files: number; faults: Fault[]}> {
   const batches = await Array.fromAsync(listBatchFolders(folder), async (dir) => {
-    // Signals are heard between two batches.
+    // Lets the process hear signals between two batches.
     await setImmediate()
     return examineBatch(dir)
   })

@@ -16,7 +16,7 @@ import {describeTable, readTotals, type TargetTable} from './target.ts'
 /** Reference data that models over all lenders read. */
 const SHARED_SEEDS = ['seed.status']
 
-/** What a release can tell of all lenders. */
+/** What one release contributes to the tables over all lenders. */
 export type Combined = Awaited<ReturnType<typeof readCombined>>
 
 /**
@@ -56,7 +56,7 @@ export async function readCombined({dir, database, work}: Release, world: Pick<W
   return {models: plan.models, inputs, [Symbol.dispose]: () => folder[Symbol.dispose]()}
 }
 
-/** A type that every target knows; unpublished tables may have others. */
+/** Returns a type that every target knows for integers of other sizes, which unpublished tables may have. */
 function plainTypeOf(type: string): string {
   if (/^U?(TINY|SMALL)?INT(EGER)?$/.test(type)) return 'BIGINT'
   return /^(HUGE|UBIG)INT$/.test(type) ? 'DECIMAL(38,0)' : type
@@ -112,19 +112,19 @@ export async function planCombined(
   }
 }
 
-/** The database that people see; it shows what the views of {@link MADE} compute. */
+/** The database that people read; it shows what the views of {@link MADE} compute. */
 const SHOWN = 'fleet'
 
-/** The source of rows over all lenders. */
+/** The `source` of rows over all lenders. */
 const ALL = '(all)'
 
-/** Nulls and column names as in DuckDB, for which models are written. */
+/** Makes ClickHouse treat nulls and column names as DuckDB does, for which the models are written. */
 const SETTINGS = 'settings join_use_nulls = 1, group_by_use_nulls = 1, prefer_column_name_to_alias = 1'
 
-/** Ids that two lenders may share. */
+/** Ids that are unique only within one lender. */
 const OWN_IDS = ['deal_id', 'borrower_id', 'document_id', 'walk_id']
 
-/** A view whose comment is the digest of all statements that made the others. */
+/** A view whose comment is the digest of the statements that made all other views. */
 const VERSION = `${MADE}.version`
 
 /**
@@ -161,24 +161,24 @@ export async function createCombined(
     `select comment from system.tables where concat(database, '.', name) = ${literal(VERSION)}`,
   )
   if (there?.comment === digest) return
-  // The digest is written last, so views that a crash left half made are made again.
+  // The digest is written last, so views that a crash left incomplete are made again.
   for (const statement of [version(''), ...views, version(digest)]) await session.run(statement)
 }
 
 const overAll = (table: string): string => `${MADE}.${quote(table)}`
 
-/** The rows of a published table of all lenders. */
+/** SQL of the rows of a published table, of all lenders. */
 function selectAll({schema, name, columns}: TargetTable): string {
   const cells = columns.map((column) => {
     const cell = quote(column.name)
     return OWN_IDS.includes(column.name) ? `concat(source, '/', ${cell}) as ${cell}` : cell
   })
-  // When lenders describe a status differently, the first by name counts.
+  // If lenders describe a status differently, the first lender by name counts.
   const once = schema === 'seed' ? ` order by source limit 1 by ${quote(columns[0]?.name ?? '')}` : ''
   return `select ${cells.join(', ')} from ${quote(schema)}.${quote(name)}${once}`
 }
 
-/** The rows of a model over all lenders. */
+/** SQL of the rows of a model over all lenders. */
 function computeOverAll({name, sql, columns, is_published}: ReleaseModel): string {
   const cells = (is_published ? fieldsOf(columns, name) : []).map(
     (field) => `cast(${quote(field.name)} as ${field.type}) as ${quote(field.name)}`,
@@ -186,7 +186,7 @@ function computeOverAll({name, sql, columns, is_published}: ReleaseModel): strin
   return `select ${is_published ? cells.join(', ') : '*'} from (\n${sql}\n) ${SETTINGS}`
 }
 
-/** The rows of a model of each lender, and those over all. */
+/** SQL of a model's rows: those of each lender, and those over all. */
 function showModel({name, columns}: ReleaseModel): string {
   const names = columns.map((column) => quote(column.name)).join(', ')
   return `select source, ${names} from ${name.split('.').map(quote).join('.')}
@@ -194,7 +194,7 @@ function showModel({name, columns}: ReleaseModel): string {
     select ${literal(ALL)} as source, ${names} from ${overAll(name)}`
 }
 
-/** For each set of date columns: the condition that every lender has the whole day or month of a row. */
+/** By date columns of a table: the condition that the day or month of a row is over for every lender. */
 const CALENDAR: [columns: string[], isWhole: string][] = [
   [['day'], 'toString(day) <= last_day'],
   [['month'], 'month < last_month'],
@@ -209,7 +209,7 @@ const CALENDAR: [columns: string[], isWhole: string][] = [
   ],
 ]
 
-/** A column that adds up: its total over all lenders, and the sum of each lender's total; both exact, as text. */
+/** A column that adds up: its total over all lenders, and the sum of each lender's total, both exact, as text. */
 const totalRow = z.object({column: z.string(), together: z.string(), sum: z.string()})
 
 /** Computes the totals of every column that adds up, over days and months that the releases of all lenders cover. */
@@ -246,7 +246,7 @@ export async function compareTotals(
   return totals
 }
 
-/** The name of a model's table in {@link SHOWN}. */
+/** Returns the name of a model's table in {@link SHOWN}. */
 function shownName(model: string): string {
   const [schema = '', name = ''] = model.split('.')
   return schema === 'mart' ? name : `${schema}_${name}`

@@ -5,13 +5,13 @@ import {newError} from '../core/errors.ts'
 import {literal, quote} from './clickhouse-sql.ts'
 import {explainTarget, type TargetErrors, type TargetTable} from './target.ts'
 
-/** Where ClickHouse is. */
+/** How to reach ClickHouse. */
 export interface ClickhouseServer {
   /** `https://host:8443` */
   url: string
   user?: string | undefined
   password?: string | undefined
-  /** The cluster that holds the tables; a single server by default. */
+  /** The cluster that holds the tables; by default a single server. */
   cluster?: string | undefined
 }
 
@@ -27,21 +27,21 @@ export function openSession({url, user, password, cluster}: ClickhouseServer, si
     ...(user !== undefined && {username: user}),
     ...(password !== undefined && {password}),
     application: 'loantape',
-    // Tables of millions of rows are checked and sent in one request.
+    // Large: tables of millions of rows are checked and sent in one request.
     request_timeout: 3_600_000,
     keep_alive: {enabled: false},
     log: {level: 127},
     clickhouse_settings: {
       // A cast of null is null, as in other engines.
       cast_keep_nullable: 1,
-      // A statement ends when every replica has executed it.
+      // A statement ends only when every replica has executed it.
       alter_sync: '2',
       mutations_sync: '2',
       lightweight_deletes_sync: '2',
       distributed_foreground_insert: 1,
       distributed_ddl_task_timeout: '300',
       wait_end_of_query: 1,
-      // Rows that were dropped and sent again are not duplicates.
+      // Deduplication would drop rows that are sent again after being deleted.
       insert_deduplicate: 0,
       async_insert: 0,
     },
@@ -57,12 +57,12 @@ export function openSession({url, user, password, cluster}: ClickhouseServer, si
     ...topologyOf(cluster),
     /** `host:port` */
     server,
-    /** Runs a statement that has no rows. */
+    /** Runs a statement that returns no rows. */
     run: (query: string): Promise<void> =>
       explained(async () => {
         await client.command({query, abort_signal: signal})
       }),
-    /** The rows of a query; 64-bit integers and decimals arrive as texts. */
+    /** Runs a query and parses each row; 64-bit integers and decimals arrive as text. */
     async rows<T>(row: z.ZodType<T>, query: string): Promise<T[]> {
       const found = await explained(async () => {
         const result = await client.query({query, format: 'JSONEachRow', abort_signal: signal})
@@ -70,7 +70,7 @@ export function openSession({url, user, password, cluster}: ClickhouseServer, si
       })
       return z.array(row).parse(found)
     },
-    /** Runs an INSERT with the data of this file. */
+    /** Runs an INSERT with the data of a file. */
     send: (query: string, path: string): Promise<void> =>
       explained(async () => {
         const values = createReadStream(path)
@@ -82,14 +82,14 @@ export function openSession({url, user, password, cluster}: ClickhouseServer, si
   }
 }
 
-/** Codes: ClickHouse's `system.errors`. */
+/** Codes from ClickHouse's `system.errors`. */
 const ERRORS: TargetErrors = [
   ['PUBLISH_AUTH', /^(516|192|193|194) /],
   ['PUBLISH_PRIVILEGE', /^(497|164) /],
   ['PUBLISH_LOST', /^UND_ERR_.* |timeout error|socket hang up|aborted/i],
 ]
 
-/** Marks our databases; a database without it is never touched. */
+/** Marks our databases; a database without this mark is never touched. */
 const MARK = 'loantape'
 
 const TYPES: Readonly<Record<string, string>> = {
@@ -101,27 +101,27 @@ const TYPES: Readonly<Record<string, string>> = {
   TIMESTAMP: "DateTime64(6, 'UTC')",
 }
 
-/** ClickHouse's name of a type; undefined for one that releases do not publish. */
+/** Returns ClickHouse's name of a type; undefined for a type that releases do not publish. */
 const typeOf = (type: string): string | undefined =>
   TYPES[type] ??
   (/^DECIMAL\(\d+,\d+\)$/.test(type) ? type.replace('DECIMAL', 'Decimal').replace(',', ', ') : undefined)
 
 type TableName = Pick<TargetTable, 'schema' | 'name'>
 
-/** A column as ClickHouse lists it; a table itself has an empty name. */
+/** A column as ClickHouse lists it; the row of the table itself has an empty name. */
 export interface Field {
   name: string
   type: string
   comment: string
 }
 
-/** The first column of every table that is shown. */
+/** The first column of every shown table. */
 export const sourceField = (comment = 'the lender'): Field => ({name: 'source', type: 'String', comment})
 
-/** The columns that every table has beside its own. */
+/** The columns that loantape adds to every table. */
 export const ADDED = ['source', 'content']
 
-/** The columns of a table of a release. @throws ConfigError `CLICKHOUSE_TYPE` */
+/** Returns the columns of a release's table as ClickHouse has them. @throws ConfigError `CLICKHOUSE_TYPE` */
 export const fieldsOf = (columns: TargetTable['columns'], table: string): Field[] =>
   columns.map(({name, type, meaning}) => {
     if (ADDED.includes(name))
@@ -138,7 +138,7 @@ export const fieldsOf = (columns: TargetTable['columns'], table: string): Field[
     })
   })
 
-/** Columns as a statement that creates a table or view names them. */
+/** Lists columns for a statement that creates a table or view. */
 export const describeFields = (fields: readonly Field[]): string =>
   fields.map(({name, type, comment}) => `${quote(name)} ${type} comment ${literal(comment)}`).join(',\n')
 

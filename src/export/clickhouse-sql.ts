@@ -4,20 +4,20 @@ import type {Database} from '../store/database.ts'
 const quoted = (text: string, mark: string): string =>
   `${mark}${text.replaceAll('\\', '\\\\').replaceAll(mark, `\\${mark}`)}${mark}`
 
-/** A name quoted for ClickHouse. */
+/** Quotes a name for ClickHouse. */
 export const quote = (name: string): string => quoted(name, '`')
 
-/** A text quoted for ClickHouse. */
+/** Quotes a text for ClickHouse. */
 export const literal = (text: string): string => quoted(text, "'")
 
-/** Something that cannot be written for ClickHouse; the message names it. */
+/** Thrown for SQL that cannot be written for ClickHouse; the message names the construct. */
 export class NotRewritten extends Error {}
 
 const unknown = (what: string): never => {
   throw new NotRewritten(what)
 }
 
-/** The database whose view `release` says what readers see. */
+/** The database whose view `release` says which releases readers see. */
 export const STATE = 'loantape'
 
 /**
@@ -30,16 +30,16 @@ export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${S
 export const MADE = 'total'
 
 /**
- * Rewrites the SELECT of a model for ClickHouse, over the tables of {@link MADE}: the parser's tree is changed where the engines differ,
- * and DuckDB prints it. Anything unknown is refused by name, never guessed. Columns keep their names; their types may differ, and the
- * caller casts them. Divisions are done in DOUBLE, and halves round away from zero, as in DuckDB.
+ * Rewrites a model's SELECT for ClickHouse, over the tables of {@link MADE}. Changes the parser's tree where the engines differ,
+ * and has DuckDB print it; refuses anything it does not know. Columns keep their names but may change type, so the caller casts
+ * them. Divisions are done in DOUBLE, and halves round away from zero, as in DuckDB.
  *
  * @param tree a statement of `json_serialize_sql`
  * @throws NotRewritten
  */
 export async function toClickhouseSql(db: Database, tree: unknown): Promise<string> {
   const statements = [{node: rewrite((tree as {node: Node}).node), named_param_map: []}]
-  // Positions may be larger than numbers of JavaScript, and ClickHouse decides itself what it keeps.
+  // Positions may exceed JavaScript's numbers. ClickHouse decides by itself which CTEs to materialize.
   const given = new Map([
     ['query_location', undefined],
     ['materialized', 'CTE_MATERIALIZE_DEFAULT'],
@@ -51,7 +51,7 @@ export async function toClickhouseSql(db: Database, tree: unknown): Promise<stri
   return sql.replaceAll(`"${AS_OF}"`, `${VISIBLE}.2`)
 }
 
-/** Printed as a column in place of the variable. */
+/** Printed as a column; then replaced by the latest day. */
 const AS_OF = '{as_of}'
 
 /** The part we read of the parser's tree. An expression has a `class`; a query, table, join or modifier has only a `type`. */
@@ -59,7 +59,7 @@ interface Node {
   class?: string
   type: string
   alias?: string
-  // Of expressions.
+  // Fields of expressions.
   function_name: string
   column_names: string[]
   children: Node[]
@@ -69,7 +69,7 @@ interface Node {
   is_operator: boolean
   cast_type: Type
   value: {type: Type; is_null: boolean; value: unknown}
-  // Of queries, tables and joins.
+  // Fields of queries, tables and joins.
   modifiers: unknown[]
   cte_map: {map: unknown[]}
   select_list: Node[]
@@ -82,10 +82,10 @@ interface Node {
 
 type Type = {id: string; type_info: {width: number; scale: number} | null}
 
-/** Parts of a node that do not change its meaning. */
+/** Fields of a node that do not change its meaning. */
 const PLAIN = ['query_location', 'alias', 'type', 'class', 'schema', 'catalog', 'export_state', 'is_operator']
 
-/** Values of parts that are not used. */
+/** Values that mean a field is not used. */
 const UNUSED = [
   'STANDARD_HANDLING',
   'NO_OTHER',
@@ -100,7 +100,7 @@ function isUnused(value: unknown): boolean {
   return Object.values(value).every(isUnused)
 }
 
-/** The parts that ClickHouse reads as DuckDB does, for each class or type of node. */
+/** By class or type of node: the fields that ClickHouse reads as DuckDB does. */
 const PARTS: Record<string, string> = {
   CONSTANT: 'value',
   COLUMN_REF: 'column_names',
@@ -129,7 +129,7 @@ const PARTS: Record<string, string> = {
   DESCENDING: 'null_order expression',
 }
 
-/** The values it reads so, for types and parts that have others. */
+/** For the node types and fields that have other values too: the values that ClickHouse reads as DuckDB does. */
 const VALUES: Record<string, RegExp> = {
   COMPARISON: /^COMPARE_(EQUAL|NOTEQUAL|(LESS|GREATER)THAN(OREQUALTO)?)$/,
   OPERATOR: /^(OPERATOR_(COALESCE|IS_NULL|IS_NOT_NULL|NOT)|GROUPING_FUNCTION|COMPARE_(NOT_)?IN)$/,
@@ -139,10 +139,10 @@ const VALUES: Record<string, RegExp> = {
   ref_type: /^(REGULAR|CROSS)$/,
 }
 
-/** A subquery in FROM has the type of one in an expression. */
+/** A subquery in FROM has the same type as one in an expression. */
 const kindOf = (node: Node) => node.class ?? (node.type === 'SUBQUERY' ? 'FROM' : node.type)
 
-/** Refuses a node with something that ClickHouse lacks or reads differently. */
+/** Refuses a node with something that ClickHouse lacks or reads differently. @throws NotRewritten */
 function requireKnown(node: Node): void {
   const kind = kindOf(node)
   const parts = PARTS[kind]?.split(' ') ?? unknown(kind === node.type ? kind : `${kind} ${node.type}`)
@@ -182,24 +182,24 @@ const text = (value: string) => constant('VARCHAR', value)
 
 const integer = (value: number) => constant('BIGINT', value)
 
-/** Not a constant: JSON has no mark for a whole number that is a DOUBLE. */
+/** Makes a DOUBLE. As a constant, a whole number would lose its type in JSON. */
 const double = (value: number): Node => call('toFloat64', text(String(value)))
 
 const column = (name: string): Node => make({class: 'COLUMN_REF', type: 'COLUMN_REF', column_names: [name]})
 
-/** A call of a function of ClickHouse. */
+/** Makes a call of a ClickHouse function. */
 const call = (name: string, ...children: Node[]): Node =>
   make({class: 'FUNCTION', type: 'FUNCTION', function_name: name, children, order_bys: NO_ORDER})
 
 const NO_ORDER = {type: 'ORDER_MODIFIER', orders: []}
 
-/** What a node becomes; other nodes stay, and only those below them change. */
+/** Rewrites a node by its kind. Nodes without a rule stay; only those below them are rewritten. */
 const RULES: Record<string, (node: Node) => Node> = {
   CONSTANT(node) {
     const {type, is_null, value} = node.value
     if (is_null || ['INTEGER', 'BIGINT', 'BOOLEAN'].includes(type.id)) return node
     if (type.id === 'DOUBLE') return double(Number(value))
-    // ClickHouse reads `\n` in a text as the end of a line.
+    // ClickHouse reads `\n` in a text as a line break.
     if (type.id === 'VARCHAR') return text(String(value).replaceAll('\\', '\\\\'))
     const {scale} =
       (Number.isSafeInteger(value) && type.type_info) || unknown(`a constant of type ${type.id}`)
@@ -234,7 +234,7 @@ const RULES: Record<string, (node: Node) => Node> = {
   SET_OPERATION_NODE(node) {
     const {modifiers, cte_map, setop_all} = node
     if (setop_all && modifiers.length + cte_map.map.length === 0) return rewriteParts(node)
-    // ClickHouse has no union without a word, and no clause around one.
+    // ClickHouse requires ALL or DISTINCT after UNION, and allows no clause around a union.
     const union = rewriteParts({...node, modifiers: [], cte_map: {map: []}, setop_all: true})
     const distinct = {type: 'DISTINCT_MODIFIER', distinct_on_targets: []}
     return make({
@@ -255,7 +255,7 @@ const RULES: Record<string, (node: Node) => Node> = {
   JOIN(node) {
     const joined = rewriteParts(node)
     if (joined.condition) return joined
-    // A cross join would be printed as a comma, which binds less than a join.
+    // A cross join would be printed as a comma, which binds weaker than a join.
     const one = integer(1)
     return {
       ...joined,
@@ -265,7 +265,7 @@ const RULES: Record<string, (node: Node) => Node> = {
   },
 }
 
-/** The columns of a SELECT, named. Several unnested lists are zipped, because separate array joins would multiply rows. */
+/** Rewrites and names the columns of a SELECT. Several unnested lists are zipped, because separate array joins would multiply rows. */
 function rewriteItems(list: readonly Node[]): Node[] {
   const unnested = list.filter((item) => item.function_name === 'unnest')
   const lists = unnested.length > 1 ? unnested.flatMap(({children}) => children.map(rewrite)) : []
@@ -276,7 +276,7 @@ function rewriteItems(list: readonly Node[]): Node[] {
   })
 }
 
-/** Functions with the same arguments: their names in ClickHouse. */
+/** Functions that differ only in their name in ClickHouse. */
 const NAMES: Record<string, string> = {
   ...Object.fromEntries(
     'nullif max min sum greatest least floor trunc * + -'.split(' ').map((name) => [name, name]),
@@ -291,7 +291,7 @@ const NAMES: Record<string, string> = {
   date_diff: 'dateDiff',
 }
 
-/** Functions with another form in ClickHouse. */
+/** Functions that are written differently in ClickHouse. */
 const FORMS: Record<string, (...args: Node[]) => Node> = {
   '/': (one, other) => call('divide', call('toFloat64', one), call('toFloat64', other)),
   round(value, digits) {
@@ -302,7 +302,7 @@ const FORMS: Record<string, (...args: Node[]) => Node> = {
     const away = call('if', isHalf, call('sign', scaled), integer(0))
     return call('divide', call('plus', whole, away), scale)
   },
-  // A null counts as the empty text.
+  // DuckDB's `concat` treats a null as an empty text.
   concat: (...parts) =>
     call('concat', ...parts.map((part) => call('coalesce', call('toString', part), text('')))),
   last_day: (day) => call('toDate32', call('toLastDayOfMonth', day)),
@@ -319,7 +319,7 @@ const FORMS: Record<string, (...args: Node[]) => Node> = {
   },
 }
 
-/** The list of what a function makes of the numbers below an end. */
+/** Makes the list of a function's results for the numbers from 0 to below `end`. */
 const mapSteps = (name: string, first: Node[], end: Node): Node => {
   const expr = call(name, ...first, column('step'))
   const each = make({class: 'LAMBDA', type: 'LAMBDA', lhs: column('step'), expr})
@@ -334,7 +334,7 @@ function rewriteFunction(node: Node): Node {
   }
   if (name === 'generate_series') return rewriteSeries(children)
   const parts = {...rewriteParts(node), schema: '', alias: ''}
-  // A count is signed, because a difference of counts may be negative.
+  // Makes a count signed, because a difference of counts may be negative.
   if (name === 'count' || name === 'count_star') return call('toInt64', {...parts, function_name: 'count'})
   const [value] = parts.children
   if (name === 'quantile_disc' && value && isHalf(children[1]))
@@ -347,7 +347,7 @@ function rewriteFunction(node: Node): Node {
   return form(...parts.children)
 }
 
-/** The days or months from one date to another, as a list. */
+/** Makes the list of days or months from one date to another. */
 function rewriteSeries([from, to, step]: readonly Node[]): Node {
   const unit = step && {to_days: 'Day', to_months: 'Month'}[step.function_name]
   if (!from || !to || !unit || findConstant(step) !== 1) return unknown('generate_series')
@@ -357,7 +357,7 @@ function rewriteSeries([from, to, step]: readonly Node[]): Node {
   return mapSteps(`add${unit}s`, [first], call('greatest', integer(0), count))
 }
 
-/** Whether a node is the constant 0.5, a decimal in the parser's tree. */
+/** Whether a node is the constant 0.5, which the parser's tree has as a decimal. */
 const isHalf = (node: Node | undefined) => node?.value?.value === 5 && node.value.type.type_info?.scale === 1
 
 function findConstant(node: Node | undefined): unknown {

@@ -30,20 +30,21 @@ import {
 export interface ClickhouseRequest extends ClickhouseServer {
   /** The lender: lower-case letters, digits and `_`. */
   source: string
-  /** Releases of the source that are kept, including the visible one; 3 by default, as somebody may still read the previous one. */
+  /** How many releases of the source are kept, including the visible one; 3 by default, since somebody may still read the previous one. */
   releasesKept?: number
 }
 
 const numberRow = z.object({number: z.coerce.number()})
 
 /**
- * ClickHouse as a target that several lenders share. Each table of a publication is one partition, named after the source, the
- * digest of the table's file and the publication. Views show the partitions named in the source's last row of
- * `loantape.published`, so one inserted row makes a whole release visible. Partitions of kept releases are reused. A name that no
- * release lists is never used again: a stalled publication may still write to that partition or drop it.
+ * Opens ClickHouse as a target that several lenders share. Each table of a publication is one partition, named after the source,
+ * the digest of the table's file and the number of the publication. Views show the partitions named in the source's last row of
+ * `loantape.published`, so one inserted row makes a whole release visible. Partitions of kept releases are reused. Other
+ * partition names are never used again, because a stalled publication may still write to such a partition or drop it.
  *
  * @throws ConfigError `PUBLISH_FOREIGN`, `CLICKHOUSE_TYPE`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
- *   `PUBLISH_AUTH`; DeferredError `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the target throw the same
+ *   `PUBLISH_AUTH`; DeferredError `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the target throw the
+ *   same
  */
 export async function openClickhouse(
   request: ClickhouseRequest,
@@ -56,7 +57,7 @@ export async function openClickhouse(
   let published: {release: Release; folderId: string} | undefined
   let tables: readonly TargetTable[] = []
   let combined: Combined | undefined
-  /** The partitions of kept releases, then those sent now; no other publication writes or removes them. */
+  /** The partitions of kept releases, then those sent now. No other publication writes or removes them. */
   const contents: string[] = []
   const findContent = (table: TargetTable) =>
     contents.findLast((content) => content.startsWith(contentPrefix(request.source, table)))
@@ -192,11 +193,11 @@ export async function openClickhouse(
   }
 }
 
-/** The beginning of a partition's name: source, table and sha256 of its Parquet file. The publication's number follows. */
+/** Returns the beginning of a partition's name: source, table and sha256 of its Parquet file. The publication's number follows. */
 const contentPrefix = (source: string, {schema, name, sha256}: TargetTable): string =>
   `${source}/${schema}.${name}/${sha256}/`
 
-/** Creates the tables and views that say which release readers see. */
+/** Creates the table and view that say which release readers see. */
 async function createState(session: Session): Promise<void> {
   await createDatabases(session, [STATE])
   await session.run(`
@@ -220,7 +221,7 @@ async function createState(session: Session): Promise<void> {
 }
 
 /**
- * Creates missing tables and columns, and the views that show them. Releases of other sources have nulls in columns they lack.
+ * Creates missing tables and columns, and the views that show them. In a column that another source lacks, its rows are null.
  *
  * @throws ConfigError `CLICKHOUSE_TYPE`
  */
@@ -246,7 +247,7 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
   for (const {table, full, own} of named) {
     const [local, whole] = [session.local(table), session.whole(table)]
     const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
-    // On a cluster always, because a new node has no tables.
+    // On a cluster always: a new node has no tables yet.
     if (there.length === 0 || session.cluster !== undefined) await createTable(session, table, own)
     for (const {name, type, comment} of there.length === 0 ? [] : own) {
       const found = there.find((field) => field.name === name)
@@ -291,7 +292,7 @@ async function createTable(session: Session, table: TargetTable, own: readonly F
     comment ${literal(description)}`)
   if (session.cluster === undefined) return
   const [first = 'source'] = order
-  // The expression must not be null.
+  // The sharding expression must not be null.
   const spread = `cityHash64(source, ifNull(toString(${quote(first)}), ''))`
   await session.run(`
     create table if not exists ${session.whole(table)}${session.on} as ${local}
@@ -316,7 +317,7 @@ async function takeNumber(session: Session, source: string) {
   await session
     .run(`create table ${tableOf(number)} (nothing UInt8) engine = MergeTree order by nothing`)
     .catch((error: unknown) => {
-      // TABLE_ALREADY_EXISTS
+      // The code of TABLE_ALREADY_EXISTS.
       if (codeAt(error) !== '57') throw error
       throw newError(
         'PUBLISH_LOCKED',

@@ -9,8 +9,8 @@ import {inOrder, type NeutralisedCell, readControlTotals, type WriteRequest, typ
 import type {Dialect} from './dialect.ts'
 
 /**
- * Writes each table as CSV with a header line. A null is empty, but `""` in an only column; an empty text is `""`. Timestamps are
- * ISO 8601 in UTC with microseconds; decimals keep all their places.
+ * Writes each table as CSV with a header line. A null is an empty field and an empty text `""`; in a table of one column, a null
+ * is `""` too. Timestamps are ISO 8601 in UTC with microseconds; decimals keep all their places.
  *
  * @throws CheckError `EXPORT_CELL` naming a cell that the dialect cannot hold
  */
@@ -30,7 +30,7 @@ export async function writeCsv({db, source, tables, dialect, dir}: WriteRequest)
       throw newError('EXPORT_CELL', `${where}, holds ${what}.`)
     }
     if (spreadsheetSafe) {
-      // Importers would no longer find an id with a `'`.
+      // With a `'` before it, importers would no longer find an id.
       await refuse('an id that a spreadsheet takes for a formula', [isId, isFormula])
       await refuse('a number that is not finite', [isDouble, (number) => `not isfinite(${number})`])
       for (const cell of await listCells(db, rows, columns, [isFreeText, isFormula]))
@@ -55,14 +55,17 @@ export async function writeCsv({db, source, tables, dialect, dir}: WriteRequest)
   return written
 }
 
-/** SQL of rows as lines: many readers skip an empty one, so the null of an only column becomes an empty text, which is quoted. */
+/**
+ * SQL of rows as CSV lines. A null in a table of one column becomes an empty text, which is quoted, because many readers skip
+ * empty lines.
+ */
 export function buildLines([only, ...others]: readonly TableColumn[], from: string): string {
   if (!only || others.length > 0) return `from ${from}`
   const quoted = quoteName(only.name)
   return `select coalesce(${quoted}::varchar, '') as ${quoted} from ${from}`
 }
 
-/** SQL of a column's cells. */
+/** SQL of a column's cells as the dialect writes them. */
 function writeCell(column: TableColumn, {decimal, spreadsheetSafe, replaceCharacters}: Dialect): string {
   const quoted = quoteName(column.name)
   if (column.type === 'TIMESTAMP') return `strftime(${quoted}, '%Y-%m-%dT%H:%M:%S.%fZ')`
@@ -71,10 +74,10 @@ function writeCell(column: TableColumn, {decimal, spreadsheetSafe, replaceCharac
   return replaceCharacters && isFreeText(column) ? `regexp_replace(${safe}, ${LACKED}, '?', 'g')` : safe
 }
 
-/** Cells: of which columns, and SQL that is true for one. */
+/** The cells to look for: a test for columns, and SQL that is true for a matching cell. */
 type Wanted = [isOf: (column: TableColumn) => boolean, isHit: (quoted: string) => string]
 
-/** Lists cells in the order of the file. @param rows SQL of the table's rows in that order */
+/** Lists matching cells in file order. @param rows SQL of the table's rows in that order */
 async function listCells(
   db: Database,
   rows: string,
@@ -100,20 +103,20 @@ const FORMULA = quoteLiteral('^[\\p{Z}\\p{C}]*[=+@＝＋＠－-]|^[\\t\\r\\n]')
 /** SQL that is true for a text that a spreadsheet takes for a formula. */
 const isFormula = (text: string) => `coalesce(regexp_matches(${text}, ${FORMULA}), false)`
 
-/** SQL of a text, with a leading `'` if a spreadsheet would take it for a formula. */
+/** SQL that puts a `'` before a text that a spreadsheet would take for a formula. */
 const neutralise = (text: string) => `case when ${isFormula(text)} then '''' || ${text} else ${text} end`
 
 const isText = ({type}: TableColumn) => type === 'VARCHAR'
 const isDouble = ({type}: TableColumn) => type === 'DOUBLE'
 const isId = (column: TableColumn) => isText(column) && /(^|_)id$/.test(column.name)
 
-/** Whether a column holds text written by people. Nothing may be put in front of an id. */
+/** Whether a column holds text written by people. Ids must stay as they are. */
 const isFreeText = (column: TableColumn) => isText(column) && !isId(column)
 
-/** Types whose values are never formulas. */
+/** Types whose values are never taken for formulas. */
 const NO_TEXT = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL|FLOAT|DOUBLE|BOOLEAN|DATE|TIME|UUID|INTERVAL)\b/
 
-/** SQL of rows made safe for a spreadsheet, including ids and every other type: for people, not for importers. */
+/** SQL of rows made safe for a spreadsheet in every column, ids included; for people, not for importers. */
 export function buildSafeRows(columns: readonly TableColumn[], from: string): string {
   const cells = columns.map(({name, type}) => {
     const quoted = quoteName(name)
@@ -122,7 +125,7 @@ export function buildSafeRows(columns: readonly TableColumn[], from: string): st
   return `select ${cells.join(', ')} from ${from}`
 }
 
-/** What windows-1252 has from 0x80 to 0x9f; five of them are unused. */
+/** The characters of windows-1252 from 0x80 to 0x9f; five positions are unused. */
 const AT_80 = new TextDecoder('windows-1252').decode(
   Uint8Array.from({length: 32}, (_, index) => 0x80 + index),
 )
@@ -134,7 +137,7 @@ const NOT_1252 = new RegExp(OWN.replace('[', '[^\\x00-\\x7f\\xa0-\\xff'), 'u')
 const LACKED = quoteLiteral(OWN.replace('[', '[^\\x00-\\x7f\\x{a0}-\\x{ff}'))
 const isLacked = (text: string) => `regexp_matches(${text}, ${LACKED})`
 
-/** Gives a file of UTF-8 its byte order mark or another encoding, a part at a time. */
+/** Adds a byte order mark to a UTF-8 file, or changes its encoding, part by part. */
 async function encodeFile(path: string, {bom, encoding}: Dialect): Promise<void> {
   const plain = `${path}.utf-8`
   renameSync(path, plain)

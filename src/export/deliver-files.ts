@@ -15,11 +15,11 @@ import type {StateDb} from '../store/state-db.ts'
 import {type BatchedFile, CONTENT_TYPES, examineBatch, type NamedBatch} from './batch.ts'
 import {addressOfBucket, type NamedTarget, placeOf, readSecret, type Target} from './delivery-target.ts'
 
-/** Where and how a batch is delivered. */
+/** A target and how to deliver to it. */
 export interface DeliveryRequest extends NamedTarget {
-  /** Sends files again that the target already has. */
+  /** Sends all files again, even those the target has. */
   isAgain?: boolean
-  /** Whether only their owner may read the files in a folder. */
+  /** Keeps files in a folder readable by their owner alone. */
   isPrivate?: boolean
   /** How long a target may make no progress; a minute by default. */
   silenceMs?: number
@@ -48,10 +48,10 @@ export async function deliverBatch(
   const place = placeOf(how.target)
   const delivery = {target, place, profile, batch_id}
   const files = listWholeFiles(dir)
-  // Two processes that write the same `.part` could rename it before it is whole.
+  // Of two processes writing the same `.part`, one could rename it before the other has finished.
   const lock = `delivery of ${profile}/${batch_id} to ${place}`
   using _lock = acquireLock(stateDb, {runId: randomUUID(), command: 'export', name: lock}, world)
-  // If this delivery does not end, the next one sends them.
+  // Recorded first, so that the next delivery sends them if this one does not finish.
   if (isAgain) stateDb.update('delivered_file', {place, profile, batch_id}, {sha256: ''})
   const sql = `select name || ' ' || sha256 from delivered_file where place = ? and profile = ? and batch_id = ?`
   const there = stateDb.column(z.string(), sql, [place, profile, batch_id])
@@ -63,7 +63,11 @@ export async function deliverBatch(
   return {...delivery, outcome: 'delivered' as const, sent: missing.length}
 }
 
-/** Sends the files of a backup to a target, its manifest last. @throws what {@link deliverBatch} throws of a target */
+/**
+ * Sends the files of a backup to a target, its manifest last.
+ *
+ * @throws what {@link deliverBatch} throws for a target
+ */
 export async function sendBackup(
   {dir, profile, batch_id, files: listed}: NamedBatch & {files: readonly BatchedFile[]},
   {name: target, ...how}: DeliveryRequest,
@@ -71,18 +75,18 @@ export async function sendBackup(
 ) {
   const folder = `${profile}/${batch_id}`
   const files = [...listed, measureManifest(dir)]
-  // It holds keys and all that is known.
+  // A backup holds keys and all data.
   await sendFiles({dir, folder, files}, {...how, isPrivate: true}, world)
   return {target, place: placeOf(how.target), folder, sent: files.length}
 }
 
 interface Sending {
-  /** Where the files are. */
+  /** The folder of the files. */
   dir: string
-  /** Where they go, below the target's path. */
+  /** The folder to put them in, below the target's path. */
   folder: string
   files: readonly BatchedFile[]
-  /** Told of each file that has arrived. */
+  /** Called with each file that has arrived. */
   note?: (file: BatchedFile) => void
 }
 
@@ -111,10 +115,14 @@ async function sendFiles(
   })
 }
 
-/** The largest file that a store takes in one request, bytes. */
+/** The largest file that a store takes in one request, in bytes. */
 const MOST_BYTES = {s3: 5 * 1024 ** 3, azure: 5000 * 1024 ** 2}
 
-/** Refuses what a store would refuse once all of it has been sent. */
+/**
+ * Refuses files that are too large, which a store would refuse only after receiving them.
+ *
+ * @throws ConfigError `TARGET_REFUSED`
+ */
 function requireAccepted(files: readonly BatchedFile[], target: Target): void {
   const most = target.kind === 's3' || target.kind === 'azure' ? MOST_BYTES[target.kind] : Infinity
   const large = files.find(({bytes}) => bytes > most)
@@ -126,7 +134,7 @@ function requireAccepted(files: readonly BatchedFile[], target: Target): void {
   )
 }
 
-/** The files of a batch, the manifest last, if they are what it says. */
+/** Lists the files of a batch, the manifest last, and requires them to match it. @throws CheckError `BATCH_DAMAGED` */
 function listWholeFiles(dir: string): BatchedFile[] {
   const {files, faults} = examineBatch(dir)
   if (faults[0])
@@ -134,7 +142,7 @@ function listWholeFiles(dir: string): BatchedFile[] {
   return [...files, measureManifest(dir)]
 }
 
-/** The manifest of a batch or a backup, as a file to send. */
+/** Describes the manifest of a batch or backup as a file to send. */
 function measureManifest(dir: string): BatchedFile {
   const path = join(dir, 'manifest.json')
   return {name: 'manifest.json', bytes: statSync(path).size, sha256: digestFileNow(path)}
@@ -150,34 +158,34 @@ export const listDeliveries = (stateDb: StateDb, batchId: string) =>
 
 type Kind<K extends Target['kind']> = Extract<Target, {kind: K}>
 
-/** A connection to a target. A file appears under its name whole, or not at all. */
+/** A connection to a target. A file appears there complete, or not at all. */
 interface Carrier extends AsyncDisposable {
   /** @throws RetryableError `TARGET_FAILED`; AuthError `TARGET_AUTH`, `TARGET_HOST_KEY`; ConfigError `TARGET_REFUSED` */
   put(file: BatchedFile & {path: string}): Promise<void>
 }
 
-/** What every error of an unfinished delivery says. */
+/** The text of every error of an unfinished delivery. */
 const UNFINISHED = {
   kept: 'What is on disk is unchanged.',
   next: 'Run the same command again: an export sends what is missing, a backup is made anew.',
 }
 
-/** The errors of a target. */
+/** Makes the errors of a target. */
 const errorsAt = (where: string) => ({
   failed: (what: string, cause?: unknown, retryAfterMs = 0) =>
     new RetryableError(
       {code: 'TARGET_FAILED', problem: `Target ${where}: ${what}.`, ...UNFINISHED, cause},
       retryAfterMs,
     ),
-  /** It will not take this. */
+  /** The target will not take this file or request. */
   refused: (what: string, cause?: unknown) =>
     newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause}),
-  /** It does not accept our credentials. */
+  /** The target does not accept our credentials. */
   unauthorised: (what: string, cause?: unknown) =>
     newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause}),
 })
 
-/** Connects to a target for the files of a batch, which go into this folder below the target's path. */
+/** Connects to a target; files go into `folder` below the target's path. */
 async function openCarrier(
   {target, silenceMs = 60_000, isPrivate}: Omit<DeliveryRequest, 'name'>,
   folder: string,
@@ -198,24 +206,24 @@ async function openCarrier(
   }
 }
 
-/** Copies files into a folder, as `.part` first, then renames them. Private ones only their owner may read. */
+/** Copies files into a folder as `.part`, then renames them. Private files are readable by their owner alone. */
 export async function openFolder(
   target: Kind<'folder'>,
   folder: string,
   isPrivate = false,
 ): Promise<Carrier> {
   const {failed, refused} = errorsAt(`folder '${target.path}'`)
-  // Not created if missing, because a share may just not be mounted.
+  // A missing folder is not created: a share may just not be mounted.
   if (!existsSync(target.path)) throw refused('it does not exist')
   return {
     async put({name, path}) {
       const final = join(target.path, folder, name)
       const part = `${final}.part`
       try {
-        // On a read-only disk, mkdir would report a missing folder instead.
+        // Checked first: on a read-only disk, mkdir would report a missing folder instead.
         accessSync(target.path, constants.W_OK)
         makeFolders(target.path, dirname(join(folder, name)), isPrivate)
-        // Whoever may write there could have put a link to another file in its place.
+        // Others who may write there could have put a link in its place.
         await rm(part, {force: true})
         await copyFile(path, part, constants.COPYFILE_EXCL)
         shareWithFolder(part, isPrivate)
@@ -234,7 +242,7 @@ export async function openFolder(
   }
 }
 
-/** Makes the folders of a path below another, each open to the readers of the one above unless they are private. */
+/** Makes the folders of a path below another folder, each with the readers of its parent, or private. */
 function makeFolders(root: string, path: string, isPrivate: boolean): void {
   let dir = root
   for (const name of path.split('/')) {
@@ -243,13 +251,13 @@ function makeFolders(root: string, path: string, isPrivate: boolean): void {
   }
 }
 
-/** The address a file is put to, and what is said with it. */
+/** Returns the URL that a file is put to, and its headers. */
 type Put = (
   place: string,
   file: BatchedFile & {path: string},
 ) => Promise<{url: string; headers: Record<string, string>}>
 
-/** Puts files at `<url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` of path and bytes. */
+/** Puts files at `<url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` made of path and digest. */
 function putToEndpoint({url, token_file}: Kind<'http'>): Put {
   const token = readSecret(token_file)
   return async (place, {sha256}) => ({
@@ -262,7 +270,7 @@ function putToEndpoint({url, token_file}: Kind<'http'>): Put {
   })
 }
 
-/** Puts files into a bucket, each signed with its digest, which the store compares with what has arrived. */
+/** Puts files into a bucket. Each request is signed with the file's digest, which the store compares with what it received. */
 async function putToBucket(target: Kind<'s3'>): Promise<Put> {
   const {
     default: {sign},
@@ -285,9 +293,9 @@ async function putToBucket(target: Kind<'s3'>): Promise<Put> {
   }
 }
 
-/** Puts files into a container, each with its MD5: the only digest that the store compares with what has arrived. */
+/** Puts files into a container. Each has its MD5, the only digest that the store compares with what it received. */
 function putToContainer({url, sas_file}: Kind<'azure'>): Put {
-  // Portals hand it out with the URL, or with a question mark.
+  // Portals show the signature with the URL, or with a leading question mark.
   const signature = (readSecret(sas_file) ?? '').replace(/^.*\?/s, '')
   return async (place, {path}) => {
     const md5 = createHash('md5')
@@ -305,10 +313,9 @@ function putToContainer({url, sas_file}: Kind<'azure'>): Put {
 
 const encodePath = (place: string) => place.split('/').map(encodeURIComponent).join('/')
 
-/** More than a store says about a refusal. */
+/** Longer than any store's answer to a refused request. */
 const MOST_SAID_BYTES = 65_536
 
-/** Sends files by PUT. */
 async function openHttp(
   target: Kind<'http' | 's3' | 'azure'>,
   put: Put,
@@ -341,10 +348,10 @@ async function openHttp(
         throw refused(`its certificate or TLS is not accepted (${code}), so nothing was sent`, cause)
       })
       const {statusCode: status, headers} = answer
-      // Only the status counts: a body may drip for ever.
+      // Only the status counts: a body may never end.
       const body = addAbortSignal(AbortSignal.timeout(silenceMs / 10), answer.body)
       const said = await body.text().catch(() => '')
-      // Stores say in XML why: a clock that is wrong looks like a wrong key otherwise.
+      // Stores give the reason in XML; without it, a wrong clock looks like a wrong key.
       const [, why] = /<Code>(\w+)</.exec(isStore && status >= 300 ? said : '') ?? []
       const what = `file '${name}' was answered with ${status}${why ? ` ${why}` : ''}`
       if (status === 401 || status === 403) throw unauthorised(what)
@@ -378,16 +385,16 @@ async function openSftp(
   const password = readSecret(target.password_file)
   if (key === undefined && password === undefined)
     throw errors.refused('neither private_key_file nor password_file is set')
-  // Loaded late, or every command would start slower.
+  // Loaded late, since it would slow the start of every command.
   const {default: SftpClient} = await import('ssh2-sftp-client')
-  // Without these the library prints events after the end.
+  // Without these listeners the library prints late events.
   const client = new SftpClient('loantape', {
     error: () => undefined,
     end: () => undefined,
     close: () => undefined,
   })
   const socket = connect({host: target.host, port: target.port, noDelay: true})
-  // Makes an upload fail at once, before it is renamed. A graceful end would wait for a hung server.
+  // Destroying the socket makes an upload fail at once, before the rename; a graceful end would wait for a hung server.
   const hangUp = () => {
     clearTimeout(silence)
     socket.destroy()
@@ -443,7 +450,7 @@ async function openSftp(
   }
 }
 
-/** Renames over an existing file: in one step if the server can, else after deleting it. */
+/** Renames a file over an existing one: in one step if the server can, else by deleting that first. */
 async function rename(client: SftpClient, from: string, to: string): Promise<void> {
   try {
     await client.posixRename(from, to)
@@ -467,7 +474,7 @@ function explain(error: unknown, errors: ReturnType<typeof errorsAt>, what: stri
   return errors.failed(`${what} (${reasonOf(words)})`, error)
 }
 
-/** `fastPut: Failure Local: … Remote: …` in our words; a full disk is a bare failure (status 4). */
+/** Puts `fastPut: Failure Local: … Remote: …` into our words. A full disk shows only as a bare failure (status 4). */
 function reasonOf(words: string): string {
   const said = words.replace(/^(\w+: )+/, '').replace(/ (Local|Remote): .*| \/.*/s, '')
   return said === 'Failure' ? "the server says 'Failure', as for a full disk" : said

@@ -9,7 +9,7 @@ import {readWrittenText} from '../store/files.ts'
 
 const text = z.string().min(1)
 
-/** A folder, such as a share. */
+/** A folder, such as a mounted share. */
 const folderTarget = z.strictObject({kind: z.literal('folder'), path: text})
 
 /** A server that speaks SFTP. */
@@ -19,14 +19,14 @@ const sftpTarget = z.strictObject({
   port: z.int().min(1).max(65_535).default(22),
   user: text,
   path: text,
-  /** The only key that is accepted. */
+  /** The only host key that is accepted. */
   host_key: z.string().regex(/^SHA256:[A-Za-z0-9+/]{43}$/, 'expected SHA256:… as ssh-keygen -lf prints it'),
   private_key_file: text.optional(),
   passphrase_file: text.optional(),
   password_file: text.optional(),
 })
 
-/** File names are appended to the URL, and messages show it. */
+/** Whether file names can be appended to a URL, and messages may show it. */
 const isBare = ({search, hash, username, password}: URL) => search + hash + username + password === ''
 
 const bareUrl = z
@@ -38,18 +38,18 @@ const bareUrl = z
 const httpTarget = z.strictObject({
   kind: z.literal('http'),
   url: bareUrl,
-  /** A bearer token. */
+  /** A file with a bearer token. */
   token_file: text.optional(),
 })
 
-/** A bucket of S3, or of a store that speaks its protocol: MinIO, R2, Google Cloud Storage with HMAC keys. */
+/** A bucket of S3, or of a store with the same protocol: MinIO, R2, Google Cloud Storage with HMAC keys. */
 const s3Target = z.strictObject({
   kind: z.literal('s3'),
   bucket: z.string().regex(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, 'expected the name of a bucket'),
   region: z.string().regex(/^[a-z0-9-]+$/, 'expected a region such as us-east-1'),
-  /** Of the store; by default Amazon's for the region. */
+  /** The URL of the store; by default Amazon's for the region. */
   endpoint: bareUrl.optional(),
-  /** What names begin with. */
+  /** The prefix of all names. */
   path: text.refine((path) => !/(^|\/)\.{1,2}(\/|$)/.test(path), "expected no '.' or '..'").optional(),
   access_key_id: z.string().regex(/^[\w+/=-]+$/, 'expected letters and digits'),
   secret_key_file: text,
@@ -58,13 +58,13 @@ const s3Target = z.strictObject({
 /** A container of Azure Blob Storage. */
 const azureTarget = z.strictObject({
   kind: z.literal('azure'),
-  /** `https://<account>.blob.core.windows.net/<container>`, and what names begin with. */
+  /** `https://<account>.blob.core.windows.net/<container>`, optionally with a prefix for all names. */
   url: bareUrl.refine((url) => new URL(url).pathname.length > 1, 'expected the URL of a container'),
-  /** A shared access signature that may create and write. */
+  /** A file with a shared access signature that may create and write. */
   sas_file: text,
 })
 
-/** Where batches are delivered to. */
+/** A place that batches are delivered to. */
 export type Target = z.output<typeof targetSchema>
 const targetSchema = z.discriminatedUnion('kind', [
   folderTarget,
@@ -79,13 +79,13 @@ const targetsSchema = z.record(
   targetSchema,
 )
 
-/** A target under its name in the targets file. */
+/** A target and its name in the targets file. */
 export interface NamedTarget {
   name: string
   target: Target
 }
 
-/** The location of a target, whatever its name. */
+/** Returns the location of a target, which does not depend on its name. */
 export function placeOf(target: Target): string {
   if (target.kind === 'folder') return resolve(target.path)
   if (target.kind === 'http' || target.kind === 'azure') return target.url
@@ -94,7 +94,7 @@ export function placeOf(target: Target): string {
   return `sftp://${user}@${host}:${port}/${posix.normalize(path)}`
 }
 
-/** The address below which a bucket has its files. */
+/** Returns the URL below which the files of a bucket are. */
 export function addressOfBucket(target: Extract<Target, {kind: 's3'}>): string {
   const {region, bucket, path = '', endpoint = `https://s3.${region}.amazonaws.com`} = target
   return [endpoint, bucket, ...path.split('/').filter(Boolean).map(encodeURIComponent)].join('/')
@@ -132,10 +132,10 @@ function parseTargets(path: string): Record<string, Target> {
   return parseWritten(readWrittenText(path, refuse), refuse, targetsSchema)
 }
 
-/** What pipes have said: each says it once. */
+/** Secrets read from pipes, by path: a pipe can be read only once. */
 const ofPipes = new Map<string, string>()
 
-/** The content of a secret file, or of a pipe, as secret managers give it. @throws ConfigError `TARGETS_INVALID` */
+/** Reads a secret from a file, or from a pipe as secret managers provide. @throws ConfigError `TARGETS_INVALID` */
 export function readSecret(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {

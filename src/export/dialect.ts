@@ -1,24 +1,24 @@
 import {z} from 'zod'
 
-/** How CSV is written, as the command line and the steps of jobs say it; left out, by RFC 4180 in UTF-8. */
+/** How CSV is written, as command-line options and job steps say it. The default is RFC 4180 in UTF-8, with LF. */
 export type Dialect = z.output<typeof dialectSchema>
 export const dialectSchema = z
   .strictObject({
     lineEnding: z.enum(['lf', 'crlf']).default('lf'),
-    /** `'` before texts that a spreadsheet would take for formulas. */
+    /** Puts `'` before texts that a spreadsheet would take for formulas. */
     spreadsheetSafe: z.boolean().default(false),
     delimiter: z
       .enum([',', ';', '|', 'tab'])
       .default(',')
       .transform((sign) => (sign === 'tab' ? '\t' : sign)),
-    /** What stands before the decimals of a number. */
+    /** The decimal sign of numbers. */
     decimal: z.enum(['.', ',']).default('.'),
-    /** Every text in quotes, so that importers do not take digits for a number. */
+    /** Quotes every text, so that importers do not take digits for a number. */
     quoteTexts: z.boolean().default(false),
-    /** A byte order mark, by which Excel knows UTF-8. */
+    /** Writes a byte order mark, which tells Excel that the file is UTF-8. */
     bom: z.boolean().default(false),
     encoding: z.enum(['utf-8', 'windows-1252']).default('utf-8'),
-    /** `?` for a character that the encoding lacks; otherwise it is refused. */
+    /** Writes `?` for a character that the encoding lacks; otherwise that character is an error. */
     replaceCharacters: z.boolean().default(false),
   })
   .refine(({delimiter, decimal}) => delimiter !== decimal, {
@@ -31,13 +31,13 @@ export const dialectSchema = z
     error: 'expected windows-1252 with it',
   })
 
-/** The dialect of a batch for which none was asked. */
+/** The dialect of a batch that asks for none. */
 export const USUAL_DIALECT: Dialect = dialectSchema.parse({})
 
-/** A name as the command line has it: `spreadsheet-safe`. */
+/** Returns an option's name on the command line: `spreadsheet-safe`. */
 export const wordOf = (name: string): string => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)
 
-/** What is not usual of a dialect: the same dialect has the same words. */
+/** Lists the options of a dialect that are not the default, as words; they are part of a batch's id. */
 export const listWords = (dialect: Dialect): string[] =>
   Object.entries(dialect)
     .filter(([name, value]) => value !== Object(USUAL_DIALECT)[name])

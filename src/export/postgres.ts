@@ -23,7 +23,7 @@ import {
   visibleRow,
 } from './target.ts'
 
-/** A PostgreSQL database, and who reads there. */
+/** A PostgreSQL database, and who may read there. */
 export interface PostgresRequest {
   /** `postgres://user:password@host:5432/database` */
   url: string
@@ -34,12 +34,12 @@ export interface PostgresRequest {
 }
 
 /**
- * PostgreSQL as a target. One transaction fills tables in new schemas and gives these the names of the old ones: readers see one
- * whole release or the other, and a crashed publication leaves nothing behind.
+ * Opens PostgreSQL as a target. One transaction fills tables in new schemas and then gives the schemas the names of the old ones:
+ * readers see either release whole, and a crashed publication leaves nothing behind.
  *
- * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `PUBLISH_PRIVILEGE`; LockedError
- *   `PUBLISH_LOCKED`; AuthError `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`,
- *   `PUBLISH_UNSURE`; the methods of the target throw the same
+ * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
+ *   `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the
+ *   target throw the same
  */
 export async function openPostgres(
   request: PostgresRequest,
@@ -52,7 +52,7 @@ export async function openPostgres(
   let copy:
     | {release: Release; folderId: string; db: Database; names: Map<string, string>; transaction: string}
     | undefined
-  /** A table in the new schemas, quoted. */
+  /** Names a table in the new schemas, quoted. */
   const newTable = ({schema, name}: {schema: string; name: string}) =>
     `${escapeIdentifier(copy?.names.get(schema) ?? '')}.${escapeIdentifier(name)}`
   return {
@@ -95,7 +95,7 @@ export async function openPostgres(
       await swapSchemas(session, copy)
       world.signal.removeEventListener('abort', stop)
       await session.run('commit').catch((cause: unknown) => {
-        // When the connection is lost, nobody knows whether the server has committed.
+        // If the connection is lost here, the server may or may not have committed.
         const problem = `The connection to PostgreSQL at ${server} was lost while the release was swapped in.`
         throw newError('PUBLISH_UNSURE', problem, {cause})
       })
@@ -109,14 +109,18 @@ export async function openPostgres(
   }
 }
 
-/** Allows one publication at a time. The server releases the lock when the connection ends, however it ends. */
+/**
+ * Allows one publication at a time. The server releases the lock whenever the connection ends.
+ *
+ * @throws LockedError `PUBLISH_LOCKED`
+ */
 async function acquireLock(session: Session): Promise<void> {
   const sql = `select pg_try_advisory_lock(hashtext('loantape publish'))`
   if ((await session.column(z.boolean(), sql))[0]) return
   throw newError('PUBLISH_LOCKED', `Another publication to ${session.server} is under way.`)
 }
 
-/** The types that are not PostgreSQL's own words. */
+/** Types whose name differs in PostgreSQL. */
 const TYPES: Readonly<Record<string, string>> = {
   VARCHAR: 'text',
   DOUBLE: 'double precision',
@@ -124,7 +128,7 @@ const TYPES: Readonly<Record<string, string>> = {
   TIMESTAMP: 'timestamptz',
 }
 
-/** Creates the new table `target`, quoted, with its comments, and copies the rows of the attached release. */
+/** Creates the new table `target` (quoted) with its comments, and copies the rows of the attached release into it. */
 async function copyTable(session: Session, db: Database, table: TargetTable, target: string): Promise<void> {
   const {columns} = table
   const source = `${table.schema}.${table.name}`
@@ -142,7 +146,7 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
   )
   await copyRows(session, target, createReadStream(file)).catch((error: unknown) => {
     const code = codeAt(error)
-    // A message of class 22 (data exceptions) would repeat the value.
+    // The server's message for class 22 (data exceptions) would repeat the value.
     if (!code.startsWith('22')) throw error
     throw newError(
       'POSTGRES_VALUE',
@@ -200,7 +204,7 @@ async function copyState(
   await copyRows(session, table, Readable.from([`"${row.join('","')}"\n`]))
 }
 
-/** Gives the new schemas their names. Renaming a schema takes no lock that readers hold. */
+/** Gives the new schemas the names of the old ones. Renaming a schema needs no lock that readers hold. */
 async function swapSchemas(
   session: Session,
   {names, transaction}: {names: ReadonlyMap<string, string>; transaction: string},
@@ -217,8 +221,8 @@ const STRICT_ATTEMPTS = 5
 const ATTEMPTS = 30
 
 /**
- * Locks the old tables for the swap, so that no statement sees one table before it and another after it. A reader that wants one
- * release throughout reads `loantape.release` first in its transaction, and the swap waits for it.
+ * Locks the old tables for the swap, so that no statement reads one table before the swap and another after it. A reader that
+ * needs one release for a whole transaction reads `loantape.release` first in it; the swap then waits for that reader.
  */
 async function lockOldTables(
   session: Session,
@@ -232,7 +236,7 @@ async function lockOldTables(
   for (let attempt = 1; ; attempt++) {
     const locked = attempt > STRICT_ATTEMPTS ? [state] : tables
     try {
-      // Shorter than the server's deadlock_timeout of a second, which could abort a reader.
+      // Must be shorter than the server's deadlock_timeout (one second), which could abort a reader.
       await session.run(
         `set local lock_timeout = ${lockMs}; lock table ${locked.join(', ')} in access exclusive mode`,
       )
@@ -251,14 +255,14 @@ async function lockOldTables(
   }
 }
 
-/** The server as messages name it: `db.example.com:5432/reporting`, without user and password. */
+/** Names the server in messages: `db.example.com:5432/reporting`, without user and password. */
 function describeServer(url: string): string {
   if (!URL.canParse(url)) return 'the server in LOANTAPE_POSTGRES_URL'
   const {hostname, port, pathname} = new URL(url)
   return `${hostname}:${port || '5432'}${pathname}`
 }
 
-/** Codes: appendix A of PostgreSQL's manual. */
+/** Codes from appendix A of PostgreSQL's manual. */
 const ERRORS: TargetErrors = [
   ['PUBLISH_AUTH', /^(28P01|28000) |password must be a string/],
   ['POSTGRES_TLS', /does not support SSL|^\S*(CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL)/],
@@ -268,7 +272,7 @@ const ERRORS: TargetErrors = [
   ['PUBLISH_LOST', /^(57P0.|08...) |terminated|timeout expired|not queryable/],
 ]
 
-/** A connection to PostgreSQL; disposing it ends it, and a running statement fails. */
+/** A connection to PostgreSQL. Disposing it closes it; a statement still running then fails. */
 type Session = Awaited<ReturnType<typeof openSession>>
 
 /** Connects to a server. @throws AuthError `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE` */
@@ -280,7 +284,7 @@ async function openSession(url: string) {
     connectionTimeoutMillis: 15_000,
     keepAlive: true,
   })
-  // A broken connection fails the running statement; without a listener it would also end the process.
+  // A broken connection makes the running statement fail; without a listener it would also end the process.
   client.on('error', () => undefined)
   const explained = <T>(answer: Promise<T>): Promise<T> =>
     answer.catch((error: unknown) => {
@@ -294,7 +298,7 @@ async function openSession(url: string) {
     await client.end()
     throw error
   })
-  // Dates are compared as text; a database or role may write them otherwise.
+  // Dates are compared as text, and a database or role may have another default format.
   await explained(client.query("set datestyle = 'ISO, YMD'"))
   return {
     /** `host:port/database` */
@@ -304,7 +308,7 @@ async function openSession(url: string) {
       await explained(client.query(sql))
     },
     rows,
-    /** The values of a query that has one column. */
+    /** Returns the values of a query that has one column. */
     column: async <T>(value: z.ZodType<T>, sql: string, values: unknown[] = []): Promise<T[]> =>
       (await rows(z.record(z.string(), value), sql, values)).flatMap((row) => Object.values(row)),
     /** Runs a COPY with this data. */
@@ -314,13 +318,16 @@ async function openSession(url: string) {
   }
 }
 
-/** Marks our schemas; a schema without it is never touched. */
+/** Marks our schemas; a schema without this mark is never touched. */
 const MARK = 'loantape release'
 
-/** The schema whose table `release` says what readers see. */
+/** The schema whose table `release` says which release readers see. */
 const STATE = 'loantape'
 
-/** Our schemas: those that readers see, and those that are being built or were replaced; and all others. */
+/**
+ * Lists our schemas, `live` ones that readers see and `old` ones that were replaced or never finished, and the `foreign` ones of
+ * others.
+ */
 async function listSchemas(session: Session): Promise<{live: string[]; old: string[]; foreign: string[]}> {
   const schemas = await session.rows(
     z.object({name: z.string(), kind: z.string()}),
@@ -347,14 +354,14 @@ async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Prom
       )
     } catch (error) {
       await session.run('rollback')
-      // lock_not_available, dependent_objects_still_exist
+      // The codes of lock_not_available and dependent_objects_still_exist.
       if (!['55P03', '2BP01'].includes(codeAt(error))) throw error
       world.log.info({reason: schema}, 'an old release in PostgreSQL is still in use: it is dropped later')
     }
   }
 }
 
-/** The tables of schemas, quoted; the one of {@link STATE} comes first. */
+/** Lists the tables of schemas, quoted; those of {@link STATE} come first. */
 async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
   return await session.column(
     z.string(),
@@ -364,7 +371,7 @@ async function listTables(session: Session, schemas: readonly string[]): Promise
   )
 }
 
-/** The release readers see now, if there is one. */
+/** Returns the release that readers see now, if any. */
 async function findPublished(session: Session): Promise<VisibleRelease | undefined> {
   const [isThere] = await session.column(z.boolean(), `select to_regclass('${STATE}.release') is not null`)
   if (!isThere) return undefined

@@ -39,7 +39,7 @@ export async function publishRelease(
 ): Promise<PublishResult> {
   const folder = dataFolderAt(config.dataDir)
   const release = requireRelease(folder, request.releaseId)
-  // A new one would be that of another folder.
+  // Opening a missing database would create one, with the id of another folder.
   requireThere(folder.stateDb)
   using stateDb = openStateDb(folder.stateDb)
   const folderId = requireFolderId(stateDb)
@@ -50,7 +50,7 @@ export async function publishRelease(
   return await publishTo(target, release, {...request, folderId, command}, world)
 }
 
-/** Opens a target. Its client is loaded late, or every command would start slower. */
+/** Opens a target. Clients are loaded late, since they would slow the start of every command. */
 async function openTarget(config: Config, to: PublishTarget, world: World): Promise<ReleaseTarget> {
   if (to === 'clickhouse')
     return await (await import('./clickhouse.ts')).openClickhouse(clickhouseOf(config), world)
@@ -62,7 +62,7 @@ async function openTarget(config: Config, to: PublishTarget, world: World): Prom
   return await (await import('./postgres.ts')).openPostgres({url, reader}, world)
 }
 
-/** The configured ClickHouse. @throws ConfigError `CONFIG_MISSING` */
+/** Returns the configured ClickHouse. @throws ConfigError `CONFIG_MISSING` */
 function clickhouseOf(config: Config): ClickhouseRequest {
   const {clickhouseUrl: url, clickhouseUser: user, clickhousePassword: password} = config
   if (url === undefined)
@@ -119,7 +119,7 @@ export async function publishTo(
       )
     }
     await target.activate()
-    // The release is published; the next publication removes what cannot be removed now.
+    // Not an error: the release is published, and the next publication prunes again.
     await target.prune().catch((error: unknown) => {
       world.log.warn({err: error}, 'old releases at the target could not be removed')
     })
@@ -155,10 +155,10 @@ async function describeTables({dir, database, manifest}: Release): Promise<Targe
   })
 }
 
-/** Totals over all lenders, compared with the sum over each. */
+/** The result of {@link verifyCombined}. */
 export type CombinedVerification = Awaited<ReturnType<typeof verifyCombined>>
 
-/** Compares columns over all lenders with the sums of what each has published. @throws ConfigError `CONFIG_MISSING` */
+/** Compares totals over all lenders with the sums of each lender's totals. @throws ConfigError `CONFIG_MISSING` */
 export async function verifyCombined(config: Config, {signal}: World) {
   const request = clickhouseOf(config)
   const {openSession} = await import('./clickhouse-layout.ts')

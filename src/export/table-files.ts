@@ -32,10 +32,10 @@ import {writeXlsx} from './xlsx.ts'
 export const TABLE_PROFILE_NAMES = ['csv', 'parquet', 'xlsx'] as const
 type TableProfileName = (typeof TABLE_PROFILE_NAMES)[number]
 
-/** All profiles. */
+/** The names of all profiles. */
 export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
 
-/** Which tables to write, and how; what is of another profile changes nothing. */
+/** Which tables to write, and how; options of other profiles have no effect. */
 export interface BatchRequest extends Pick<WriteRequest, 'partition'> {
   profile: TableProfileName
   /** All published tables by default. */
@@ -45,7 +45,7 @@ export interface BatchRequest extends Pick<WriteRequest, 'partition'> {
 }
 
 /**
- * Writes tables of a release as one batch, the manifest last. The folder has a temporary name until everything is on disk. A
+ * Writes tables of a release as one batch, the manifest last. The folder has a temporary name until everything is on the disk. A
  * complete batch is not written again.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`
@@ -96,7 +96,7 @@ export async function writeBatch(
 
 const WRITERS = {csv: writeCsv, parquet: writeParquet, xlsx: writeXlsx}
 
-/** The profile of this name that writes tables. @throws ConfigError `UNKNOWN_NAME` */
+/** Returns the profile of this name if it writes tables. @throws ConfigError `UNKNOWN_NAME` */
 export function requireProfile(name: string): TableProfileName {
   const profile = TABLE_PROFILE_NAMES.find((known) => known === name)
   if (profile) return profile
@@ -107,7 +107,7 @@ function unknownName(kind: string, name: string, known: readonly string[]): Loan
   return newError('UNKNOWN_NAME', `${kind} '${name}' on the command line: ${expectOneOf(name, known)}.`)
 }
 
-/** `<as_of>-<12 hex>`: the same tables of the same release with the same options get the same id. */
+/** Returns `<as_of>-<12 hex>`: the same id for the same tables of the same release with the same options. */
 function batchIdOf(
   {as_of, release_id}: ReleaseManifest,
   {profile, tables = [], period, dialect = USUAL_DIALECT, partition}: BatchRequest,
@@ -126,7 +126,7 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
 }
 
-/** Describes files of CSV as a Data Package (datapackage.org, version 2): types, keys and meanings survive them. */
+/** Describes CSV files as a Data Package (datapackage.org, version 2), which keeps types, keys and meanings. */
 async function describePackage(
   db: Database,
   {dir, manifest}: Release,
@@ -169,7 +169,7 @@ async function describePackage(
   return `${JSON.stringify(content, null, 2)}\n`
 }
 
-/** Whether the checks of a release hold a table to columns that are unique together and never null. */
+/** Whether checks of the release prove that these columns of a table are unique together and never null. */
 function isKey(checks: readonly string[], table: string, columns: readonly string[]): boolean {
   const demand = `${table} not_null(`
   const known = checks.flatMap((name) =>
@@ -181,7 +181,7 @@ function isKey(checks: readonly string[], table: string, columns: readonly strin
   )
 }
 
-/** How Table Schema names DuckDB's types; others are numbers. */
+/** Table Schema's names for DuckDB's types; all others are numbers. */
 const FIELD_TYPES: Readonly<Record<string, object>> = {
   VARCHAR: {type: 'string'},
   DATE: {type: 'date'},
@@ -215,7 +215,7 @@ async function writeParquet({db, source, tables, partition, dir}: WriteRequest):
   return {files}
 }
 
-/** The date columns that tables can be partitioned by, the most useful first. */
+/** The date columns that tables can be partitioned by, in order of preference. */
 const PARTITION_DATES = ['day', 'entry_date', 'business_date', 'observed_on', 'created_on']
 
 /** The key of the path, which readers add as a column: if the table has one of that name, they refuse it or show the wrong value. */

@@ -4,16 +4,16 @@ import {type Database, quoteName} from '../store/database.ts'
 import type {Release, ReleaseModel} from '../store/release.ts'
 import type {TableColumn} from '../store/sql.ts'
 
-/** What errors mean: the first whose pattern fits an error's code, a space and its words. */
+/** What errors mean: the first entry whose pattern fits the error's code, a space and its message. */
 export type TargetErrors = readonly [kind: Parameters<typeof newError>[0], told: RegExp][]
 
-/** What Node's mean, whatever the target. */
+/** Node's errors, the same for every target. */
 const OF_NODE: TargetErrors = [
   ['PUBLISH_UNREACHABLE', /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT) /],
   ['PUBLISH_LOST', /^(ECONNRESET|EPIPE) /],
 ]
 
-/** An error of a target's client as one of ours; `server` is `PostgreSQL at db.example.com:5432/reporting`. */
+/** Turns an error of a target's client into one of ours. @param server such as `PostgreSQL at db.example.com:5432/reporting` */
 export function explainTarget(error: unknown, server: string, errors: TargetErrors): LoantapeError {
   if (error instanceof LoantapeError) return error
   const code = codeOf(error)
@@ -29,22 +29,22 @@ export function explainTarget(error: unknown, server: string, errors: TargetErro
   return newError(kind, problems[kind] ?? `${server} refused: ${words} (${code}).`, {cause: error})
 }
 
-/** The code that a target's server gave an error, also if it is explained. */
+/** Returns the code that a target's server gave an error, before or after {@link explainTarget}. */
 export const codeAt = (error: unknown): string => codeOf(error instanceof LoantapeError ? error.cause : error)
 
-/** Where releases are published. */
+/** The kinds of database that releases are published to. */
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
 
-/** A published table of a release, on its way to a target; a seed has neither grain nor description. */
+/** A published table of a release on its way to a target; a seed has no grain and no description. */
 export interface TargetTable extends Pick<ReleaseModel, 'description' | 'columns' | 'grain'> {
   schema: string
   name: string
   /** The columns its Parquet file is sorted by. */
   order: readonly string[]
-  /** Its Parquet file, and the digest that identifies its content. */
+  /** Its Parquet file, and the sha256 that identifies the content. */
   file: string
   sha256: string
-  /** The {@link selectTotals} of the release. */
+  /** Its totals in the release ({@link selectTotals}). */
   totals: readonly string[]
 }
 
@@ -56,16 +56,16 @@ export const visibleRow = z.object({
   as_of: z.string(),
   /** ISO 8601, UTC. */
   known_at: z.string(),
-  /** The data folder that published it. */
+  /** The id of the data folder that published it. */
   folder_id: z.string(),
 })
 
 /**
- * A database that releases are published to, open for one publication. Readers see the previous release until `activate`, and then
- * the new one, whole. Disposing before `activate` drops the new tables, or leaves them invisible.
+ * A database that releases are published to, open for one publication. Readers see the previous release until `activate`, then
+ * all of the new one. Disposing before `activate` drops the new tables or leaves them invisible.
  */
 export interface ReleaseTarget extends AsyncDisposable {
-  /** `host:port/database`, for people. */
+  /** `host:port/database`, for messages. */
   readonly server: string
   /** Reads what readers see now. */
   prepare(): Promise<VisibleRelease | undefined>
@@ -77,22 +77,23 @@ export interface ReleaseTarget extends AsyncDisposable {
   begin(release: Release, tables: readonly TargetTable[], folderId: string): Promise<readonly TargetTable[]>
   /** Sends the rows of a table. */
   load(table: TargetTable): Promise<void>
-  /** Whether the target holds this table with the same rows and totals. */
+  /** Whether the target has this table with the same rows and totals. */
   verify(table: TargetTable): Promise<boolean>
-  /** Shows the release to readers, every table at once. */
+  /** Shows the release to readers, all tables at once. */
   activate(): Promise<void>
   /** Removes releases that nobody can read any more. */
   prune(): Promise<void>
 }
 
-/** Integers, and decimals whose sum fits the 38 digits that every engine has. */
+/** Integers and decimals whose sum fits into 38 digits, the most that every engine has. */
 const SUMMABLE = /^(BIGINT|DECIMAL\(([12]?\d),(\d+)\))$/
 
 const WIDE_DECIMAL = /^DECIMAL\(\d+,\d+\)$/
 
 /**
- * What a SELECT asks for to prove that a table arrived unchanged: its rows, then for each column its exact sum and count, or its
- * count, first and last value. Each is an expression of type text that DuckDB, PostgreSQL and ClickHouse understand.
+ * Returns the columns of a SELECT that proves that a table arrived unchanged: the count of rows, then by type of column the exact
+ * sum and the count, or the count, the minimum and the maximum, or the count alone. Each is a text expression that DuckDB,
+ * PostgreSQL and ClickHouse understand.
  */
 export function selectTotals(columns: readonly TableColumn[], quote: (name: string) => string): string {
   const totals = columns.flatMap(({name, type}) => {
@@ -101,7 +102,7 @@ export function selectTotals(columns: readonly TableColumn[], quote: (name: stri
       return [`sum(cast(${column} as decimal(38, ${type.match(/,(\d+)/)?.[1] ?? 0})))`, `count(${column})`]
     if (WIDE_DECIMAL.test(type))
       return [
-        // Values in this range cannot sum to more than 38 digits.
+        // Limits the values, so that their sum has at most 38 digits.
         `sum(case when ${column} between -1000000000000000000 and 1000000000000000000 then ${column} end)`,
         `count(${column})`,
       ]
@@ -112,14 +113,14 @@ export function selectTotals(columns: readonly TableColumn[], quote: (name: stri
   return texts.map((text, index) => `${text} as total_${index}`).join(', ')
 }
 
-/** The totals that {@link selectTotals} asks for. */
+/** A row of {@link selectTotals}, as a list. */
 export const totalsRow = z.record(z.string(), z.string()).transform((row) => Object.values(row))
 
-/** The totals of a table in DuckDB, or of rows. */
+/** Reads the totals of a table or subquery in DuckDB. */
 export const readTotals = (db: Database, columns: readonly TableColumn[], from: string): Promise<string[]> =>
   db.one(totalsRow, `select ${selectTotals(columns, quoteName)} from ${from}`)
 
-/** What the release says about a table with these columns. */
+/** Returns a release's description of a table with these columns. */
 export function describeTable(
   models: readonly ReleaseModel[],
   table: string,
@@ -133,7 +134,7 @@ export function describeTable(
   return {schema, name, description, grain, columns: described}
 }
 
-/** Whether the totals of two engines are equal except for trailing zeros of decimals. */
+/** Whether two engines have the same totals, apart from trailing zeros of decimals. */
 export function isSameTotals(one: readonly string[], other: readonly string[]): boolean {
   const plain = (total: string | undefined) => total?.replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '')
   return one.length === other.length && one.every((total, index) => plain(total) === plain(other[index]))

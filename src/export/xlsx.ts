@@ -10,13 +10,13 @@ import {type ReleaseManifest, readReleaseModels} from '../store/release.ts'
 import {countRows, readColumns} from '../store/sql.ts'
 import {type ControlTotals, inOrder, readControlTotals, type WriteRequest, type Written} from './batch.ts'
 
-/** Rows of one worksheet (Excel specifications and limits). */
+/** Most rows of a worksheet (Excel specifications and limits). */
 const SHEET_ROWS = 1_048_576
 
 /** A larger archive is a ZIP64. */
 const MOST_BYTES = 0xffff_fffe
 
-/** Characters of a worksheet's name. */
+/** Most characters of a worksheet's name. */
 const NAME_CHARACTERS = 31
 
 /** The totals of one table, what it holds, and the names of its sheets. */
@@ -55,14 +55,18 @@ export async function writeXlsx(
   return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
 }
 
-/** Writes rows of a table or subquery as a workbook of one sheet. @throws Error if too many; CheckError `EXPORT_CELL` */
+/**
+ * Writes the rows of a table or subquery as a workbook of one sheet.
+ *
+ * @throws Error if there are too many rows; CheckError `EXPORT_CELL`
+ */
 export async function writeQueryBook(
   db: Database,
   {path, title, from}: {path: string; title: string; from: string},
   manifest: ReleaseManifest,
   sheetRows: number = SHEET_ROWS,
 ): Promise<void> {
-  // The rows are read twice, for the widths of columns and for the cells, but computed once.
+  // Computed once, because the rows are read twice: for column widths and for cells.
   await db.run(`create temp table sheet_row as from ${from} limit ${sheetRows}`)
   try {
     if ((await countRows(db, 'sheet_row')) === sheetRows)
@@ -78,17 +82,17 @@ export async function writeQueryBook(
   }
 }
 
-/** Writes a workbook as a stream of what `fill` adds. */
+/** Writes a workbook as a stream while `fill` adds to it. */
 async function writeBook(
   path: string,
   {known_at, generator}: ReleaseManifest,
   fill: (book: WorkbookWriter) => Promise<void>,
 ): Promise<void> {
-  // Loaded late, because it takes a third of a second.
+  // Loaded late: it takes a third of a second.
   const {WorkbookWriter} = await import('@cj-tech-master/excelts')
   const made = new Date(known_at)
   const stream = createWriteStream(path)
-  // No await may come between this and the race below, or a failure would be an unhandled rejection.
+  // Without an await between here and the race below, a failure is never an unhandled rejection.
   const isDone = finished(stream)
   const book = new WorkbookWriter({
     stream,
@@ -108,7 +112,7 @@ async function writeBook(
     await book.commit()
     await isDone
   }
-  // The library waits forever if the stream fails.
+  // Without the race, a stream failure would leave the library waiting forever.
   await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
 }
 
@@ -145,7 +149,7 @@ async function writeSheets(
         sheet = next()
         row = 1
       }
-      // A number is a double, or has few digits.
+      // Only doubles and numbers of few digits arrive as numbers.
       const read = columns.map((column, index) => {
         const value = values[index] ?? null
         return value === null || typeof value === 'number' ? value : column.read(String(value))
@@ -159,7 +163,7 @@ async function writeSheets(
   closeSheet(sheet, columns, row)
 }
 
-/** Characters that are readable side by side on a printed page; wider sheets take several pages. */
+/** Most characters side by side on a printed page; wider sheets take several pages. */
 const PAGE_CHARACTERS = 210
 
 type Worksheet = ReturnType<WorkbookWriter['addWorksheet']>
@@ -199,16 +203,16 @@ function closeSheet(sheet: Worksheet, columns: readonly SheetColumn[], rows: num
   sheet.commit()
 }
 
-/** The value of a cell; a text is never taken for a formula. */
+/** The value of a cell; texts are never taken for formulas. */
 type CellValue = string | number | boolean | Date | {richText: {text: string}[]} | null
 
-/** The most characters of one cell (Excel specifications and limits). */
+/** Most characters of a cell (Excel specifications and limits). */
 const CELL_CHARACTERS = 32_767
 
-/** Digits that a spreadsheet keeps; a number with more stays text, which is exact. */
+/** Most digits that a spreadsheet keeps; numbers with more stay text. */
 const EXACT_DIGITS = 15
 
-/** How a kind of column is shown, and its width if that does not depend on the content. */
+/** How a kind of column is shown, and its width unless that depends on the content. */
 interface Look {
   /** Excel's number format; null for text. */
   format: string | null
@@ -216,17 +220,17 @@ interface Look {
   read: (text: string) => CellValue
 }
 
-/** A column of a worksheet; its width is in characters. The values of one that is not plain are read as text. */
+/** A column of a worksheet, its width in characters. If it is not plain, its values are read as text. */
 type SheetColumn = Look & {name: string; width: number; isPlain: boolean}
 
-/** Types of numbers and truths; of the others, days and instants have a look of their own, and the rest is text. */
+/** Types of numbers and booleans. Dates and timestamps have a look of their own; all other types are shown as text. */
 const PLAIN = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|BOOLEAN)$/
 
 const MONEY = {format: '#,##0.00', read: readNumber}
 const COUNT = {format: '#,##0', read: readNumber}
 const NUMBER = {format: '#,##0.00####', width: 14, read: readNumber}
 
-/** The first whose pattern fits a column's name, a space and its type; otherwise {@link NUMBER}. */
+/** By column name, a space and type: the first match is the look of a column; without one it is {@link NUMBER}. */
 const LOOKS: [column: RegExp, look: Look][] = [
   [/ DATE$/, {format: 'yyyy-mm-dd', width: 11, read: (text) => readInstant(text, `${text}T00:00:00Z`)}],
   [
@@ -237,7 +241,7 @@ const LOOKS: [column: RegExp, look: Look][] = [
       read: (text) => readInstant(text, `${text.replace(' ', 'T').slice(0, 23)}Z`),
     },
   ],
-  // LibreOffice shows words for a boolean only with this format.
+  // LibreOffice shows words for booleans only with this format.
   [/ BOOLEAN$/, {format: '"TRUE";"TRUE";"FALSE"', width: 7, read: (text) => text === 'true'}],
   [/ VARCHAR$/, {format: null, read: readText}],
   [INTEREST, {format: '0.0##"%"', width: 8, read: readNumber}],
@@ -248,40 +252,40 @@ const LOOKS: [column: RegExp, look: Look][] = [
   [/ DECIMAL\(\d+,2\)$/, MONEY],
 ]
 
-/** What XML cannot hold, reads as another character, or the library drops. */
+/** Characters that XML cannot hold or reads as another, or that the library drops. */
 const UNSAFE = /[[\p{Cc}\ufffe\uffff]--[\t\n\x80-\x9f]]/gv
 
 /**
- * A text as a cell value. The unsafe is written as `_x0001_`, so a plain `_x0041_` would be read as `A` (ST_Xstring of ECMA-376):
- * the library escapes that in rich text, the only form that LibreOffice decodes.
+ * Makes a cell value of a text. Unsafe characters are written as `_x0001_` (ST_Xstring of ECMA-376), so a literal `_x0041_`,
+ * which would be read as `A`, must be escaped: the library does that in rich text, the only form that LibreOffice decodes.
  */
 function readText(text: string): CellValue {
-  // After it has escaped `_x0041_`, the library drops `\0`.
+  // The library drops `\0`, but only after it has escaped `_x0041_`.
   const safe = text.replace(UNSAFE, (unit) => `_\0x${toHex(unit)}_\0`)
   return safe !== text || /_x[0-9a-f]{4}_/i.test(text) ? {richText: [{text: safe}]} : text
 }
 
 const toHex = (unit: string) => unit.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')
 
-/** A number as a cell value that keeps every digit; `NaN` and `Infinity` stay text. */
+/** Makes a cell value of a number, as text if it has too many digits for a spreadsheet or is `NaN` or `Infinity`. */
 function readNumber(text: string): CellValue {
   const digits = text.replace(/[^\d]/g, '').replace(/^0+/, '')
   return digits.length <= EXACT_DIGITS && Number.isFinite(Number(text)) ? Number(text) : readText(text)
 }
 
-/** An instant as a cell value; before 1900-03-01, where spreadsheets disagree, and beyond what they have, it stays text. */
+/** Makes a cell value of an instant, as text before 1900-03-01, where spreadsheets disagree, and after their last date. */
 function readInstant(text: string, iso: string): CellValue {
   const at = new Date(iso)
   return text < '1900-03-01' || text > '9999-12-31 23:59:59' || Number.isNaN(at.getTime()) ? text : at
 }
 
-/** The columns of a table, in SQL `from`, as a worksheet shows them. @throws CheckError `EXPORT_CELL` */
+/** Reads how a worksheet shows the columns of a table, or of the SQL `from`. @throws CheckError `EXPORT_CELL` */
 async function readSheetColumns(db: Database, table: string, from: string): Promise<SheetColumn[]> {
   const columns = await readColumns(db, from)
   const lengths = columns.map(({name}) => {
     const quoted = quoteName(name)
     const text = `cast(${quoted} as varchar)`
-    // A cell counts UTF-16 units: two for a character beyond the first 65,536.
+    // Excel counts UTF-16 units: two for a character beyond the first 65,536.
     const units = `length(${text}) + length(regexp_replace(${text}, '[^\\x{10000}-\\x{10ffff}]', '', 'g'))`
     return `coalesce(max(case when strlen(${text}) > ${CELL_CHARACTERS} then ${units} else length(${text}) end), 0) as ${quoted}`
   })
@@ -301,19 +305,19 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
         `Column '${name}' of table '${table}' holds a text of ${length} characters: a cell takes ${CELL_CHARACTERS}.`,
         {next: 'Export the other tables with --table, or this one as csv or parquet.'},
       )
-    // The filter's button is about three characters wide.
+    // The filter button is about three characters wide.
     const width = Math.max(name.length + 3, look.width ?? Math.ceil(length * (look.format ? 1.35 : 1)) + 2)
     return {...look, name, isPlain, width: Math.min(width, 60)}
   })
 }
 
-/** Set in every style, because LibreOffice would choose a serif. */
+/** Set in every style, since LibreOffice would choose a serif font. */
 const FONT = {name: 'Calibri', family: 2, size: 11} as const
 
 /** The index of the column "What it holds". */
 const ABOUT = 5
 
-/** Writes the first sheet: the release, how the source ties out to it, and the totals of each sheet. */
+/** Writes the first sheet: the release, how it ties out to the source, and the totals of each sheet. */
 function writeSummarySheet(
   book: WorkbookWriter,
   manifest: ReleaseManifest,
