@@ -139,9 +139,9 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
 function createTableNames({models, reads}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => string {
   const whole = models.filter(({isPerDeal}) => !isPerDeal).flatMap(({name}) => reads.get(name) ?? [])
   return ({name, isPerDeal, isPublished}) => {
+    if (isPublished) return quoteTable('release', name)
     const isRaw = reads.get(name)?.some((read) => read.startsWith('raw.'))
-    const isKept = whole.includes(name) && (isPerDeal || isRaw)
-    return quoteTable(isPublished ? 'release' : isKept ? 'kept' : 'unkept', name)
+    return quoteTable(whole.includes(name) && (isPerDeal || isRaw) ? 'kept' : 'unkept', name)
   }
 }
 
