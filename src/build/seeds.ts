@@ -257,19 +257,14 @@ const buildErrorSql = (column: number) => `error(concat_ws(' ', 'wrong value', $
 
 function buildValueSql(column: string, type: string, {wrong, empty}: {wrong: string; empty: string}): string {
   const text = `nullif(trim(${column}), '')`
+  const choose = (value: string, fits = 'true') =>
+    `case when ${text} is null then ${empty} when ${fits} then ${value} else ${wrong} end`
+  const set = setOf(type)
+  if (set.length > 0) return choose(text, `${text} in (${set.map(quoteLiteral).join(', ')})`)
+  if (type === 'varchar') return choose(text)
+  if (type === 'canonical') return choose(canonicalSql(text))
   const cast = `try_cast(${text} as ${type})`
   // The engine would round 35.5 to a whole number.
   const isExact = /^(bigint|decimal)/i.test(type)
-    ? `${cast} = try_cast(${text} as decimal(38, 18))`
-    : `${cast} is not null`
-  const set = setOf(type)
-  const [value, fits] =
-    set.length > 0
-      ? [text, `${text} in (${set.map(quoteLiteral).join(', ')})`]
-      : type === 'varchar'
-        ? [text, 'true']
-        : type === 'canonical'
-          ? [canonicalSql(text), 'true']
-          : [cast, isExact]
-  return `case when ${text} is null then ${empty} when ${fits} then ${value} else ${wrong} end`
+  return choose(cast, isExact ? `${cast} = try_cast(${text} as decimal(38, 18))` : `${cast} is not null`)
 }
