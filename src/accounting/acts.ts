@@ -111,7 +111,7 @@ export const actSchema = z.discriminatedUnion('act', [
   }),
 ])
 
-/** Performs and returns the act that `decide` chooses in one transaction; an error once it is on its tape says that it stands. */
+/** Performs the act that `decide` chooses, in one transaction, and returns it. An error after it is on its tape says that it stands. */
 export type Perform = <A extends Act | undefined>(decide: () => A) => A
 
 /** Makes the function that performs acts in a data folder: each is written to a tape of its own and takes effect in the state database. */

@@ -44,7 +44,7 @@ export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<st
   return lost
 }
 
-/** Refuses a history that lacks what was issued or closed from: that would be booked again. @throws ConfigError `JOURNAL_HISTORY` */
+/** Refuses a history that lacks what batches and closings rest on: it would be booked again. @throws ConfigError `JOURNAL_HISTORY` */
 export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): Promise<void> {
   const [first, ...others] = await listLost(stateDb, folder)
   if (first === undefined) return
