@@ -8,7 +8,7 @@ const dist = join(root, 'dist')
 rmSync(dist, {recursive: true, force: true})
 execFileSync('tsc', ['-p', 'tsconfig.build.json'], {cwd: root, stdio: 'inherit'})
 for (const file of globSync('src/**/*.{css,js}', {cwd: root})) cpSync(join(root, file), join(dist, file))
-// The compiler leaves out of declarations what Node's own resolution asks for.
+// The compiler omits from declarations the import attributes that Node's own resolution requires.
 for (const file of globSync('**/*.d.ts', {cwd: dist})) {
   const path = join(dist, file)
   const text = readFileSync(path, 'utf8')

@@ -6,7 +6,7 @@ import {SETTINGS} from '../src/core/settings.ts'
 
 const WORDS: Readonly<Record<keyof typeof SETTINGS, {about: string; example?: string}>> = words
 
-/** All settings as the generated documents show them. */
+/** Lists all settings as the generated documents show them. */
 export function listSettings() {
   return Object.entries<z.ZodType>(SETTINGS).map(([key, schema]) => {
     const {about, example} = WORDS[key as keyof typeof SETTINGS]
@@ -21,13 +21,13 @@ export function listSettings() {
   })
 }
 
-/** The values a setting accepts, taken from its error for a wrong one. */
+/** Describes the values a setting accepts, taken from its error for a wrong value. */
 function describeValues(schema: z.ZodType): string {
   const [, expected = ''] = /expected (.+)/.exec(schema.safeParse('\0').error?.issues[0]?.message ?? '') ?? []
   return expected.replace(/"(\w+)"/g, '`$1`').replaceAll('|', ', ')
 }
 
-/** `docs/configuration.md`, from the settings themselves. */
+/** Renders `docs/configuration.md` from the settings. */
 export function renderConfigurationPage(): string {
   const rows = listSettings().map(({env, about, values, default: fallback, example}) => {
     const range = /[\d.]+ to [\d.]+$/.exec(values)?.[0]
@@ -64,7 +64,7 @@ as \`{"error": {"code", "exit_code", "message"}}\`. \`loantape explain <CODE>\` 
 `
 }
 
-/** `.env.example`, from the settings themselves. */
+/** Renders `.env.example` from the settings. */
 export function renderEnvExample(): string {
   const blocks = listSettings().map(({env, about, default: fallback, example}) => {
     const isRequired = env === 'LOANTAPE_BASE_URL' || env === 'LOANTAPE_API_KEY'

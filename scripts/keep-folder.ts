@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {VERSION} from '../src/core/process.ts'
 import {createEarlierLab, FOLDERS, playEarlier} from '../test/support/earlier-folder.ts'
 
-/** Keeps a data folder as this version makes it, for the test that every later version goes on with it. */
+/** Saves a data folder made by this version, for the test that every later version can continue it. */
 await using lab = await createEarlierLab()
 process.env.HTTP_PROXY = lab.proxy
 process.env.NO_PROXY = ''

@@ -17,12 +17,12 @@ import {keepTemporaryFilesInMemory} from '../test/support/temporary.ts'
 
 keepTemporaryFilesInMemory()
 
-/** As many as there are cases. */
+/** As many runs as there are cases. */
 const ALL = Number.MAX_SAFE_INTEGER
 
 /**
- * Every proof with its runs in the middle and in the whole length; what a run is, each proof says, and some have no more than
- * their cases. The first `tested` runs are those of `npm test`.
+ * Every proof, with its runs in the middle and in the whole length. Each proof defines what a run is; some have no more runs than
+ * cases. `npm test` does the first `tested` runs.
  */
 const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; whole: number}> = {
   kill: {
@@ -43,7 +43,7 @@ const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; who
   journal: {prove: proveJournal, tested: 1, middle: 1, whole: 60},
   nights: {prove: proveNights, middle: 1, whole: 100},
   stores: {prove: proveStores, middle: 20, whole: ALL},
-  // The gate tries it with the programs of the system.
+  // In the gate, the tests with outside programs run this proof.
   combined: {prove: proveCombined, middle: 0, whole: 120},
   // A run is a story.
   world: {
@@ -84,18 +84,22 @@ const command = new Command('npm run proof --')
 const {length, runs, first, days, shrink, story, ...options} = command.opts<Options>()
 
 /**
- * The middle length is the gate's: always the same cases, in which nothing depends on how fast the machine is. Of the seed of
- * `npm test` it leaves out the first runs, which are tested there.
+ * The gate runs the middle length: always the same cases, and nothing in them depends on the machine's speed. It skips the first
+ * runs of this seed, which `npm test` does.
  */
 const isMiddle = length === 'middle'
 const seed = options.seed ?? (isMiddle ? '2026' : String(Date.now()))
 
-/** Fewer tables of releases, in the middle length. */
+/** Fewer tables per release in the middle length. */
 const few = isMiddle ? {tables: PORTFOLIO_TABLES} : {}
 
 const REPORT_EVERY_MS = 10_000
 
-/** Runs a proof and reports how far it is; returns what became of it, in words. */
+/**
+ * Runs a proof and reports its progress.
+ *
+ * @returns its outcome, in words
+ */
 async function runProof(name: string, {prove, ...proof}: (typeof PROOFS)[string]): Promise<string> {
   const startedAt = performance.now()
   const asked = runs ?? proof[length]

@@ -7,7 +7,7 @@ import {startWeb} from '../src/web/web-server.ts'
 import {createLab} from '../test/support/lab.ts'
 import {startBrowser} from '../test/web/browser.ts'
 
-// The pictures of the README: the workbench over sixty nights of a synthetic portfolio.
+// Takes the README's pictures: the workbench after sixty nights of a synthetic portfolio.
 const FOLDER = join(import.meta.dirname, '../docs/images')
 const PICTURES = {morning: '/', portfolio: '/portfolio'}
 const SEED = 'picture'

@@ -1,9 +1,8 @@
 /**
- * Runs the tests that belong to changed files: `npm run test:related -- src/sync/guard.ts sql/core/deal.sql`. Without a name, to
- * what git says has changed since the last commit.
- *
- * To a module belong the tests that import it, directly or through other modules of `src/`, and those named after it; to a model,
- * seed or check the tests that name a table which is built from it, and its cases; to a query those of the modules that name it.
+ * Runs the tests of changed files: `npm run test:related -- src/sync/guard.ts sql/core/deal.sql`. Without arguments it takes the
+ * files changed since the last commit. A module's tests are those that import it, directly or through other modules of `src/`,
+ * and those named after it. A model's or seed's tests are those that name a table built from it, and the model cases; a check's
+ * are the tests of checks; a query's are those of the modules that name it.
  */
 import {execFileSync, spawnSync} from 'node:child_process'
 import {globSync, readFileSync} from 'node:fs'
@@ -20,7 +19,7 @@ const tests = globSync('test/**/*.test.ts', {cwd: root}).filter(
 const lists = z.array(z.tuple([z.string(), z.array(z.string())]))
 const {reads} = z.object({reads: lists}).parse(JSON.parse(read('sql/plan.json')))
 
-/** The tables that are built from these, themselves included. */
+/** Returns the tables built from this one, directly or indirectly, and itself. */
 function listBuiltFrom(table: string, found: Set<string> = new Set([table])): Set<string> {
   for (const [reader, from] of reads) {
     if (!from.includes(table) || found.has(reader)) continue
@@ -43,7 +42,7 @@ function listTestsOfSql(path: string): string[] {
   return tests.filter((test) => test === 'test/build/model-cases.test.ts' || named.test(read(test)))
 }
 
-/** What each module of `src/` and `test/` imports; what is loaded only when it is needed does not count. */
+/** The relative imports of each module of `src/` and of each test; dynamic imports are left out. */
 const imports = new Map(
   [...globSync('src/**/*.ts', {cwd: root}), ...tests].map((path) => [
     path,

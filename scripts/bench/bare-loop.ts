@@ -1,7 +1,7 @@
 import {Pool} from 'undici'
 import {reportCost} from './cost.ts'
 
-/** What no client can be faster than: one page after the other, parsed and thrown away. */
+/** The lower bound for any client: reads one page after the other, parses it and throws it away. */
 const [, , url = ''] = process.argv
 const pool = new Pool(url)
 let cursor: string | null = null

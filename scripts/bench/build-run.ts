@@ -5,7 +5,7 @@ import {parseConfig} from '../../src/core/config.ts'
 import {createWorld} from '../../test/support/data.ts'
 import {measureCost, reportCost} from './cost.ts'
 
-/** `loantape build`, noting when each part of it was done. */
+/** Runs `loantape build` and reports when it reached each step. */
 const config = parseConfig(process.env, {readFile: () => ''})
 const steps: Record<string, number> = {begun: performance.now()}
 const onStep = (step: string) => {

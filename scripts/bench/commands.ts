@@ -8,16 +8,15 @@ const DEALS = 100_000
 const ROUNDS = 5
 const MAIN = join(import.meta.dirname, '../../bin/loantape.js')
 
-/** Days whose nights are stored: the first shows every deal, the second that a hundredth of them changed. */
+/** The nights to sync: the first stores every deal, the second a change in one deal of a hundred. */
 const NIGHTS = ['2026-03-02T23:00:00Z', '2026-03-03T23:00:00Z']
 
-/** Command lines. */
 const COMMANDS: string[][] = [['--help'], ['query', 'select 1'], ['status'], ['verify'], ['rebuild']]
 
-/** What a tape holds beside what came over the wire, and what it costs to compute everything anew from it. */
+/** Times of nights and commands, and the bytes of the answers and of the tapes. */
 type Figures = Awaited<ReturnType<typeof measure>>
 
-/** Runs commands over two nights of a large portfolio and says how long each took; with `--write` also in `docs/benchmarks.md`. */
+/** Benchmarks commands over two nights of a large portfolio. With `--write`, updates `docs/benchmarks.md`. */
 export async function benchCommands(): Promise<void> {
   publishSection(renderSection(await measure()))
 }
@@ -46,7 +45,7 @@ async function measure() {
   return {node, nights, commands, wireBytes, tapeBytes: sizeOf(join(data, 'tape'))}
 }
 
-/** Bytes of every page's body. */
+/** Sums the bytes of all pages. */
 async function countBytes(url: string): Promise<number> {
   let bytes = 0
   for (let cursor: string | null = 'c0'; cursor; ) {

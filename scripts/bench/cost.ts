@@ -1,7 +1,7 @@
 /** What a process has used so far. */
 export type Cost = ReturnType<typeof measureCost>
 
-/** What this process has used since it started; CPU is user and system, of all threads. */
+/** Measures what this process has used since it started; CPU is user plus system time of all threads. */
 export function measureCost() {
   const {userCPUTime, systemCPUTime, maxRSS} = process.resourceUsage()
   return {
@@ -11,7 +11,7 @@ export function measureCost() {
   }
 }
 
-/** Prints the cost as the one line the bench reads. */
+/** Prints the cost, with `more`, as the one JSON line that the bench reads. */
 export function reportCost(more: Record<string, unknown>): void {
   process.stdout.write(`${JSON.stringify({...measureCost(), ...more})}\n`)
 }

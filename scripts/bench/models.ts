@@ -18,10 +18,10 @@ const buildRow = z.object({
 
 type Build = z.output<typeof buildRow>
 
-/** A build of the whole history, and one of the night after it, on which a hundredth of the deals changed. */
+/** A build of the whole history, and the build of the next night, on which one deal in a hundred changed. */
 type Figures = Awaited<ReturnType<typeof measure>>
 
-/** Builds releases of growing size and says what each cost; with `--write` also in `docs/benchmarks.md`. */
+/** Benchmarks builds of growing size. With `--write`, updates `docs/benchmarks.md`. */
 export async function benchModels(): Promise<void> {
   const figures: Figures[] = []
   for (const deals of SIZES) {

@@ -1,7 +1,7 @@
 import {createServer} from 'node:http'
 import type {AddressInfo} from 'node:net'
 
-/** Deals a list response holds. */
+/** Deals per page. */
 const PAGE = 100
 const PROGRAMS = ['bridge_12mo', 'bridge_30yr', 'dscr_30yr', 'fix_and_flip']
 const STATUSES = ['draft', 'underwriting', 'approved', 'funded', 'funded', 'funded']
@@ -11,7 +11,7 @@ const deals = Number(dealsText)
 const delayMs = Number(delayText)
 let changed = false
 
-/** One list row, a function of its number. */
+/** Renders one list row; its number determines it, and whether `/change` was called. */
 function renderDeal(number: number): string {
   const cents = 6_000_000 + ((number * 7919) % 250_000_000) + (changed && number % 100 === 0 ? 1 : 0)
   const amount = `${Math.floor(cents / 100)}.${String(cents % 100).padStart(2, '0')}`

@@ -17,7 +17,7 @@ import {makeFolder, publishSection} from './set-up.ts'
 const DEALS = 1_000_000
 const ROUNDS = 5
 
-/** Choices of deals; each round moves the amount by a cent, so that nothing is kept from the round before. */
+/** Filters by how many deals they keep. Each round moves the amount by a cent, so that its first request finds nothing cached. */
 const CHOICES: Record<'all' | 'most' | 'few', (round: number) => string> = {
   all: () => '',
   most: (round) => `amount_from=70000.${10 + round}`,
@@ -28,20 +28,20 @@ type Choice = keyof typeof CHOICES
 const QUERY =
   'select state, status, count(*) as deals, sum(loan_amount) as amount from core.deal group by all'
 
-/** Pages of the chosen deals, and those of all. */
+/** Pages measured with every filter, and pages measured without one. */
 const OF_CHOICE = ['/', '/portfolio', '/deals', `/sql?q=${encodeURIComponent(QUERY)}`]
 const OF_ALL = ['/books', '/deals/<id>/received']
 
-/** Milliseconds; CPU is user and system, of this process and its children. */
+/** Milliseconds; CPU is user plus system time of this process and its children. */
 interface Cost {
   wall: number
   cpu: number
 }
 
-/** What a page costs by choice: once another one was made, and again with the same. */
+/** The cost of a page by filter: of the first request with a new filter, and of the same request again. */
 type Figures = {page: string; costs: Partial<Record<Choice, {first: Cost; again: Cost}>>}
 
-/** Opens pages of the workbench over a large history and says how long each takes; with `--write` also in `docs/benchmarks.md`. */
+/** Benchmarks pages of the workbench over a large history. With `--write`, updates `docs/benchmarks.md`. */
 export async function benchPages(): Promise<void> {
   using root = makeFolder()
   const folder = dataFolderAt(join(root.path, 'data'))
@@ -54,7 +54,7 @@ export async function benchPages(): Promise<void> {
 
 async function measure(folder: ReturnType<typeof dataFolderAt>): Promise<Figures[]> {
   const beside = dirname(folder.root)
-  // What is not issued to an importer is told by the first page and the books.
+  // The first page and the books show what is not issued to an importer; this job names one.
   writeJobFile(beside, 'books', {steps: [{do: 'export', profiles: ['quickbooks'], period: 'previous'}]})
   const env = {
     LOANTAPE_DATA_DIR: folder.root,
@@ -105,7 +105,7 @@ const least = (costs: readonly Cost[]): Cost => ({
   cpu: Math.min(...costs.map(({cpu}) => cpu)),
 })
 
-/** What this process and its children have used: the engine runs in them. */
+/** Returns the CPU time in ms of this process and its running children: the engine runs in them. */
 function readCpuMs(): number {
   const ticks = readdirSync('/proc')
     .filter((pid) => /^\d+$/.test(pid))
@@ -116,7 +116,7 @@ function readCpuMs(): number {
         const isOurs = pid === String(process.pid) || fields[1] === String(process.pid)
         return isOurs ? sum + Number(fields[11]) + Number(fields[12]) : sum
       } catch {
-        // It has ended.
+        // The process has ended.
         return sum
       }
     }, 0)

@@ -15,8 +15,8 @@ const ROUNDS = 2
 const whole = z.coerce.number().int()
 
 /**
- * Loads the same deals with loantape and with the tools people would use instead, and says what each cost; with
- * `--write` also in `docs/benchmarks.md`. `--deals`, `--delay` and `--rounds` make one small case of it.
+ * Benchmarks loading the same deals with loantape and with comparable tools. With `--write`, updates `docs/benchmarks.md`.
+ * `--deals` (with `--delay`, ms) measures one case of that size; `--rounds` sets how often.
  */
 export async function benchPeers(): Promise<void> {
   const comparisons = []
@@ -39,7 +39,7 @@ function readCases(): Case[] {
   return [{deals: whole.min(1).parse(values.deals), delayMs: whole.min(0).parse(values.delay), rounds}]
 }
 
-/** Every tool once, and then again: what else the machine does meets all of them. */
+/** Runs every tool once per round, so that other load on the machine affects all of them alike. */
 async function compareTools(of: Case): Promise<Outcome[]> {
   const outcomes: Outcome[] = []
   for (let round = 1; round <= of.rounds; round += 1) {
@@ -51,14 +51,14 @@ async function compareTools(of: Case): Promise<Outcome[]> {
   return TOOLS.map((tool) => mergeRounds(tool, outcomes))
 }
 
-/** A tool that failed in any round has failed. */
+/** Returns the fastest loads of a tool's rounds, or its first failure. */
 function mergeRounds(tool: Tool, outcomes: readonly Outcome[]): Outcome {
   const own = outcomes.filter((one) => one.tool === tool)
   const failure = own.find((one) => 'reason' in one)
   return failure ?? {tool, loads: fastestOf(own.flatMap((one) => ('loads' in one ? [one.loads] : [])))}
 }
 
-/** A tool that does not work here is told of in words; without loantape there is nothing to compare. */
+/** Measures a tool. A failure becomes the reason of its outcome, except for loantape: without it there is nothing to compare. */
 async function tryTool(tool: Tool, of: Case): Promise<Outcome> {
   try {
     const environment = tool.environment ? installEnvironment(tool.environment) : ''
@@ -72,7 +72,7 @@ async function tryTool(tool: Tool, of: Case): Promise<Outcome> {
   }
 }
 
-/** What became of a tool in one case. */
+/** A tool's loads in one case, or why it failed. */
 type Outcome = {tool: Tool; loads: Loads} | {tool: Tool; reason: string}
 
 /** The outcomes of one case. */
@@ -83,7 +83,7 @@ interface Comparison {
 
 const seconds = (ms: number) => (ms / 1000).toFixed(1)
 
-/** The section of `docs/benchmarks.md`: a line a tool, the cases side by side; CPU and memory are of the last case. */
+/** Renders the section of `docs/benchmarks.md`: one row per tool, the cases side by side. CPU and memory are those of the last case. */
 function renderPeers(comparisons: readonly Comparison[]): string {
   const rounds = comparisons[0]?.of.rounds ?? 1
   const cases = comparisons.map(({of}) => `${of.deals.toLocaleString('en')} deals at ${of.delayMs} ms a page`)
@@ -105,7 +105,7 @@ Versions are fixed in \`scripts/bench/peers/environments.ts\`.
 `
 }
 
-/** A tool that failed in a case has the reason in place of its figures. */
+/** Renders a tool's row; a case that failed shows the reason instead of figures. */
 function renderRow(tool: Tool, comparisons: readonly Comparison[]): string {
   const outcomes = comparisons.flatMap(({outcomes}) => outcomes.filter((one) => one.tool === tool))
   const times = outcomes.flatMap((one) =>

@@ -6,23 +6,23 @@ import type {Cost} from './cost.ts'
 import {COMPILE_CACHE} from './set-up.ts'
 
 const MEASURE = join(import.meta.dirname, 'peers/measure.py')
-/** Of what a failed process said, so much is kept. */
+/** Most characters kept of a failed process's message. */
 const REASON_LENGTH = 300
 
-/** What a process prints of its {@link Cost}. */
+/** The {@link Cost} that a process prints. */
 export const costRow = z.object({wall_ms: z.number(), cpu_ms: z.number(), peak_rss_mb: z.number()})
 const measured = costRow.extend({exit_code: z.number()})
 
-/** As `bin/loantape.js` starts it. */
+/** Node's command line, as in `bin/loantape.js`. */
 export const NODE = [process.execPath, '--max-semi-space-size=8']
 
-/** Runs a script of this folder to its end, with no other settings than `env`, and reads the line it prints. */
+/** Runs a script of this folder to its end, with no other settings than `env`, and parses the line it prints. */
 export function runScript(name: string, args: string[], env: Record<string, string> = {}): unknown {
   const around = {env: {PATH: process.env.PATH ?? '', NODE_COMPILE_CACHE: COMPILE_CACHE, ...env}}
   return JSON.parse(runProcess([...NODE, join(import.meta.dirname, name), ...args], around))
 }
 
-/** Where and with which settings a process runs; with this process' own where none are given. */
+/** Working folder and environment of a process; by default those of this process. */
 export interface Surroundings {
   cwd?: string
   env?: Record<string, string>
@@ -32,7 +32,7 @@ export interface Surroundings {
  * Runs a program to its end.
  *
  * @returns what it wrote to stdout
- * @throws Error with the last it said, when it fails
+ * @throws Error with its last message when it fails
  */
 export function runProcess(command: string[], around: Surroundings = {}): string {
   const {stdout, stderr, status} = collect(command, around)
@@ -43,7 +43,7 @@ export function runProcess(command: string[], around: Surroundings = {}): string
 /**
  * Runs a program to its end and measures it and its children.
  *
- * @throws Error with the last it said, when it fails
+ * @throws Error with its last message when it fails
  */
 export function measureProcess(command: string[], around: Surroundings): Cost {
   const {stdout, stderr} = collect(['python3', MEASURE, ...command], around)
@@ -61,7 +61,10 @@ function collect([program = '', ...args]: string[], around: Surroundings) {
   return ended
 }
 
-/** The last line that says something: of a Python error its message, without the machine's folders. */
+/**
+ * Returns the last message: of a Python error the line with its text, otherwise the last line with words. Hides the path of the
+ * temporary folder.
+ */
 function lastOf(text: string): string {
   const lines = text.split('\n').map((line) => line.trim())
   const said = lines.filter((line) => /\w/.test(line))

@@ -3,7 +3,7 @@ import {realClock} from '../../src/core/clock.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {startService} from '../../src/service/server.ts'
 
-/** The local service with a portfolio, and bare servers that send its first page again and again: as text, and as an object. */
+/** Starts the local service with a portfolio, and two bare servers that always send its first page: one as text, one as an object. */
 const [, , deals = '10000', apiKey = ''] = process.argv
 const startedAt = performance.now()
 const service = await startService({apiKeys: [apiKey], clock: realClock})

@@ -15,7 +15,7 @@ const API_KEY = 'sk_test_bench'
 const headers = {authorization: `Bearer ${API_KEY}`, 'content-type': 'application/json'}
 const SIZES = ['10000', '1000000']
 const BACKLOG = '100000'
-/** The servers take turns: so many pages each, of which the fastest turn counts. The first ones warm them up. */
+/** Pages per turn. The servers take turns, and the fastest turn counts; the first turns only warm them up. */
 const PAGES = 100
 const [WARM_UPS, TURNS] = [40, 60]
 const CHANGES = 100
@@ -24,8 +24,8 @@ const urls = z.object({list: z.string(), text: z.string(), object: z.string()})
 const started = z.object({urls, startMs: z.number()})
 
 /**
- * Measures the local service: its start, its list beside a bare fastify, its report, and changes while notifications wait; with
- * `--write` also in `docs/benchmarks.md`. `--deals` and `--backlog` set other sizes.
+ * Benchmarks the local service: its start, its list compared with a bare fastify, its report, and changes while notifications
+ * wait. With `--write`, updates `docs/benchmarks.md`. `--deals` and `--backlog` set other sizes.
  */
 export async function benchService(): Promise<void> {
   const {values} = parseArgs({
@@ -63,7 +63,7 @@ async function measureSize(deals: number) {
   }
 }
 
-/** Reads lists from their begin, and again when they end: pages a second of each. */
+/** Measures pages per second of each list; a list that ends is read again from its start. */
 async function measurePages({list, text, object}: z.output<typeof urls>) {
   const rates = {list: 0, text: 0, object: 0}
   const readers = [openList('list', list), openList('text', text), openList('object', object)] as const
@@ -89,7 +89,7 @@ function openList(name: 'list' | 'text' | 'object', url: string) {
   return {name, pool, readPage}
 }
 
-/** How long a change takes while notifications wait for an endpoint that is down, and how fast one that answers gets them. */
+/** Measures how long a change takes while notifications wait for an endpoint that is down, and how fast a working endpoint gets them. */
 async function measureOutbox(backlog: number) {
   using folder = makeFolder()
   await using service = await startService({
@@ -116,7 +116,7 @@ async function measureOutbox(backlog: number) {
 
 type Send = (method: string, path: string, body: object) => Promise<string>
 
-/** Notifications an endpoint gets in a second, out of a backlog. */
+/** Measures how many notifications of a backlog an endpoint gets per second. */
 async function drain(service: RunningService, send: Send, backlog: number): Promise<number> {
   let received = 0
   const receiver = createServer((request, response) => {
@@ -135,7 +135,7 @@ async function drain(service: RunningService, send: Send, backlog: number): Prom
   return rate
 }
 
-/** Makes notifications wait as if this many changes had just been made. */
+/** Adds waiting notifications, as if this many changes had just been made. */
 function addBacklog({database}: RunningService, endpoint_id: string, count: number): void {
   const now = realClock.now()
   database.transaction(() => {

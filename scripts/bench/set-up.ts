@@ -5,13 +5,13 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 
-/** Where modules of measured processes are compiled to. */
+/** The compile cache of measured processes. */
 export const COMPILE_CACHE: string = join(tmpdir(), 'node-compile-cache')
 
-/** A folder that is removed when it goes out of scope. */
+/** Makes a folder that is removed when it goes out of scope. */
 export const makeFolder = () => mkdtempDisposableSync(join(tmpdir(), 'loantape-bench-'))
 
-/** How loantape reads the page server at this address, one list after the other. */
+/** Environment in which loantape reads only the list of the page server at this address, practically without a rate limit. */
 export const envOf = (url: string, dataDir: string) => ({
   LOANTAPE_BASE_URL: `${url}/v1`,
   LOANTAPE_API_KEY: 'sk_test_bench',
@@ -20,7 +20,7 @@ export const envOf = (url: string, dataDir: string) => ({
   LOANTAPE_DETAIL: 'off',
 })
 
-/** Starts the page server in a process of its own; disposing it ends it. */
+/** Starts the page server in a separate process; disposing it ends the process. */
 export async function startServer(deals: number, delayMs: number): Promise<{url: string} & Disposable> {
   const server = fork(join(import.meta.dirname, 'page-server.ts'), [String(deals), String(delayMs)])
   const [message] = await once(server, 'message')
@@ -28,7 +28,7 @@ export async function startServer(deals: number, delayMs: number): Promise<{url:
   return {url, [Symbol.dispose]: () => void server.kill()}
 }
 
-/** The middle of several times that something takes, ms. @param warmUps further ones before them */
+/** Returns the median time of several runs, ms. @param warmUps runs before them that do not count */
 export async function middleOf(rounds: number, run: () => unknown, warmUps = 0): Promise<number> {
   const times: number[] = []
   for (let round = -warmUps; round < rounds; round += 1) {
@@ -41,7 +41,7 @@ export async function middleOf(rounds: number, run: () => unknown, warmUps = 0):
 
 const PAGE = join(import.meta.dirname, '../../docs/benchmarks.md')
 
-/** Prints a section of `docs/benchmarks.md`, from its `## ` heading on; with `--write` it takes the place of the last one. */
+/** Prints a section of `docs/benchmarks.md`, from its `## ` heading on; with `--write`, also replaces the section of that heading. */
 export function publishSection(section: string): void {
   process.stdout.write(section)
   if (!process.argv.includes('--write')) return

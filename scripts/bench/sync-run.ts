@@ -1,7 +1,7 @@
 import {enableCompileCache} from 'node:module'
 import {type Cost, measureCost, reportCost} from './cost.ts'
 
-// As `bin/loantape.js` starts: what follows is loaded from the cache.
+// As in `bin/loantape.js`: modules imported after this line come from the compile cache.
 enableCompileCache()
 const [{parseConfig}, {syncDeals}, {createWorld}] = await Promise.all([
   import('../../src/core/config.ts'),
@@ -9,7 +9,7 @@ const [{parseConfig}, {syncDeals}, {createWorld}] = await Promise.all([
   import('../../test/support/data.ts'),
 ])
 
-/** `loantape sync`, noting what it has used when the walk is loaded and before the release is built. */
+/** Runs `loantape sync` and reports its cost when the walk was applied and at the end. */
 let loaded: Cost | undefined
 const config = parseConfig(process.env, {readFile: () => ''})
 const onStep = (step: string) => {

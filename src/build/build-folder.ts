@@ -57,8 +57,9 @@ export async function writeParquetFiles(
 }
 
 /**
- * Writes the manifest last, makes every file read-only and gives the folder its final name. If another process has published the
- * same release in the meantime, its copy stays: a reader may have it open. The scratch release and a damaged one are replaced.
+ * Writes the manifest as the last file, makes every file read-only and gives the folder its final name. If another process has
+ * published the same release meanwhile, that copy stays: a reader may have it open. The scratch release and a damaged release are
+ * replaced.
  */
 export async function placeRelease(
   built: BegunFolder,
@@ -86,10 +87,10 @@ export function moveCurrent(folder: DataFolder, releaseDir: string): void {
   syncToDisk(folder.root)
 }
 
-/** The mark of a release of a past date that was never current; it has its own retention. */
+/** Marks a release of a past date that was never current. Such releases have a retention of their own. */
 const MARK = '.past'
 
-/** Marks a new release as one of a past date. */
+/** Marks a new release as a release of a past date. */
 export function markPast(buildDir: string): void {
   writeFileSync(join(buildDir, MARK), '')
 }
@@ -100,8 +101,9 @@ export function isPast(dir: string): boolean {
 }
 
 /**
- * Makes a release the last used one, however far ahead the clock was when others were: what a build returns is never removed for its
- * age. A night's release keeps its place when it is used later; one of a past date loses its mark if it becomes current.
+ * Makes a release the last used one, even if the clock was ahead when others were used, so that a release just built is never
+ * removed for its age. A nightly release that is used again later keeps its place; a release of a past date loses its mark when
+ * it becomes current.
  */
 export function noteUse(dir: string, isCurrent: boolean, now: number): void {
   if (!isCurrent && !isPast(dir)) return
@@ -112,17 +114,17 @@ export function noteUse(dir: string, isCurrent: boolean, now: number): void {
   utimesSync(dir, at, at)
 }
 
-/** When it was last used; 0 of one that another process removes. */
+/** When a release was last used; 0 if another process removes it. */
 const usedAtOf = (dir: string) => statSync(dir, {throwIfNoEntry: false})?.mtimeMs ?? 0
 
 const listReleaseIds = (releases: string) => readdirSync(releases).filter((name) => !name.startsWith('.'))
 
-/** How many releases are kept: those that were ever current, and those of past dates. */
+/** How many releases to keep: nightly ones, and those of past dates. */
 type Retention = Pick<Config, 'releasesKept' | 'pastReleasesKept'>
 
 /**
- * Releases to remove: the oldest beyond those kept and, of past dates, the least recently used; never the current one or a needed
- * one.
+ * Lists the releases to remove: the oldest nightly ones, and the least recently used of past dates, beyond what is kept. Never
+ * lists the current release or a needed one.
  */
 export function listSurplusReleases(
   folder: DataFolder,
@@ -143,11 +145,11 @@ export function listSurplusReleases(
   return [...nightly.slice(Math.max(0, others)), ...past.slice(pastReleasesKept)]
 }
 
-/** The id of the release that was current before; undefined if it is not kept. */
+/** Returns the id of the release that was current before; undefined if none is kept. */
 export const findPreviousRelease = (folder: DataFolder): string | undefined =>
   listSurplusReleases(folder, {releasesKept: 1, pastReleasesKept: Number.POSITIVE_INFINITY}, new Set())[0]
 
-/** Removes what {@link listSurplusReleases} names, and what dead builds left. @returns the ids that were removed */
+/** Removes surplus releases ({@link listSurplusReleases}) and what dead builds left. @returns the removed ids */
 export function pruneReleases(
   folder: DataFolder,
   retention: Retention,

@@ -10,7 +10,7 @@ import {countRows, digestRows, type TableColumn} from '../store/sql.ts'
 import {createSqlError, WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
 
-/** The moment to build for, and how instants become days. */
+/** The moment to build for, and the settings that turn instants into days. */
 export type Counted = Moment & Pick<Config, 'timeZone' | 'dayCutoff'>
 
 /** What a build works on: a model, a check, or the file of a table. */
@@ -19,25 +19,25 @@ export type Subject = Model | Check | {name: string; file: string}
 /** Wraps the work on one of them, to keep limits; our own errors pass through. */
 export type Around = <T>(subject: Subject, work: () => Promise<T>, lane: Database) => Promise<T>
 
-/** How models are built. */
+/** Options of {@link buildModels}. */
 export interface BuildOptions {
   /** Wraps the building of each model into its table; our own errors pass through. */
   around?: (model: Model, build: () => Promise<void>, lane: Database, table: string) => Promise<void>
-  /** Bind every model without running any: tables stay empty and without comments. */
+  /** Binds every model without running it: tables stay empty and get no comments. */
   isDry?: boolean
   /** The file for kept `work` tables; in memory by default. */
   work?: string | undefined
   /**
    * Starts from the previous build: its tables are in `release` and `kept`, the changed deals in `changed` (`attachChanged`), and
-   * this is the `shared` that {@link buildModels} returned then.
+   * this is the `shared` that it returned.
    */
   before?: Shared | undefined
 }
 
-/** Digests of models that are built whole and read by models built per deal, by name. */
+/** Digests, by name, of the models that are built whole and read by models built per deal. */
 type Shared = Readonly<Record<string, string>>
 
-/** Thrown if a build cannot start from the previous one. The message names what has changed. */
+/** Thrown if a build cannot start from the previous one; the message names what has changed. */
 export class WholeBuildNeeded extends Error {}
 
 /** The models to build. While compiling, `columns` is empty, and each table takes the types of its SELECT. */
@@ -46,13 +46,11 @@ type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
 const countRow = z.object({Count: z.coerce.number()})
 
 /**
- * Builds every model into the database attached as `release`, from the one attached as `history`. Published tables are sorted by
- * their `order`, with comments on tables and columns. Models of the schema `work` are not sorted; they live in memory until their
- * last reader is built, except those that {@link createTableNames} puts into `kept`. Afterwards the search path is {@link
- * RELEASE_PATH}. Must not run inside a transaction.
- *
- * With `before`, models `per: deal_id` are built only for the deals in `changed`, and their rows replace those deals' old rows;
- * all other models are built whole.
+ * Builds every model into the attached database `release` from `history`. Published tables are sorted by their `order` and have
+ * comments on tables and columns. Models of the schema `work` are not sorted; they stay in memory until their last reader is
+ * built, except those that {@link createTableNames} puts into `kept`. Afterwards the search path is {@link RELEASE_PATH}. Must
+ * not run inside a transaction. With `before`, models `per: deal_id` are built only for the deals in `changed`, and the new rows
+ * replace those deals' old ones; all other models are built whole.
  *
  * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; WholeBuildNeeded, only with `before`
  */
@@ -97,7 +95,7 @@ async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Co
   )
 }
 
-/** Builds the models, independent ones side by side. */
+/** Builds the models, independent ones in parallel. */
 async function buildEach(db: Database, {models, reads, columns}: Buildable, options: BuildOptions) {
   const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
   const tableOf = createTableNames({models, reads})
@@ -117,7 +115,7 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
       if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
       shared[model.name] = digest
     }
-    // Two models that end together may both drop the same table.
+    // Two models that finish together may both drop the same table.
     const served = readBy(model).filter((read) => ![...unbuilt].some((later) => readBy(later).includes(read)))
     for (const name of served.map(tableOf))
       if (name.startsWith('unkept.')) await lane.run(`drop table if exists ${name}`)
@@ -125,16 +123,16 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
   }
   const built = await inLanes(db, models, build, readBy)
   return {
-    /** The published models in the order they were built. */
+    /** The published models, in build order. */
     models: built.filter((_, index) => models[index]?.isPublished),
-    /** `before` of the next build. */
+    /** The `before` of the next build. */
     shared,
   }
 }
 
 /**
- * The table that a model becomes during a build. A `work` model is kept with the release if a model built whole reads it, and it is
- * built per deal or from raw tables, which a release does not hold.
+ * Returns a function that names the table of a model during a build. A `work` model is kept with the release if a model built
+ * whole reads it, and it cannot be computed from a release because it is built per deal or reads raw tables.
  */
 function createTableNames({models, reads}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => string {
   const whole = models.filter(({isPerDeal}) => !isPerDeal).flatMap(({name}) => reads.get(name) ?? [])
@@ -151,7 +149,7 @@ export const RELEASE_PATH = 'release.main,history.raw'
 /** The schemas of unpublished tables. */
 const WORK_SCHEMAS = [`kept.${WORK_SCHEMA}`, `unkept.${WORK_SCHEMA}`]
 
-/** The search path of a model. */
+/** The search path of models built whole. */
 const WHOLE_PATH = ['release.main', ...WORK_SCHEMAS, 'history.raw'].join(',')
 
 async function buildModel(
@@ -160,13 +158,13 @@ async function buildModel(
   options: BuildOptions,
 ): Promise<ReleaseManifest['models'][number]> {
   const startedAt = performance.now()
-  // Nobody reads a work table in order, so it is not sorted.
+  // Work tables are not sorted: nobody reads them in order.
   const inOrder = model.isPublished ? `order by ${model.order.map(quoteName).join(', ')}` : ''
-  // Published ratios are wider than in the model; casting here means the column is written only once.
+  // Published ratios are wider than in the model; the cast here saves writing the column a second time.
   const shown = (model.isPublished ? columns : undefined)?.map(
     ({name, type}) => `${quoteName(name)}::${type} as ${quoteName(name)}`,
   ) ?? ['*']
-  // The file begins on the first line of the statement, so the engine's line numbers are the file's.
+  // The model's text begins on the first line of the statement, so the engine's line numbers are the file's.
   const select = `select ${shown.join(', ')} from (${model.sql}\n)`
   const isChanged = options.before !== undefined && model.isPerDeal
   let rows = 0
@@ -206,7 +204,8 @@ async function commentOn(db: Database, model: Model): Promise<void> {
 }
 
 /**
- * One digest of everything a release is built from, except seeds that stand apart; it changes only when a name or content changes.
+ * Computes one digest of everything a release is built from, except seeds that are apart, whose changes need no whole build. It
+ * changes only if a name or a content does.
  *
  * @returns sha256 as 64 hex digits
  */
@@ -223,10 +222,10 @@ export function fingerprintModels({models, checks, seeds}: ModelSource): string 
 }
 
 /**
- * Marks the models that are built per deal. One with `per: deal_id` is still built whole if it reads a deal table that is built
- * whole, such as a user's own model that replaces a shipped one, or notes, which come at any time.
+ * Marks the models to build per deal. A model `per: deal_id` is still built whole if it reads notes, which can come at any time,
+ * or a deal table that is built whole, such as a user's replacement of a shipped model.
  *
- * @param models in the order of their dependencies
+ * @param models in dependency order
  */
 export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads']): Model[] {
   const marked: Model[] = []
@@ -238,7 +237,7 @@ export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads'])
   return marked
 }
 
-/** Marks checks that run only over changed deals. A check that reads a deal table built whole runs over all deals. */
+/** Marks the checks to run over changed deals only; a check that reads a deal table built whole runs over all deals. */
 export function markChecks(
   checks: readonly Check[],
   {models, checkReads}: Pick<BuildPlan, 'models' | 'checkReads'>,
@@ -257,8 +256,9 @@ function readsWholeDeals(read: readonly string[] | undefined, models: readonly M
 }
 
 /**
- * The search path for building changed deals: models `per: deal_id` hold only their rows there; `others` are the schemas of the
- * rest.
+ * Returns a search path on which raw tables and models `per: deal_id` hold only rows of changed deals.
+ *
+ * @param others schemas of the other tables
  */
 export function changedPathOf(models: readonly Model[], others: readonly string[] = []): string {
   const changed = [...schemasOf(models), 'raw'].map((schema) => `changed.${quoteName(schema)}`)

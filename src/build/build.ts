@@ -60,9 +60,9 @@ export interface BuildRequest {
   knownAt?: string | undefined
   /** Also write the DuckDB file here. */
   out?: string | undefined
-  /** Only these models, into the scratch release: see `selectModels`. */
+  /** Build only these models, into the scratch release (see `selectModels`). */
   select?: string | undefined
-  /** Accepts other published tables and columns than those of the current release. */
+  /** Accepts published tables and columns that differ from the current release's. */
   accept?: 'columns' | undefined
 }
 
@@ -70,12 +70,12 @@ export interface BuildRequest {
 export type BuildResult = Awaited<ReturnType<typeof buildRelease>>
 
 /**
- * Builds every model into a new release, checks it, and only then gives it its final name. Only a plain build moves `current`,
- * and never behind a sync that stored something in the meantime. An existing release is not built again. With `select`, only the
- * selected models are built, into the scratch release.
+ * Builds every model into a new release, checks it, and only then gives it its final name. An existing release is not built
+ * again. Only a plain build moves `current`, and not if a sync has stored something meanwhile. With `select`, builds only the
+ * selected models, into the scratch release.
  *
- * @throws CheckError when a model or check fails, or `MODEL_CONTRACT`: nothing was released; DeferredError `INTERRUPTED`; ConfigError
- * `OUT_PLACE`
+ * @throws CheckError when a model or check fails, or `MODEL_CONTRACT`; nothing is then released; DeferredError `INTERRUPTED`;
+ *   ConfigError `OUT_PLACE`
  */
 export async function buildRelease(config: Config, request: BuildRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
@@ -110,20 +110,20 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
     dir: release.dir,
     /** Whether `current` points to it. */
     is_current: !isScratch && isCurrent(),
-    /** Whether it holds a selection of models only. */
+    /** Whether it is the scratch release, which holds a selection of models. */
     is_scratch: isScratch,
     checks,
     models,
   }
 }
 
-/** Builds the release of a date unless it exists, and reads it. */
+/** Returns the release of a date, built if it does not exist. */
 export async function requireBuilt(config: Config, request: BuildRequest, world: World): Promise<Release> {
   const {release_id} = await buildRelease(config, request, world)
   return requireRelease(dataFolderAt(config.dataDir), release_id)
 }
 
-/** Whether no sync has stored anything since. If one has, its own release will become current. */
+/** Whether no sync has stored anything since; if one has, its own release becomes current. */
 async function isLatestMoment(folder: DataFolder, moment: Moment, today: string): Promise<boolean> {
   await using db = await openHistory(folder)
   const {asOf, knownAt} = await resolveMoment(db, {}, today)
@@ -149,7 +149,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   return {...placed, ...databasesOf(placed.dir)}
 }
 
-/** The findings of checks for a manifest; passed ones are only counted. */
+/** Summarises check results for a manifest: warnings in full, passed checks as a count. */
 function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
   const warned = outcomes.filter(({severity, failures}) => severity === 'warn' && failures > 0)
   return {
@@ -159,10 +159,10 @@ function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['ch
   }
 }
 
-/** A release to build: from what, for which moment, and where. */
+/** A release to build: its sources, moment and folder. */
 type Build = NonNullable<Awaited<ReturnType<typeof prepareBuild>>['build']>
 
-/** The files of a build, including those that a release does not keep. */
+/** Returns the files of a build, including those that are removed before release. */
 function filesOf(dir: string): ReleaseDatabases & {history: string; spill: string} {
   return {...databasesOf(dir), history: join(dir, 'history.duckdb'), spill: join(dir, 'spill')}
 }
@@ -191,7 +191,7 @@ export async function prepareBuild(
   const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
   const {timeZone, dayCutoff} = config
   const inputs = [timeZone, dayCutoff, fingerprintModels(sources), engine, GENERATOR].join('\n')
-  // Everything a release is a function of: the same inputs have the same id, on every machine.
+  // Everything a release depends on: equal inputs give the same id on every machine.
   const apart = sources.seeds.filter(({isApart}) => isApart).map(({text}) => text)
   using stateDb = openStateDb(folder.stateDb)
   const wentOn = readWentOn(stateDb)
@@ -234,29 +234,29 @@ export async function prepareBuild(
       request,
       sources,
       moment,
-      /** The part of the manifest that is known before building. */
+      /** The part of the manifest that is known before the build. */
       identity,
       /** What the release depends on besides history and moment. */
       inputs,
       /** Whether it may become the current one, and the next build start from it. */
       isPlain,
       isBase,
-      /** Whether it is only compared with another build. */
+      /** Whether it is built only to be compared with another build. */
       isAside: aside !== undefined,
       /** The build to start from. */
       base,
-      /** Where it goes; until then its folder holds a copy of the warehouse, so that nobody waits while models run. */
+      /** The folder being written. It holds a copy of the warehouse, so that nobody waits for the warehouse while models run. */
       place,
     },
   }
 }
 
-/** Below this size, a whole build is faster than starting from the last one. */
+/** Below this size of history, a whole build is faster than starting from the last one. */
 const GO_ON_BYTES = 8_000_000
 
 /**
- * Compiles, builds, checks and writes the tables of a release, or those that were asked for. If the last build had the same models
- * and the history has only grown since, only changed deals are built; the resulting tables are the same.
+ * Compiles, builds, checks and writes the tables of a release, or the selected ones. If the models are those of the last build
+ * and the history has only grown since, builds only changed deals; the tables come out the same.
  *
  * @throws CheckError when a model or check fails
  */
@@ -279,7 +279,7 @@ export async function buildTables(folder: DataFolder, prepared: Build, world: Wo
   return await build(folder, {...source, base: undefined}, world)
 }
 
-/** Errors that an unreadable file of the last build causes; a wrong model can cause them too. */
+/** Errors that an unreadable file of the last build can cause; so can a wrong model. */
 const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
 
 async function build(folder: DataFolder, source: Build & ReturnType<typeof planSelection>, world: World) {
@@ -323,7 +323,7 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   const tables = await writeParquetFiles(db, place.dir, written, counted('tables', written.length))
   await db.run('use memory.main; checkpoint release; detach release; detach history')
   const whole_at = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
-  /** What the next build can start from, without the digests of its files. */
+  /** What the next build can start from, without the digests of the files. */
   const next: Base['last'] = {inputs, shared, rebuilt, whole_at}
   const manifest = {
     ...identity,
@@ -334,25 +334,24 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   return {plan, outcomes, manifest, next}
 }
 
-/** The least memory per thread, by the engine's documentation. */
+/** Least memory per thread, from the engine's documentation. */
 const THREAD_MB = 125
 
-/** Bytes of history per thread: with less, models side by side are enough, and threads wait for each other by spinning. */
+/** Bytes of history per thread. With less, building models in parallel is enough; more threads only spin while they wait for each other. */
 const THREAD_BYTES = 7_000_000
 
-/** Enough for a million deals; given more, the engine takes more and is no faster. */
+/** Enough for a million deals; with more, the engine takes more memory and is no faster. */
 const ENOUGH_MB = 1700
 
-/** Memory per lane. */
 const LANE_MB = 850
 
-/** Bytes of history from which on there is one lane: two large statements at once take twice the memory and no less time. */
+/** From this many bytes of history on, there is one lane: two large statements at once need twice the memory and save no time. */
 const ONE_LANE_BYTES = 60_000_000
 
 /**
- * Sets the engine's memory limit and spill folder, and limits the time of each model, check or file.
+ * Sets the engine's memory limit, threads and spill folder; returns a function that limits the time of each model, check or file.
  *
- * @param build `spillDir` is a folder used by this build only, `historyBytes` the size of what it reads
+ * @param build `spillDir` is a folder that only this build uses; `historyBytes` is the size of the history it reads
  */
 export async function limitBuild(
   db: Database,
@@ -370,7 +369,7 @@ export async function limitBuild(
     withinLimits(lane, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
 }
 
-/** Reports how many models, checks or files of a step are done. */
+/** Wraps `limited` to report how many models, checks or files of a step are done. */
 function countEach(
   limited: Around,
   {step, total}: {step: string; total: number},
@@ -387,13 +386,13 @@ function countEach(
   }
 }
 
-/** How many models, checks or files are worked on at once. */
+/** Returns how many models, checks or files to work on at once. */
 function lanesOf(config: Pick<Config, 'memoryMb'>, historyBytes: number): number {
   if (historyBytes >= ONE_LANE_BYTES) return 1
   return Math.max(1, Math.min(availableParallelism(), Math.floor(memoryFor(config) / LANE_MB)))
 }
 
-/** The memory of a build in megabytes: as configured, else {@link ENOUGH_MB} or what the machine has, if that is less. */
+/** Returns the memory of a build in megabytes: as configured, else {@link ENOUGH_MB} or what the machine allows, whichever is less. */
 function memoryFor(config: Pick<Config, 'memoryMb'>): number {
   return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
 }

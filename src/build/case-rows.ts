@@ -8,11 +8,12 @@ type Value = string | number | boolean | null | undefined
 /** One row of a raw table. */
 export type Row = Record<string, Value>
 
-/** The tables of the schema `raw` that have a usual row. */
+/** The tables of the schema `raw` that have a usual row in `case-rows.json`. */
 type RawTable = keyof typeof usual
 
 /**
- * A row of a raw table as the walk of a business day stores it: the usual one of `case-rows.json`, with the given columns.
+ * Returns a row of a raw table as the walk of a business day stores it: the usual row of `case-rows.json`, with the given columns
+ * replaced.
  *
  * @param draft `day`: the business day, by default 2026-03-02
  */
@@ -34,8 +35,9 @@ export async function insertHistory(db: Database, history: History): Promise<voi
 }
 
 /**
- * Inserts rows into a raw table of the database attached as `history`. A column that a row leaves out is null if it may be, else
- * 0, false or an empty text; `seq` is the row's position, and `x_present` says whether the row has the column `x`. Counts and flags of a walk are never null.
+ * Inserts rows into a raw table of the database attached as `history`. A column that a row leaves out becomes null if it may be
+ * null, else 0, false or an empty text; counts and flags of a walk always have a value. `seq` becomes the row's position, and
+ * `x_present` says whether the row has the column `x`.
  */
 export async function insertRows(db: Database, table: string, rows: readonly Row[] = []): Promise<void> {
   if (rows.length === 0) return

@@ -22,7 +22,7 @@ import {withAncestors} from './read-models.ts'
 import {parseSeed, replaceSeeds} from './seeds.ts'
 import {readSources} from './sources.ts'
 
-/** Every value is text, so that `100.00` and `2026-03-02` stay as written; the word `null` is a null. */
+/** Values are text, so that `100.00` and `2026-03-02` stay as written. The word `null` means null. */
 const value = z
   .string("expected a text, a number or a date; null for none, '' for an empty text")
   .transform((text) => (text === 'null' ? null : text))
@@ -31,7 +31,7 @@ const row = z.record(z.string(), value)
 const FATES = ['missing', 'vanished', 'quarantined', 'confirmed'] as const
 const shown = z.union([z.enum(FATES), row], `expected columns with values, or ${FATES.join(', ')}`)
 
-/** By deal, then by the child's own id. */
+/** Records of a child stream, by deal, then by the child's own id. */
 const lists = z
   .record(
     z.string(),
@@ -39,10 +39,10 @@ const lists = z
   )
   .default({})
 
-/** What was new in one walk. */
+/** What one walk found. */
 const walk = z
   .object({
-    /** Columns of `raw.walk`; `none` for what was observed between two walks. */
+    /** Columns of `raw.walk`; `none` if no walk certifies the records, as between two walks. */
     certificate: z.union([z.literal('none'), row], 'expected columns of raw.walk, or none').default({}),
     drift: z.array(row).default([]),
     rates: z.array(row).default([]),
@@ -61,19 +61,19 @@ const caseFile = z.record(
   z.string(),
   z.strictObject({
     walks,
-    /** All rows; only the named columns are compared. */
+    /** All rows expected; only the columns named here are compared. */
     rows: z
       .array(row, 'expected the rows of the table as a list, [] if it has none')
       .refine(
         (rows) => new Set(rows.map((one) => Object.keys(one).join())).size <= 1,
         'expected the same columns in each row',
       ),
-    /** A condition on the compared rows. */
+    /** A condition that limits the rows compared. */
     where: z.string().default('true'),
-    /** The business day; the case's last one by default. */
+    /** The business day; by default the last one of the case. */
     as_of: z.string().optional(),
     known_at: z.string().default('9999-12-31 00:00:00'),
-    /** CSV text by seed name; it replaces that seed. */
+    /** CSV text by seed name; replaces that seed. */
     seeds: z.record(z.string(), z.string()).default({}),
   }),
   'expected the names of cases, below each its `walks` and `rows`',
@@ -87,7 +87,7 @@ type ModelCase = z.output<typeof caseFile>[string] & {
   line: number
 }
 
-/** The `tests/<schema>.<table>.yaml` of a folder of models. @throws CheckError `TEST_FILE` if any other file is there */
+/** Lists the `tests/<schema>.<table>.yaml` of a folder of models. @throws CheckError `TEST_FILE` if it holds any other file */
 function listCaseFiles(folder: string): string[] {
   const tests = join(folder, 'tests')
   const stray = listFilesBelow(tests).find((file) => dirname(file) !== tests || !file.endsWith('.yaml'))
@@ -96,7 +96,7 @@ function listCaseFiles(folder: string): string[] {
   throw newError('TEST_FILE', problem)
 }
 
-/** Reads the cases of `<schema>.<table>.yaml` files. @throws CheckError `TEST_FILE` naming every problem in them */
+/** Reads the cases of `<schema>.<table>.yaml` files. @throws CheckError `TEST_FILE` naming every problem found */
 function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>): ModelCase[] {
   const tables = models.map(({name}) => name).sort()
   const problems: string[] = []
@@ -114,7 +114,7 @@ function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>
   throw newError('TEST_FILE', `Tests that cannot be read:\n${problems.map((one) => `  - ${one}\n`).join('')}`)
 }
 
-/** @throws Error with everything that is wrong */
+/** @throws Error naming everything that is wrong */
 function parseCases(text: string): Omit<ModelCase, 'table' | 'file'>[] {
   const lineCounter = new LineCounter()
   const document = parseDocument(text, {schema: 'failsafe', lineCounter})
@@ -136,10 +136,10 @@ type Zone = Pick<Counted, 'timeZone' | 'dayCutoff'>
 const MINUTE = 60_000
 const timestamp = (instant: number) => new Date(instant).toISOString().replace('T', ' ').replace('Z', '')
 
-/** The fields that every list row repeats. */
+/** The columns of a list row, which a record repeats each time. */
 const LISTED = /^(property_address|loan_amount|status|created_at(_precision)?|email_hash|category)$/
 
-/** The raw rows of a case's walks. A record told of again keeps its listed fields unless the case gives new ones. */
+/** Returns the raw rows of a case's walks. A record that appears again keeps its listed fields unless the case gives new ones. */
 function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
   const history: History = {}
   const lastListed = new Map<string, Row>()
@@ -209,7 +209,7 @@ function addLists(
 /** The result of a case. */
 export type CaseResult = Awaited<ReturnType<typeof runCase>>
 
-/** What cases are built with. */
+/** What {@link runCase} needs besides a case. */
 interface Bench {
   plan: BuildPlan
   zone: Zone
@@ -229,7 +229,7 @@ async function runCase(db: Database, tested: ModelCase, bench: Bench) {
     await buildCase(db, tested, bench)
     differing = await compareRows(db, tested, bench.plan)
   } catch (error) {
-    // A stop ends the whole run.
+    // A request to stop ends the whole run.
     if (error instanceof LoantapeError && !isOfKind(error, 'check')) throw error
     problem = error instanceof LoantapeError ? error.problem : (messageOf(error).split('\n\n')[0] ?? '')
   } finally {
@@ -252,7 +252,8 @@ async function buildCase(
   const needed = withAncestors(new Set([table]), plan.reads)
   const models = plan.models
     .filter(({name}) => needed.has(name))
-    // A `work` model, which no release keeps, is kept here to be compared. Comments and what the next build needs are left out.
+    // The tested model is published here even if it is a `work` model, so that its rows can be compared. Comments are not needed,
+    // nor is anything for a next build.
     .map((model) => ({
       ...model,
       columns: [],
@@ -270,7 +271,7 @@ async function buildCase(
   await buildModels(db, {...plan, models, seeds: used}, counted, {around})
 }
 
-/** The rows that only one side has. If only the order differs, rows with their positions. */
+/** Returns the rows that only one side has; if only the order differs, rows with their positions. */
 async function compareRows(db: Database, {table, where, rows}: ModelCase, {models, columns}: BuildPlan) {
   const types = new Map(columns.get(table)?.map(({name, type}) => [name, type]))
   const names = Object.keys(rows[0] ?? Object.fromEntries(types))
@@ -297,21 +298,21 @@ async function compareRows(db: Database, {table, where, rows}: ModelCase, {model
   return isSame && order.join() !== grain.join() ? compare('select row_number() over () as place, *') : diff
 }
 
-/** A value in SQL; numbers are not quoted, so that no decimal is rounded away. */
+/** Returns a value as SQL. Numbers are not quoted, so that no decimal is rounded away. */
 function literalOf(text: string | null, type = 'varchar'): string {
   if (text === null) return `cast(null as ${type})`
   const isNumber = /^(DECIMAL|BIGINT|HUGEINT|DOUBLE)/.test(type) && /^-?\d+(\.\d+)?$/.test(text)
   return isNumber ? text : `cast(${quoteLiteral(text)} as ${type})`
 }
 
-/** The results of all cases. */
+/** The result of {@link testModels}. */
 export type Tested = Awaited<ReturnType<typeof testModels>>
 
 /**
- * Builds the model of each case of the user's own folder, with what it reads, from the case's history, and compares the rows. Cases
- * run side by side; nothing is read from the warehouse.
+ * Runs the cases of the user's own folder, in parallel: builds each case's model and all it reads from the case's history, and
+ * compares the rows. Reads nothing from the warehouse.
  *
- * @param table runs only those of this table
+ * @param table limits the run to the cases of this table
  * @throws ConfigError `SQL_DIR_MISSING`, `UNKNOWN_NAME`; CheckError `TEST_FILE`, or if a model does not compile
  */
 export async function testModels(config: Config, table: string | undefined, world: World) {
@@ -344,7 +345,7 @@ export async function testModels(config: Config, table: string | undefined, worl
   for (const lane of ended) if (lane.status === 'rejected') throw lane.reason
   const passed = results.filter((result) => result.passed).length
   const duration_ms = Math.round(performance.now() - startedAt)
-  /** `folder`: the one that was searched. */
+  /** `folder`: the folder that was searched. */
   return {folder: join(sqlDir, 'tests'), passed, failed: results.length - passed, duration_ms, cases: results}
 }
 

@@ -11,18 +11,16 @@ import type {StateDb} from '../store/state-db.ts'
 import {type Around, RELEASE_PATH} from './build-models.ts'
 import {createModelError} from './read-models.ts'
 
-/** What header checks need from a model. */
+/** The parts of a model that its header checks need. */
 type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal'>
 
 /** A check in a model's header. */
 type CheckTag = Model['checks'][number]
 
 /**
- * Reads the checks in the models' headers and every `checks/<name>.sql` of the folders. A later folder's file replaces
- * an earlier one of the same name.
- *
- * A check file's header says what it demands, then `-- severity: error` or `-- severity: warn`, then optionally `-- next:`, what
- * to do about its findings. One SELECT follows; it returns the wrong rows, their id first.
+ * Reads the checks in the models' headers and every `checks/<name>.sql` of the folders. A file of a later folder replaces an
+ * earlier one of the same name. The header of a check file says what it demands, then `-- severity: error` or `-- severity:
+ * warn`, then optionally `-- next:`, what to do about its findings. Its one SELECT returns the wrong rows, their id first.
  *
  * @returns checks by name
  * @throws CheckError `CHECK_SQL`, with file and line
@@ -37,18 +35,18 @@ export function readChecks(models: readonly CheckedModel[], folders: readonly st
   return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-/** The check of a tag. Its SELECT is one line and returns the columns of the model's grain first. */
+/** Makes the check of a header tag: a SELECT on one line that returns the columns of the model's grain first. */
 function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedModel[]): Check {
   const {name: table, file, grain} = model
   const {rule, args, line} = tag
   const columns = args.map(quoteName)
   const [name = ''] = columns
   const [column, ...values] = args
-  // With quotes, as in SQL, or without.
+  // Values may be quoted, as in SQL.
   const rest = values.map((value) => value.replace(/^'(.*)'$/, '$1'))
   const [schema, other, key, ...more] = rest.join('.').split('.').map(quoteName)
   const isReference = rest.length === 1 && key !== undefined && more.length === 0
-  /** By rule, where the arguments fit: the demand, and a condition that only rows which break it fulfil. */
+  /** By rule: what it demands, and a SQL condition that holds for rows which break it; false if the arguments do not fit. */
   const demands: Record<string, false | [description: string, condition: string]> = {
     unique: args.length > 0 && [
       `No two rows of ${table} have the same ${args.join(', ')}.`,
@@ -94,8 +92,8 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
 }
 
 /**
- * SQL: whether there may be duplicates in these columns. There are none if each stored row is greater than the one before it, as
- * in a sorted table; comparing neighbors takes a sixth of the time of counting.
+ * SQL: whether these columns may have duplicates. They have none if each stored row is greater than the one before, as in a
+ * sorted table; comparing neighbors takes a sixth of the time of counting.
  */
 function buildDoubtSql({name, order}: CheckedModel, columns: readonly string[]): string {
   if (!order.every((column) => columns.includes(column))) return 'true'
@@ -132,7 +130,7 @@ function wordsOf(header: readonly string[]): string {
     .trim()
 }
 
-/** Rows a message shows. */
+/** How many wrong rows a message shows. */
 const SAMPLES = 5
 
 /** How many ids of wrong rows are kept. */
@@ -189,10 +187,10 @@ async function findWrongRows(db: Database, check: Check): Promise<CheckOutcome> 
 }
 
 /**
- * Stops the build when a check of severity error found rows.
+ * Stops the build if a check of severity error found rows.
  *
- * @throws CheckError `CHECK_FAILED` with each failed check, its number of rows and the first of them; `details` has up to 100 ids
- * of each
+ * @throws CheckError `CHECK_FAILED` with each failed check, its number of wrong rows and the first of them; `details` has up to
+ *   100 ids of each
  */
 export function requirePassed(results: readonly CheckOutcome[]): void {
   const failed = results.filter(({severity, failures}) => severity === 'error' && failures > 0)
@@ -208,23 +206,22 @@ export function requirePassed(results: readonly CheckOutcome[]): void {
   })
 }
 
-/** One run of the checks of a release, with those that found rows. */
+/** One run of a release's checks, and the checks that found rows. */
 export type Checking = z.output<typeof checkingRow>
 const checkingRow = z.object({
   release_id: z.string(),
   /** ISO 8601 of the real clock. */
   checked_at: z.string(),
-  /** How many checks there were. */
   checks: z.number(),
-  /** Those that found rows, errors first, with the ids of the first of them. */
+  /** Checks that found rows, errors first, each with up to 100 ids. */
   failed: z.string().transform((text) => z.array(failedCheck).parse(JSON.parse(text))),
 })
 const failedCheck = checkResult.pick({name: true, severity: true, failures: true, ids: true})
 
 /**
- * Stores what the checks of a release found, even if nothing is released. The state database keeps the last 100 runs.
+ * Stores what the checks of a release found, even if it is not released. The state database keeps the last 100 runs.
  *
- * @param isPlain whether the release was to become the current one
+ * @param isPlain whether the release was to become current
  */
 export function storeChecking(
   stateDb: StateDb,
@@ -245,7 +242,7 @@ export function storeChecking(
   stateDb.run('delete from checking where checking_id <= ?', [Number(lastInsertRowid) - 100])
 }
 
-/** The last check run of a release that was to become current. */
+/** Finds the last check run of a release that was to become current. */
 export function findLastChecking(stateDb: StateDb): Checking | undefined {
   return stateDb.first(
     checkingRow,

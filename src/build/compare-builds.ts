@@ -16,7 +16,7 @@ import {type Base, noteWhole, readLastBuild} from './last-build.ts'
 /** The result of a comparison. */
 export type Compared = Awaited<ReturnType<typeof compareBuilds>>
 
-/** Runs {@link compareBuilds} for the current release if no build has been whole for a week. */
+/** Runs {@link compareBuilds} for the current release if no build was whole in the last week. */
 export async function compareBuildsWhereDue(config: Config, world: World): Promise<void> {
   const last = readLastBuild(dataFolderAt(config.dataDir))
   if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < 7 * DAY_MS) return
@@ -25,10 +25,11 @@ export async function compareBuildsWhereDue(config: Config, world: World): Promi
 }
 
 /**
- * Builds a release unless it exists, builds it again whole, and compares every published table byte by byte, and the
- * findings of the checks. If the release itself was built whole, a build that starts from a few walks earlier is compared, too.
+ * Builds a release if it does not exist, builds it whole beside it, and compares every published table byte by byte, and the
+ * findings of the checks. If the release itself was built whole, also builds it starting from up to seven earlier walks and
+ * compares that.
  *
- * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is whole
+ * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is then whole
  */
 export async function compareBuilds(config: Config, request: BuildRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
@@ -38,7 +39,7 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
   using whole = await buildAside(config, {name: 'whole', moment}, world)
   await requireSame(folder, release, whole)
   const last = readLastBuild(folder)
-  // Where every deal or none is rebuilt, nothing is said about `per:`.
+  // A build that rebuilt all deals or none proves nothing about `per:`.
   const shareOf = (share = 0) => (share > 0 && share < 1 ? share : null)
   let rebuilt = last?.release_id === result.release_id ? shareOf(last.rebuilt) : null
   for (const earlier of rebuilt === null ? await listEarlier(folder, moment) : []) {
@@ -49,11 +50,11 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
     if (rebuilt !== null) break
   }
   noteWhole(folder, result.release_id, new Date(world.realClock.now()))
-  /** `rebuilt`: the share of deals that the compared build rebuilt; null if it could take over none, or all. */
+  /** `rebuilt`: the share of deals that the compared build rebuilt; null if that was none or all of them. */
   return {...result, rebuilt}
 }
 
-/** Builds in a folder of its own, whole or from another build; disposing it removes the folder. */
+/** Builds in a separate folder, whole or starting from another build; disposing the result removes the folder. */
 async function buildAside(
   config: Config,
   {name, moment, before}: {name: string; moment: Moment; before?: Base},
@@ -72,7 +73,7 @@ async function buildAside(
   return {dir, last: next, manifest: {...manifest, files: []}, models: plan.models, [Symbol.dispose]: remove}
 }
 
-/** The ends of up to seven walks of the deals before a moment, with the lists of each, the earliest first. */
+/** Returns the moments after up to seven walks of the deals before a moment, each with its lists, earliest first. */
 async function listEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment[]> {
   await using db = await openHistory(folder)
   const nights = await db.all(
@@ -119,7 +120,7 @@ async function requireSame(
     )
 }
 
-/** The first three rows that only one of two files has, of each, in words. */
+/** Describes up to three rows that only one of two files has, for each. */
 async function describeDifference(built: string, whole: string): Promise<string> {
   await using db = await openDatabase()
   const rowsOnlyIn = async (one: string, other: string) => {

@@ -15,10 +15,10 @@ import {createModelError, createSqlError, type Place} from './read-models.ts'
 import {widenDecimals} from './seeds.ts'
 
 /**
- * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
- * in milliseconds and before anything is written.
+ * Binds every model and check on an empty warehouse in memory, without running any, so that a wrong name fails in milliseconds
+ * and before anything is written.
  *
- * @returns the plan for `buildModels`, models in the order of their dependencies
+ * @returns the plan for `buildModels`, models in dependency order
  * @throws CheckError `MODEL_FILE`, `MODEL_BUILD`, `CHECK_SQL` or `SEED_…`, with file and line
  */
 export async function compileModels(source: ModelSource): Promise<BuildPlan> {
@@ -29,10 +29,10 @@ export async function compileModels(source: ModelSource): Promise<BuildPlan> {
   return parsePlan(text, source)
 }
 
-/** Plans compiled in this process, as text, by the fingerprint of their sources. */
+/** Plans known to this process, as text, by {@link keyOfPlan}. */
 export const compiledPlans = new Map<string, string>()
 
-/** Compiles the models whether or not their plan is known. */
+/** Compiles the models even if their plan is known. */
 export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   await using db = await openDatabase({
     // Nothing runs, so more threads gain nothing.
@@ -83,8 +83,8 @@ function listReads(selects: ReadonlyMap<string, ParsedSelect>): BuildPlan['reads
 }
 
 /**
- * Checks a model's columns against its header: every column is described, every description has a column, and published types are
- * plain.
+ * Checks a model's columns against its header: every column has a description, every description a column, and published types
+ * are plain.
  */
 function requireDescribedColumns(
   {name: model, file, isPublished, columns: described}: Model,
@@ -108,7 +108,7 @@ function requireDescribedColumns(
 
 async function bindCheck(db: Database, check: Check): Promise<void> {
   try {
-    // Wrapped as a subquery, as when it runs, so only a SELECT is accepted.
+    // A subquery, as when the check runs, so only a SELECT is accepted.
     await db.run(`explain select * from (${check.sql}\n)`)
   } catch (error) {
     throw createSqlError('CHECK_SQL', `Check '${check.name}' is not a valid SELECT`, check, error)
@@ -126,7 +126,7 @@ const parsedSelect = z.object({
 })
 
 /**
- * Parses files that hold one SELECT each, all in one statement; returns the SELECTs by name.
+ * Parses files of one SELECT each, all in one statement. Returns the SELECTs by name.
  *
  * @param code of the CheckError if a file is not one SELECT, with file and line
  */
@@ -211,7 +211,7 @@ function orderModels(
 const PURE_TABLE_FUNCTIONS = /^(range|generate_series|unnest|repeat|repeat_row|json_each|json_tree)$/
 
 /**
- * Requires that a SELECT reads only tables, before the engine binds it: binding opens the files it names.
+ * Requires that a SELECT reads only tables. Checked before the engine binds it, since binding opens the files it names.
  *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
@@ -219,7 +219,7 @@ function requireTablesAlone({statements, placeOf}: ParsedSelect): void {
   const isRead = ({type}: Node) => type === 'BASE_TABLE' || type === 'TABLE_FUNCTION'
   for (const {table_name = '', function: called, query_location} of findNodes(statements, isRead)) {
     const place = placeOf(query_location)
-    // Known names do not help: a CTE elsewhere in the SELECT may be named like the file.
+    // Comparing with known names would not do: a CTE elsewhere in the SELECT may have the name of the file.
     if (/[./\\]/.test(table_name)) {
       const problem = `Unknown table '${table_name}': expected a model, a seed or a raw table; files are not read,`
       throw createModelError('MODEL_FILE', place, problem)
@@ -229,10 +229,10 @@ function requireTablesAlone({statements, placeOf}: ParsedSelect): void {
   }
 }
 
-/** Functions that the engine wrongly calls constant: they depend on the time or the machine (`age` with one argument). */
+/** Functions that the engine wrongly calls constant: they depend on the time or the machine (`age` only with one argument). */
 const TAKEN_FOR_CONSTANT = ['current_localtime', 'current_localtimestamp', 'current_setting', 'age']
 
-/** The functions whose result can change between statements. */
+/** Lists the functions whose result can change between statements. */
 async function listChangingFunctions(db: Database): Promise<Set<string>> {
   const names = await db.column(
     z.string(),
@@ -242,12 +242,12 @@ async function listChangingFunctions(db: Database): Promise<Set<string>> {
   return new Set([...names, ...TAKEN_FOR_CONSTANT])
 }
 
-/** Aggregates that add up: over a DOUBLE their result differs with the number of threads. */
+/** Aggregates that add up; over a DOUBLE their result varies with the number of threads. */
 const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
 
 /**
- * Requires that a model gives the same rows whenever it is built: it uses neither the time nor randomness, and neither sums nor
- * averages a DOUBLE or FLOAT.
+ * Requires that a model gives the same rows whenever it is built: it uses neither time nor randomness, and does not sum or
+ * average a DOUBLE or FLOAT.
  *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
@@ -257,7 +257,7 @@ async function requireRepeatable(
   {statements, placeOf}: ParsedSelect,
   changing: ReadonlySet<string>,
 ): Promise<void> {
-  // In the bound plan macros are resolved and the types of sums are known.
+  // The bound plan has macros resolved and shows the types of sums.
   const json = await db.value(z.string(), 'select json_serialize_plan($1::varchar)::varchar', [sql])
   const bound = findNodes(
     JSON.parse(json),
@@ -281,7 +281,7 @@ function createUnrepeatable(place: Place, name: string): Error {
   return createModelError('MODEL_FILE', place, problem)
 }
 
-/** The parts of a parser or binder node that are used here. */
+/** The parts of a parser or binder node that this file uses. */
 interface Node {
   type?: string
   query_location?: number
@@ -295,7 +295,7 @@ interface Node {
   arguments?: {id: string}[]
 }
 
-/** The wanted nodes of a tree, outer ones first. */
+/** Finds the wanted nodes of a tree, outer ones first. */
 function findNodes(tree: unknown, isWanted: (node: Node) => boolean, found: Node[] = []): Node[] {
   if (typeof tree !== 'object' || tree === null) return found
   if (isWanted(tree)) found.push(tree)
@@ -316,8 +316,8 @@ const planFile = z.object({
 export const SHIPPED_PLAN: string = join(SQL_DIR, 'plan.json')
 
 /**
- * The key of the plan of these sources under this engine. Rows of a computed seed do not count: they were validated when read, and
- * no plan depends on them.
+ * Returns the key of a plan: of these sources under this engine and version. Rows of a computed seed do not count: they were
+ * validated when read, and no plan depends on them.
  */
 export function keyOfPlan({models, checks, seeds}: ModelSource): string {
   const shapes = seeds.map((seed) => (seed.isComputed ? {...seed, text: seed.columns.join()} : seed))
@@ -337,7 +337,7 @@ function parsePlan(text: string, {models, seeds}: ModelSource): BuildPlan {
   return {models: markPerDeal(ordered, lists.reads), seeds, ...lists}
 }
 
-/** The parts of a plan that its sources do not contain. */
+/** Writes the parts of a plan that its sources do not contain, as text. */
 export function formatPlan(key: string, {models, reads, checkReads, columns}: BuildPlan): string {
   return JSON.stringify({
     key,

@@ -25,25 +25,28 @@ import {schemasOf, WholeBuildNeeded} from './build-models.ts'
 type LastBuild = z.output<typeof lastBuildSchema>
 const lastBuildSchema = z.object({
   release_id: z.string(),
-  /** Everything a release depends on besides history and moment. */
+  /** Everything a release depends on besides history and moment, as text. */
   inputs: z.string(),
-  /** The digests of shared models that `buildModels` found. */
+  /** The digests of shared models that `buildModels` returned. */
   shared: z.record(z.string(), z.string()),
-  /** The share of deals that were rebuilt since the last whole build: their rows are at the end, and replaced rows still take space. */
+  /**
+   * The share of deals rebuilt since the last whole build. Rebuilt rows stand at the end of their table, and the rows they
+   * replaced still take space.
+   */
   rebuilt: z.number(),
-  /** When a build last was whole or was compared with a whole one, ISO 8601. */
+  /** When a build was last whole, or last compared with a whole one, ISO 8601. */
   whole_at: z.string(),
-  /** Size and time of the release's databases, which have checksums of their own. */
+  /** Size and time of the release's databases, which verify their own checksums. */
   files: z.string(),
 })
 
-/** Reads the last build; undefined if the cache was removed. */
+/** Reads the last build; undefined if it was removed from the cache. */
 export function readLastBuild({lastBuild}: DataFolder): LastBuild | undefined {
   if (!existsSync(lastBuild)) return undefined
   return lastBuildSchema.safeParse(parseJson(readFileSync(lastBuild, 'utf8'))).data
 }
 
-/** Records a build that the next one can start from. */
+/** Records a build for the next one to start from. */
 export function noteLastBuild(
   {cache, lastBuild}: DataFolder,
   last: Omit<LastBuild, 'files'>,
@@ -53,22 +56,22 @@ export function noteLastBuild(
   writeFileAtomically(lastBuild, JSON.stringify({...last, files: stampOf(files.database, files.work)}))
 }
 
-/** Records that a build equals a whole one. */
+/** Records that a build was compared with a whole one and equals it. */
 export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void {
   const last = readLastBuild(folder)
   if (last?.release_id !== releaseId) return
   writeFileAtomically(folder.lastBuild, JSON.stringify({...last, whole_at: at.toISOString()}))
 }
 
-/** A build that another one starts from. */
+/** A build to start from. */
 export interface Base {
-  /** Without `files`, its databases are certain to be unchanged. */
+  /** Without `files`, the databases are certain to be unchanged. */
   last: Omit<LastBuild, 'release_id' | 'files'> & {files?: string}
   dir: string
   manifest: ReleaseManifest
 }
 
-/** The last build, if one with these inputs can start from it for this moment. */
+/** Returns the last build if one with these inputs can start from it for this moment. */
 export function findBase(folder: DataFolder, inputs: string, moment: Moment): Base | undefined {
   const last = readLastBuild(folder)
   if (last?.inputs !== inputs) return undefined
@@ -85,7 +88,7 @@ const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
 /**
  * Attaches what changed since the last build, and copies its databases.
  *
- * @returns the share of deals that were rebuilt since the last whole build
+ * @returns the share of deals rebuilt since the last whole build
  * @throws WholeBuildNeeded if every model must be built whole
  */
 export async function attachWhatChanged(
@@ -111,7 +114,7 @@ export async function attachWhatChanged(
   return rebuilt
 }
 
-/** The deal column of each raw table; tables without one belong to no deal. */
+/** The column of each raw table that holds the deal; raw tables left out here belong to no deal. */
 export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
   ...Object.fromEntries(STREAMS.map(({name, parent}) => [`${name}_version`, parent?.column ?? DEAL_ID])),
   deal_confirmation: DEAL_ID,
@@ -125,13 +128,13 @@ function counts(row: string, {asOf, knownAt}: Moment): string {
   return `(${row}.business_date <= date ${quoteLiteral(asOf)} and ${row}.recorded_at <= timestamp ${quoteLiteral(knownAt)})`
 }
 
-/** SQL: whether a row counts now and did not before; a later moment never hides a row. */
+/** SQL: whether a row counts now but did not before; a later moment never hides a row. */
 function countsNew(row: string, before: Moment, now: Moment): string {
   return `${counts(row, now)} and not coalesce(${counts(row, before)}, false)`
 }
 
 /**
- * Whether a deal without a new row is certain to be unchanged since a moment: every walk added since then ended, and was stored,
+ * Whether a deal without a new row is certain to be unchanged since a moment: every walk added since then ended and was stored
  * after everything that counted then.
  */
 async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {

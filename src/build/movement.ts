@@ -3,10 +3,10 @@ import {type Database, openDatabase, type Queries, quoteLiteral} from '../store/
 import type {Release} from '../store/release.ts'
 import {fillIn, readQuery} from '../store/sql.ts'
 
-/** How many deals are named; the others are counted. */
+/** How many deals are listed by default. */
 const NAMED = 12
 
-/** What moved each part of a portfolio between two moments: the totals, and some of the deals, the largest movement first. */
+/** What moved the open, funded and pipeline amounts between two moments: totals, and the deals that moved most, largest first. */
 export type Movements = z.output<typeof movementsRow>
 const parts = {open: z.string(), funded: z.string(), pipeline: z.string()}
 const movementsRow = z.object({
@@ -14,11 +14,11 @@ const movementsRow = z.object({
   moved: z.array(z.object({deal_id: z.string(), ...parts, what: z.string()})),
 })
 
-/** Which deals, largest first; by default the {@link NAMED} largest. */
+/** Which deals to list, largest movement first; by default the {@link NAMED} largest. */
 export interface Which {
-  /** Skip this many in totals and list. */
+  /** Leave out this many of the largest, in totals and list. */
   beyond?: number
-  /** List `limit` of the others, from this one on. */
+  /** List `limit` of the rest, from this position on. */
   offset?: number
   limit?: number
 }
@@ -26,12 +26,12 @@ export interface Which {
 const fillMoved = (moves: 'moved_since' | 'moved_between', which: Which) =>
   fillIn(readQuery('moved'), {moves: readQuery(moves), beyond: 0, offset: 0, limit: NAMED, ...which})
 
-/** What moved since the end of a day. */
+/** Reads what moved since the end of a day. */
 export const readMovedSince = (tables: Queries, day: string, which: Which = {}): Promise<Movements> =>
   tables.one(movementsRow, fillMoved('moved_since', which), [day])
 
 /**
- * What differs between two releases, whatever their dates.
+ * Reads what differs between two releases of any dates.
  *
  * @param condition SQL over `core.deal as deal`, applied to each release; by default every deal counts
  */
@@ -53,14 +53,14 @@ export async function diffReleases(before: Release, after: Release): Promise<Tot
   return await readMovements(db)
 }
 
-/** The same over the tables that {@link readStandings} makes. */
+/** Does the same over the tables that {@link readStandings} makes. */
 export function readMovements(db: Database): Promise<TotalMovement[]> {
   return db.all(totalRow, readQuery('total_movement'))
 }
 
 /**
- * Makes `deals_before` and `deals_after`, the deals in each release, and `corrected`: deals whose state at the time of the
- * earlier release is different in the later one.
+ * Makes `deals_before` and `deals_after`, the deals of each release, and `corrected`, the deals whose state at the time of the
+ * earlier release differs in the later one.
  */
 async function readStandings(
   db: Database,
@@ -72,7 +72,7 @@ async function readStandings(
   const [then, now] = [before.manifest, after.manifest]
   const isLater = then.known_at <= now.known_at && then.as_of <= now.as_of
   const corrected = fillIn(readQuery('corrected'), {...then, is_later: isLater})
-  // Attached one after the other, since conditions name `release` and `kept`.
+  // One release after the other, since conditions name `release` and `kept`.
   for (const [name, {database, work}] of Object.entries({before, after}))
     await db.run(
       `attach ${quoteLiteral(database)} as release (read_only);
@@ -91,25 +91,25 @@ const stateRow = z.object({status: z.string(), status_class: z.string(), loan_am
 export type MovementPart = z.output<typeof partRow>
 const partRow = z.object({
   deal_id: z.string(),
-  /** What moved the total: the deal is only in the later or earlier release, or this field of it differs. */
+  /** The deal is only in the later or earlier release, or this field of it differs. */
   change: z.enum(['appeared', 'left', 'status', 'status_class', 'loan_amount']),
-  /** Decimal text, or a count. */
+  /** A decimal text or a count. */
   movement: z.string(),
-  /** The later release contradicts what the earlier one knew. */
+  /** Whether the later release contradicts what the earlier one knew. */
   is_corrected: z.boolean(),
   before: stateRow.nullable(),
   after: stateRow.nullable(),
 })
 
-/** A total that deals moved, even if they cancel out; its parts add up to its movement, exactly. */
+/** A total that deals moved, even if the movements cancel out; its parts add up to its movement exactly. */
 export type TotalMovement = z.output<typeof totalRow>
 const totalRow = z.object({
   total: z.enum(['deals', 'amount', 'funded_deals', 'funded_amount']),
-  /** The status whose deals are counted; null for those of every status. */
+  /** The status of the deals counted; null for deals of every status. */
   status: z.string().nullable(),
   before: z.string(),
   after: z.string(),
   movement: z.string(),
-  /** By size of the movement, largest first. */
+  /** The largest movement first. */
   parts: z.array(partRow),
 })

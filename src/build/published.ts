@@ -7,19 +7,19 @@ import {findCurrentRelease, openRelease, type Release, unlessDamaged} from '../s
 import {readQuery, readTables, type TableColumn} from '../store/sql.ts'
 import {MAPPED_TABLES} from './sources.ts'
 
-/** What readers of a published table rely on: its columns, in order, and the contract number in the head of its model. */
+/** What readers of a published table rely on: its columns, in order, and the contract number of its model. */
 interface Published extends Pick<Model, 'name' | 'contract'> {
   columns: readonly TableColumn[]
 }
 
-/** The published tables of a release. */
+/** Reads the published tables of a release. */
 export async function readPublished(release: Release): Promise<Published[]> {
   await using db = await openRelease(release)
   const tables = await readTables(db)
   return release.manifest.tables.map((table) => ({...table, columns: tables.get(table.name) ?? []}))
 }
 
-/** The tables that a plan publishes. */
+/** Returns the tables that a plan publishes. */
 export const publishedOf = ({models, columns}: Pick<BuildPlan, 'models' | 'columns'>): Published[] =>
   models.flatMap(({isPublished, name, contract}) =>
     isPublished ? {name, contract, columns: columns.get(name) ?? []} : [],
@@ -29,19 +29,19 @@ export const publishedOf = ({models, columns}: Pick<BuildPlan, 'models' | 'colum
 export type SchemaChange = z.output<typeof changeRow>
 const changeRow = z.object({
   table: z.string(),
-  /** Null if it is the whole table. */
+  /** Null if the change concerns the whole table. */
   column: z.string().nullable(),
   change: z.enum(['came', 'went', 'type', 'order']),
-  /** Its type; null of a table, and where it is not. */
+  /** The column's types; null for a whole table, and on the side that lacks the column. */
   before: z.string().nullable(),
   after: z.string().nullable(),
   contract_before: z.number().nullable(),
   contract_after: z.number().nullable(),
-  /** Whether readers do not find what they knew, and no higher contract number tells them. */
+  /** Whether readers miss what they knew without a higher contract number announcing it. */
   is_breaking: z.boolean(),
 })
 
-/** What differs between the published tables of two releases, by table, its columns in their order. */
+/** Compares the published tables of two releases. Returns the differences by table, then in the order of columns. */
 export async function compareSchemas(
   before: readonly Published[],
   after: readonly Published[],
@@ -49,16 +49,17 @@ export async function compareSchemas(
   await using db = await openDatabase({attach: []})
   const sides = [before, after].map((side) => JSON.stringify(side))
   const changes = await db.all(changeRow, readQuery('schema_changes'), sides)
-  // Columns of mapped fields are in the order of their names, so that each new one moves others.
+  // Columns of mapped fields are sorted by name, so each new one moves others.
   const isOfOrder = ({table, change}: SchemaChange) => change === 'order' && MAPPED_TABLES.includes(table)
   return changes.map((change) => (isOfOrder(change) ? {...change, is_breaking: false} : change))
 }
 
 /**
- * Requires that readers of the current release find what they know in the next one: each table, each column in its place with its
- * type, unless the table's contract number is higher. Without a current release nothing is required.
+ * Requires that readers of the current release find what they know in the next one: each table, and each column in its place with
+ * its type, unless the table's contract number is higher. Requires nothing if there is no current release, or none that can be
+ * read.
  *
- * @returns everything that differs
+ * @returns all differences
  * @throws CheckError `MODEL_CONTRACT`
  */
 export async function requireContract(

@@ -13,7 +13,7 @@ export interface Place {
 }
 
 /**
- * The error of a model or seed file, naming file and line in the form that terminals and editors open; always a `CheckError`,
+ * Makes the error of a model or seed file, with file and line in the form that terminals and editors open. Always a `CheckError`,
  * exit 3.
  */
 export function createModelError(
@@ -26,9 +26,9 @@ export function createModelError(
 }
 
 /**
- * The error of an SQL file that the engine refused: the first lines of its message, at the right line of the file.
+ * Makes the error of an SQL file that the engine refused: the first lines of its message, and the line in the file.
  *
- * @param place its line is where the engine's `LINE 1` stands
+ * @param place the position of the engine's `LINE 1`
  */
 export function createSqlError(code: ErrorCode, what: string, place: Place, cause: unknown): LoantapeError {
   const words = messageOf(cause)
@@ -46,7 +46,7 @@ export function createSqlError(code: ErrorCode, what: string, place: Place, caus
 /** Folders that hold no models. */
 const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks', 'tests', 'pages'])
 
-/** Schemas that belong to the pipeline or to the engine. */
+/** Schemas that belong to the pipeline or the engine. */
 const RESERVED_SCHEMAS = new Set([
   'raw',
   'seed',
@@ -54,7 +54,7 @@ const RESERVED_SCHEMAS = new Set([
   'temp',
   'pg_catalog',
   'information_schema',
-  // Names of databases attached while building: `history.x` would be ambiguous.
+  // Names of databases attached during a build: `history.x` would be ambiguous.
   'history',
   'release',
   'unkept',
@@ -64,7 +64,7 @@ const RESERVED_SCHEMAS = new Set([
   'system',
 ])
 
-/** Models of this schema are built for other models and dropped before the release is checked. */
+/** The schema of models that only serve other models; they are dropped before the release is checked. */
 export const WORK_SCHEMA = 'work'
 
 const modelName = /^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$/
@@ -72,8 +72,8 @@ const fieldLine = /^-- ([a-z][a-z0-9_]*): (.*\S)\s*$/
 const checkTag = /^([a-z_]+)\((.*)\)$/
 
 /**
- * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`. A later folder's file replaces an
- * earlier one of the same name; a file outside a schema's folder, or below one, is refused.
+ * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`. A file of a later folder replaces an earlier
+ * one of the same name. A file outside or below a schema's folder is refused.
  *
  * @returns models by name
  * @throws CheckError `MODEL_FILE`, with file and line
@@ -99,7 +99,7 @@ export function readModels(folders: readonly string[]): Model[] {
 }
 
 /**
- * Reads a model. Its header is the comment lines at its top: docs/analyst-guide.md#a-table-of-your-own.
+ * Parses a model. Its header is the comment lines at its top: docs/analyst-guide.md#a-table-of-your-own.
  *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
@@ -119,7 +119,7 @@ export function parseModel(source: {schema: string; name: string; file: string; 
     const [, key, value = ''] = fieldLine.exec(line) ?? []
     const [, indent, words] = /^--(\s+)(.*)$/.exec(line) ?? []
     const column = columns.at(-1)
-    // Columns may have these names, too, but come later.
+    // A column may have one of these names, but columns come later.
     const list = key === 'grain' || !column ? lists.get(key ?? '') : undefined
     if (key === 'per' && list && value !== DEAL_ID)
       throw refuse(at, `per '${value}': expected \`-- per: ${DEAL_ID}\``)
@@ -176,17 +176,17 @@ function splitList(text: string): string[] {
     .filter((part) => part !== '')
 }
 
-/** What each model reads; a name that is not a key is not a model. */
+/** What each model reads. A name that is not a key here is a seed or raw table. */
 type Reads = ReadonlyMap<string, readonly string[]>
 
 const selectorPattern = /^(\+?)([a-z0-9_*?]+\.[a-z0-9_*?]+)(\+?)$/
 
 /**
- * The models that a selection names. Its parts are separated by commas or spaces and add up: `mart.run` is one model, `mart.*` a
- * schema, `+mart.run` a model with everything it is built from, `mart.run+` with everything built from it.
+ * Returns the models that a selection names. Parts are separated by commas or spaces and add up: `mart.run` is one model,
+ * `mart.*` a schema, `+mart.run` a model with everything it is built from, `mart.run+` with everything built from it.
  *
  * @returns names of models
- * @throws ConfigError `USAGE`, or `UNKNOWN_NAME` when a part names no model
+ * @throws ConfigError `USAGE`, or `UNKNOWN_NAME` if a part names no model
  */
 export function selectModels(selection: string, reads: Reads): ReadonlySet<string> {
   const parts = selection.split(/[\s,]+/).filter((part) => part !== '')
@@ -213,14 +213,14 @@ export function selectModels(selection: string, reads: Reads): ReadonlySet<strin
   return new Set(selected)
 }
 
-/** The models that these are built from, including themselves. */
+/** Returns models together with all that they are built from. */
 export function withAncestors(names: ReadonlySet<string>, reads: Reads): ReadonlySet<string> {
   return expand([...names], (name) => (reads.get(name) ?? []).filter((read) => reads.has(read)))
 }
 
 function expand(names: readonly string[], next: (name: string) => readonly string[]): Set<string> {
   const reached = new Set(names)
-  // A set also visits what is added meanwhile.
+  // Iterating a set also visits what is added meanwhile.
   for (const name of reached) for (const other of next(name)) reached.add(other)
   return reached
 }

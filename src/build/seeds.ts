@@ -10,17 +10,15 @@ import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import {canonicalSql, listFiles, readColumns, readSqlFile} from '../store/sql.ts'
 import {createModelError} from './read-models.ts'
 
-/**
- * From this many digits on, the engine multiplies a decimal by an amount without overflow: up to 18, both are 64-bit integers.
- */
+/** Fewest digits of a decimal that the engine multiplies by an amount without overflow; at 18 or fewer, both are 64-bit integers. */
 const WIDE = 19
 
-/** Names of ratios, percentages and rates; no amount has such a name. */
+/** Names of ratios, percentages and rates; amounts never have such names. */
 const RATIO_NAME = /(^|_)(pct|ltv|ratio|rate)$/
 
 /**
- * The published type of a column: a ratio, percentage or rate gets wide enough for `loan_amount * ltv`. DECIMAL(18,2) is money
- * and stays, unless its name says otherwise.
+ * Returns the published type of a column: decimals become wide enough for `loan_amount * ltv`. DECIMAL(18,2) is money and stays,
+ * unless the name is that of a ratio.
  */
 function widenDecimal(name: string, type: string): string {
   const [, width, scale] = /^DECIMAL\((\d+),(\d+)\)$/i.exec(type) ?? []
@@ -29,7 +27,7 @@ function widenDecimal(name: string, type: string): string {
   return isMoney ? type : `DECIMAL(${WIDE},${scale})`
 }
 
-/** Widens the columns of a table that was just made. */
+/** Widens the columns of a new table. */
 export async function widenDecimals(db: Database, table: string): Promise<void> {
   for (const {name, type} of await readColumns(db, table)) {
     const wide = widenDecimal(name, type)
@@ -55,10 +53,10 @@ export function readSeeds(folders: readonly string[]): Seed[] {
   }, [])
 }
 
-/** The column that dates a row: from that day on, the row replaces the previous one with its key. */
+/** The column that dates a row: from that day on, the row replaces the previous one of its key. */
 const DATED = 'valid_from'
 
-/** Adds the rows of a seed to those of the earlier one and replaces those with the same key. */
+/** Adds the rows of a seed to those of an earlier one; rows with the same key replace them. */
 function addLines(before: Seed, seed: Seed): Seed {
   const keysOf = ({values}: Row) =>
     [seed.columns[0] ?? '', DATED].map((column) => comparable(seed, column, values[column])).join('\n')
@@ -67,18 +65,19 @@ function addLines(before: Seed, seed: Seed): Seed {
   return {...seed, text: `${before.text}\n${seed.text}`, rows: [...kept, ...seed.rows]}
 }
 
-/** A value of a key column in the form keys are compared in. */
+/** Returns a key value in the form that keys are compared in. */
 function comparable({types}: Seed, column: string, value: string | null | undefined): string {
   const text = value?.trim() ?? ''
   return types[column] === 'canonical' ? text.toLowerCase() : text
 }
 
-/** The column that names a row of the earlier seed; fields left out are copied from it. */
+/** The column that names a row of the earlier seed, from which values left out are copied. */
 const LIKE = 'like'
 
 /**
- * Replaces seeds by later ones of the same name, or adds these to them. The columns of the earlier seed come first, then new ones. A
- * column left out is null if optional, else copied from the row that the column `like` names; a type left out is the earlier one.
+ * Replaces seeds by later ones of the same name, or adds the later rows to them. The columns of the earlier seed come first, then
+ * new ones. A column left out is null if optional, else copied from the row that the column `like` names. A type left out is the
+ * earlier one.
  *
  * @throws CheckError `SEED_FILE`
  */
@@ -109,13 +108,13 @@ function alignTo(replaced: Seed, seed: Seed): Seed {
     ...seed,
     columns: [...new Set([...replaced.columns, ...own])],
     types: {...replaced.types, ...seed.types},
-    // The rows of the earlier file have no value in a new column.
+    // Rows of the earlier file have no value in a new column.
     optional: [...(replaced.optional ?? []), ...own.filter((name) => !replaced.columns.includes(name))],
     rows: isCopying ? copyLikes(replaced, seed.rows) : seed.rows,
   }
 }
 
-/** The rows with what each leaves out copied from the row of the replaced seed that it names in `like`. */
+/** Fills in what each row leaves out, from the row of the replaced seed that its `like` names. */
 function copyLikes(replaced: Seed, rows: readonly Row[]): Row[] {
   const [key = ''] = replaced.columns
   const lines = new Map(replaced.rows.map(({values}) => [comparable(replaced, key, values[key]), values]))
@@ -131,7 +130,7 @@ function copyLikes(replaced: Seed, rows: readonly Row[]): Row[] {
   })
 }
 
-/** Reads the text of a seed. @throws CheckError `SEED_FILE` */
+/** Parses the text of a seed. @throws CheckError `SEED_FILE` */
 export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
   const [header = {fields: [''], file: source.file, line: 1}, ...records] = readRecords(source)
   const types: Record<string, string> = {}
@@ -171,7 +170,7 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
   return {...source, types, columns, optional, rows}
 }
 
-/** The values of a type that is a set; nothing if it is none. */
+/** Returns the values of a type that is a set; none for other types. */
 const setOf = (type: string): string[] => (type.includes('|') ? type.split('|') : [])
 
 type Row = Seed['rows'][number]
@@ -202,14 +201,14 @@ function readRecords({file, text}: Pick<Seed, 'file' | 'text'>) {
 /** A column name that no seed can have. */
 const ROW = quoteName('row no')
 
-/** Writes a seed into `release.seed.<name>`, ordered by its key. @throws CheckError `SEED_FILE`, with file and line */
+/** Writes a seed into `release.seed.<name>`, ordered by its first column. @throws CheckError `SEED_FILE`, with file and line */
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   const columns = seed.columns.map((name, index) => {
     const declared = seed.types[name] ?? 'varchar'
     const type = sqlTypeOf(declared) ?? declared
     const wrong = buildErrorSql(index)
     const isRequired = name in seed.types && !seed.optional?.includes(name)
-    // A program of an account is what the source sent.
+    // Computed text stays as it is, untrimmed: the loan program of an account must equal what the source sent.
     const sql =
       seed.isComputed && type === 'varchar'
         ? quoteName(name)
@@ -252,7 +251,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   await widenDecimals(db, table)
 }
 
-/** SQL that stops at a row because of a column, by their numbers. */
+/** SQL that fails with the number of the row and of the column. */
 const buildErrorSql = (column: number) => `error(concat_ws(' ', 'wrong value', ${ROW}, ${column}))`
 
 function buildValueSql(column: string, type: string, {wrong, empty}: {wrong: string; empty: string}): string {

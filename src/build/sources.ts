@@ -17,10 +17,11 @@ import {parseModel, readModels, selectModels, withAncestors} from './read-models
 import {readSeeds} from './seeds.ts'
 
 /**
- * The built-in models, checks and seeds, the user's own, the accounts, what people noted, and the tables of mapped fields.
+ * Reads what a release is built from: the built-in models, checks and seeds, the user's own, accounts, notes, and the tables of
+ * mapped fields.
  *
  * @param fields mapped fields that the warehouse knows
- * @param moment of the release: accounts of later periods and later notes are left out; by default all accounts and no notes
+ * @param moment of the release, which then lacks accounts of later periods and later notes; without it, all accounts and no notes
  * @throws ConfigError `SQL_DIR_MISSING`; CheckError if one of the files cannot be read
  */
 export function readSources(config: Config, fields: readonly KnownField[], moment?: Moment): ModelSource {
@@ -42,7 +43,7 @@ export function readSources(config: Config, fields: readonly KnownField[], momen
   return {models, seeds, checks: [...readChecks(models, folders), ...mapped.checks]}
 }
 
-/** `seed.note`: what people noted by the moment of a release; without one, nothing. */
+/** Makes `seed.note`: the notes written by the moment of a release; none without a moment. */
 function createNoteSeed(config: Config, moment: Moment | undefined): Seed {
   const {stateDb} = dataFolderAt(config.dataDir)
   using opened = moment && hasStateDb({stateDb}) ? openStateDb(stateDb) : null
@@ -57,7 +58,7 @@ function createNoteSeed(config: Config, moment: Moment | undefined): Seed {
   return {...computeSeed('note', types, Object.keys(noteSchema.shape), rows), isApart: true}
 }
 
-/** A seed of rows that were validated before; its columns are VARCHAR unless `types` says otherwise. */
+/** Makes a seed of validated rows; columns are VARCHAR unless `types` says otherwise. */
 function computeSeed(
   name: string,
   types: Seed['types'],
@@ -78,8 +79,8 @@ function computeSeed(
 }
 
 /**
- * The statuses of `seed.status` by what they mean for a deal. Where one's own file cannot be read, which a build tells, those that
- * come with loantape: it costs no night.
+ * Returns the statuses of `seed.status` by what they mean for a deal. If the user's seeds cannot be read, returns the shipped
+ * statuses: the build reports the fault, and the night's walk is not lost.
  */
 export function readStatuses(config: Pick<Config, 'sqlDir'>) {
   const read = (folders: readonly string[]) => {
@@ -105,8 +106,8 @@ function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
 }
 
 /**
- * Plans a build of selected models. They are built with everything they read, which is dropped again; a check runs if it reads a
- * selected model and nothing that is not built. Without a selection, everything is built.
+ * Plans a build of selected models with everything they read; tables that were not selected are dropped again. A check runs if it
+ * reads a selected model, and only models that are built. Without a selection, everything is built.
  *
  * @throws ConfigError `USAGE`, `UNKNOWN_NAME`
  */
@@ -127,7 +128,7 @@ export function planSelection(whole: BuildPlan, checks: readonly Check[], select
   ])
   return {
     plan: {...whole, models, seeds: whole.seeds.filter(({name}) => read.has(`seed.${name}`))},
-    /** The checks of the selected models that can run. */
+    /** The checks of the selected models whose tables are all built. */
     checks: ofSelected,
     /** Tables that are built only for the selected ones, then dropped. */
     dropped: models.filter(({name, isPublished}) => isPublished && !selected.has(name)).map(({name}) => name),
@@ -139,7 +140,7 @@ const FILE = 'fields.json'
 /** The tables of mapped fields. */
 export const MAPPED_TABLES: readonly string[] = ['core.deal_extra_history', 'core.deal_extra']
 
-/** The tables of mapped fields, `core.deal_extra` and its history, with their check; nothing without fields. */
+/** Makes the models `core.deal_extra` and `core.deal_extra_history` and their check; none without fields. */
 function createMappedModels(fields: readonly KnownField[]): {models: Model[]; checks: Check[]} {
   if (fields.length === 0) return {models: [], checks: []}
   const list = (told: (column: string, field: KnownField) => string, separator = ',\n    ') =>

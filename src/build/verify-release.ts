@@ -38,7 +38,7 @@ export async function verifyRelease(release: Release, {isQuick = false} = {}): P
   else if (id !== name || name.slice(0, 10) !== manifest.as_of)
     note(`The manifest of release ${name} names ${id} as of ${manifest.as_of}.`)
   await using db = await openRelease(release).catch((error: unknown) => {
-    // What is wrong may be the machine, or the release removed meanwhile.
+    // The machine may be at fault, or the release was removed meanwhile.
     const fault = findMachineFault(error)
     if (fault || !existsSync(dir)) throw fault ?? error
     note(`The databases of release ${id} do not open: ${messageOf(error).split('\n')[0]}.`)
@@ -54,10 +54,10 @@ export async function verifyRelease(release: Release, {isQuick = false} = {}): P
   return faults
 }
 
-/** Enough rows for the ids that a finding names: a row may differ on both sides. */
+/** How many differing rows to read for the ids in a finding; a changed row takes two. */
 const FOUND = 7
 
-/** How a table differs, in words; it is compared with its file only if that is whole. */
+/** Describes how a table differs from its manifest or its file, which is only compared if it is whole. */
 async function findFault(
   db: Database,
   {dir, manifest: {source}}: Release,

@@ -12,9 +12,9 @@ export interface Clock {
   now(): number
 }
 
-/** The clock of HTTP, locks and heartbeats, which can also sleep. */
+/** The clock for HTTP, locks and heartbeats; it can also sleep. */
 export interface RealClock extends Clock {
-  /** Resolves after `ms`; rejects with the signal's reason when it aborts first. */
+  /** Resolves after `ms`, or rejects with the signal's reason if it aborts first. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>
 }
 
@@ -39,17 +39,17 @@ export function createBusinessClock(now: string | undefined): Clock {
   return instant === null ? realClock : {now: () => Number(instant / 1000n)}
 }
 
-/** A smaller step back is a clock correction; a larger one means the clock was wrong. */
+/** A shorter step back is a clock correction; a longer one means that the clock was wrong. */
 export const SMALL_STEP_MS = 1000
 
-/** Whether the clock shows an instant that is earlier, by more than a correction, than one taken before; ms since the epoch. */
+/** Whether `now` is at least {@link SMALL_STEP_MS} before `taken`; both are ms since the epoch. */
 export const isBehind = (now: number, taken: number): boolean => taken - now >= SMALL_STEP_MS
 
 /**
- * The clock of one walk: whole milliseconds that never decrease. After a small step back it repeats the last instant.
+ * Creates the clock of one walk: whole milliseconds that never decrease. After a small step back it repeats the last instant.
  *
  * @param floor the earliest instant, ms since the epoch
- * @throws DeferredError `CLOCK_STEPPED`, from `now`, at a larger step back
+ * @throws DeferredError `CLOCK_STEPPED` from `now` if the clock steps back further
  */
 export function createSteadyClock(clock: Clock, floor: number): Clock {
   let last = floor
@@ -69,34 +69,34 @@ export function createSteadyClock(clock: Clock, floor: number): Clock {
 
 const wallClocks = new Map<string, Intl.DateTimeFormat>()
 
-/** The wall time of an instant in a time zone, as ms since the epoch if it were UTC. */
+/** Returns the wall time of an instant in a time zone, as ms since the epoch as if it were UTC. */
 export function wallTimeOf(instant: number, timeZone: string): number {
   let clock = wallClocks.get(timeZone)
   if (!clock) {
-    // Swedish writes an instant as ISO 8601 does, but for the zeros before a short year.
+    // The Swedish locale writes ISO 8601, but does not pad short years with zeros.
     clock = new Intl.DateTimeFormat('sv-SE', {timeZone, dateStyle: 'short', timeStyle: 'medium'})
     wallClocks.set(timeZone, clock)
   }
   return Date.parse(`+${clock.format(instant).padStart(21, '0').replace(' ', 'T')}Z`)
 }
 
-/** The latest instant at which a time zone's clocks show a wall time, both as ms; an earlier one where they skip it. */
+/** Returns the latest instant at which clocks in a time zone show a wall time, or an earlier instant if they skip it; both in ms. */
 export function instantOfWallTime(wall: number, timeZone: string): number {
   const second = wall - (wall % 1000)
-  // One of the offsets in force a day earlier and a day later is that of the instant.
+  // The offset in force at the instant also holds either a day earlier or a day later.
   const instants = [-DAY_MS, DAY_MS].map((step) => 2 * second + step - wallTimeOf(second + step, timeZone))
   const reached = instants.filter((instant) => wallTimeOf(instant, timeZone) <= second)
   return Math.max(...reached) + (wall - second)
 }
 
-/** The calendar day of a wall time, `YYYY-MM-DD`. */
+/** Returns the calendar day of a wall time, `YYYY-MM-DD`. */
 export function dateOfWallTime(wall: number): string {
   return new Date(wall).toISOString().slice(0, 10)
 }
 
 /**
- * The day an instant counts for: its local date in `timeZone`, or the day before if the local time is earlier than
- * `dayCutoff` (`HH:MM`), so that a run at 05:30 counts for the previous day.
+ * Returns the day an instant counts for: its local date in `timeZone`, or the day before if the local time is earlier than
+ * `dayCutoff` (`HH:MM`). A run at 05:30 counts for the previous day.
  *
  * @param instant ms since the epoch
  * @returns `YYYY-MM-DD`
@@ -106,12 +106,12 @@ export function businessDateOf(instant: number, zone: {timeZone: string; dayCuto
   return dateOfWallTime(wallTimeOf(instant, zone.timeZone) - (hours * 60 + minutes) * 60_000)
 }
 
-/** `YYYY-MM-DD` moved by whole calendar days. */
+/** Moves a date, `YYYY-MM-DD`, by whole calendar days. */
 export function addDays(date: string, days: number): string {
   return dateOfWallTime(Date.parse(`${date}T00:00:00Z`) + days * DAY_MS)
 }
 
-/** Whether this machine knows the time zone `name`; the engine does not accept offsets such as `+05:30`. */
+/** Whether this machine knows the time zone `name`. Offsets such as `+05:30` do not count: the engine does not accept them. */
 export function isTimeZone(name: string): boolean {
   if (/^[+-]/.test(name)) return false
   try {
@@ -123,22 +123,22 @@ export function isTimeZone(name: string): boolean {
   }
 }
 
-/** Whether `text` is a calendar date `YYYY-MM-DD` that exists, of the years 0001 to 9999. */
+/** Whether `text` is an existing calendar date `YYYY-MM-DD` in the years 0001 to 9999. */
 export function isCalendarDate(text: string): boolean {
   const midnight = /^(?!0000)\d{4}-\d{2}-\d{2}$/.test(text) ? Date.parse(`${text}T00:00Z`) : Number.NaN
-  // The 31st of a shorter month is read as a day of the next; every month has a 28th.
+  // `Date.parse` takes the 31st of a shorter month for a day of the next month. Every month has a 28th.
   return !Number.isNaN(midnight) && (text.slice(8) <= '28' || dateOfWallTime(midnight) === text)
 }
 
 const isoInstant =
   /^(\d{4}-\d{2}-\d{2})[Tt ]((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?\s*(?:[Zz]|([+-](?:[01]\d|2[0-3])):?([0-5]\d))$/
 
-/** The years 0001 to 9999, which every table and file writes with four digits. */
+/** The years 0001 to 9999: tables and files write years with four digits. */
 const [FIRST_MS, LAST_MS] = [Date.parse('0001-01-01'), Date.parse('9999-12-31T23:59:59.999Z')]
 
 /**
- * An ISO 8601 instant with an offset in microseconds since the epoch, further digits cut off; null if it does not exist, or not in
- * the years 0001 to 9999.
+ * Parses an ISO 8601 instant with an offset into microseconds since the epoch; further digits are cut off. Returns null if the
+ * instant does not exist or lies outside the years 0001 to 9999.
  */
 export function parseInstant(text: string): bigint | null {
   const [, date = '', time, seconds = '00', fraction = '', hours = '+00', minutes = '00'] =
@@ -149,7 +149,7 @@ export function parseInstant(text: string): bigint | null {
   return BigInt(ms) * 1000n + BigInt(fraction.slice(0, 6).padEnd(6, '0'))
 }
 
-/** Microseconds since the epoch as `YYYY-MM-DDTHH:MM:SS.ssssssZ`. */
+/** Formats microseconds since the epoch as `YYYY-MM-DDTHH:MM:SS.ssssssZ`. */
 export function formatInstant(micros: bigint): string {
   const ms = micros >= 0n ? micros / 1000n : (micros - 999n) / 1000n
   const rest = micros - ms * 1000n

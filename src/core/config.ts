@@ -7,21 +7,21 @@ import {quantity} from './money.ts'
 import {FIXED, type Fixed, SETTINGS, type Settings} from './settings.ts'
 import {findNearest} from './text.ts'
 
-/** The settings; the base URL is split so that its name can be stored and shown. */
+/** The settings. The base URL is split, so that the part without secrets can be stored and shown. */
 export interface Config extends Settings, Fixed {
-  /** The query of the base URL, `?key=…`, which only requests carry. */
+  /** The query of the base URL, `?key=…`; only requests carry it. */
   baseUrlQuery?: string | undefined
-  /** The file of the tape key if no setting names one. */
+  /** The tape key file used if no setting names one. */
   defaultKeyFile: string
   /** The name of a fleet's source; undefined outside a fleet. */
   source?: string | undefined
-  /** Its working folder, which its relative paths start from. */
+  /** The working folder of that source; its relative paths start here. */
   sourceDir?: string | undefined
 }
 
 const configSchema = z.object(SETTINGS)
 
-/** The variable of a setting: `pageSize` → `LOANTAPE_PAGE_SIZE`. */
+/** Returns the environment variable of a setting: `pageSize` → `LOANTAPE_PAGE_SIZE`. */
 export function envNameOf(key: string): string {
   return `LOANTAPE_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`
 }
@@ -29,17 +29,17 @@ export function envNameOf(key: string): string {
 const listKeys = (mark: 'isSecret' | 'isPath') =>
   Object.entries(configSchema.shape).flatMap(([key, schema]) => (schema.meta()?.[mark] === true ? [key] : []))
 
-/** Settings that are masked, and that a file or a command can give: `LOANTAPE_API_KEY_FILE`, `LOANTAPE_API_KEY_COMMAND`. */
+/** Settings that are masked. A file or a command can also provide them: `LOANTAPE_API_KEY_FILE`, `LOANTAPE_API_KEY_COMMAND`. */
 const SECRETS = listKeys('isSecret')
 
-/** The folders and files that settings name. */
+/** Lists the folders and files that settings name. */
 export const listPaths = (config: Config): string[] =>
   listKeys('isPath').flatMap((key) => z.string().safeParse(Reflect.get(config, key)).data ?? [])
 
 /**
  * Reads the settings from environment variables.
  *
- * @param outside `run` returns what the command of a setting prints; without it commands may not be run. `findHome`: that of the user
+ * @param outside `run` returns what a setting's command prints, or commands are refused; `findHome`: the user's home
  * @throws ConfigError `CONFIG_INVALID` listing every problem at once
  */
 export function parseConfig(
@@ -67,7 +67,7 @@ export function parseConfig(
         problems.push(`${ofFile} '${file}': cannot be read (${codeOf(error)})`)
       }
     else if (command && outside.run) given[key] = outside.run(ofCommand, command).trim()
-    // Whoever writes the settings of a lender would run programs as the user of all lenders.
+    // Otherwise anyone who can edit a lender's settings could run programs as the user of all lenders.
     else if (command) problems.push(`${ofCommand}: expected no command in a fleet; name a file`)
   }
   const parsed = configSchema.safeParse(given)
@@ -75,7 +75,7 @@ export function parseConfig(
     const key = String(issue.path[0])
     problems.push(`${envNameOf(key)} '${maskValue(key, given[key])}': ${issue.message}`)
   }
-  // Without a mail server nights would look quiet; with a token for viewers alone nobody would be asked for one.
+  // Without a mail server, nights would look quiet. With only a viewer token, nobody would be asked for a token.
   for (const [half, other] of [
     ['alarmEmailTo', 'smtpUrl'],
     ['webViewerToken', 'webToken'],
@@ -107,12 +107,12 @@ function findConfigHome(env: Record<string, string | undefined>, findHome: () =>
   try {
     return env.XDG_CONFIG_HOME || join(env.HOME || findHome(), '.config')
   } catch {
-    // A user id without an entry in passwd, as containers give.
+    // The user id has no entry in passwd, as in containers.
     return undefined
   }
 }
 
-/** The name of a source, without user, password and fragment, and the query of its URL, which may be a secret. */
+/** Splits a base URL into the source's name, without user, password and fragment, and its query, which may hold a secret. */
 function splitSourceAddress(url: string): {name: string; query: string} {
   const [, name = '', query = ''] = /^([^?#]*)(\?[^#]*)?/.exec(url) ?? []
   return {
@@ -138,7 +138,7 @@ function findUnknownNames(env: Record<string, string | undefined>): string[] {
   })
 }
 
-/** The settings as a table for people: secrets masked. */
+/** Returns the settings as a table for people, with secrets masked. */
 export function maskConfig(config: Config): Record<string, string | number | null> {
   const {baseUrl, baseUrlQuery = '', tapeKeyFile = config.defaultKeyFile} = config
   const shown = {...config, tapeKeyFile, ...(baseUrl !== undefined && {baseUrl: `${baseUrl}${baseUrlQuery}`})}
@@ -151,18 +151,18 @@ export function maskConfig(config: Config): Record<string, string | number | nul
   )
 }
 
-/** Also masks secrets in a base URL, and keys given under a wrong name. */
+/** Masks secrets, also those in a base URL and keys pasted into the wrong setting. */
 function maskValue(key: string, value = ''): string {
   if (SECRETS.includes(key) && value) return '***'
   return scrubSecrets(key === 'baseUrl' ? value.replace(/[?#].*$/s, '?***') : value)
 }
 
-/** Requests that may be sent at once after a pause: one second's worth, at least five. */
+/** Returns how many requests may be sent at once after a pause: one second's worth, at least five. */
 export function burstOf({ratePerSecond}: Pick<Config, 'ratePerSecond'>): number {
   return Math.max(5, Math.ceil(ratePerSecond))
 }
 
-/** The settings a source needs. */
+/** The settings of a run that reads the source. */
 export interface SourceConfig extends Config {
   baseUrl: string
   apiKey: string

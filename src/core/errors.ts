@@ -2,9 +2,9 @@ import {readdirSync, readFileSync} from 'node:fs'
 import {ZodError} from 'zod'
 import catalogue from './errors.json' with {type: 'json'}
 
-/** What went wrong, what is kept, and what to do: every message for users is built from these. */
+/** What went wrong, what is kept, and what to do next. Every message for users is built from these. */
 export interface Failure {
-  /** Stable, for programs: `SOURCE_CURSOR_LOOP`. */
+  /** Stable code for programs: `SOURCE_CURSOR_LOOP`. */
   code: string
   /** Problem 'value' in where: what was expected. */
   problem: string
@@ -17,10 +17,10 @@ export interface Failure {
   details?: unknown
 }
 
-/** Something that an examination found to be wrong. */
+/** A problem found by `verify`, `doctor` or a similar check. */
 export type Fault = Pick<Failure, 'problem' | 'next'>
 
-/** The kinds of errors, by what to do about them, and what each means; the first ends the process with exit code 1, and so on. */
+/** The kinds of errors, by what to do about them. Exit codes follow this order, from 1. */
 const KINDS = {
   unexpected: 'unexpected: engine, disk, or a defect',
   config: 'usage or configuration; nothing was started',
@@ -33,15 +33,15 @@ const KINDS = {
 }
 type Kind = keyof typeof KINDS
 
-/** What each exit code means, from 0. */
+/** The meanings of exit codes, from 0. */
 export const EXIT_CODES: readonly string[] = ['done, or nothing new', ...Object.values(KINDS)]
 
-/** The exit code of a kind of errors. */
+/** Returns the exit code of a kind of error. */
 export function exitCodeOf(kind: string): number {
   return Object.keys(KINDS).indexOf(kind) + 1
 }
 
-/** An error that loantape raises on purpose; one of the kind `config` is a ConfigError. */
+/** An error that loantape raises on purpose. Its name comes from its kind: ConfigError for `config`. */
 export class LoantapeError extends Error {
   readonly kind: Kind
   readonly exitCode: number
@@ -68,14 +68,14 @@ export class LoantapeError extends Error {
   }
 }
 
-/** Whether something thrown is of one of these kinds. */
+/** Whether a thrown value is an error of one of these kinds. */
 export function isOfKind<K extends Kind>(error: unknown, ...kinds: K[]): error is LoantapeError & {kind: K} {
   return error instanceof LoantapeError && kinds.some((kind) => kind === error.kind)
 }
 
-/** A failure that may soon pass; `withRetries` catches it. */
+/** A failure that may soon pass; `withRetries` tries again. */
 export class RetryableError extends LoantapeError {
-  /** The pause that was asked for, ms. */
+  /** The pause that the other side asked for, ms. */
   readonly waitMs: number
 
   constructor(failure: Failure, waitMs = 0) {
@@ -84,13 +84,13 @@ export class RetryableError extends LoantapeError {
   }
 }
 
-/** The code of an error of the catalogue. */
+/** A code of the error catalogue. */
 export type ErrorCode = keyof typeof catalogue
 
-/** The catalogue of errors: kind, what is kept, what to do next. */
+/** The error catalogue: kind, what is kept, what to do next. */
 export const CATALOGUE: Readonly<Record<ErrorCode, {kind: string; kept?: string; next?: string}>> = catalogue
 
-/** An error of the catalogue. `problem`: value, place, what was expected; `more` overrides the catalogue. */
+/** Creates an error of the catalogue. `problem`: the value, its place, what was expected; `more` overrides the catalogue. */
 export function newError(
   code: ErrorCode,
   problem: string,
@@ -101,12 +101,12 @@ export function newError(
   return new LoantapeError({...said, ...more, code, problem}, kind)
 }
 
-/** The same error with other words of what is kept, and of what to do next. */
+/** Returns the same error with another `kept` and, if given, another `next`. */
 export function sayKept(error: LoantapeError, kept: string, next = error.next): LoantapeError {
   return new LoantapeError({...error, kept, next, cause: error.cause}, error.kind)
 }
 
-/** An error that another process reported. */
+/** Recreates an error that another process reported. */
 export function retellError({code, problem, ...said}: Failure): LoantapeError {
   return isErrorCode(code) ? newError(code, problem, said) : new LoantapeError({code, problem, ...said})
 }
@@ -115,12 +115,12 @@ const isErrorCode = (code: string): code is ErrorCode => code in CATALOGUE
 
 const isKind = (text: string): text is Kind => text in KINDS
 
-/** Closes the engine's message so that more text can follow: a line with a caret marker ends, all else becomes a sentence. */
+/** Ends an engine message so that more text can follow: with a line break after a caret marker, otherwise with a full stop. */
 export function closeWords(words: string): string {
   return words.endsWith('^') ? `${words}\n` : words.replace(/[^.!?]$/, '$&.')
 }
 
-/** The message of anything thrown; for a schema error its paths and reasons, not JSON. */
+/** Returns the message of anything thrown; for a schema error its first paths and reasons, not JSON. */
 export function messageOf(error: unknown): string {
   if (error instanceof ZodError)
     return error.issues
@@ -130,17 +130,17 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** The stable code of anything thrown: ours, the system's (`ENOSPC`), or `UNEXPECTED`. */
+/** Returns the stable code of anything thrown: ours, the system's (`ENOSPC`), or `UNEXPECTED`. */
 export function codeOf(error: unknown): string {
-  // Some errors of the system have an empty one.
+  // Some system errors have an empty code.
   if (error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code !== '')
     return error.code
   return 'UNEXPECTED'
 }
 
 /**
- * Anything thrown as one of our errors: disk faults are named plainly, others stay as they are. If cleaning up failed as
- * well, the first error counts.
+ * Turns anything thrown into one of our errors; disk faults get a plain message, our own errors stay as they are. If cleanup
+ * failed as well, the first error counts.
  */
 export function explainError(error: unknown): LoantapeError {
   if (error instanceof LoantapeError) return error
@@ -149,7 +149,7 @@ export function explainError(error: unknown): LoantapeError {
   if (/no space left|ENOSPC|file too large|EFBIG|disk quota|EDQUOT|database or disk is full/i.test(words)) {
     return newError('DISK_FULL', `The disk or its quota is full: ${words.split('\n')[0]}.`, {cause: error})
   }
-  // SQLite says "disk I/O error" for every fault of the file, including a write beyond a size limit.
+  // SQLite says "disk I/O error" for every file fault, including a write beyond a size limit.
   if (/disk I\/O error|\bEIO\b|\bEROFS\b/i.test(words)) {
     return newError('DISK_FAULT', `The disk could not be written or read: ${words}.`, {cause: error})
   }
@@ -168,19 +168,19 @@ export function explainError(error: unknown): LoantapeError {
   })
 }
 
-/** What the machine lacks, if that is what went wrong: space, a sound disk, open files. A read-only disk lacks permission. */
+/** Returns the machine's fault behind an error: a full or bad disk, too many open files. A read-only disk lacks permission. */
 export function findMachineFault(error: unknown): LoantapeError | undefined {
   const explained = explainError(error)
   const isOne = ['DISK_FULL', 'DISK_FAULT', 'TOO_MANY_FILES'].includes(explained.code)
   return isOne && codeOf(error) !== 'EROFS' ? explained : undefined
 }
 
-/** Files that may have been closed between the failure and our count. */
+/** Allowance for files closed between the failure and the count. */
 const FILES_AT_ONCE = 8
 
 function isOutOfFiles(words: string): boolean {
   if (/too many open files|\bE[MN]FILE\b/i.test(words)) return true
-  // SQLite says this for any file it cannot open, whatever the reason.
+  // SQLite says this for any file it cannot open, for whatever reason.
   if (!/unable to open database file/i.test(words)) return false
   try {
     const [, most] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []

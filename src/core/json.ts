@@ -1,17 +1,17 @@
 import type {z} from 'zod'
 import {messageOf} from './errors.ts'
 
-/** The name of a member, or the position of an element. */
+/** A member name or an element index. */
 type Step = string | number
 
-/** Holds the paths of repeated names below an object. */
+/** The key under which an object holds the paths of repeated names below it. */
 const REPEATED = Symbol('repeated')
 /** Records sit no deeper than this in an answer. */
 const MARKED_DEPTH = 4
 
 /**
- * The value of a JSON text; undefined if it is not JSON. If an object repeats a name, the last value wins, and
- * {@link listRepeated} lists the name.
+ * Parses JSON; undefined if the text is not JSON. If an object repeats a name, the last value wins and {@link listRepeated} lists
+ * the name.
  */
 export function parseJson(text: string): unknown {
   let value: unknown
@@ -24,16 +24,16 @@ export function parseJson(text: string): unknown {
   return value
 }
 
-/** The paths of names that an object repeats within a value of {@link parseJson}; a copy with `...` keeps them. */
+/** Lists the paths of repeated names in an object that {@link parseJson} returned. A copy made with `...` keeps them. */
 export function listRepeated(value: unknown): readonly Step[][] {
   return isObject(value) ? (Reflect.get(value, REPEATED) ?? []) : []
 }
 
-/** Makes the error of a problem. */
+/** Creates the error for a problem. */
 export type Refuse = (problem: string, cause?: unknown) => Error
 
 /**
- * The value of a JSON file that people write: nothing of it is lost unsaid, as a name's first value would be and the name
+ * Parses a JSON file written by people. Refuses what would otherwise be dropped silently: repeated names, and the name
  * `__proto__`, which no schema keeps.
  */
 export function parseWritten<T>(text: string, refuse: Refuse, schema: z.ZodType<T>): T {
@@ -52,7 +52,7 @@ export function parseWritten<T>(text: string, refuse: Refuse, schema: z.ZodType<
   return data
 }
 
-/** Counts what looks like member names in a JSON text: 0.3 µs per record, a tenth of a full scan. */
+/** Counts what looks like member names in JSON: 0.3 µs per record, a tenth of a full scan. */
 function countNames(text: string): number {
   let names = 0
   for (let at = text.indexOf(':'); at !== -1; at = text.indexOf(':', at + 1)) {
@@ -82,7 +82,7 @@ function countMembers(value: unknown): number {
 
 function findRepeated(text: string): Step[][] {
   const found: Step[][] = []
-  /** By depth, the names met so far in the object that is open there. */
+  /** By depth, the names seen so far in the object open there. */
   const names: (Set<string> | undefined)[] = []
   visitParts(text, (path) => {
     names.length = path.length + 1
@@ -112,7 +112,7 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** The value at a path; undefined if the path leads nowhere. */
+/** Returns the value at a path; undefined if there is none. */
 export function findValue(value: unknown, path: readonly string[]): unknown {
   let found = value
   for (const name of path) {
@@ -122,21 +122,21 @@ export function findValue(value: unknown, path: readonly string[]): unknown {
   return found
 }
 
-/** The problems that a schema found, with their paths, `whole` for the file itself; no value: it could be a secret. */
+/** Describes a schema's problems with their paths; `whole` is the file itself. Leaves out values, which could be secrets. */
 export function describeIssues({issues}: z.ZodError, whole = '(file)'): string[] {
   return issues.map(({path, message}) => `${path.join('.') || whole}: ${message}`)
 }
 
 /**
- * The text of a value within a valid JSON text, unchanged: with all digits of its numbers and the order of its names; undefined if
- * the path leads nowhere. If a name is repeated, the last value wins, as in `JSON.parse`.
+ * Returns the text of a value within valid JSON, unchanged, with all digits and the order of names; undefined if there is no such
+ * path. If a name is repeated, the last value wins, as in `JSON.parse`.
  */
 export function sliceJson(text: string, path: readonly Step[]): string | undefined {
   let found: {start: number; end: number} | undefined
   visitParts(text, (steps, start, end) => {
     if (steps.length > path.length || steps.some((step, depth) => step !== path[depth])) return
     if (steps.length === path.length) found = {start, end}
-    // A later value of a repeated name lacks what an earlier one held.
+    // The last value of a repeated name counts, and it lacks this path.
     else if (found && found.start < start) found = undefined
   })
   return found && text.slice(found.start, found.end)
@@ -145,8 +145,8 @@ export function sliceJson(text: string, path: readonly Step[]): string | undefin
 const SCALAR = /[^\s,\]}]+/y
 
 /**
- * Visits the parts of a JSON text, each after the parts within it and the whole last: the steps that lead to it, which only hold
- * during the visit, and where it stands. Not recursive, since a value may nest deeper than the call stack.
+ * Visits every value in JSON text, children first, with its path and position. The path is valid only during the visit.
+ * Iterative, because values may nest deeper than the call stack.
  */
 function visitParts(text: string, visit: (path: readonly Step[], start: number, end: number) => void): void {
   const path: Step[] = []

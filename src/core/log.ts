@@ -1,6 +1,6 @@
 import {type DestinationStream, pino} from 'pino'
 
-/** The only fields of a log line: none can hold a record, a body or a key. */
+/** The only fields a log line may have. None can hold a record, a body or a key. */
 const ALLOWED_FIELDS = [
   'attempt',
   'batch_id',
@@ -36,7 +36,7 @@ const ALLOWED_FIELDS = [
 ] as const
 const allowed = new Set<string>(ALLOWED_FIELDS)
 
-// These match JSON lines: a line break before a secret is a backslash and a letter, a quote after it a backslash and a quote.
+// These match JSON lines, in which a line break is a backslash and a letter, and a quote a backslash and a quote.
 const SECRETS: [RegExp, string][] = [
   [/(?:(?<!\w)|(?<=\\[nrt]))sk_(?!(?:live|test)_(?![\w-]))((?:live|test)_)?[\w-]+/g, 'sk_$1***'],
   [/(?:(?<!\w)|(?<=\\[nrt]))whsec_[\w+/=-]+/g, 'whsec_***'],
@@ -47,19 +47,19 @@ const SECRETS: [RegExp, string][] = [
   [/(?<=[/\w][?][^\s"'\\]*|[/\w][?])([\w.~%[\]-]+)=[^\s&#"'\\]+/g, '$1=***'],
 ]
 
-/** Masks keys, webhook secrets, bearer tokens, and users, passwords and queries of URLs in a text. */
+/** Masks keys, webhook secrets, bearer tokens, and the credentials and queries of URLs. */
 export function scrubSecrets(text: string): string {
   return SECRETS.reduce((line, [pattern, mask]) => line.replace(pattern, mask), text)
 }
 
-/** A structured log; fields outside the allow-list are dropped, and secrets are masked in the final line. */
+/** A structured log. Drops fields outside the allow-list and masks secrets in the finished line. */
 export type Log = Record<
   'debug' | 'info' | 'warn' | 'error',
   (...said: [LogFields, string] | [string]) => void
 > & {child: (fields: {source: string}) => Log}
 type LogFields = {[field in (typeof ALLOWED_FIELDS)[number]]?: unknown}
 
-/** Creates the log: JSON lines to `destination`; in a fleet each names its source. */
+/** Creates a log that writes JSON lines to `destination`; in a fleet each line names its source. */
 export function createLog(
   {level, source}: {level: string; source?: string | undefined},
   destination: DestinationStream,
@@ -79,7 +79,7 @@ export function createLog(
   )
 }
 
-/** A log that drops everything. */
+/** Creates a log that drops everything. */
 export function createSilentLog(): Log {
   return pino({level: 'silent'})
 }

@@ -21,10 +21,10 @@ function centsOfNumber(value: number): bigint | string {
   if (value < 0) return 'expected an amount that is not negative'
   if (value > LARGEST_EXACT_NUMBER)
     return 'expected a decimal string: cents are not exact in a JSON number above 7e13'
-  // Below 9e15 cents the division is correctly rounded, so only the right cents give the value again.
+  // Below 9e15 cents the division rounds correctly, so only the right cents give the value back.
   const cents = Math.round(value * 100)
   if (cents / 100 === value) return BigInt(cents)
-  // Above 3.5e13, `value * 100` can round to the wrong cent; toFixed uses the exact value of the double.
+  // Above 3.5e13, `value * 100` can round to the wrong cent; `toFixed` uses the exact value of the double.
   const text = value.toFixed(2)
   if (Number(text) !== value) return 'expected at most 2 decimals'
   return centsOf(text)
@@ -38,32 +38,32 @@ function centsOfText(value: string): bigint | string {
   return BigInt(match[1] ?? '0') * 100n + BigInt((match[2] ?? '').padEnd(2, '0'))
 }
 
-/** The cents of decimal text with two decimals, possibly negative; without a point, the number itself. */
+/** Parses decimal text with two decimals, possibly negative, into cents. Text without a point is taken as cents. */
 export function centsOf(amount: string): bigint {
   return BigInt(amount.replace('.', ''))
 }
 
-/** Cents as decimal text: `1234.56`, without separators. */
+/** Formats cents as decimal text without separators: `1234.56`. */
 export function formatCents(cents: bigint): string {
   const sign = cents < 0n ? '-' : ''
   const digits = String(cents < 0n ? -cents : cents).padStart(3, '0')
   return `${sign}${digits.slice(0, -2)}.${digits.slice(-2)}`
 }
 
-/** The exact sum of amounts, decimal text with two decimals, however large; null counts as 0. */
+/** Returns the exact sum of amounts, decimal text with two decimals, however large. Null counts as 0. */
 export function addAmounts(amounts: readonly (string | null)[]): string {
   return formatCents(amounts.reduce((sum, amount) => sum + centsOf(amount ?? '0.00'), 0n))
 }
 
-/** A count, or decimal text, with separators: `1,234.56`. */
+/** Adds thousands separators to a count or decimal text: `1,234.56`. */
 export function groupThousands(amount: string | number): string {
   return String(amount).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ',')
 }
 
-/** Names of columns whose percentages are interest, of which three decimals matter; a roll rate is a share. */
+/** Matches names of columns with interest percentages, which are shown with three decimals. A roll rate is a share, not interest. */
 export const INTEREST = /(?<!roll)(^|[_ ])(coupon|rate|yield|spread)_pct(?= |$)/
 
-/** A count with its noun: `1 entry`, `1,234 entries`. */
+/** Formats a count with its noun: `1 entry`, `1,234 entries`. */
 export function quantity(count: number, noun: string): string {
   const plural = /[^aeiou]y$/.test(noun)
     ? noun.replace(/y$/, 'ies')

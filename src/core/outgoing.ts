@@ -4,12 +4,12 @@ import {messageOf, newError} from './errors.ts'
 const HERE = /^(localhost\.?|127(\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f.*\])$/
 
 /**
- * Opens what requests to an address go out by: the proxy that `HTTPS_PROXY` or `HTTP_PROXY` of the environment names, unless `NO_PROXY`
- * leaves the host out, or it is this machine. Disposing it ends its connections.
+ * Opens the connections for requests to an address. They use the proxy of `HTTPS_PROXY` or `HTTP_PROXY`, unless `NO_PROXY`
+ * exempts the host or it is this machine. Disposing the result closes them.
  *
- * @param given `timeoutMs` is for a connection, for the head of an answer, and between two parts of its body; `maxResponseSize` for that
- * body, in bytes; `certificate` shows who asks, in PEM
- * @throws ConfigError `CONFIG_INVALID` for a proxy that is no URL
+ * @param given `timeoutMs` limits connecting, the wait for the headers, and the wait between two parts of a body;
+ *   `maxResponseSize` limits a body, in bytes; `certificate` is the client's, in PEM
+ * @throws ConfigError `CONFIG_INVALID` if the proxy is not a URL
  */
 export function openAgent(
   url: string | URL,
@@ -28,7 +28,7 @@ function openProxied(limits: Agent.Options, connect: {timeout: number}): EnvHttp
     return new EnvHttpProxyAgent({
       ...limits,
       connect,
-      // Requests that a proxy forwards instead would have none of the limits.
+      // Without a tunnel, requests through the proxy would have none of these limits.
       proxyTunnel: true,
       requestTls: connect,
       connectTimeout: connect.timeout,

@@ -13,7 +13,7 @@ export const VERSION = packageJson.version
 /** This program and its version, as manifests name it. */
 export const GENERATOR = `loantape ${VERSION}`
 
-/** The user of the operating system; in a container it may have only a number. */
+/** Returns the name of the operating system's user, or `uid <number>` if it has none, as in containers. */
 export function nameOfUser(): string {
   try {
     return userInfo().username
@@ -22,7 +22,7 @@ export function nameOfUser(): string {
   }
 }
 
-/** Whether a process with this id runs here; not if both starts are known and differ, since ids are reused. */
+/** Whether a process with this id runs here. False if both start times are known and differ, since ids are reused. */
 export function isProcessAlive(pid: number, start?: string | null): boolean {
   try {
     process.kill(pid, 0)
@@ -32,15 +32,15 @@ export function isProcessAlive(pid: number, start?: string | null): boolean {
   return !start || [null, start].includes(readProcessStart(pid))
 }
 
-/** Whether another process of this machine is the one named. Our own pid means a predecessor: containers restart at pid 1. */
+/** Whether a process other than this one runs under the pid. Our own pid means a predecessor: containers restart at pid 1. */
 export function isOtherProcess(pid: number, start?: string): boolean {
   return pid !== process.pid && isProcessAlive(pid, start)
 }
 
-/** When the process with this pid started, in the kernel's units; null if unknown. */
+/** Returns the start time of a process, in the kernel's units; null if unknown. */
 export function readProcessStart(pid: number): string | null {
   try {
-    // The command, field 2, may hold spaces and parentheses; the start time is field 22.
+    // The command, field 2, may contain spaces and parentheses; the start time is field 22.
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
     return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
   } catch (error) {
@@ -49,28 +49,28 @@ export function readProcessStart(pid: number): string | null {
   }
 }
 
-/** Names this machine. Containers may share a name, so one with process ids of its own adds the number of their namespace. */
+/** The name of this machine. Containers may share a host name, so one with its own pid namespace adds the namespace's number. */
 export const HOST = [hostname(), findNamespace() ?? []].flat().join('.')
 
 function findNamespace(): string | undefined {
   try {
     const [number] = /\d+/.exec(readlinkSync('/proc/self/ns/pid')) ?? []
-    // The machine's own namespace has this number on every Linux.
+    // Linux gives the machine's own pid namespace this number.
     return number === '4026531836' ? undefined : number
   } catch {
     return undefined
   }
 }
 
-/** Suffix of the names of what this process is still writing: host, pid, where known when it started, and a random text. */
+/** Suffix of names this process is writing: host, pid, start time if known, and a random text. */
 export const WRITER_MARK = `@${HOST}-${process.pid}~${readProcessStart(process.pid) ?? ''}.${randomBytes(6).toString('hex')}`
 
-/** Prefix of files and folders that are not yet whole; the next writer removes those of dead processes. */
+/** Prefix of unfinished files and folders. The next writer removes those of dead processes. */
 export const WRITING = '.writing-'
 
 /**
- * Whether the writer named at the end of a path, {@link WRITER_MARK}, is gone. One in another container of this name counts as gone
- * after an idle hour, one on another machine after a day.
+ * Whether the writer named by the {@link WRITER_MARK} at the end of a path is gone. A writer in another container of this host
+ * name counts as gone after an idle hour, one on another machine after a day.
  */
 export function isAbandoned(path: string): boolean {
   const [, host, pid, start] = /@([^@]+)-(\d+)(?:~(\d*)(?:\.\w+)?)?$/.exec(basename(path)) ?? []
@@ -90,13 +90,13 @@ export function removeAbandoned(dir: string, prefix: string): void {
     try {
       rmSync(path, {recursive: true, force: true})
     } catch (error) {
-      // Another user's.
+      // It belongs to another user.
       if (!['EACCES', 'EPERM'].includes(codeOf(error))) throw error
     }
   }
 }
 
-/** Makes a folder for temporary files, removed when disposed, and removes those that dead processes left. */
+/** Makes a temporary folder that is removed when disposed. Also removes those that dead processes left. */
 export function makeTemporaryFolder(prefix: string): {path: string} & Disposable {
   removeAbandoned(tmpdir(), prefix)
   const path = join(tmpdir(), `${prefix}${randomBytes(6).toString('hex')}${WRITER_MARK}`)
@@ -104,19 +104,19 @@ export function makeTemporaryFolder(prefix: string): {path: string} & Disposable
   return {path, [Symbol.dispose]: () => rmSync(path, {recursive: true, force: true})}
 }
 
-/** The program, beside the sources, or beside `dist/src` in a package. */
+/** The program's entry file: beside the sources, or beside `dist/src` in a package. */
 const ENTRY = join(
   import.meta.dirname,
   extname(import.meta.filename) === '.ts' ? '../../bin/loantape.js' : '../../../bin/loantape.js',
 )
 
-/** The environment of a child process; by default it inherits ours. */
+/** Environment and working folder of a child process; inherited by default. */
 export interface Environment {
   env?: Record<string, string | undefined> | undefined
   cwd?: string | undefined
 }
 
-/** How a process of loantape ended, with the last lines of its log. */
+/** How a process of loantape ended, with the end of its log. */
 export interface ProcessEnd {
   code: number | null
   signal: string | null
@@ -124,10 +124,10 @@ export interface ProcessEnd {
 }
 
 /**
- * Runs a command of loantape in its own process, so that leaks and crashes end with it. Its log is also written to ours.
+ * Runs a loantape command in its own process, so that leaks and crashes end with it. Its log is also written to ours.
  *
- * @param limits `signal` asks it to stop, then kills it; `onStarted` gets its pid; `onPrinted` gets its output. Without
- * `onPrinted` the output is dropped, so the process can outlive this one.
+ * @param limits when `signal` aborts, the process is asked to stop, then killed; `onStarted` gets its pid; `onPrinted` gets its
+ *   output. Without `onPrinted` the output is dropped, so the process can outlive this one.
  */
 export async function runLoantape(
   args: readonly string[],
@@ -148,7 +148,7 @@ export async function runLoantape(
     child.once('error', reject)
     child.once('close', (code, signal) => resolve({code, signal, log: readLog()}))
     child.once('exit', () => {
-      // What it has started, such as the agent of a vault, may hold its pipes open for days.
+      // Processes it started, such as a vault agent, may hold its pipes open for days.
       const last = setTimeout(() => {
         child.stdout?.destroy()
         child.stderr?.destroy()
@@ -166,10 +166,10 @@ export async function runLoantape(
   }
 }
 
-/** How long the rest of a log and an output may take once their process has ended. */
+/** How long to wait for the rest of a log and an output once their process has ended. */
 const REST_MS = 1_000
 
-/** Runs a command to its end: its output, or its error message, and its exit code, null if it was killed. */
+/** Runs a command to its end. Returns its output or its error message, and its exit code, null if it was killed. */
 export async function carryOutCommand(
   args: readonly string[],
   limits: {signal: AbortSignal} & Environment,
@@ -183,21 +183,21 @@ export async function carryOutCommand(
 
 const COMPLAINT = 'loantape: '
 
-/** The message with which a command of loantape ended, with its `[CODE]`, as the last in its log. */
+/** Finds the last error message, with its `[CODE]`, in the log of a loantape command. */
 export function findComplaint(log: string): string | undefined {
   const lines = log.trim().split('\n')
   const last = lines.findLastIndex((line) => line.startsWith(COMPLAINT))
   return last === -1 ? undefined : lines.slice(last).join('\n').slice(COMPLAINT.length)
 }
 
-/** How much of a process's log is kept. */
+/** Bytes kept of a process's log. */
 const KEPT_BYTES = 32 * 1024
 
-/** Passes the log of a child on to ours; the returned function reads its last whole lines. */
+/** Copies a child's log to ours. The returned function reads the log's last whole lines. */
 function passLogOn({stderr}: ChildProcess): () => string {
   let kept = Buffer.alloc(0)
   stderr?.on('data', (chunk: Buffer) => {
-    // After an error of ours, `pipe` would read no more, and the child wait for ever.
+    // After an error on our stderr, `pipe` would stop reading and the child would wait forever.
     process.stderr.write(chunk)
     kept = Buffer.concat([kept, chunk]).subarray(-KEPT_BYTES)
   })
@@ -207,10 +207,10 @@ function passLogOn({stderr}: ChildProcess): () => string {
   }
 }
 
-/** From SIGTERM to SIGKILL; container engines allow ten seconds in all. */
+/** Time between SIGTERM and SIGKILL; container engines allow ten seconds in all. */
 const TERM_MS = 8_000
 
-/** When the signal aborts, asks a child to stop, then kills it; disposing it ends that. */
+/** Sends SIGTERM, then SIGKILL, to a child when the signal aborts. Disposing the result stops this. */
 function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
   const stop = () => {
     child.kill('SIGTERM')
@@ -222,7 +222,7 @@ function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
   return {[Symbol.dispose]: () => signal.removeEventListener('abort', stop)}
 }
 
-/** A temporary name beside a file; removes what dead writers and this process left under such names. */
+/** Returns a temporary name beside a file. Removes what dead writers or this process left under such names. */
 export function temporaryBeside(path: string): string {
   const name = `${WRITING}${basename(path)}`
   const temporary = join(dirname(path), `${name}${WRITER_MARK}`)

@@ -39,20 +39,20 @@ const secret = (least: number) =>
     .min(least, `expected at least ${least} characters`)
     .optional()
 
-/** An optional path; in a fleet it must lie in the folder of its source. */
+/** An optional path; in a fleet it must lie in its source's folder. */
 const path = () => z.string().optional().meta({isPath: true})
 
 const WEBHOOK_SECRET = /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 
-/** The file of settings in a working folder; in the folder of a fleet, the settings of all its sources. */
+/** The settings file in a working folder. In a fleet's folder, its settings apply to all sources. */
 export const ENV_FILE = '.env'
 
 /** The name of a lender in a fleet. */
 export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 
 /**
- * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: form and default, in the order of the generated documents, which take
- * what it means from `settings.json`.
+ * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: form and default. Generated documents keep this order and take the
+ * descriptions from `settings.json`.
  */
 export const SETTINGS = {
   baseUrl: webUrl(),
@@ -142,33 +142,33 @@ export type Settings = z.output<z.ZodObject<typeof SETTINGS>>
 
 /** Constants that are the same for all lenders; tests may pass other values. */
 export const FIXED = {
-  /** Concurrent requests for details and lists; more would not help: the rate limit is reached first. */
+  /** Concurrent requests for details and lists. More would not help: the rate limit is reached first. */
   detailConcurrency: 4,
-  /** A run that waits longer for rate limits ends; the next continues it. */
+  /** A run that would wait longer for rate limits ends; the next continues it. */
   maxWaitMinutes: 60,
-  /** A request is retried after this long without an answer, or between two parts of one. */
+  /** A request is retried after this long without an answer, or without the next part of one. */
   requestTimeoutSeconds: 30,
   /** With the pauses between them, a run survives an outage of half a minute. */
   retries: 5,
   /** A hundred records of 300 KB: no page of deals is larger. */
   maxAnswerMb: 32,
-  /** A portfolio that doubles between two walks is another portfolio, or a fault. Not applied to the first walk. */
+  /** A portfolio that doubles between two walks is another portfolio or a fault. Not applied to the first walk. */
   growthLimitPct: 100,
-  /** A week of nights; older ones are built again on request, byte for byte. */
+  /** A week of nights. Older releases are rebuilt on request, byte for byte. */
   releasesKept: 7,
   /** The same for releases of past dates. */
   pastReleasesKept: 7,
   /** `auto` builds only changed deals if that is faster; proofs force one or the other. */
   build: 'auto' as 'auto' | 'incremental' | 'whole',
-  /** The built-in models take a minute over a million deals. */
+  /** The built-in models take a minute for a million deals. */
   modelTimeoutSeconds: 1800,
-  /** Pages ask questions that take a second over a million deals. */
+  /** Queries of pages take a second for a million deals. */
   pageTimeoutSeconds: 15,
-  /** People's own questions may take longer. */
+  /** People's own questions may take longer than those of pages. */
   questionTimeoutSeconds: 30,
   /** A preview may build the release of a month. */
   historyTimeoutSeconds: 60,
-  /** More than a year of nights; batches of closed periods are never removed. */
+  /** More than a year of nights. Batches of closed periods are never removed. */
   batchesKept: 400,
 }
 

@@ -7,7 +7,7 @@ interface SqliteOptions {
   patienceMs?: number | undefined
   /** Rewords an error of a statement. */
   explain?: (error: unknown) => unknown
-  /** Opens the file that is at the path now, in place of one that was moved. */
+  /** Reopens the path if it now holds another file. */
   reopen?: (() => DatabaseSync) | undefined
 }
 
@@ -28,7 +28,7 @@ export class Sqlite implements Disposable {
     this.#file = findFile(path)
   }
 
-  /** The database; with `reopen`, that of the file which is at the path now. */
+  /** The database. With `reopen`, it is reopened if the path now holds another file, except within a transaction. */
   get db(): DatabaseSync {
     const {reopen} = this.#options
     if (!reopen || this.#db.isTransaction) return this.#db
@@ -42,24 +42,24 @@ export class Sqlite implements Disposable {
     return next
   }
 
-  /** The rows a query finds, each as `row` parses it. */
+  /** Returns the rows of a query, each parsed by `row`. */
   all<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
     const found = this.#ask(sql, (statement) => statement.all(...values))
     return found.map((one) => row.parse(one))
   }
 
-  /** The first row a query finds. */
+  /** Returns the first row of a query; undefined if there is none. */
   first<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T | undefined {
     const found = this.#ask(sql, (statement) => statement.get(...values))
     return found && row.parse(found)
   }
 
-  /** The row of a query that always finds one. */
+  /** Returns the row of a query that always finds one. */
   one<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T {
     return row.parse(this.#ask(sql, (statement) => statement.get(...values)))
   }
 
-  /** The values of a query that has one column. */
+  /** Returns the values of a one-column query. */
   column<T>(value: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
     return this.all(z.record(z.string(), value), sql, values).flatMap((row) => Object.values(row))
   }
@@ -69,7 +69,7 @@ export class Sqlite implements Disposable {
     return this.#ask(sql, (statement) => statement.run(...values))
   }
 
-  /** Inserts one row, values by column; `orElse` says what happens if its key exists. */
+  /** Inserts a row, values by column. `orElse` says what to do if its key exists. */
   insert(
     table: string,
     row: Record<string, SQLInputValue>,
@@ -81,7 +81,7 @@ export class Sqlite implements Disposable {
     return this.run(sql, Object.values(row))
   }
 
-  /** Changes the rows that have these values. */
+  /** Changes the rows that match `where`. */
   update(table: string, where: Record<string, SQLInputValue>, changes: Record<string, SQLInputValue>) {
     const [set, has] = [changes, where].map((row) => Object.keys(row).map((column) => `${column} = ?`))
     const sql = `update ${table} set ${set?.join(', ')} where ${has?.join(' and ')}`
@@ -89,9 +89,9 @@ export class Sqlite implements Disposable {
   }
 
   /**
-   * Runs `work` in one transaction, the current one if there is one: all of it is stored, or nothing.
+   * Runs `work` in one transaction, or in the current one. All of it is stored, or nothing.
    *
-   * @param patienceMs how long to wait for another writer; by default as it was opened
+   * @param patienceMs how long to wait for another writer; by default that of the database
    */
   transaction<T>(work: () => T, patienceMs = this.#patienceMs): T {
     if (this.db.isTransaction) return work()
@@ -132,7 +132,7 @@ export class Sqlite implements Disposable {
   }
 }
 
-/** Identifies the file at a path while somebody has it open; undefined if there is none. */
+/** Identifies the file at a path, as long as somebody has it open; undefined if there is none. */
 function findFile(path: string): string | undefined {
   const found = statSync(path, {throwIfNoEntry: false})
   return found && `${found.dev}:${found.ino}`

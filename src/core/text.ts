@@ -15,7 +15,7 @@ function countEdits(from: string, to: string): number {
 
 const bareOf = (name: string) => name.slice(name.indexOf('.') + 1)
 
-/** The known name nearest to the one asked for; undefined if more than a third of its letters differ, the schema not counted. */
+/** Returns the nearest known name; undefined if more than a third of the letters differ, not counting the schema. */
 export function findNearest(asked: string, known: readonly string[]): string | undefined {
   const [best] = known
     .map((name) => ({name, edits: countEdits(asked, asked.includes('.') ? name : bareOf(name))}))
@@ -23,7 +23,7 @@ export function findNearest(asked: string, known: readonly string[]): string | u
   return best && best.edits <= bareOf(asked).length / 3 ? best.name : undefined
 }
 
-/** What was expected instead of an unknown name: the nearest name, or all names if none is near. */
+/** Says what was expected instead of an unknown name: the nearest name, or all names if none is near. */
 export function expectOneOf(asked: string, known: readonly string[]): string {
   const nearest = findNearest(asked, known)
   return nearest === undefined
@@ -31,20 +31,20 @@ export function expectOneOf(asked: string, known: readonly string[]): string {
     : `expected a name that is known; the nearest is '${nearest}'`
 }
 
-/** The first of some names, and whether there are more: `a, b, c, …`. */
+/** Lists the first of some names; `…` stands for more: `a, b, c, …`. */
 export const listSome = (names: readonly string[], most = 3): string =>
   [...names.slice(0, most), ...(names.length > most ? ['…'] : [])].join(', ')
 
-/** Cuts a text to the length of a name. */
+/** Cuts a text to 80 characters. */
 export function shorten(text: string): string {
   return text.length > 80 ? `${text.slice(0, 79)}…` : text
 }
 
-/** A foreign word in a form safe to log and store: known words unchanged, others, which may be names, as part of their sha256. */
+/** Makes a foreign word safe to log and store. Known words stay; others may be names of people, so they become part of their sha256. */
 export function tellForeign(word: string, known: ReadonlySet<string> | RegExp = new Set()): string {
   const isKnown = known instanceof RegExp ? known.test(word) : known.has(word)
   return isKnown ? word : `sha256:${hash('sha256', word).slice(0, 12)}`
 }
 
-/** A field name: it has no space, dot or at sign, as names and addresses of people do. */
+/** Matches a field name. Without spaces, dots and at signs, it cannot be a person's name or address. */
 export const FIELD_NAME = /^[A-Za-z_][\w-]{0,63}$/

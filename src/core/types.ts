@@ -4,7 +4,7 @@ import {groupThousands, quantity} from './money.ts'
 
 /**
  * The named points of a run, in order. `pages stored`, `details stored` and `lists stored` repeat, and each child stream repeats
- * the three from `changes planned` to `changes applied`. From `outcome written` on a walk counts, whatever happens to its run.
+ * `changes planned` to `changes applied`. From `outcome written` on, the walk counts even if its run fails.
  */
 export const RUN_STEPS = [
   'warehouse opened',
@@ -49,11 +49,11 @@ export interface Progress {
   total?: number | null
   /** Pages read by the walk. */
   pages?: number
-  /** Since when the source makes us wait, real clock, or null; and for how long in all, ms. */
+  /** Since when the source has made us wait (real clock, or null), and for how long in all (ms). */
   source?: {readonly waitedMs: number; readonly waitingSince: number | null}
 }
 
-/** How much of a step is done, `1,240 of 3,000 deals`; the unit is left out if it is also the step's name. */
+/** Formats how much of a step is done: `1,240 of 3,000 deals`. A unit that is also the step's name is left out. */
 export function countOf({step, unit, done = 0, total}: Progress): string {
   if (unit === undefined) return ''
   const counted = groupThousands(done)
@@ -77,15 +77,15 @@ export interface World {
   who?: string | undefined
   /** Limits every build to these models, as in `--select`; only tests set it. */
   select?: string
-  /** Gets each point of a run; after a crash, the run can resume from it. */
+  /** Called at each named point of a run. A run that crashes there can be resumed. */
   onStep: (step: RunStep) => void
 }
 
 /** The part of the history that a release is built from. */
 export interface Moment {
-  /** `YYYY-MM-DD`; rows of business days up to it count. */
+  /** `YYYY-MM-DD`; rows of business dates up to it count. */
   asOf: string
-  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; of those rows, the ones stored by then count. */
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; only rows stored by then count. */
   knownAt: string
 }
 
@@ -98,7 +98,7 @@ export interface Received {
   /** Without the API key and the query of the base URL. */
   query: Record<string, string | number>
   status: number
-  /** Those about the answer, not about the connection. */
+  /** Headers about the answer, not about the connection. */
   headers: Record<string, string>
   /** When the request began, business clock, microseconds since the epoch. */
   requestedAt: bigint
@@ -106,7 +106,7 @@ export interface Received {
   receivedAt: number
   /** Decompressed. */
   body: Buffer
-  /** What a described source answered, without its body if that repeats a secret, and where records stand in it. */
+  /** What a described source really answered, without its body if that repeats a secret. `at` is where the records stand in it. */
   original?: Omit<Received, 'body' | 'original'> & {body?: Buffer; at: string[]}
 }
 
@@ -116,12 +116,12 @@ export type ColumnValue = string | number | bigint | boolean | null
 /** One record as one request showed it, parsed. */
 export interface Observation {
   id: string
-  /** By column; undefined if the record left it out. */
+  /** Values by column; undefined if the record left the field out. */
   fields: Readonly<Record<string, ColumnValue | undefined>>
   /** Paths of fields outside the contract, one per line; null if there are none. */
   unknownFields: string | null
   observedAt: bigint
-  /** The values of mapped fields, as JSON text; null if it has none of them. */
+  /** The values of mapped fields as JSON text; null if the record has none of them. */
   mapped?: string | null | undefined
 }
 
@@ -140,7 +140,7 @@ export interface RateObservation {
 export interface Quarantined {
   /** Null if not even the id could be read. */
   id: string | null
-  /** The path of the fault in the record: `loan_amount`. */
+  /** The path of the bad field in the record: `loan_amount`. */
   path: string
   /** Why, without the value. */
   reason: string
@@ -155,10 +155,10 @@ export interface NormalisedPage {
   quarantined: Quarantined[]
 }
 
-/** The counts of a walk without changes. */
+/** The counts of a walk that changed nothing. */
 export const NO_CHANGES = {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 0}
 
-/** How many records a walk changed, by kind of change. */
+/** The number of records by kind of change. */
 export type ChangeCounts = typeof NO_CHANGES
 
 /** One model file: a SELECT that becomes a table. */
@@ -167,7 +167,7 @@ export interface Model {
   name: string
   schema: string
   file: string
-  /** The whole file, without a closing semicolon. */
+  /** The whole file without a closing semicolon. */
   sql: string
   description: string
   /** Columns that are unique together. */
@@ -175,18 +175,18 @@ export interface Model {
   /** Columns that order the table; by default the grain. */
   order: string[]
   columns: {name: string; meaning: string; line: number}[]
-  /** The checks of its header; `rule` is `unique`, `not_null`, `accepted`, `references` or `between`, `line` from 1. */
+  /** The checks in its header. `rule` is `unique`, `not_null`, `accepted`, `references` or `between`; `line` counts from 1. */
   checks: {rule: string; args: string[]; line: number}[]
   isPublished: boolean
   /** `-- per: deal_id`: each row depends only on rows of its own deal. */
   isPerDeal: boolean
-  /** `-- contract: 2`: 1 by default, and higher once published columns went, moved or changed their type. */
+  /** `-- contract: 2`: 1 by default; higher once published columns were removed, moved or changed their type. */
   contract: number
-  /** `-- adds_up:` columns whose values over the parts of a portfolio add up to the total. */
+  /** `-- adds_up:` columns whose values over the parts of a portfolio sum to the total. */
   addsUp: string[]
 }
 
-/** A SELECT over a release that returns the wrong rows, their id first. */
+/** A SELECT over a release that returns wrong rows, their id first. */
 export interface Check {
   name: string
   /** `error` stops the release; `warn` is only recorded. */
@@ -198,7 +198,7 @@ export interface Check {
   /** Of its tag in the header of a model; otherwise 1. */
   line: number
   sql: string
-  /** Whether a row of one deal can make only rows of this deal wrong. */
+  /** Whether rows of one deal can only make rows of the same deal wrong. */
   isPerDeal: boolean
 }
 
@@ -211,13 +211,13 @@ export interface Seed {
   types: Record<string, string>
   /** Column names, the key first. */
   columns: string[]
-  /** Columns that may be null, and that a replacing seed may leave out, from headers such as `ending:canonical?`. */
+  /** Columns that may be null and that a replacing seed may leave out; marked with `?` in headers, such as `ending:canonical?`. */
   optional?: string[]
-  /** The rows, values by column, each with its file and first line; an empty field is null. */
+  /** The rows: values by column, with file and first line; an empty field is null. */
   rows: {values: Record<string, string | null>; file: string; line: number}[]
   /** Computed from validated data, not read from a seed file. */
   isComputed?: boolean
-  /** That it has changed is no reason to build whole. */
+  /** A change of it is no reason for a whole build. */
   isApart?: boolean
 }
 
@@ -228,7 +228,7 @@ export interface ModelSource {
   checks: readonly Check[]
 }
 
-/** The models of a release, in the order of their dependencies, and its seeds. */
+/** The models of a release in dependency order, and its seeds. */
 export interface BuildPlan extends Pick<ModelSource, 'models' | 'seeds'> {
   /** What each model reads: models, seeds and raw tables. */
   reads: ReadonlyMap<string, readonly string[]>

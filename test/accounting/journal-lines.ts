@@ -1,7 +1,7 @@
 import type {IssuedLine, JournalLine} from '../../src/accounting/profiles.ts'
 import {sumByAccount} from '../support/importer.ts'
 
-/** The two lines of an entry of the canonical journal. */
+/** Makes the two lines of an entry of the canonical journal. */
 export function anEntry(
   number: number,
   fields: Partial<JournalLine> & {amount?: string} = {},
@@ -25,11 +25,11 @@ export function anEntry(
   return [line, {...line, ...other, line_no: 2}]
 }
 
-/** Cents by deal and account, without those that cancel out. */
+/** Sums cents by deal and account, without zeros. */
 export const balancesOf = (lines: readonly JournalLine[]): Record<string, bigint> =>
   sumByAccount(lines.map((line) => ({...line, account_code: `${line.deal_id} ${line.account_code}`})))
 
-/** Lines as issued for the first time. */
+/** Returns journal lines as issued for the first time. */
 export function issueFirst(lines: readonly JournalLine[]): IssuedLine[] {
   return lines.map((line) => ({
     ...line,

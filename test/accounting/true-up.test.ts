@@ -5,7 +5,7 @@ import {planTrueUp} from '../../src/books/journal-batch.ts'
 import {anEntry, balancesOf, issueFirst} from './journal-lines.ts'
 
 const FIRST_OPEN_DAY = '2026-02-01'
-/** What is seen anew is seen on April 20, and corrected on that day. */
+/** Entries that are seen anew are dated April 20. */
 const SEEN = '2026-04-20'
 const DAYS = ['2026-02-28', '2026-03-31', '2026-04-19', '2026-04-30']
 
@@ -14,7 +14,7 @@ interface Entry {
   date: string
   accounts: string[]
   amount: string
-  /** Whether it was issued, and whether the recovered history's journal has it. */
+  /** Whether it was issued, and whether the journal of the recovered history has it. */
   was: 'issued and held' | 'issued and lost' | 'seen anew'
 }
 

@@ -48,7 +48,7 @@ function openOther(from?: Books): void {
   books = openBooks(from)
 }
 
-/** Replaces the books by ones whose January was issued to Xero and closed on February 3. */
+/** Replaces the books with a copy whose January was issued to Xero and closed on February 3. */
 const openClosed = () => openOther(closed)
 
 /** The same deals, with this amount for `b`. */
@@ -78,7 +78,7 @@ test('an export issues what is new since the last one, and nothing if nothing is
   expect(await books.export('xero', '2026-01', '2026-01-26', true)).toMatchObject([
     {outcome: 'written', rows: 2},
   ])
-  // Once booked, an opening balance stays.
+  // An opening balance stays once it is booked.
   expect(await books.export('xero', '2026-01', '2026-01-26')).toMatchObject([{outcome: 'unchanged'}])
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 63_000n, 1090: -63_000n})
 })
@@ -89,7 +89,7 @@ test('what a dead command wrote down is not issued again by one that continued b
     if (step === 'act written') throw new Error('killed')
   }
   await failureOf(exportRelease(books.config, january, books.at('2026-01-21', die)))
-  // It compared the stores before the other one died.
+  // This command compared the stores before the other one died.
   const beside = exportRelease(books.config, january, books.at('2026-01-21'))
   expect(await failureOf(beside)).toMatchObject({code: 'STORES_DISAGREE', exitCode: 2})
   expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written', rows: 2}])
@@ -218,7 +218,7 @@ test('opening balances found later belong to a profile that booked any, whicheve
     late: {loan_amount: amount, status},
   })
   await books.walk('2026-01-05', deals(-5))
-  // Together they have more digits than any deal can.
+  // Their sum has more digits than the amount of any deal.
   expect(await books.export('xero', '2026-01', '2026-01-06', true)).toMatchObject([
     {rows: 4, terms: [{term: 'opening', booked: '19999999999999999.98', unbooked: '0.00'}]},
   ])
@@ -246,7 +246,7 @@ test('a profile first exported after later knowledge gets the closed journal fir
   const bytes = readFileSync(join(now?.dir ?? '', `xero_${now?.batch_id}.csv`), 'utf8')
   const early = await books.export('intacct', '2026-01', '2026-02-03')
   const closed = readFiles(early[0]?.dir ?? '')
-  // As if it had never been exported.
+  // Forgets that anything was exported.
   {
     using stateDb = openStateDb(books.folder.stateDb)
     stateDb.db.exec('delete from issued_line; delete from journal_file; delete from journal_batch')
@@ -319,7 +319,7 @@ test('after an act was given up with its tape, a state database lost later is re
   expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])
 })
 
-/** Everything ever issued, and every file handed out. */
+/** Reads everything ever issued, and every file handed out. */
 function readIssued() {
   using stateDb = openStateDb(books.folder.stateDb)
   const tables = ['journal_batch', 'journal_file', 'issued_line'].map((name) =>

@@ -80,7 +80,7 @@ test('notes are in the next release and its exports, in backups, and computed ag
   const csv = readFileSync(join(lab.folder.exports, 'csv', batch, 'core.note.csv'), 'utf8')
   expect(csv).toContain(`1,day,2026-03-02,,,"'=1+1 <b>""\n\u05d0",2026-03-03`)
 
-  // One about no deal is no row, whatever it is called.
+  // A note about no deal adds no row, whatever the deal is called.
   await note('2026-03-05', 'add', '--deal=\u200b=1+1', '--text=x')
   await lab.sync('2026-03-05T23:30:00-05:00')
   expect(await lab.query("select 1 from core.note where deal_id is not null and note = 'x'")).toEqual([])

@@ -33,7 +33,7 @@ afterAll(async () => {
   await lab[Symbol.asyncDispose]()
 })
 
-/** SQL of the sums of a table's additive columns by its grain, in some rows; rows of nothing are left out. */
+/** Returns SQL that sums a table's additive columns by its grain; rows whose sums are all zero are left out. @param from the rows to sum */
 function buildSumsSql({grain, adds_up}: ReleaseModel, from: string): string {
   const sums = adds_up.map((column) => `coalesce(sum(${quoteName(column)}), 0)::decimal(38, 2)`)
   const moved = sums.map((sum) => `${sum} <> 0`).join(' or ')

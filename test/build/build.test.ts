@@ -25,11 +25,11 @@ import {anyRow, FEW_TABLES, readFiles} from '../support/data.ts'
 import {aDeal, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
-/** The releases of three nights, by their day. */
+/** Ids of the releases of three nights, by day. */
 const nights = new Map<string, string>()
 
 const lab = await useLab({tables: FEW_TABLES})
-/** The warehouse as it was before the last. */
+/** The warehouse before the last night. */
 const beforeLast = join(lab.folder.root, '../before last')
 const {store} = lab.service
 store.insert(someDeals(20))
@@ -90,7 +90,7 @@ test('a release id is its date and twelve hex digits, which change with each inp
   expect(new Set([id, ...others].map((one) => one.slice(11))).size).toBe(6)
 })
 
-/** Models and a check from which each test selects one, so they are compiled once. */
+/** Models and a check that are compiled once; each test selects one of them. */
 const withLarge = () =>
   withSql('large', {
     'mart/endless.sql': ENDLESS,
@@ -134,7 +134,7 @@ test('a build that a sync overtakes leaves current where the sync put it', async
   renameSync(folder.warehouse, latest)
   copyFileSync(beforeLast, folder.warehouse)
   rmSync(join(folder.releases, nights.get('2026-02-03') ?? ''), {recursive: true})
-  // The sync ends while the models of this build run.
+  // A sync ends while the models of this build run.
   const onStep = (step: RunStep) => {
     if (step === 'models built') renameSync(latest, folder.warehouse)
   }
@@ -208,7 +208,7 @@ test('the meaning of tables and columns is in the release, for any client, and n
   expect(await db.column(z.string(), schemas)).toEqual(['core', 'mart', 'seed'])
 })
 
-/** The failure of a build that leaves nothing behind. */
+/** Returns the failure of a build, which must leave nothing behind. */
 async function failureOfBuild(
   own: {folder: DataFolder; config: Config},
   {request, ...changes}: Partial<World> & {request?: BuildRequest},
@@ -293,7 +293,7 @@ test('a manifest names the rows of a warning, and holds none of them', async () 
 })
 
 test('a release opens in DuckDB 1.0, and the warehouse has the newest format', async () => {
-  /** The version of the file's format, in the header after its mark. */
+  /** The version of the file format, which follows the magic bytes in the header. */
   const formatOf = (path: string) => Number(readFileSync(path).readBigUInt64LE(12))
   expect(formatOf(join(lab.folder.current, 'portfolio.duckdb'))).toBe(64)
   expect(formatOf(lab.folder.warehouse)).toBeGreaterThan(64)

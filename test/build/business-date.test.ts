@@ -8,7 +8,7 @@ import {buildRelease, builtInPlan} from './history.ts'
 
 const HOUR = 3_600_000
 
-/** Instants, and those around a change of the clocks. */
+/** Instants, many of them around a change of the clocks. */
 const instant = fc.oneof(
   fc.integer({min: Date.parse('2000-01-01'), max: Date.parse('2035-01-01')}),
   fc

@@ -130,7 +130,7 @@ const toFindings = (results: readonly CheckOutcome[]): Omit<CheckResult, 'ids'>[
     .filter(({failures}) => failures > 0)
     .map(({name, severity, failures, samples}) => ({name, severity, failures, samples}))
 
-/** The result of one check of a release that holds only what it reads. */
+/** Returns the findings of one check in a release that holds only what the check reads. */
 async function findingsOf(
   only: string,
   history: History,
@@ -255,7 +255,7 @@ const book: History = {
   borrower_version: [aRow('borrower_version', {...day(1), deal_id: 'a', email_hash: 'ab12'})],
 }
 
-/** By check: what spoils the book, and how the check then names it. */
+/** By check: SQL that damages the release, and the id that the check then reports. */
 const SPOILT: Record<string, Record<string, string>> = {
   portfolio_totals_agree: {
     'update release.mart.portfolio_summary set amount = amount + 0.01': 'mart.portfolio_summary',
@@ -325,7 +325,7 @@ const spoils = Object.entries(SPOILT).flatMap(([name, each]) =>
   Object.entries(each).map(([spoil, id]) => [name, spoil, id] as const),
 )
 
-/** Built once; a test's damage is undone. */
+/** Built once; each test undoes its damage. */
 let spoilt: Promise<Database> | undefined
 
 afterAll(async () => (await spoilt)?.[Symbol.asyncDispose]())

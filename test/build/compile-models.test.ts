@@ -57,7 +57,7 @@ test.each([
   ['MODEL_FILE', 'select 1::hugeint as deal_id', /'deal_id'.*HUGEINT.*:3\./],
   ['MODEL_FILE', 'select deal_id\nfrom core.nothing', /'core.nothing'.*:5\./],
   ['MODEL_FILE', 'select deal_id\nfrom deal_version', /'deal_version'.*:5\./],
-  // The latest states are not history.
+  // A model may not read the latest states: they are not history.
   ['MODEL_FILE', 'select deal_id from raw.deal_head', /'raw.deal_head'/],
   ['MODEL_BUILD', 'select\n  deal_idd as deal_id\nfrom raw.deal_version', /"deal_idd" not found.*:5\./],
   ['MODEL_FILE', 'select deal_id\nfrom from raw.x', /syntax error.*:5\./],
@@ -150,7 +150,7 @@ test('binds checks, at the line of the file or of the tag', async () => {
   await expectRefused(files, 'CHECK_SQL', /checks\/typo\.sql:7\./, [tag])
 })
 
-/** The rows of `seed.kind` once the files of these folders are read, and a case's own text replaces it. */
+/** Returns the rows of `seed.kind` after these folders are read and a case's own text replaces the seed. */
 async function loadKind(texts: readonly string[], own?: string): Promise<unknown[]> {
   const folders = texts.map((text) => writeSqlFolder({'seeds/kind.csv': text}))
   try {

@@ -36,7 +36,7 @@ const aDeal = (fields: Partial<Deal> = {}): Deal => ({
 })
 const funded = {status: 'funded', status_class: 'funded'}
 
-/** A line per total, with its parts. */
+/** Renders one line per total, with its parts. */
 const render = (movements: readonly TotalMovement[]) =>
   movements.map(({total, status, before, after, movement, parts}) =>
     [

@@ -2,7 +2,7 @@ import {mkdirSync, mkdtempDisposableSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {dirname, join} from 'node:path'
 
-/** Writes files, named by their path in the folder, into a new temporary folder that is removed when it goes out of scope. */
+/** Writes files, by relative path, into a new temporary folder that is removed when it goes out of scope. */
 export function writeSqlFolder(files: Record<string, string | Buffer>) {
   const folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-sql-'))
   for (const [name, text] of Object.entries(files)) {

@@ -10,16 +10,16 @@ import {type Database, openDatabase} from '../../src/store/database.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 
-/** The time zone and cut-off of business dates in tests: the defaults. */
+/** The default time zone and cut-off of business dates. */
 export const ZONE = {timeZone: 'America/New_York', dayCutoff: '06:00'}
 
-/** What a release counts: by default everything until the end of March 2026, by {@link ZONE}. */
+/** What a release counts by default: everything until the end of March 2026, in {@link ZONE}. */
 const ALL: Counted = {asOf: '2026-03-31', knownAt: '2026-12-31 00:00:00', ...ZONE}
 
 /** The built-in models, checks and seeds. */
 export const shipped = readSources(parseConfig({LOANTAPE_DATA_DIR: tmpdir()}, {readFile: () => ''}), [])
 
-/** The built-in models and checks, compiled. */
+/** Compiles the built-in models; returns them with the built-in checks. */
 export async function builtInPlan() {
   return {plan: await compileModels(shipped), checks: shipped.checks}
 }
@@ -38,7 +38,7 @@ export async function buildRelease(
   return db
 }
 
-/** The tables a query names, and what they are built from. */
+/** Returns the plan of the tables that a query names and of all they are built from. */
 export async function planOf(sql: string): Promise<BuildPlan> {
   const {plan} = await builtInPlan()
   const named = plan.models.map(({name}) => name).filter((name) => sql.includes(name))
@@ -53,6 +53,6 @@ export async function query(
   counted: Partial<Counted> = {},
 ): Promise<unknown[]> {
   await using db = await buildRelease(history, counted, await planOf(sql))
-  // Without the await the database would close under its query.
+  // Without `await`, the database would close before its query ends.
   return await db.all(anyRow, sql)
 }

@@ -24,7 +24,7 @@ async function add(spec: WalkSpec, how: 'applied' | 'refused' = 'applied'): Prom
   await (how === 'applied' ? walk(warehouse, spec) : stageWalk(warehouse, spec))
 }
 
-/** The result of `read` on the history. */
+/** Returns what `read` finds in the history. */
 async function inHistory<T>(read: (db: Database) => Promise<T>): Promise<T> {
   await using db = await openHistory(data.folder)
   const found = await read(db)
@@ -42,7 +42,7 @@ test('by default a release is made for the last business date and the last walk 
   expect(await resolve()).toEqual(told)
   await add({at: '2026-02-02T23:50:00Z', pages: changed})
   expect(await resolve()).toEqual({...told, knownAt: '2026-02-02 23:50:00.000000'})
-  // Observing another day does.
+  // A walk of another day does.
   await add({at: DAY_2, pages: changed})
   const second = {asOf: '2026-02-03', knownAt: '2026-02-03 23:30:00.000000'}
   expect(await resolve()).toEqual(second)
@@ -62,7 +62,7 @@ test('a requested moment is used as given if its date lies between the first wal
       expect(refusal).toMatchObject({code: 'MOMENT_RANGE', exitCode: 2})
       expect(refusal.message).toContain(`Date '${asOf}': expected 2026-02-02 (the first walk) to 2026-02-05`)
     }
-    // Nothing had been stored by then.
+    // Nothing was stored by then.
     const moment = {asOf: '2026-02-02', knownAt: '2026-02-01 00:00:00'}
     const refusal = await failureOf(readSourceBridge(db, moment))
     expect(refusal).toMatchObject({code: 'MOMENT_RANGE', exitCode: 2})

@@ -8,7 +8,7 @@ const lab = await useLab({tables: '+core.deal_history +mart.run*', deals: someDe
 await lab.walk(DAY_1)
 beforeEach(lab.remember())
 
-/** A model of one row, of these columns. */
+/** Returns the text of a model of one row with these columns. */
 function model(columns: Record<string, string>, head = ''): string {
   const described = Object.keys(columns).map((name) => `-- ${name}: what it is\n`)
   const [grain] = Object.keys(columns)
@@ -43,7 +43,7 @@ test('a published column that goes, moves or changes its type fails the build un
     const hint = /`-- contract: 2` in the head of its model\. Nothing was released/
     await expectRefused(build(mine(columns)), 'MODEL_CONTRACT', [words, hint], 3)
     expect(lab.currentReleaseId(), behaviour).toBe(before.release_id)
-    // What is asked for by name is compared with nothing.
+    // A release of a given date, or of selected tables, is not compared.
     expect((await build(mine(columns), '--as-of', '2026-02-02')).code, behaviour).toBe(0)
     await expectRefused(build(mine(columns)), 'MODEL_CONTRACT', words, 3)
     expect((await build(mine(columns), '--select', 'mart.run_mine')).code, behaviour).toBe(0)

@@ -15,7 +15,7 @@ test.each([
   ['mart.*', 'mart.c mart.d mart.e'],
   ['*.a', 'core.a'],
   ['mart.c+', 'mart.c mart.d'],
-  // Without seeds and raw tables.
+  // Seeds and raw tables are left out.
   ['+mart.c', 'core.a core.b mart.c'],
   ['+mart.c+', 'core.a core.b mart.c mart.d'],
   ['+core.b,mart.e', 'core.a core.b mart.e'],

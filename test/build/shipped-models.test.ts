@@ -16,7 +16,7 @@ import {migrate} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 import {builtInPlan, shipped, ZONE} from './history.ts'
 
-/** Two of the shipped models, with something added. */
+/** Returns the source of two shipped models, with this text added. */
 function readSource(added = ''): ModelSource {
   const names = ['work.deal_observation', 'core.deal_history']
   const models = shipped.models.filter(({name}) => names.includes(name))
@@ -41,7 +41,7 @@ test('the shipped plan matches the shipped models: `npm run docs` writes it', as
   const text = formatPlan(keyOfPlan(shipped), plan)
   expect(await readFile(SHIPPED_PLAN, 'utf8')).toBe(`${text}\n`)
 
-  // Whatever the accounts are.
+  // The plan does not depend on the accounts.
   const seeds = shipped.seeds.map((seed) => (seed.isComputed ? {...seed, text: 'others', rows: []} : seed))
   expect(formatPlan(keyOfPlan(shipped), await compileModels({...shipped, seeds}))).toBe(text)
 })
@@ -84,7 +84,7 @@ test('every published column is checked as not null, or its comment says when it
   expect(silent).toEqual([])
 })
 
-/** A join the engine can only do by comparing every row with every other: minutes for 100,000 deals. */
+/** A join that compares every row with every other: it takes minutes for 100,000 deals. */
 const COMPARES_ALL = /BLOCKWISE_NL_JOIN/
 
 async function isQuadratic(db: Database, sql: string): Promise<boolean> {

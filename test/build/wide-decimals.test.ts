@@ -58,7 +58,7 @@ test('every published ratio, percentage and rate can be multiplied by the larges
     'tax_rate DECIMAL(19,2)',
     'limit_pct DECIMAL(19,2)',
   ])
-  // From 19 digits on, the engine multiplies by an amount without overflow.
+  // With 19 digits or more, the engine multiplies by an amount without overflow.
   const {plan} = await builtInPlan()
   const published = plan.models.filter(({isPublished}) => isPublished)
   const shipped = published.flatMap(({name}) => plan.columns.get(name) ?? []).filter(isFactor)

@@ -36,7 +36,7 @@ const TABLES = '+core.deal +mart.portfolio_summary +mart.portfolio_breakdown'
 const startAt = (cwd: string, ...args: string[]) => runProgram(args, {LOANTAPE_LOG_LEVEL: 'error'}, cwd)
 
 const root = mkdtempSync(join(tmpdir(), 'loantape-demo-'))
-/** Where a newcomer ran the demo in a process of its own: everything is in `demo-data`. */
+/** The folder in which a newcomer ran the demo as a separate process: everything is in `demo-data`. */
 const home = mkdtempSync(join(root, 'newcomer-'))
 expect(await startAt(home, 'demo', '--deals', '20', '--days', '1')).toMatchObject({code: 0, stderr: ''})
 
@@ -196,7 +196,7 @@ test('a demo takes a folder over only once the one running there is gone; a long
   first.process.kill('SIGKILL')
   await first.ended
   const mark = join(dataDir, '.loantape-demo')
-  // Its process id may belong to another by now, where the system tells when each started.
+  // As if another process had its pid by now; this is noticed where the system says when processes started.
   const reused = readFileSync(mark, 'utf8').replace(/pid \d+/, `pid ${process.ppid}`)
   if (existsSync('/proc')) writeFileSync(mark, reused)
   const options = ['--json', '--deals', '15', '--days', '11']

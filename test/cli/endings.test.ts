@@ -8,7 +8,7 @@ import {balancesOf, importBatches, PROFILE_NAMES} from '../support/importer.ts'
 import {useShared} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
-/** How six loans end in February, each with its amount; nobody says what `matured` means. */
+/** How six loans end in February, each with its amount; the status `matured` has no stated meaning. */
 const ENDED: [status: string, amount: number][] = [
   ['paid_off', 2_121_063.75],
   ['sold', 100_000.01],
@@ -29,7 +29,7 @@ charged_off,ended_funded,150,charged_off
 matured,ended_funded,160,
 `
 
-/** `deal_1` to `deal_6` are the ones above, `deal_7` stays funded; `deal_8` was funded at the first walk. */
+/** `deal_1` to `deal_6` are the loans above, `deal_7` stays funded, `deal_8` was funded at the first walk. */
 const deals = (statusOf: (index: number) => string) =>
   Object.fromEntries([
     ...[...ENDED, ['', 7.77] as const].map(([, amount], index) => [
@@ -75,10 +75,14 @@ interface Told {
   terms: Term[]
   batches: {outcome: string; dir: string; terms: Term[]}[]
 }
-/** What a command line says. */
+/** Runs a command line and parses its JSON. */
 const tell = async (args: string) => readJson(await run(args)) as object as Told
 
-/** The terms of a month as closing and each export state them: the same, and each adds up. */
+/**
+ * Closes and exports a month. Closing and each export must state the same terms, and each term must add up.
+ *
+ * @returns the terms
+ */
 async function closeAndExport(month: string, profiles = ['xero']): Promise<Term[]> {
   const {terms} = await tell(`period close ${month}`)
   for (const profile of profiles) {
@@ -94,7 +98,7 @@ async function closeAndExport(month: string, profiles = ['xero']): Promise<Term[
   return terms
 }
 
-/** Cents by account in the importers' books, without what was funded in January. */
+/** Expects these balances in cents in the importers' books, beside what was funded in January. */
 function expectBooked(balances: Record<string, bigint>, profiles = ['xero']): void {
   const funded = 224_452_167n
   for (const profile of profiles) {
@@ -163,7 +167,7 @@ test('amounts booked by another system are named, and booked once the accountant
   expect(stdout).toContain('xero: nothing to book in 2026-02')
   expect(stdout).toMatch(/^Not booked: .*foreclosed 3,000\.03 \(booked elsewhere\), paid_off 2,121,063\.75/m)
 
-  // A closed month keeps its state; after reopening, one account takes every ending.
+  // The accounts of a closed month stay; after reopening, one account takes every ending.
   map(account('1900', 'Ended loans'))
   const [batch] = (await tell('export xero --period 2026-02')).batches
   expect(batch).toMatchObject({

@@ -56,7 +56,7 @@ test('runs that lack memory or lose the database fail by name, the server stays 
   writeFileSync(join(sql, 'mart/big.sql'), BIG)
   writeJobFile(jobs, 'each-second', {})
   const blocks = await fillWarehouse()
-  // Further writes fail as on a full disk; the limit can be lifted again.
+  // Further writes fail as on a full disk. A soft limit, so that it can be lifted again.
   const script = `trap '' XFSZ; ulimit -S -f ${blocks}; exec "$0" "$@"`
   const env = {...settings, LOANTAPE_MEMORY_MB: '150', NODE_COMPILE_CACHE: ''}
   using serve = startProcess(['sh', '-c', script, process.execPath, MAIN, 'serve'], env)

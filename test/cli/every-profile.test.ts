@@ -21,7 +21,7 @@ const NOW = '2026-03-02T12:00:00-05:00'
 const readBatches = (ended: Ended) =>
   readJson(ended).batches as {profile: string; dir: string; outcome: string}[]
 
-/** Ten deals and one whose address is a formula; all are funded within the month, which is over. */
+/** Ten deals, and one whose address is a formula. All are funded within a month that is over. */
 const lab = await useLab({
   tables: `${BOOK_TABLES} +mart.funded_rollforward +mart.funded_rollforward_deal +mart.data_quality`,
 })
@@ -31,7 +31,7 @@ await lab.walk(DAY_1)
 for (const {id} of someDeals(11)) store.update(id, {status: 'funded'})
 await lab.walk('2026-02-20T23:30:00-05:00', {accept: ['change']})
 await lab.sync('2026-03-01T23:30:00-05:00')
-/** The same folder before anybody chose accounts. */
+/** A copy of the folder from before anybody chose accounts. */
 const unset = lab.copyFolder('unset')
 const runThere = (args: string, env: Record<string, string> = {}) =>
   lab.run([...args.split(' '), '--json'], {LOANTAPE_NOW: NOW, ...env})
@@ -126,7 +126,7 @@ test('datapackage.json names a key where the release is checked for one', async 
   )
   expect(keys.get('core.deal')).toEqual(['deal_id'])
   expect(keys.get('mart.funded_rollforward_deal')).toEqual(['month', 'deal_id', 'version', 'term'])
-  // The scope and metric of most rows have no field; runs are checked by their ids.
+  // Neither has a key: most metrics have no field, and runs are checked by their ids.
   expect(keys.get('mart.data_quality')).toBeUndefined()
   expect(keys.get('mart.run')).toBeUndefined()
 })

@@ -44,7 +44,7 @@ beforeEach(() => {
   writeCommon({})
 })
 
-// A killed server writes until it is gone.
+// A killed server still writes until it is gone.
 afterEach(() => rmSync(fleet, {recursive: true, force: true, maxRetries: 20}))
 
 const dirOf = (name: string) => join(fleet, 'sources', name)
@@ -59,7 +59,7 @@ const writeCommon = (settings: Record<string, string>) => writeEnv(join(fleet, '
 
 const newDirOf = (name: string) => join(fleet, `.${name}`)
 
-/** Adds a source, seen by the fleet once it is whole: it has only the named jobs, and no built-in one is due. */
+/** Adds a source that the fleet sees once it is complete. It has only the named jobs; no built-in one is due. */
 function addSource(name: string, settings: Record<string, string>, jobs: Record<string, Fields> = {}): void {
   const jobsDir = join(newDirOf(name), 'jobs')
   mkdirSync(jobsDir, {recursive: true})
@@ -79,7 +79,7 @@ function addOnceDue(name: string, settings: Record<string, string>, once: Fields
   addSource(name, settings, {once: {...once, schedule}})
 }
 
-/** Gives a source the fleet does not see yet a data folder in which a sync finds nothing new. */
+/** Gives a source that the fleet does not see yet a data folder in which a sync finds nothing new. */
 const copyData = (name: string) =>
   cpSync(lab.folder.root, join(newDirOf(name), 'data'), {recursive: true, verbatimSymlinks: true})
 
@@ -90,7 +90,7 @@ const settingsFor = ({url}: Pick<TestServer, 'url'>) => ({
   LOANTAPE_RATES_FILE: 'rates.json',
 })
 
-/** Settings of a source that no test sends a request to. */
+/** Settings of a source that gets no requests in any test. */
 const NOBODY = settingsFor({url: 'http://127.0.0.1:9/v1'})
 
 /** Runs a command line in this process as if started in a folder. */
@@ -168,7 +168,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
 
   renameSync(dirOf('good'), join(fleet, '.good'))
   await until(() => server.printed().stderr.includes('"source":"good","msg":"source is gone'))
-  // Settings are read again every 15 seconds. Without a file of rates, the step that reads them does nothing.
+  // Settings are read again every 15 seconds. Without a file of rates, the step of this job does nothing.
   await until(() => countDone('wrong') > 0)
   addOnceDue('late', settings, READ_RATES)
   await until(() => doneOnce('late'))
@@ -227,7 +227,7 @@ test('a run sees the settings of its own source and the common ones, and no secr
   source.open()
   expect(await stopProcess(server)).toBe(0)
 
-  // Run by hand in the source's folder, the settings are the same.
+  // A command run by hand in the source's folder has the same settings.
   const byHand = await runHere(['config', '--json'], dirOf('one'))
   const settings = readJson(byHand)
   expect(settings).toMatchObject({LOANTAPE_TAPE_DAYS: 7, LOANTAPE_CLICKHOUSE_SOURCE: 'one'})
@@ -238,7 +238,7 @@ test('a run sees the settings of its own source and the common ones, and no secr
   for (const file of [server.printed().stderr, byHand.stdout]) expect(file).not.toContain('secret-of')
 })
 
-/** What a source may not have: settings, and links in its folder, that lead to what is another's. */
+/** What a source may not have: settings, and links in its folder, that lead to what belongs to another source. */
 const LEADING_OUT: {set?: Record<string, string>; links?: Record<string, string>}[] = [
   {set: {LOANTAPE_DATA_DIR: '../theirs/data'}},
   {set: {LOANTAPE_DATA_DIR: 'link'}, links: {link: '../theirs/data'}},

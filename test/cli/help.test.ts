@@ -16,7 +16,7 @@ test('the help of every command lists --data, --json and an example that parses'
     const command = name.split(' ').reduce(find, program)
     if (example === '' && command.commands.length > 0) continue
     const printed: string[] = []
-    // Nothing is behind the command, so an example is only parsed.
+    // The command does nothing, so examples are only parsed.
     command.action(() => undefined).configureOutput({writeOut: (text) => void printed.push(text)})
     command.outputHelp()
     const help = printed.join('')

@@ -13,13 +13,13 @@ const failureSchema = z.strictObject({
   }),
 })
 
-/** The one JSON object a process printed. */
+/** Parses the one JSON object that a process printed. */
 export function readJson({stdout, stderr}: Ended): Record<string, unknown> {
   expect(stdout.trim().split('\n'), stderr).toHaveLength(1)
   return z.record(z.string(), z.unknown()).parse(JSON.parse(stdout))
 }
 
-/** How a process started with `--json` reports its failure; stderr has the same words for people. */
+/** Parses the failure that a process started with `--json` reports; expects the same words on stderr. */
 export function readFailure(ended: Ended) {
   const {error} = failureSchema.parse(readJson(ended))
   expect(ended.code).toBe(error.exit_code)
@@ -45,7 +45,7 @@ export async function expectRefused(
   return failure
 }
 
-/** What readers see of a data folder: the current release and its totals. */
+/** Reads what readers see of a data folder: the current release and its totals. */
 export async function readStanding(folder: DataFolder) {
   await using db = await openRelease(requireRelease(folder))
   const summary = await db.all(z.record(z.string(), z.unknown()), 'from mart.portfolio_summary')

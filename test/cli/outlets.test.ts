@@ -116,7 +116,7 @@ test('a disk that fills up in the middle of a file leaves no batch and says so',
     rmSync(folder.exports, {recursive: true, force: true})
     const own = {...lab.env, LOANTAPE_DATA_DIR: folder.root, NODE_COMPILE_CACHE: ''}
     expect((await lab.run(['build'], own)).code).toBe(0)
-    // The state database is open already: its index would not fit.
+    // The state database is open already, because its index would exceed the limit.
     using _stateDb = openStateDb(folder.stateDb)
     // No file of the process may exceed 1,024 bytes: further writes fail as on a full disk.
     const command = `ulimit -f 1; exec "$0" "$@"`

@@ -22,7 +22,7 @@ async function runTests(
   return {...(await runCommand(['test', ...args], env)), folder}
 }
 
-/** A case of the watch list after one walk. */
+/** Renders a case of the watch list after one walk. */
 const aCase = (deals: string, rows: string, name = 'a case') =>
   `${name}:\n  walks:\n    2026-03-02: {${deals}}\n  rows: [${rows}]\n`
 

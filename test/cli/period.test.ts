@@ -14,7 +14,7 @@ import {runProgram, startProcess} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
-/** January and February are walked, January is closed, and it is March 3. */
+/** January and February are walked and January is closed; it is March 3. */
 const books = await useShared(openBooks())
 const deals = (amount: number, status: string) => ({
   a: {loan_amount: amount, status, loan_program: 'bridge'},
@@ -81,7 +81,7 @@ test('a month that has ended but is not observed to its end cannot be closed', a
   expect(readJson(await run('period close 2026-02', env))).toMatchObject(closed)
   const words = 'it ends on 2026-03-31, today is 2026-04-03, and the last complete walk counts for 2026-03-02'
   await expectRefused(run('period close 2026-03', env), 'PERIOD_STATE', words)
-  // What one deal is known to be is no walk.
+  // A version of one deal is not a walk.
   await late.learnLate('2026-04-01', '2026-04-02', 'a', '130.00')
   await expectRefused(run('period close 2026-03', env), 'PERIOD_STATE', words)
   await late.walk('2026-04-02', deals(130, 'funded'))

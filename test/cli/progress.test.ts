@@ -11,7 +11,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-/** A command that runs on a terminal, or without one, and what it writes to stderr. */
+/** Runs on a terminal, or without one, and records what is written to stderr. */
 function runOn({columns = 80, isTTY = true} = {}) {
   const written: string[] = []
   const stderr = {isTTY, columns, write: (text: string) => written.push(text)}

@@ -32,7 +32,7 @@ const NONE = {created: 0, known: 0, invalid: 0, refused: 0, unclear: 0}
 /** Changes the result file as a person or a spreadsheet does. */
 const editResults = (from: string | RegExp, to: string) =>
   writeFileSync(resultFile, readFileSync(resultFile, 'utf8').replaceAll(from, to))
-/** Lets the answers of all creations get lost. */
+/** Loses the answers of all creations. */
 const loseAnswers = () =>
   service.faults.add({match: {method: 'POST'}, fault: {kind: 'reset', when: 'mid_body'}})
 const readResults = (): Record<string, string>[] => parse(readFileSync(resultFile, 'utf8'), {columns: true})

@@ -14,10 +14,10 @@ import {expectRefused, readJson, readStanding} from './outcome.ts'
 const PAIR = `select deal_id, loan_amount, property_value, created_at from core.deal
   where deal_id <= 'deal_000002' order by deal_id`
 
-/** Sent as text: a JSON number cannot hold it. */
+/** Must be sent as text, because a JSON number cannot hold it. */
 const LARGEST = '9999999999999999.99'
 
-/** Reverses a terminal's line, colors it, and moves its cursor. */
+/** Characters that reverse a terminal's line, color it, and move its cursor. */
 const TURNING = '3 \u202etS \\niaM\u202c \u009b31m\u007f'
 
 const lab = await useLab({tables: FEW_TABLES})

@@ -8,16 +8,16 @@ import {expectRefused, readJson} from './outcome.ts'
 
 const DEALS = Array.from({length: 20}, (_, index) => `d${index + 1}`)
 
-/** All deals in a status, at 1,000.01, 2,000.01, … */
+/** Gives all deals a status and the amounts 1,000.01, 2,000.01, … */
 const inStatus = (status: string, changes: Record<string, WireRecord> = {}): Record<string, WireRecord> =>
   Object.fromEntries(
     DEALS.map((id, index) => [id, {status, loan_amount: (index + 1) * 1000 + 0.01, ...changes[id]}]),
   )
 
-/** 20 deals at 1,000.01 to 20,000.01, in cents. */
+/** The sum of 20 deals of 1,000.01 to 20,000.01, in cents. */
 const FUNDED = 21_000_020n
 
-/** As of January 30, the state to restore, and as of January 31, when all deals are funded and booked. */
+/** The books on January 30, the state to restore, and on January 31, when all deals are funded and booked. */
 const before = await useShared(openBooks())
 await before.walk('2026-01-30', inStatus('draft'))
 const exported = await useShared(openBooks(before))
@@ -25,7 +25,7 @@ let books = exported
 
 const run = (args: string, day: string) => books.run(args, day)
 
-/** What a command line says on a day. */
+/** Runs a command line on a day and parses its JSON. */
 const say = async (args: string, day: string) => readJson(await run(args, day))
 
 await books.walk('2026-01-31', inStatus('funded'))
@@ -39,10 +39,10 @@ beforeEach(() => {
 
 afterEach(() => books[Symbol.dispose]())
 
-/** Cents by account of everything ever issued to Xero. */
+/** Sums cents by account of everything ever issued to Xero. */
 const handedOut = () => books.sumBatches('xero', '')
 
-/** Loses the warehouse and the tapes; the backup of January 30 takes their place. */
+/** Puts the warehouse of January 30 in place of the present one. */
 function loseJanuary31(): void {
   cpSync(before.folder.warehouse, books.folder.warehouse)
 }

@@ -23,7 +23,7 @@ const ended: Ended[] = []
 let isFailing = false
 
 const lab = await useLab({deals: someDeals(5)})
-/** A gateway before the service that admits whoever brings the key, and fails when told to. */
+/** A gateway before the service: it admits requests with the key, and fails when told to. */
 const gateway = lab.beside.use(
   await startTestServer(async ({path, query, headers, incoming}, response) => {
     if (isFailing || !query.get('key')?.startsWith('SECRET'))
@@ -52,7 +52,7 @@ async function run(args: readonly string[], changes?: Record<string, string>): P
   return one
 }
 
-/** The files in a folder that contain a text, whatever their format. */
+/** Lists the files in a folder that contain a text, whatever their format. */
 function listHolding(dir: string, text: string): string[] {
   return readdirSync(dir, {recursive: true, encoding: 'utf8'})
     .filter((name) => statSync(join(dir, name)).isFile() && readFileSync(join(dir, name)).includes(text))

@@ -45,7 +45,11 @@ const writeJob = (name: string, fields: Record<string, unknown>) =>
 
 const SECRET = `whsec_${btoa('k'.repeat(32))}`
 
-/** Tells a server of a change by webhook; returns the status of its answer. */
+/**
+ * Tells a server about a change by webhook.
+ *
+ * @returns the status of its answer
+ */
 async function notify(url: string, id: string): Promise<number> {
   const body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
   const headers = signEvent(SECRET, id, body)
@@ -54,7 +58,7 @@ async function notify(url: string, id: string): Promise<number> {
 
 const readRuns = (sql: string) => readState(lab.folder.stateDb, sql)
 
-/** A job that was due once, five minutes ago, and is not due again this year. */
+/** Writes a job that was due five minutes ago and is not due again this year. */
 const writeOnceDue = (fields = {}) =>
   makeOnceDue(lab.folder.stateDb, (schedule) => writeJob('once', {schedule, ...fields}))
 
@@ -122,7 +126,7 @@ test('a run that gets no secret from its vault is tried again later, like one wh
 
 test('a server and its runs go on when nobody can take their log any more', async () => {
   writeOnceDue()
-  // More than fits into a pipe.
+  // More output than fits into a pipe.
   const vault = {
     LOANTAPE_API_KEY: '',
     LOANTAPE_API_KEY_COMMAND: 'head -c 1000000 /dev/zero >&2; echo sk_test',

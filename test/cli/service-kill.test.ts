@@ -23,7 +23,7 @@ async function startAgain(dbPath: string) {
   return {url, client, started, [Symbol.dispose]: () => started[Symbol.dispose]()}
 }
 
-/** Starts an upload and never ends it. */
+/** Starts an upload that never ends. */
 async function uploadHalf(url: string, dealId: string): Promise<void> {
   const {port, pathname} = new URL(url)
   const socket = connect(Number(port), '127.0.0.1')
@@ -49,7 +49,7 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
     generations: new Map<string, string>(),
   }
   let secret = ''
-  // The service is killed while these notifications wait for an answer.
+  // Notifications that are waiting for an answer when the service is killed.
   const unanswered = new Set<number>()
   receiver.answer = (turn) => {
     if (turn % 5 === 4) unanswered.add(turn)

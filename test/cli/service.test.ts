@@ -11,7 +11,7 @@ test('the local service prints its address, accepts only its key, and ends on SI
   expect(rest).toEqual({})
   expect(api_key).toMatch(/^sk_test_/)
 
-  // A kept-alive connection may be closed by one side just as the other, being slow, sends on it.
+  // No connections are kept alive: one side may close them just as the other sends on them.
   const list = (path: string, key: string) =>
     fetch(`${url}/deals${path}`, {headers: {authorization: `Bearer ${key}`, connection: 'close'}})
   expect((await list('?limit=3', 'sk_test_other')).status).toBe(401)

@@ -33,7 +33,7 @@ const sync = (env: Record<string, string> = {}, ...options: string[]): Promise<E
 const spoilPages = (fault: Fault, nth?: number) =>
   lab.service.faults.add({match: {path: '/deals?', ...(nth !== undefined && {nth})}, fault})
 
-/** Expects a run to end so, say these words and what is kept, and leave the current release as it was. */
+/** Expects a run to end with this error, to say these words and what is kept, and to leave the current release as it was. */
 async function expectNothingNew(run: Promise<Ended>, code: string, exitCode: number, words: RegExp) {
   const kept = /kept|as before|unchanged|changed|applied/
   await expectRefused(run, code, [words, kept], exitCode)

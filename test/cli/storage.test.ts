@@ -22,14 +22,14 @@ function environmentOf(folder: DataFolder): Record<string, string> {
   }
 }
 
-/** Syncs in a process with these limits of a shell. */
+/** Syncs in a process with these shell limits. */
 function syncWithin(folder: DataFolder, limits: string, env: Record<string, string> = {}): Promise<Ended> {
   const program = [process.execPath, MAIN, 'sync', '--accept', 'growth', '--json']
   const command = ['sh', '-c', `${limits}; exec "$0" "$@"`, ...program]
   return startProcess(command, {...environmentOf(folder), ...env}).ended
 }
 
-/** Syncs on a disk that takes no file longer than this: further writes fail as on a full one. */
+/** Syncs on a disk that takes no file longer than this; further writes fail as on a full disk. */
 const syncOnSmallDisk = (folder: DataFolder, kib: number) =>
   syncWithin(folder, `trap '' XFSZ; ulimit -f ${kib * 2}`, {NODE_COMPILE_CACHE: ''})
 
@@ -49,7 +49,7 @@ test.each([
 
 test.each(['status', 'verify'])('%s reads a served folder on a full disk', async (command) => {
   const folder = lab.copyFolder(`full-${command}`)
-  // As a server does, which keeps the file by which others read it with us.
+  // As a server does: it keeps the file through which several processes read the database.
   using _served = openStateDb(folder.stateDb)
   const program = [process.execPath, MAIN, command, '--json']
   const full = ['sh', '-c', `trap '' XFSZ; ulimit -f 0; exec "$0" "$@"`, ...program]
@@ -86,7 +86,7 @@ test('too few open files are reported as such, wherever the next one is opened',
   for (let files = 22; files < 40; files += 6) {
     const ended = await syncWithin(folder, `ulimit -n ${files}`)
     if (ended.code === 0) break
-    // The runtime itself could not start.
+    // Node itself could not start.
     if (ended.stderr.includes('Node.js v')) continue
     const failure = readFailure(ended)
     expect(failure.message).toMatch(/open no more files: .*ulimit -n/)
@@ -98,7 +98,7 @@ test('too few open files are reported as such, wherever the next one is opened',
 test('a read-only warehouse is reported as such, and nobody is told to rebuild it', async () => {
   const folder = lab.copyFolder('read-only-warehouse')
   chmodSync(folder.warehouse, 0o400)
-  // File modes bind root only without these capabilities; the checkout may be in a folder that is root's alone.
+  // Without these capabilities file modes apply to root, too; it stays root, because only root may be able to read the checkout.
   const drop = process.getuid?.() === 0 ? ['setpriv', '--bounding-set=-dac_override,-dac_read_search'] : []
   const command = [...drop, process.execPath, MAIN, 'sync', '--json']
   const words =

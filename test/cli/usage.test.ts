@@ -94,7 +94,7 @@ test('an empty data folder has nothing to query and says how to begin', async ()
 
 test('settings come from .env in the working folder, and the environment overrides it', async () => {
   const envFile = join(mkdtempSync(join(lab.folder.root, '../env-')), '.env')
-  // A byte order mark hides no setting.
+  // A byte order mark must not hide the first setting.
   writeFileSync(envFile, '\uFEFFLOANTAPE_PAGE_SIZE=7\nLOANTAPE_TAPE_DAYS=3\n')
   const settings = readJson(await runCommand(['config', '--json'], {LOANTAPE_TAPE_DAYS: '4'}, {envFile}))
   expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_TAPE_DAYS: 4})

@@ -11,7 +11,7 @@ import {useShared} from '../support/set-up.ts'
 const lab = await useShared(createSeenLab({tables: FEW_TABLES}))
 await lab.run(['export', 'csv'])
 
-/** What `verify` finds damaged in a folder, as `path: words`. */
+/** Returns the damage that `verify` finds in a folder, as `path: words`. */
 async function findDamage(folder: DataFolder): Promise<string[]> {
   const {code, stdout} = await lab.run(['verify', '--json'], {LOANTAPE_DATA_DIR: folder.root})
   const {outcome, problems} = JSON.parse(stdout) as {
@@ -48,14 +48,14 @@ test('a sound folder is whole, and so is an empty one', async () => {
   expect(await findDamage({...lab.folder, root: empty})).toEqual([])
 })
 
-/** The commands after which a folder is whole again. A release whose files have their size is removed before. */
+/** The commands that repair a folder. A release whose files have the right sizes must be removed first. */
 const rebuild = () => ['rebuild', '--apply']
 const build = (folder: DataFolder) => {
   rmSync(currentOf(folder), {recursive: true})
   return ['build']
 }
 
-/** What is done to a folder, what is found then, and the command that mends it, if one does. */
+/** How a folder is damaged, what is found then, and the command that repairs it, if one does. */
 type Damage = [damage: (folder: DataFolder) => unknown, found: RegExp, mend?: typeof build]
 const DAMAGES: Record<string, Damage> = {
   'a damaged page of the state database': [

@@ -7,10 +7,14 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {createLab, DAY_1, DAY_2, type Lab, someDeals} from '../support/lab.ts'
 
-/** Everything a sync asks for, slow enough to see each step. */
+/** Syncs all streams, slowly enough to see each step. */
 const ALL = {LOANTAPE_STREAMS: 'deals,borrowers,documents', LOANTAPE_PAGE_SIZE: '10'}
 
-/** Runs a command line whose stderr is a terminal; returns its output in order, with its stream. */
+/**
+ * Runs a command line whose stderr is a terminal.
+ *
+ * @returns its output in order, with the stream of each piece
+ */
 async function watch(lab: Lab, args: readonly string[], columns = 80) {
   const written: {to: 'stdout' | 'stderr'; text: string}[] = []
   const write = (to: 'stdout' | 'stderr') => (text: string) => written.push({to, text})

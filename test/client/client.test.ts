@@ -14,7 +14,7 @@ const newDeal = {
   loan_program: 'bridge_30yr',
 }
 
-/** A slow machine is no failing service. */
+/** So long that a slow machine does not look like a failing service. */
 const PATIENT_MS = 1_800_000
 
 const service = await useShared(startTestService({webhooks: {allowPrivate: true}}))
@@ -61,7 +61,7 @@ test('reads a list page by page, and goes on from a page of another run', async 
   expect(ids(rest)).toEqual(['deal_000003', 'deal_000004', 'deal_000005'])
 })
 
-/** A signal that ends a call while it waits for the service. */
+/** Returns a signal that ends a call while it waits for the service. */
 function abortSoon(reason: Error): AbortSignal {
   const abort = new AbortController()
   setTimeout(() => abort.abort(reason), 100)

@@ -44,14 +44,18 @@ const seenAt = (node: NodeName, source: string) => cluster.read(node, seenSql(so
 const untilSeen = (node: NodeName, source: string, nth: number) =>
   expect.poll(() => seenAt(node, source), {timeout: 60_000, message: node}).toEqual(wholeOf(nth))
 
-/** Reads at every node until stopped. @returns each answer that is not one of these whole releases */
+/**
+ * Reads at every node until stopped.
+ *
+ * @returns a function that stops, and returns the answers that are none of these whole releases
+ */
 function watch(source: string, releases: readonly number[], nodes: readonly NodeName[]) {
   const wanted = new Set(releases.map((nth) => JSON.stringify(wholeOf(nth))))
   const wrong: unknown[] = []
   let isOver = false
   const reading = nodes.map(async (node) => {
     while (!isOver) {
-      // A query fails if its node dies in it: only answers count.
+      // A query fails if its node dies meanwhile: only answers count.
       const rows = await seenAt(node, source).catch(() => undefined)
       if (rows && !wanted.has(JSON.stringify(rows))) wrong.push({node, rows})
       await world.realClock.sleep(20)
@@ -101,7 +105,7 @@ test('a replica that dies during a publication leaves readers one whole release,
   const release = await releaseOf('first', 3)
   let isLost = false
   const stop = watch('first', [2, 3], living)
-  // Published or refused: either is right, but a mixture is not.
+  // The release may be published or refused, but readers never see a mixture.
   await publish('first', release, (target) => ({
     async load(table) {
       await target.load(table)
@@ -113,7 +117,7 @@ test('a replica that dies during a publication leaves readers one whole release,
   expect(isLost).toBe(true)
   for (const node of living) expect([wholeOf(2), wholeOf(3)]).toContainEqual(await seenAt(node, 'first'))
   await cluster.restart(lost)
-  // From now on readers at that node count as well.
+  // From now on, readers at that node count too.
   const stopAll = watch('first', [2, 3], NODES)
   await publish('first', release)
   for (const node of NODES) {

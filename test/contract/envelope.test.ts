@@ -84,7 +84,7 @@ test('reads any JSON or refuses it with one of our errors', () => {
 
 const LIST = {name: 'GET /deals'}
 
-/** Reads a list whose pages have records with these ids; each but the last names a fresh cursor. */
+/** Reads a list of pages with these ids; each but the last names a new cursor. */
 function readList(pages: unknown[][]): void {
   const progress = createListProgress(LIST)
   for (const [index, ids] of pages.entries()) {

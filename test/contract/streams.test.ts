@@ -6,7 +6,7 @@ import {aRecord} from '../support/record.ts'
 
 const children = STREAMS.filter(({parent}) => parent)
 
-/** The minimal content of a record of a child stream. */
+/** Returns the smallest record of a child stream. */
 const least = ({parent}: Stream) => ({id: 'x', [parent?.column ?? '']: 'deal_1'})
 
 const fieldsOf = (stream: Stream) => [stream.idColumn, ...stream.columns.map(({name}) => name)].sort()

@@ -16,7 +16,7 @@ const AWKWARD = [
 ]
 const aText = fc.string({unit: 'binary'})
 
-/** JSON as others write it: blanks anywhere, needless escapes, repeated names; and the paths of these names. */
+/** JSON as others write it, with blanks anywhere, needless escapes and repeated names; `paths` are those of the repeated names. */
 const written = fc.letrec<{value: {text: string; paths: (string | number)[][]}}>((tie) => ({
   value: fc.oneof(
     {depthSize: 'small', withCrossShrink: true},
@@ -74,7 +74,7 @@ test('digits, order and spelling stay, and of a repeated name the last counts', 
   expect(sliceJson(text, ['data', 1, 'n'])).toBe('2.50')
   expect(sliceJson(text, ['data', 2])).toBeUndefined()
   expect(sliceJson('{"a": {"x": 1}, "a": {}}', ['a', 'x'])).toBeUndefined()
-  // A value may nest deeper than calls can.
+  // Nested deeper than recursive calls could follow.
   const deep = `${'['.repeat(200_000)}1${']'.repeat(200_000)}`
   expect(sliceJson(`{"data":${deep}}`, ['data'])).toBe(deep)
 })
@@ -91,7 +91,7 @@ test('reports each repeated name in an object, and no other', () => {
     }),
     {seed: 2026, numRuns: 2000},
   )
-  // A name escaped differently is the same name.
+  // A name with an escape is the same name.
   expect(listRepeated(parseJson('{"deals": [{"id": 1, "i\\u0064": 2}]}'))).toEqual([['deals', 0, 'id']])
 })
 

@@ -1,7 +1,7 @@
 import {expect, test} from 'vitest'
 import {createLog, type Log, scrubSecrets} from '../../src/core/log.ts'
 
-/** The lines that `write` logs, as text and parsed. */
+/** Returns what `write` logs: the text, and its parsed lines. */
 function linesOf(write: (log: Log) => void): {text: string; lines: Record<string, unknown>[]} {
   let text = ''
   const destination = {

@@ -21,12 +21,12 @@ test('a path is abandoned when its writer is dead, or on another machine and unt
   const [host, ours, foreign] = [HOST, process.ppid, `@${HOST}-2-${DEAD}`]
   for (const [mark, expected] of [
     [`@${host}-${DEAD}`, true],
-    // A name that people gave.
+    // A name given by people.
     [`-${DEAD}`, false],
     [WRITER_MARK, false],
-    // Our own pid: a predecessor.
+    // Our own pid means a predecessor.
     [`${WRITER_MARK}0`, true],
-    // A pid that was reused.
+    // A pid in use again.
     [`@${host}-${ours}~1`, true],
     [`@${host}-${ours}~${readProcessStart(ours)}`, false],
     [`@${host}-${ours}`, false],
@@ -35,7 +35,7 @@ test('a path is abandoned when its writer is dead, or on another machine and unt
   ] as const) {
     const path = join(root, `.writing-2026-02-02-0123456789ab${mark}`)
     mkdirSync(path)
-    // The kernel dates files by a clock that a test may not set.
+    // The kernel would date the folder by its own clock, which a test cannot set.
     utimesSync(path, new Date(), new Date())
     expect([mark, isAbandoned(path)]).toEqual([mark, expected])
   }

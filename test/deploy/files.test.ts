@@ -18,7 +18,7 @@ import {createFolder, createWorldAt} from '../support/data.ts'
 const DEPLOY = join(import.meta.dirname, '../../deploy')
 const files = readdirSync(DEPLOY, {recursive: true, encoding: 'utf8'}).filter((file) => /\.\w+$/.test(file))
 const textOf = (file: string) => readFileSync(join(DEPLOY, file), 'utf8')
-/** The parsed content of a file: the tests say what it must be. */
+/** The parsed content of a file; the tests know its shape. */
 type Tree = {readonly [name: string]: Tree} & Iterable<Tree>
 const read = (file: string): Tree => parse(textOf(file), {merge: true}) as Tree
 const textsOf = (list: Iterable<Tree>) => [...list].map(String)
@@ -37,7 +37,7 @@ test('every file can be read', () => {
 
 test('every setting that a file names exists', () => {
   const named = new Set(files.flatMap((file) => textOf(file).match(/\bLOANTAPE_[A-Z_]+/g) ?? []))
-  // Not a setting, but easily taken for one, as the manifest says.
+  // Kubernetes sets this variable; it is not a setting.
   named.delete('LOANTAPE_PORT')
   expect(named.size).toBeGreaterThan(6)
   const known = new Set(listSettings().map(({env}) => env))
@@ -187,7 +187,7 @@ test('only the Ingress controller, which speaks TLS, and Prometheus reach the se
   for (const {http} of rules!) for (const path of http!.paths!) expect(path.backend!.service).toEqual(backend)
   const {podSelector, policyTypes, ingress, egress} = find('NetworkPolicy').spec!
   expect(policyTypes).toEqual(['Ingress', 'Egress'])
-  // The policy covers every pod, the Service only the server's.
+  // The policy selects every pod, the Service only the server's.
   const labels = templates.map(({metadata}) => metadata!.labels!)
   expect(labels).toMatchObject([podSelector!.matchLabels, podSelector!.matchLabels])
   expect(labels.map((each) => isOf(service.spec!.selector!, each))).toEqual([true, false])

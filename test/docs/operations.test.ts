@@ -23,13 +23,13 @@ const blocksOf = (text: string, language: string) =>
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: DAY_1})
 
 test('every command line of the page runs as written', async () => {
-  // Endless, or incomplete.
+  // These never end, or are incomplete.
   const left = ['serve', 'run', 'restore']
   const named = [...page.matchAll(/`npx loantape ([^`]+)`/g)].map(([, words = '']) => words)
   const others = new Set(named.filter((words) => !left.includes(words)))
   expect(others.size).toBeGreaterThan(10)
   for (const words of others) {
-    // Only a lost key is replaced.
+    // The command replaces only a lost key.
     if (words.startsWith('tape new-key')) rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
     expect(await lab.run(words.split(' ')), words).toMatchObject({code: 0})
   }
@@ -75,7 +75,7 @@ test('the job on the page is the shipped one with its defaults spelled out', asy
 
 test('each exit code has its row', () => {
   const rows = [...sectionOf('It is 3 a.m.').matchAll(/^\| (\d) \|/gm)].map(([, code]) => Number(code))
-  // 0 is no failure.
+  // Code 0 is not a failure.
   expect(rows).toEqual([...EXIT_CODES.keys()].slice(1))
 })
 

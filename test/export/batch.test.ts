@@ -41,7 +41,7 @@ test('a batch holds every published table, and its manifest names the source and
       {name: 'datapackage.json', rows: 0, columns: []},
     ],
   })
-  // Exact decimals, ISO instants, doubled quotes; null is not the empty text.
+  // Exact decimals, ISO instants, doubled quotes; null differs from the empty text.
   expect(readFileSync(join(dir, 'core.deal.csv'), 'utf8')).toBe(
     `deal_id,property_address,loan_amount,created_at,ltv,is_missing
 deal_1,"1 ""Main"" St, Austin",100.10,2026-01-05T15:00:00.000001Z,0.5,true
@@ -129,7 +129,7 @@ test('a batch that another process finishes at that very moment stays', () => {
     place(final, 'torn')
     let asked = 0
     batch.finish(() => {
-      // Between the first look and the move, the other one sets the torn batch aside, too, and puts its own in place.
+      // Between our check and the move, the other process sets the torn batch aside, too, and puts its own in place.
       if (asked++ === 0) rmSync(batch.dir, {recursive: true})
       else place(final, 'theirs')
       return asked > 1
@@ -143,7 +143,7 @@ test('leftovers of dead exports are removed, work in progress of others is not',
   place(other('999999999'), 'dead')
   place(other(process.pid), 'dead, in a container of the same numbers')
   place(other(process.ppid), 'alive')
-  // A name that people gave.
+  // A name given by people.
   place(join(folder.exports, 'own/.writing-notes-999999999'), 'theirs')
   beginFolder(final)[Symbol.dispose]()
   expect(readdirSync(join(folder.exports, 'own'))).toEqual([

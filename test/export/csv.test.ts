@@ -68,7 +68,7 @@ test('a table may have more cells to escape than a call takes arguments', async 
   expect(readManifest(dir).neutralised).toHaveLength(150_000)
 })
 
-/** A row whose cells contain every sign of a dialect. */
+/** A row whose cells contain every special character of a dialect. */
 const SIGNS = `select '00123' as deal_id, E'a;b,c|d\\te\\nf' as note, '=1' as formula, -1.50::decimal(18,2) as amount,
   1.5e-7::double as ratio, 7::bigint as days, null::varchar as nothing, '' as empty`
 
@@ -137,12 +137,12 @@ test('a byte order mark and windows-1252 are written a part at a time; what it l
   })
   expect(bytesOf(replaced.dir).toString('latin1')).toBe('t,u\nx,é\n?ód?,?\n')
   expect(readManifest(replaced.dir)).toMatchObject({neutralised: [], dialect: {replaceCharacters: true}})
-  // A name is not replaced: two could become one.
+  // Characters of a column name are not replaced: two names could become one.
   const renamed = await publish(`select 1 as "Zins €", 2 as "Częstość"`, 'renamed')
   const bare = await failureOf(write(renamed, {encoding: 'windows-1252', replaceCharacters: true}))
   expect(bare).toMatchObject({code: 'EXPORT_CELL', exitCode: 3})
   expect(bare.message).toContain("Column 'Częstość' of table 'core.deal' has a name")
-  // Two ids could become one.
+  // Characters of an id are not replaced: two ids could become one.
   const named = await publish(`select 'Ł1' as deal_id`, 'named')
   const asked = write(named, {encoding: 'windows-1252', replaceCharacters: true})
   expect(await failureOf(asked)).toMatchObject({code: 'EXPORT_CELL', exitCode: 3})
@@ -166,7 +166,7 @@ test('datapackage.json says what each file holds, and the manifest lists it', as
     {name: 'null_word', type: 'string'},
   ]
   expect(bytes.toString().split('\r\n')[0]).toBe(fields.map(({name}) => name).join(';'))
-  // As the published JSON schemas of Data Package 2.0 and Table Schema have it.
+  // The manifest must match the published JSON schemas of Data Package 2.0 and Table Schema.
   const table = {
     name: 'kinds.row',
     type: 'table',

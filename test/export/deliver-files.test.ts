@@ -39,7 +39,7 @@ const world = {...frozen, realClock: {...frozen.realClock, sleep}}
 const FILES = {'a.csv': `a\n${'x'.repeat(300_000)}\n`, 'deep/month=2026-01/b.csv': 'b\n'}
 const PLACE = 'csv/2026-02-02-abc'
 let batch: ReturnType<typeof placeBatch>
-/** The files of a target that has all of it. */
+/** The files of a target that received everything. */
 let whole: Record<string, string>
 
 beforeEach(() => {
@@ -58,7 +58,7 @@ afterEach(() => {
   data[Symbol.dispose]()
 })
 
-/** Delivers the batch; a `secret` is the password or token of the target. */
+/** Delivers the batch; `secret` is the password or token of the target. */
 const deliver = (
   given: Target,
   {secret, ...fields}: Partial<DeliveryRequest> & {secret?: string} = {},
@@ -73,7 +73,7 @@ const deliver = (
 /** The content of the target's folder, by path. */
 const readTarget = () => readFiles(join(root, 'target'))
 
-/** An HTTP endpoint that keeps what is put; `answer` decides the status first: 0 hangs up, -1 hangs. */
+/** Starts an HTTP endpoint that stores what is put. `answer` first decides the status: 0 hangs up, -1 never answers. */
 async function startEndpoint(
   answer: (request: IncomingMessage) => number | Promise<number>,
   headers: Record<string, string> = {},
@@ -183,7 +183,10 @@ test('an endpoint gets each file with its digest and a stable key, the manifest 
 
 const SECRET_KEY = 'wJalrXUtnFEMI/K7MDENG'
 
-/** The signature of a request by https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html. */
+/**
+ * Returns the given and the expected signature of a request:
+ * https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html.
+ */
 function signatureOf({method, url, headers}: IncomingMessage): {given: string; expected: string} {
   const [, scope = '', signed = '', given = ''] =
     /^AWS4-HMAC-SHA256 Credential=AKIA1\/(\S+), SignedHeaders=(\S+), Signature=(\S+)$/.exec(

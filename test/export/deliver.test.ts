@@ -12,7 +12,7 @@ import {useShared} from '../support/set-up.ts'
 const walkOn = (day: string, amount: number, status = 'funded') =>
   books.walk(day, {a: {loan_amount: amount, status}})
 
-/** A loan that is funded on January 20 and grows on January 25: two batches, neither delivered yet. */
+/** A loan is funded on January 20 and grows on January 25: two batches, neither delivered yet. */
 const books = await useShared(openBooks())
 const inbox = join(books.folder.root, 'inbox')
 const targetsFile = join(books.folder.root, 'targets.json')

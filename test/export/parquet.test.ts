@@ -39,7 +39,7 @@ test('by month, each table with a date has a file per month, which Hive readers 
   expect(seen).toEqual([
     ['core.movement/partition_month=2026-01/core.movement.parquet', 1, null],
     ['core.movement/partition_month=2026-02/core.movement.parquet', 1, null],
-    // pyarrow finds no type for a key that has no value at all.
+    // pyarrow finds no type for a partition key without any value.
     ['core.none.parquet', 0, null],
     ['core.own/partition_partition_month=2026-01/core.own.parquet', 1, null],
     ['core.plain.parquet', 1, null],
@@ -61,7 +61,7 @@ test('by month, each table with a date has a file per month, which Hive readers 
     {month: '2026-02', rows: '1'},
     {month: null, rows: '1'},
   ])
-  // The key of the path is no column of the file.
+  // The partition key of the path is not a column of the file.
   expect(
     await db.all(
       z.object({Month: z.string(), partition_month: z.string()}),

@@ -17,7 +17,7 @@ const data = await useShared(createFolder())
 const releases = await Array.fromAsync([2000, 2000, 2000, 500], (deals, index) =>
   publishNth(data.folder, index + 1, {deals}),
 )
-/** The nth release; the fourth is smaller. */
+/** Returns the nth release; the fourth has fewer rows. */
 const release = (nth: number) => releases[nth - 1]!
 const server = await useShared(createPostgres())
 await server.query('postgres', `create role reader login password 'secret of the tests'`)
@@ -45,7 +45,7 @@ async function publish(
   return await publishTo(target, from, {command: 'loantape publish postgres', isForced, folderId}, changed)
 }
 
-/** The numbers of the releases whose deals readers see. */
+/** Returns the numbers of the releases whose deals readers see. */
 const shown = async () =>
   (await server.query(database, 'select distinct nth::int from core.deal')).map(({nth}) => nth)
 
@@ -57,13 +57,13 @@ const schemas = async () =>
     )
   ).map(({nspname}) => nspname)
 
-/** Readers see the nth release, and nothing is left of others. */
+/** Expects readers to see the nth release, and nothing to be left of others. */
 async function expectOnly(nth: number): Promise<void> {
   expect(await shown()).toEqual([nth])
   expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
 }
 
-/** A reader that keeps the release it has read. */
+/** Opens a reader that keeps the release it has read. */
 async function holdRelease() {
   const client = await server.connect(database)
   await client.query('begin; select release_id from loantape.release')
@@ -204,7 +204,7 @@ test('readers who query all the while never see a gap, an empty table or half a 
       const {rows} = await client.query({name: 'kept', text: 'select count(*)::int as rows from core.deal'})
       if (![2000, 500].includes(rows[0].rows)) faults.push(rows)
     }),
-    // Several statements of one release.
+    // Several statements in one transaction.
     read(async (client) => {
       await client.query('begin isolation level repeatable read')
       const {rows: state} = await client.query('select release_id from loantape.release')

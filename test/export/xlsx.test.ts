@@ -125,7 +125,7 @@ test('tables whose names a sheet cannot tell apart get separate sheets, and a te
   const names = book.worksheets.map(({name}) => name)
   expect(new Set(names).size).toBe(3)
   expect(names.every((name) => name.length <= 31)).toBe(true)
-  // A character beyond the first 65,536 counts twice.
+  // A character beyond U+FFFF counts twice.
   for (const [note, length] of [
     ["repeat('x', 32768)", 32_768],
     ["repeat('😀', 20000)", 40_000],
@@ -142,7 +142,7 @@ test('the same release has the same bytes, whenever it is written', async () => 
   const {dir} = await write()
   const path = join(dir, 'loantape-2026-02-02.xlsx')
   const bytes = readFileSync(path)
-  // Only the entries' times could differ, so they come from no clock.
+  // Only the times of the archive's entries could differ, so they are fixed.
   expect(bytes.readUInt32LE(10)).toBe(0x00210000)
   rmSync(dir, {recursive: true})
   await write()

@@ -32,7 +32,7 @@ test.each(archives)(
     for (const batch of batches) await at('2026-02-04T09:10:00-05:00', 'export', '--reissue', batch)
     expect(readFiles(join(folder.exports, 'xero'))).toEqual(exports)
 
-    // As the service stood when the folder was made, and what came since.
+    // The service as it was when the folder was made, with later changes.
     service.store.update('deal_000001', {status: 'paid_off'})
     service.store.update('deal_000002', {status: 'funded', loan_amount_cents: 240_000_07n})
     expect(await at('2026-02-05T23:30:00-05:00', 'sync')).toMatchObject({outcome: 'released'})

@@ -13,13 +13,13 @@ const {dependencies, engines} = JSON.parse(readFileSync(join(ROOT, 'package.json
   engines: {node: string}
 }
 
-/** As npm links it into a project. */
+/** The program, as npm links it into a project. */
 const PROGRAM = 'node_modules/.bin/loantape'
 
 describe('the package', () => {
   let project: string
 
-  // As npm installs it, except that the dependencies are those of this checkout.
+  // Installs the package as npm does, but with the dependencies of this checkout.
   beforeAll(() => {
     project = mkdtempSync(join(tmpdir(), 'loantape-package-'))
     const printed = execFileSync('npm', ['pack', '--json', '--pack-destination', project], {
@@ -92,7 +92,7 @@ describe('the package', () => {
     expect(JSON.parse(ended.stdout)).toMatchObject({error: {code: 'NODE_VERSION', exit_code: 2}})
     const text = readFileSync(bin, 'utf8')
     expect(engines.node).toBe(`>=${/LEAST = (\d+)/.exec(text)?.[1]}.0.0`)
-    // Neither a static import nor a top-level await: Node 14 could not parse them, and would say only that.
+    // Neither static imports nor top-level await: Node 14 could not parse them, and would say only that.
     expect(text).not.toMatch(/^(import|export) |^\S.*await |\?\.|\?\?/m)
   })
 
@@ -118,7 +118,7 @@ describe('the package', () => {
        // @ts-expect-error: no such stage
        client.deals.list({stage: 'closed'})`,
     )
-    // As strict as a project can be: our declarations are read, too.
+    // The strictest settings a project can have, which check our declarations, too.
     const options =
       '--noEmit --strict --module nodenext --target es2024 --lib esnext --types node --typeRoots'
     const given = [...options.split(' '), join(ROOT, 'node_modules/@types'), 'typed.ts']

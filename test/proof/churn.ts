@@ -11,22 +11,22 @@ import {type Source, startSource} from './world/source.ts'
 import type {Deal} from './world/story.ts'
 
 const DEALS = 60
-/** Walks of one folder, with and without changes in turn; the last one continues to a release. */
+/** Walks of one folder, alternately with and without changes; the last one continues to a release. */
 const WALKS = 6
 const DAY_MS = 86_400_000
 
 /** A deal during one walk. */
 interface Witness {
-  /** Every state it was in. */
+  /** Every state it had. */
   states: Set<string>
-  /** It existed from the first request to the last. */
+  /** Whether it existed from the first request to the last. */
   wasThroughout: boolean
 }
 
 const stateOf = ({loan_amount, status, property_address}: Deal) =>
   [loan_amount, status, property_address].join(' | ')
 
-/** Changes a source at random, and records what any request could have seen. */
+/** Changes a source at random, and records every state that a request could have seen. */
 function createChurner(source: Source, random: Random) {
   const witnesses = new Map<string, Witness>()
   let born = 0
@@ -34,7 +34,7 @@ function createChurner(source: Source, random: Random) {
 
   function insert(): void {
     born += 1
-    // Anywhere in a list ordered by id, too.
+    // Random, so that new deals appear anywhere in a list ordered by id.
     const id = `deal_${random.integer(100, 999)}${born}`
     const deal: Deal = {
       property_address: `${born} Main St, Austin, TX 78701`,
@@ -95,7 +95,12 @@ async function readHeads({folder}: TestFolder): Promise<Heads> {
   return new Map(heads.map((head) => [head.deal_id, head]))
 }
 
-/** Fails if a walk concluded something nobody could have seen; returns how many deals the list may have hidden. */
+/**
+ * Fails if a walk concluded something that no request could have seen.
+ *
+ * @param mayHide which deals the list may hide: `none`, `new` or `any`
+ * @returns how many it hid
+ */
 function judgeWalk(heads: Heads, before: Heads, witnesses: Map<string, Witness>, mayHide: string): number {
   let hidden = 0
   for (const [id, {states, wasThroughout}] of witnesses) {
@@ -116,10 +121,9 @@ function judgeWalk(heads: Heads, before: Heads, witnesses: Map<string, Witness>,
 }
 
 /**
- * Walks lists that change between two pages. Every deal that existed throughout is there once, in a state it had; a list that
- * pages by offset may hide a deal, which is then missing, never vanished, and is back after an undisturbed walk.
- *
- * A run is one folder walked several times; keyset and offset, with and without own pages, in turn.
+ * Walks lists that change between two pages. Every deal that existed throughout is there once, in a state it had. A list paged by
+ * offset may hide a deal: it is then missing, never vanished, and returns in an undisturbed walk. A run walks one folder several
+ * times; runs alternate between keyset and offset, with and without own pages.
  */
 export function proveChurn({walks = WALKS, ...request}: ProofRequest & {walks?: number}): Promise<Proved> {
   const work = async ({run, random, add}: Run) => {

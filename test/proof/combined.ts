@@ -13,11 +13,9 @@ import {type ProofRequest, type Proved, prove} from './proof.ts'
 const NIGHTS = 6
 
 /**
- * Publishes random histories to ClickHouse. With one lender every table over all equals, row by row, the lender's own; with
- * several, every additive column is the sum of theirs. The SQL over all is rewritten for another engine, so each is an oracle
- * of the other.
- *
- * A run is one, two or three lenders.
+ * Publishes random histories to ClickHouse. With one lender, every table over all lenders equals the lender's own, row by row;
+ * with several, every additive column is the sum of theirs. The SQL over all is rewritten for another engine, so each is an
+ * oracle of the other. A run is one, two or three lenders.
  */
 export async function proveCombined(request: ProofRequest): Promise<Proved> {
   await using server = await createClickhouse()
@@ -40,14 +38,18 @@ export async function proveCombined(request: ProofRequest): Promise<Proved> {
   })
 }
 
-/** Requires the only lender's tables to equal those over all. @returns how many cells were compared */
+/**
+ * Requires the tables over all lenders to equal those of the only lender.
+ *
+ * @returns how many cells were compared
+ */
 export async function requireSame(server: ClickhouseServer, source: string): Promise<number> {
   const views = await server.query(`select name from system.tables where database = 'fleet' order by name`)
   assert.ok(views.length >= 13, `${views.length} tables over all`)
   let cells = 0
   for (const {name} of views) {
     const rows = await server.query(`select * from fleet.\`${String(name)}\``)
-    // Over all, ids are prefixed with their lender.
+    // In tables over all lenders, deal ids are prefixed with their lender.
     const textOf = ({source: _, ...row}: Record<string, unknown>) =>
       JSON.stringify(row).replace(`"deal_id":"${source}/`, '"deal_id":"')
     const [own, all] = [
@@ -61,7 +63,11 @@ export async function requireSame(server: ClickhouseServer, source: string): Pro
   return cells
 }
 
-/** Requires additive columns to add up. @returns how many sums were compared */
+/**
+ * Requires every additive column over all lenders to be the sum of theirs.
+ *
+ * @returns how many sums were compared
+ */
 async function requireSums(server: ClickhouseServer, {dir}: Release): Promise<number> {
   await using session = openSession(server.request, new AbortController().signal)
   const models = (readReleaseModels(dir) ?? []).map(({name, grain, adds_up}) => ({

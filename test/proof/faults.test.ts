@@ -13,7 +13,7 @@ test('whichever answer fails, the run ends as documented and the next one catche
 })
 
 test('whichever file operation fails, nothing is torn and the next run catches up', async () => {
-  // In a process of its own, whose file operations are replaced.
+  // A separate process, because its file operations are replaced.
   const script = fileURLToPath(new URL('../../scripts/proof.ts', import.meta.url))
   const options = ['--length', 'middle', '--first', '0', '--runs', '1']
   using proof = startProcess([process.execPath, script, 'nth-file', ...options], {})
@@ -22,7 +22,7 @@ test('whichever file operation fails, nothing is torn and the next run catches u
   expect(stdout).toMatch(/\bcases 1, exit \d 1, of cases \d{3,}\b/)
 })
 
-/** Losses whose outcome was once wrong and that no other test plays: one that continues, and some that are refused. */
+/** Losses that once had a wrong outcome and that no other test plays: one that recovers, and some that are refused. */
 const OUTCOMES = {
   'state lost': 'goes on',
   "state another lender's": 'STORES_DISAGREE',

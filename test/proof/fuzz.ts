@@ -15,13 +15,17 @@ import {applyStaged, stageWalk} from '../support/walks.ts'
 import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 import {requireSound} from './soundness.ts'
 
-/** Pages of one run: walks of one warehouse, and pages in each. */
+/** Pages of one run, spread evenly over its walks. */
 export const PAGES_PER_RUN = 500
 const WALKS = 5
 
 const normalise = createNormaliser(dealStream)
 
-/** Reads a spoilt page as a walk would; undefined if it is refused with one of our errors. */
+/**
+ * Reads a spoilt page as a walk would.
+ *
+ * @returns its records; undefined if it is refused with one of our errors
+ */
 function readSpoilt(text: string, add: Run['add']): unknown[] | undefined {
   const body: unknown = JSON.parse(text)
   add('pages')
@@ -34,7 +38,7 @@ function readSpoilt(text: string, add: Run['add']): unknown[] | undefined {
   }
 }
 
-/** Whether `Z` or `+00:00` ends an instant makes no difference: only the one is read the short way. */
+/** Requires instants to mean the same with `Z` and `+00:00`: only `Z` takes the fast path. */
 function requireSameInstants(records: readonly unknown[]): void {
   const spelt = records.map((record) => {
     const createdAt = isObject(record) && record.created_at
@@ -52,7 +56,7 @@ const stagedRow = z.object({
   ...{created_at: z.coerce.bigint(), created_at_precision: z.string(), unknown_fields: z.string().nullable()},
 })
 
-/** Every staged row holds what its record said, in the order of the pages. */
+/** Requires every staged row to hold what its record said, in the order of the pages. */
 async function requireStaged(db: Database, pages: readonly NormalisedPage[]): Promise<void> {
   const sql = `select * replace (epoch_us(created_at) as created_at) from temp.staged_deal order by page_no, position`
   const staged = await db.all(stagedRow, sql)
@@ -76,7 +80,7 @@ async function requireStaged(db: Database, pages: readonly NormalisedPage[]): Pr
   assert.deepEqual(staged, expected)
 }
 
-/** The pages of one walk; if it is to prove absence, every id in them is readable. */
+/** Draws the pages of one walk. Most walks keep only pages whose ids are all readable, so that they prove absence. */
 function drawPages({random, add}: Run): unknown[][] {
   const keepsIds = random.chance(0.6)
   const pages: unknown[][] = []
@@ -97,7 +101,11 @@ interface Known {
   walk: number
 }
 
-/** Applies a walk by the rules, without SQL; returns the expected certificate. */
+/**
+ * Applies a walk by the rules, without SQL.
+ *
+ * @returns the expected certificate
+ */
 function applyByHand(known: Map<string, Known>, pages: readonly NormalisedPage[], number: number) {
   const latest = new Map<string, bigint>()
   const rejected = new Set<string>()
@@ -105,7 +113,7 @@ function applyByHand(known: Map<string, Known>, pages: readonly NormalisedPage[]
   for (const page of pages) {
     observed += page.observations.length
     quarantined += page.quarantined.length
-    // The engine stores well-formed text only.
+    // The engine stores only well-formed text.
     for (const {id, fields} of page.observations)
       latest.set(id.toWellFormed(), BigInt(String(fields.loan_amount)))
     for (const {id} of page.quarantined) {
@@ -132,10 +140,9 @@ function applyByHand(known: Map<string, Known>, pages: readonly NormalisedPage[]
 const headRow = z.object({deal_id: z.string(), kind: z.string(), loan_amount: z.string()})
 
 /**
- * Feeds spoilt pages to everything between the answer and the warehouse. Whatever a page contains, it is stored or refused with
- * one of our errors; every certificate and every state follows the rules, to the cent.
- *
- * A run is {@link PAGES_PER_RUN} pages in a few walks of one warehouse.
+ * Feeds spoilt pages to everything between the answer and the warehouse. Any page is either stored or refused with one of our
+ * errors; every certificate and every state follows the rules, to the cent. A run is {@link PAGES_PER_RUN} pages in a few walks
+ * of one warehouse.
  */
 export function proveFuzz(request: ProofRequest): Promise<Proved> {
   return prove('fuzz', request, async (run) => {
@@ -165,16 +172,16 @@ export function proveFuzz(request: ProofRequest): Promise<Proved> {
   })
 }
 
-/** Anything JSON can say, and {@link Raw} text. */
+/** A JSON value; its strings may hold {@link raw} text. */
 type Json = null | boolean | number | string | Json[] | {[name: string]: Json}
 
-/** Marks text to be put into the JSON verbatim: numbers JavaScript cannot represent. */
+/** Marks text that goes into the JSON verbatim, such as numbers that JavaScript cannot represent. */
 const raw = (text: string) => `\u0001raw:${text}\u0001`
 const RAW = /"\\u0001raw:([^"\\]*)\\u0001"/g
 
 const IDS = Array.from({length: 40}, (_, index) => `deal_${index}`)
 
-/** An instant at or beyond the limits of its parts. */
+/** Draws an instant at or beyond the limits of its parts. */
 function anInstant(random: Random): string {
   const year = random.pick(['0000', '0001', '1900', '2000', '2026', '2028', '9999', '10000', '-0001'])
   const month = random.pick(['00', '01', '02', '06', '12', '13', '2'])
@@ -231,7 +238,7 @@ const TEXTS: [string, ...string[]] = [
   '+1',
 ]
 
-/** Around the limits of cents, of JavaScript's numbers and of what a column holds. */
+/** Numbers at the limits of cents, of JavaScript's numbers and of a column. */
 const NUMBERS = [
   ...['0', '-0', '-1', '-0.001', '0.005', '0.1', '0.30000000000000004', '1.0', '35e3', '1e-7', '5e-324'],
   ...['1e21', '1e999', '-1e999', '70000000000000', '70000000000000.01', '69999999999999.99'],
@@ -260,7 +267,7 @@ type Container = Json[] | {[name: string]: Json}
 
 const isContainer = (value: Json): value is Container => typeof value === 'object' && value !== null
 
-/** Every place in a body: itself and the containers inside it. */
+/** Lists a body and the containers inside it. */
 function listContainers(body: Json): Container[] {
   if (!isContainer(body)) return []
   return [body, ...Object.values(body).flatMap(listContainers)]
@@ -312,8 +319,8 @@ function mutate(body: Json, random: Random, isAllowed: (place: Container) => boo
 }
 
 /**
- * One page of a list as JSON text: valid, then changed in up to three places: types, fields dropped, renamed and doubled,
- * impossible amounts, texts of every kind, depth, another envelope, records repeated and cut off.
+ * Draws one page of a list as JSON text: valid, then changed in up to three places. Changes affect types, fields (dropped,
+ * renamed, doubled), amounts, texts, depth, the envelope, and records (repeated, cut off).
  */
 function spoilPage(random: Random): string {
   const body: Json = {
@@ -322,7 +329,7 @@ function spoilPage(random: Random): string {
     next_cursor: random.chance(0.9) ? random.text(8) : null,
   }
   const changes = random.integer(0, 3)
-  // Most pages keep their envelope: an immediate refusal says nothing about records.
+  // Most pages keep their envelope: a page that is refused at once tests nothing about records.
   const keepsEnvelope = random.chance(0.8)
   for (let done = 0; done < changes; done += 1)
     mutate(body, random, (place) => !keepsEnvelope || (place !== body && place !== body.data))

@@ -20,16 +20,16 @@ import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 const FIRST_DAY = '2026-01-25'
 const PERIODS = ['2026-01', '2026-02', '2026-03']
 
-/** A recovery on the last day walks on the day after it. */
+/** A recovery on the last day walks one day later, which may be in April. */
 const MONTHS = [...PERIODS, '2026-04']
 
-/** Two weeks pass between two walks: months end, and are closed, in between. */
+/** Almost two weeks pass between two walks, so that months end and are closed in between. */
 const DAYS_BETWEEN = 13
 
 /** One thing that happens on a day, and its name. */
 type Step = [name: string, happen: (books: Books, day: string) => unknown]
 
-/** Where the warehouse from before the last walk is kept. */
+/** Path of the copy of the warehouse from before the last walk. */
 const copyOf = ({folder}: Books) => `${folder.warehouse}.before`
 
 function drawStep(random: Random): Step {
@@ -80,7 +80,7 @@ function drawStep(random: Random): Step {
   return [name, map]
 }
 
-/** An account for all programs, and for some of their own. */
+/** Draws an account for all programs, and separate ones for some programs. */
 function drawMapping(random: Random): AccountMapping {
   const named = ['*', 'bridge', 'dscr'].filter((program) => program === '*' || random.chance(0.5))
   const accounts = named.map((program) => {
@@ -90,16 +90,20 @@ function drawMapping(random: Random): AccountMapping {
   return {...DEFAULT_MAPPING, receivable: Object.fromEntries(accounts)}
 }
 
-/** Nobody could read it at the first walk. */
+/** A record that cannot be read: its amount is negative. */
 const UNREADABLE = {status: 'funded', loan_amount: -5}
 
-/** What the status `bought` counts as, and on which days deals were funded. */
+/** Writes seeds: what the status `bought` counts as, and on which days deals were funded. */
 function seed(books: Books, like: string, funded: readonly string[]): void {
   books.seed('status', `status,like\nbought,${like}\n`)
   books.seed('funded_on', ['deal_id,funded_on:date', ...funded, ''].join('\n'))
 }
 
-/** The second export has nothing to issue. Returns the month if the first had something. */
+/**
+ * Exports a month; the second export must have nothing to issue.
+ *
+ * @returns the month if the first issued something
+ */
 async function exportTwice(books: Books, month: string, day: string, withOpening = false) {
   const batches = await books.export('xero', month, day, withOpening)
   for (const {outcome} of await books.export('xero', month, day))
@@ -107,7 +111,7 @@ async function exportTwice(books: Books, month: string, day: string, withOpening
   return batches.some(({outcome}) => outcome === 'written') ? month : undefined
 }
 
-/** Closes a month; the next one has another mapping. */
+/** Makes a step that closes the first open month and then changes the mapping. */
 function createClosing(next: AccountMapping): Step {
   const close = async (books: Books, day: string) => {
     const period = PERIODS[readClosed(books).length] ?? ''
@@ -125,7 +129,7 @@ const REOPEN: Step = [
   },
 ]
 
-/** Both databases are lost, and the copy from before the last walk is restored. */
+/** Puts back the warehouse from before the last walk, walks on the next day and, if asked, trues up. */
 async function recover(books: Books, truesUp: boolean, day: string): Promise<void> {
   if (!existsSync(copyOf(books))) return
   copyFileSync(copyOf(books), books.folder.warehouse)
@@ -138,7 +142,7 @@ function readClosed({folder}: Books): string[] {
   return listClosedPeriods(stateDb)
 }
 
-/** Holds closed months of which something was issued to the lines that are dated in them. */
+/** Returns a check: while an exported month stays closed, no further lines are dated in it. */
 function watchClosed(books: Books) {
   const held = new Map<string, number>()
   const countLines = (month: string) =>
@@ -170,7 +174,7 @@ async function live({random, add}: Run): Promise<void> {
       requireHeld(typeof exported === 'string' ? exported : undefined)
       add(name)
     } catch (error) {
-      // Out of order, unfinished, or nothing to move: refused without any change.
+      // The step came out of order or had nothing to do: it was refused without any change.
       if (!(error instanceof LoantapeError) || error.exitCode !== 2) throw error
       add('refused')
     }
@@ -197,5 +201,8 @@ async function live({random, add}: Run): Promise<void> {
   assert.deepEqual(books.sumBatches('xero', ''), sumByAccount(all), 'all batches together')
 }
 
-/** A run: months of random walks, late knowledge, seeds, mappings, exports, closings, reopenings and true-ups. */
+/**
+ * Proves that the batches of a month add up to its journal. A run plays months of random walks, late knowledge, seeds, mappings,
+ * exports, closings, reopenings and true-ups.
+ */
 export const proveJournal = (request: ProofRequest): Promise<Proved> => prove('journal', request, live)

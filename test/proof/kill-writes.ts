@@ -23,18 +23,18 @@ const NOW = '2026-03-02T23:30:00Z'
 /** A command with permanent effect. */
 interface Deed {
   command: string
-  /** The folder it runs in, with the tape key. */
+  /** The folder it runs in: data and tape key. */
   folder: string
-  /** The error it ends with if it is already done. */
+  /** The error it ends with if its work is already done. */
   refusal?: string
-  /** What a person does next if the command must not be repeated. */
+  /** What a person runs next if the command must not be repeated. */
   next?: readonly string[]
   isMended?: boolean
-  /** Before it there is nothing readable to compare with. */
+  /** Whether nothing is readable before it, to compare with. */
   isUnreadable?: boolean
 }
 
-/** A lender's history up to the moment before each of these deeds, or of all. */
+/** Plays a lender's history up to the moment before each deed. @param names the deeds needed; all by default */
 async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<string, Deed>> {
   const {store} = lab.service
   const root = dirname(lab.folder.root)
@@ -157,7 +157,11 @@ const envOf = (dir: string) => ({
   LOANTAPE_NOW: NOW,
 })
 
-/** Runs a deed in a separate process, killed before the nth write; returns the number of writes if it finished. */
+/**
+ * Runs a deed in a separate process that is killed before its nth write.
+ *
+ * @returns the number of writes if it finished, null if it was killed
+ */
 async function runKilled(
   lab: Lab,
   dir: string,
@@ -171,7 +175,10 @@ async function runKilled(
   return ended.writes
 }
 
-/** What a person does after a crash: runs the command again, which may say that it is done. */
+/**
+ * Does what a person does after a crash: repeats the command, or runs the ones that come next. A command may refuse because its
+ * work is done.
+ */
 async function finish(lab: Lab, dir: string, {command, refusal, next, isMended}: Deed): Promise<void> {
   const run = async (line: string): Promise<Ended> => {
     using _mended = isMended ? readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE) : undefined
@@ -189,7 +196,7 @@ async function finish(lab: Lab, dir: string, {command, refusal, next, isMended}:
   }
 }
 
-/** The permanent effects, without what differs from one run to another. */
+/** Reads the permanent effects, without what differs between runs. */
 async function readDone(folder: DataFolder): Promise<unknown> {
   using stateDb = openStateDb(folder.stateDb)
   const files = listTapeFiles(folder)
@@ -217,10 +224,10 @@ async function readDone(folder: DataFolder): Promise<unknown> {
   }
 }
 
-/** The permanent effects, once the whole folder agrees with its tapes. */
+/** Requires the folder to agree with its tapes, then reads the permanent effects. */
 async function judge(lab: Lab, dir: string, {isMended}: Deed): Promise<unknown> {
   const folder = dataFolderAt(join(dir, 'data'))
-  // A rebuild does not repeat what another schema read.
+  // A rebuild does not repeat what was read with a fixed schema.
   const {code, stdout} = await lab.run(isMended ? ['verify'] : ['verify', '--rebuild'], envOf(dir))
   assert.equal(code, 0, stdout)
   await requireWholeFiles(folder)
@@ -229,10 +236,10 @@ async function judge(lab: Lab, dir: string, {isMended}: Deed): Promise<unknown> 
 }
 
 /**
- * Kills each command with permanent effect before each of its writes, to files and databases, then runs it again. Its effect is
+ * Kills each command with permanent effect before each of its writes to files and databases, then completes it. Its effect is
  * there once, and complete. A run is one such case.
  *
- * @param names the deeds to try; all by default
+ * @param deeds names of the deeds to try; all by default
  */
 export async function proveKillWrites({
   deeds: names,

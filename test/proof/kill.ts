@@ -12,18 +12,18 @@ import {listLeftovers, readPortfolio, requireSoundFolder} from './soundness.ts'
 const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'sync done', 'export csv done', 'export parquet done']
 const NIGHT = 'sync then export csv then export parquet'.split(' ')
 
-/** Groups of pages in a walk: 60 pages, stored by 50. */
+/** Groups in which a walk stores its 60 pages: 50, then 10. */
 const PAGE_GROUPS = 2
 const PAGES = 60
 const STREAMS = 'deals,borrowers,documents'
 /** Where a process is killed: at a named point, or after this share of a run's time. */
 type Kill = {step: string; nth: number} | {share: number}
 
-/** What is killed, besides what every proof requests. */
+/** Options of {@link proveKill}. */
 export interface KillRequest extends ProofRequest {
-  /** The named points, all by default. */
+  /** The named points to kill at; all by default. */
   points?: readonly string[]
-  /** Kills at random moments on the second day, two by default; what they hit depends on the machine. */
+  /** Number of kills at random moments of the second day; two by default. What they hit depends on the machine's speed. */
   randomKills?: number
   /** The tables of a release, as `--select` names them; all by default. */
   tables?: string
@@ -31,7 +31,7 @@ export interface KillRequest extends ProofRequest {
   deals?: number
 }
 
-/** Kills of one folder, day by day. */
+/** Plans the kills of one folder, day by day. */
 function planKills(
   {points = KILL_STEPS, randomKills = 2}: KillRequest,
   run: number,
@@ -41,7 +41,7 @@ function planKills(
   const named = ofRun.flatMap((step): Kill[] => {
     if (step === 'pages stored') return [{step, nth: random.integer(1, PAGE_GROUPS)}]
     if (step !== 'lists stored') return [{step, nth: 1}]
-    // The stream whose lists were stored is then the second one applied, after the deals.
+    // The stream whose lists were stored is then the second one to be applied, after the deals.
     return [
       {step, nth: random.integer(1, 2)},
       {step: 'changes applied', nth: 2},
@@ -51,7 +51,7 @@ function planKills(
   return [named, shares.map((share): Kill => ({share}))].filter((kills) => kills.length > 0)
 }
 
-/** New, changed and deleted deals, so that every phase of the day's run has work. */
+/** Creates, changes and deletes deals, so that every phase of the day's run has work. */
 function passDay(store: DealStore, day: number, random: Random): void {
   store.transaction(() => {
     for (const id of store.ids()) {
@@ -61,7 +61,8 @@ function passDay(store: DealStore, day: number, random: Random): void {
       if (chance < 0.01) store.remove(id)
       else if (chance < 0.04) store.update(id, {loan_amount_cents: deal.loan_amount_cents + 12_345n})
       else if (chance < 0.08) store.update(id, {status: 'funded'})
-      // No list row shows a value; the address, which it does show, makes every run ask for it on the same day.
+      // List rows do not show the value. They show the address, whose change makes every run ask for the own page on the same
+      // day.
       else if (chance < 0.12) {
         const property_address = `${random.integer(1, 999)} Elm St, Austin, TX 78701`
         store.update(id, {property_address, property_value_cents: BigInt(random.integer(1, 9_999_999_99))})
@@ -72,11 +73,10 @@ function passDay(store: DealStore, day: number, random: Random): void {
 }
 
 /**
- * Kills syncs at every named point and at random moments, several times on one folder and over several days, and completes
- * each day afterwards. The result equals that of an undisturbed folder; nothing under a final name is ever torn; the warehouse
- * is sound after every kill.
- *
- * A run is one folder: every second named point, or the requested ones, on the first day, random moments on the second.
+ * Kills syncs at every named point and at random moments, several times per folder and over several days, and completes each day
+ * afterwards. The result equals that of an undisturbed folder, nothing under a final name is ever torn, and the warehouse is
+ * sound after every kill. A run is one folder: every second named point, or the requested ones, on the first day; random moments
+ * on the second.
  */
 export async function proveKill(request: KillRequest): Promise<Proved> {
   const {tables = 'all', deals = 300} = request
@@ -98,7 +98,11 @@ export async function proveKill(request: KillRequest): Promise<Proved> {
       assert(ended.isKilled || ended.code === 0, `${JSON.stringify(kill)} ended: ${ended.stderr}`)
       return ended
     }
-    /** Runs a night to its end. @returns how long it took from its first step to its last */
+    /**
+     * Runs a night to its end.
+     *
+     * @returns the time from its first step to its last in ms, and whether a release became current
+     */
     const runWhole = async (folder: DataFolder, at: string) => {
       const {reached} = await runNight(folder, at)
       const runMs = reached.at(-1)!.at - reached[0]!.at
@@ -125,7 +129,7 @@ export async function proveKill(request: KillRequest): Promise<Proved> {
       add('days')
     }
   }
-  // As many in parallel as the machine the suite is measured on has cores.
+  // One for each core of the machine that the suite is measured on.
   const {figures} = await prove('kill', request, work, {atOnce: 2})
   return {figures: {...figures, points: steps.size}}
 }

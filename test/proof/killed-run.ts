@@ -1,7 +1,7 @@
 /**
- * A separate process that runs the command lines it is given, with `then` between them. It prints each step it reaches and when,
- * and kills itself the `KILL_NTH` time it reaches `KILL_STEP`. Its releases hold `SELECT`; with `MENDED`, unreadable amounts can
- * be read; `FIXED` are constants other than the usual ones.
+ * A separate process that runs the given command lines, separated by `then`. It prints each step it reaches and when, and kills
+ * itself the `KILL_NTH` time it reaches `KILL_STEP`. `SELECT` names the tables of its releases; with `MENDED`, it can read
+ * unreadable amounts; `FIXED` overrides constants.
  */
 import {writeSync} from 'node:fs'
 import {createCli} from '../../src/cli/context.ts'

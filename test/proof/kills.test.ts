@@ -4,7 +4,7 @@ import {proveKillWrites} from './kill-writes.ts'
 import {PORTFOLIO_TABLES} from './quick-world.ts'
 
 const seed = '2026'
-/** One of each phase; longer proofs kill at all of them. */
+/** One point of each phase; longer proofs kill at all of them. */
 const POINTS = ['pages stored', 'changes applied', 'release published']
 
 test('a run killed at any moment and run again ends as if it had never been killed', async () => {

@@ -25,27 +25,26 @@ const NIGHTS = 6
 const FIRST_DAY = '2026-01-20'
 const DEALS = 80
 
-/** The source rows do not tie out to a certificate, so this check is replaced by an empty one. */
+/** The generated rows do not tie out to a certificate, so an empty check replaces this one. */
 const NO_BRIDGE = '-- Says nothing.\n-- severity: error\nselect walk_id from mart.run where false\n'
 
 const STATUSES = ['draft', 'underwriting', 'approved', 'funded', ' Funded', 'paid_off', 'withdrawn', 'odd']
 const PROGRAMS = ['bridge', 'dscr', null, undefined] as const
 const ADDRESSES = ['1 Main St, Austin, TX 78701', 'nowhere', '9  Ocean Ct, Stamford, CT'] as const
 
-/** A growing history: rows by raw table. */
+/** The state of a growing history. */
 interface Growing {
   random: Random
   seq: number
   day: string
-  /** Of every observation so far: deal, day and instant. */
+  /** Deal, instant and day of every observation so far. */
   seen: {deal_id: string; observed_at: string; business_date: string}[]
 }
 
 /**
- * Grows random histories night by night, and builds each night from the one before and from nothing: every published table must
- * be the same, byte by byte. Deals change, go missing and come back; records come late, are replayed or stay in quarantine;
- * lists of borrowers and documents change; clocks step back; days pass without a walk; the cache is lost or damaged.
- *
+ * Grows random histories night by night and builds each night both from the previous build and from nothing: every published
+ * table must be the same, byte by byte. Deals change, go missing and come back; records come late, are replayed or stay in
+ * quarantine; lists of borrowers and documents change; clocks step back; days pass without a walk; the cache is lost or damaged.
  * A run is one history of several nights.
  */
 export function proveNights({
@@ -93,7 +92,7 @@ export function createGrowingFolder(root: string, random: Random) {
       await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'history'}]})
       await migrate(db, 'history')
       for (const [table, rows] of Object.entries(drawNight(growing, night))) await insertRows(db, table, rows)
-      // A history that was undone and grew again is a different one, even if all its rows are the same.
+      // A new id, as of a history that was undone and grew again: it is a different history, even if all its rows are the same.
       if (random.chance(0.03)) await db.run(`update history.raw.settle set history_id = history_id || 'x'`)
       night += 1
       return createWorldAt(`${addDays(growing.day, 1)}T04:00:00Z`)
@@ -101,12 +100,17 @@ export function createGrowingFolder(root: string, random: Random) {
   }
 }
 
-/** A set of half the deals of the last release has the same tables as a whole build of a history with only those deals. */
+/**
+ * Requires a set of half the deals of the last release to have the same tables as a whole build of a history with only those
+ * deals.
+ *
+ * @returns what was compared, in words
+ */
 async function proveDealSet(root: string, config: Config, random: Random): Promise<string> {
   const folder = dataFolderAt(config.dataDir)
   const release = requireRelease(folder)
   const models = readReleaseModels(release.dir) ?? []
-  // A release opened for readers can reach no other file.
+  // Not `openForQuestions`, which gives no access to other files, such as the Parquet files below.
   await using db = await openDatabase({
     attach: [
       {path: release.database, alias: 'release', readOnly: true},
@@ -134,7 +138,7 @@ async function proveDealSet(root: string, config: Config, random: Random): Promi
   }
   const {dir} = await buildRelease(
     {...config, dataDir: other.root, build: 'whole'},
-    // The last thing stored may concern the other half only.
+    // The moment is the release's, because the last thing stored may concern only the other half.
     momentOf(release.manifest),
     createWorldAt(`${addDays(release.manifest.as_of, 1)}T04:00:00Z`),
   )
@@ -164,7 +168,7 @@ function spoilLastBuild(folder: DataFolder, random: Random): string {
   return 'work tables spoilt'
 }
 
-/** What one night stores, by raw table: a walk, or what webhooks and replays brought between walks. */
+/** Draws what one night stores, by raw table: a walk, or only what webhooks and replays brought. */
 function drawNight(growing: Growing, night: number): Record<string, Row[]> {
   const {random, day, seen} = growing
   const hour = random.integer(1, 4)
@@ -177,14 +181,14 @@ function drawNight(growing: Growing, night: number): Record<string, Row[]> {
   const put = (table: string, row: Row) => {
     tables[table] = [...(tables[table] ?? []), row]
   }
-  /** Stores what was observed at a minute of this night, unless told when. */
+  /** Adds an observation made at a minute of this night; `when` overrides its times. */
   const add = (table: string, minute: number, row: Row, when: Row = {}) => {
     growing.seq += 1
     const observation = {seq: growing.seq, observed_at: stamp(minute), business_date: day, recorded_at}
     put(table, {...row, ...observation, ...when})
   }
   const anySeen = () => seen[random.integer(0, seen.length - 1)]
-  /** Draws for some deals, each time with this chance. */
+  /** Calls `work` for random deals, again with this chance each time. */
   const some = (chance: number, work: (deal_id: string) => void) => {
     while (random.chance(chance)) work(`deal_${random.integer(0, DEALS)}`)
   }
@@ -217,7 +221,7 @@ function drawNight(growing: Growing, night: number): Record<string, Row[]> {
     add('deal_version', 0, {...row, walk_id, kind, source}, observation)
   }
   some(0.5, (deal) => {
-    // Read before something else showed the deal, and stored after that.
+    // The record was read before another observation of the deal, and stored after it.
     const later = random.chance(0.6) ? anySeen() : undefined
     const readOn = later ? addDays(later.business_date, -random.integer(0, 30)) : day
     put('quarantine', {
@@ -264,7 +268,7 @@ function drawNight(growing: Growing, night: number): Record<string, Row[]> {
     walk_id,
     business_date: day,
     started_at: stamp(0),
-    // A clock set back ends a walk before what was already seen.
+    // A clock that was set back ends the walk before earlier observations.
     ended_at: earlier ? `${earlier.business_date} 00:30:00` : stamp(10),
     is_complete: night === 0 || random.chance(0.9),
     present_deals: DEALS,

@@ -14,16 +14,16 @@ import {createQuickWorld, untilStopped} from './quick-world.ts'
 import {readPortfolio, requireSound} from './soundness.ts'
 
 const PAGE_SIZE = 10
-/** Every this many cases, the run after the failure continues to a release. */
+/** In one of this many cases, the run after the failure continues to a release. */
 const RELEASE_EVERY = 12
-/** More requests than any run makes: a fault from the nth on is permanent. */
+/** More requests than any run makes, so that a fault lasts. */
 const FOR_EVER = 5_000
 
-/** How an answer fails, and how a run must end if one list page keeps failing that way. */
+/** How an answer fails, and how a run must end if a list page keeps failing that way. */
 interface Kind {
   fault: Fault
   end: {code: string; exitCode: number}
-  /** Retrying is no use: once is forever. */
+  /** Never retried: one failure counts as permanent. */
   isFinal?: true
 }
 
@@ -65,14 +65,18 @@ async function sync(lab: Lab, folder: DataFolder, now: string, stopAt?: RunStep)
   await syncDeals(config, {}, createQuickWorld({now, stopAt}))
 }
 
-/** Syncs up to the apply; returns how it failed, if it did. */
+/**
+ * Syncs until the walk is applied.
+ *
+ * @returns how it failed, if it did
+ */
 async function trySync(lab: Lab, folder: DataFolder) {
   const run = untilStopped(sync(lab, folder, DAY_2, 'changes applied'))
   const failure = await run.then(() => undefined, explainError)
   return failure && {code: failure.code, exitCode: failure.exitCode}
 }
 
-/** The latest states in a warehouse that must be sound; `listed` omits what only a deal's own page shows. */
+/** Reads the latest states of a warehouse, which must be sound; `listed` leaves out what only own pages show. */
 async function readHeads(folder: DataFolder): Promise<{listed: Row[]; all: Row[]}> {
   await using db = await openWarehouse(folder)
   await requireSound(db)
@@ -84,7 +88,11 @@ async function readHeads(folder: DataFolder): Promise<{listed: Row[]; all: Row[]
   return {all, listed: all.map(({property_value, loan_program, ...listed}) => listed)}
 }
 
-/** A folder after its first day, and a source that has changed since. */
+/**
+ * Syncs a first day and changes the source.
+ *
+ * @returns the list pages, the requests of an undisturbed second day, and the states before and after it
+ */
 async function prepare(lab: Lab) {
   const {store} = lab.service
   store.insert(someDeals(28))
@@ -106,11 +114,10 @@ async function prepare(lab: Lab) {
 }
 
 /**
- * Makes the nth answer of a small run fail, for every n, in every way, once and permanently. A page that fails once is
- * retried; one that keeps failing ends the run with its kind's code, and stored data stays; the page of a single deal never
- * ends a run. The next run reaches the same result as an undisturbed one.
- *
- * A run is one such case, in an order drawn from the seed; there are no more runs than cases.
+ * Makes the nth answer of a small run fail, for every n, in every way, once and permanently. A page that fails once is retried. A
+ * list page that keeps failing ends the run with the code of its kind, and stored data stays. A deal's own page never ends a run.
+ * The next run reaches the same result as an undisturbed one. A run is one such case, in an order drawn from the seed; there are
+ * no more runs than cases.
  */
 export async function proveNthAnswer(request: ProofRequest): Promise<Proved> {
   await using lab = await createLab({tables: FEW_TABLES})
@@ -137,7 +144,7 @@ export async function proveNthAnswer(request: ProofRequest): Promise<Proved> {
     await untilStopped(sync(lab, folder, DAY_3, goesOn ? undefined : 'changes applied'))
     const heads = await readHeads(folder)
     assert.deepEqual(heads.listed, after.listed, 'the run after')
-    // If a deal's own page failed, what only that page shows may arrive as late as the deal's turn in the rotation.
+    // If a deal's own page failed, what only that page shows may come later, when it is the deal's turn again.
     if (nth <= pages || isOvercome) assert.deepEqual(heads.all, after.all, 'the run after')
     else if (!isDeepStrictEqual(heads.all, after.all)) add('details late')
     if (goesOn) await readPortfolio(folder)

@@ -10,13 +10,13 @@ import {type ProofRequest, type Proved, proveCases} from './proof.ts'
 import {createQuickWorld} from './quick-world.ts'
 import {readPortfolio, requireSoundFolder, requireWholeFiles} from './soundness.ts'
 
-/** The documented codes for a failing disk during a run, and the system's words. */
+/** The documented code of each disk fault, and the system's words for it. */
 const DISK = {
   EIO: {code: 'DISK_FAULT', words: 'i/o error'},
   ENOSPC: {code: 'DISK_FULL', words: 'no space left on device'},
 }
 
-/** Which file operation fails, and how, in a new folder or one filled on the day before. */
+/** Which file operation fails and how, in a new folder or in one filled the day before. */
 interface Case {
   isNew: boolean
   nth: number
@@ -24,7 +24,7 @@ interface Case {
   isForEver: boolean
 }
 
-/** Operations that change files, by their names in `node:fs/promises`; and the same on an open file. */
+/** Operations that change files: functions by their names in `node:fs/promises`, and methods of open files. */
 const CHANGING =
   'mkdir writeFile write rename link symlink copyFile chmod fsync fdatasync rm unlink rmdir truncate utimes appendFile cp open'
 const CHANGING_OPEN = ['write', 'sync', 'datasync', 'truncate']
@@ -32,11 +32,11 @@ const CHANGING_OPEN = ['write', 'sync', 'datasync', 'truncate']
 const isText = (value: unknown): value is string => typeof value === 'string'
 const {readFileSync, writeFileSync} = fs
 
-/** Leaves half of what a failing write or copy was given, as a real disk does. */
+/** Writes half of what a failing write or copy was given, as a real disk does. */
 function leaveHalf({name, args, go}: FileOperation): unknown {
   const [first, second] = args
   const at = args.findIndex((one) => Buffer.isBuffer(one))
-  // Written to an open file: the bytes, where they begin, how many.
+  // A write to an open file: its bytes, their start, their number.
   if (at !== -1) return go(args.with(at + 2, Math.floor(Number(args[at + 2]) / 2)))
   if (!isText(first) || !isText(second)) return undefined
   const whole = name === 'copyFile' ? readFileSync(first) : Buffer.from(second)
@@ -46,10 +46,11 @@ function leaveHalf({name, args, go}: FileOperation): unknown {
 }
 
 /**
- * Replaces, in this process, the functions that change files. DuckDB and SQLite write natively and bypass this:
+ * Replaces the functions that change files in this process. DuckDB and SQLite write natively and bypass this:
  * test/cli/storage.test.ts tests full disks for them.
  *
- * @returns runs something while a case's operation fails; it returns how that failed, if it did, and how many there were
+ * @returns a function that runs something while a case's operation fails, and returns how it failed, if it did, and the number of
+ *   operations
  */
 async function installFailingFiles() {
   let armed: Case | undefined
@@ -78,9 +79,8 @@ async function installFailingFiles() {
 /**
  * Makes the nth file operation of a sync and its exports fail, for every n, with EIO and ENOSPC, once and permanently, in a new
  * folder and in a filled one. The run ends with a documented code and a clear message, nothing under a final name is torn, the
- * warehouse is sound, and the next run reaches the same result as an undisturbed one.
- *
- * It replaces the functions of `node:fs` in this process.
+ * warehouse is sound, and the next run reaches the same result as an undisturbed one. Replaces functions of `node:fs` in this
+ * process.
  */
 export async function proveNthFile({
   tables = 'all',

@@ -7,7 +7,7 @@ export interface ProofRequest {
   seed: string
   /** The first run, from 0; with `runs` 1 it replays a single one. */
   first?: number
-  /** Called with the proof's progress. */
+  /** Called after each run. */
   onRun?: (run: number) => void
 }
 
@@ -72,7 +72,7 @@ export async function prove(
   return {figures: tally.figures}
 }
 
-/** The same items in an order drawn anew. */
+/** Returns the items in random order. */
 export function shuffle<T>(random: Random, items: readonly T[]): T[] {
   return items
     .map((one) => ({one, place: random.next()}))

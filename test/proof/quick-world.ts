@@ -5,24 +5,24 @@ import type {RunStep, World} from '../../src/core/types.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {createWorld, envOf, FEW_TABLES} from '../support/data.ts'
 
-/** Thrown at the step where a run was to end. */
+/** Thrown at the step at which a run should stop. */
 class Stopped extends Error {}
 
 /** The tables `readPortfolio` reads. */
 export const PORTFOLIO_TABLES: string = `${FEW_TABLES} +core.borrower +core.document`
 
-/** A world for runs in this process. */
+/** Options of {@link createQuickWorld}. */
 export interface QuickWorld {
-  /** The business clock, or the instant at which it stands, ISO 8601. */
+  /** The business clock, or the instant at which it is stopped (ISO 8601). */
   now: string | {now(): number}
-  /** The run ends here, with {@link Stopped}, to save the rest, such as the release. */
+  /** Ends the run here, with {@link Stopped}, to save what follows, such as the release. */
   stopAt?: RunStep | undefined
   onStep?: (step: RunStep) => void
   /** The tables of a release, as `--select` names them: `PORTFOLIO_TABLES` by default, or `all`. */
   tables?: string | undefined
 }
 
-/** Creates a world in which waiting takes no time: a wait is added to the real clock instead. */
+/** Creates a world in which waiting takes no time: each wait advances the real clock instead. */
 export function createQuickWorld({now, stopAt, onStep, tables = PORTFOLIO_TABLES}: QuickWorld): World {
   const world = createWorld(typeof now === 'string' ? now : undefined)
   const clock = typeof now === 'string' ? world.clock : now
@@ -47,7 +47,7 @@ export function createQuickWorld({now, stopAt, onStep, tables = PORTFOLIO_TABLES
   }
 }
 
-/** Waits for a run that may end at its stop step. */
+/** Waits for a run, which may end at its stop step. */
 export async function untilStopped(run: Promise<unknown>): Promise<void> {
   try {
     await run
@@ -56,7 +56,7 @@ export async function untilStopped(run: Promise<unknown>): Promise<void> {
   }
 }
 
-/** How to walk a source of a test into a folder, without deals' own pages unless `settings` turns them on. */
+/** Config for walking a test's source into a folder; own pages are off unless `settings` turns them on. */
 export function configOf(url: string, {root}: DataFolder, settings: Record<string, string>): Config {
   return parseConfig({...envOf(url, root), LOANTAPE_DETAIL: 'off', ...settings}, {readFile: () => ''})
 }

@@ -3,24 +3,24 @@ import {type Ended, KILL_AT, startProcess} from '../support/lab.ts'
 
 const KILLED_RUN = fileURLToPath(new URL('./killed-run.ts', import.meta.url))
 
-/** A step that a separate process reached, by the machine's clock. */
+/** A step that a separate process reached, and when (ms since the epoch). */
 export interface Reached {
   step: string
   at: number
 }
 
-/** How a separate process may end early. */
+/** How a separate process is disturbed. */
 export interface Trouble {
-  /** Killed the `nth` time it reaches a step, before a write (from 1; 0 only counts them), or this long after its first step. */
+  /** Kills it the `nth` time it reaches a step, before a write (from 1; 0 only counts them), or this many ms after its first step. */
   kill?: {step: string; nth: number} | {write: number} | {afterMs: number} | undefined
   /** The disk takes no file longer than this many KiB. */
   diskKib?: number | undefined
 }
 
-/** The stable code of the error a command ended with; empty without one. */
+/** Returns the stable code of a command's error; empty without one. */
 export const codeIn = (stderr: string): string => /\[([A-Z\d_]+)\]\s*$/.exec(stderr)?.[1] ?? ''
 
-/** Runs a command line, or several with `then` between them, in a separate process whose clock stands still. */
+/** Runs a command line, or several separated by `then`, in a separate process whose business clock is stopped. */
 export async function runThere(
   args: readonly string[],
   {env, at}: {env: Record<string, string>; at: string},
@@ -32,7 +32,7 @@ export async function runThere(
     LOANTAPE_LOG_LEVEL: 'silent',
     ...('step' in kill && {KILL_STEP: kill.step, KILL_NTH: String(kill.nth)}),
     ...('write' in kill && {KILL_AT: String(kill.write), KILL_COUNTED: '1'}),
-    // Node would write it at the end, beyond the disk's limit.
+    // At its end Node would write the cache, beyond the disk's limit.
     ...(diskKib !== undefined && {NODE_COMPILE_CACHE: ''}),
   }
   const preloaded = 'write' in kill ? ['--import', KILL_AT] : []

@@ -10,7 +10,7 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 import {UNTIED_WALKS} from '../support/walks.ts'
 
-/** What must hold for a warehouse at any time between two runs, as SQL that returns violations. */
+/** What must hold for a warehouse between two runs, as SQL that returns violations. */
 const INVARIANTS: Record<string, string> = {
   'every applied walk explains its records and the present deals to the cent': UNTIED_WALKS,
   'the last applied walk gives the present deals': `
@@ -70,7 +70,7 @@ export async function requireWholeFiles(folder: DataFolder): Promise<void> {
   if (existsSync(folder.releases) && readdirSync(folder.root).includes('current')) requireRelease(folder)
 }
 
-/** The entries of a folder that have a final name. */
+/** Lists the entries of a folder that have a final name. */
 function listFinal(dir: string): string[] {
   if (!existsSync(dir)) return []
   return readdirSync(dir)
@@ -78,7 +78,7 @@ function listFinal(dir: string): string[] {
     .map((name) => join(dir, name))
 }
 
-/** Fails if the warehouse of a folder is unsound, or anything with a final name incomplete. */
+/** Fails if a folder's warehouse is unsound, or anything under a final name is incomplete. */
 export async function requireSoundFolder(folder: DataFolder): Promise<void> {
   {
     await using db = await openWarehouse(folder)
@@ -87,18 +87,18 @@ export async function requireSoundFolder(folder: DataFolder): Promise<void> {
   await requireWholeFiles(folder)
 }
 
-/** Temporary names that a finished run must not leave behind; only a release removes unfinished builds. */
+/** Lists temporary files that a finished run must not leave behind; unfinished builds count only after a release, which removes them. */
 export function listLeftovers(folder: DataFolder, {afterRelease}: {afterRelease: boolean}): string[] {
   return readdirSync(folder.root, {recursive: true, encoding: 'utf8'}).filter(
     (path) => /\.writing-|\.wal$/.test(path) && (afterRelease || !path.startsWith('releases/.writing-')),
   )
 }
 
-/** The deals of the current release and their history, without instants and walk ids. */
+/** Reads deals, their history, borrowers and documents of the current release, without the columns that differ between runs. */
 export async function readPortfolio(folder: DataFolder): Promise<unknown[]> {
   await using db = await openRelease(requireRelease(folder))
   const queries = [
-    // Runs after a kill ask for more deals' own pages, which confirm more values.
+    // A run after a kill asks for more own pages, which confirm more values.
     'select * exclude (first_seen_at, last_changed_at, value_confirmed_on) from core.deal order by deal_id',
     'select * exclude (valid_from, valid_to) from core.deal_history order by deal_id, version',
     'select * exclude (first_seen_at) from core.borrower order by deal_id, borrower_id',

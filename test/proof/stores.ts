@@ -12,7 +12,7 @@ import {DAMAGES, damage, type Loss, nameOf, replace, STORE_NAMES, type Store} fr
 
 const singles: Loss[] = STORE_NAMES.flatMap((store) => DAMAGES.map((how) => [[store, how] as const]))
 
-/** Every store alone, then every pair. */
+/** Losses of every store alone, then of every pair. */
 export const LOSSES: readonly Loss[] = [
   ...singles,
   ...singles.flatMap((one) =>
@@ -23,7 +23,7 @@ export const LOSSES: readonly Loss[] = [
 /** The outcome of a loss. */
 interface Played {
   loss: Loss
-  /** The message of the first command that refused; null if all succeeded. */
+  /** The error of the first command that refused; null if all succeeded. */
   refused: {command: string; code: string; message: string} | null
 }
 
@@ -31,7 +31,7 @@ const refusal = z.object({error: z.object({code: z.string(), message: z.string()
 
 const DEALS = 12
 
-/** The lines of every batch ever issued, by entry number: an importer takes each once. */
+/** Lines of every batch ever issued, by entry number: an importer takes each entry once. */
 type Imported = Map<string, ImportedLine[]>
 
 function readBooks({folder: {exports}}: Lab, imported: Imported = new Map()): Imported {
@@ -39,7 +39,7 @@ function readBooks({folder: {exports}}: Lab, imported: Imported = new Map()): Im
     try {
       return readBatchFile('xero', readFileSync(join(exports, file), 'utf8'))
     } catch {
-      // An importer refuses a file that was cut off; its batch comes again.
+      // An importer refuses a truncated file; its batch comes again.
       return []
     }
   })
@@ -48,23 +48,27 @@ function readBooks({folder: {exports}}: Lab, imported: Imported = new Map()): Im
   return imported
 }
 
-/** Cents by deal on the receivable accounts. */
+/** Sums cents by deal on the receivable accounts. */
 function balanceOf(imported: Imported): Record<string, bigint> {
   const lines = [...imported.values()].flat().filter(({account}) => account.startsWith('12'))
   return balancesOf(lines.map((line) => ({...line, account: line.deal})))
 }
 
-/** The same according to the source itself: nothing was funded at the first walk. */
+/** Returns the balances that the source implies: nothing was funded at the first walk. */
 function expectedOf(lab: Lab): Record<string, bigint> {
   const funded = lab.service.store.list({status: 'funded', limit: 1000})
   return Object.fromEntries(funded.map(({id, loan_amount_cents}) => [id, loan_amount_cents]))
 }
 
-/** Runs a command on a day; all lenders have one tape key. */
+/** Runs a command on a day; all lenders share one tape key. */
 const run = (lab: Lab, env: Record<string, string>, day: string, command: string): Promise<Ended> =>
   lab.run([...command.split(' '), '--json'], {...env, LOANTAPE_NOW: `${day}T23:30:00Z`})
 
-/** Tells a lender's three nights; returns a copy of the folder as it was before the third. */
+/**
+ * Plays three nights of a lender.
+ *
+ * @returns a copy of the folder from before the third
+ */
 async function tellNights(lab: Lab, env: Record<string, string>, first: number): Promise<DataFolder> {
   const {store} = lab.service
   const id = (number: number) => aDeal(first + number).id
@@ -88,7 +92,7 @@ async function tellNights(lab: Lab, env: Record<string, string>, first: number):
   return yesterday
 }
 
-/** What an operator and an accountant do next: the night, each month, a closing; whatever is issued gets imported. */
+/** What an operator and an accountant do next: the nightly sync, each month's export, a closing. */
 const NEXT = [
   'sync',
   'export xero --period 2026-02',
@@ -97,7 +101,7 @@ const NEXT = [
   'period close 2026-02',
 ]
 
-/** Does all of it until a command refuses. */
+/** Runs the next commands until one refuses, and imports whatever is issued. */
 async function goOn(lab: Lab, env: Record<string, string>, imported: Imported): Promise<Played['refused']> {
   for (const command of NEXT) {
     const ended = await run(lab, env, '2026-03-02', command)
@@ -110,12 +114,12 @@ async function goOn(lab: Lab, env: Record<string, string>, imported: Imported): 
   return null
 }
 
-/** Where the full proof writes its results. */
+/** The page that a full proof writes. */
 const PAGE = join(import.meta.dirname, '../../docs/lost-stores.md')
 
 /**
- * Plays losses, each starting from the same three nights of a lender: either the books equal the source's to the cent, or a
- * command names the store and refuses. The full proof writes the page that says what is lost when.
+ * Plays losses, each starting from the same three nights of a lender. Either the books equal the source's to the cent, or a
+ * command refuses and names the store. A proof of all losses also writes the page that says what is lost when.
  */
 export async function proveStores({
   losses = LOSSES,
@@ -145,7 +149,7 @@ export async function proveStores({
   return {...proved, played}
 }
 
-/** The name of a store on the page. */
+/** Names of the stores on the page. */
 const NAMES: Record<Store, string> = {
   warehouse: '`warehouse.duckdb`',
   state: '`state.sqlite`',
@@ -154,7 +158,7 @@ const NAMES: Record<Store, string> = {
   exports: '`exports/`',
 }
 
-/** The page's words for a loss: the next commands succeed, or the error code and the store it names. */
+/** Describes the outcome of a loss on the page: the next commands succeed, or the error code and the store it names. */
 function describePlayed({refused}: Played): string {
   if (refused === null) return 'goes on, books right'
   const [, store] = /data', ([\w.]+):/.exec(refused.message) ?? []

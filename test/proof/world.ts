@@ -6,7 +6,7 @@ import {drawStory} from './world/draw.ts'
 import {play} from './world/player.ts'
 import {type Event, Finding, type Story} from './world/story.ts'
 
-/** How long each story is, and how long a failed one may be shrunk. */
+/** The days of each story, and how long a failed one may be shrunk. */
 export interface WorldRequest extends ProofRequest {
   days?: number
   shrinkMs?: number
@@ -14,10 +14,8 @@ export interface WorldRequest extends ProofRequest {
 
 /**
  * Plays stories of a lender, each drawn from a seed: a source that changes, fails and lies, a clock that steps, kills, closings,
- * mappings. After every run an oracle that knows the source's answer to each request, and nothing of the product, compares
- * tables and books. A failing story is shrunk and printed with its commands.
- *
- * A run is one story of `days` days.
+ * mappings. After every run, an oracle compares tables and books; it knows the source's answer to each request, and nothing of
+ * the product. A failing story is shrunk and printed with its commands. A run is one story of `days` days.
  */
 export function proveWorld({days = 30, shrinkMs = 600_000, ...request}: WorldRequest): Promise<Proved> {
   const work = async ({run, random, add}: Run) => {
@@ -36,14 +34,18 @@ export function proveWorld({days = 30, shrinkMs = 600_000, ...request}: WorldReq
   return prove('world', request, work, {atOnce: 2})
 }
 
-/** Plays a story that was shrunk before. */
+/** Plays a shrunk story again. */
 export async function replayStory(story: Story): Promise<Proved> {
   const {figures, add} = createTally()
   await play(story, {note: add})
   return {figures}
 }
 
-/** Plays a failed story once more, and tells what happened and what a person would have typed. */
+/**
+ * Saves a failed story and plays it once more.
+ *
+ * @returns an error with its events and the commands that a person would have typed
+ */
 async function describe({story, finding}: Failed, name: string): Promise<Error> {
   const file = join(tmpdir(), `loantape-world-${name}.json`)
   writeFileSync(file, JSON.stringify(story, null, 1))
@@ -61,7 +63,11 @@ interface Failed {
   finding: Finding
 }
 
-/** The finding a story ends in; undefined if all is right. */
+/**
+ * Plays a story.
+ *
+ * @returns its finding, a crash included; undefined if all is right
+ */
 async function findIn(story: Story): Promise<Finding | undefined> {
   try {
     await play(story)
@@ -71,12 +77,12 @@ async function findIn(story: Story): Promise<Finding | undefined> {
   }
 }
 
-/** Where something was wrong: the words before the first colon. */
+/** Returns where something was wrong: the words before the first colon. */
 const kindOf = ({message}: Finding) => message.split(':')[0]
 
 /**
- * The shortest story found within the time budget that still ends in a finding of the same kind: events are removed, many at
- * once first, then the disturbances of a run, one after the other.
+ * Returns the shortest story found in the given time that still ends in a finding of the same kind. First removes events, many at
+ * once at the beginning, then disturbances of syncs, one by one.
  */
 async function shrinkStory(failed: Failed, budgetMs: number): Promise<Failed> {
   const endsAt = performance.now() + budgetMs
@@ -104,12 +110,12 @@ async function shrinkStory(failed: Failed, budgetMs: number): Promise<Failed> {
   return best
 }
 
-/** The events after the finding had no part in it. */
+/** Drops the events after the finding, which had no part in it. */
 function cutAfter(story: Story, place: number | undefined): Story {
   return place === undefined ? story : {...story, events: story.events.slice(0, place + 1)}
 }
 
-/** The same event with one disturbance less. */
+/** Returns variants of a sync with fewer disturbances. */
 function simplify(event: Event | undefined): Event[] {
   if (event?.do !== 'sync') return []
   const {faults = [], ahead, ...steady} = event

@@ -31,7 +31,7 @@ const lab = await useLab({tables: FEW_TABLES, deals: someDeals(30)})
 await lab.walk(DAY_1)
 beforeEach(lab.remember())
 
-/** Where a test puts its backups, and the first of them. */
+/** The folder for a test's backups, and that of the first one. */
 let [to, dir] = ['', '']
 let tests = 0
 beforeEach(() => {
@@ -49,7 +49,7 @@ async function saveAndLose(): Promise<void> {
   rmSync(lab.folder.root, {recursive: true})
 }
 
-/** A path that the test overwrites, and its whole content. */
+/** Returns a path that the test overwrites, and its whole content. */
 function openFile(name: string) {
   const path = join(dir, name)
   return {path, whole: readFileSync(path)}
@@ -210,7 +210,11 @@ test('without the tape key a backup is made, but says that changes to it cannot 
   expect((await lab.run(['restore', '--trust', dir])).code).toBe(0)
 })
 
-/** Runs a command that kills itself before its nth change to a file; false if it finished. */
+/**
+ * Runs a command that kills itself before its nth change to a file.
+ *
+ * @returns false if it finished
+ */
 async function isKilledAt(nth: number, args: readonly string[]): Promise<boolean> {
   const {signal, code, stderr} = await runKilledAt(nth, args, lab.env)
   if (signal === null) expect(code, stderr).toBe(0)
@@ -243,7 +247,7 @@ test('a restore is refused while another is under way', async () => {
   rmSync(lab.folder.root, {recursive: true, force: true})
   mkdirSync(join(lab.folder.root, RESTORING), {recursive: true})
   {
-    // As a restore that is under way holds it.
+    // A restore in progress holds this lock.
     using _held = await takeFileLock(lab.folder.warehouseLock, 'write', 0)
     expect((await lab.run(['status'])).stderr).toContain('its restore is under way, or died')
     expect(await failureOf(restore(dir))).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
@@ -276,13 +280,17 @@ test('a backup goes into a folder of its own, outside the data, and holds no pip
 
 const BEGUN = Date.now()
 
-/** A world whose real clock stands still, some minutes later. */
+/** Creates a world whose real clock is stopped some minutes later. */
 function worldAfter(minutes: number) {
   const world = lab.createWorld(DAY_1)
   return {...world, realClock: {...world.realClock, now: () => BEGUN + minutes * 60_000}}
 }
 
-/** The result of a job that rehearses a restore. */
+/**
+ * Runs a job that rehearses a restore.
+ *
+ * @returns its outcome
+ */
 async function rehearse(from: string, world: World) {
   const job = aJob({steps: [{do: 'restore_drill', from}]})
   const {steps} = await runJob(lab.config, {job}, world)
@@ -312,7 +320,7 @@ const listMade = (to: string) =>
     .filter((path) => /^[0-9a-f]{16}\/loantape-[^/]+$/.test(path))
     .sort()
 
-/** Runs a job that backs up and sends to some of these folders. */
+/** Runs a job that backs up and sends the backup to some of these folders. */
 function backUpAndDeliver(targets: Record<string, string>, deliver: string[], minutes: number) {
   const targetsFile = join(lab.folder.root, '../targets.json')
   const folders = Object.entries(targets).map(([name, path]) => [name, {kind: 'folder', path}])
@@ -371,7 +379,7 @@ test('a page that is saved while it is copied, being written or removed does not
   const pages = join(lab.folder.root, 'pages')
   const [saved, begun, removed] = ['a.md', 'b.md', 'c.md'].map((name) => join(pages, name))
   mkdirSync(pages)
-  // So long that it is compared over several turns of the event loop.
+  // So long that the comparison takes several turns of the event loop.
   writeFileSync(saved!, 'x'.repeat(3_000_000))
   writeFileSync(temporaryBeside(begun!), 'half')
   writeFileSync(removed!, '')

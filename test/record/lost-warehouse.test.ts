@@ -32,7 +32,11 @@ const rebuild = () => rebuildWarehouse(lab.config, {isApplied: true}, lab.create
 const CREATED = {version: '1', change: 'created', status: 'draft'}
 const APPROVED = {version: '2', change: 'updated', status: 'approved'}
 
-/** What a release that is built now says of the first deal. */
+/**
+ * Builds a release.
+ *
+ * @returns its history of the first deal
+ */
 async function buildHistory(): Promise<Record<string, unknown>[]> {
   await succeed('build')
   return lab.query(
@@ -52,7 +56,7 @@ const goOnWithout = (why: string) => succeed('tape', 'go-on', '--why', why)
 const readStatus = async () => JSON.parse(await succeed('status', '--json'))
 const refusedBuild = async () => (await lab.run(['build'])).stderr
 
-/** Nights on which the first deal changes its status. */
+/** Walks some nights; the first deal changes its status before each. */
 async function walkOn(...nights: (readonly [day: string, status: string])[]): Promise<void> {
   for (const [day, status] of nights) {
     lab.service.store.update('deal_000001', {status})
@@ -63,7 +67,7 @@ async function walkOn(...nights: (readonly [day: string, status: string])[]): Pr
 const UNDERWRITTEN = [DAY_2, 'underwriting'] as const
 const APPROVED_NEXT = [DAY_3, 'approved'] as const
 
-/** The tapes in the order of their walks. */
+/** Lists the tapes in the order of their walks. */
 function listTapePaths(): string[] {
   using stateDb = openStateDb(lab.folder.stateDb)
   return listTapes(stateDb).map(({path}) => join(lab.folder.root, path))
@@ -73,14 +77,22 @@ const removeTapes = (...numbers: number[]) => {
   for (const path of listTapePaths().filter((_, index) => numbers.includes(index + 1))) rmSync(path)
 }
 
-/** Keeps a copy of the warehouse; the returned function brings it back. */
+/**
+ * Copies the warehouse.
+ *
+ * @returns a function that puts the copy back
+ */
 function saveWarehouse(name: string): () => void {
   const saved = join(lab.folder.root, '..', name)
   copyFileSync(lab.folder.warehouse, saved)
   return () => copyFileSync(saved, lab.folder.warehouse)
 }
 
-/** The manifest of a new export. */
+/**
+ * Exports anew.
+ *
+ * @returns the manifest's text
+ */
 async function exportDeals(): Promise<string> {
   rmSync(lab.folder.exports, {recursive: true, force: true})
   await succeed('export', 'csv')
@@ -165,7 +177,7 @@ test("a warehouse is replaced by one without a lost tape's data only if somebody
   removeTapes(2)
   await goOnWithout('a disk died')
   expect((await lab.run(['verify'])).stdout).toContain('1 tape was given up by `loantape tape go-on`.')
-  // The release is still the previous one, and so is its batch, to the last byte.
+  // The release is still the previous one, and its batch is the same to the last byte.
   expect(await exportDeals()).toBe(exported)
   await succeed('build')
   expect(JSON.parse(await exportDeals())).toMatchObject({went_on: [{why: 'a disk died'}]})

@@ -8,7 +8,7 @@ import {aDeal, createLab} from '../support/lab.ts'
 import {listViolations} from '../web/browser.ts'
 import {openPage} from '../web/side.ts'
 
-/** A part of a mail, decoded. */
+/** Returns a decoded part of a mail. */
 function partOf(mail = '', type: string): string {
   const [, head = '', body = ''] =
     new RegExp(`\r\n(Content-Type: ${type}[^]*?)\r\n\r\n([^]*?)\r\n--`).exec(mail) ?? []
@@ -140,7 +140,7 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   expect(await listViolations(page)).toEqual([])
   expect(complaints).toEqual([])
 
-  // Others get what viewers may see.
+  // A digest to others shows only what viewers may see.
   expect(await send({page: 'states', to})).toContain('sent')
   expect(mails.slice(1).map((one) => /^To: (.*)\r$/m.exec(one)?.[1])).toEqual(to)
   expect(posts, 'to nobody else').toHaveLength(1)
@@ -153,7 +153,7 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   expect(await send({page: 'ours', to})).toMatch(/^2 .*Page 'ours', for viewers: expected one of/s)
   expect(await send({page: 'ours'})).toContain('sent')
 
-  // Nothing to say, and what is wrong.
+  // A digest with nothing to say, and mistakes in digests.
   expect(await send({page: 'twice', when: 'hits'})).toContain('sent')
   expect(await send({page: 'states?amount_from=600000', when: 'large'})).toContain('nothing to say')
   expect(await send({page: 'states', when: 'larg'})).toMatch(
@@ -176,7 +176,7 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   expect(await send({page: 'states?place=NY'}, nowhere)).toContain('no channel')
   expect([posts.length, mails.length]).toEqual([counts[0], Number(counts[1]) + 2])
 
-  // However much there is.
+  // A digest stays short, however much there is.
   const before = mails.length
   expect(await send({page: 'long'})).toContain('sent')
   expect(partOf(mails[before], 'text/html')).toContain('The first 50 rows; the attachment has more.')

@@ -13,7 +13,7 @@ beforeEach(() => mkdirSync(jobsDir))
 const builtIn = parseConfig({}, {readFile: () => ''})
 const withOwn = () => ({...builtIn, jobsDir})
 
-/** A job as a file of `jobs/` contains it. */
+/** Returns a job as in a file of `jobs/`. */
 function aJob(fields: Record<string, unknown> = {}): Record<string, unknown> {
   return {
     name: 'month-end',
@@ -29,7 +29,7 @@ function aJob(fields: Record<string, unknown> = {}): Record<string, unknown> {
 const write = (file: string, text: string | Buffer) => writeFileSync(join(jobsDir, file), text)
 const refusalOf = (work: () => unknown) => failureOf((async () => work())())
 
-/** What is wrong with the one wrong file; all other jobs are read. */
+/** Returns the fault of the one wrong file; all other jobs must be read. */
 function requireFault() {
   const jobs = readJobs(withOwn())
   const [fault, ...others] = listFaults(jobs)
@@ -92,7 +92,7 @@ test.each<[fields: string[], wrong: Record<string, unknown>]>([
   const refusal = requireFault()
   expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
   for (const words of [join(jobsDir, 'bad.yaml'), ...fields]) expect(refusal.message).toContain(words)
-  // The profiles that exist, each once.
+  // Lists each existing profile once.
   if (fields.includes('steps.0.profiles.0')) expect(refusal.message.match(/quickbooks/g)).toHaveLength(1)
 })
 

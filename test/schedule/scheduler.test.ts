@@ -56,7 +56,7 @@ function openStateAt(name: string): StateDb {
 
 type Bench = ReturnType<typeof aScheduler>
 
-/** A scheduler as in one process; runs end when the test says so. */
+/** Creates a scheduler as in one process; runs end when the test says so. */
 function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes: Partial<World> = {}) {
   const started: string[] = []
   let finish: (end: ProcessEnd) => void = () => undefined
@@ -83,19 +83,19 @@ function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes:
     ...scheduler,
     stateDb,
     started,
-    /** Sets the clock, `06-01T06:30`, and looks. */
+    /** Sets the clock (`06-01T06:30`) and ticks. */
     tickAt(time: string) {
       now = Date.parse(`2026-${time}Z`)
       scheduler.tick()
     },
-    /** Looks every minute, for so long. */
+    /** Ticks every minute for this long. */
     watch(minutes: number) {
       for (const end = now + minutes * MINUTE; now < end; ) {
         now = Math.min(now + MINUTE, end)
         scheduler.tick()
       }
     },
-    /** Ends the process of the current run without a word. */
+    /** Ends the process of the current run without recording an end. */
     crash,
     /** Ends the current run. */
     async end(end?: Partial<Parameters<typeof endRun>[2]>) {
@@ -105,7 +105,7 @@ function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes:
   }
 }
 
-/** A scheduler that has just started the nightly run of June 1. */
+/** Creates a scheduler that has just started the nightly run of June 1. */
 function aRun(jobs = [aJob()], ...more: [stateDb?: StateDb, changes?: Partial<World>]): Bench {
   const scheduler = aScheduler(jobs, ...more)
   scheduler.tick()
@@ -328,7 +328,7 @@ test.each([
   aScheduler(jobs).tick()
   const restarted = aScheduler(jobs)
   restarted.tickAt('06-04T12:00')
-  // Two days are beyond the grace.
+  // Two slots are older than the grace period.
   const states = ['06-01T06:30 skipped', '06-02T06:30 skipped', ...expected]
   expect(statesOf(restarted)).toEqual(states.map((state) => `2026-${state}`))
 })
@@ -351,7 +351,7 @@ test('the end of each attempt is kept with its last log lines, as long as its ru
   expect(readAttempts()).toEqual([])
 })
 
-/** Ends the current run as a process does that fails before it reaches its run, and waits for the next attempt. */
+/** Ends the current run's process before it has begun its run, and waits for the next attempt. */
 async function failEarly(scheduler: Bench, code: number, log = ''): Promise<void> {
   await scheduler.crash({code, signal: null, log})
   now += MINUTE
@@ -454,7 +454,7 @@ test('a run whose end cannot be stored ends on a later tick, and blocks nobody f
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'running', attempt: 2})
 })
 
-/** Starts a run, of at most 30 minutes, by a process that hangs and ignores requests to stop. */
+/** Starts a run of at most 30 minutes in a process that hangs and ignores requests to stop. */
 async function aDeafRun() {
   const scheduler = aRun([aJob({timeoutMinutes: 30})])
   const code = `process.on('SIGTERM', () => console.log('asked')); setInterval(() => {}, 1000); console.log('up')`
@@ -476,7 +476,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
     scheduler.tick()
     now += 1000
   }
-  // The first word after `up`: it was not asked before its time, nor killed before the ten seconds.
+  // The first word after `up`: the process was not asked to stop too early, nor killed before ten seconds had passed.
   expect((await said.next()).value).toBe('asked')
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'running'})
   scheduler.tick()
@@ -548,7 +548,7 @@ test('a run is forgotten after 90 days, also one of webhooks or started by hand,
   ])
 })
 
-/** Zones whose clocks change twice a year, four times, and by half an hour. */
+/** Zones whose clocks change twice a year, four times a year, and by half an hour. */
 const ZONES = ['America/New_York', 'Africa/Casablanca', 'Australia/Lord_Howe']
 
 test.each(ZONES)('three years in %s: every due slot ran once or is recorded as skipped', async (timeZone) => {
@@ -559,7 +559,7 @@ test.each(ZONES)('three years in %s: every due slot ran once or is recorded as s
   ]
   const end = START + 3 * 365 * DAY
   let scheduler = aScheduler(jobs, openStateAt(':memory:'))
-  // Rows removed after 90 days count here, too.
+  // Keeps the rows that are removed after 90 days, so that they count here, too.
   scheduler.stateDb.db.exec(
     `create table forgotten as select job, slot, state from job_run limit 0;
      create trigger keep before delete on job_run
@@ -572,7 +572,7 @@ test.each(ZONES)('three years in %s: every due slot ran once or is recorded as s
     return state % below
   }
   while (now < end) {
-    // Awake, asleep for days, or busy with one run for hours.
+    // The scheduler is awake, asleep for days, or busy with one run for hours.
     now += draw(10) === 0 ? draw(5 * DAY) : draw(20 * HOUR)
     scheduler.tick()
     if (scheduler.current() && draw(10) > 0) await scheduler.end()
@@ -588,13 +588,13 @@ test.each(ZONES)('three years in %s: every due slot ran once or is recorded as s
   expect(runs.filter(({state: is}) => is === 'queued').length).toBeLessThan(10)
   expect(new Set(runs.map(({job, slot}) => `${job} ${slot}`)).size).toBe(runs.length)
 
-  // Once a local day, whatever the clock does.
+  // One slot per local day, whatever the clock does.
   const days = listSlots(jobs[0]!, START, end).map((slot) => formatLocal(slot, timeZone).slice(0, 10))
   expect(new Set(days).size).toBe(days.length)
   expect(days.length).toBeGreaterThanOrEqual(3 * 365 - 1)
 })
 
-/** Another process takes over the state database of a killed one. */
+/** Lets another process take over the state database of a killed one. */
 function restart(killed: Bench, jobs: Job[]): Bench {
   killed.stateDb.db.exec(`update job_run set pid = 4000000 where state = 'running'`)
   const next = aScheduler(jobs, killed.stateDb)

@@ -89,7 +89,7 @@ test.each([
   expect(findCronProblem(expression)).not.toMatch(/\.$/)
 })
 
-// https://www.frbservices.org/about/holiday-schedules
+// The holidays are those of https://www.frbservices.org/about/holiday-schedules.
 test('business days skip weekends, and the holidays of the Federal Reserve if asked to', () => {
   const days = Array.from({length: 365}, (_, index) => addDays('2027-01-01', index))
   const weekdays = days.filter((day) => ![0, 6].includes(new Date(day).getUTCDay()))

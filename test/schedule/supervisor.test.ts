@@ -43,7 +43,7 @@ test('a run that waits minutes for its source yields its place to others, and re
   expect([after(0), after(4), after(1), after(600)]).toEqual([1, 1, 0, 0])
   lock.setProgress('walking: 400 deals')
   expect([after(0), after(4), after(2)]).toEqual([1, 1, 0])
-  // It is working, however long: on a large model, or on a walk's data.
+  // A run that applies changes or builds counts as working, however long it takes.
   lock.setProgress('applying')
   expect([after(0), after(600)]).toEqual([1, 1])
   await source.end()
@@ -147,7 +147,7 @@ test('a state database that is damaged while it is served is told of, and so is 
   const [served] = requireServed()
   const db = served?.stateDb.db
   const {rootpage} = db?.prepare("select rootpage from sqlite_schema where name = 'alarm'").get() ?? {}
-  // What nobody has changed lately is read from the file, and a large one is not held in memory whole.
+  // Everything goes to the file, so that the spoilt page is read from there, as in a database too large for memory.
   db?.exec('pragma wal_checkpoint(truncate)')
   const file = openSync(lab.folder.stateDb, 'r+')
   writeSync(file, Buffer.alloc(4096, 'spoilt'), 0, 4096, (Number(rootpage) - 1) * 4096)

@@ -41,7 +41,7 @@ afterEach(() => stateDb[Symbol.dispose]())
 
 const tell = (jobs?: string[]) => tellPeople(stateDb, watched(jobs), world())
 
-/** A job runs and ends; `fields` say how badly. */
+/** Runs a job to its end; `fields` say how it ended. */
 async function runAndTell(fields: Partial<Parameters<typeof endRun>[2]> = {}): Promise<void> {
   now += HOUR / 2
   endRun(stateDb, beginRun(stateDb, 'nightly', now), {exit_code: 0, ...fields}, now)
@@ -183,7 +183,7 @@ test('while a failed run is tried again, is locked out or stopped, nothing has r
   expect(await attempt({exit_code: 6, error_code: 'INTERRUPTED'})).toEqual(words)
   expect(await attempt(down)).toEqual(words)
   expect(posts).toEqual([expect.stringContaining('[SOURCE_UNREACHABLE]')])
-  // The step is done by hand meanwhile.
+  // Meanwhile somebody runs the step by hand.
   const at = isoNow()
   const failed = {command: 'sync', pid: 1, started_at: at, ended_at: at}
   stateDb.run('update job_attempt set started_at = ? where attempt = 4', [at])
@@ -219,7 +219,7 @@ test('too long without a successful sync is told, even if there never was one', 
   expect(posts[0]).toContain('No sync has succeeded for 26 hours')
 })
 
-/** A sync succeeds after a walk of 2,000 records, and what is to be told is told. */
+/** Lets a sync succeed after a walk of 2,000 records, and sends what is due. */
 function syncWith(walk: object) {
   now += HOUR
   const at = new Date(now).toISOString()
@@ -245,7 +245,7 @@ test('own pages of deals that can never be read are told, single ones are not', 
   expect(posts).toEqual([])
   await syncWith({details: {fetched: 0, failed: 5}})
   expect(posts[0]).toContain('No own page of a deal could be read')
-  // A night that asks for few tells nothing.
+  // A night with few requests says nothing.
   await syncWith({details: {fetched: 0, failed: 4}})
   expect(posts).toHaveLength(1)
   await syncWith({details: {fetched: 9, failed: 0}})
@@ -281,7 +281,7 @@ test('a message that fails while the clock is ahead is sent once it is right, an
   now += 24 * HOUR
   inbox.status = 200
   await tell()
-  // The first was given up; what still holds is told anew.
+  // The first message was given up; what still holds is sent again.
   expect(posts).toHaveLength(4)
   expect(stateDb.column(z.number(), "select count(*) from notice where channel = 'webhook'")).toEqual([2])
 })

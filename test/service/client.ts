@@ -21,7 +21,7 @@ export function startTestService(options: Partial<ServiceOptions> = {}): Promise
   return startSpoiltService({apiKeys: [API_KEY], clock: {now: () => NOW}, ...options})
 }
 
-/** A stored deal of this moment; the number sets its id and its place in the list. */
+/** Makes a stored deal created at {@link NOW}; the number sets its id and its place in the list. */
 export const aDeal = (number: number, fields: Partial<StoredDeal> = {}): StoredDeal =>
   storedDeal(number, {created_at: NOW + number, ...fields})
 
@@ -29,7 +29,7 @@ export function insertDeals(service: RunningService, count: number): void {
   service.store.insert(Array.from({length: count}, (_, index) => aDeal(index + 1)))
 }
 
-/** One request with a valid key; a body is sent as JSON, a text and bytes as they are. */
+/** Sends one request with a valid key; text and bytes are sent as they are, any other body as JSON. */
 export const call = (
   service: RunningService,
   method: string,
@@ -49,16 +49,16 @@ export const call = (
     }),
   })
 
-/** The `data` of an answer. */
+/** Reads the `data` of an answer. */
 export async function readData<T>(answer: Response | Promise<Response>): Promise<T> {
   return ((await (await answer).json()) as {data: T}).data
 }
 
-/** The data of a GET. */
+/** Reads the `data` of a GET. */
 export const get = async <T>(service: RunningService, path: string): Promise<T> =>
   readData(call(service, 'GET', path))
 
-/** Status, code and paths of an answer with a problem: `400 invalid_body loan_amount status`. */
+/** Reads status, code and paths of a problem: `400 invalid_body loan_amount status`. */
 export async function readRefusal(answer: Response | Promise<Response>): Promise<string> {
   const response = await answer
   expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
@@ -70,7 +70,7 @@ export async function readPage(service: RunningService, query = ''): Promise<Lis
   return (await (await call(service, 'GET', `/deals${query}`)).json()) as ListBody<ListedDeal>
 }
 
-/** The ids of all pages, in order. */
+/** Reads the ids of all pages, in order. */
 export async function walkIds(
   {url}: RunningService,
   limit: number,
@@ -88,7 +88,7 @@ export async function walkIds(
 /** The smallest file whose bytes identify it as a PDF. */
 export const PDF: string = '%PDF-1.4\n1 0 obj<<>>endobj\ntrailer<<>>\n%%EOF\n'
 
-/** Uploads one file; a field that is null is left out. */
+/** Uploads one file; a null field is left out. */
 export function upload(
   service: RunningService,
   dealId: string,

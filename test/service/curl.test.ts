@@ -20,7 +20,7 @@ test('the curl commands of docs/service.md run as written', async () => {
   expect(stdout).toContain('Appraised at 500,000.')
   expect(stdout).toContain('"status":"underwriting"')
   expect(stdout).toContain('"status":"completed"')
-  // An id may hold them by chance.
+  // As a whole number: an id may contain these digits by chance.
   expect(stdout).not.toMatch(/\b6789\b/)
   expect(service.store.count()).toBe(3)
 

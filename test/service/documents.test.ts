@@ -29,7 +29,7 @@ let service: RunningService
 
 const start = (): Promise<RunningService> => startTestService({dbPath})
 const countFiles = () => service.database.column(z.number(), 'select count(*) from document_file')[0]
-/** A document uploaded to a new deal. */
+/** Uploads a document to a new deal. */
 async function uploadTo(number: number, parts: Parameters<typeof upload>[2] = {}): Promise<DealDocument> {
   service.store.insert([aDeal(number)])
   return readData<DealDocument>(upload(service, aDeal(number).id, parts))
@@ -149,7 +149,7 @@ test('an upload that is too large, incomplete, doubled or no form is refused and
     fields,
   ])
     expect(await send(`${body}--x--\r\n`)).toMatch(/^4(00|13) (invalid_body|malformed_body|body_too_large)/)
-  // Its end is missing.
+  // The body lacks its end.
   expect(await send(fields + file)).toBe('400 malformed_body')
   for (const type of ['multipart/form-data', 'multipart/form-data; boundary=other'])
     expect(await send(file, type)).toMatch(/^400 /)

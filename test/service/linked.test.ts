@@ -36,7 +36,7 @@ const post = <T>(path: string, body: unknown): Promise<T> =>
   call(service, 'POST', path, body).then(readData<T>)
 const refusalOf = async (path: string, body: unknown) => readRefusal(call(service, 'POST', path, body))
 
-/** The digits by themselves: an id may hold them by chance. */
+/** The digits on their own: an id may contain them by chance. */
 const DIGITS = /(?<![\w.-])6789(?![\w-])/
 
 const ADA = {first_name: 'Ada', last_name: 'Lovelace', email: 'ada@example.com', ssn_last_four: '6789'}
@@ -55,7 +55,7 @@ test('a borrower is returned with everything but the digits, which are never sto
     const rows = service.database.db.prepare(`select * from ${name}`).all()
     expect(rows.flatMap(Object.values)).not.toContain('6789')
   }
-  // Nor can they be guessed from what is kept for an Idempotency-Key.
+  // Nor can they be guessed from what is stored for an Idempotency-Key.
   await call(service, 'POST', `${DEAL}/borrowers`, ADA, {'idempotency-key': 'ada'})
   const told = JSON.stringify(['POST', `/v1${DEAL}/borrowers`, ADA])
   const guess = createHmac('sha256', service.database.secret).update(told).digest('base64url')

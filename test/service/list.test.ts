@@ -25,7 +25,7 @@ test('loses and repeats no deal while others come and go', async () => {
   let next = 0
   const ids = await walkIds(service, 7, () => {
     next++
-    // The last deal of the page before.
+    // The last deal of the previous page.
     service.store.remove(aDeal(next * 7).id)
     service.store.insert([aDeal(1_000 + next, {created_at: 0})])
     service.store.insert([aDeal(2_000 + next)])

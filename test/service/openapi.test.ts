@@ -48,7 +48,7 @@ test('the description has patterns that every language reads alike', () => {
   const patterns = [...JSON.stringify(described).matchAll(/"pattern":("(?:[^"\\]|\\.)*")/g)]
   const texts = new Set(patterns.map(([, text = '']) => String(JSON.parse(text))))
   expect(texts.size).toBeGreaterThan(4)
-  // Languages differ on property classes, short classes (Unicode's digits in Python), flags and names.
+  // Languages differ on property classes, short classes (`\d` in Python matches all Unicode digits), flags and named groups.
   expect(
     [...texts].filter((text) =>
       /\\[pPdDwWsSkuU](?!\\u[0-9a-f]{4})|\(\?[a-z<P]/.test(text.replace(/\\u[0-9a-f]{4}/g, '')),

@@ -3,7 +3,7 @@ import {type AddressLookup, createAddressGuard} from '../../src/service/webhooks
 import {until} from '../support/until.ts'
 import {aDeal, call, get, readData, readRefusal, startTestService} from './client.ts'
 
-/** Looks names up, each with its addresses for the first, second, … lookup. */
+/** Creates a lookup of names, each with its addresses for the first, second, … lookup. */
 function createLookup(): AddressLookup {
   const names: Record<string, string[][]> = {
     localhost: [['127.0.0.1']],

@@ -29,9 +29,9 @@ export async function startReceiver() {
   const receiver = {
     url: server.url,
     received,
-    /** The status of each answer, by the number of earlier ones; 200 by default, 0 for no answer ever. */
+    /** Returns the status of an answer, by the number of earlier ones: 200 by default, 0 for no answer ever. */
     answer: (_turn: number): number | Promise<number> => 200,
-    /** Resolves when this many have arrived. */
+    /** Resolves when this many notifications have arrived. */
     async waitFor(count: number) {
       await until(() => received.length >= count)
     },
@@ -40,7 +40,11 @@ export async function startReceiver() {
   return receiver
 }
 
-/** The event of a notification with a valid signature. */
+/**
+ * Returns the event of a notification.
+ *
+ * @throws Error if its signature is invalid
+ */
 export function verifyNotification(notification: Notification, secret: string): WebhookEvent {
   const {headers, text: body} = notification
   return new Webhook(secret).verify(body, headers as Record<string, string>) as WebhookEvent

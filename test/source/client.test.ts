@@ -11,7 +11,7 @@ import {failureOf} from '../support/lab.ts'
 import {createGate, sendJson, startProxy, startTestServer, type TestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, START, TEST_KEY, type TestWorld} from './test-world.ts'
 
-/** Asks a server once, through a new client. */
+/** Sends one request to a server through a new client. */
 async function ask(
   server: TestServer,
   changes: Partial<ClientConfig> = {},
@@ -26,7 +26,7 @@ const JSON_TYPE = {'content-type': 'application/json'}
 
 type Spoil = (response: ServerResponse) => unknown
 
-/** Sends half of an answer, then ends the connection. */
+/** Sends half of an answer, then ends or resets the connection. */
 function breakOff(response: ServerResponse, how: 'end' | 'resetAndDestroy', headers = {}): void {
   response.writeHead(200, {...JSON_TYPE, ...headers}).write(HALF)
   setImmediate(() => response.socket?.[how]())
@@ -44,7 +44,7 @@ const GIVE_UP = {
   },
 }
 
-/** Spoilt answers, by the code of the error that they end in. */
+/** Spoilt answers, by the code of the error that they cause. */
 const SPOILT: Record<keyof typeof GIVE_UP, Record<string, Spoil>> = {
   SOURCE_UNREACHABLE: {
     'closed before the headers': (response) => response.socket?.destroy(),
@@ -100,7 +100,7 @@ test.each(cases)(
   },
 )
 
-// undici counts its timeouts in half seconds.
+// undici rounds its timeouts to half seconds.
 test.each<[string, number, Spoil]>([
   ['UND_ERR_HEADERS_TIMEOUT', 0.2, () => undefined],
   ['UND_ERR_BODY_TIMEOUT', 0.2, (response) => response.writeHead(200, JSON_TYPE).write(HALF)],
@@ -119,7 +119,7 @@ test.each<[string, number, Spoil]>([
   expect(error.message).toContain(words)
 })
 
-/** The error that one such answer ends in, without a retry. */
+/** Returns the error that one such answer causes without a retry. */
 async function refusalOf(answer: Spoil, changes: Partial<ClientConfig> = {}) {
   await using server = await startTestServer((_request, response) => void answer(response))
   const error = await failureOf(ask(server, changes))

@@ -16,7 +16,7 @@ const describe = (changes: object) =>
     'source.json',
   )
 
-/** The next cursor after a page. */
+/** Returns the cursor after a page. */
 function nextOf(
   paging: object,
   body: object,
@@ -145,7 +145,7 @@ test('a page with nothing where the next would be told is no end, unless that is
     expect(translated(paging, second, full)).toEqual(isEnd)
   }
   expect(() => translated({by: 'nothing'}, {}, full)).toThrow(/nothing where.*LOANTAPE_PAGE_SIZE/)
-  // It is longer than what was asked for, so it is the whole list.
+  // The page is longer than was asked for, so it is the whole list.
   expect(translated({by: 'nothing'}, {}, {data: [{}, {}, {}]})).toEqual(isEnd)
 })
 

@@ -21,7 +21,7 @@ const aRequest = (ids: Iterable<string>, changes: Partial<Asked> = {}): Asked =>
   ...changes,
 })
 
-/** Asks for the own pages of records. */
+/** Requests the own pages of deals. */
 async function fetchDetails(
   ids: Iterable<string>,
   client: Parameters<typeof askEach>[1],
@@ -34,7 +34,7 @@ async function fetchDetails(
   return {answers, summary}
 }
 
-/** Fetches details from a new server. */
+/** Requests own pages from a new server. */
 async function fetchFrom(
   handler: Handler,
   ids: Iterable<string>,
@@ -69,7 +69,7 @@ const aClient = (getJson: Parameters<typeof askEach>[1]['getJson']) => ({
   getJson,
 })
 
-/** An answer that finds every deal. */
+/** Answers that a deal exists, for every path. */
 async function find(path: string) {
   const asked = {path, query: {}, status: 200, headers: {}}
   const received = {...asked, requestedAt: 0n, receivedAt: 0, body: Buffer.alloc(0)}
@@ -228,7 +228,7 @@ test('a consumer that fails cancels requests in progress', async () => {
   await using client = createClient(aClientConfig({baseUrl: server.url}), world)
   const fault = new Error('disk full')
   const take = async ({id}: DetailAnswer) => {
-    // The first is taken before others are asked for.
+    // The first answer is taken before further requests are sent.
     if (id === 'a') return
     await asked.opened
     throw fault

@@ -2,7 +2,7 @@ import {expect, test} from 'vitest'
 import {parseMappedFields} from '../../src/contract/mapped-field.ts'
 import {createMappedReader} from '../../src/source/record.ts'
 
-/** The reading of one field of this type with this value: its text, null, `unreadable`, or undefined if absent. */
+/** Reads one field of this type with this value: its text, null, `unreadable`, or undefined if absent. */
 function read(type: string, value: unknown): string | null | undefined {
   const fields = parseMappedFields(JSON.stringify({it: {type, path: 'terms.it'}}), 'fields.json', [])
   const text = createMappedReader(fields)({terms: {it: value}})
@@ -16,7 +16,7 @@ test.each([
   ['text', 9007199254740991, '9007199254740991'],
   ['text', 1e300, 'unreadable'],
   ['text', 'a\0b', 'unreadable'],
-  // The source cut it in the middle of an emoji.
+  // The source cut the text in the middle of an emoji.
   ['text', 'sold \ud83d', 'sold \ufffd'],
   ['text', {a: 1}, 'unreadable'],
   ['integer', 1, '1'],

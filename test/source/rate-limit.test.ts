@@ -19,7 +19,7 @@ function setUp(changes: Partial<RateLimitSettings> = {}) {
   return {limiter: createRateLimiter({...SETTINGS, ...changes}, world), world}
 }
 
-/** A request that gets these answers in turn, and then the last one forever. */
+/** Creates a request that gets these answers in turn, then the last one forever. */
 function answering(
   world: TestWorld,
   answers: {status: number; headers?: LimitedAnswer['headers']}[],
@@ -153,7 +153,11 @@ test('stops waiting when the signal aborts', async () => {
   expect(sentAt.length).toBeLessThan(2)
 })
 
-/** Spends as soon as allowed; returns the instant. */
+/**
+ * Spends a token as soon as allowed.
+ *
+ * @returns the instant
+ */
 function spendNext(bucket: ReturnType<typeof createTokenBucket>, now: number): number {
   const instant = now + bucket.msUntilToken(now)
   bucket.spend(instant)

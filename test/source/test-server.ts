@@ -6,18 +6,18 @@ interface SeenRequest {
   path: string
   query: URLSearchParams
   headers: IncomingMessage['headers']
-  /** To read its body from. */
+  /** The request itself, to read its body from. */
   incoming: IncomingMessage
 }
 
 /** A real HTTP server on loopback. */
 export interface TestServer extends AsyncDisposable {
-  /** With the prefix `/v1`. */
+  /** Includes the prefix `/v1`. */
   readonly url: string
   readonly requests: SeenRequest[]
 }
 
-/** Answers one request; `turn` counts them from 0. */
+/** Answers one request; `turn` counts requests from 0. */
 export type Handler = (request: SeenRequest, response: ServerResponse, turn: number) => void | Promise<void>
 
 /** Starts a server on a free port. */
@@ -51,7 +51,7 @@ export function sendJson(
   response.writeHead(status, {'content-type': 'application/json', ...headers}).end(JSON.stringify(body))
 }
 
-/** Starts a proxy behind which every name is the server at `url`. @param answer tells what it says to a request */
+/** Starts a proxy that connects every name to the server at `url`. @param answer returns the status line for a name */
 export async function startProxy(url: string, answer: (name: string) => string = () => '200 OK') {
   const proxy = createServer().on('connect', ({url: name = ''}, socket, head) => {
     const there = connect(Number(new URL(url).port), '127.0.0.1', () => {
@@ -66,12 +66,12 @@ export async function startProxy(url: string, answer: (name: string) => string =
   return {url: `http://127.0.0.1:${port}`, [Symbol.dispose]: () => void proxy.close()}
 }
 
-/** Lets everything in transit on loopback arrive, without a clock. */
+/** Lets everything in transit on loopback arrive, without a timer. */
 export async function passTurns(): Promise<void> {
   for (let turn = 0; turn < 200; turn += 1) await new Promise(setImmediate)
 }
 
-/** A promise settled from outside, for ordering requests without sleeping. */
+/** Creates a promise that is settled from outside, for ordering requests without sleeping. */
 export function createGate(): {opened: Promise<void>; open: () => void} {
   const {promise, resolve} = Promise.withResolvers<void>()
   return {opened: promise, open: resolve}

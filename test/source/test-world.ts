@@ -4,13 +4,13 @@ import type {World} from '../../src/core/types.ts'
 import type {ClientConfig} from '../../src/source/client.ts'
 import {createWorldAt} from '../support/data.ts'
 
-/** A clock on which sleeping takes no time and advances the hands. */
+/** A clock on which sleeping takes no time and moves the clock ahead. */
 interface TestClock extends RealClock {
   /** Every sleep, in ms. */
   readonly sleeps: number[]
 }
 
-/** Where the real clock of a test world starts. */
+/** The instant at which the real clock of a test world starts. */
 export const START: number = Date.parse('2026-01-31T12:00:00Z')
 
 function createTestClock(): TestClock {
@@ -35,7 +35,7 @@ export interface TestWorld extends World {
   abort: () => void
 }
 
-/** A world whose waits are instant and whose jitter is always half the maximum. */
+/** Creates a world whose waits are instant and whose jitter is always half the maximum. */
 export function createTestWorld(): TestWorld {
   const stop = new AbortController()
   return {
@@ -48,7 +48,7 @@ export function createTestWorld(): TestWorld {
 
 export const TEST_KEY = 'sk_test_source'
 
-/** Settings of a client that does not give up early and is never slow by itself. */
+/** Returns the config of a client that does not give up early and is never slow by itself. */
 export function aClientConfig(changes: Partial<ClientConfig>): ClientConfig {
   return {
     baseUrl: 'http://127.0.0.1:1/v1',

@@ -9,7 +9,7 @@ function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
   return {path: '/deals', pageSize: 2, ...changes}
 }
 
-/** A walk over a new server. */
+/** Walks a new server. */
 async function withWalk<T>(
   handler: Handler,
   use: (
@@ -23,7 +23,7 @@ async function withWalk<T>(
   return await use(walkPages(aWalk(request), client), {requests: server.requests, world})
 }
 
-/** Pages `c1` → `c2` → … of one record each; page n is requested with cursor `c<n>`, the first without. */
+/** Serves pages `c1` → `c2` → … of one record each. Page n is requested with cursor `c<n>`, the first one without. */
 function pagesUpTo(count: number): Handler {
   return (request, response) => {
     const number = Number((request.query.get('cursor') ?? 'c1').slice(1))
@@ -158,7 +158,7 @@ test('a page of more than ten times the records asked for is refused', async () 
   })
 })
 
-/** The error of a walk whose request gets this answer. */
+/** Returns the error of a walk whose request gets this answer. */
 const refusalOf = (body: unknown, status: number, request: Partial<WalkRequest> = {}) =>
   withWalk(
     (_request, response) => sendJson(response, body, {status}),

@@ -12,7 +12,7 @@ const {root} = useFolder().folder
 test('a file is written whole, replaces its predecessor and leaves nothing beside it', () => {
   const path = join(root, 'file.json')
   writeFileAtomically(path, 'first')
-  // Left by dead writers, and by one that may be alive.
+  // Leftovers of a dead writer, and of one that may be alive.
   for (const mark of [`@${HOST}-999999999`, '@elsewhere-1'])
     writeFileSync(join(root, `.writing-file.json${mark}`), 'half')
   writeFileAtomically(path, 'second')

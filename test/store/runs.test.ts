@@ -34,7 +34,7 @@ afterEach(() => stateDb[Symbol.dispose]())
 
 const acquire = async (runId = 'r2', at = world) => acquireLock(stateDb, {runId, command: 'sync'}, at)
 
-/** Rewrites the lock's holder. */
+/** Changes the recorded holder of the lock. */
 function pretendHolder(changes: Record<string, string | number | null>): void {
   for (const [column, value] of Object.entries(changes))
     stateDb.db.prepare(`update lock set ${column} = ?`).run(value)
@@ -54,7 +54,7 @@ test('a second run is refused while the first holds the warehouse, and told who 
   expect(listRuns(stateDb, 10)).toEqual([])
 })
 
-/** A process that has ended. */
+/** Returns a process that has ended. */
 async function endedProcess(): Promise<ChildProcess> {
   const child = spawn(process.execPath, ['--version'], {stdio: 'ignore'})
   await once(child, 'exit')
@@ -88,7 +88,7 @@ test('a holder on another machine, its clock equal to ours or days ahead, is tak
   }
   using _first = await acquire('r1')
   for (const seconds of [0, 50, 100]) {
-    // Its heart beats.
+    // The holder's heart still beats.
     pretendHolder(DAYS_AHEAD)
     expect(await failureOf(acquire('r2', later(seconds)))).toMatchObject({code: 'RUN_IN_PROGRESS'})
   }
@@ -123,7 +123,7 @@ test('the heart beats during a run, and a beat that cannot be written does not e
   }
 })
 
-/** A run that begins some seconds after the first and ends with a result or an error. */
+/** Runs a command some seconds after the first; it ends with a result or an error. */
 const run = (command: string, seconds: number, result: {outcome: string} | Error) =>
   withRun(data.folder.stateDb, command, later(seconds), async () => {
     if (result instanceof Error) throw result

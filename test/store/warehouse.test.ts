@@ -28,7 +28,7 @@ const MIGRATIONS = readdirSync(MIGRATIONS_DIR)
 const listMigrations = (db: Database) =>
   db.column(z.string(), 'select name from history.main.migration order by rowid')
 
-/** A folder of migrations, as the next version may have it. */
+/** Writes a folder of migrations, as a later version may have it. */
 function writeMigrations(sql: string): string {
   const dir = join(data.folder.root, 'migrations')
   mkdirSync(dir, {recursive: true})
@@ -97,7 +97,7 @@ test.each<[string, (path: string) => Promise<void> | void, string, string]>([
   expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
 })
 
-/** A database file with these tables, beside any that the warehouse has. */
+/** Creates these tables in a database file, beside those of the warehouse, if any. */
 async function writeDatabase(sql: string): Promise<void> {
   await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
   await db.run(sql)
@@ -181,7 +181,7 @@ const refusedAtOnce = async () => failureOf(openWarehouse(data.folder, undefined
 
 const DATABASE_MODULE = join(import.meta.dirname, '../../src/store/database.ts')
 
-/** Opens a file for writing, prints a word, and holds it until ended. */
+/** Opens a file for writing, prints a word, and holds the file until the process is ended. */
 const HOLD_FILE = `
   const {openDatabase} = await import(${JSON.stringify(DATABASE_MODULE)})
   await openDatabase({attach: [{path: process.argv[1], alias: 'held'}]})

@@ -22,7 +22,7 @@ const PAGES = [
 
 const readPage = (page: string) => readFileSync(join(ROOT, page), 'utf8')
 
-/** All of `src/`. */
+/** The code of all of `src/`. */
 const CODE = readdirSync(join(ROOT, 'src'), {recursive: true, encoding: 'utf8'})
   .filter((file) => file.endsWith('.ts'))
   .map((file) => readPage(join('src', file)))
@@ -40,14 +40,14 @@ test.each([...PAGES, 'src/core/errors.json'])('every setting that %s names exist
   expect(named.filter((name) => ![...known, 'LOANTAPE_PORT'].includes(name))).toEqual([])
 })
 
-/** The links of a page to others in the repository: the file, and the heading or nothing. */
+/** Lists the links of a page within the repository: the file, and the heading, if any. */
 const linksOf = (page: string) =>
   [...readPage(page).matchAll(/\]\((?!https?:)([^)#]*)#?([^)]*)\)/g)].map(([, path = '', anchor = '']) => ({
     file: path === '' ? page : join(dirname(page), path),
     anchor,
   }))
 
-/** The address of a heading in its page. */
+/** Returns the anchor of a heading in its page. */
 const anchorOf = (heading: string) =>
   heading
     .toLowerCase()

@@ -7,7 +7,7 @@ const page = readFileSync(join(ROOT, 'docs/invariants.md'), 'utf8')
 const items = page.split(/^(?=\d+\. )/m).slice(1)
 const HOLDER = /^ +- `(test\/[\w/.-]+\.test\.ts)` › "(.+)"$/gm
 
-/** The names of a file's tests; `…` stands for inserted values. */
+/** Lists the names of a file's tests; `…` stands for inserted values. */
 function listTests(file: string): string[] {
   const path = join(ROOT, file)
   if (!existsSync(path)) return []

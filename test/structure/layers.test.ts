@@ -11,7 +11,7 @@ const ROOMS = [
   ...['stories', 'schedule', 'web', 'service', 'client', 'cli', 'main'],
 ]
 
-/** Rooms that stand alone: what they may import besides themselves. */
+/** Rooms that stand alone, and what they may import. */
 const ALONE: Record<string, readonly string[]> = {
   source: ['core', 'contract'],
   service: ['core', 'contract'],
@@ -30,7 +30,7 @@ const files = readdirSync(SRC, {recursive: true, encoding: 'utf8'})
   .filter((file) => file.endsWith('.ts'))
   .map((file) => join(SRC, file))
 
-/** The files that a file imports, statically or dynamically. */
+/** Lists the files that a file imports, statically or dynamically. */
 function importsOf(file: string): string[] {
   const found = readFileSync(file, 'utf8').matchAll(/(?:from |import\()'(\.[^']+\.ts)'/g)
   return [...found].map(([, path = '']) => join(dirname(file), path))
@@ -51,7 +51,7 @@ test('imports run one way: a room imports only those below it', () => {
 
 test('no file imports itself through others', () => {
   let left = new Map(files.map((file) => [file, importsOf(file)]))
-  // Files whose imports are all settled are settled, too; the rest form a cycle or lead to one.
+  // Removes files whose imports are all removed. The rest form cycles or lead to one.
   for (let size = -1; size !== left.size; ) {
     size = left.size
     left = new Map([...left].filter(([, imports]) => imports.some((file) => left.has(file))))

@@ -2,7 +2,11 @@ import {hash} from 'node:crypto'
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 
-/** Writes a batch of these files, by name. @returns it, and the content of its files and its manifest, which is the last */
+/**
+ * Writes a batch of these files.
+ *
+ * @returns the batch; `written` has the contents of its files and, last, of its manifest, by name
+ */
 export function placeBatch(exports: string, batch_id: string, contents: Record<string, string>) {
   const dir = join(exports, 'csv', batch_id)
   const files = Object.entries(contents).map(([name, content]) => ({

@@ -26,7 +26,7 @@ export type Books = ReturnType<typeof openBooks>
 /** The tables of a release that bookkeeping reads. */
 export const BOOK_TABLES = '+accounting.* +mart.portfolio_summary +mart.run'
 
-/** Starts with empty books, or a copy of others; their releases hold `BOOK_TABLES`. */
+/** Opens empty books, or a copy of others; their releases hold {@link BOOK_TABLES}. */
 export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
   const {folder, [Symbol.dispose]: remove} = createFolder()
   const from = copied && ('folder' in copied ? copied.folder : copied)
@@ -35,7 +35,7 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
   if (!existsSync(accounts)) writeFileSync(accounts, JSON.stringify(DEFAULT_MAPPING))
   const env = {LOANTAPE_DATA_DIR: folder.root, XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME}
   const config = parseConfig(env, {readFile: () => ''})
-  // Two runs at one instant have different ids.
+  // Random, so that two runs at one instant get different ids.
   const at = (day: string, onStep: (step: RunStep) => void = () => undefined): World => ({
     ...createWorldAt(`${day}T17:00:00Z`),
     random: Math.random,
@@ -45,16 +45,16 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
   return {
     folder,
     config,
-    /** A world at noon UTC of a day; `onStep` hears the steps of an export. */
+    /** Creates a world at 17:00 UTC of a day; `onStep` is called with the steps of an export. */
     at,
-    /** Runs a command line at noon of a day, in this process, with `--json` unless told otherwise. */
+    /** Runs a command line at 17:00 UTC of a day in this process, with `--json` by default. */
     run: (line: string, day: string, more: Record<string, string> = {}, form = ['--json']) =>
       runCommand(
         [...line.split(' '), ...form],
         {LOANTAPE_DATA_DIR: folder.root, LOANTAPE_NOW: `${day}T17:00:00Z`, ...more},
         {select: BOOK_TABLES},
       ),
-    /** Every line of every batch of a profile for a period, by batch. */
+    /** Reads every line of a profile's batches for a period, by batch. */
     readBatches(name: string, period: string): Record<string, ImportedLine[]> {
       const batches: Record<string, ImportedLine[]> = {}
       for (const file of globSync(`${name}/${period}*/*.csv`, {cwd: folder.exports}).sort()) {
@@ -64,13 +64,13 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
       }
       return batches
     },
-    /** Walks at 23:30 UTC of a day: every deal as it is then. */
+    /** Walks at 23:30 UTC of a day, with these deals. */
     async walk(day: string, deals: Record<string, WireRecord>) {
       await using db = await openWarehouse(folder)
       const records = Object.entries(deals).map(([id, fields]) => aRecord({id, ...fields}))
       await walk(db, {at: `${day}T23:30:00Z`, pages: [records]})
     },
-    /** Stores today what was observed at noon of an earlier day, as a replay does; of a deal that is gone nothing. */
+    /** Stores on `today`, as a replay does, a version observed at 12:00 UTC of an earlier day. Stores nothing for a deal that is gone. */
     async learnLate(day: string, today: string, dealId: string, amount: string, program?: string) {
       await using db = await openWarehouse(folder)
       const now = micros(`${today}T12:00:00Z`)
@@ -95,11 +95,11 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
         return ''
       })
     },
-    /** Writes accounting.json. */
+    /** Writes `accounting.json`. */
     map(mapping: AccountMapping) {
       writeFileSync(join(folder.root, 'accounting.json'), JSON.stringify(mapping))
     },
-    /** Writes a seed into a folder of the lender's own SQL, which holds from then on. */
+    /** Writes a seed into the lender's own SQL folder; it applies from then on. */
     seed(name: string, text: string) {
       config.sqlDir = join(folder.root, 'sql')
       mkdirSync(join(config.sqlDir, 'seeds'), {recursive: true})
@@ -109,15 +109,15 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
       await bringUpToDate(config, at(day))
       return exportRelease(config, {profiles: [profile], period, withOpening}, at(day))
     },
-    /** Cents by account over all of a profile's batches for a period, or for all (''), read from their files. */
-    // An entry's number names its month, whichever batch it came in.
+    /** Sums cents by account over a profile's batches for a period, or for all (`''`), read from their files. */
+    // An entry's number contains its month, whichever batch it came in.
     sumBatches: (name: string, period: string) =>
       balancesOf(
         importBatches(folder.exports, name).filter(({number}) =>
           `20${number.slice(2, 4)}-${number.slice(4, 6)}`.startsWith(period),
         ),
       ),
-    /** The journal as it is now. */
+    /** Reads the present journal of a period. */
     async readJournal(period: string, day: string): Promise<JournalLine[]> {
       const span = await readPeriodSpan(config, period, at(day))
       return await readJournal(await requireBuilt(config, {asOf: span.asOf}, at(day)), [period])
@@ -126,7 +126,7 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
   }
 }
 
-/** Sets the accounts that `accounting init` wrote: each becomes what its placeholder suggests. */
+/** Fills in the accounts that `accounting init` wrote: each becomes what its placeholder suggests. */
 export function setAccounts({root}: Pick<DataFolder, 'root'>): void {
   const file = join(root, 'accounting.json')
   writeFileSync(file, readFileSync(file, 'utf8').replaceAll(/[<>]/g, ''))

@@ -19,7 +19,11 @@ export const NODES = Object.keys(NODE_URLS) as NodeName[]
 
 const run = promisify(execFile)
 
-/** Starts the composed cluster, empty; disposing it removes its data. @throws Error without Docker and its compose plugin */
+/**
+ * Starts an empty cluster with Docker Compose; disposing it removes its data.
+ *
+ * @throws Error without Docker and its compose plugin
+ */
 export async function startClickhouseCluster() {
   const passwords = {loantape: randomBytes(12).toString('hex'), reader: randomBytes(12).toString('hex')}
   const env = {
@@ -48,20 +52,20 @@ export async function startClickhouseCluster() {
     return await session.rows(anyRow, sql)
   }
   return {
-    /** How to publish through a node. */
+    /** Returns a request to publish through a node. */
     requestOf: (node: NodeName) => ({
       url: NODE_URLS[node],
       user: 'loantape',
       password: passwords.loantape,
       cluster: 'loantape',
     }),
-    /** The rows a node returns to the user `reader`. */
+    /** Returns the rows that the user `reader` sees at a node. */
     read: (node: NodeName, sql: string) => ask(node, 'reader', sql),
-    /** The rows a node returns to the publishing user. */
+    /** Returns the rows that the publishing user sees at a node. */
     inspect: (node: NodeName, sql: string) => ask(node, 'loantape', sql),
-    /** Ends a node at once, like a power cut. */
+    /** Kills a node, like a power cut. */
     kill: (node: NodeName) => compose('kill', node),
-    /** Starts it again and waits until it answers. */
+    /** Starts a node again and waits until it answers. */
     restart: (node: NodeName) => compose('up', '--detach', '--wait', node),
     [Symbol.asyncDispose]: end,
   }

@@ -12,21 +12,21 @@ import {anyRow, createWorldAt} from './data.ts'
 const ROOT = join(import.meta.dirname, '../..')
 const PYTHON = join(ROOT, 'node_modules/.cache/python/bin/python3')
 
-/** ClickHouse's engine behind HTTP on loopback, empty; disposing it ends it and removes its data. */
+/** An empty ClickHouse engine behind HTTP on loopback; disposing it stops it and removes its data. */
 export type ClickhouseServer = Awaited<ReturnType<typeof createClickhouse>>
 
-/** What readers see of a lender's release made by `publishNth`, both tables in one statement. */
+/** Returns SQL for what readers see of a lender's release made by `publishNth`: both tables in one statement. */
 export const seenSql = (source: string): string =>
   `select count() as deals, min(deal.nth) as least, max(deal.nth) as most, any(summary.nth) as nth, any(summary.deals) as told
    from core.deal as deal inner join mart.portfolio_summary as summary on summary.source = deal.source
    where deal.source = '${source}'`
 
-/** The same if they see all of the nth release. */
+/** Returns the rows of {@link seenSql} if readers see all of the nth release. */
 export const wholeOf = (nth: number, deals = 2000): Record<string, number>[] => [
   {deals, least: nth, most: nth, nth, told: deals},
 ]
 
-/** Publishes a release as that of a lender. */
+/** Publishes a release under a lender's name. */
 export async function publishAs(
   {request}: ClickhouseServer,
   source: string,
@@ -37,7 +37,7 @@ export async function publishAs(
   await publishTo(target, release, {command: 'loantape publish clickhouse', folderId: 'one'}, world)
 }
 
-/** Starts it. */
+/** Starts a {@link ClickhouseServer}. */
 export async function createClickhouse() {
   const folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-clickhouse-'))
   const server: ChildProcess = spawn(PYTHON, [join(ROOT, 'test/system/clickhouse-server.py'), folder.path], {
@@ -52,7 +52,7 @@ export async function createClickhouse() {
   const session = openSession(request, new AbortController().signal)
   return {
     request,
-    /** The rows of a query, as JSON. */
+    /** Returns the rows of a query. */
     query: (sql: string) => session.rows(anyRow, sql),
     run: (sql: string) => session.run(sql),
     async [Symbol.asyncDispose]() {

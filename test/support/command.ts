@@ -3,20 +3,20 @@ import {runProgram} from '../../src/cli/program.ts'
 import type {Fixed} from '../../src/core/settings.ts'
 import type {Ended} from './lab.ts'
 
-/** How a command in this process differs from one of `main.ts`. */
+/** How a command run in this process differs from one run by `main.ts`. */
 interface CommandOptions {
   /** Columns of the terminal on stdout. */
   width?: number | undefined
-  /** The tables of releases: all by default. */
+  /** The tables of releases; all by default. */
   select?: string
-  /** Settings of the working folder; none by default. */
+  /** The text of `.env` in the working folder; none by default. */
   envFile?: string
-  /** Constants other than the usual ones. */
+  /** Constants to override. */
   fixed?: Partial<Fixed>
   createWorld?: Cli['createWorld']
 }
 
-/** Runs one command line to its end as `main.ts` does, but in this process; with no settings besides `env`. */
+/** Runs one command line to its end as `main.ts` does, but in this process and with no settings besides `env`. */
 export async function runCommand(
   args: readonly string[],
   env: Record<string, string>,

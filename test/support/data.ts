@@ -10,12 +10,12 @@ import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 /** The minimum a release needs: most tests read only its manifest. */
 export const LEAST_TABLES = '+core.deal_history +mart.run'
 
-/** What most tests read of a release besides that: building the other thirty models takes most of a small night. */
+/** That minimum and the other tables that most tests read: building the other thirty models takes most of a small night. */
 export const FEW_TABLES = '+core.deal +core.deal_history +mart.portfolio_summary +mart.run'
 
 export type TestFolder = ReturnType<typeof createFolder>
 
-/** Creates an empty data folder of its own; disposing it removes it. */
+/** Creates an empty data folder; disposing it removes it. */
 export function createFolder() {
   const root = mkdtempDisposableSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root.path, 'data'))
@@ -23,14 +23,18 @@ export function createFolder() {
   return {folder, [Symbol.dispose]: root.remove}
 }
 
-/** Every file in a folder and below it, by its path there; each byte is a character. */
+/** Reads every file in and below a folder, by relative path; each byte becomes a character. */
 export function readFiles(root: string): Record<string, string> {
   const entries = readdirSync(root, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
   const paths = entries.map(({parentPath, name}) => join(parentPath, name))
   return Object.fromEntries(paths.map((path) => [relative(root, path), readFileSync(path, 'latin1')]))
 }
 
-/** Flips one bit of a file, in its middle unless told where. @returns its bytes */
+/**
+ * Flips one bit of a file, by default in its middle.
+ *
+ * @returns its new bytes
+ */
 export function flipBit(path: string, at?: number): Buffer {
   const bytes = readFileSync(path)
   bytes[at ?? bytes.length >> 1]! ^= 1
@@ -39,13 +43,13 @@ export function flipBit(path: string, at?: number): Buffer {
   return bytes
 }
 
-/** The manifest of a release, a batch or a backup. */
+/** Reads the manifest of a release, a batch or a backup. */
 export const readManifest = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
 
 /** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
 export const anyRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())
 
-/** How to read the source at this address into a data folder, without waiting between requests. */
+/** Environment for reading the source at this address into a data folder, practically without a rate limit. */
 export const envOf = (url: string, dataDir: string): Record<string, string> => ({
   LOANTAPE_BASE_URL: url,
   LOANTAPE_API_KEY: 'sk_test',
@@ -53,7 +57,7 @@ export const envOf = (url: string, dataDir: string): Record<string, string> => (
   LOANTAPE_RATE_PER_SECOND: '5000',
 })
 
-/** A world of this machine, whose business clock may stand at an instant (ISO 8601). */
+/** Creates a world of this machine; `now` (ISO 8601) stops its business clock. */
 export const createWorld = (now?: string): World => ({
   clock: now === undefined ? realClock : {now: () => Date.parse(now)},
   realClock,
@@ -64,7 +68,7 @@ export const createWorld = (now?: string): World => ({
   onStep: () => undefined,
 })
 
-/** A world with both clocks at one instant (ISO 8601), and without chance. */
+/** Creates a world with both clocks stopped at an instant (ISO 8601), and without chance. */
 export function createWorldAt(now: string): World {
   const world = createWorld(now)
   return {...world, realClock: {...realClock, ...world.clock}, random: () => 0.5}

@@ -4,22 +4,26 @@ import {startProxy} from '../source/test-server.ts'
 import {setAccounts} from './books.ts'
 import {createLab, DAY_1, type Lab, someDeals} from './lab.ts'
 
-/** The data folders that released versions made, one archive each: `<version>.tgz`. */
+/** Data folders made by released versions, one archive each: `<version>.tgz`. */
 export const FOLDERS: string = join(import.meta.dirname, '../folders')
 
-/** What such a folder belongs to; the same on every machine, unlike the address of a lab's service. */
+/** The base URL of such a folder's source: the same on every machine, unlike the address of a lab's service. */
 const SOURCE = 'http://deals.company.test/v1'
 const PARTS = ['data', 'tape.key']
 const rootOf = (lab: Lab) => dirname(lab.folder.root)
 
-/** A lab whose service is behind a proxy, where a data folder knows it as {@link SOURCE}. */
+/** Creates a lab whose service is reached through a proxy, under the address {@link SOURCE}. */
 export async function createEarlierLab() {
   const lab = await createLab({deals: someDeals(12), tables: 'all'})
   const proxy = lab.beside.use(await startProxy(lab.service.url))
   return {
     ...lab,
     proxy: proxy.url,
-    /** Runs a command line at a business instant (ISO 8601) and reads the JSON it prints; fails if it fails. */
+    /**
+     * Runs a command line at a business instant (ISO 8601) and parses the JSON it prints.
+     *
+     * @throws Error if the command fails
+     */
     async at(now: string, ...args: string[]) {
       const ended = await lab.run([...args, '--json'], {LOANTAPE_BASE_URL: SOURCE, LOANTAPE_NOW: now})
       if (ended.code !== 0) throw new Error(`loantape ${args.join(' ')}: ${ended.stderr}`)
@@ -30,7 +34,7 @@ export async function createEarlierLab() {
   }
 }
 
-/** Two months of a lender: fundings, an ending, a closed month, exports, a note. */
+/** Plays two months of a lender: fundings, a payoff, a closed month, exports, a note. */
 export async function playEarlier({at, service, folder}: Awaited<ReturnType<typeof createEarlierLab>>) {
   await at('2026-01-05T23:30:00-05:00', 'sync')
   service.store.update('deal_000001', {status: 'funded'})

@@ -8,17 +8,17 @@ export type Fault =
   | {kind: 'delay'; ms: number}
   /** Resets the connection before the answer, or after half of its body. */
   | {kind: 'reset'; when: 'before_headers' | 'mid_body'}
-  /** Sends the true status, half of the body, and closes; the framing is `content-length` by default. */
+  /** Sends the true status and half of the body, then closes the connection; the framing is `content-length` by default. */
   | {kind: 'truncate'; framing?: 'content-length' | 'chunked'}
   /** 200 with a body that is not JSON, in correct framing. */
   | {kind: 'wrong_json'}
   /** 200 with a web page. */
   | {kind: 'html'}
-  /** A list that claims to continue at the cursor of the request. */
+  /** A list whose next cursor is the cursor of the request. */
   | {kind: 'repeat_cursor'}
   /** Moves `has_more` and `next_cursor` of a list elsewhere, or breaks them. */
   | {kind: 'envelope'; shape: keyof typeof ENVELOPES}
-  /** Changes the JSON body at will. */
+  /** Changes the JSON body. */
   | {kind: 'mutate'; change: (body: WireRecord) => unknown}
 
 /** Where an `envelope` fault puts `has_more` and `next_cursor` of a list, or how it breaks them. */
@@ -31,21 +31,21 @@ export const ENVELOPES = {
   no_cursor: ({next_cursor: _, ...rest}: WireRecord) => rest,
 }
 
-/** One fault and the requests it is for: all of them by default. */
+/** A fault and the requests it applies to; all of them by default. */
 export interface FaultRule {
   match?: {
     method?: string
-    /** A prefix or a pattern of the path with its query, relative to the base URL: `/deals?limit=100`. */
+    /** A prefix or pattern of the path with its query, relative to the base URL: `/deals?limit=100`. */
     path?: string | RegExp
     /** Only the nth matching request, from 1. */
     nth?: number | readonly number[]
-    /** At most this often. */
+    /** Applies at most this often. */
     times?: number
   }
   fault: Fault
 }
 
-/** Creates a book of rules without any; every matching rule applies, in the order added. */
+/** Creates an empty book of rules; every matching rule applies, in the order added. */
 export function createFaultBook() {
   let rules: (FaultRule & {seen: number; applied: number})[] = []
   return {
@@ -53,7 +53,7 @@ export function createFaultBook() {
     clear: () => {
       rules = []
     },
-    /** The faults that apply to this request; calling counts it. */
+    /** Returns the faults that apply to this request, and counts the request. */
     takeDue: (request: {method: string; path: string}): Fault[] =>
       rules.flatMap((rule) => {
         const {method = request.method, path = '', nth, times = Infinity} = rule.match ?? {}

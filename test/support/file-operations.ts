@@ -8,11 +8,11 @@ export interface FileOperation {
   args: unknown[]
   /** Performs it, with other arguments if given. */
   go(args?: unknown[]): unknown
-  /** Whether it throws, instead of returning a promise. */
+  /** Whether it returns or throws directly, instead of returning a promise. */
   isSync: boolean
 }
 
-/** Lets `around` stand in for a method of an object, if it has it. */
+/** Replaces a method of an object, if it has it, with `around`. */
 export function intercept(
   place: object,
   method: string,
@@ -25,7 +25,7 @@ export function intercept(
   })
 }
 
-/** Lets `around` stand in for these functions of `node:fs` and `node:fs/promises`, and these methods of open files, in this process. */
+/** Replaces these functions of `node:fs` and `node:fs/promises`, and these methods of open files, with `around`, in this process. */
 export async function interceptFiles(
   names: readonly string[],
   ofOpenFiles: readonly string[],

@@ -7,7 +7,7 @@ import {sendJson, startTestServer} from '../source/test-server.ts'
 /** A record of the Deal Financing Service, as JSON. */
 export type Wire = Record<string, unknown>
 
-/** A request that a foreign service got. */
+/** A request to a foreign service. */
 interface Got {
   url: URL
   headers: IncomingMessage['headers']
@@ -20,19 +20,19 @@ interface Answer {
   headers?: Record<string, string>
 }
 
-/** How a foreign service speaks. */
+/** How a foreign service differs from the Deal Financing Service. */
 export interface Dialect {
   /** The path of the list of deals. */
   deals: string
-  /** The child lists: their last segment here and in the Deal Financing Service. */
+  /** The child lists: the last path segment here, and in the Deal Financing Service. */
   children: Record<string, string>
-  /** The parameters for the size of a page and the filter by status. */
+  /** Query parameters: the size of a page, and the filter by status. */
   size: string
   filter: string
   /** Answers a request for a token; undefined for other requests. */
   token?: (got: Got) => Answer | undefined
   isAllowed: (got: Got) => boolean
-  /** Where a page begins, and how the answer tells of the next. */
+  /** The index of a page's first record; `page` renders it and names the start of the next. */
   startOf: (url: URL) => number
   page: (records: Wire[], at: {url: URL; next: number | null}) => Answer
   own: (record: Wire) => unknown
@@ -43,7 +43,7 @@ export interface Dialect {
 
 const MOST_ROWS = 1000
 
-/** Serves what a Deal Financing Service holds in another dialect; disposing it stops it. */
+/** Serves the records of a Deal Financing Service in another dialect; disposing it stops it. */
 export async function serveForeign(dialect: Dialect, {base, key}: {base: string; key: string}) {
   const client = createDealClient({baseUrl: base, apiKey: key, retries: 0})
   const readAll = (list: AsyncIterable<Wire>): Promise<Wire[]> => Array.fromAsync(list).catch(() => [])
@@ -86,10 +86,10 @@ export async function serveForeign(dialect: Dialect, {base, key}: {base: string;
   })
   return {
     origin: new URL(server.url).origin,
-    /** The paths asked for, with their queries. */
+    /** The requested paths, with their queries. */
     asked,
     refusals: () => refused,
-    /** Serves so many more requests; the rest fail. */
+    /** Serves this many more requests; the rest fail. */
     serveOnly(count: number): void {
       served = count
     },

@@ -32,17 +32,17 @@ const PROFILES: Record<string, [string, string, string, string, string, string?]
   intacct: ['REFERENCE_NO', 'DATE', 'ACCT_NO', 'MEMO', 'DEBIT', 'CREDIT'],
 }
 
-/** The names of the profiles for journals. */
+/** Names of the journal profiles. */
 export const PROFILE_NAMES: string[] = Object.keys(PROFILES)
 
-/** Every line of every batch of a profile in a folder of exports, each batch once. */
+/** Reads every line of every batch of a profile in a folder of exports. */
 export function importBatches(exports: string, profile: string): ImportedLine[] {
   return globSync(`${profile}/**/*.csv`, {cwd: exports})
     .sort()
     .flatMap((file) => readBatchFile(profile, readFileSync(join(exports, file), 'utf8')))
 }
 
-/** Balances in cents by account at the end of a day (all days by default), without zeros. */
+/** Sums cents by account up to the end of a day (by default all days), without zeros. */
 export function balancesOf(
   lines: readonly Pick<ImportedLine, 'account' | 'date' | 'cents'>[],
   day = '9999-12-31',
@@ -52,7 +52,7 @@ export function balancesOf(
   return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
 }
 
-/** Cents by account of journal lines, without those that cancel out. */
+/** Sums journal lines to cents by account, without zeros. */
 export const sumByAccount = (lines: readonly JournalLine[]): Record<string, bigint> =>
   balancesOf(
     lines.map(({account_code: account, entry_date: date, debit, credit}) => {
@@ -60,7 +60,7 @@ export const sumByAccount = (lines: readonly JournalLine[]): Record<string, bigi
     }),
   )
 
-/** The lines of a file of a batch. */
+/** Reads the lines of one file of a batch. */
 export function readBatchFile(profile: string, text: string): ImportedLine[] {
   const columns = PROFILES[profile]!
   const [header = [], ...rows]: string[][] = parse(text, {bom: true, skipEmptyLines: true})
@@ -77,7 +77,7 @@ export function readBatchFile(profile: string, text: string): ImportedLine[] {
   })
 }
 
-/** `02/03/2026` and `03 Feb 2026` as `2026-02-03`. */
+/** Converts `02/03/2026` and `03 Feb 2026` to `2026-02-03`. */
 function dateOf(text: string): string {
   const [, month, day, year] = /^(\d\d)\/(\d\d)\/(\d{4})$/.exec(text) ?? []
   if (year) return `${year}-${month}-${day}`

@@ -4,7 +4,7 @@ import {buffer, text} from 'node:stream/consumers'
 import {SMTPServer} from 'smtp-server'
 import {startTestServer} from '../source/test-server.ts'
 
-/** Starts where alarms arrive: a webhook and a mail server on loopback. */
+/** Starts a webhook and a mail server on loopback that receive alarms. */
 export async function startInbox() {
   const hook = await startTestServer(async ({incoming, path}, response) => {
     const isPost = incoming.method === 'POST'
@@ -24,12 +24,12 @@ export async function startInbox() {
   const server = mail.listen(0, '127.0.0.1')
   if (!server.listening) await once(server, 'listening')
   const inbox = {
-    /** The texts of messages, and the paths of other requests. */
+    /** Texts of posted messages, and paths of other requests. */
     posts: [] as string[],
     mails: [] as string[],
     /** The address that the mail server refuses. */
     refused: '',
-    /** The webhook's answer. */
+    /** The status of the webhook's answers. */
     status: 200,
     /** Settings that send everything here. */
     env: {

@@ -7,7 +7,7 @@ import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {createGate, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
 import {aRecord} from './record.ts'
 
-/** Rows of the state database; none before a process has created it. */
+/** Reads rows of the state database; none before a process has created it. */
 export function readState(path: string, sql: string): Record<string, unknown>[] {
   let db: DatabaseSync | undefined
   try {
@@ -22,7 +22,7 @@ export function readState(path: string, sql: string): Record<string, unknown>[] 
   }
 }
 
-/** The latest runs of jobs that were started or skipped, newest first. */
+/** Lists the latest runs of jobs that were started or skipped, newest first. */
 export const listJobRuns = (stateDb: StateDb, limit: number): JobRun[] =>
   stateDb.all(
     jobRunRow,
@@ -43,13 +43,13 @@ export const aJob = (fields: Partial<Job> = {}): Job => ({
   ...fields,
 })
 
-/** A step that waits for a held source, and builds nothing. */
+/** Steps that wait for a held source and build nothing. */
 export const READ_RATES = {steps: [{do: 'ingest_rates'}]}
 
-/** The feed it reads. */
+/** The feeds file for {@link READ_RATES}. */
 export const RATES_FILE: string = JSON.stringify({feeds: [{name: 'pricing'}]})
 
-/** A source of two deals and no rates that answers no list until its gate is opened. */
+/** Starts a source of two deals and no rates, which answers no list until its gate is opened. */
 export async function startHeldSource(): Promise<TestServer & {open: () => void}> {
   const gate = createGate()
   const data = ['deal_1', 'deal_2'].map((id) => aRecord({id}))
@@ -61,19 +61,19 @@ export async function startHeldSource(): Promise<TestServer & {open: () => void}
   return {...server, open: gate.open}
 }
 
-/** Writes a job; by default it walks, and catches up the latest slot of the last hour. */
+/** Writes a job file; by default the job syncs, and catches up the latest slot of the last hour. */
 export function writeJobFile(dir: string, name: string, fields: Record<string, unknown>): void {
   const usual = {timeZone: 'UTC', catchUp: 'latest', graceMinutes: 60, steps: [{do: 'sync'}]}
   const job = {name, schedule: '* * * * * *', ...usual, ...fields}
   writeFileSync(join(dir, `${name}.yaml`), JSON.stringify(job))
 }
 
-/** Keeps the built-in jobs from coming due, whenever a test runs. */
+/** Disables the built-in jobs, so that none comes due during a test. */
 export function disableBuiltInJobs(dir: string): void {
   for (const name of ['nightly', 'hourly-refresh', 'rates']) writeJobFile(dir, name, {enabled: false})
 }
 
-/** Makes the job `once` due: five minutes ago, and not again this year. @param write its file, with this schedule */
+/** Makes the job `once` due: five minutes ago, and not again this year. @param write writes its file with this schedule */
 export function makeOnceDue(statePath: string, write: (schedule: string) => void): void {
   const due = new Date(Date.now() - 5 * 60_000)
   const schedule = `${due.getUTCMinutes()} ${due.getUTCHours()} ${due.getUTCDate()} ${due.getUTCMonth() + 1} *`

@@ -1,6 +1,6 @@
 /**
- * Loaded by `--import` before the program: the process kills itself before its nth change to a file, `KILL_AT`. With
- * `KILL_COUNTED`, writes to open files and databases count, too, and a process that ends prints how many there were.
+ * Loaded by `--import` before the program: kills the process before its nth change to a file, `KILL_AT`. With `KILL_COUNTED`,
+ * writes to open files and databases count too, and a process that ends by itself prints how many there were.
  */
 import fs from 'node:fs'
 import {DatabaseSync, StatementSync} from 'node:sqlite'
@@ -12,7 +12,7 @@ const isCounted = KILL_COUNTED !== undefined
 const CHANGING = ['mkdir', 'writeFile', 'rename', 'copyFile', 'fsync', 'rm']
 const WRITING = ['write', 'fdatasync', 'chmod', 'truncate', 'rmdir', 'symlink', 'link']
 const nth = Number(KILL_AT)
-// Not the one that counts.
+// The original, which is not counted.
 const {writeSync} = fs
 let calls = 0
 

@@ -25,17 +25,17 @@ import {until} from './until.ts'
 
 const API_KEY = 'sk_test_lab'
 
-/** An instant of February 2026 in New York, ISO 8601; nights begin at 23:30. */
+/** Returns an instant of February 2026 in New York, ISO 8601; nights begin at 23:30. */
 export const day = (number: number, time = '23:30'): string =>
   `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
 
-/** Four nights in a row. */
+/** Four consecutive nights. */
 export const DAY_1: string = day(2)
 export const DAY_2: string = day(3)
 export const DAY_3: string = day(4)
 export const DAY_4: string = day(5)
 
-/** A failing source is abandoned soon; nothing else ends because a machine is slow. */
+/** Gives up a failing source soon; all other limits are too long to end a test on a slow machine. */
 const PATIENT = {
   retries: 2,
   requestTimeoutSeconds: 600,
@@ -47,7 +47,7 @@ const PATIENT = {
 /** The program's entry, for tests that start it as a process. */
 export const MAIN: string = join(import.meta.dirname, '../../bin/loantape.js')
 
-/** Loaded before a program, it kills it. */
+/** A module that kills the program it is loaded before. */
 export const KILL_AT: string = fileURLToPath(new URL('./kill-at.ts', import.meta.url))
 
 /** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
@@ -64,19 +64,19 @@ export interface Ended {
 /** A running process; disposing it kills it. */
 export type Started = ReturnType<typeof startProcess>
 
-/** How a lab's night differs from the usual one. */
+/** A sync request, with whatever differs from the lab's config and world. */
 type NightRequest = SyncRequest & {config?: Partial<Config>; signal?: AbortSignal; world?: Partial<World>}
 
-/** A separate local service and data folder; disposing it ends the one and removes the other. */
+/** A local service and a data folder; disposing it ends the service and removes the folder. */
 export type Lab = Awaited<ReturnType<typeof createLab>>
 
 /** How a lab is set up. */
 export interface LabOptions extends Partial<ServiceOptions> {
   /** The tables of releases made in this process, as `--select` names them; `LEAST_TABLES` by default, or `all`. */
   tables?: string
-  /** What its service holds; no deals by default. */
+  /** Deals of its service; none by default. */
   deals?: StoredDeal[]
-  /** When they are walked and released (ISO 8601); not at all by default. */
+  /** When to sync them (ISO 8601); not at all by default. */
   releasedAt?: string
 }
 
@@ -117,7 +117,7 @@ export async function createLab({
   }
   const copyFolder = (name: string) => {
     const copy = dataFolderAt(join(root, name))
-    // By another process: one that closes a file of SQLite gives up its own locks on it.
+    // Another process must copy: closing a SQLite file drops this process's own locks on it.
     execFileSync('cp', ['-RP', `${folder.root}/.`, copy.root])
     return copy
   }
@@ -125,9 +125,9 @@ export async function createLab({
     service,
     folder,
     config,
-    /** What is disposed with the lab, before it. */
+    /** Disposed with the lab, before it. */
     beside,
-    /** The environment a process needs to read this service into this folder. */
+    /** The environment of a process that reads this service into this folder. */
     env,
     createWorld: createLabWorld,
     /** Starts the program as a separate process; disposing the lab kills it if it still runs. */
@@ -137,7 +137,7 @@ export async function createLab({
       const {config: own, request, world} = await prepare(now, given)
       return syncDeals(own, request, world)
     },
-    /** A sync that ends before its release: the night is in history, and the next sync or build releases it. */
+    /** Syncs without a release: the night is in history, and the next sync or build releases it. */
     async walk(now: string, given?: NightRequest): ReturnType<typeof walkAndApply> {
       const {config: own, request, world} = await prepare(now, given)
       const source = requireSource(own)
@@ -147,12 +147,12 @@ export async function createLab({
         return {outcome: 'walked', ...walked}
       })
     },
-    /** SQL over a release; the current one by default. */
+    /** Runs SQL over a release, by default the current one. */
     async query(sql: string, releaseId?: string): Promise<Row[]> {
       await using db = await openRelease(requireRelease(folder, releaseId))
       return await db.all(anyRow, sql)
     },
-    /** SQL over the warehouse, tables named `raw.…`. */
+    /** Runs SQL over the warehouse, with tables named `raw.…`. */
     async queryHistory(sql: string): Promise<Row[]> {
       await using db = await openHistory(folder)
       await db.run('use history.raw')
@@ -162,14 +162,14 @@ export async function createLab({
     /** Runs a command line to its end, in this process. */
     run: (args: readonly string[], changes?: Record<string, string>, fixed?: Partial<Fixed>) =>
       runCommand(args, {...env, ...changes}, {...limited, fixed: {...PATIENT, ...fixed}}),
-    /** A copy of the data folder's present content in a new folder beside it. */
+    /** Copies the present data folder into a new folder beside it. */
     copyFolder,
     /** Makes the existing tapes this many days older. */
     ageTapes(days: number) {
       using stateDb = openStateDb(folder.stateDb)
       stateDb.run(`update tape set ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', ended_at, ?)`, [`-${days} days`])
     },
-    /** Saves the state of folder, tape key and service; the returned function restores it and forgets faults. */
+    /** Saves folder, tape key and service. The returned function restores them and clears the faults. */
     remember() {
       requireWritable(folder)
       const kept = copyFolder('remembered')
@@ -195,7 +195,7 @@ export async function createLab({
   return lab
 }
 
-/** A lab with 1,000 deals after two nights; the second was released and saw one of them change. */
+/** Creates a lab with 1,000 deals after two nights; one deal changed before the second, which was released. */
 export async function createSeenLab(options: LabOptions = {}): Promise<Lab> {
   const lab = await createLab({...options, deals: someDeals(1000)})
   const config = {detail: 'off'} as const
@@ -222,11 +222,15 @@ export const runKilledAt = (
 ): Promise<Ended> =>
   startProcess([process.execPath, '--import', KILL_AT, MAIN, ...args], {...env, KILL_AT: String(nth)}).ended
 
-/** The address of a started server's web side, once it listens. */
+/**
+ * Waits until a started server listens.
+ *
+ * @returns the address of its web side
+ */
 export const untilListens = ({printed}: Started): Promise<string> =>
   until(() => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(printed().stderr)?.[1])
 
-/** The JSON object that a started service prints. */
+/** Waits for the JSON object that a started service prints. */
 export const untilPrinted = async ({printed}: Started) =>
   JSON.parse(await until(() => printed().stdout.endsWith('\n') && printed().stdout))
 
@@ -292,12 +296,16 @@ export function aDeal(number: number, fields: Partial<StoredDeal> = {}): StoredD
   }
 }
 
-/** Deals 1 to `count`. */
+/** Makes deals 1 to `count`. */
 export function someDeals(count: number, fields: Partial<StoredDeal> = {}): StoredDeal[] {
   return Array.from({length: count}, (_, index) => aDeal(index + 1, fields))
 }
 
-/** The error `work` throws; fails if it throws none. */
+/**
+ * Returns the error that `work` throws.
+ *
+ * @throws Error if it throws none
+ */
 export async function failureOf(
   work: Promise<unknown>,
 ): Promise<Error & Partial<Failure> & {exitCode?: number}> {

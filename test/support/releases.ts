@@ -64,10 +64,10 @@ const TABLES = `
   create table release.mart.portfolio_summary as select date '2026-02-02' as as_of, 3::bigint as deals;
   create table release.seed.status as select 'draft' as status`
 
-/** What a table and some of its columns mean, by name. */
+/** Descriptions of tables and of some of their columns, by name. */
 type About = Record<string, {description: string; columns: Record<string, string>}>
 
-/** Publishes a small release and makes it current; `sql` replaces the usual tables, `about` says what its models mean. */
+/** Publishes a small release and makes it current. `sql` replaces the usual tables; `about` describes them. */
 export async function publishTables(
   folder: DataFolder,
   {sql = TABLES, about = {}, ...fields}: Partial<ReleaseManifest> & {sql?: string; about?: About} = {},
@@ -111,7 +111,7 @@ export async function publishTables(
   return release
 }
 
-/** Lets the manifest of a release name the sizes that its files have now, as if they had been built so. */
+/** Updates the sizes in a release's manifest to those of its files now, as if they had been built so. */
 export function tellSizes({dir}: Pick<Release, 'dir'>): void {
   const path = join(dir, 'manifest.json')
   const manifest = JSON.parse(readFileSync(path, 'utf8'))
@@ -158,7 +158,7 @@ export const publishTypes = (folder: DataFolder): Promise<Release> =>
     about: {'kinds.row': {description: "What\\s's there.", columns: {money: "USD, 'exact'"}}},
   })
 
-/** Its rows, as a query returns them with numbers, days and instants as text. */
+/** The rows of `kinds.row`, as a query returns them: integers, decimals, days and instants as text. */
 export const TYPES = [
   {
     text: "a\\b\tc\nd\re\rf'`",

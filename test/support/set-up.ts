@@ -8,17 +8,17 @@ import {anyRow, createFolder, type TestFolder} from './data.ts'
 import {createLab, type Lab, type LabOptions} from './lab.ts'
 import {forgetAll, stream, UNTIED_WALKS} from './walks.ts'
 
-/** What all tests of a file share; it is disposed after the last of them. */
+/** Shares an object among all tests of a file, and disposes it after the last. */
 export async function useShared<T extends Disposable | AsyncDisposable>(made: T | Promise<T>): Promise<T> {
   const shared = await made
   afterAll(() => (Symbol.asyncDispose in shared ? shared[Symbol.asyncDispose]() : shared[Symbol.dispose]()))
   return shared
 }
 
-/** A lab that all tests of a file share. */
+/** Creates a lab that all tests of a file share. */
 export const useLab = (options?: LabOptions): Promise<Lab> => useShared(createLab(options))
 
-/** A world in which a run dies at a step, on its first or a later occurrence. */
+/** Makes a run die the `nth` time it reaches a step. */
 export function dyingAt(step: RunStep, nth = 1): Pick<World, 'onStep'> {
   let times = 0
   return {
@@ -29,7 +29,7 @@ export function dyingAt(step: RunStep, nth = 1): Pick<World, 'onStep'> {
   }
 }
 
-/** Changes the records of every answer under a path, those of a list or the one of an own page, before the service sends it. */
+/** Changes the records of every answer under a path, of a list or of one own page, before the service sends it. */
 export function changeRecords(
   {service}: Lab,
   path: string | RegExp,
@@ -60,7 +60,7 @@ export function linkBorrower(
   return id
 }
 
-/** A data folder that is empty before each test of a file. */
+/** Creates a data folder that is emptied before each test of a file. */
 export function useFolder(): TestFolder {
   const data = createFolder()
   beforeEach(() => {
@@ -71,12 +71,12 @@ export function useFolder(): TestFolder {
   return data
 }
 
-/** The latest states, without what a walk notes that finds nothing new. */
+/** The latest states, without the columns that a walk updates even if nothing has changed. */
 const HEADS = 'select * exclude (detail_at, list_hash) from history.raw.deal_head order by deal_id'
 
 /**
- * Opens one warehouse for a file's tests and empties it before each: faster than making a new one. Whatever a test stores, its
- * walks tie out, and its latest states are those of its versions.
+ * Opens one warehouse for a file's tests and empties it before each, which is faster than making a new one. After each test, its
+ * walks must tie out and its latest states must match its versions.
  */
 export async function useWarehouse(): Promise<Database> {
   const {folder} = await useShared(createFolder())

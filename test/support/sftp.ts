@@ -7,13 +7,13 @@ import ssh2 from 'ssh2'
 
 const {OPEN_MODE, STATUS_CODE} = ssh2.utils.sftp
 
-/** A separate SFTP server on loopback, over a folder. */
+/** An SFTP server on loopback, over a folder. */
 export type SftpServer = Awaited<ReturnType<typeof startSftp>>
 
-/** Made once for all servers of a process: it takes longer than most tests. */
+/** One key for all servers of a process: making it takes longer than most tests. */
 let hostKey: KeyObject | undefined
 
-/** A key as OpenSSH makes it: of a hundred that its package makes, one cannot be read. */
+/** Makes a key as OpenSSH does. Tries again if it cannot be read: about one in a hundred of ssh2's keys cannot. */
 export function makeKey(lock?: {passphrase: string; cipher: string; rounds: number}): {
   private: string
   public: string
@@ -22,7 +22,7 @@ export function makeKey(lock?: {passphrase: string; cipher: string; rounds: numb
   return ssh2.utils.parseKey(pair.private, lock?.passphrase) instanceof Error ? makeKey(lock) : pair
 }
 
-/** Starts a server that admits the user `loantape` with this password, or with this public key. */
+/** Starts a server that admits any user with this password or this public key. */
 export async function startSftp(root: string, access: {password?: string; publicKey?: string}) {
   hostKey ??= generateKeyPairSync('rsa', {modulusLength: 2048}).privateKey
   const pem = hostKey.export({type: 'pkcs1', format: 'pem'}).toString()
@@ -53,7 +53,7 @@ export async function startSftp(root: string, access: {password?: string; public
       })
     })
   })
-  // Without this each answer waits for the acknowledgment of the one before.
+  // Without this, each answer waits for the acknowledgment of the previous one.
   const sockets: unknown = Reflect.get(server, '_srv')
   if (sockets instanceof Server) sockets.on('connection', (socket) => socket.setNoDelay(true))
   server.listen(0, '127.0.0.1')
@@ -74,7 +74,7 @@ export async function startSftp(root: string, access: {password?: string; public
       if (code === 'ENOENT') return STATUS_CODE.NO_SUCH_FILE
       return code === 'EACCES' ? STATUS_CODE.PERMISSION_DENIED : STATUS_CODE.FAILURE
     }
-    /** Answers a request with what `work` sends, or else with how it ended. */
+    /** Answers requests of one kind: `work` may send the answer itself; otherwise it is OK, or the status of the error thrown. */
     const on = (event: string, work: (id: number, ...args: never[]) => unknown) =>
       stream.on(event, (id, ...args) => {
         if (result.isMute) return
@@ -133,9 +133,9 @@ export async function startSftp(root: string, access: {password?: string; public
     port,
     /** `SHA256:…` */
     hostKey: `SHA256:${createHash('sha256').update(parsed.getPublicSSH()).digest('base64').replace(/=+$/, '')}`,
-    /** Called on each write of a path; a test may break the connection here. */
+    /** Called on each write; a test may let it break the connection or fail for lack of space. */
     onWrite: (_: string): 'go on' | 'break' | 'full' => 'go on',
-    /** Answers no request of a user that is logged in. */
+    /** Whether to leave all requests of logged-in users unanswered. */
     isMute: false,
     renamed: [] as string[],
     logins: 0,

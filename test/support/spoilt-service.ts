@@ -15,18 +15,18 @@ import {createFaultBook, ENVELOPES, type Fault} from './faults.ts'
 /** A local service whose answers can be spoilt, and which logs its requests. */
 export type SpoiltService = Awaited<ReturnType<typeof startSpoiltService>>
 
-/** The path relative to the base URL, with the query. */
+/** Returns the path relative to the base URL, with the query. */
 function pathOf({url}: FastifyRequest): string {
   return url.startsWith(`${PREFIX}/`) ? url.slice(PREFIX.length) : url
 }
 
-/** Answers of 200 whose bodies are no JSON, and their types. */
+/** Type and body of the answers with status 200 that are not JSON. */
 const WRONG_BODIES = {
   wrong_json: ['application/json', '{"data": [{"id": "deal_'],
   html: ['text/html', '<!doctype html><html><body><h1>Down for maintenance</h1></body></html>'],
 } as const
 
-/** The cursor a request asks for. */
+/** Returns the cursor that a request asks for. */
 const cursorOf = ({query}: FastifyRequest) => (query as {cursor?: string} | null)?.cursor
 
 /** Applies one fault to a JSON body. List faults leave other bodies alone. */
@@ -45,7 +45,11 @@ function spoilJson(text: string, due: readonly Fault[], askedCursor: string | un
   return JSON.stringify(body)
 }
 
-/** Sends an answer instead of the endpoint's; false if the fault leaves that to the endpoint. */
+/**
+ * Sends an answer instead of the endpoint's.
+ *
+ * @returns false if the fault leaves the answer to the endpoint
+ */
 function answerInstead(fault: Fault, reply: FastifyReply): boolean {
   if (fault.kind === 'status') {
     const {status, headers = {}} = fault
@@ -66,7 +70,7 @@ function answerInstead(fault: Fault, reply: FastifyReply): boolean {
   return true
 }
 
-/** Resolves once this many more bytes are sent, or the connection is gone. */
+/** Resolves once this many more bytes are sent or the connection is gone. */
 async function waitUntilSent(socket: Socket, bytes: number): Promise<void> {
   const target = socket.bytesWritten + bytes
   while (!socket.destroyed && (socket.bytesWritten < target || socket.writableLength > 0))
@@ -122,7 +126,7 @@ function addFaultHooks(app: FastifyInstance, book: ReturnType<typeof createFault
   })
 }
 
-/** Starts a local service; without faults it answers normally. */
+/** Starts a local service that answers normally until faults are added. */
 export async function startSpoiltService(options: ServiceOptions) {
   const faults = createFaultBook()
   /** The requests since the start or the last clear, oldest first. */
@@ -145,7 +149,7 @@ export async function startSpoiltService(options: ServiceOptions) {
       addFaultHooks(app, faults)
     },
   })
-  /** Saves what it holds; the returned function restores it, and forgets faults and requests. */
+  /** Saves the service's data. The returned function restores it and clears faults and requests. */
   const remember = () => {
     const {database} = service
     const tables = database.all(

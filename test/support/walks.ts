@@ -15,7 +15,7 @@ import {anyRow} from './data.ts'
 
 export const stream: Stream = dealStream
 
-/** ISO 8601 as microseconds since the epoch. */
+/** Converts ISO 8601 to microseconds since the epoch. */
 export function micros(instant: string): bigint {
   const parsed = parseInstant(instant)
   if (parsed === null) throw new Error(`not an instant: ${instant}`)
@@ -45,7 +45,7 @@ export interface WalkSpec {
   appliedAt?: string
 }
 
-/** Applied walks that do not explain their records and the present deals to the cent. */
+/** SQL for applied walks whose numbers do not explain their records or the present deals to the cent. */
 export const UNTIED_WALKS = `
   select * from history.raw.walk
   where state = 'applied' and (
@@ -59,7 +59,7 @@ export const UNTIED_WALKS = `
 let walks = 0
 const withStage = new WeakSet<Database>()
 
-/** Empties a warehouse and its stage, which is faster than creating another. */
+/** Empties a warehouse and its stage, which is faster than creating a new one. */
 export async function forgetAll(db: Database): Promise<void> {
   const tables = await db.all(
     z.object({name: z.string()}),
@@ -69,7 +69,7 @@ export async function forgetAll(db: Database): Promise<void> {
   withStage.delete(db)
 }
 
-/** Begins a walk; nothing of it is stored yet. */
+/** Begins a walk without storing anything. */
 async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<WalkIntake> {
   if (!withStage.has(db)) {
     await createStage(db)
@@ -100,7 +100,7 @@ const received = (observedAt: bigint) => ({
   received_at: new Date(Number(observedAt / 1000n)).toISOString(),
 })
 
-/** Pages as they come from the source, cursors `c1`, `c2`, … */
+/** Renders pages as the source sends them, with cursors `c1`, `c2`, … */
 function pagesOf({at, pages}: WalkSpec): Lines {
   return pages.map((records, index) => {
     const isEnd = index === pages.length - 1
@@ -152,18 +152,18 @@ export function applyStaged(
   })
 }
 
-/** The latest state of each deal, by id. */
+/** Returns the latest state of each deal, by id. */
 export async function readHeads(db: Database): Promise<Record<string, Record<string, unknown>>> {
   const rows = await db.all(anyRow, 'from history.raw.deal_head order by deal_id')
   return Object.fromEntries(rows.map((row) => [String(row.deal_id), row]))
 }
 
-/** The versions in the order they were stored. */
+/** Returns the versions in the order they were stored. */
 export function readVersions(db: Database, columns: string): Promise<Record<string, unknown>[]> {
   return db.all(anyRow, `select ${columns} from history.raw.deal_version order by seq`)
 }
 
-/** The stored certificate of a walk. */
+/** Returns the stored certificate of a walk. */
 export function readWalk(db: Database, walkId: string): Promise<Record<string, unknown>> {
   return db.one(anyRow, 'from history.raw.walk where walk_id = $1', [walkId])
 }

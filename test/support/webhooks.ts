@@ -4,14 +4,14 @@ import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {listWaitingEvents, storeEvent} from '../../src/sync/webhook-events.ts'
 
-/** Receives webhooks saying that these deals changed. */
+/** Stores webhook events saying that these deals changed. */
 export function receiveEvents({stateDb}: DataFolder, ...dealIds: string[]): void {
   using db = openStateDb(stateDb)
   for (const dealId of dealIds)
     storeEvent(db, {eventId: `evt_${randomUUID()}`, type: 'deal.updated', dealId}, Date.now())
 }
 
-/** The headers of an event that the service has signed. */
+/** Returns the headers of an event, signed as the service does. */
 export const signEvent = (secret: string, id: string, body: string, at = new Date()) => ({
   'content-type': 'application/json',
   'webhook-id': id,
@@ -19,7 +19,7 @@ export const signEvent = (secret: string, id: string, body: string, at = new Dat
   'webhook-signature': new Webhook(secret).sign(id, at, body),
 })
 
-/** How many events wait to be applied. */
+/** Counts the events that wait to be applied. */
 export function countWaitingEvents({stateDb}: DataFolder): number {
   using db = openStateDb(stateDb)
   return listWaitingEvents(db).length

@@ -28,7 +28,7 @@ const countsOf = async (at: string, records: unknown[]) =>
   (await walk(db, {at, pages: [records]})).plan.counts
 const nothing = {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 0}
 
-/** What a second record says after a first, whether that counts as a change, and what is known then. */
+/** The fields of a first and of a second record, whether the second counts as a change, and what is known afterwards. */
 const SECOND_RECORDS: [string, object, object, 'changed' | 'same', object?][] = [
   ['nothing new', {}, {}, 'same'],
   ['a field the contract does not know', {}, {borrower: 'someone'}, 'same'],
@@ -81,7 +81,7 @@ test('a deal is updated by each changed field and no other; a field a record omi
   expect(await countsOf(DAY_2, say(2))).toEqual({...nothing, updated: changed.length, unchanged})
   const ids = (await readVersions(db, 'deal_id')).map(({deal_id}) => deal_id)
   expect(ids.slice(SECOND_RECORDS.length).sort()).toEqual(changed.sort())
-  // The digest of the list row, which decides about its own page, changes with anything it says or leaves out.
+  // The digest of a list row, which decides whether the own page is asked for, changes with anything the row says or leaves out.
   const after = await readHeads(db)
   const unmoved = SECOND_RECORDS.filter(([id]) => after[id]?.list_hash === before[id]?.list_hash)
   expect(unmoved.map(([id]) => id)).toEqual(SECOND_RECORDS.slice(0, 3).map(([id]) => id))
@@ -91,14 +91,14 @@ test('a deal is updated by each changed field and no other; a field a record omi
   for (const [id, , , , known = {}] of SECOND_RECORDS) expect(heads[id], id).toMatchObject(known)
 })
 
-/** What four walks say of a deal, and the kinds of version they produce; `-` is an absence. */
+/** What four walks show of a deal (`-` is an absence), and the kinds of version they produce. */
 const FATES: [string, (object | '-')[], string[]][] = [
   ['stays', [{}, {}, {}, {}], ['seen']],
   ['is absent once', [{}, '-', {}, {}], ['seen', 'missing', 'seen']],
   ['comes back changed', [{}, '-', {loan_amount: 1}, {loan_amount: 1}], ['seen', 'missing', 'seen']],
   ['goes', [{}, '-', '-', '-'], ['seen', 'missing', 'vanished']],
   ['goes and comes back', [{}, '-', '-', {}], ['seen', 'missing', 'vanished', 'seen']],
-  // It may have changed meanwhile, so the next record seen is stored.
+  // The deal may have changed meanwhile, so the next readable record is stored.
   ['cannot be read once', [{}, {loan_amount: 'much'}, {}, {}], ['seen', 'seen']],
 ]
 
@@ -141,7 +141,7 @@ test('a deal whose own page says it is gone vanishes at once, listed or not, and
   await walk(db, {at: DAY_1, pages: [[a(), b(), c()]]})
   const gone = {at: '2026-02-03T23:31:00Z', record: 'gone'} as const
   const details = ['b', 'c'].map((id) => ({id, ...gone}))
-  // Of a listed deal only older tapes say so.
+  // Of a listed deal, only older tapes say so.
   const {plan, walk: second} = await walk(db, {at: DAY_2, pages: [[a(), b()]], details})
   expect(plan).toMatchObject({counts: {...nothing, vanished: 2, unchanged: 2}, newlyAbsent: 2})
   const vanished = {kind: 'vanished', observed_at: '2026-02-03 23:31:00'}
@@ -169,7 +169,7 @@ test('changes are counted by kind: amounts, settled statuses left and entered, o
         {...a, loan_amount: 1, status: 'servicing'},
         {...b, status: 'draft'},
         {...c, property_address: 'elsewhere', property_value: null, status: ' funded'},
-        // A value not known before is no change, and neither is another spelling.
+        // A value learned for the first time is no change, and neither is another spelling.
         {...e, ...known, status: 'APPROVED'},
         {...f, status: 'funded'},
         {...g, status: 'closing', created_at: '2026-01-06'},

@@ -28,7 +28,7 @@ function countPageRequests(): number {
   return lab.service.requests.entries.filter(({path}) => path.startsWith('/deals?')).length
 }
 
-/** Another program with the current release open: it counts the deals at once, and again for every line sent to it. */
+/** Starts another program with the current release open. It counts the deals at once, and again for each line sent to it. */
 function openAsAnalyst(): Started {
   const engine = join(import.meta.dirname, '../../node_modules/@duckdb/node-api/lib/index.js')
   const script = `

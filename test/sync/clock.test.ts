@@ -7,14 +7,14 @@ import {useLab} from '../support/set-up.ts'
 import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
 const THREE_DAYS = 3 * 86_400_000
-/** Ten deals are five pages; ten own pages are fetched one after the other. */
+/** Ten deals make five pages; own pages are fetched one after the other. */
 const SMALL = {pageSize: 2, detailConcurrency: 1}
 
 const lab = await useLab({deals: someDeals(10)})
 await lab.walk(DAY_1, {config: SMALL})
 beforeEach(lab.remember())
 
-/** Starts at `start`, advances a second per request, and is off by `offsetOf` the number of requests sent. */
+/** Creates a clock that starts at `start` and advances a second per request, plus `offsetOf` the number of requests sent. */
 function createOffClock(start: string, offsetOf: (requests: number) => number): Clock {
   const before = lab.service.requests.count
   return {
@@ -25,7 +25,7 @@ function createOffClock(start: string, offsetOf: (requests: number) => number): 
   }
 }
 
-/** Three days ahead from request `first` until just before `end`, counted from 0. */
+/** Creates a clock that is three days ahead from request `first` until just before request `end`, counted from 0. */
 function aheadFrom(first: number, end: number, start: string = DAY_2): Clock {
   return createOffClock(start, (requests) => (requests >= first && requests < end ? THREE_DAYS : 0))
 }
@@ -87,7 +87,7 @@ test('if the clock stays ahead to the end, the next run names the deals until th
   expect(failure).toMatchObject({
     code: 'CLOCK_BACKWARDS',
     exitCode: 2,
-    // The first was looked at because its turn had come.
+    // The first one was asked for because it was its turn.
     details: {deals: [aDeal(1).id, aDeal(9).id, aDeal(10).id]},
   })
   expect(failure.message).toMatch(

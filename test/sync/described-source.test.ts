@@ -16,11 +16,11 @@ const KEY = 'sk_test_lab'
 const centsOf = (dollars: unknown) =>
   dollars === undefined || dollars === null ? dollars : Math.round(Number(dollars) * 100)
 
-/** A time of January 2026 on New York's clocks. */
+/** Converts an instant of January 2026 to New York time. */
 const inNewYork = (instant: unknown) =>
   new Date(Date.parse(String(instant)) - 5 * 3_600_000).toISOString().replace('T', ' ').replace('Z', '')
 
-/** What an example calls our statuses. */
+/** Returns an example's words for our statuses, and the reverse. */
 function wordsOf(example: string) {
   const text = readFileSync(join(EXAMPLES, `${example}.json`), 'utf8')
   const ours = JSON.parse(text).deals.fields.status.values as Record<string, string>
@@ -30,7 +30,7 @@ function wordsOf(example: string) {
 const STAGES = wordsOf('harbor')
 const STATES = wordsOf('plaza')
 
-/** Tokens that end after a few requests, links, nested names, cents, local times. */
+/** Creates a dialect with expiring tokens, links, nested names, cents and local times. */
 function createHarbor(requestsPerToken = Number.POSITIVE_INFINITY): Dialect & {tokens: string[]} {
   const tokens: string[] = []
   let left = 0
@@ -85,7 +85,7 @@ function createHarbor(requestsPerToken = Number.POSITIVE_INFINITY): Dialect & {t
   }
 }
 
-/** A key in a header, page numbers, the list as the whole answer, amounts as text, milliseconds. */
+/** A dialect with a key in a header, page numbers, a list that is the whole answer, amounts as text, and milliseconds. */
 const plaza: Dialect = {
   deals: '/facilities',
   children: {files: 'documents'},
@@ -121,7 +121,7 @@ const DEALS = [
   aDeal(25, {loan_amount_cents: 0n, property_address: 'Straße 1, “Köln”'}),
 ]
 
-/** Describes a source to a lab by an example, changed as given. */
+/** Describes a source to a lab with an example, changed as given. */
 function describe(
   {folder}: Lab,
   example: string,
@@ -133,7 +133,11 @@ function describe(
   writeFileSync(folder.source, change(text.replace('https://login.harbor.example', origin)))
 }
 
-/** Two nights of a lab, and its tables. */
+/**
+ * Syncs two nights of a lab.
+ *
+ * @returns its tables
+ */
 async function readTables(lab: Lab) {
   const config = {pageSize: 10, streams: 'deals,borrowers,documents'}
   const first = await lab.sync(DAY_1, {config})
@@ -165,7 +169,7 @@ const createFilled = async () => {
   return lab
 }
 
-/** A filled lab whose deals are also served in a dialect, as an example describes it, changed as given. */
+/** Creates a lab whose deals are also served in a dialect, and describes that source with an example, changed as given. */
 async function openForeign(example: string, dialect: Dialect, change?: (text: string) => string) {
   const lab = await createFilled()
   const foreign = lab.beside.use(await serveForeign(dialect, {base: lab.config.baseUrl ?? '', key: KEY}))
@@ -177,7 +181,7 @@ async function openForeign(example: string, dialect: Dialect, change?: (text: st
 
 const WITHOUT_PAGES = {config: {detail: 'off'}} as const
 
-/** A lab that can ask for what changed since an instant; `page` answers. */
+/** Creates a lab that can ask for what changed since an instant; `page` answers. */
 const openHinting = (page: Dialect['page']) =>
   openForeign('plaza', {...plaza, page}, (text) =>
     text.replace('"filter": "state",', '"filter": "state", "changedSince": "since",'),
@@ -334,7 +338,7 @@ test('without its source.json a folder asks for nothing, and pushes nothing with
     const {stdout, stderr} = await lab.run(command)
     expect(stdout + stderr).toContain('it is missing')
   }
-  // Nor once the state database is made again from the tapes.
+  // Nor after the state database was made again from the tapes.
   rmSync(lab.folder.stateDb)
   expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'SOURCE_FILE'})
   expect(lab.foreign.asked).toEqual([])

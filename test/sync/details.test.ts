@@ -13,7 +13,7 @@ const record = (id: string, fields = {}) => aRecord({id, ...fields})
 
 const db = await useWarehouse()
 
-/** Ids whose details a walk at `at` asks for. */
+/** Returns the ids whose own pages a walk at `at` asks for. */
 async function candidatesAt(
   at: string,
   records: unknown[],
@@ -26,10 +26,10 @@ async function candidatesAt(
 
 const ALL_THREE = [record('a'), record('b'), record('c')]
 
-/** A list row with every field of the contract. */
+/** Makes a list row with every field of the contract. */
 const wholeRecord = (id: string) => record(id, {property_value: 500_000, loan_program: null})
 
-/** A walk whose deals were all fetched at the given times; their list rows are unchanged. */
+/** Walks deals whose own pages were all fetched at the given times; their list rows are unchanged. */
 async function walkWithDetails(at: string, deals: Record<string, string>): Promise<void> {
   const details = Object.entries(deals).map(([id, fetchedAt]) => {
     return {id, at: fetchedAt, record: record(id, {property_value: 1, loan_program: 'bridge'})}

@@ -12,7 +12,7 @@ const lab = await useLab()
 lab.service.store.insert(someDeals(20))
 beforeEach(lab.remember())
 
-/** Every page shows the first page's records, of which one cannot be read, with the true page's cursor. */
+/** Makes every page show the first page's records, one of them unreadable, with the true page's cursor. */
 function createStuckList(): Fault {
   let first: object[] | undefined
   const change = (page: WireRecord) => {

@@ -20,7 +20,7 @@ const countWaiting = () => countWaitingEvents(lab.folder)
 const change = (id: string, fields: Parameters<typeof lab.service.store.update>[1]) =>
   lab.service.store.update(id, fields)
 
-/** A run at noon dies before it settles its walk. */
+/** Runs a walk at noon that dies before it is settled. */
 const dieAtNoon = () => failureOf(lab.walk(NOON, {world: dyingAt('walk read')}))
 
 test('what an event brought is no change to the next walk, which ties out, and the next release shows it', async () => {

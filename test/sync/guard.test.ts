@@ -16,10 +16,10 @@ interface PlanSpec extends Partial<Omit<MeasuredPlan, 'counts' | 'moved'>> {
   moved?: Partial<Movement>
 }
 
-/** Deals of 1,000.00 each. */
+/** The size of a number of deals of 1,000.00 each. */
 const size = (records: number) => ({records, amountCents: BigInt(records) * 1000_00n})
 
-/** A plan over 100 known deals, 40 of them in the pipeline, all listed and unchanged. */
+/** Makes a plan over 100 known deals, 40 of them in the pipeline, all listed and unchanged. */
 function aPlan({counts, moved, known = 100, ...plan}: PlanSpec = {}): MeasuredPlan {
   return {
     counts: {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 100, ...counts},

@@ -17,18 +17,18 @@ const FIELDS = {
   maturity_date: {type: 'date'},
 }
 
-/** What the source says of a deal beyond the contract's fields; null if nothing. */
+/** What the source shows of a deal beyond the contract's fields; null if nothing. */
 type Said = {rate?: unknown; maturity?: unknown} | null
 
-/** Also tried with 27. */
+/** With 27 nights the test passes, too. */
 const NIGHTS = 3
 
 let lab: Lab
-/** By deal, what the list says now, and what its own page says. */
+/** What the list, and what the own page, shows at present, by deal. */
 let listed: Map<string, Said>
 let own: Map<string, Said>
 
-/** Adds what is said of a deal. */
+/** Adds what is shown of a deal. */
 function tell(deal: object, says: Map<string, Said>): void {
   const said = says.get((deal as {id: string}).id)
   if (said && 'rate' in said) Object.assign(deal, {terms: {note_rate: said.rate}})
@@ -64,7 +64,7 @@ const EXTRA = 'select deal_id, note_rate, maturity_date, unreadable from core.de
 
 test('a newly mapped field appears with its past, and leaves no trace once it is unmapped', async () => {
   lab.service.store.insert(someDeals(6))
-  /** `deal day rate`: the rate on each night it differed from the one before. */
+  /** `deal day rate` for each night on which the rate changed. */
   const expected: string[] = []
   for (let night = 1; night <= NIGHTS; night++) {
     for (let number = 1; number <= 6; number++) {
@@ -125,7 +125,7 @@ test('fields are mapped from the first night on, even if rates were stored befor
     {order: 'first', group: '2027-03-01'},
   ])
   expect((await lab.run(['export', 'csv', 'parquet', 'xlsx'])).code).toBe(0)
-  // A further field moves the columns of the others, which nobody has to accept.
+  // Another field moves the columns of the others, which nobody has to accept.
   const text = {path: 'rate', type: 'text'}
   writeFields({first: text, order: text, group: {path: 'maturity_date', type: 'date'}})
   expect(await rebuild(day(3))).toMatchObject({outcome: 'rebuilt'})
@@ -150,14 +150,14 @@ test('mapped fields come from lists, own pages and looks, and a rebuild or a los
   const status = await lab.run(['status', '--json'])
   expect(status.stdout).toContain('mapped_fields_are_readable')
 
-  // A run that dies has read another rate; the next takes it from the tape.
+  // A run that dies has read another rate. The next run takes it from the tape.
   listed.set(first, {rate: 0.055})
   await failureOf(lab.walk(day(3), {config: {pageSize: 2}, world: dyingAt('pages stored')}))
   listed.set(first, {rate: 0.99})
   await lab.sync(day(3), {config: {pageSize: 2}})
   expect((await lab.query(EXTRA))[0]).toMatchObject({note_rate: '0.055000', maturity_date: '2027-03-01'})
 
-  // A look shows another date and nothing else new.
+  // An event's look at the deal shows another date, and nothing else new.
   listed.set(first, {rate: 0.055})
   own.set(second, {rate: '0.061', maturity: '2029-09-09'})
   receiveEvents(lab.folder, second)

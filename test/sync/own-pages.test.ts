@@ -3,19 +3,19 @@ import type {WireRecord} from '../../src/core/types.ts'
 import {aDeal, DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 
-/** Not walked yet. */
+/** A lab that has not been walked yet. */
 const lab = await useLab({deals: someDeals(40, {status: 'funded'})})
 beforeEach(lab.remember())
 
 const idOf = (number: number) => aDeal(number).id
 
-/** From now on the own pages of these deals answer so, while the list shows them. */
+/** Makes the own pages of these deals answer with this status; the list still shows them. */
 function failPages(status: number, ...numbers: number[]): void {
   const path = new RegExp(`^/deals/(${numbers.map(idOf).join('|')})$`)
   lab.service.faults.add({match: {path}, fault: {kind: 'status', status}})
 }
 
-/** From now on the list leaves these deals out; their own pages show them. */
+/** Leaves these deals out of the list; their own pages still show them. */
 function leaveOut(...numbers: number[]): void {
   const ids: unknown[] = numbers.map(idOf)
   const change = (body: WireRecord) => {

@@ -18,7 +18,7 @@ import {signEvent} from '../support/webhooks.ts'
 const lab = await useLab({tables: FEW_TABLES})
 beforeEach(lab.remember())
 
-/** The content of a file as text: every value of a database or a Parquet file. */
+/** Reads a file as text: every value of a database or a Parquet file. */
 async function readText(path: string): Promise<string> {
   const bytes = readFileSync(path)
   if (path.endsWith('.gz')) return gunzipSync(bytes).toString('latin1')
@@ -32,7 +32,7 @@ async function readText(path: string): Promise<string> {
   return texts.join('\n')
 }
 
-/** A name, an address or a number in each place a source can put one. */
+/** A name, an address or a number for each place where a source can put one. */
 const CANARIES = {
   'a title': 'Zebulon Quackenbush not found',
   'a code': 'zebulon_quackenbush',
@@ -69,7 +69,7 @@ const digitsOf = (text: string, count: number) =>
     .toString()
     .slice(0, count)
 
-/** The forms in which a source may write a person: no report of an answer may depend on them. */
+/** The forms in which a source may write a person. No report of an answer may reveal any. */
 const SHAPES: readonly ((text: string) => string)[] = [
   (text) => text,
   (text) => text.toUpperCase(),
@@ -93,7 +93,7 @@ const SHAPES: readonly ((text: string) => string)[] = [
   (text) => `Dear Mr. ${text} (born 1948-02-29), `,
 ]
 
-/** The text of a place in one of the shapes. */
+/** Returns the text of a place in one of the shapes. */
 const canary = (place: Place, shape = 0) => SHAPES[shape % SHAPES.length]!(CANARIES[place])
 const inHeader = (place: Place, shape: number) => encodeURI(canary(place, shape))
 
@@ -103,7 +103,7 @@ const namingHeaders = (shape: number) => ({
   'x-borrower': inHeader('another header', shape),
 })
 
-/** The text of a deal that names people beside its fields. */
+/** Renders a deal that names people beside its fields. */
 const formatDeal = (number: number, more: object = {}) =>
   JSON.stringify({
     id: `deal_${number}`,
@@ -119,7 +119,7 @@ const formatDeal = (number: number, more: object = {}) =>
     ...more,
   })
 
-/** An address is a text, but for one borrower; digits are written in one of two ways. */
+/** An address is a text, except of one borrower; the digits are written in one of two ways. */
 const describeBorrower = (shape: number) => {
   const address = canary('the address of a borrower', shape)
   return {
@@ -275,7 +275,7 @@ test('wherever a source names people, only the sealed tapes hold it: no file, lo
     await receiver.close()
   }
   await run('events', 'apply')
-  // Digits alone as a name would come first in their object.
+  // By id: a name of digits only would come first in its object.
   const one = records.find(({record_id}) => record_id === 'deal_100')?.quarantine_id
   const looks = ['status', 'doctor', 'quarantine list', 'verify', 'trace deal_1 --json', 'docs']
   for (const command of ['quarantine replay', 'export csv parquet', `quarantine show ${one}`, ...looks])
@@ -289,7 +289,7 @@ test('wherever a source names people, only the sealed tapes hold it: no file, lo
     await Promise.all([lab.folder.root, beside('backup'), beside('evidence')].map(listTexts))
   ).flat()
   expect(kept.length).toBeGreaterThan(20)
-  // A field is reported by its name if it is a real name; digits alone are an amount.
+  // A field's name is reported if it looks like a real name; an amount of digits only is no secret.
   const isTold = (place: Place, text: string) =>
     place === 'an amount that is none' ? /^\d+$/.test(text) : /name/.test(place) && FIELD_NAME.test(text)
   const people = (Object.keys(CANARIES) as Place[]).flatMap((place) =>
@@ -298,7 +298,7 @@ test('wherever a source names people, only the sealed tapes hold it: no file, lo
       .map((text) => [place, text] as const),
   )
   const isMeant = ([what]: [string, string]) => /^(trace|quarantine show) /.test(what)
-  // A backup holds the same files again.
+  // By text, because a backup holds the same files again.
   const texts = new Map(
     [...kept, ...printed.filter((one) => !isMeant(one))].map(([where, text]) => [text, where]),
   )

@@ -51,7 +51,7 @@ const spoil = (...places: number[]) =>
 const DIFFERENCES = [{table: 'deal_version', only_now: 1, only_rebuilt: 1}]
 const listSettles = () => lab.queryHistory('select history_id from settle order by seq')
 
-/** Eventful nights: walks are refused or die, deals are looked at, come and go. */
+/** Plays eventful nights: walks are refused or die, deals are looked at, come and go. */
 async function liveThroughMuch(): Promise<void> {
   const config = {streams: 'deals,borrowers', pageSize: 7}
   const all = {...config, streams: 'deals,borrowers,documents'}
@@ -104,7 +104,7 @@ test('a warehouse rebuilt from the tapes is the same to the last row, whatever h
   expect(await lab.walk(day(11))).toMatchObject({outcome: 'walked'})
 })
 
-/** As if the warehouse held one cent more than was ever observed. */
+/** Adds one cent to the warehouse that was never observed. */
 async function changeAmount(): Promise<void> {
   await using db = await openWarehouse(lab.folder)
   await db.run('update history.raw.deal_version set loan_amount = loan_amount + 0.01 where seq = 17')
@@ -146,13 +146,13 @@ test('a walk that was taken back stays so, whichever run dies and whichever ware
   await failureOf(rebuild({without, isApplied: true}, day(28), dyingAt('outcome written')))
   {
     using stateDb = openStateDb(lab.folder.stateDb)
-    // As if the run had died before it ended the tape of the day.
+    // As if the run had died before it ended the day's tape.
     stateDb.db.exec(`update tape set ended_at = null where name not like 'w_%'`)
   }
-  // The next run finds what that one wrote to its tape.
+  // The next run finds what the dead one wrote to its tape.
   expect(await failureOf(lab.walk(day(5)))).toMatchObject({code: 'STORES_DISAGREE'})
   expect(await countFunded()).toEqual([{deals: '1'}])
-  // A rebuild of an older file is stopped, and the tape of a dead run is left to the next.
+  // A rebuild over an older file is stopped; the tape of a dead run is left to the next one.
   await failureOf(lab.walk(day(5), {world: dyingAt('walk begun')}))
   writeFileSync(lab.folder.warehouse, older)
   const stopped = await failureOf(rebuild({isApplied: true}, day(28), {signal: AbortSignal.abort()}))

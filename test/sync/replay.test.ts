@@ -22,7 +22,7 @@ const spoil = (deals: number) =>
 
 await lab.walk(DAY_1, WITHOUT_DETAILS)
 spoil(1)
-/** The walk whose first record could not be read. */
+/** The walk whose first record is unreadable. */
 const spoilt = (await lab.walk(DAY_2, WITHOUT_DETAILS)).certificate.walk_id
 beforeEach(lab.remember())
 
@@ -31,7 +31,7 @@ const giveUpTape = async () => {
   expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
 }
 
-/** As if all tapes were over a year old but that of a last walk, and a backup were made. */
+/** Makes all tapes over a year old, makes a backup, and walks once more. */
 async function ageTapes(): Promise<void> {
   lab.ageTapes(401)
   const backup = join(lab.folder.root, '../backup')
@@ -42,7 +42,7 @@ async function ageTapes(): Promise<void> {
 
 const replay = (now: string) => replayQuarantine(lab.config, lab.createWorld(now))
 
-/** Replays the record with 'much', after a schema fix that reads it as an amount. */
+/** Replays the record whose amount is 'much', with a schema fix that reads it. */
 async function replayMended(now: string): ReturnType<typeof replay> {
   using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
   return await replay(now)

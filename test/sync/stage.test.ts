@@ -5,7 +5,7 @@ import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, DAY_1, DAY_2, DAY_3, day, failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
 
-/** Not walked yet. */
+/** A lab that has not been walked yet. */
 const lab = await useLab({
   deals: someDeals(40, {status: 'underwriting'}),
   tables: '+core.deal +mart.run +mart.data_quality',
@@ -20,7 +20,7 @@ function move(status: string, ...numbers: number[]): void {
   for (const number of numbers) lab.service.store.update(idOf(number), {status})
 }
 
-/** The deals whose own pages were asked for since the last call. */
+/** Lists the deals whose own pages were requested since the last call. */
 function listAsked(): number[] {
   const paths = lab.service.requests.entries.splice(0).map(({path}) => path)
   return paths.flatMap((path) => /^\/deals\/deal_0*(\d+)/.exec(path)?.[1] ?? []).map(Number)
@@ -78,7 +78,7 @@ test("what ends a deal, and what its lender calls funded, is the lender's own se
   const asked = listAsked()
   expect(asked).toContain(1)
   expect(asked).not.toContain(2)
-  // A wrong file costs no night.
+  // A wrong seed file does not stop a night.
   writeFileSync(join(own.path, 'seeds/status.csv'), 'status,kind\nx,y\n')
   await lab.walk(day(4), {config})
 })
@@ -112,7 +112,7 @@ test('without own pages a deal that left the stage is missing, with one version 
       `select kept_missing_deals as missing, adjusted_deals as adjusted from mart.run order by recorded_at desc limit 1`,
     ),
   ).toEqual([{missing: '2', adjusted: '0'}])
-  // Once their own pages are asked for, they say what became of them.
+  // Once their own pages are read, it is known what became of them.
   expect((await lab.sync(day(6), IN_STAGE)).changes).toMatchObject({vanished: 1})
   expect(await countStatuses()).toEqual([
     {status: 'funded', is_missing: false, deals: '1'},
@@ -129,7 +129,7 @@ test.each<['auto' | 'off', string]>([
   move('funded', 1, 2, 3, 4, 5, 6, 7, 8, 9)
   expect((await lab.sync(DAY_2, {...config, isDryRun: true})).changes).toMatchObject({missing: 9})
   expect((await lab.sync(DAY_2, config)).changes).toMatchObject({missing: detail === 'off' ? 9 : 0})
-  // The walk of a run that died counts, a night later, without own pages.
+  // The walk of a dead run is applied a night later, without own pages.
   move('funded', 11, 12, 13, 14, 15)
   await failureOf(lab.walk(DAY_3, {...config, world: dyingAt('walk read')}))
   expect((await lab.sync(day(5), config)).changes).toMatchObject({unchanged: 26})

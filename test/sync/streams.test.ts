@@ -20,7 +20,7 @@ const BORROWERS = {config: {streams: 'deals,borrowers', detail: 'off' as const}}
 const lab = await useLab({tables: '+core.borrower +core.document +mart.run'})
 beforeEach(lab.remember())
 
-/** The known borrowers by deal, with what the last list of their deal says of each. */
+/** Reads the known borrowers by deal, with what the last list of their deal says of each. */
 const readBorrowers = async (where = 'true') => {
   const sql = `select deal_id, borrower_id, kind from borrower_head where ${where} order by deal_id, borrower_id`
   return (await lab.queryHistory(sql)).map(({deal_id, borrower_id, kind}) => [deal_id, borrower_id, kind])
@@ -106,7 +106,7 @@ test('a borrower absent from a whole list is missing, still counts, and vanishes
   unlink(gone)
   advance([1])
   expect((await lab.walk(DAY_2, BORROWERS)).streams[0]).toMatchObject({changes: {missing: 1, vanished: 0}})
-  // Asking again on the same day would prove nothing more.
+  // Another list of the same day proves nothing more.
   advance([1], 'approved')
   await lab.walk('2026-02-03T23:31:00-05:00', BORROWERS)
   const ofFirst = `deal_id = '${aDeal(1).id}'`

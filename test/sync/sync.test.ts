@@ -10,7 +10,7 @@ const lab = await useLab({tables: FEW_TABLES, deals: someDeals(40)})
 const first = await lab.sync(DAY_1)
 beforeEach(lab.remember())
 
-/** As if no deal were known and the source had these. */
+/** Starts over: no deal is known, and the source has these. */
 function beginAnew(deals: StoredDeal[]): void {
   rmSync(lab.folder.root, {recursive: true})
   for (const id of lab.service.store.ids()) lab.service.store.remove(id)

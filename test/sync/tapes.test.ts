@@ -28,7 +28,7 @@ const lab = await useLab({tables: FEW_TABLES, deals: someDeals(60)})
 const {walk_id: walkId} = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate
 beforeEach(lab.remember())
 
-/** As if nothing had been walked yet. */
+/** Starts over, as if nothing had been walked yet. */
 const beginAnew = () => rmSync(lab.folder.root, {recursive: true})
 
 interface Line {
@@ -90,7 +90,11 @@ test('a walk puts every answer on its tape as it came, and its own outcome', asy
   expect(lines.at(-1)?.recorded_at).toContain(row?.at)
 })
 
-/** A walk of 60 pages that dies after reading them; its tape. */
+/**
+ * Walks 60 pages and dies after reading them.
+ *
+ * @returns its tape
+ */
 async function dieCertified(): Promise<string> {
   beginAnew()
   await failureOf(lab.walk(DAY_1, {config: {pageSize: 1}, world: dyingAt('walk read')}))
@@ -196,7 +200,7 @@ test('prune removes expired tapes, even those a killed prune left, and verify re
   copyFileSync(join(lab.folder.root, old), kept)
   const prune = () => pruneData(lab.config, {isDryRun: false}, lab.createWorld(DAY_2))
   expect((await prune()).tapes).toEqual([old])
-  // The removal itself is an act.
+  // The removal is itself an act, which has a tape.
   expect(listTapeFiles()).toHaveLength(2)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, removed: 1})
   expect((await lab.run(['tape', 'cat', walkId])).stderr).toContain('removed as old')
@@ -261,7 +265,7 @@ test('without the key everything but the tapes works, and a sync says what is lo
   const takeNewKey = () => lab.run(['tape', 'new-key', '--why', 'the disk died'])
   expect((await takeNewKey()).code).toBe(0)
   const taken = readFileSync(file)
-  // Another data folder may have it too.
+  // Another data folder may use the same key.
   expect(await takeNewKey()).toMatchObject({code: 2, stderr: expect.stringContaining('it is not lost')})
   expect(readFileSync(file)).toEqual(taken)
   await lab.sync(DAY_2)

@@ -91,14 +91,18 @@ test('of 80 records four unreadable ones are let through, of any number three; m
   }
 })
 
-/** The report of a walk. */
+/**
+ * Walks.
+ *
+ * @returns the walk's report of drift
+ */
 async function walkAndReport(spec: WalkSpec): Promise<Record<string, unknown>[]> {
   const {walkId} = (await walk(db, spec)).walk
   const sql = 'select kind, path, value, records from history.raw.drift where walk_id = $1 order by all'
   return db.all(anyRow, sql, [walkId])
 }
 
-/** A field that the contract does not know. */
+/** The report of a field that the contract does not know. */
 const newField = (path: string, records = 1) => ({
   kind: 'new_field',
   path,

@@ -20,7 +20,7 @@ beforeEach(() => {
   day = 2
 })
 
-/** The walk of the next day. */
+/** Walks on the next day. */
 function walk(changes: Partial<Lab['config']> = config) {
   const now = `2026-06-${String(day).padStart(2, '0')}T17:00:00Z`
   day += 1
@@ -45,7 +45,7 @@ test('a walk counts the changes no event announced; an event counts for the next
   const {certificate} = await walk()
   expect(lastCoverage()).toMatchObject({walk_id: certificate.walk_id, changes: 1, missed: 0})
 
-  // One is new, one changed, one is gone; the fourth was announced.
+  // One deal is new, one changed, one is gone; a fourth change was announced.
   lab.service.store.insert([aDeal(7)])
   fund('deal_000003')
   lab.service.store.remove('deal_000004')

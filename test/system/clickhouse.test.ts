@@ -52,7 +52,7 @@ async function publish(
   return await publishTo({...target, ...change?.(target)}, from, {isForced, folderId, command}, world)
 }
 
-/** The failure of a publication, and readers still see this whole release. */
+/** Returns the failure of a publication; readers must still see this whole release. */
 async function refusalOf(publication: Promise<unknown>, nth: number) {
   const refusal = await failureOf(publication)
   expect(await seen()).toEqual(wholeOf(nth))
@@ -114,7 +114,7 @@ test('a new release replaces the last; equal tables are not sent again, and old 
   expect(
     await server.query(`select distinct nth from core.deal_local where source = '${source}' order by nth`),
   ).toEqual([{nth: 2}, {nth: 3}])
-  // A table still on the server is not sent again either.
+  // A table that is still on the server is not sent again, either.
   expect(await publish(await release(2))).toMatchObject({outcome: 'published', loaded: 0})
   expect(await seen()).toEqual(wholeOf(2))
 })
@@ -179,7 +179,7 @@ test.each([
     exitCode: 1,
     message: expect.stringContaining("Table 'core.deal'"),
   })
-  // The previous release's rows were changed for good, so they are sent again.
+  // The rows of the previous release were altered for good, so they are sent again.
   expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
   expect(await seen()).toEqual(wholeOf(2))
   const total = `select toString(sum(loan_amount)) as total from core.deal where source = '${source}'`

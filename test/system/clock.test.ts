@@ -5,7 +5,10 @@ import {startProcess} from '../support/lab.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 
-/** Tests that read the machine's clock: schedules, ages, locks, due slots, alarms, business days. The scheduler's own hold theirs. */
+/**
+ * Tests that read the machine's clock: schedules, ages, locks, due slots, alarms, business days. The scheduler's own tests
+ * control their clock.
+ */
 const FILES = [
   ...['core/process', 'store/runs', 'sync/clock', 'sync/webhook-watch', 'record/prune'],
   ...['schedule/digest', 'schedule/job', 'schedule/run-job', 'schedule/tell'],
@@ -20,7 +23,7 @@ test.each(['2026-12-31 23:59:30', '2028-02-28 23:59:30'])(
   "tests pass while the machine's clock passes midnight after %s",
   async (instant) => {
     const vitest = join(ROOT, 'node_modules/.bin/vitest')
-    // By how much it is ahead: a moment would begin again in each process.
+    // An offset, because every process would start again at a fixed instant.
     const ahead = `+${Math.round((Date.parse(instant) - Date.now()) / 1000)}s`
     const command = ['faketime', '-m', '-f', ahead, vitest, 'run', '--reporter=dot', ...FILES]
     const {code, stdout, stderr} = await startProcess(

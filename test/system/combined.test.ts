@@ -32,13 +32,13 @@ test("two lenders' demos in one ClickHouse, command by command, add up to both t
     return ended.stdout
   }
   const names = ['deals', 'amount', 'funded_deals', 'funded_amount']
-  // In cents: their sums are exact.
+  // In cents, so that sums are exact.
   const figures = names.map((name) => `cast(${name} * 100 as bigint) as ${name}_100`)
   const told: unknown[][] = []
   for (const [index, source] of ['east', 'west'].entries()) {
     const at = ['--data', join(root.path, source)]
     await start(source, 'demo', ...at, '--seed', String(index), '--deals', `${index + 3}0`, '--days', '2')
-    // Tables that only totals need are sent, too, but do not count as the release's.
+    // Tables that only the totals need are sent, too, but not counted as the release's.
     expect(await start(source, 'publish', 'clickhouse', ...at)).toMatch(/: \d+ tables, [\d,]+ rows\.\n$/)
     expect(await start(source, 'publish', 'clickhouse', ...at)).toContain('is already published at 127.0.0.1')
     if (source === 'east') expect(await requireSame(server, source)).toBeGreaterThan(1000)
@@ -67,7 +67,7 @@ test('sums count the ages that every lender has whole, and a difference is found
     'create table loantape.release (source String, as_of Date32) engine = MergeTree order by source',
     "insert into loantape.release values ('east', '2026-03-10'), ('west', '2026-04-02')",
     'create table fleet.funding_curve (source String, cohort_month String, age_months Int64, deals Int64) engine = MergeTree order by source',
-    // Only West has the end of March.
+    // Only West covers all of March.
     `insert into fleet.funding_curve values
        ('east', '2026-01', 0, 5), ('(all)', '2026-01', 0, 5), ('west', '2026-02', 1, 7), ('(all)', '2026-02', 1, 9)`,
     'create table fleet.own_curve (source String, age_months Int64, deals Int64) engine = MergeTree order by source',

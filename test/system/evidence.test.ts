@@ -13,7 +13,7 @@ const PROGRAMS = join(import.meta.dirname, '../../node_modules/.cache/python/bin
 /** Runs a program; returns its output and exit code. */
 function run(program: string, args: readonly string[]): Promise<{code: number; told: string}> {
   return new Promise((resolve) => {
-    // Nothing of this process: the script needs neither packages nor settings.
+    // An empty environment: the script needs neither packages nor settings.
     execFile(join(PROGRAMS, program), args, {env: {}}, (error, stdout, stderr) => {
       resolve({code: error ? Number(error.code) : 0, told: stdout + stderr})
     })
@@ -23,7 +23,7 @@ function run(program: string, args: readonly string[]): Promise<{code: number; t
 const check = (dir: string) => run('python3', ['-I', join(dir, 'check.py')])
 
 const lab = await useLab({tables: `${FEW_TABLES} ${BOOK_TABLES}`})
-/** Beside the data folder: evidence is written here. */
+/** The folder beside the data folder, into which evidence is written. */
 const root = dirname(lab.folder.root)
 lab.service.store.insert(someDeals(250))
 lab.service.faults.add({
@@ -48,7 +48,7 @@ await failureOf(lab.walk(day(3), {config: {pageSize: 50}, world: {onStep: dies}}
 await lab.sync(day(3), {config: {pageSize: 50}})
 await lab.run(['export', 'csv'], {LOANTAPE_NOW: day(3)})
 
-/** Changes a text of a file, which may be compressed. */
+/** Changes the text of a file, which may be compressed. */
 function edit(file: string, change: (text: string) => string): void {
   const isArchive = file.endsWith('.gz')
   const bytes = readFileSync(file)

@@ -6,7 +6,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {createWorldAt} from '../support/data.ts'
 import {intercept} from '../support/file-operations.ts'
 
-// Publishes a release and dies on the nth request, or, with `after`, on its answer.
+// Publishes a release and kills itself at the nth request: `before` sending it, or after its answer.
 const [dataDir = '', releaseId, request = '{}', nth, when] = process.argv.slice(2)
 let asked = 0
 const {prototype} = createClient({}).constructor as {prototype: object}

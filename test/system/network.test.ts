@@ -13,10 +13,10 @@ const lab = await useLab({deals: someDeals(5)})
 const {folder} = await useShared(createFolder())
 const at = (name: string) => join(folder.root, name)
 
-/** A name that only the proxy knows. */
+/** A name that only the proxy can resolve. */
 const HOST = 'deals.company.test'
 
-/** Makes a key, and a certificate that the company signs; without a signer its own. */
+/** Makes a key and a certificate, signed by the company or, without a signer, by itself. */
 function makeCertificate(name: string, subject: string, ...more: string[]): void {
   const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-keyout', at(`${name}.key`)]
   const about = ['-subj', `/CN=${subject}`, '-days', '2', '-out', at(`${name}.pem`)]
@@ -36,7 +36,7 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port
 }
 
-/** The service behind TLS that asks for a certificate. */
+/** The service behind TLS that requests a client certificate. */
 const guarded = await listen(
   createTlsServer(
     {key: read('server.key'), cert: read('server.pem'), ca: read('ca.pem'), requestCert: true},

@@ -14,7 +14,7 @@ const STORES = join(import.meta.dirname, 'object-stores.py')
 const lab = await useLab({deals: someDeals(40)})
 const at = (name: string) => join(lab.folder.root, '..', name)
 
-/** Runs a command that ends with this code. */
+/** Runs a command, which must end with this code. */
 async function run(args: string[], expected = 0): Promise<string> {
   const settings = {LOANTAPE_TARGETS_FILE: at('targets.json'), LOANTAPE_DETAIL: 'off'}
   const {code, stdout, stderr} = await lab.start(args, settings).ended
@@ -40,7 +40,7 @@ test('a bucket and a container take batches that pandas and DuckDB read by month
   const bucket = {kind: 's3', bucket: 'lender-batches', region: 'eu-west-1', endpoint, access_key_id: id}
   const targets = {
     lake: {...bucket, secret_key_file: at('secret')},
-    // As Google Cloud Storage takes it.
+    // As Google Cloud Storage requires.
     google: {...bucket, region: 'auto', path: 'google', secret_key_file: at('secret')},
     blobs: {kind: 'azure', url, sas_file: at('sas')},
     stranger: {...bucket, secret_key_file: at('wrong')},

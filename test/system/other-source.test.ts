@@ -12,7 +12,7 @@ const SECRET = 'a_secret_of_the_desk'
 const {folder} = await useShared(createFolder())
 const project = join(folder.root, 'lender')
 
-/** Runs a command in the folder of the lender, with nothing but its settings. */
+/** Runs a command in the lender's folder, with only its settings. */
 async function run(...args: string[]): Promise<string> {
   const env = {XDG_CONFIG_HOME: join(folder.root, 'config')}
   const {code, stdout, stderr} = await startProcess([process.execPath, MAIN, ...args], env, project).ended

@@ -17,7 +17,7 @@ const at = (name: string) => join(data.folder.root, name)
 const makeKey = (name: string) =>
   execFileSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', at(name)], {stdio: 'pipe'})
 
-/** OpenSSH's own server on loopback, with its own configuration, keys and port. */
+/** Starts OpenSSH's own server on loopback, with separate configuration, keys and port. */
 async function startSshd(port: number, flags = ''): Promise<Started> {
   const settings = [
     ...[`Port ${port}`, 'ListenAddress 127.0.0.1', `HostKey ${at('host')}`, 'PidFile none', 'UsePAM no'],
@@ -35,7 +35,7 @@ const data = createFolder()
 for (const name of ['host', 'user', 'stranger']) makeKey(name)
 mkdirSync(at('inbox'))
 writeFileSync(at('authorized'), readFileSync(at('user.pub')))
-// Where sshd drops its privileges if started by root.
+// The folder into which sshd drops its privileges when started by root.
 if (userInfo().uid === 0) mkdirSync('/run/sshd', {recursive: true})
 const port = await findFreePort()
 let sshd = await startSshd(port)

@@ -78,12 +78,12 @@ test('an exceeded limit raises an alarm and is on the page, as is one that is ne
   expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
   expect(alarms()).toEqual([])
   expect(await side.readText()).not.toContain('is exceeded')
-  // Limits cover all deals, even if only some are chosen.
+  // Limits cover all deals, even with a filter.
   for (const path of ['/', '/portfolio?loan_program=dscr_30yr'])
     expect(await expectNumbersToLead(side.url, path), path).toBeGreaterThan(2)
   const read = (table: string) => side.read(`/data/mart.${table}.csv?loan_program=dscr_30yr`)
   expect(await read('limit_status')).toBe(await side.read('/data/mart.limit_status.csv'))
-  // How far the numbers of the deals chosen can be trusted, and what the last walk found.
+  // How far the numbers of the filtered deals can be trusted, and what the last walk found.
   const quality = await read('data_quality')
   for (const line of [
     'deals,censored_created_before_first_walk,,,100.0,1\n',

@@ -8,20 +8,20 @@ import {type Browser, type LaunchOptions, type Page, chromium as playwright} fro
 import {codeOf} from '../../src/core/errors.ts'
 import {until} from '../support/until.ts'
 
-/** A browser that crashes on start says nothing about our pages, so it is started again, at most this often. */
+/** How often a browser is started at most: a crash on start says nothing about our pages. */
 const ATTEMPTS = 3
 
 const UNWANTED = /^--(single-process|no-zygote|use-gl|use-angle|enable-unsafe-swiftshader)\b/
 
 let shared: Promise<Browser> | undefined
 
-/** A headless Chromium shared by all files of a worker: the one npm brings on Linux, else the machine's own Chrome. */
+/** Starts a headless Chromium, which all files of a worker share: npm's on Linux, otherwise the machine's own Chrome. */
 export function startBrowser(): Promise<Browser> {
   shared ??= launch()
   return shared
 }
 
-/** The parts of a page that a screen reader cannot read, and where they are. */
+/** Lists a page's violations of accessibility (axe), and where they are. */
 export async function listViolations(
   page: Page,
   impacts: readonly string[] = ['serious', 'critical'],
@@ -40,7 +40,7 @@ export const untilDrawn = (page: Page): Promise<boolean> =>
         Math.abs(drawn.getBoundingClientRect().width - drawn.closest('[role=img]').clientWidth) < 1)`),
   )
 
-/** What is cut off or out of reach at the present width of a page whose parts are all open: the page itself, and its controls. */
+/** Opens all parts of a page and lists what is cut off or out of reach at its present width: the page itself, and controls. */
 export async function listMisfits(page: Page): Promise<string[]> {
   await page.evaluate(`document.querySelectorAll('details').forEach((part) => (part.open = true))`)
   await untilDrawn(page)
@@ -48,7 +48,7 @@ export async function listMisfits(page: Page): Promise<string[]> {
     const {scrollWidth, clientWidth} = document.documentElement
     const controls = document.querySelectorAll('a[href], button, input, select, textarea, summary')
     const shown = [...controls].filter((one) => one.checkVisibility() && !one.matches('.skip'))
-    // What one can scroll to is not lost.
+    // What can be scrolled to is not lost.
     const isOut = (one) =>
       !one.closest('.scroll, pre, .graph, .cm-scroller') &&
       [...one.getClientRects()].some(({left, right}) => left < -0.5 || right > clientWidth + 0.5)
@@ -60,7 +60,7 @@ export async function listMisfits(page: Page): Promise<string[]> {
 
 const validator = new HtmlValidate({extends: ['html-validate:standard']})
 
-/** What is wrong with the markup of a page by the standard. */
+/** Lists what is wrong with a page's markup by the standard. */
 export async function listFaults(markup: string): Promise<string[]> {
   const {results} = await validator.validateString(markup)
   return results.flatMap(({messages}) =>
@@ -76,14 +76,17 @@ async function launch(attempt = 1): Promise<Browser> {
   const newPage = browser.newPage.bind(browser)
   browser.newPage = async (options) => {
     const page = await newPage(options)
-    // Either the awaited thing happens, or the suite's own limit ends the test.
+    // No limit of its own: the awaited thing happens, or the suite's limit ends the test.
     page.setDefaultTimeout(0)
     return page
   }
   return browser
 }
 
-/** Every text is in the font of the package, so that it is as wide on every machine; characters that it lacks come from the machine's. */
+/**
+ * Shows every text in the package's font, so that it is as wide on every machine; characters that the font lacks come from the
+ * machine's fonts.
+ */
 const FONTS = `<?xml version="1.0"?>
 <fontconfig>
   <dir>${join(tmpdir(), 'fonts')}</dir>
@@ -98,7 +101,7 @@ const FONTS = `<?xml version="1.0"?>
 </fontconfig>
 `
 
-/** Unpacks the browser, one worker at a time: another worker would start a half-unpacked one. */
+/** Unpacks the browser, one worker at a time, so that no worker starts a half-unpacked one. */
 async function unpackBrowser(): Promise<string> {
   const turn = join(tmpdir(), 'chromium.turn')
   await until(() => {
@@ -120,7 +123,7 @@ async function unpackBrowser(): Promise<string> {
 async function findBrowser(): Promise<LaunchOptions> {
   if (process.platform !== 'linux') return {channel: 'chrome', timeout: 0}
   const executablePath = await unpackBrowser()
-  // Of this process: a browser of another one may be reading its own.
+  // One file per process: a browser of another process may be reading its own.
   const fonts = join(tmpdir(), `chromium-${process.pid}.fonts`)
   writeFileSync(fonts, FONTS)
   return {

@@ -18,12 +18,12 @@ import {serveLab} from './side.ts'
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const ROWS_WITHOUT_END = `q=${encodeURIComponent('select range from range(1e12::bigint)')}`
 const ENDLESS = `q=${encodeURIComponent('select count(*) from range(1e15::bigint) where hash(range) = 1')}`
-/** Addresses of this machine: to the server each is a separate caller. */
+/** Loopback addresses: each is a separate caller to the server. */
 const [ANN, BOB] = ['127.0.0.2', '127.0.0.3']
 
-/** How far ahead the server's clock is. */
+/** How far ahead the server's clock is, in ms. */
 let ahead = 0
-/** Opens when an answer has taken an hour. */
+/** Opened when an answer is to have taken an hour. */
 let hour = createGate()
 const warned: unknown[] = []
 
@@ -36,7 +36,7 @@ world.log = {...world.log, warn}
 const side = await serveLab(lab, {webhookSecret: SECRET, world})
 const HALF_A_REQUEST = 'GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: '
 const HALF_A_BODY = 'POST /webhooks/deals HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{'
-/** Requests that arrive drop by drop since the first test, at a server nobody else asks. */
+/** Requests to a separate server that have been arriving byte by byte since before the first test. */
 const dripped = await serveLab(lab)
 const dripping = [HALF_A_REQUEST, HALF_A_BODY].map((sent) => {
   const socket = connect({port: Number(new URL(dripped.url).port), host: '127.0.0.1'}).resume()
@@ -94,7 +94,7 @@ test.each(['/sql', '/data/query.csv'])(
         (one) => answered.push(one),
         () => undefined,
       )
-    // The other four have arrived.
+    // One was refused, so the other four have arrived.
     await until(() => answered.length > 0)
     const [refused] = answered
     expect([refused?.statusCode, refused?.headers['retry-after']]).toEqual([503, '10'])
@@ -105,7 +105,7 @@ test.each(['/sql', '/data/query.csv'])(
     expect([beside.statusCode, await read(beside)]).toEqual([200, expect.stringContaining('42')])
     expect(answered).toHaveLength(1)
     for (const {hangUp} of five) hangUp()
-    // The next is answered long before those four would have ended on their own, one after the other.
+    // The next query is answered long before those four would have ended by themselves.
     const answer = await until(async () => {
       const one = await get(`${path}?q=select+40%2B2`).answer
       return one.statusCode === 200 ? one : undefined
@@ -194,7 +194,7 @@ test('behind a trusted proxy each caller has its own places, and a forwarded hos
       signal: gone.signal,
     })
   const statusOf = (caller: string) => ask(caller, 'q=select+40%2B2').then(({status}) => status)
-  // The first of five is refused: the other four have arrived.
+  // The first answer of five is the refusal: the other four have arrived.
   const fillPlacesOf = (callers: string[]) => Promise.any(callers.map((caller) => ask(caller, ENDLESS)))
   expect((await fillPlacesOf(Array(5).fill('192.0.2.1'))).status).toBe(503)
   expect(await statusOf('192.0.2.1')).toBe(503)

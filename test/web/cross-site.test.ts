@@ -9,12 +9,12 @@ import {until} from '../support/until.ts'
 import {startBrowser} from './browser.ts'
 import {type LabSide, OPERATOR, openPage, serveLab, VIEWER} from './side.ts'
 
-/** The answer shows that it was run: neither the query's text nor a release id, which is hexadecimal, contains it. */
+/** Its answer shows that it was run: neither the query's text nor a (hexadecimal) release id contains it. */
 const ASKED = `q=${encodeURIComponent('select repeat(chr(122), 6) as answer')}`
 
 const FORMULA = '=HYPERLINK("http://stranger.example","1 Main St")'
 
-/** Serves whatever page a test gives it. */
+/** The page that the stranger's server serves. */
 let strangersPage = ''
 
 const lab = await useLab({
@@ -29,14 +29,14 @@ const stranger = lab.beside.use(
     response.setHeader('content-type', 'text/html').end(`<!doctype html>${strangersPage}`)
   }),
 )
-/** What stands before our servers, by address. */
+/** The addresses of the watchers in front of our servers. */
 const watched = {open: await watch(open), guarded: await watch(guarded)}
 const browser = await startBrowser()
 
-/** The stranger's page under a name that is another site, or the same site with another origin. */
+/** The stranger's page, under the name of another site, or of the same site with another origin. */
 const STRANGERS = {'cross-site': 'localhost', 'same-site': '127.0.0.1'} as const
 
-/** The answers as they left our servers: a browser does not report everything it blocks. */
+/** The answers that left our servers: a browser does not report everything it blocks. */
 let answers: {path: string; status: number}[] = []
 
 /** Passes every request on to a server unchanged, and records its answer. */
@@ -74,7 +74,7 @@ async function visit(
   return {context, page, url}
 }
 
-/** What leads away from a page: to a page it may, to data it may not. */
+/** Ways to leave a page: pages may be opened so, data may not. */
 const LEADING: Record<string, string> = {
   'a link': '<a id="a" href="URL">x</a><script>a.click()</script>',
   'a link to a window': '<a id="a" href="URL" target="_blank">x</a><script>a.click()</script>',
@@ -82,7 +82,7 @@ const LEADING: Record<string, string> = {
   'a form that is posted': '<form id="f" method="post" action="URL"></form><script>f.submit()</script>',
 }
 
-/** What a page embeds or asks for; `by` in its address says which it is. */
+/** Ways to embed or request something; `by` in the address names the way. */
 const EMBEDDED: Record<string, (url: string) => string> = {
   frame: (url) => `<iframe src="${url}"></iframe>`,
   image: (url) => `<img src="${url}">`,

@@ -18,11 +18,11 @@ await lab.sync('2026-03-02T23:30:00-05:00', {config: {streams: 'deals,borrowers'
 const {path: sqlDir} = lab.beside.use(writeSqlFolder({'pages/late_loans.md': '# Late & overdue\n'}))
 const tokens = {webToken: OPERATOR, webViewerToken: VIEWER, sqlDir}
 const side = await serveLab(lab, {sqlDir, jobs: readJobs(lab.config)})
-/** Leaves viewers some tables alone. */
+/** A server that shows viewers only some tables. */
 const some = await serveLab(lab, {...tokens, viewerTables: 'mart.*, core.borrower'})
 recordSlot(side.stateDb, {job: 'nightly', instant: 0, state: 'queued', reason: 'asked for'}, 0)
 
-/** The groups that hold something, each with the addresses that it leads to. */
+/** Returns the groups with results, each with the addresses it leads to. */
 async function find(q: string, {at = side, others = '', token = ''} = {}) {
   const answer = await at.get(`/find?${new URLSearchParams({q})}${others}`, token)
   const text = await answer.text()

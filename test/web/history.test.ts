@@ -8,7 +8,7 @@ import {listProcesses, PAGE_TABLES, serveLab} from './side.ts'
 const DIGITS = '12345678901234567890'
 const NOW = '2026-02-03T12:00:00-05:00'
 
-/** Every record has a 20-digit number, and one a bad amount; the clock of a night stands still. */
+/** Every record has a 20-digit number, and one has a bad amount; the clock of each night is stopped. */
 const lab = await useLab({tables: PAGE_TABLES, deals: someDeals(30)})
 const servicer = (JSON as unknown as {rawJSON(text: string): unknown}).rawJSON(DIGITS)
 changeRecords(lab, '/deals', (deals) => {
@@ -18,7 +18,7 @@ changeRecords(lab, '/deals', (deals) => {
 await lab.sync(DAY_1)
 const side = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
 
-/** The texts a page shows as received. */
+/** Returns the texts that a page shows as received. */
 async function readReceived(path: string): Promise<string[]> {
   const page = await side.read(path)
   const shown = [...page.matchAll(/<pre class="received" tabindex="0">(.*?)<\/pre>/gs)]
@@ -42,7 +42,7 @@ test('a record is shown byte for byte on the page and by the command', async () 
     expect((await side.get(path)).status).toBe(404)
 })
 
-/** The processes that read history for this one. */
+/** Lists the processes that read history for this one. */
 const listReaders = () => listProcesses('history-questions.ts', process.pid)
 
 test('one process without secrets answers every question about history; another replaces it, and none is left', async () => {

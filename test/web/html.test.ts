@@ -10,7 +10,7 @@ test('values put into a template are escaped, markup is not', () => {
   expect(prose('is `<null>` & more').html).toBe('is <code>&lt;null&gt;</code> &amp; more')
 })
 
-/** A chart of rows whose first column names places, and whose last is a number of a meaning. */
+/** Draws a chart of rows: the first column names places, the last is a number with a meaning. */
 const draw = (shape: ChartShape, names: readonly string[], rows: readonly (readonly unknown[])[]) =>
   html`${renderChart(shape, {columns: names.map((name) => ({name, type: ''})), rows}, () => undefined)}`.html
 

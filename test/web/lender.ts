@@ -16,7 +16,7 @@ const DAYS = [
   ...['2026-02-14', '2026-02-21', '2026-02-28', '2026-03-02', '2026-03-03', '2026-03-04'],
 ]
 
-/** The morning after the last of them. */
+/** The morning after the last walk. */
 const NOW = '2026-03-05T08:00:00-05:00'
 
 const LIMITS = `name,dimension,bucket,scope,kind,limit_value,warn_at_pct
@@ -26,8 +26,8 @@ Bridge for 12 months,loan_program,bridge_12mo,funded,amount,45000000,80
 `
 
 /**
- * A lender after ten weeks, with limits, books, people, documents, one unreadable record and a night that failed: its deals are the same
- * on every machine, and no clock runs.
+ * Creates a lender after two months, with limits, books, people, documents, one unreadable record and a failed night. Its deals
+ * are the same on every machine, and no clock runs.
  */
 export async function useLender() {
   const lab = await useLab({tables: 'all'})

@@ -25,7 +25,7 @@ test("a lender's own word for underwriting counts as it among deals without an a
   await using lab = await createLab({deals: someDeals(4, {status: 'uw'}), tables: PAGE_TABLES})
   await lab.sync('2026-03-02T20:00:00-05:00', {config: {streams: 'deals,documents', sqlDir: own.path}})
   await using side = await serveLab(lab)
-  // What the program alone knows, no address says.
+  // Parameters in the address do not override what only the program knows.
   expect(await side.readText('/?running=send+the+token&next=x&alarms=x')).not.toContain('send the token')
   for (const query of ['', '?state=TX'])
     expect(await side.readText(`/${query}`)).toContain('4 deals of $1,400,000.00 are in underwriting without')
@@ -49,14 +49,14 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   store.update('deal_000032', {status: 'funded'})
   store.insert([33, 34].map((number) => aDeal(number, {loan_amount_cents: 100_00n})))
   await lab.sync('2026-03-02T21:00:00-05:00', {accept: ['shrink']})
-  // A release of a past moment is not one that readers saw.
+  // Readers never saw a release of a past moment, so it is not compared with.
   expect((await lab.run(['build', '--as-of', '2026-03-02', '--known-at', '2026-03-03T01:30:00Z'])).code).toBe(
     0,
   )
   const page = await side.readText('/')
   const before = 'the release before, as of 2026-03-02, known at 2026-03-02 20:00:00 EST'
   expect(page).toContain(`What moved it Since ${before}`)
-  // Ten of 350,000 left, two of 100 came, 50,000 were added, and 350,000 moved from the pipeline to funded.
+  // Ten deals of 350,000 left, two of 100 came, 50,000 were added, and 350,000 moved from the pipeline to funded.
   expect(page).toContain('−$3,449,800.00 (−30.8 %) since the release before')
   expect(page).toContain('−$3,150,000.00 (−30.0 %) since the release before')
   expect(page).toContain('−$299,800.00 (−42.8 %) since the release before')
@@ -75,7 +75,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
     'No release of 2026-03-02 is kept that knows more',
   )
 
-  // A filter is applied to each of the two.
+  // A filter applies to both releases.
   const ofPipeline = await side.readText('/?part=pipeline')
   expect(ofPipeline).toMatch(/Deals that are so as of \S+\. A change compares them with those that were so/)
   expect(ofPipeline).toContain('deal_000032 −$350,000.00 – −$350,000.00 gone from draft')

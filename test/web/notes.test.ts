@@ -22,7 +22,7 @@ const world = lab.createWorld('2026-03-05T14:00:00Z')
 const side = await serveLab(lab, {...config, world})
 const HOSTILE = '<img src=x>\n=1+1 \u202Eabc "&\u05d0'
 
-/** Answers a question of a page, which shows itself again. */
+/** Fills in a form of a page, which then reloads. */
 async function answer(path: string, question: string, text?: string) {
   const {page, complaints} = await openPage(side.url + path, {width: 390, colorScheme: 'dark'})
   const asked = page.locator('details.ask').filter({has: page.locator(`summary:text-is("${question}")`)})

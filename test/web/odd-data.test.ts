@@ -17,7 +17,7 @@ import {type LabSide, serveLab} from './side.ts'
 
 const BARE = 'deal_000001'
 
-/** Ids that an address cannot hold as they are. */
+/** Ids that an address cannot hold unencoded. */
 const ODD_IDS = [
   '.',
   '..',
@@ -36,7 +36,7 @@ const ODD_IDS = [
 
 const TURNED = '\u202e123 tS niaM\u202c'
 
-/** Texts a source may send, which no page may show as anything but text. */
+/** Texts a source may send; pages must show them only as text. */
 const HOSTILE = [
   '<script>document.title="stolen"</script>',
   '"><img src=x onerror=alert(1)>',
@@ -59,7 +59,7 @@ const READABLE = HOSTILE.filter((text) => text.length <= 8192)
 
 const idOf = (text: string) => `deal_${String(HOSTILE.indexOf(text) + 100).padStart(6, '0')}`
 
-/** What the pages behind numbers are asked with. */
+/** The parameters for the pages behind numbers. */
 const BEHIND =
   'against=2026-03-02&month=2026-03&term=found&in_status=funded&age_band=x&from=x&to=y&top=2&by=state&age=1&outcome=funded'
 
@@ -103,7 +103,7 @@ store.insert([
   ...HOSTILE.map((text, index) => aDeal(index + 100, {property_address: text, loan_program: text})),
   ...ODD_IDS.map((id, index) => aDeal(index + 200, {id, property_address: id, loan_amount_cents: 7n})),
 ])
-// Data the local service would not store: no address at all, and any text as a status.
+// Makes data that the local service would not store: no address, and any text as a status.
 const spoil = (deal: WireRecord): WireRecord => ({
   ...deal,
   ...(deal.id === BARE && {property_address: null}),
@@ -124,7 +124,7 @@ const own = lab.beside.use(
   }),
 )
 
-/** The text of a page, without its markup. */
+/** Reads the text of a page, without its markup. */
 async function read(side: LabSide, path: string): Promise<string> {
   const answer = await side.get(path)
   const text = await answer.text()

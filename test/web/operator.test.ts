@@ -15,7 +15,7 @@ import {until} from '../support/until.ts'
 import {listFaults, listMisfits, listViolations} from './browser.ts'
 import {type LabSide, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
-/** February is walked with one unreadable record, and on March 2 most deals are gone, which a guard refuses. */
+/** February is walked, with one unreadable record. On March 2 most deals are gone, which a guard refuses. */
 const lab = await useLab({tables: PAGE_TABLES, deals: someDeals(80)})
 const {store, faults} = lab.service
 await lab.walk('2026-02-26T23:30:00-05:00')
@@ -37,7 +37,7 @@ const post = (fields: Record<string, string>) => side.post('/actions', fields)
 
 const RUN = {do: 'run', job: 'nightly'}
 
-/** What was asked for on the pages, newest first. */
+/** Lists what was requested on the pages, newest first. */
 const listActions = () =>
   stateDb.all(z.record(z.string(), z.unknown()), 'select * from page_action order by action_id desc')
 
@@ -132,7 +132,7 @@ async function act(page: Page, question: string, answer: string): Promise<void> 
   expect(page.url()).toBe(`${side.url}/runs#what-people-did`)
 }
 
-/** The last line of what people did, once it has ended. */
+/** Reads the newest line of what people did, once it has ended. */
 async function readLast(page: Page): Promise<string[]> {
   await until(() => listActions()[0]?.ended_at)
   await page.goto(`${side.url}/runs`)
@@ -319,7 +319,7 @@ test('each day says in words how its runs ended, and how long the longest took',
       ...{started_at: `${started}:00.000Z`, ended_at: `${ended}:00.000Z`, ...more},
     })
   add('skipped', `${before}T17:00`, `${before}T17:00`)
-  // Of the same evening in New York.
+  // These belong to the same evening in New York.
   add('done', `${day}T17:00`, `${day}T17:03`)
   add('done', `${after}T03:00`, `${after}T03:45`)
   add('queued', `${day}T18:00`, `${day}T18:30`, {error_code: 'SOURCE_DOWN', not_before: Date.UTC(2099, 0)})

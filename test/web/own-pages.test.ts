@@ -75,7 +75,7 @@ const own = lab.beside.use(
   }),
 )
 const side = await serveLab(lab, {sqlDir: own.path})
-/** The page `more` without filters. */
+/** The page `more`, without filters. */
 const more = await read('/pages/more')
 
 async function read(path: string): Promise<string> {
@@ -241,7 +241,7 @@ test("a page named like one of loantape's replaces it, even in the report", asyn
     /<details>\s*<summary>\d+ pages that come with loantape<\/summary>.*<summary>pages\/portfolio\.md<\/summary>/s,
   )
   expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
-  // It reads the state database, which is for no page of people's own.
+  // The page reads the state database, which pages of users may not.
   expect(pages).toContain('<summary>pages/state/runs.md</summary>')
   expect(await read('/runs')).not.toContain('>Ours<')
 })

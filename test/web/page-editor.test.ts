@@ -89,7 +89,7 @@ test('a page that somebody else has saved meanwhile is not replaced unseen, and 
   expect(readFileSync(join(pages, 'shared.md'), 'utf8')).toBe('mine\n')
   await press(other, 'Save')
   expect(readFileSync(join(pages, 'shared.md'), 'utf8')).toBe('yours\n')
-  // By hand, with the clock of another machine.
+  // Saved by hand, with the clock of another machine.
   writeFileSync(join(pages, 'shared.md'), 'by hand\n')
   utimesSync(join(pages, 'shared.md'), new Date('2031-01-01'), new Date('2031-01-01'))
   const third = await open('/edit?name=shared')

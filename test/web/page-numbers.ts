@@ -1,6 +1,6 @@
 import {expect} from 'vitest'
 
-/** The numbers of a page that are links: in cells, figures and sentences. */
+/** Lists the numbers of a page that are links: in cells, figures and sentences. */
 function listNumbers(text: string): {href: string; shown: string}[] {
   const links = text.matchAll(/<a href="(\/(?:deals|behind)[^"]*)">([^<]*)<\/a>/g)
   return [...links].flatMap(([, href = '', shown = '']) =>
@@ -11,9 +11,9 @@ function listNumbers(text: string): {href: string; shown: string}[] {
 }
 
 /**
- * Follows every number of a page that is a link, and expects the deals that count or add up to it.
+ * Follows every number of a page that is a link, and expects the deals behind it to count or add up to it.
  *
- * @returns how many there were
+ * @returns how many numbers there were
  */
 export async function expectNumbersToLead(url: string, path: string): Promise<number> {
   const ofFilter = new URL(path, url).search.replace(/against=[^&]*/, '')

@@ -14,7 +14,7 @@ import {openPage} from './side.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
 
-/** The texts of cells that overflow into the next one. */
+/** Lists the texts of cells that overflow into the next cell. */
 const CELLS_OVER_THE_NEXT =
   '[...document.querySelectorAll("td, th")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)'
 
@@ -99,7 +99,7 @@ test.each(['dictionary', 'report', 'fleet'])(
       expect(await page.locator('img').count()).toBe(0)
       expect(await page.title()).not.toBe('stolen')
       expect(await page.locator('body').textContent()).toContain('<img src=x onerror=')
-      // The entries of a dictionary are alike.
+      // All entries of a dictionary are alike, so two are enough.
       await page.evaluate(
         `document.querySelectorAll('.entry ~ .entry ~ .entry').forEach((one) => one.remove())`,
       )

@@ -8,28 +8,27 @@ import {until} from '../support/until.ts'
 import {startBrowser, untilDrawn} from './browser.ts'
 import {useLender} from './lender.ts'
 
-// A picture of each page, by day and by night, on a desk and on a phone: what is out of place, missing, unreadable or of another colour is
-// found without anybody looking. `npm run pictures` takes them anew; look at what `git diff` shows of them.
-//
-// They are the same on every Linux machine: the Chromium is the one npm brings there, its font comes with it (`browser.ts`), the lender's
-// clocks stand still, and what differs from run to run is masked. They are compared by the mean colour of squares as high as a
-// line: one number for another or a smoother edge is no difference, a line more or less is.
+// Compares each page, light and dark, on a desk and on a phone, with its stored picture, to find what is out of place, missing,
+// unreadable or of another colour. `npm run pictures` takes new pictures; review them with `git diff`. The pictures are the same
+// on every Linux machine: npm brings the Chromium and its font (`browser.ts`), the lender's clocks are stopped, and what differs
+// between runs is masked. Pictures are compared by the mean colour of squares as high as a line, so that another number or a
+// smoother edge is no difference, but a line more or less is.
 
 const FOLDER = join(import.meta.dirname, '../golden/pictures')
 const WIDTHS = {wide: 1280, narrow: 390}
 
-/** Pixels of a picture for each of the page. */
+/** Pixels of a picture per pixel of the page. */
 const SCALE = 0.5
 
-/** The side of a square, in pixels of a picture; how far its colours may be off, of 255; the share of squares that may be. */
+/** The side of a square in pixels of a picture; how far its colours may be off, of 255; the share of squares that may be off. */
 const SQUARE = 8
 const TOLERANCE = 20
 const SHARE = 0.005
 
-/** So often a page is looked at before it is held to be other than its picture. */
+/** How often a page is looked at before it counts as different. */
 const MOST_LOOKS = 20
 
-/** Colours of a stored picture. */
+/** Number of colours in a stored picture. */
 const COLOURS = 64
 
 const {lab, side} = await useLender()
@@ -80,7 +79,7 @@ async function open(path: string): Promise<Page> {
   return page
 }
 
-/** Ids that depend on the version, instants of this run, how long something took, and arrows, which the font lacks. */
+/** Masks ids that depend on the version, instants and durations of this run, and arrows, which the font lacks. */
 const MASK = `(() => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
   while (texts.nextNode())
@@ -91,7 +90,7 @@ const MASK = `(() => {
       .replaceAll(/[\\u2190-\\u21ff\\u2700-\\u27bf]/g, '>')
 })()`
 
-/** Compares the whole page with its picture; `UPDATE_GOLDEN=1` takes it anew, never in CI. */
+/** Compares the whole page with its picture. `UPDATE_GOLDEN=1` takes a new picture, never in CI. */
 async function expectPicture(page: Page, name: string): Promise<void> {
   const file = join(FOLDER, `${name}.png`)
   if (process.env.UPDATE_GOLDEN) {
@@ -106,7 +105,7 @@ async function expectPicture(page: Page, name: string): Promise<void> {
   expect(existsSync(file), `${name}: there is no picture; npm run pictures takes it`).toBe(true)
   const before = await ask<number[][][]>(READ_SQUARES, readFileSync(file))
   let looks = 0
-  // A chart may still be on its way to its last form: what is right stays so, what is wrong stays wrong.
+  // A chart may still be moving to its last form. Looking again hides nothing: what is wrong stays wrong.
   await until(async () => {
     looks += 1
     const now = await ask<number[][][]>(READ_SQUARES, await page.screenshot({fullPage: true}))
@@ -123,7 +122,7 @@ async function expectPicture(page: Page, name: string): Promise<void> {
   })
 }
 
-/** Where two pictures are of different colours, in pixels of the page. */
+/** Lists where two pictures differ in colour, in pixels of the page. */
 function listOff(now: number[][][], before: number[][][]): string[] {
   return now.flatMap((line, row) =>
     line.flatMap((square, column) => {
@@ -135,7 +134,7 @@ function listOff(now: number[][][], before: number[][][]): string[] {
   )
 }
 
-/** Asks a browser about a picture. */
+/** Runs a script about a picture in a browser. */
 async function ask<T>(what: string, picture: Buffer): Promise<T> {
   table ??= (await startBrowser()).newPage()
   return (await table).evaluate(`(async () => {
@@ -154,7 +153,7 @@ let table: Promise<Page> | undefined
 
 const READ_PIXELS = `return {width, height, pixels: new Uint8Array(data.buffer).toBase64()}`
 
-/** The mean colour of each square, line by line. */
+/** Returns the mean colour of each square, line by line. */
 const READ_SQUARES = `
   return Array.from({length: Math.ceil(height / ${SQUARE})}, (_, row) =>
     Array.from({length: Math.ceil(width / ${SQUARE})}, (_, column) => {
@@ -166,7 +165,7 @@ const READ_SQUARES = `
       return sum.map((value) => value / ((x1 - x0) * (y1 - y0)))
     }))`
 
-/** A PNG of the {@link COLOURS} that stand for most pixels (https://www.w3.org/TR/png-3/). @param pixels RGBA */
+/** Encodes a PNG of the {@link COLOURS} that stand for most pixels (https://www.w3.org/TR/png-3/). @param pixels RGBA */
 function writePicture(pixels: Buffer, width: number, height: number): Buffer {
   const colourAt = (pixel: number) => pixels.readUIntBE(4 * pixel, 3)
   const partsOf = (colour: number) => [colour >> 16, (colour >> 8) & 255, colour & 255]
@@ -187,14 +186,14 @@ function writePicture(pixels: Buffer, width: number, height: number): Buffer {
       return [colour, distances.indexOf(Math.min(...distances))]
     }),
   )
-  // Each line begins with its filter: none.
+  // Each line begins with its filter type, 0: none.
   const lines = Buffer.alloc((width + 1) * height)
   for (let pixel = 0; pixel < width * height; pixel += 1)
     lines[pixel + Math.floor(pixel / width) + 1] = nearest.get(colourAt(pixel)) ?? 0
   const head = Buffer.alloc(13)
   head.writeUInt32BE(width, 0)
   head.writeUInt32BE(height, 4)
-  // Eight bits a pixel, by palette.
+  // Eight bits per pixel, with a palette.
   head.set([8, 3, 0, 0, 0], 8)
   return Buffer.concat([
     Buffer.from('\x89PNG\r\n\x1a\n', 'latin1'),

@@ -78,7 +78,7 @@ test('time in status is unknown after a first walk; later the numbers of stuck d
   const first = await side.readText('/pipeline')
   expect(first).toMatch(/draft\s+unknown \(≥ 0\)\s+2\s.*approved\s+unknown \(≥ 0\)\s+3\s/)
   expect(first).not.toContain('≤7')
-  // How long it takes is unknown.
+  // Durations are unknown yet.
   expect(first).not.toMatch(/approved\s+all/)
   expect(first).toContain('Only a part of this month was observed')
 

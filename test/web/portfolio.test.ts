@@ -27,12 +27,12 @@ await lab.walk('2026-02-27T23:30:00-05:00')
 store.update(id(1), {loan_amount_cents: 110_00n})
 await lab.walk('2026-03-10T23:30:00-04:00')
 for (const number of [1, 4]) linkBorrower(lab, id(number), 'one@example.com')
-// Of the first deal a second borrower.
+// A second borrower of the first deal.
 for (const number of [1, 3]) linkBorrower(lab, id(number), 'two@example.com')
 await lab.sync('2026-04-02T23:30:00-04:00', {config: {streams: 'deals,borrowers'}})
 const side = await serveLab(lab)
 
-/** The markup of a page from a heading to the next. */
+/** Returns the markup of a page from a heading to the next. */
 async function readSection(path: string, heading: string): Promise<string> {
   const [, section = ''] =
     new RegExp(`<h2[^>]*>${heading}</h2>(.*?)<h2`, 's').exec(`${await side.read(path)}<h2`) ?? []

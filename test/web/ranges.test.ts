@@ -80,7 +80,7 @@ test('a click on a value of a chart leads where the page says, with the filter, 
     await drawing.scrollIntoViewIfNeeded()
     const box = await drawing.boundingBox()
     if (!box) throw new Error(`no chart '${title}'`)
-    // Inside the axes.
+    // Relative to the area inside the axes.
     await page.mouse.click(box.x + 70 + (box.width - 104) * x, box.y + 10 + (box.height - 36) * y)
   }
   await click('States', 0.75, 0.9)
@@ -105,7 +105,8 @@ test('a chart is saved as a picture, in light colours, with its title, day and l
   const [saved] = await Promise.all([page.waitForEvent('download'), page.keyboard.press('Enter')])
   expect(saved.suggestedFilename()).toBe('Days-2026-03-02.png')
   const picture = readFileSync(await saved.path()).toString('base64')
-  // Shares of the colours that each series and the paper fill, and whether something is written above the chart.
+  // The shares of colours that each series and the paper fill, and the number of colours above the chart: is something written
+  // there?
   const seen = await page.evaluate<Record<'paper' | 'first' | 'second' | 'written', number>>(`(async () => {
     const image = new Image()
     image.src = 'data:image/png;base64,${picture}'

@@ -53,7 +53,7 @@ test('however many questions are asked, the process keeps no more files and thre
     return ['fd', 'task'].map((kind) => readdirSync(`/proc/${pid}/${kind}`).length)
   }
   const [files = 0, threads = 0] = await askOften()
-  // One more instance may be about to be released.
+  // One more instance may still be waiting to be released.
   await until(async () => {
     const [filesThen = 0, threadsThen = 0] = await askOften()
     return filesThen <= files && threadsThen <= threads
@@ -100,7 +100,11 @@ test('an idle process ends, the next question starts another, and a closed reade
   expect(() => readdirSync(hasty.filesDir)).toThrow('ENOENT')
 })
 
-/** Starts another server whose reader runs an endless query; returns it with its folder of files. */
+/**
+ * Starts another server, whose reader runs an endless query.
+ *
+ * @returns the server, its folder of files and its readers
+ */
 async function startServer(): Promise<{server: ChildProcess; filesDir: string; readers: string[]}> {
   const script = `
     import {createReaderPool} from '${new URL('../../src/web/reader.ts', import.meta.url)}'
@@ -128,7 +132,7 @@ test('a killed server leaves neither an endless query nor files', async () => {
 test('the next server removes what a server and its readers left when killed together', async () => {
   const {server, filesDir, readers} = await startServer()
   writeFileSync(join(filesDir, '1.csv'), 'half a file')
-  // Stopped, because they remove the files once the server is gone.
+  // Stopped, because readers would remove the files once the server is gone.
   for (const pid of readers) process.kill(Number(pid), 'SIGSTOP')
   const ended = once(server, 'exit')
   server.kill('SIGKILL')
@@ -159,7 +163,7 @@ test('a release is read as it was found: not as the one that has taken its place
   const told = await Promise.all(past.map((reader) => reader?.people.ask({sql: count, most: 1})))
   expect(told.map((answer) => answer?.rows)).toEqual([[[1]], [[2]], [[3]], [[4]]])
   expect((await slow)?.rows).toEqual([[200_000_000]])
-  // Pages of more releases than have a process, at once.
+  // Pages of more releases at once than there are processes.
   const shown = [...past, ...past].map((reader) => reader?.pages.page({sql: count}))
   const shownRows = (await Promise.all(shown)).map((answer) => answer?.rows)
   expect(shownRows).toEqual([1, 2, 3, 4, 1, 2, 3, 4].map((deals) => [[deals]]))

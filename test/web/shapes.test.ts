@@ -13,7 +13,7 @@ const PROGRAMS: Record<string, string> = {
   deal_000003: 'fix_and_flip',
 }
 
-/** How the walks saw the book: the status and cents of each deal. */
+/** The status and cents of each deal, as the walks saw them. */
 type Book = Record<string, readonly [status: string, cents: bigint]>
 
 const OUT: Book = {deal_000001: ['paid_off', 100_000_01n], deal_000002: ['funded', 50_000_00n]}
@@ -70,7 +70,7 @@ const side = await serveLab(lab, {sqlDir: own.path})
 const dollars = (cents: bigint) =>
   `$${(cents / 100n).toLocaleString('en-US')}.${String(cents % 100n).padStart(2, '0')}`
 
-/** The change that a card shall show, by the walks alone. */
+/** Returns the change that a card must show, computed from the walks alone. */
 function expectedChange(part: keyof typeof PARTS, day: string, program: string | undefined): string {
   const sumOn = (asOf: string) =>
     Object.entries(WALKS.findLast(([walked]) => walked <= asOf)?.[1] ?? {})
@@ -121,7 +121,7 @@ test('a day of which nothing is known is named as such, and no other figure stan
     'nothing known of release 2026-03-04-000000000000',
   )
   expect(await side.readText('/')).toContain('since 2026-03-03')
-  // What is compared is not for an address to say.
+  // An address cannot say what is compared.
   const said = encodeURIComponent('{"since": "1999", "open": "5", "funded": "5", "pipeline": "5"}')
   for (const path of ['/', '/portfolio', '/pages/portfolio'])
     expect(await side.readText(`${path}?base=${said}&totals=${said}&bases=[]`)).not.toContain('1999')

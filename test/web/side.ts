@@ -14,35 +14,35 @@ import {startBrowser} from './browser.ts'
 /** The tables the workbench pages read, in the form `--select` takes. */
 export const PAGE_TABLES: string = `${FEW_TABLES} +mart.portfolio_breakdown +mart.movement +mart.position_daily +mart.portfolio_monthly +mart.pipeline_aging +mart.data_quality +mart.document_coverage +mart.limit_status +mart.funded_rollforward +mart.funded_rollforward_deal +mart.concentration +mart.top_exposure +mart.vintage +accounting.journal_line +accounting.opening_line +accounting.loan_register +accounting.tie_out`
 
-/** The tokens of guarded servers: of whoever may act, and of whoever may look. */
+/** The tokens of guarded servers: for acting, and for looking. */
 export const OPERATOR = 'a-token-of-24-characters'
 export const VIEWER = 'another-token-for-those-who-look'
 
 type Tools = Parameters<typeof startWeb>[1]
 
-/** Who asks: the token of somebody, or headers. */
+/** Who asks: a token, or headers. */
 type Asker = string | Record<string, string>
 
-/** A web side over a lab's data folder, with its own state database; disposing it, or the lab, closes both. */
+/** A web side over a lab's data folder, with its own connection to the state database; disposing it, or the lab, closes both. */
 export interface LabSide extends WebSide {
   stateDb: StateDb
   get(path: string, as?: Asker): Promise<Response>
-  /** The body of a path's answer. */
+  /** Returns the body of a path's answer. */
   read(path?: string, as?: Asker): Promise<string>
-  /** The text of a page, without its markup. */
+  /** Returns the text of a page, without its markup. */
   readText(path?: string, as?: Asker): Promise<string>
-  /** Sends a form as a page of this server does, unless its headers say otherwise; no redirect is followed. */
+  /** Sends a form as a page of this server does, unless `headers` say otherwise; follows no redirect. */
   post(path: string, fields: Record<string, string>, headers?: Record<string, string>): Promise<Response>
 }
 
-/** The text of markup, its spaces collapsed. */
+/** Returns the text of markup, with spaces collapsed. */
 export const textOf = (markup: string): string =>
   markup
     .replaceAll(/<[^>]+>/g, ' ')
     .replaceAll('&#39;', "'")
     .replaceAll(/\s+/g, ' ')
 
-/** Opens a page until the test ends; it complains of what its console says and of what it asks of other servers. */
+/** Opens a page until the test ends. `complaints` are its console messages, its errors and its requests to other servers. */
 export async function openPage(
   url: string,
   {width = 1280, ...options}: BrowserContextOptions & {width?: number} = {},
@@ -98,7 +98,7 @@ export async function serveLab(
   }
 }
 
-/** The processes whose command line holds a text, by id; those of one parent alone where it is given. */
+/** Lists the ids of processes whose command line contains a text; with `parent`, only of its children. */
 export function listProcesses(text: string, parent?: number): string[] {
   return readdirSync('/proc')
     .filter((pid) => /^\d+$/.test(pid))
@@ -108,7 +108,7 @@ export function listProcesses(text: string, parent?: number): string[] {
         const isOurs = parent === undefined || rest.split(' ')[1] === String(parent)
         return isOurs && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(text)
       } catch (error) {
-        // It ended while being looked at.
+        // The process ended meanwhile.
         if (['ENOENT', 'ESRCH'].includes(codeOf(error))) return false
         throw error
       }

@@ -33,7 +33,7 @@ async function open(query: Record<string, string> = {}): Promise<Page> {
   return page
 }
 
-/** Follows a link of the current page: a query without a referrer is not run. */
+/** Follows a link from the current page: a query without a referrer is not run. */
 async function follow(page: Page, path: string): Promise<void> {
   await Promise.all([page.waitForEvent('load'), page.evaluate(`location.href = ${JSON.stringify(path)}`)])
 }
@@ -187,7 +187,7 @@ test("the last queries of a person are the person's alone, each once, and bounde
 
 test('a query is answered at once while another process writes the state database, and is not kept', async () => {
   await using busy = await serveLab(lab)
-  // Whoever waits for the other one waits for days.
+  // A server that waited for the other process would wait for days.
   busy.stateDb.db.exec('pragma busy_timeout = 1000000000')
   using other = new DatabaseSync(lab.folder.stateDb)
   other.exec('begin immediate')
@@ -225,12 +225,12 @@ test('the editor completes tables and columns, runs by keys, and Tab leaves it',
   const complete = async (text: string, label: string) => {
     await page.keyboard.type(text)
     await until(async () => {
-      // A person whose list does not come asks for it, and waits: who asks again and again gets none.
+      // A person whose list does not appear asks for it once and waits; asking again and again would bring none.
       await choice.waitFor({timeout: 1000}).catch(() => page.keyboard.press('Control+Space'))
       const [first] = await choice.allTextContents()
       return first === label
     })
-    // A new completion ignores input at first.
+    // A new completion list ignores input at first.
     await until(async () => {
       if (await choice.isVisible()) await choice.dispatchEvent('mousedown')
       return !(await choice.isVisible())
@@ -323,7 +323,7 @@ execute p
 select 1 into x`
 
 const REFUSED = [
-  // Another statement, however it is hidden.
+  // A second statement, however it is hidden.
   'select 1\0; create temp macro sum(x) as 1.00',
   'select 1; create temp macro sum(x) as 1.00',
   'create temp macro sum(x) as 1.00',
@@ -346,7 +346,7 @@ const REFUSED = [
   'select * from range(3) as t(x), lateral (from truncate_duckdb_logs())',
   'select list(x order by (select count(*) from checkpoint())) from range(3) as t(x)',
   "select write_log('x')",
-  // A statement inside a text.
+  // Statements inside a text.
   "from query('from enable_logging()')",
   "from query_table('duckdb_databases')",
   "from json_execute_serialized_sql(json_serialize_sql('select 42'))",
@@ -364,7 +364,7 @@ const REFUSED = [
   "from parquet_metadata('own.parquet')",
   "from sniff_csv('own.csv')",
   'from arrow_scan(1::pointer, 1::pointer, 1::pointer)',
-  // The machine.
+  // What belongs to the machine.
   "select getenv('HOME')",
   'select current_query()',
   "select system.main.current_setting('temp_directory')",
@@ -372,14 +372,14 @@ const REFUSED = [
   "select list_transform(['temp_directory'], lambda x : current_setting(x))",
   ...['duckdb_settings()', 'duckdb_databases()', 'duckdb_databases', 'pragma_database_list'].map(from),
   ...['duckdb_temporary_files()', 'duckdb_secrets()', 'pg_catalog.pg_settings', 'duckdb_logs'].map(from),
-  // Too much, or nothing.
+  // Too large, or empty.
   "select repeat('x', 30000000)",
   'select 1e999',
   'select $1',
   '-- nothing',
 ]
 
-/** One of each kind, asked on a page and as a download; the others are refused before they are run. */
+/** One of each kind is asked on a page and as a download; the others only go to the parser. */
 const AS_ASKED = /\0|drop table|Enable_Profiling|read_text|getenv|repeat\(|1e999|\$1|nothing/
 
 test('a statement that is no question about the release is refused with a reason, and the next is answered as before', async () => {
@@ -435,7 +435,11 @@ test('the catalogue names no file', async () => {
   }
 })
 
-/** A separate folder for the files this test's servers write. */
+/**
+ * Makes the servers of this test write their files into a separate folder.
+ *
+ * @returns it
+ */
 function keepFilesAside(): string {
   const aside = mkdtempSync(join(tmpdir(), 'loantape-downloads-'))
   vi.stubEnv('TMPDIR', aside)
@@ -500,7 +504,7 @@ test('a slow reader of a file keeps its place until the file is sent, and others
 test('a download that fails after it has begun is cut off', async () => {
   const q = `select if(range = 999999, error('boom'), range) as number from range(1000000)`
   const read = async () => (await get('/data/query.json', {q})).text()
-  // It may be cut off before its first bytes are on their way.
+  // The download may be cut off before its first bytes are sent.
   await expect(read()).rejects.toThrow(/terminated|fetch failed/)
 })
 
@@ -536,7 +540,7 @@ test('a query is saved under a name, opened by it, and stays as it is', async ()
   expect((await lab.run(['query', '--file', file])).stdout).toContain('one')
   expect((await get('/sql', {saved: 'nothing'})).status).toBe(404)
   expect((await get('/sql', {saved: '../state'})).status).toBe(404)
-  // The server does not wait for somebody to write into a pipe.
+  // The server must not wait for somebody to write into a pipe.
   execFileSync('mkfifo', [join(lab.folder.queries, 'pipe.sql')])
   expect((await get('/sql', {saved: 'pipe'})).status).toBe(500)
   expect((await get('/sql', {saved: 'all_one'})).status).toBe(200)

@@ -6,7 +6,7 @@ import {failureOf} from '../support/lab.ts'
 import {useLender} from './lender.ts'
 import {OPERATOR, openPage, VIEWER} from './side.ts'
 
-// What people come for, with the clicks that docs/workbench.md says it takes; typing and the Enter key are none.
+// What people come for, with the clicks it takes according to docs/workbench.md; typing and the Enter key do not count.
 
 const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
 const CLICKS = new Map(
@@ -194,7 +194,7 @@ test('all of it can be done with keys alone', async () => {
   await press('Enter')
   await page.locator('.chips').waitFor()
   expect(new URL(page.url()).search).toBe('?state=TX')
-  // Every control is reached in turn, and none keeps the focus.
+  // Every control can be reached in turn, and none traps the focus.
   for (const path of ['/', '/deals?state=TX', '/sql', '/runs', '/edit?name=cohorts']) {
     await page.goto(side.url + path)
     await page.locator('.cm-editor').waitFor({state: path === '/sql' ? 'attached' : 'detached'})

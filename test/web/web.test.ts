@@ -29,7 +29,7 @@ const pages = {'pages/deals.md': '# x\n\n```sql\nselect deal_id from core.deal\n
 const {path: sqlDir} = lab.beside.use(writeSqlFolder(pages))
 const tokens = {webToken: HASHED, webViewerToken: VIEWER, sqlDir}
 const guarded = await serveLab(lab, {...config, ...tokens})
-/** Leaves viewers some tables alone. */
+/** A server that shows viewers only some tables. */
 const some = await serveLab(lab, {...tokens, viewerTables: 'mart.*, core.deal_history'})
 const stateDb = open.stateDb
 
@@ -277,7 +277,7 @@ test('without a release it is not ready, pages say so, and what is not known has
   expect(await side.read('/metrics')).not.toMatch(/^loantape_(last_success_age|release_age)_seconds \d/m)
 })
 
-/** Sends an event as the service would; `fields` say what is wrong with it. */
+/** Sends an event as the service would; `fields` make it wrong. */
 async function sendEvent(
   fields: {secret?: string; id?: string; shiftMs?: number; body?: string; sent?: string} = {},
 ): Promise<number> {

@@ -73,7 +73,7 @@ const PAGES = [
 
 test.each(PAGES)('%s fits a desk and a phone, can be read aloud and reports no error', async (path) => {
   const {page, complaints} = await open(path)
-  // A script redraws charts after the page has loaded.
+  // Scripts draw charts again after the page has loaded.
   const blank = page.locator('figure.chart:not(:has(> [role=img] > div svg))')
   await until(async () => (await blank.count()) === 0)
   expect(await listMisfits(page)).toEqual([])
@@ -83,7 +83,7 @@ test.each(PAGES)('%s fits a desk and a phone, can be read aloud and reports no e
   expect(await listViolations(page)).toEqual([])
   expect(await listFaults(await side.read(path))).toEqual([])
 
-  // A desk at 200 %.
+  // A desktop screen at 200 %.
   await page.setViewportSize({width: 640, height: 450})
   expect(await listMisfits(page)).toEqual([])
 
@@ -93,7 +93,8 @@ test.each(PAGES)('%s fits a desk and a phone, can be read aloud and reports no e
   await until(async () => (await blank.count()) === 0)
   expect(await listMisfits(page)).toEqual([])
   expect(complaints).toEqual([])
-  // No first amount is cut off, but in a table or query that keeps its order; no date is broken, no column wider than the page.
+  // No row's first amount is cut off, except in a table or query that keeps its column order; no date is broken, and no cell is
+  // wider than the page.
   const keepsOrder = /^\/(tables|sql)/.test(path)
   const found = await page.evaluate(`[...document.querySelectorAll('.scroll')].flatMap((scroll) =>
     [...scroll.querySelectorAll('tbody tr')].flatMap((row) => {
@@ -159,7 +160,7 @@ test('figures are those of the summary, and each leads to its deals', async () =
     expect(morning).toContain(sum)
     expect(await side.readText(`/deals?part=${part}`)).toContain(sum)
   }
-  // A ratio covers the whole portfolio, whose parts lead on.
+  // The ratio covers the whole portfolio; its parts lead further.
   const {page} = await open('/')
   const ratio = page.locator('.figure', {hasText: 'Weighted loan-to-value'}).first().locator('a').first()
   expect(await ratio.getAttribute('href')).toBe('/portfolio')
@@ -514,7 +515,7 @@ test('the current run is shown as it progresses, and the page of runs reloads on
   await reloaded
   expect(await live.textContent()).toBe('idle')
 
-  // While somebody writes, the page stays, and says what it does not show.
+  // While somebody is writing, the page stays and says what it does not show.
   const search = page.getByRole('searchbox', {name: 'Find'})
   await page.evaluate('globalThis.isSame = true')
   {

@@ -4,12 +4,12 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {runProcess} from '../run-process.ts'
 
-/** A virtual environment of Python, kept between runs as long as nothing it is made of changes. */
+/** A Python virtual environment, kept between runs until its requirements or project change. */
 export interface Environment {
   name: string
-  /** As pip takes them; the version of every tool and of its DuckDB is fixed. */
+  /** Requirements in pip's syntax, with fixed versions. */
   requirements: readonly string[]
-  /** The Meltano project beside this file that is installed into it. */
+  /** The Meltano project file beside this module to install into it. */
   project?: string
 }
 
@@ -25,10 +25,10 @@ export const DLT: Environment = {
   requirements: ['dlt[duckdb]==1.31.0', 'requests==2.34.2', 'pandas==3.1.1', 'pyarrow==26.0.1', DUCKDB],
 }
 
-/** PyAirbyte asks for this very DuckDB. */
+/** PyAirbyte requires exactly this version of DuckDB. */
 export const AIRBYTE: Environment = {name: 'airbyte', requirements: ['airbyte==0.71.3', 'duckdb==1.4.3']}
 
-/** Tap and target, and their DuckDB, are fixed in the project. */
+/** The project fixes the versions of tap, target and their DuckDB. */
 export const MELTANO: Environment = {
   name: 'meltano',
   requirements: ['meltano==4.4.1'],
@@ -38,7 +38,7 @@ export const MELTANO: Environment = {
 const CACHE = join(tmpdir(), 'loantape-peers')
 
 /**
- * Makes an environment where it is missing.
+ * Creates an environment unless it exists.
  *
  * @returns its folder; a project is in `project` below it
  * @throws Error when a part of it cannot be installed
@@ -63,7 +63,7 @@ export function installEnvironment({name, requirements, project}: Environment): 
   return folder
 }
 
-/** A program of an environment. */
+/** Returns the path of a program in an environment. */
 export function binaryOf(folder: string, name: string): string {
   return join(folder, 'bin', name)
 }

@@ -6,18 +6,18 @@ import {measureProcess} from '../run-process.ts'
 import {COMPILE_CACHE, makeFolder, startServer} from '../set-up.ts'
 import type {Place, Tool} from './tools.ts'
 
-/** Deals, the server's delay per page in ms, and how often everything is done. */
+/** Deals, the server's delay per page in ms, and the number of rounds. */
 export interface Case {
   deals: number
   delayMs: number
   rounds: number
 }
 
-/** What the three loads of a tool cost. */
+/** The costs of a tool's three loads. */
 export type Loads = Awaited<ReturnType<typeof measureTool>>
 
 /**
- * Loads everything, once more with nothing new, and after a hundredth of the amounts moved.
+ * Loads everything, again with nothing new, and again after one amount in a hundred changed.
  *
  * @param environment the tool's virtual environment; `''` without one
  * @throws Error when a load fails, or its result is not what the server served
@@ -39,14 +39,17 @@ export async function measureTool(tool: Tool, environment: string, {deals, delay
   return {first, again, changed: await loadAndCheck(await readAmounts(url))}
 }
 
-/** Of several rounds the fastest of each load. */
+/** Returns the fastest of each load over several rounds. */
 export function fastestOf(rounds: readonly Loads[]): Loads {
   const fastest = (load: keyof Loads) =>
     rounds.map((loads) => loads[load]).reduce((a, b) => (b.wall_ms < a.wall_ms ? b : a))
   return {first: fastest('first'), again: fastest('again'), changed: fastest('changed')}
 }
 
-/** One load, in a process that has no settings but these and nobody's home; no tool reports home or asks a registry. */
+/**
+ * Runs one load in a process with only these settings and a home folder of its own. The settings keep tools from sending
+ * telemetry and from asking a registry.
+ */
 function load(tool: Tool, place: Place): Cost {
   const env = {
     PATH: process.env.PATH ?? '',
@@ -69,7 +72,7 @@ const page = z.object({
 })
 const sums = z.object({rows: z.coerce.number(), cents: z.string()})
 
-/** Walks the server, apart from every tool. */
+/** Reads the amounts from the server, independently of the tools. */
 async function readAmounts(url: string): Promise<Amounts> {
   const amounts: number[] = []
   let cursor: string | null = ''
@@ -83,7 +86,7 @@ async function readAmounts(url: string): Promise<Amounts> {
 }
 
 /**
- * Compares what a tool's tables hold with what the server served, first and later; amounts to the cent, however they are stored.
+ * Compares a tool's tables with what the server served at first and later, to the cent, however amounts are stored.
  *
  * @throws Error when they differ
  */

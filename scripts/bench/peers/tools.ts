@@ -4,23 +4,23 @@ import {NODE} from '../run-process.ts'
 import {envOf} from '../set-up.ts'
 import {AIRBYTE, BY_HAND, binaryOf, DLT, type Environment, MELTANO} from './environments.ts'
 
-/** What a tool is given for its loads. */
+/** What a tool gets for its loads. */
 export interface Place {
-  /** Of the server. */
+  /** Address of the page server. */
   url: string
-  /** A folder of its own, which its loads share. */
+  /** A folder for this tool, shared by its loads. */
   folder: string
-  /** The DuckDB file it writes. */
+  /** The DuckDB file to write. */
   database: string
   /** Its virtual environment; `''` without one. */
   environment: string
 }
 
-/** Where a tool's result is: what a query names after `from`. */
+/** Where a tool's result is: the database file, and what queries put after `from`. */
 interface Result {
   database?: (place: Place) => string
   current: string
-  /** All versions, where it keeps a history. */
+  /** All versions, if the tool keeps a history. */
   versions?: string
 }
 
@@ -31,7 +31,7 @@ export interface Tool {
   command(place: Place): string[]
   settings?: (place: Place) => Record<string, string>
   cwd?: (place: Place) => string
-  /** Missing where nothing is kept. */
+  /** Undefined if the tool stores nothing. */
   result?: Result
 }
 
@@ -47,7 +47,10 @@ const python = (script: string, ...more: string[]) => ({
 
 const DLT_RESULT: Result = {current: 'peers.deals where _dlt_valid_to is null', versions: 'peers.deals'}
 
-/** As its page on performance has it: larger buffers, more than one file, a worker a core; Parquet to load. */
+/**
+ * Settings that dlt's page on performance recommends: larger buffers, more than one file, one worker per core. The script also
+ * loads Parquet.
+ */
 const DLT_TUNED = {
   DATA_WRITER__BUFFER_MAX_ITEMS: '25000',
   DATA_WRITER__FILE_MAX_ITEMS: '25000',
@@ -67,7 +70,7 @@ export const LOANTAPE: Tool = {
   },
 }
 
-/** In the order of the table. */
+/** The tools, in the order of the table. */
 export const TOOLS: readonly Tool[] = [
   {
     name: 'bare loop',

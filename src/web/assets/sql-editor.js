@@ -1,4 +1,4 @@
-// The editor of /sql. Its text stays in the field of the form, which is all there is without scripts.
+// The editor of /sql. Without scripts, the form's own field remains.
 import {autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap} from '@codemirror/autocomplete'
 import {defaultKeymap, history, historyKeymap} from '@codemirror/commands'
 import {PostgreSQL, sql} from '@codemirror/lang-sql'
@@ -10,7 +10,8 @@ const field = document.querySelector('#q')
 const [label] = field.labels
 const tables = JSON.parse(field.dataset.tables)
 
-// The language's own completion knows columns after a table or its alias; here are those of the tables the statement names.
+// The language's own completion offers columns after a table or its alias. This one offers tables, and the columns of all tables
+// that the statement names.
 function completeNames(context) {
   const word = context.matchBefore(/[\w.]+/)
   if (!word || word.text.includes('.')) return null
@@ -31,7 +32,7 @@ const run = () => {
   field.form.requestSubmit()
   return true
 }
-// The line of an error, until the text is changed.
+// Marks the line of an error until the text is changed.
 const failedLine = Number(field.dataset.failedLine)
 const markFailed = ({state}) => {
   const isThere =
@@ -43,7 +44,7 @@ const markFailed = ({state}) => {
 const editor = new EditorView({
   doc: field.value,
   extensions: [
-    // Tab is not bound: it leaves the editor.
+    // Tab is not bound, so that it leaves the editor.
     keymap.of([
       {key: 'Mod-Enter', run},
       ...completionKeymap,
@@ -56,9 +57,9 @@ const editor = new EditorView({
     drawSelection(),
     bracketMatching(),
     closeBrackets(),
-    // So few that the list needs no scrolling, which keys alone could not do.
+    // So few that the list need not be scrolled, which the keyboard alone could not do.
     autocompletion({icons: false, maxRenderedOptions: 10}),
-    // DuckDB's grammar comes from PostgreSQL's.
+    // DuckDB's grammar is derived from PostgreSQL's.
     sql({dialect: PostgreSQL, schema: tables}),
     PostgreSQL.language.data.of({autocomplete: completeNames}),
     syntaxHighlighting(classHighlighter),

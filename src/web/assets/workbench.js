@@ -1,4 +1,4 @@
-// The run under way, as it gets on; the page of runs shows itself again once it has ended, and nobody writes into it.
+// Shows the progress of the present run. When it has ended, the page of runs reloads itself, unless somebody is writing into it.
 const live = document.querySelector('#live')
 let isRunning = live.dataset.running === 'true'
 let hasEnded = false
@@ -9,7 +9,7 @@ const isWrittenInto = () =>
   )
 const follow = async () => {
   const answer = document.hidden ? undefined : await fetch('/runs/live').catch(() => undefined)
-  // A browser would ask for the password again and again.
+  // Stops here: the browser would ask for the password again and again.
   if (answer?.status === 401) return
   const now = answer?.ok ? await answer.json().catch(() => undefined) : undefined
   if (now) {
@@ -23,7 +23,7 @@ const follow = async () => {
 }
 setTimeout(follow, 1000)
 
-// The search is a key away, unless somebody writes.
+// `/` goes to the search, unless somebody is writing.
 addEventListener('keydown', (event) => {
   const {key, ctrlKey, metaKey, altKey, target} = event
   if (key !== '/' || ctrlKey || metaKey || altKey) return
@@ -34,13 +34,13 @@ addEventListener('keydown', (event) => {
   search.select()
 })
 
-// A bound that is left empty is no part of the address.
+// Leaves empty bounds out of the address.
 document.querySelector('.filter form')?.addEventListener('formdata', ({target, formData}) => {
   for (const {name, value} of target.querySelectorAll('.ranges input'))
     if (value === '') formData.delete(name)
 })
 
-// Charts: drawn again at the width there is, with exact values for the pointer.
+// Charts: redrawn at the available width, with exact values at the pointer.
 const formats = {
   usd: [
     {style: 'currency', currency: 'USD'},
@@ -49,7 +49,7 @@ const formats = {
   ratio: [{style: 'percent', maximumFractionDigits: 2}, {style: 'percent'}],
   number: [{maximumFractionDigits: 9}, {notation: 'compact'}],
 }
-// Dragging over days or months chooses them; the fields below the chart do the same.
+// Dragging over days or months selects them, as the fields below the chart do.
 const letChoose = (chart, figure, option) => {
   const days = option.xAxis.data
   const brushOption = {brushType: 'lineX', brushMode: 'single'}
@@ -68,7 +68,7 @@ const letChoose = (chart, figure, option) => {
     location.search = query
   })
 }
-// A click on a value leads where the page says.
+// A click on a value follows its link.
 const letLead = (chart, {series}) => {
   const hrefOf = ({seriesIndex, dataIndex, event}) => {
     const {hrefs} = series[seriesIndex]
@@ -80,7 +80,8 @@ const letLead = (chart, {series}) => {
     if (href) location.href = href
   })
 }
-// A chart as a picture for documents: in light colours, with its title, its day and its legend, twice as large.
+// Adds a button that saves a chart as a picture for documents: in light colours, with its title, day and legend, at twice the
+// size.
 const addPicture = (figure) => {
   const lightOf = (name) =>
     getComputedStyle(figure)
@@ -96,7 +97,7 @@ const addPicture = (figure) => {
     const pen = document.createElement('canvas').getContext('2d')
     const font = '12px system-ui, sans-serif'
     pen.font = font
-    // Each name of the legend follows the one before, or begins a line.
+    // Each name of the legend follows the previous one, or starts a new line.
     let [left, line] = [14, 42]
     const legend = [...figure.querySelectorAll('.key span')].map((span) => {
       const name = span.textContent
@@ -155,7 +156,7 @@ if (figures.length > 0) {
     chart.setOption(option)
     new ResizeObserver(() => chart.resize()).observe(drawing)
     addPicture(figure)
-    // Elsewhere a tap shows the exact values.
+    // Without a fine pointer, a tap shows the exact values.
     if (!matchMedia('(pointer: fine)').matches) continue
     letLead(chart, option)
     if (figure.dataset.range) letChoose(chart, figure, option)

@@ -12,7 +12,7 @@ const CLEARING = '1090'
 const ENDED = '1900'
 const OPENING = '3000'
 
-/** accounting.json with these numbers as receivable accounts by program; each account's name contains its number. */
+/** Renders `accounting.json` with these numbers as receivable accounts by program; each account's name contains its number. */
 export function writeMapping(receivable: Record<string, string>, booksEnded: boolean): string {
   const account = (code: string) => ({code, name: `Account ${code}`})
   return JSON.stringify({
@@ -23,10 +23,10 @@ export function writeMapping(receivable: Record<string, string>, booksEnded: boo
   })
 }
 
-/** Opens books into which every batch ever issued is imported, once. */
+/** Opens books that import every batch once. */
 export function openBooks() {
   const batches = new Map<string, {text: string; lines: ImportedLine[]; ofMonth: number; last: number}>()
-  /** Last walks before a month was closed. */
+  /** Ids of the last walks before each closing. */
   const closings = new Set<number>()
   return {
     /** Imports the new batches of a folder of exports, made from a history with these walks. */
@@ -47,13 +47,13 @@ export function openBooks() {
         batches.set(file, {text: texts.join(''), lines, ofMonth, last: walks.at(-1)!.id})
       }
     },
-    /** Batches imported so far, as `profile/batch`. */
+    /** Names of the imported batches, as `profile/batch`. */
     names: () => [...batches.keys()],
-    /** The accountant removes a given-up batch from the books. */
+    /** Removes a given-up batch from the books, as the accountant does. */
     forget: (name: string) => void batches.delete(name),
     /**
-     * Whether a history with these walks certainly lacks the basis of a batch, a walk on or before the last day of its month,
-     * or perhaps lacks any walk that a batch or a closing may rest on.
+     * Says whether a history of these walks lacks something the books rest on: `certainly`, if it lacks the last walk up to the
+     * end of a batch's month; `perhaps`, if it lacks any walk that a batch or a closing may rest on.
      */
     lacks(walks: readonly Walk[]) {
       const held = new Set(walks.map(({id}) => id))
@@ -63,15 +63,15 @@ export function openBooks() {
         perhaps: last.some((id) => !held.has(id)),
       }
     },
-    /** A month was closed on a history with these walks. */
+    /** Notes that a month was closed on a history of these walks. */
     noteClosed: (walks: readonly Walk[]) => void closings.add(walks.at(-1)!.id),
-    /** From now on the books rest on another history. */
+    /** Notes that from now on the books rest on this history. */
     trueUp(walks: readonly Walk[]) {
       const {id} = walks.at(-1)!
       closings.clear()
       for (const batch of batches.values()) Object.assign(batch, {ofMonth: id, last: id})
     },
-    /** Fails if a profile's batches do not add up to what was really funded, deal by deal. */
+    /** Fails if a profile's batches do not add up, deal by deal, to what was really funded. */
     requireBalances(profile: string, truth: Truth, booksEnded: boolean) {
       const booked = new Map<string, bigint>()
       for (const [key, {lines}] of batches) {
@@ -92,7 +92,7 @@ export function openBooks() {
   }
 }
 
-/** The expected balance of each deal on the receivable accounts, without its opening. */
+/** Returns the expected balance of each deal on the receivable accounts, without its opening. */
 function listBalances(truth: Truth, booksEnded: boolean): Map<string, bigint> {
   const out = ['decreased', 'reversed', 'vanished', ...ENDINGS]
   const signOf = (term: string) =>

@@ -17,13 +17,13 @@ import {
   type Sync,
 } from './story.ts'
 
-/** Ends of months, of daylight saving and of a year lie within a few days of these. */
+/** First days of stories, most of them shortly before a new month, a new year or a change of the clocks. */
 const STARTS = ['2026-01-26', '2026-02-24', '2026-03-05', '2026-10-28', '2025-12-27', '2026-06-10'] as const
-/** Local times at which a run starts; the last two count for the day before. */
+/** Local times at which a run starts; the last two belong to the previous business date. */
 const TIMES = ['23:30', '23:30', '18:00', '06:00', '01:30', '05:59'] as const
 const PROGRAMS = ['bridge_30yr', 'bridge_30yr', 'dscr', 'fix_and_flip', null, 'a "b", c;d'] as const
 const PLACES = ['Austin, TX 78701', 'Stamford, CT 06902', 'Albany, NY 12207', 'somewhere'] as const
-/** Where a deal moves from a status: most advance, some go back, some end. */
+/** The next statuses of a deal: most advance, some go back, some end. */
 const NEXT: Record<string, [string, ...string[]]> = {
   draft: ['underwriting', 'underwriting', 'approved', 'withdrawn'],
   underwriting: ['approved', 'approved', 'draft', 'funded'],
@@ -34,7 +34,7 @@ const NEXT: Record<string, [string, ...string[]]> = {
   withdrawn: ['draft'],
   in_review: ['approved'],
 }
-/** Where a run may die; there are no streams besides the deals. */
+/** Steps at which a run may die; stories have no child streams. */
 const KILLS = RUN_STEPS.filter(
   (step) => !['warehouse opened', 'lists stored', 'models compiled'].includes(step),
 )
@@ -57,13 +57,13 @@ export function drawStory(random: Random, days: number): Story {
   }
   const create = (): Change => {
     born += 1
-    // Ids in random order: new deals appear anywhere in the list.
+    // Ids in random order, so that new deals appear anywhere in the list.
     const id = `deal_${random.integer(100, 999)}${born}`
     return tell({do: 'put', id, deal: drawDeal(random, date)})
   }
   const changeOne = (): Change => {
     const ids = [...known.keys()]
-    // A few deals change most, so they enter the same status again and again.
+    // A few deals change most, so that they enter the same status again and again.
     const busy = random.chance(0.6) ? ids.slice(0, 4) : ids
     const id = random.pick(busy as [string, ...string[]])
     const chance = random.next()
@@ -81,7 +81,7 @@ export function drawStory(random: Random, days: number): Story {
   }
   const drawChanges = () => {
     const changes: Change[] = []
-    // Fewer than the guards would take for a lying source.
+    // Few enough that no guard refuses them.
     for (let left = random.integer(0, 3); left > 0 && known.size > 0; left -= 1) changes.push(changeOne())
     for (let left = random.integer(0, 2); left > 0; left -= 1) changes.push(create())
     return changes
@@ -116,7 +116,7 @@ function moveBack(at: string, hours: number): string {
 function drawSync(random: Random, at: string, faults: Fault[]): Sync {
   const run: Sync = {do: 'sync', at, ...(faults.length > 0 && {faults})}
   const chance = random.next()
-  // Half of all runs end before their release, which the next one makes: it saves build time.
+  // Many runs end before their release, which the next run makes: this saves build time.
   if (chance < 0.4) run.kill = {step: 'history copied', nth: 1}
   else if (chance < 0.5) {
     run.kill = {step: random.pick(KILLS as [RunStep]), nth: random.integer(1, 2)}
@@ -132,7 +132,7 @@ function drawSync(random: Random, at: string, faults: Fault[]): Sync {
   return run
 }
 
-/** What people do besides the runs. */
+/** Draws what people do besides the runs. */
 function drawOffice(random: Random, at: string, often: number): Event[] {
   const chance = (probability: number) => random.chance(probability * often)
   const events: Event[] = []
@@ -183,9 +183,9 @@ function drawSeeding(random: Random, ids: readonly string[], date: string): Even
   return {do: 'seed', statuses}
 }
 
-/** At the limits of bands, of cent-exact JSON numbers, and of nothing. */
+/** Amounts at the limits of bands and of cent-exact JSON numbers, and zero. */
 const AMOUNTS = [0, 0.01, 250_000, 999_999.99, 9_000_000_000.01, 70_000_000_000_000] as const
-/** At the limits of what every reading program accepts as text. */
+/** Addresses at the limits of what reading programs accept as text. */
 const ADDRESSES = [
   'x'.repeat(8192),
   'x'.repeat(8193),

@@ -23,14 +23,14 @@ export interface Spell {
   statusClass: Class
   at: number
   on: string
-  /** The last business date on which the deal was known not to be in it; null if nothing is known before it. */
+  /** The last business date on which the deal was known not to be in it; null if unknown. */
   after: string | null
 }
 
-/** How a funded deal ends. */
+/** The ways a funded deal ends. */
 export const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'ended_other'] as const
 
-/** What moves the funded book after its opening. */
+/** The terms that move the funded book after its opening. */
 export const TERMS = [
   ...([
     'found',
@@ -46,25 +46,25 @@ export const TERMS = [
 ] as const
 type Term = (typeof TERMS)[number]
 
-/** What moved the funded book. */
+/** A movement of the funded book. */
 export interface Movement {
   deal: string
   month: string
   on: string
   term: 'opening' | Term
-  /** The ending that it is, or takes back. */
+  /** The ending that this movement is or takes back. */
   ending: string | undefined
   amount: bigint
   program: string | null
   version: Version
 }
 
-/** Everything that follows from the sightings of one deal. */
+/** What follows from the sightings of one deal. */
 export type Life = ReturnType<typeof listLives>[number]
 
 type Content = Omit<Version, 'number' | 'change' | 'from' | 'to' | 'on' | 'statusClass'>
 
-/** The day of an instant or a date. */
+/** Returns the day of an instant or of a date. */
 function dayOf(created: string): string {
   return /^\d{4}-\d\d-\d\d$/.test(created) ? created : businessDate(Date.parse(created))
 }
@@ -111,7 +111,7 @@ function listSpells(id: string, sightings: readonly Sighting[], truth: Facts): S
   return spells
 }
 
-/** The last date before the first sighting of a deal on which it was known not to be there. */
+/** Returns the last date before a deal's first sighting on which it was known not to exist; null if unknown. */
 function knownBefore(id: string, sighting: Sighting, truth: Facts): string | null {
   const unread = truth.quarantine.find(
     (record) => record.id === id && record.at < sighting.at && !record.isOfRefused,
@@ -124,7 +124,7 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
   const movements: Movement[] = []
   let before: Version | undefined
   let wasEverFunded = false
-  /** As it was when it last left the book, and by which ending; undefined while it is in the book. */
+  /** The version with which it last left the book, and its ending, if any; undefined while it is in the book. */
   let off: {held: Version; ending?: string} | undefined
   const firstOn = truth.walks[0]?.on ?? ''
   const wasThere = truth.quarantine.some(
@@ -152,7 +152,7 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
     } else if (version.change !== 'vanished' && version.statusClass === 'ended_funded') {
       const ending = endingOf(version, truth)
       const held = wasFunded ? before : off?.held
-      // What is sold after a foreclosure is the property, not the loan.
+      // After a foreclosure, a sale is of the property, not of the loan.
       const isOfProperty = off?.ending === 'foreclosed' && ending === 'sold'
       if (held && off?.ending !== ending && !isOfProperty) {
         if (!wasFunded)
@@ -170,7 +170,7 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
   return movements
 }
 
-/** How the status of a deal ends a loan. */
+/** Returns how a deal's status ends its loan. */
 export function endingOf({status}: Version, {reference}: Facts): (typeof ENDINGS)[number] {
   const named = reference.statuses[status]?.[2]
   return ENDINGS.find((one) => one === named) ?? 'ended_other'
@@ -181,7 +181,7 @@ export function isInBook({change, statusClass}: Version): boolean {
   return change !== 'vanished' && statusClass === 'funded'
 }
 
-/** The lives of all deals as known up to a day. */
+/** Lists the lives of all deals as known up to a day. */
 export function listLives(truth: Facts, asOf: string) {
   return [...truth.deals].flatMap(([id, all]) => {
     const sightings = all.filter(({on}) => on <= asOf)

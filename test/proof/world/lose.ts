@@ -18,7 +18,7 @@ import {businessDate, type Event, Finding, type Lose} from './story.ts'
 import {listMonths} from './tables.ts'
 import {visitSource} from './visit.ts'
 
-/** The stores of a data folder, by the names of their files. */
+/** The files and folders of each store. */
 const STORES = {
   warehouse: ['warehouse.duckdb', 'warehouse.duckdb.wal'],
   state: ['state.sqlite', 'state.sqlite-wal', 'state.sqlite-shm'],
@@ -31,12 +31,12 @@ export const STORE_NAMES = Object.keys(STORES) as Store[]
 export const DAMAGES = ['lost', "yesterday's", "another lender's", 'cut'] as const
 export type Damage = (typeof DAMAGES)[number]
 
-/** One store, or two, and what happens to each. */
+/** What happens to one store or to two. */
 export type Loss = readonly (readonly [Store, Damage])[]
 
 export const nameOf = (loss: Loss): string => loss.map(([store, damage]) => `${store} ${damage}`).join(', ')
 
-/** Applies a loss to a data folder, with the stores of two other folders. */
+/** Applies a loss to a data folder; `from` names the folders of which stores are taken. */
 export function damage(root: string, loss: Loss, from: {yesterday: string; other: string}): void {
   for (const [store, how] of loss) {
     if (how === "yesterday's") putBack(STORES[store], from.yesterday, root)
@@ -46,12 +46,12 @@ export function damage(root: string, loss: Loss, from: {yesterday: string; other
   }
 }
 
-/** Replaces files and folders with those of another folder, which may have none. */
+/** Replaces files and folders with those of another folder, if it has them. */
 function putBack(names: readonly string[], from: string, to: string): void {
   for (const name of names) replace(join(to, name), join(from, name))
 }
 
-/** Replaces a file or folder with a copy of another, if that is there. */
+/** Replaces a file or folder with a copy of another, if that exists. */
 export function replace(to: string, from: string): void {
   remove(to)
   if (existsSync(from)) cpSync(from, to, {recursive: true, verbatimSymlinks: true})
@@ -59,7 +59,7 @@ export function replace(to: string, from: string): void {
 
 const remove = (path: string) => rmSync(path, {recursive: true, force: true})
 
-/** Cuts a file, or the last file of a folder, to two thirds. */
+/** Truncates a file, or the last file of a folder, to two thirds. */
 function cutShort(path: string): void {
   if (!existsSync(path)) return
   const isFolder = statSync(path).isDirectory()
@@ -72,7 +72,7 @@ function cutShort(path: string): void {
   truncateSync(last, Math.floor((size * 2) / 3))
 }
 
-/** The name of the copy of the whole folder, beside it. */
+/** Name of the copy of the data folder, beside it. */
 const COPY = 'copy'
 
 /** Copies the data folder or a part of it, as the operations guide says. */
@@ -96,7 +96,10 @@ export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): vo
   }
 }
 
-/** Loses the warehouse, in one of several ways, and restores it as the operations guide says. */
+/**
+ * Loses the warehouse and rebuilds it from the tapes, or loses the data folder and restores what was saved, as the operations
+ * guide says.
+ */
 export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'}>): Promise<void> {
   if (event.from === 'tapes') return await recoverFromTapes(stage, event.at)
   const {root, data, saved, truth, books, batchesSaved, note} = stage
@@ -105,7 +108,7 @@ export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'
   stage.areTapesWhole = false
   stage.copied = undefined
   const [backup, aside] = [join(root, 'backup'), join(root, 'aside')]
-  // If batches were issued since, only the warehouse is from then.
+  // If batches were issued since the backup, only the warehouse comes from it.
   const isOfToday = books.names().length > batchesSaved || !existsSync(join(backup, 'state.sqlite'))
   replace(aside, data)
   remove(data)
@@ -120,7 +123,7 @@ export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'
   note('restored from backup')
 }
 
-/** Nothing is lost except records made readable by hand, or restored without their tapes. */
+/** Damages the warehouse and rebuilds it from the tapes, unless records were made readable by hand or restored without their tapes. */
 async function recoverFromTapes(stage: Stage, at: string): Promise<void> {
   const {data, isOfTapes, note} = stage
   if (!isOfTapes || readdirSync(data).every((name) => name !== 'tape')) return
@@ -130,7 +133,7 @@ async function recoverFromTapes(stage: Stage, at: string): Promise<void> {
   note('rebuilt from tapes')
 }
 
-/** The errors for stores that do not belong together. */
+/** The errors of stores that do not belong together. */
 const REFUSALS = [
   'STORES_DISAGREE',
   'STATE_UNREADABLE',
@@ -146,9 +149,9 @@ interface Losing {
   stage: Stage
   event: Lose
   loss: Loss
-  /** The data folder as it was before. */
+  /** A copy of the data folder as it was before. */
   whole: string
-  /** Takes what is known back to then. */
+  /** Returns the truth to what it was before. */
   takeBack: () => void
   /** Whether something was given up. */
   wentOn: boolean
@@ -156,7 +159,7 @@ interface Losing {
 
 /**
  * Loses stores and runs a command: the folder recovers by itself, or the command refuses and names a store. Then the story
- * restores everything, or follows the message. In the end the release and the books are right.
+ * restores everything or follows the message. In the end, the release and the books are right.
  */
 export async function lose(stage: Stage, event: Lose): Promise<void> {
   const {truth, root, data, copied, isMended, note} = stage
@@ -186,7 +189,7 @@ export async function lose(stage: Stage, event: Lose): Promise<void> {
   remove(losing.whole)
 }
 
-/** Another lender under the same key: one night and its journal. */
+/** Makes the data folder of another lender with the same tape key: one night and its journal. */
 async function makeOther(stage: Stage, at: string): Promise<string> {
   const {root, env} = stage
   const other = join(root, 'other')
@@ -213,7 +216,7 @@ async function runFirst(stage: Stage, {first, at, profile}: Lose): Promise<Ended
   return await command(stage, args, at)
 }
 
-/** Runs a command until it succeeds: each refusal must name a store, and is answered as the story says. */
+/** Runs a command until it succeeds. Each refusal must name a store and is answered as the story says. */
 async function perform(losing: Losing, run: () => Promise<Ended>): Promise<void> {
   const {stage, event, loss} = losing
   const name = nameOf(loss)
@@ -230,10 +233,10 @@ async function perform(losing: Losing, run: () => Promise<Ended>): Promise<void>
   }
 }
 
-/** Journal refusals that have nothing to do with stores: an amount or a history it cannot take. */
+/** Whether a journal was refused for another reason than its stores: an amount or a history that it cannot take. */
 const isOfBooks = (error: string) => ['JOURNAL_FILE', 'JOURNAL_HISTORY'].includes(error)
 
-/** Whether the tapes have everything that was lost. */
+/** Whether the tapes hold everything that was lost. */
 function isComputed({stage, loss}: Losing): boolean {
   const isBroughtUpToDate = ([store, how]: Loss[number]) =>
     (['lost', "yesterday's"].includes(how) && store !== 'tapes') ||
@@ -241,7 +244,7 @@ function isComputed({stage, loss}: Losing): boolean {
   return stage.isOfTapes && loss.every(isBroughtUpToDate)
 }
 
-/** Restores the whole folder as it was. */
+/** Restores the whole data folder. */
 function bringBack(losing: Losing): void {
   const {stage, whole} = losing
   replace(stage.data, whole)
@@ -251,7 +254,11 @@ function bringBack(losing: Losing): void {
   stage.note('brought back')
 }
 
-/** Follows a refusal's message if the story can tell what is lost by it; returns whether it did. */
+/**
+ * Follows a refusal's message if the story knows what that loses.
+ *
+ * @returns whether it did
+ */
 async function follow(losing: Losing, error: string): Promise<boolean> {
   const {stage, event, loss} = losing
   const run = async (...args: string[]) => (await command(stage, args, event.at)).code === 0
@@ -266,7 +273,7 @@ async function follow(losing: Losing, error: string): Promise<boolean> {
   if (foreign.length > 0) return !foreign.includes('tapes') && moveAway(foreign)
   if (error !== 'STORES_DISAGREE' || !canGoOn(loss)) return false
   if (!(await run('tape', 'go-on', '--why', 'a proof'))) return false
-  // The next walk follows those of the copy.
+  // Now the warehouse is that of the copy, and the next walk follows its walks.
   const isBackThen = damageOf(loss, 'warehouse') !== undefined && !losing.wentOn
   if (isBackThen && stage.copied) stage.truth.restore(stage.copied)
   losing.wentOn = true
@@ -275,13 +282,13 @@ async function follow(losing: Losing, error: string): Promise<boolean> {
 
 const damageOf = (loss: Loss, store: Store): Damage | undefined => loss.find(([name]) => name === store)?.[1]
 
-/** Whether it is clear what remains after continuing: tapes of one day, or every other store intact. */
+/** Whether it is clear what remains after `tape go-on`: with yesterday's tapes, or with warehouse and state database intact. */
 function canGoOn(loss: Loss): boolean {
   const isOfYesterday = damageOf(loss, 'tapes') === "yesterday's"
   return isOfYesterday || !loss.some(([store]) => store === 'warehouse' || store === 'state')
 }
 
-/** Removes from the books what was given up. */
+/** Removes what was given up from the books. */
 async function giveUp({stage, loss}: Losing): Promise<void> {
   const {books, data, note} = stage
   note('gone on without')
@@ -298,7 +305,7 @@ async function giveUp({stage, loss}: Losing): Promise<void> {
   }
 }
 
-/** Exports are not repeated: `verify` names the lost ones, and they are restored. */
+/** Restores lost exports, which are not repeated; `verify` must report them first. */
 async function bringExportsBack({stage, event, whole, loss}: Losing): Promise<void> {
   const {data, books} = stage
   const how = damageOf(loss, 'exports')

@@ -21,14 +21,14 @@ import {
 } from './tables.ts'
 import type {Facts} from './truth.ts'
 
-/** A share of a whole in percent; null for a whole of zero. */
+/** Returns a share in percent; null if the whole is zero. */
 const percent = (part: bigint, whole: bigint): number | null => {
   const share = ratio(part * 100n, whole)
   return share === null ? null : Math.round(share * 1e6) / 1e6
 }
 const percentOf = (part: number, whole: number): number | null => percent(BigInt(part), BigInt(whole))
 
-/** The tables about the whole portfolio and its past, computed from the lives of deals. */
+/** Returns the tables about the whole portfolio and its past, computed from the lives of deals. */
 export function listMarts(lives: readonly Life[], truth: Facts, asOf: string): Record<string, Row[]> {
   const present = listPresent(lives)
   return {
@@ -65,7 +65,7 @@ const RATIOS: [bigint, string][] = [
   [90n, '85–90'],
 ]
 
-/** The bucket of a deal in each dimension. */
+/** Functions that return a deal's bucket, by dimension. */
 const BUCKETS: Record<string, (life: Pick<Life, 'last' | 'createdOn'>) => string> = {
   status: ({last}) => last.status,
   loan_program: ({last}) => last.program ?? 'unknown',
@@ -79,13 +79,13 @@ const BUCKETS: Record<string, (life: Pick<Life, 'last' | 'createdOn'>) => string
   created_month: ({createdOn}) => createdOn.slice(0, 7),
 }
 
-/** The state an address names; ZZ is not one. */
+/** Returns the state that an address names; `ZZ` is none. */
 export function stateOf({address}: Pick<Version, 'address'>): string {
   const state = /, ([A-Z]{2}) \d{5}$/.exec(address ?? '')?.[1]
   return state === undefined || state === 'ZZ' ? 'unknown' : state
 }
 
-/** The deals of each bucket, by dimension and bucket. */
+/** Groups deals by dimension and bucket. */
 function listBuckets(lives: readonly Life[], dimensions: Record<string, (life: Life) => string>) {
   return Object.entries(dimensions).flatMap(([dimension, bucketOf]) =>
     [...Map.groupBy(lives, bucketOf)].map(([bucket, those]) => ({dimension, bucket, those})),
@@ -114,12 +114,12 @@ function breakdownRows(present: readonly Life[]): Row[] {
   })
 }
 
-/** The last day of a month, or this day if the month has not ended. */
+/** Returns the last day of a month, or `asOf` if the month has not ended. */
 function endOf(month: string, asOf: string): string {
   return listDays(`${month}-01`, asOf).findLast((day) => day.startsWith(month))!
 }
 
-/** The open deals of each month's last day, by bucket. */
+/** Returns the open deals at the end of each month, by bucket. */
 function monthlyRows(truth: Facts, asOf: string): Row[] {
   return listMonths(truth, asOf).flatMap((month) => {
     const day = endOf(month, asOf)
@@ -165,7 +165,7 @@ function exposureRows(present: readonly Life[]): Row[] {
     .map(({id, last}, index) => ({rank: index + 1, deal_id: id, loan_amount: last.amount}))
 }
 
-/** The farthest a deal got among the statuses that lead to a funded loan or follow it. */
+/** Returns the highest order that a deal reached among the statuses that lead to a funded loan or follow it; -1 if none. */
 function reachedOrder({spells}: Life, truth: Facts): number {
   const orders = spells
     .filter(({statusClass}) => ['pipeline', 'funded', 'ended_funded'].includes(statusClass))
@@ -192,12 +192,12 @@ function funnelRows(lives: readonly Life[], truth: Facts): Row[] {
   )
 }
 
-/** The business date on which a deal was first seen funded, or past it. */
+/** Returns the business date on which a deal was first seen funded, or ended after funding. */
 function firstFundedOn({spells}: Life): string | undefined {
   return spells.find(({statusClass}) => statusClass === 'funded' || statusClass === 'ended_funded')?.on
 }
 
-/** Since when a never-funded deal is out, and its amount before; undefined if it is in, or was out from the start. */
+/** Returns when a never-funded deal left the pipeline, and its amount before; undefined if it is in, or was out from the start. */
 function falloutOf(life: Life): {on: string; amount: bigint} | undefined {
   const isIn = ({change, statusClass}: Version) =>
     change !== 'vanished' && (statusClass === 'pipeline' || statusClass === 'unclassified')
@@ -224,7 +224,7 @@ function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Ro
       const later = cohort.filter(firstFundedOn).length
       // A month that began before the first walk is only partly known.
       const isKnown = `${month}-01` >= truth.walks[0]!.on && month <= last
-      /** Some deals, and their share of those that entered. */
+      /** Returns columns for some deals: number, amount, and their shares of the cohort. */
       const shares = (name: string, share: string, of: readonly {amount: bigint}[]) => ({
         [name]: of.length,
         [`${name}_amount`]: amountsOf(of),
@@ -247,7 +247,7 @@ function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Ro
 
 const OUTCOMES = ['funded', ...ENDINGS, 'reversed', 'vanished']
 
-/** The outcome of the loans first funded in a month, at the end of that month and of each later month that has ended. */
+/** Returns the outcomes of the loans first funded in a month, at the end of that month and of each later month that has ended. */
 function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const loans = lives.flatMap((life) => {
     const origination = life.movements.find(({term}) => term === 'originated')
@@ -276,7 +276,7 @@ function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] 
   })
 }
 
-/** The outcome of each status's deals from month to month, by where each was at the end of every day. */
+/** Returns the deals of each month by their status at its start and at its end. */
 function transitionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const first = truth.walks[0]!.on
   return listMonths(truth, asOf).flatMap((month) => {
@@ -329,14 +329,14 @@ function curveRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   })
 }
 
-/** How far the numbers can be trusted, in the metrics that follow from the lives of deals. */
+/** Returns the metrics of data quality that follow from the lives of deals. */
 export function listQualities(lives: readonly Life[], truth: Facts, asOf: string): Record<string, Row[]> {
   const present = listPresent(lives)
   const first = truth.walks[0]!.on
   const valued = present.filter(({last}) => last.value !== null && last.value > 0n)
   const stays = lives.flatMap((life) => listStays(life, truth, asOf))
   const walk = truth.walks.findLast(({on}) => on <= asOf)!
-  /** A metric, and its field after a blank. */
+  /** Makes a row; `name` is the metric and, after a space, its field. */
   const row = (name: string, deals: number, value: number | null): Row => {
     const [metric = '', field = null] = name.split(' ')
     return {scope: 'deals', metric, field, found: null, value, deals}

@@ -9,14 +9,14 @@ import {type Event, Finding, localTime} from './story.ts'
 import {listMonths, listTables, type Row} from './tables.ts'
 import type {Truth} from './truth.ts'
 
-/** The current release holds what the oracle says. */
+/** Requires the current release to hold what the oracle says. */
 export async function requireRelease({truth, data, story, note}: Stage): Promise<void> {
   const database = join(data, 'current/portfolio.duckdb')
   await requireTables(database, listTables(truth, truth.lastDay(), story.booksEnded))
   note('releases compared')
 }
 
-/** Exports every month to some profiles and compares their balances with what was really funded. */
+/** Exports every month to some profiles and compares the balances with what was really funded. */
 export async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 'sweep'}>): Promise<void> {
   const {truth, books, data, story, note} = stage
   const last = truth.walks.at(-1)
@@ -32,12 +32,13 @@ export async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 's
   }
 }
 
-/** The largest amounts that importers take, in cents: eleven digits before the point, and ten. */
+/** The largest amounts that these importers take, in cents: eleven and ten digits before the point. */
 const MOST: Record<string, bigint> = {quickbooks: 9_999_999_999_999n, netsuite: 999_999_999_999n}
 
 /**
- * Exports a journal; if the history lacks what was booked from it, books and history are reconciled first.
- * False if a profile does not take an amount.
+ * Exports a journal. If the history lacks what was booked from it, first reconciles books and history.
+ *
+ * @returns false if the profile does not take an amount, or a loan left the book under a status without a class
  */
 async function exportMonth(stage: Stage, profile: string, month: string, at: string): Promise<boolean> {
   const {truth, books, data, note} = stage
@@ -65,7 +66,7 @@ async function exportMonth(stage: Stage, profile: string, month: string, at: str
   return true
 }
 
-/** The months in which a loan left the book under a status without a class. */
+/** Returns the months in which a loan left the book under a status without a class. */
 const listUnclear = (truth: Truth): string[] =>
   listLives(truth, truth.lastDay())
     .flatMap(({movements}) => movements)
@@ -80,7 +81,7 @@ function hasHuge({deals}: Truth, profile: string): boolean {
   return [...deals.values()].flat().some(({fields}) => (fields?.amount ?? 0n) > most)
 }
 
-/** Closes the first month that can be closed, or reopens the last. */
+/** Closes the first month that can be closed, or reopens the last that can be reopened. */
 export async function turnPeriod(
   stage: Stage,
   event: Extract<Event, {do: 'close' | 'reopen'}>,
@@ -97,7 +98,7 @@ export async function turnPeriod(
   }
 }
 
-/** Fails at the first table of a release with wrong rows; only the named columns are compared. */
+/** Fails at the first table of a release with wrong rows; compares only the expected columns. */
 export async function requireTables(file: string, tables: Record<string, Row[]>): Promise<void> {
   if (!existsSync(file)) throw new Finding(`release: '${file}' is not there`)
   await using db = await openDatabase({attach: [{path: file, alias: 'release', readOnly: true}]})
@@ -110,9 +111,9 @@ export async function requireTables(file: string, tables: Record<string, Row[]>)
   }
 }
 
-/** How rows differ from the expected ones, in words; null if they are equal. */
+/** Describes how rows differ from the expected ones; null if they are equal. */
 function findDifference(expected: readonly Row[], seen: readonly Row[]): string | null {
-  // Only shares are numbers in a query's result: equal to one close to it, they cannot order rows.
+  // Only shares are numbers in a query's result. They are compared with a tolerance, so they cannot order rows.
   const isExact = ([name]: [string, unknown]) => !seen.some((row) => typeof row[name] === 'number')
   const keyOf = (row: Row) => JSON.stringify(Object.entries(row).filter(isExact).map(toText).sort())
   const sort = (rows: readonly Row[]) => rows.toSorted((one, other) => (keyOf(one) < keyOf(other) ? -1 : 1))
@@ -125,13 +126,13 @@ function findDifference(expected: readonly Row[], seen: readonly Row[]): string 
   return null
 }
 
-/** A value as the engine prints it. */
+/** Returns a value as the engine prints it. */
 function toText([name, value]: [string, Row[string] | undefined]): [string, string | boolean | null] {
   if (typeof value === 'bigint') return [name, formatCents(value)]
   return [name, typeof value === 'number' ? String(value) : (value ?? null)]
 }
 
-/** The difference, and the row's key. */
+/** Shows a row's first two columns and those that differ. */
 function showRow(row: Row | undefined, other: Row | undefined): string {
   if (row === undefined) return 'none there'
   const isShown = ([name, value]: [string, Row[string]], place: number) =>

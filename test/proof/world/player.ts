@@ -11,7 +11,11 @@ import {type Event, Finding, SHIPPED_STATUSES, type Story, type Sync} from './st
 import {listTables} from './tables.ts'
 import {visitSource} from './visit.ts'
 
-/** Plays a story to its end; `ears` hear of it. Throws a {@link Finding} at the first violation. */
+/**
+ * Plays a story to its end; `ears` are told of it.
+ *
+ * @throws Finding at the first violation
+ */
 export async function play(story: Story, ears: Partial<Pick<Stage, 'note' | 'tell'>> = {}): Promise<void> {
   using folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-world-'))
   await using source = await startSource()
@@ -29,10 +33,10 @@ export async function play(story: Story, ears: Partial<Pick<Stage, 'note' | 'tel
   await (stage.isOfTapes ? requireRebuilt(stage) : requireTapes(stage))
 }
 
-/** Long after any story. */
+/** An instant long after any story. */
 const LATER = '2027-12-31T00:00:00Z'
 
-/** The last release, built from the one before it, equals one built from nothing. */
+/** Requires the last release, built from the previous one, to equal one built from nothing. */
 async function requireWhole(stage: Stage): Promise<void> {
   const {code, stdout, stderr} = await command(stage, ['build', '--compare'], LATER)
   if (stderr.includes('BUILD_DIFFERS'))
@@ -41,14 +45,14 @@ async function requireWhole(stage: Stage): Promise<void> {
     stage.note('compared with a whole build')
 }
 
-/** Every tape is whole, unless some were given up. */
+/** Requires every tape to be whole, unless some were given up. */
 async function requireTapes(stage: Stage): Promise<void> {
   if (!stage.areTapesWhole || !existsSync(join(stage.data, 'tape'))) return
   await succeed(stage, ['verify'], LATER)
   stage.note('tapes verified')
 }
 
-/** Every tape is whole, and warehouse and books are what the tapes say, as long as that is possible. */
+/** Requires every tape to be whole and the warehouse to match the tapes, unless a restore or a replay made that impossible. */
 async function requireRebuilt(stage: Stage): Promise<void> {
   if (!stage.isOfTapes || !existsSync(join(stage.data, 'tape'))) return
   const {code, stdout, stderr} = await command(stage, ['verify', '--rebuild'], LATER)
@@ -91,7 +95,7 @@ async function take(stage: Stage, event: Event): Promise<void> {
   }
 }
 
-/** Runs a sync; a guard's refusal is accepted as its message says, unless the source lied. */
+/** Runs a sync. A guard's refusal is accepted as its message says, unless the source lied. */
 async function sync(stage: Stage, event: Sync): Promise<void> {
   const accept = [...(event.accept ?? [])]
   for (;;) {
@@ -102,13 +106,13 @@ async function sync(stage: Stage, event: Sync): Promise<void> {
   }
 }
 
-/** A schema that understands the quarantined amounts reads them. */
+/** Replays the quarantine with a schema that can read its amounts. */
 async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promise<void> {
   const {truth, data, note} = stage
   if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread() || !stage.areTapesWhole) return
   stage.isOfTapes = false
   stage.isMended = true
-  // After everything that a visit of that instant has stored.
+  // After everything that a run at that instant stored.
   const later = new Date(Date.parse(at) + 60_000).toISOString()
   await succeed(stage, ['quarantine', 'replay'], later, {isMended: true})
   if (truth.replay() === 0) return
@@ -116,7 +120,7 @@ async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promi
   await requireRelease(stage)
 }
 
-/** A release of a past day holds what the oracle says of that day. */
+/** Requires a release of a past day to hold what the oracle says of that day. */
 async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back'}>): Promise<void> {
   const {truth, root, note} = stage
   const [first, last] = [truth.walks[0]?.on ?? '', truth.walks.at(-1)?.on ?? '']
@@ -140,7 +144,7 @@ function writeSeed(
     write('funded_on', ['deal_id', 'funded_on:date'], ...Object.entries(fundedOn))
   }
   if (!statuses) return
-  // A lender who says nothing of endings omits the column.
+  // A lender who says nothing about endings leaves out the column.
   const width = Object.values(statuses).some((row) => row.length === 3) ? 3 : 2
   const rows = Object.entries({...SHIPPED_STATUSES, ...statuses}).map(
     ([status, row]) => [status, row.slice(0, width) as typeof row] as const,

@@ -9,17 +9,17 @@ export type WireRecord = Record<string, unknown>
 
 /** The source's answer to one request, as recorded. */
 export type Answer = {
-  /** The world's business clock when the request came, ms since the epoch. */
+  /** The business clock when the request came, ms since the epoch. */
   at: number
 } & (
   | {page: {cursor: string | null; next: string | null; records: WireRecord[]}}
   | {own: {id: string; status: number; record?: WireRecord}}
 )
 
-/** A source that follows a story. */
+/** A source whose answers follow a story. */
 export type Source = Awaited<ReturnType<typeof startSource>>
 
-/** The world's business clock, and what hears that a page was answered. */
+/** The business clock, and a callback for each answered page. */
 export interface SourceClock {
   now(): number
   afterPage(page: number): void
@@ -32,17 +32,17 @@ const REPLACED_MORE = {property_value: 1_000_000, loan_program: 'test'}
 export const UNREADABLE = 'about a million'
 export const READABLE = '1000000.00'
 
-/** No run asks for this many unless a list is endless. */
+/** Pages after which the source hangs up; a run gets there only if a list is endless. */
 const MOST_PAGES = 300
 
 /**
- * Starts a source without deals. It pages by key, in the order of ids; with `shifting` by offset over a list in which new deals
- * appear anywhere and changed ones may move, so a walk meets a deal twice or never.
+ * Starts a source without deals. It pages by key, in the order of ids. With `shifting`, it pages by offset over a list in which
+ * new deals appear anywhere and changed ones may move, so that a walk may meet a deal twice or never.
  */
 export async function startSource(shifting?: Random) {
   const deals = new Map<string, Deal>()
   let order: string[] = []
-  /** What a lagging replica shows: the deals as they were when the previous run began. */
+  /** The deals when the previous run began, as a lagging replica shows them. */
   let before = new Map<string, Deal>()
   let atLastRun = new Map<string, Deal>()
   let faults: readonly Fault[] = []
@@ -61,7 +61,7 @@ export async function startSource(shifting?: Random) {
       Object.assign(shown, isListed ? REPLACED : {...REPLACED, ...REPLACED_MORE})
     for (const {how} of find('spelling')) shown.status = spell(deal.status, how)
     for (const {ids} of find('unreadable')) if (ids.includes(id)) shown.loan_amount = UNREADABLE
-    // Not a column of the contract: it changes by itself, and on some days no column can hold it.
+    // Not part of the contract: it changes by itself, and on some days no column can hold it.
     const week = Math.floor(clock.now() / 86_400_000 + Number.parseInt(id.slice(5), 10) / 7) % 7
     shown.terms = {note_rate: week === 0 ? 'none' : week / 100}
     return shown
@@ -100,7 +100,11 @@ export async function startSource(shifting?: Random) {
     else sendJson(response, {title: 'There is no such deal.'}, {status: 404})
   }
 
-  /** Whether this request fails. */
+  /**
+   * Fails a request if a fault says so.
+   *
+   * @returns whether it did
+   */
   async function failOn(response: ServerResponse): Promise<boolean> {
     if (find('bytes').some((fault) => fault.page === page + 1)) {
       response.writeHead(200, {'content-type': 'application/json'})
@@ -144,7 +148,7 @@ export async function startSource(shifting?: Random) {
   })
   const source = {
     url: server.url,
-    /** What it has now. */
+    /** Its present deals. */
     deals: deals as ReadonlyMap<string, Deal>,
     change(change: Change) {
       const known = deals.get(change.id)
@@ -156,7 +160,7 @@ export async function startSource(shifting?: Random) {
       else if (change.do === 'put') deals.set(change.id, change.deal)
       else if (known) deals.set(change.id, {...known, ...change.fields})
     },
-    /** The next run's faults, and the clock it sees. */
+    /** Begins the next run, with these faults and this clock. */
     begin(next: readonly Fault[], world: SourceClock) {
       faults = next
       clock = world
@@ -165,9 +169,9 @@ export async function startSource(shifting?: Random) {
       before = atLastRun
       atLastRun = new Map(deals)
     },
-    /** Called after an answer's content is fixed and before it is sent. */
+    /** Called when an answer's content is fixed, before it is sent. */
     onAnswer: (_: Answer): void => undefined,
-    /** What happens while a page is requested. */
+    /** Awaited before a page is answered. */
     meanwhile: async (_: number): Promise<void> => undefined,
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   }

@@ -13,19 +13,19 @@ import {READABLE, type Source, UNREADABLE} from './source.ts'
 import {Finding, type Story} from './story.ts'
 import {createTruth, type Known} from './truth.ts'
 
-/** A field the source adds to the contract becomes a column. */
+/** A field that the source adds to the contract and that becomes a column. */
 const FIELDS = {note_rate: {path: 'terms.note_rate', type: 'decimal(9,6)'}}
 
-/** Constants of stories: builds are incremental and failures come soon. */
+/** Constants of stories: builds are incremental, and failures come soon. */
 const FIXED_IN_STORIES = {build: 'incremental', retries: 2, requestTimeoutSeconds: 5} as const
 
-/** The name of the accounts file, beside the data folder. */
+/** Name of the accounts file, beside the data folder. */
 export const ACCOUNTS = 'accounting.json'
 
 /** A story in progress. */
 export type Stage = ReturnType<typeof setStage>
 
-/** Sets the stage for a story in an empty folder, which holds the data folder and what is beside it. */
+/** Sets up a story in an empty folder, which will hold the data folder and what is beside it. */
 export function setStage(story: Story, source: Source, root: string) {
   const data = join(root, 'data')
   const env = {
@@ -48,40 +48,40 @@ export function setStage(story: Story, source: Source, root: string) {
     env,
     truth: createTruth(),
     books: openBooks(),
-    /** Hears what is to be counted. */
+    /** Called with what is to be counted. */
     note: (_: string): void => undefined,
-    /** Hears its events, as comments between the commands that a person would have typed. */
+    /** Called with events, as comments, and with the commands that a person would have typed. */
     tell: (_: string): void => undefined,
     /** The warehouse's content when it was saved. */
     saved: undefined as Known | undefined,
-    /** Whether the warehouse is still what its tapes say: nothing was restored from before or made readable by hand. */
+    /** Whether the warehouse is still what its tapes say: nothing was given up, restored from a backup or made readable by hand. */
     isOfTapes: true,
     /** Whether records were made readable by hand, which no rebuild repeats. */
     isMended: false,
     /** Whether no tape was given up or left behind. */
     areTapesWhole: true,
-    /** Batches issued when the state database was saved. */
+    /** Number of batches issued when the state database was saved. */
     batchesSaved: 0,
-    /** What was known when the whole folder was copied; undefined without a copy of this past. */
+    /** What was known when the whole folder was copied; undefined if there is no valid copy. */
     copied: undefined as Known | undefined,
   }
 }
 
-/** The outcome of a command, and its error's stable code; empty without one. */
+/** The outcome of a command; `error` is its stable code, empty without one. */
 export type Ended = EndedProcess & {error: string}
 
-/** How a command is run besides the usual way. */
+/** Options of {@link command}. */
 interface Steering {
-  /** By default it stands still. */
+  /** Stopped by default. */
   clock?: {now(): number}
   onStep?: (step: string) => void
-  /** How long to wait for an answer of the source. */
+  /** How long to wait for the source's answer. */
   requestTimeoutSeconds?: number
-  /** With a schema that reads the unreadable. */
+  /** Whether the schema can read {@link UNREADABLE} amounts. */
   isMended?: boolean
 }
 
-/** Whether the running command has a fixed schema; stories in this process share the stream. */
+/** Whether the running command has the fixed schema: all stories in this process share the stream. */
 const mending = new AsyncLocalStorage<boolean>()
 readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE, () => mending.getStore() === true)
 
@@ -102,7 +102,7 @@ export async function command(
   return {...ended, error: codeIn(ended.stderr)}
 }
 
-/** The same for a command that must succeed. */
+/** Runs a command that must succeed. */
 export async function succeed(...request: Parameters<typeof command>): Promise<Ended> {
   const ended = await command(...request)
   const [, [name = '']] = request

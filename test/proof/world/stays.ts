@@ -3,12 +3,12 @@ import type {Life} from './life.ts'
 import type {Row} from './tables.ts'
 import type {Facts} from './truth.ts'
 
-/** The days from a date to a later one. */
+/** Returns the number of days from a date to a later one. */
 export const daysFrom = (from: string, to: string): number =>
   Math.round((Date.parse(to) - Date.parse(from)) / 86_400_000)
 const earlier = (one: string, other: string) => (one < other ? one : other)
 
-/** Every stay of a deal in a status, as durations count it; days are dates. */
+/** Lists a deal's stays in statuses, as durations count them; days are dates. */
 export function listStays({spells, createdOn, last}: Life, {reference}: Facts, asOf: string) {
   const orderOf = (status: string) => reference.statuses[status]?.[1]
   const goneOn = last.change === 'vanished' ? last.on : undefined
@@ -33,9 +33,9 @@ export function listStays({spells, createdOn, last}: Life, {reference}: Facts, a
       isExact,
       earliest: isExact ? since : bound,
       latest: isExact ? since : on,
-      /** Null if it is unknown how long it had lasted when first seen. */
+      /** Null if it is unknown when the stay began. */
       days: isKnown ? Math.max(0, daysFrom(since, end ?? asOf)) : null,
-      /** The age at which an end would first have been seen. */
+      /** The age at which its end could first have been seen. */
       watchedFrom: late > (after === null ? 0 : 1) ? late + 1 : 0,
       exit: next ? exitTo(next.status, next.statusClass) : goneOn === undefined ? null : 'vanish',
     }
@@ -44,7 +44,7 @@ export function listStays({spells, createdOn, last}: Life, {reference}: Facts, a
 
 type Stay = ReturnType<typeof listStays>[number]
 
-/** How long deals stay in each status, by exit: quantiles from the exact fractions of the product-limit curve. */
+/** Returns how long deals stay in each status, by exit: quantiles from the exact fractions of the product-limit curve. */
 export function stageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const all = lives.flatMap((life) => listStays(life, truth, asOf))
   return [...Map.groupBy(all, ({status}) => status)].flatMap(([status, stays]) => {
@@ -87,7 +87,7 @@ const BANDS = [
   ['>90', 91, Infinity],
 ] as const
 
-/** The minimum and maximum time each pipeline deal has been in its status. */
+/** Returns how long each pipeline deal has been in its status, at least and at most. */
 export function agingRows(
   present: readonly Life[],
   lives: readonly Life[],

@@ -1,7 +1,7 @@
 import {addDays} from '../../../src/core/clock.ts'
 import type {Loss} from './lose.ts'
 
-/** The source's data of a deal: its own page, field by field. */
+/** A deal at the source, as its own page shows it. */
 export interface Deal {
   property_address: string | null
   loan_amount: number | string
@@ -11,25 +11,25 @@ export interface Deal {
   created_at: string
 }
 
-/** A fault of the `page`-th answer of a list, counted from 1 within one run, for `times` attempts in a row. */
+/** A fault of the source. The first kind fails the answer of a page, counted from 1 within one run, `times` times in a row. */
 export type Fault =
   | {is: '500' | '429' | 'reset' | 'truncated' | 'silent'; page: number; times: number}
   /** The bytes of this page are not UTF-8. */
   | {is: 'bytes'; page: number}
   /** Deals change after this page is fixed and before it is sent. */
   | {is: 'moving'; page: number; changes: Change[]}
-  /** The page shows its deals as they were before the last changes. */
+  /** The page shows the deals as they were when the previous run began. */
   | {is: 'stale'; page: number}
-  /** From this page on the cursor leads back to the same page, either unchanged or fresh each time. */
+  /** From this page on, the cursor leads back to the same page: `stuck` with the same cursor, `endless` with a new one each time. */
   | {is: 'stuck' | 'endless'; page: number}
   /** Every status is spelled differently. */
   | {is: 'spelling'; how: 'title' | 'upper' | 'padded'}
-  /** Every deal has this status; or another address, value and program. */
+  /** Every deal has this status; or, with `replaced`, another address, value and program. */
   | {is: 'mass'; status: string}
   | {is: 'replaced'}
   /** Records of these deals are unreadable: their amount is not an amount. */
   | {is: 'unreadable'; ids: string[]}
-  /** No deal has its own page; or only these have none, or fail. */
+  /** No deal has an own page; or only the own pages of these are missing, or fail. */
   | {is: 'no pages'}
   | {is: 'no page' | 'page fails'; ids: string[]}
 
@@ -42,17 +42,17 @@ export type Change =
 /** A run of the pipeline. */
 export interface Sync {
   do: 'sync'
-  /** Business clock at its start, UTC. */
+  /** The business clock at its start, UTC. */
   at: string
   accept?: string[]
   faults?: Fault[]
-  /** The clock is ahead by this many hours while this page is requested, and stays there if `forGood`. */
+  /** The clock is ahead by this many hours while this page is requested; with `forGood`, it stays so. */
   ahead?: {page: number; hours: number; forGood?: boolean}
-  /** The run dies the `nth` time it reaches a step, in this process or in a separate one. */
+  /** The run dies the `nth` time it reaches a step; if `isReal`, in a separate process. */
   kill?: {step: string; nth: number; isReal?: boolean}
   /** The disk takes no file longer than this many KiB. */
   diskKib?: number
-  /** Another process is started while this page is answered. */
+  /** Another sync is started while this page is answered. */
   secondAt?: number
 }
 
@@ -60,30 +60,30 @@ export interface Sync {
 export type Event =
   | Change
   | Sync
-  /** Journals of every month so far, issued to these profiles. */
+  /** Exports journals of every month so far to these profiles. */
   | {do: 'sweep'; at: string; profiles: string[]}
-  /** A schema fix that makes amounts readable; quarantined records are replayed. */
+  /** Replays the quarantine with a schema that can read its amounts. */
   | {do: 'replay'; at: string}
-  /** The portfolio as it was this many days before the last walk. */
+  /** Builds the release of this many days before the last walk. */
   | {do: 'look back'; days: number; at: string}
   /** Closes the first open month, or reopens the last closed one. */
   | {do: 'close' | 'reopen'; at: string}
-  /** accounting.json from now on: number of the receivable account by program. */
+  /** Writes `accounting.json`: the number of the receivable account by program. With `isMoved`, remaps the months. */
   | {do: 'map'; receivable: Record<string, string>; isMoved: boolean; at: string}
   | Seeding
-  /** A backup, in the order of the operations guide: the history first, then batches and state database. */
+  /** Saves a part of a backup: the history, the books (exports and state database), or a copy of the whole folder. */
   | {do: 'save'; part: 'history' | 'books' | 'folder'}
-  /** The warehouse is lost, maybe with its copy or the whole folder, and `restore` brings back what there is. */
+  /** Loses the warehouse and rebuilds it from the tapes, or loses the data folder and restores what was saved. */
   | {do: 'recover'; from: 'tapes' | 'backup'; at: string}
   | Lose
 
-/** Stores of the data folder are lost or damaged, and a command is run. */
+/** Loses or damages stores of the data folder and runs a command. */
 export interface Lose {
   do: 'lose'
   at: string
   loss: Loss
   first: 'sync' | 'export' | 'build' | 'period list'
-  /** The answer to a refusal: everything is restored, or its message is followed. */
+  /** The answer to a refusal: restore everything, or follow its message. */
   remedy: 'bring back' | 'go on'
   profile: string
 }
@@ -95,10 +95,10 @@ export interface Seeding {
   statuses?: Reference['statuses']
 }
 
-/** A lender's days, as plain data: as drawn, or as shrunk. */
+/** A lender's days as plain data, drawn or shrunk. */
 export interface Story {
   pageSize: number
-  /** Paid-off loans are booked, too. */
+  /** Whether the endings of loans are booked, too. */
   booksEnded: boolean
   events: Event[]
 }
@@ -113,13 +113,13 @@ const localText = new Intl.DateTimeFormat('sv-SE', {
   timeStyle: 'short',
 })
 
-/** Local date and time of an instant, ms since the epoch: `YYYY-MM-DD` and `HH:MM`. */
+/** Returns local date and time of an instant (ms since the epoch), as `YYYY-MM-DD` and `HH:MM`. */
 export function localTime(instant: number): {date: string; time: string} {
   const [date = '', time = ''] = localText.format(instant).split(' ')
   return {date, time}
 }
 
-/** The instant at which the zone's clocks show this date and time; the first of two, the next after a gap. */
+/** Returns the instant at which the zone's clocks show this date and time: the first of two, or, in a gap, by the offset before it. */
 export function instantOf(date: string, time: string): number {
   const guess = Date.parse(`${date}T${time}:00Z`)
   const instants = [4, 5, 3].map((offset) => guess + offset * 3_600_000)
@@ -127,7 +127,7 @@ export function instantOf(date: string, time: string): number {
   return instants.find(isShown) ?? guess + 5 * 3_600_000
 }
 
-/** The business date of an instant. */
+/** Returns the business date of an instant. */
 export function businessDate(instant: number): string {
   const {date, time} = localTime(instant)
   return time < CUTOFF ? addDays(date, -1) : date
@@ -135,14 +135,14 @@ export function businessDate(instant: number): string {
 
 /** A violation; the words before the first colon say where. */
 export class Finding extends Error {
-  /** Number of the story's event at which it appeared, from 0. */
+  /** Index of the story's event at which it appeared. */
   place?: number
 }
 
 /** What a status counts as. */
 export type Class = 'pipeline' | 'funded' | 'ended_funded' | 'ended_unfunded' | 'unclassified'
 
-/** Classes and orders of statuses, and true funding dates. */
+/** The lender's statuses and true funding dates. */
 export interface Reference {
   /** By status: its class, its order, and how it ends a loan. */
   statuses: Record<string, [Class, number, string?]>

@@ -8,9 +8,9 @@ import type {Facts, Walk} from './truth.ts'
 export type Row = Record<string, string | number | bigint | boolean | null>
 
 /**
- * The expected content of every table of a release.
+ * Returns the expected content of every compared table of a release.
  *
- * @param booksEnded whether the mapping has an account for endings; else another system books them
+ * @param booksEnded whether the mapping has an account for endings; otherwise another system books them
  */
 export function listTables(truth: Facts, asOf: string, booksEnded: boolean): Record<string, Row[]> {
   const lives = listLives(truth, asOf)
@@ -40,7 +40,7 @@ export function listTables(truth: Facts, asOf: string, booksEnded: boolean): Rec
   }
 }
 
-/** The present deals. */
+/** Returns the present deals. */
 export function listPresent(lives: readonly Life[]): Life[] {
   return lives.filter(({last}) => last.change !== 'vanished')
 }
@@ -56,18 +56,18 @@ export const amountOf = (lives: readonly Life[]): bigint => sum(lives.map(({last
 export const fundedOf = (lives: readonly Life[]): Life[] => lives.filter(({last}) => isInBook(last))
 /** Whether a deal has not ended. */
 export const isOpen = ({last}: Life): boolean => !last.statusClass.startsWith('ended')
-/** How many deals there are, and their amount, in columns with this prefix. */
+/** Returns the number of deals and their amount, in columns with this prefix. */
 export const totalsOf = (prefix: string, lives: readonly Life[]): Row => ({
   [`${prefix}deals`]: lives.length,
   [`${prefix}amount`]: amountOf(lives),
 })
-/** Their loan-to-value, in columns with this prefix. */
+/** Returns the deals' loan-to-value, in columns with this prefix. */
 export const ratiosOf = (prefix: string, lives: readonly Life[]): Row => ({
   [`${prefix}wa_ltv`]: weighted(lives),
   [`${prefix}pooled_ltv`]: pooled(lives),
 })
 
-/** The loan-to-value of a deal in billionths, rounded half up; null if unknown or implausible. */
+/** Returns a deal's loan-to-value in billionths, rounded half up; null if unknown or implausible. */
 export function billionths({last: {amount, value}}: Pick<Life, 'last'>): bigint | null {
   if (value === null || value <= 0n || amount > value * 10n) return null
   return (2n * amount * 1_000_000_000n + value) / (2n * value)
@@ -159,11 +159,11 @@ function fieldRows({id, versions}: Life): Row[] {
   })
 }
 
-/** A later walk of a day that brings nothing new makes no release: only the first of each day is certain. */
+/** The first walk of each day: a later one that brings nothing new makes no release, so its row is uncertain. */
 const FIRST_RUNS =
   '(from mart.run qualify row_number() over (partition by business_date order by recorded_at) = 1)'
 
-/** Whether no earlier walk counted for its day. */
+/** Whether a walk is the first of its day. */
 export function isFirstOfDay(walk: Walk, walks: readonly Walk[]): boolean {
   return walks.find(({on}) => on === walk.on) === walk
 }
@@ -184,7 +184,7 @@ function runRow(walk: Walk): Row {
   }
 }
 
-/** One integer divided by another, rounded half up. */
+/** Divides integers, rounding half up. */
 const half = (part: bigint, whole: bigint) => (2n * part + whole) / (2n * whole)
 
 function summaryRow(present: readonly Life[], asOf: string): Row {
@@ -220,32 +220,32 @@ function averagesOf(prefix: string, lives: readonly Life[]): Row {
   }
 }
 
-/** A ratio of cents as a number; null for a whole of zero. */
+/** Returns a ratio of cents as a number; null if the whole is zero. */
 export function ratio(part: bigint, whole: bigint): number | null {
   return whole === 0n ? null : Number((part * 1_000_000_000_000n) / whole) / 1e12
 }
 
-/** A loan-to-value above 1.5 is left out of averages. */
+/** Lists the deals whose loan-to-value counts in averages: it is known and at most 1.5. */
 const listValued = (lives: readonly Life[]) =>
   lives.filter((life) => (billionths(life) ?? 2n ** 64n) <= 1_500_000_000n)
 
-/** Loan-to-value weighted by amount, over the deals that have one. */
+/** Returns the loan-to-value weighted by amount, over the deals that have one. */
 export function weighted(lives: readonly Life[]): number | null {
   const valued = listValued(lives)
   const weights = sum(valued.map((life) => life.last.amount * billionths(life)!))
   return ratio(weights, amountOf(valued) * 1_000_000_000n)
 }
 
-/** Amounts divided by values, over the deals that have a loan-to-value. */
+/** Returns amounts divided by values, over the deals that have a loan-to-value. */
 function pooled(lives: readonly Life[]): number | null {
   const valued = listValued(lives)
   return ratio(amountOf(valued), sum(valued.map(({last}) => last.value!)))
 }
 
-/** The version of a deal at the end of a day. */
+/** Returns the version of a deal at the end of a day. */
 const versionOn = ({versions}: Life, day: string) => versions.findLast(({on}) => on <= day)
 
-/** The same, unless the deal is gone then. */
+/** Returns the version of a deal at the end of a day; undefined if the deal is gone. */
 export function standingOn(life: Life, day: string): Version | undefined {
   const version = versionOn(life, day)
   return version?.change === 'vanished' ? undefined : version
@@ -263,14 +263,14 @@ function positionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[]
   })
 }
 
-/** Every day from one to another. */
+/** Lists the days from one to another, both included. */
 export function listDays(from: string, to: string): string[] {
   const days: string[] = []
   for (let day = from; day <= to; day = addDays(day, 1)) days.push(day)
   return days
 }
 
-/** Each day at whose end a deal differs from the day before. */
+/** Lists the days at whose end a deal differs from the day before. */
 function moveRows(life: Life, truth: Facts): Row[] {
   const firstOn = truth.walks[0]!.on
   const rows: Row[] = []
@@ -318,7 +318,7 @@ function howItMoved(before: Version, after: Version | undefined, truth: Facts): 
   return from === 'ended_funded' || from === 'ended_unfunded' ? 'reopened' : 'status'
 }
 
-/** Every month from the first walk to a day. */
+/** Lists the months from the first walk to a day. */
 export function listMonths(truth: Facts, asOf: string): string[] {
   const days = listDays(truth.walks[0]!.on, `${asOf.slice(0, 7)}-31`)
   return [...new Set(days.map((day) => day.slice(0, 7)))]
@@ -344,7 +344,7 @@ function movementRow({deal, month, on, term, amount, version}: Movement): Row {
   return {month, deal_id: deal, term, amount, business_date: on, version: version.number}
 }
 
-/** How each term that moved anything is booked: openings are not, endings only if there is an account. */
+/** Returns how each term that moved anything is booked: openings are not, endings only if there is an account. */
 function tiedRows(lives: readonly Life[], booksEnded: boolean): Row[] {
   const movements = lives.flatMap((life) => life.movements.filter(({amount}) => amount > 0n))
   return [...Map.groupBy(movements, ({month, term}) => `${month} ${term}`).values()].map((those) => {

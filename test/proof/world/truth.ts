@@ -7,7 +7,7 @@ export interface Sighting {
   at: number
   on: string
   walk: number
-  /** Only if seen; a field that was not shown is left out. */
+  /** Only if seen; fields that were not shown are left out. */
   fields?: Shown
 }
 
@@ -23,9 +23,9 @@ export interface Walk {
   records: number
   distinct: number
   quarantined: number
-  /** The sum of its readable records. */
+  /** The sum of the list's readable records. */
   amount: bigint
-  /** Deals by the walk's outcome, and how many were present after it. */
+  /** Deals by the walk's outcome; `present` counts those present after it. */
   counts: Record<'created' | 'updated' | 'restored' | 'unchanged' | 'missing' | 'vanished', number>
   present: number
   presentAmount: bigint
@@ -36,16 +36,16 @@ export interface Unread {
   id: string | null
   at: number
   on: string
-  /** Number of the walk that showed it; for a refused walk, that of the next. */
+  /** Number of the walk that showed it; for a refused walk, the number of the next. */
   walk: number
   isOfRefused: boolean
   /** Unique among all walks, refused ones included. */
   batch: number
   record: WireRecord
-  /** It was on the deal's own page. */
+  /** Whether it was on the deal's own page. */
   isOwn: boolean
   isReplayed: boolean
-  /** Its tape is gone. */
+  /** Whether its tape is gone. */
   isLost?: boolean
 }
 
@@ -59,7 +59,7 @@ interface OpenWalk {
   own: {run: number; at: number; id: string; status: number; record?: WireRecord}[]
 }
 
-/** The content of a warehouse: replaced as a whole by a restore. */
+/** The content of a warehouse, which a restore replaces as a whole. */
 export interface Known {
   /** Every sighting of each deal, in time order. */
   deals: Map<string, Sighting[]>
@@ -73,19 +73,19 @@ export interface Facts extends Readonly<Known> {
   reference: Reference
 }
 
-/** The known facts, according to the source's answers. */
+/** What must be known, according to the source's answers. */
 export type Truth = ReturnType<typeof createTruth>
 
-/** Statuses by which a guard distinguishes deals in the pipeline, funded, or past it. */
+/** The statuses that a guard counts as funded, and as ended; all others are in the pipeline. */
 const SETTLED = ['funded', 'servicing']
 const ENDED = ['paid_off', 'withdrawn']
 
-/** The knowledge of a deal after one more sighting: a field that was not shown stays. */
+/** Returns what is known of a deal after one more sighting. */
 function carryShown(before: Shown | undefined, {fields}: Sighting): Shown | undefined {
   return fields ? carry(fields, before) : before
 }
 
-/** The same, of what was shown. */
+/** Returns what is known of a deal after these fields were shown; a field that was not shown keeps its value. */
 export function carry(fields: Shown, before: Pick<Shown, 'value' | 'program'> | undefined) {
   return {
     ...fields,
@@ -140,7 +140,7 @@ export function createTruth() {
   const lastOf = (id: string) => deals.get(id)?.at(-1)
   const lastSeen = (id: string) => deals.get(id)?.findLast(({kind}) => kind === 'seen')?.fields
 
-  /** What the open walk proves of each deal it does not show. */
+  /** Lists what the open walk proves about the deals it does not show. */
   function listAbsent(walk: OpenWalk, {shown, unread}: ReturnType<typeof read>) {
     const absent: {id: string; kind: 'missing' | 'vanished'; at: number}[] = []
     const unreadIds = new Set(unread.map(({id}) => id))
@@ -167,16 +167,16 @@ export function createTruth() {
       return quarantine
     },
     reference: {statuses: SHIPPED_STATUSES, fundedOn: {}} as Reference,
-    /** The current knowledge, to return to later. */
+    /** Copies the current knowledge, to return to it later. */
     save: (): Known => ({deals: new Map(deals), walks: [...walks], quarantine: [...quarantine]}),
-    /** Returns to earlier knowledge; the tapes are lost, and the open walk with them. */
+    /** Returns to earlier knowledge; the tapes and the open walk are lost. */
     restore(known: Known) {
       deals = new Map(known.deals)
       walks = [...known.walks]
       quarantine = known.quarantine.map((entry) => ({...entry, isLost: true}))
       open = undefined
     },
-    /** Returns what takes everything back to now. */
+    /** Returns a function that restores the present state. */
     mark() {
       const now = {deals: new Map(deals), walks: [...walks], quarantine: [...quarantine], open}
       return () => {
@@ -189,7 +189,7 @@ export function createTruth() {
       lastAt = now
     },
     hear(heard: Answer) {
-      // A clock corrected by less than a second is held until it has caught up.
+      // The product holds a clock that was corrected by less than a second until it has caught up.
       const isHeld = heard.at < lastAt && lastAt - heard.at < 1000
       const answer = isHeld ? {...heard, at: lastAt} : heard
       lastAt = answer.at
@@ -204,15 +204,15 @@ export function createTruth() {
       }
       const index = open.pages.findIndex(({next}) => next === cursor)
       open.pages.length = cursor === null ? 0 : index + 1
-      // Own pages follow the last page on the tape, and were lost with it.
+      // Own pages follow the last list page on the tape, so they are lost when a page is read again.
       open.own = []
       open.pages.push({at: answer.at, ...answer.page})
     },
-    /** The run ended before own pages were stored. */
+    /** Forgets this run's own pages: it ended before they were stored. */
     forgetOwnPages() {
       if (open) open.own = open.own.filter((own) => own.run !== run)
     },
-    /** Whether the requests of the open walk went back in time, or beyond its end. */
+    /** Whether the clock stepped back by a second or more between the requests of the open walk, or before `endedAt`. */
     isStepped(endedAt: number) {
       const instants = [...(open?.pages ?? []), ...(open?.own ?? [])].map(({at}) => at)
       return [...instants, endedAt].some((at, index) => at < (instants[index - 1] ?? 0) - 999)
@@ -227,14 +227,14 @@ export function createTruth() {
         /** Known deals that are absent, newly or not. */
         absent: absent.length,
         listed: result.list.distinct,
-        /** Known deals that change their amount, leave or enter `funded`, or change any other field. */
+        /** Known deals that changed their amount, left or entered the funded statuses, or changed any other field. */
         amounts: 0,
         left: 0,
         entered: 0,
         fields: {} as Record<string, number>,
-        /** Known deals whose status is not `funded`. */
+        /** Known deals in the pipeline. */
         pipeline: 0,
-        /** Deals present after it. */
+        /** Deals present after the walk. */
         present: 0,
         amountBefore: 0n,
         amountAfter: 0n,
@@ -257,20 +257,20 @@ export function createTruth() {
         if (!was && is) plan.entered += 1
         for (const field of ['address', 'value', 'program', 'status'] as const) {
           const [then, now] = [before[field], after[field]]
-          // A value not known before is learned, not changed; steps into and out of `funded` are counted separately.
+          // A value learned for the first time is no change; steps into and out of the funded statuses are counted separately.
           if (now === undefined || now === then || (then ?? null) === null) continue
           if (field !== 'status' || was === is) plan.fields[field] = (plan.fields[field] ?? 0) + 1
         }
       }
       return plan
     },
-    /** The last business date with any knowledge. */
+    /** The last business date about which anything is known. */
     lastDay: () =>
       [...walks, ...[...deals.values()].flat()]
         .map(({on}) => on)
         .sort()
         .at(-1)!,
-    /** Ends the open walk: a refused one keeps its unreadable records, an abandoned one leaves nothing. */
+    /** Ends the open walk. A refused walk keeps its unreadable records; an abandoned one leaves nothing. */
     settle(end: 'applied' | 'refused' | 'abandoned', now = lastAt) {
       const walk = open
       open = undefined
@@ -325,9 +325,13 @@ export function createTruth() {
       const presentAmount = present.reduce((total, id) => total + lastSeen(id)!.amount, 0n)
       walks.push({...own, present: present.length, presentAmount})
     },
-    /** Whether the open walk was shown unreadable records. */
+    /** Whether the open walk showed unreadable records. */
     hasUnread: () => open !== undefined && read(open).unread.length > 0,
-    /** Reads the quarantine with a schema that takes {@link UNREADABLE} for an amount; returns how many records it reads. */
+    /**
+     * Replays the quarantine with a schema that can read {@link UNREADABLE} amounts.
+     *
+     * @returns how many records it read
+     */
     replay() {
       let replayed = 0
       const waiting = quarantine.filter(({isReplayed, isLost}) => !isReplayed && !isLost)
@@ -357,7 +361,7 @@ export function createTruth() {
   }
 }
 
-/** What one record shows, read. */
+/** What one readable record shows. */
 export interface Shown {
   address: string | null
   amount: bigint
@@ -368,7 +372,7 @@ export interface Shown {
   createdAt: string
 }
 
-/** Reads an amount by the contract: a number up to 7e13 or decimal text, two places; cents. */
+/** Reads an amount as the contract says, in cents: a number up to 7e13 or decimal text, with two places; null if it is none. */
 function readCents(value: unknown): bigint | null {
   const text = typeof value === 'number' ? (value > 7e13 ? '' : formatNumber(value)) : value
   if (typeof text !== 'string') return null
@@ -381,7 +385,7 @@ function formatNumber(value: number): string {
   return Number(text) === value ? text : ''
 }
 
-/** What a record of the source shows; null if unreadable. */
+/** Reads a record of the source; null if unreadable. */
 function readRecord(record: WireRecord): Shown | null {
   const {id, property_address, loan_amount, status, created_at} = record
   const amount = readCents(loan_amount)
@@ -396,7 +400,7 @@ function readRecord(record: WireRecord): Shown | null {
   if (!texts.every(isText) || texts.some(isLong) || !id.isWellFormed()) return null
   const program = record.loan_program as string | null | undefined
   return {
-    // Half of a surrogate pair is no character.
+    // Half a surrogate pair is not a character.
     address: (property_address as string | null)?.toWellFormed() ?? null,
     amount,
     ...(cents !== undefined && {value: cents}),

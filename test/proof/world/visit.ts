@@ -6,16 +6,16 @@ import type {Plan} from './truth.ts'
 
 class Killed extends Error {}
 
-/** Follows a run at the source by its answers and steps. */
+/** Follows a run by its answers and steps. */
 function followRun({truth}: Stage, {accept}: Sync) {
   const run = {
     plan: undefined as Plan | undefined,
     isApplied: false,
     hasOwnPages: false,
     isStepped: false,
-    /** Guards that should have refused what was applied. */
+    /** Refusals that were due for walks that were applied. */
     refusals: [] as string[],
-    /** A request the source must never get. */
+    /** The violation by a request that the source must never get. */
     wrong: undefined as Finding | undefined,
     hear(answer: Answer) {
       try {
@@ -49,9 +49,10 @@ const show = (plan: Plan | undefined): string =>
   JSON.stringify(plan, (_, value) => (typeof value === 'bigint' ? String(value) : value))
 
 /**
- * Runs a sync as the story says and tells the truth its outcome; returns its error code, empty on success, undefined if killed.
+ * Runs a sync as the story says and tells the truth its outcome.
  *
  * @param allowed further codes that it may end with
+ * @returns its error code, empty on success, undefined if killed
  */
 export async function visitSource(
   stage: Stage,
@@ -69,7 +70,7 @@ export async function visitSource(
   const {isKilled} = ended
   if (!run.hasOwnPages && !run.isApplied) truth.forgetOwnPages()
   note(isKilled ? `killed at ${event.kill?.step}` : `exit ${ended.code}${ended.error && ` ${ended.error}`}`)
-  // A refused walk is dropped.
+  // A refused walk leaves only its unreadable records.
   if (ended.error.startsWith('GUARD_') || ended.error === 'SOURCE_QUARANTINE') truth.settle('refused')
   const expected = listExpected(event, before, run)
   if (ended.error === 'CLOCK_STEPPED') truth.settle('abandoned')
@@ -119,7 +120,7 @@ async function runInProcess(stage: Stage, event: Sync, run: Run, args: string[])
     kills += 1
     if (kills === kill.nth) throw new Killed(step)
   }
-  // A page is answered only once another process has ended, however long that takes.
+  // The page waits until the other process has ended, however long that takes.
   const isPatient = event.secondAt !== undefined && faults.every(({is}) => is !== 'silent')
   const patience = isPatient ? {requestTimeoutSeconds: 600} : {}
   const ended = await command(stage, args, at, {clock, onStep, ...patience})
@@ -128,7 +129,7 @@ async function runInProcess(stage: Stage, event: Sync, run: Run, args: string[])
   return {...ended, isKilled: kill !== undefined && kills >= kill.nth}
 }
 
-/** A separate process has a fixed clock; its steps and answers are put in order afterwards. */
+/** Runs a sync in a separate process. Its clock is stopped; its steps and answers are put in order afterwards. */
 async function runAsProcess({truth, source, env, tell}: Stage, event: Sync, run: Run, args: string[]) {
   const {at, faults = [], kill, diskKib} = event
   const now = Date.parse(at)
@@ -149,23 +150,27 @@ async function runAsProcess({truth, source, env, tell}: Stage, event: Sync, run:
 const RETRIES = 2
 const SHRINK_PCT = 5
 const CHANGE_PCT = 20
-/** A clock that goes back by less is being corrected. */
+/** A clock that goes back by less than this is being corrected. */
 const SMALL_STEP_MS = 1000
 
-/** The error codes with which a run may end that was not killed and that earlier walks were applied `before`; empty text is success. */
+/**
+ * Lists the codes with which a run that was not killed may end; the empty one is success.
+ *
+ * @param before when the last of the earlier walks was applied, ms since the epoch
+ */
 function listExpected(event: Sync, before: number, run: Run): string[] {
   const {ahead} = event
   const now = Date.parse(event.at) + (ahead?.page === 1 ? ahead.hours * 3_600_000 : 0)
   const ofDisk = event.diskKib === undefined ? [] : ['DISK_FULL', 'DISK_FAULT']
   if (now + SMALL_STEP_MS <= before) return ['CLOCK_BACKWARDS', ...ofDisk]
   const ends = listEnds(event, run)
-  // A list may fail before the clock has gone back.
+  // The list may fail before the clock goes back.
   if (run.isStepped)
     return ['CLOCK_STEPPED', ...ofDisk, ...(run.plan ? [] : ends.filter((code) => code !== ''))]
   return ofDisk.length === 0 ? ends : [...new Set([...ends, '', ...ofDisk])]
 }
 
-/** How a run ends with a sound clock and disk. */
+/** Lists the codes with which a run may end if clock and disk are sound. */
 function listEnds(event: Sync, {plan, isApplied}: Run): string[] {
   const {faults = []} = event
   if (!plan) {
@@ -186,7 +191,7 @@ function listEnds(event: Sync, {plan, isApplied}: Run): string[] {
   return refusals.length > 0 ? refusals : ['']
 }
 
-/** The codes with which a walk must be refused; none if it must be applied. */
+/** Lists the codes with which a walk must be refused; none if it must be applied. */
 function listRefusals(plan: Plan | undefined, accept: readonly string[] = []): string[] {
   if (!plan) return []
   if (plan.quarantined > 3 && plan.quarantined * 20 > plan.records) return ['SOURCE_QUARANTINE']
@@ -195,7 +200,7 @@ function listRefusals(plan: Plan | undefined, accept: readonly string[] = []): s
     .map(([guard]) => `GUARD_${guard.toUpperCase()}`)
 }
 
-/** Which guards must refuse a walk. */
+/** Returns which guards must refuse a walk. */
 function judge(plan: Plan): Record<'shrink' | 'growth' | 'change', boolean> {
   const exceeds = (count: number, ignored: number, pct: number, whole = plan.known) =>
     count > ignored && count * 100 > whole * pct
