@@ -67,6 +67,8 @@ def check_chain(evidence):
         fail("no tape holds the line that the release names")
     if evidence["act_head"] and evidence["act_head"] not in reached:
         fail("no tape holds the act that issued the batch")
+    if set(units) != reached:
+        fail("the tapes hold a unit that does not lead there")
     if head != evidence["before"]:
         fail("the tapes lead back to %s, and not to %s" % (head, evidence["before"]))
     print("%d lines on %d tapes follow one another, %d units lead to the release" % (lines, len(evidence["tapes"]), len(reached)))
@@ -164,41 +166,50 @@ def check_release(evidence, certificates):
     print("  " + evidence["tape_head"])
 
 
+def check_files(files, whose):
+    """The files of the batch, all of them and no other."""
+    names = [file["name"] for file in files]
+    for file in files:
+        with open(os.path.join(HERE, "batch", file["name"]), "rb") as content:
+            if sha256(content.read()) != file["sha256"]:
+                fail("batch/%s is not the file %s" % (file["name"], whose))
+    for name in os.listdir(os.path.join(HERE, "batch")):
+        if name not in names + ["manifest.json"]:
+            fail("batch/%s is no file of the batch" % name)
+
+
 def check_act(evidence, manifest):
     """The batch against the act that issued it, and the act against its line."""
-    if not evidence["act_head"]:
-        fail("no act issued batch %s" % manifest["batch_id"])
     name = evidence["tapes"][-1]
-    lines = [(number, frame["sha256"]) for number, frame, _ in read_tape(name) if frame["frame"] == "act"]
+    lines = [frame["sha256"] for _, frame, _ in read_tape(name) if frame["frame"] == "act"]
     with open(os.path.join(HERE, "act.json"), "rb") as file:
         content = file.read()
-    if [digest for _, digest in lines] != [sha256(content)]:
+    if lines != [sha256(content)]:
         fail("act.json is not the act on tapes/%s" % name)
     act = json.loads(content)
     named = ("profile", "batch_id", "period")
-    issued = [one for one in act["batches"] if all(one[key] == manifest[key] for key in named)]
+    issued = [one for one in act["batches"] if all(one[key] == manifest.get(key) for key in named)]
     if len(issued) != 1:
         fail("the act did not issue batch %s" % manifest["batch_id"])
-    for file in issued[0]["files"]:
-        with open(os.path.join(HERE, "batch", file["name"]), "rb") as content:
-            if sha256(content.read()) != file["sha256"]:
-                fail("batch/%s is not the file that was issued" % file["name"])
-    if len(os.listdir(os.path.join(HERE, "batch"))) != len(issued[0]["files"]):
-        fail("batch holds a file that was not issued")
+    check_files(issued[0]["files"], "that was issued")
     print("batch %s: issued at %s with these %d files, on tapes/%s" % (manifest["batch_id"], act["at"], len(issued[0]["files"]), name))
     print("  the line of this act: " + evidence["act_head"])
 
 
 def check_batch(evidence):
-    if not os.path.isdir(os.path.join(HERE, "batch")):
+    if evidence["batch_id"] is None:
         return
     manifest = read_json("batch", "manifest.json")
-    for file in manifest["files"]:
-        with open(os.path.join(HERE, "batch", file["name"]), "rb") as content:
-            if sha256(content.read()) != file["sha256"]:
-                fail("batch/%s is not the file its manifest names" % file["name"])
-    if manifest["profile"] not in ("csv", "parquet", "xlsx"):
+    if manifest["batch_id"] != evidence["batch_id"]:
+        fail("batch holds %s" % manifest["batch_id"])
+    for key in ("release_id", "known_at", "history_id", "source"):
+        if manifest[key] != evidence[key]:
+            fail("%s is not that of the batch" % key)
+    check_files(manifest["files"], "its manifest names")
+    if evidence["act_head"]:
         return check_act(evidence, manifest)
+    if manifest["profile"] not in ("csv", "parquet", "xlsx"):
+        fail("no act issued batch %s" % manifest["batch_id"])
     print("batch %s: %d files are those of its manifest" % (manifest["batch_id"], len(manifest["files"])))
     with open(os.path.join(HERE, "batch", "manifest.json"), "rb") as content:
         print("  sha256 %s: compare it with that of the manifest the lender keeps" % sha256(content.read()))
@@ -214,4 +225,7 @@ def main():
     print("PROVEN, BUT FOR THE ANSWERS: `loantape evidence --all-fields` shows them as they came" if not_as_received else "PROVEN")
 
 
-main()
+try:
+    main()
+except Exception as error:
+    fail("this folder is damaged: %s: %s" % (type(error).__name__, error))

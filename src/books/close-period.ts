@@ -20,7 +20,7 @@ import {bookOpenings} from '../accounting/profiles.ts'
 import {readClosing} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
-import {newError} from '../core/errors.ts'
+import {explainError, newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
@@ -194,7 +194,12 @@ export async function listPeriods(config: Config, world: World, exported: readon
         .map(({profile, entries, amount}) => ({profile, entries, amount})),
     }
   })
-  return {periods, events}
+  /** Why nothing can be issued or closed now: the history lacks what batches rest on. */
+  const refused = await requireSameHistory(stateDb, folder).then(
+    () => null,
+    (error: unknown) => explainError(error).message,
+  )
+  return {periods, events, refused}
 }
 
 /** Describes when and by whom a period was closed, from which release, and what its register adds up to. */

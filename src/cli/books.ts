@@ -23,8 +23,9 @@ export const commands = {
   ),
   'period list': does(
     async ({config, world}) => listPeriods(config, world, listExportedProfiles(readJobs(config))),
-    ({periods, events}) =>
+    ({periods, events, refused}) =>
       joinLines([
+        refused !== null && `${refused}\n`,
         renderTable(
           periods.map(({period, state, closed, last_day_walked_at}) => {
             const {loans, amount: funded} = closed ?? {}

@@ -76,7 +76,7 @@ function renderAll(all: readonly Explained[]): string {
 }
 
 const BASH = `_loantape() {
-  local words; words=$("$1" completion bash -- "\${COMP_WORDS[@]:0:$COMP_CWORD}" | cut -d ' ' -f 1)
+  local words; words=$("\${1/#\\~/$HOME}" completion bash -- "\${COMP_WORDS[@]:0:$COMP_CWORD}" 2>/dev/null | cut -d ' ' -f 1)
   COMPREPLY=($(compgen -W "$words" -- "\${COMP_WORDS[COMP_CWORD]}"))
 }
 complete -o default -F _loantape loantape

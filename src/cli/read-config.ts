@@ -43,12 +43,14 @@ export function readConfig(
   const {dataDir, sqlDir, jobsDir} = config
   // The caller may name another data folder with `--data`.
   const named = listPaths(config).filter((path) => options.data === undefined || path !== dataDir)
+  // Before links are listed, so that nobody else's folder is read.
+  for (const path of named) requireOwnPlace({sourceDir: source.dir}, path)
   const links = [
     ...listLinks(source.dir),
     ...listLinks(resolve(source.dir, dataDir)),
     ...[sqlDir, jobsDir].flatMap((own) => (own ? listLinks(resolve(source.dir, own), true) : [])),
   ]
-  for (const path of [...named, ...links]) requireOwnPlace({sourceDir: source.dir}, path)
+  for (const path of links) requireOwnPlace({sourceDir: source.dir}, path)
   if (config.clickhouseSource !== source.name)
     throw newError(
       'FLEET_DATA_SHARED',

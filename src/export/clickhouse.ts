@@ -74,24 +74,36 @@ export async function openClickhouse(
     return isSameTotals(found, [...table.totals, '0'])
   }
 
+  let visible: z.output<typeof visibleRow> | undefined
+
   return {
     server: session.server,
     async prepare() {
       await createState(session)
-      const [visible] = await session.rows(
+      const [first] = await session.rows(
         visibleRow,
         `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at,
            folder_id
          from ${STATE}.published ${kept}`,
       )
+      visible = first
       return visible
     },
 
     async begin(release, released, folderId) {
       own = await takeNumber(session, request.source)
       // Not before: another publication could show its release until then, and remove what it no longer keeps.
-      const row = z.object({contents: z.array(z.string())})
-      const releases = await session.rows(row, `select contents from ${STATE}.published ${kept}`)
+      const row = z.object({release_id: z.string(), contents: z.array(z.string())})
+      const releases = await session.rows(row, `select release_id, contents from ${STATE}.published ${kept}`)
+      if (releases[0]?.release_id !== visible?.release_id)
+        throw newError(
+          'PUBLISH_LOCKED',
+          `Another publication of source '${request.source}' has ended meanwhile.`,
+          {
+            kept: 'Readers see the release of that publication.',
+            next: 'Run it again: it compares the two.',
+          },
+        )
       contents.push(...releases.toReversed().flatMap((release) => release.contents))
       published = {release, folderId}
       combined = await readCombined(release, world)

@@ -67,10 +67,11 @@ export const visibleRow = z.object({
 export interface ReleaseTarget extends AsyncDisposable {
   /** `host:port/database`, for messages. */
   readonly server: string
-  /** Reads what readers see now. */
+  /** Reads what readers see now. PostgreSQL lets in no other publication from here on. */
   prepare(): Promise<VisibleRelease | undefined>
   /**
-   * Takes over from other publications, and creates tables for the release of a data folder, which readers do not see yet.
+   * Creates tables for the release of a data folder, which readers do not see yet. In ClickHouse, publications under way can no
+   * longer show theirs.
    *
    * @returns those to send, which the target has not kept from earlier releases, and others that totals over all lenders need
    */

@@ -73,6 +73,7 @@ export async function writeEvidence(config: Config, request: EvidenceRequest) {
     ...subject,
     tape_head: tapeHead,
     act_head: act?.chain ?? null,
+    batch_id: batch === undefined ? null : basename(batch),
     before,
     tapes: tapes.map(({entry}) => entry),
     answers_of: shown,
@@ -133,7 +134,7 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
   if (isJournal && (!act || gap !== undefined))
     throw newError(
       'EVIDENCE_TAPES',
-      `The tape ${gap === undefined ? '' : `'${gap}', before that `}of the act that issued '${of}', is not kept, or is sealed with another key.`,
+      `The tape ${gap === undefined ? '' : `'${gap}', which leads to that `}of the act that issued '${of}' is not kept, or is sealed with another key.`,
     )
   const first = dayOf(tapes[0]?.lines().next().value?.frame)
   if (from !== undefined && before !== null && from < first)

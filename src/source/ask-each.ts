@@ -93,6 +93,7 @@ export async function askEach<Found>(
     }
   }
 
+  let isTold = false
   async function askForOne(id: string): Promise<EachAnswer<Found> | EachEnd> {
     try {
       const path = request.path.replaceAll('{id}', () => encodeSegment(id))
@@ -102,7 +103,9 @@ export async function askEach<Found>(
       if (signal.aborted && error === signal.reason) return 'budget'
       if (!(error instanceof LoantapeError) || error.code === 'CLOCK_STEPPED') throw error
       const said = {path: request.path, code: error.code, reason: error.problem}
-      log[isOfKind(error, 'auth') ? 'warn' : 'info'](said, 'a detail could not be fetched')
+      // The first tells why; others are often the same.
+      log[isOfKind(error, 'auth') || !isTold ? 'warn' : 'info'](said, 'a detail could not be fetched')
+      isTold = true
       if (error.code === 'INTERRUPTED') return 'interrupted'
       if (error.code === 'SOURCE_RATE_LIMITED') return 'rate_limited'
       return failedAs(id, error.code)

@@ -196,6 +196,7 @@ function describeOpenFailure(path: string, error: unknown): Error {
   }
   const fault = findMachineFault(error)
   if (fault) return fault
+  if (error instanceof LoantapeError) return error
   const [code, what] = /permission denied|not permitted|read-only/i.test(words)
     ? (['WAREHOUSE_NOT_WRITABLE', 'may not be written'] as const)
     : (['WAREHOUSE_UNREADABLE', 'does not open'] as const)

@@ -115,10 +115,12 @@ export async function catchUpWarehouse(
   // Not every unit stores something, and the last may have been given up.
   const head = isLeft ? units.at(-1)?.chain : readFact(stateDb, 'history_head')
   await writeSettings(db, {tape_head: head ?? ''})
-  world.log.warn(
-    {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
-    'the warehouse was behind the tapes: their units were settled again',
-  )
+  const [first, last] = [units[0], units.at(-1)]
+  if (first && last)
+    world.log.warn(
+      {count: units.length, reason: `units ${first.no} to ${last.no}`},
+      'the warehouse was behind the tapes: their units were settled again',
+    )
   return isLeft
 }
 

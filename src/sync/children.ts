@@ -129,12 +129,15 @@ export async function syncChildren(tools: WalkTools, run: ChildRun, world: World
     else if (left) {
       await continueWalk(tools, left)
       // Its run died on an earlier day: what it read still belongs to that day, and today's lists do not depend on it.
-      if (left.walk.businessDate !== run.businessDate) await settleWalk(tools, left, world).catch(noteRefusal)
+      if (left.walk.businessDate !== run.businessDate)
+        await settleWalk(tools, left, world).catch((error: unknown) => {
+          Object.assign(result, {outcome: 'refused', reason: noteRefusal(error)})
+        })
     }
     const unit = await readLists(tools, run, result, world)
     if (!unit) return result
     result.changes = await settleWalk(tools, unit, world)
-    result.outcome = 'applied'
+    Object.assign(result, {outcome: 'applied', reason: null})
   } catch (error) {
     const reason = noteRefusal(error)
     if (reason === 'CLOCK_STEPPED') await dropWalks(tools, 'clock stepped')

@@ -80,6 +80,8 @@ export function openTapes(
       const name = number === 1 ? date : `${date}.${number}`
       const row = findTape(stateDb, name)
       if (!row) return name
+      // Given up or pruned: its file is not to be written on, even if it came back.
+      if (row.removed_at !== null) continue
       const {end, kind} = await readThrough(folder, row, key)
       // A damaged tape stays as it is: somebody may repair it.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue

@@ -55,7 +55,8 @@ test('deals booked before a recovery are not booked again after it, and a true-u
   await books.walk('2026-02-01', inStatus('funded'))
   const refused = ['export xero --period 2026-02', 'export xero --period 2026-01', 'period close 2026-01']
   for (const args of refused) await expectNotBooked(args, '2026-02-02')
-  expect((await run('doctor', '2026-02-02')).stdout).toContain('lacks what batch ')
+  for (const told of ['doctor', 'period list'])
+    expect((await run(told, '2026-02-02')).stdout).toContain('lacks what batch ')
   expect(await say('period true-up', '2026-02-02')).toMatchObject({
     outcome: 'dry_run',
     profiles: [{profile: 'xero', deals: 20, amount: '0.00', differences: [], batch: null}],

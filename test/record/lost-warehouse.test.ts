@@ -110,7 +110,7 @@ test.each<[string, (path: string) => void]>([
   const damaged = readFileSync(lab.folder.warehouse)
   const failure = await failureOf(lab.sync(DAY_2))
   expect(failure).toMatchObject({code: 'WAREHOUSE_UNREADABLE', exitCode: 1})
-  expect(failure.message).toContain('`loantape rebuild --apply`')
+  expect(failure.message.split('`loantape rebuild --apply`'), 'once').toHaveLength(2)
   const {set_aside} = await rebuild()
   expect(readFileSync(set_aside[0]!)).toEqual(damaged)
   expect(set_aside[0]).toContain('warehouse.duckdb.damaged-')

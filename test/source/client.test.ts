@@ -350,5 +350,6 @@ test.each([
 })
 
 test('jitter stays below a bound that doubles up to half a minute', () => {
+  expect(backoffMs(5, () => 0)).toBe(0)
   expect([0, 1, 5, 6, 200].map((n) => backoffMs(n, () => 0.9999))).toEqual([499, 999, 15_998, 29_997, 29_997])
 })

@@ -4,7 +4,7 @@ import {sendJson, startTestServer} from '../source/test-server.ts'
 import type {Fault} from '../support/faults.ts'
 import {DAY_1, DAY_2, failureOf, someDeals} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
-import {useLab} from '../support/set-up.ts'
+import {linkBorrower, useLab} from '../support/set-up.ts'
 
 const SMALL = {pageSize: 2, retries: 0}
 
@@ -39,6 +39,20 @@ test('a list that ignores its cursor ends the walk after three pages, even when 
     certificate: {resumed: 0, distinct: 20, duplicates: 0},
     changes: {created: 20},
   })
+})
+
+test('a list of borrowers that ignores its cursor concludes nothing for its deal', async () => {
+  const [first = ''] = lab.service.store.ids()
+  for (let count = 0; count < 12; count += 1) linkBorrower(lab, first)
+  const config = {...SMALL, streams: 'deals,borrowers'}
+  await lab.walk(DAY_1, {config})
+  lab.service.store.update(first, {status: 'approved'})
+  lab.service.faults.add({match: {path: `/deals/${first}/borrowers`}, fault: createStuckList()})
+  lab.service.requests.clear()
+  expect((await lab.walk(DAY_2, {config})).streams).toMatchObject([
+    {failed: 1, changes: {missing: 0, vanished: 0}},
+  ])
+  expect(countRequests(/borrowers\?/)).toBe(5)
 })
 
 test('a list of ever new deals and cursors ends at the growth limit, and resumes once growth is accepted', async () => {

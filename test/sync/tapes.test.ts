@@ -15,7 +15,7 @@ import {DAY_MS} from '../../src/core/clock.ts'
 import {applyEvents} from '../../src/pipeline.ts'
 import {backUp} from '../../src/record/backup.ts'
 import {pruneData} from '../../src/record/prune.ts'
-import {listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
+import {changeTape, listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {listReadableTapes, openTapes} from '../../src/sync/tapes.ts'
 import {FEW_TABLES, flipBit} from '../support/data.ts'
@@ -173,6 +173,21 @@ test('a tape of a day that was lost while it was away counts again once it is ba
   await settle()
   expect(listRecorded(stateDb).filter(({tape}) => tape === '2026-02-03')).toHaveLength(2)
   expect(listReadableTapes(lab.folder, stateDb, tapes.key).map(({name}) => name)).toContain('2026-02-03')
+})
+
+test('a tape of a day that was given up is not written on again, even if it comes back', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  using tapes = openTapesOf(stateDb)
+  const settle = () => tapes.settleOfDay('2026-02-03', {kind: 'look'}, ({conclude}) => conclude(1n))
+  await settle()
+  changeTape(stateDb, '2026-02-03', {outcome: 'lost', removed_at: '2026-02-04T00:00:00.000Z'})
+  await settle()
+  expect(
+    listRecorded(stateDb)
+      .slice(-2)
+      .map(({tape}) => tape),
+  ).toEqual(['2026-02-03', '2026-02-03.2'])
+  expect(listTapes(stateDb).at(-2)).toMatchObject({outcome: 'lost'})
 })
 
 test('a damaged tape of an applied walk is left untouched and named', async () => {

@@ -112,6 +112,10 @@ test('a batch of a journal is proved to be the one that was issued, and no other
     [join('tapes', tapes.at(-1)), (text) => text.replace('batch issued', 'batch  issued')],
     ['evidence.json', (text) => text.replace(act_head, act_head.replace(/./g, '0'))],
     ['evidence.json', (text) => text.replace(`"${act_head}"`, 'null')],
+    ['evidence.json', (text) => text.replace(/"amount": "0/, '"amount": "1')],
+    ['evidence.json', (text) => text.replace(/"release_id": "..../, '"release_id": "1999')],
+    [join('batch', 'manifest.json'), (text) => text.replace('"profile": "xero"', '"profile": "csv"')],
+    [join('tapes', tapes[0]), (text) => `${text}x`],
   ]
   for (const [file, change] of spoils) {
     const copy = join(root, 'copy')

@@ -1,7 +1,7 @@
 import {expect, test} from 'vitest'
 import {setAccounts} from '../support/books.ts'
 import {aDeal, createLab} from '../support/lab.ts'
-import {PAGE_TABLES, serveLab, textOf} from './side.ts'
+import {OPERATOR, PAGE_TABLES, serveLab, textOf, VIEWER} from './side.ts'
 
 test('the page of a month shows what its export would issue, then that it is issued', async () => {
   await using lab = await createLab({tables: PAGE_TABLES, deals: [aDeal(1), aDeal(2)]})
@@ -36,7 +36,15 @@ test('the page of a month shows what its export would issue, then that it is iss
   const found = `/books/${batch}?entry=${entry}`
   for (const q of [entry, batch]) expect(await side.read(`/find?q=${q}`)).toContain(`href="/books/${batch}`)
   expect(await side.read(`/find?q=${entry}`)).toContain(`href="${found}"`)
-  expect(await side.readText(found)).toContain('One entry of it. All lines')
+  for (const q of [`[${batch}]`, entry?.toLowerCase(), entry?.slice(0, 9)])
+    expect(await side.read(`/find?${new URLSearchParams({q: String(q)})}`)).toContain(`href="/books/${batch}`)
+  await using guarded = await serveLab(lab, {
+    now: env.LOANTAPE_NOW,
+    webToken: OPERATOR,
+    webViewerToken: VIEWER,
+  })
+  expect(await guarded.readText(`/find?q=${entry}`, VIEWER)).toMatch(/Journal .* LT2603.* deal_000001/)
+  expect(await side.readText(found)).toContain('All 2 lines of the batch')
   expect(await side.readText(`/books/${batch}?entry=x`)).toContain('It has no such entry.')
   expect((await side.get('/books/2026-03-000000000000')).status).toBe(404)
 
