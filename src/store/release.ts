@@ -17,8 +17,8 @@ export const checkResult = z.object({
   failures: z.number(),
   /** The first few wrong rows as text, each beginning with its id. */
   samples: z.array(z.string()),
-  /** The ids of up to 100 wrong rows; releases of earlier versions have none. */
-  ids: z.array(z.string()).default([]),
+  /** The ids of up to 100 wrong rows. */
+  ids: z.array(z.string()),
   /** The sum of the wrong rows' column `deals`, if they have one. */
   deals: z.number().optional(),
   /** What to do about the wrong rows. */
@@ -47,7 +47,7 @@ const releaseTable = z.object({
   /** The columns that order its Parquet file. */
   order: z.array(z.string()),
   /** Higher than in the release before if columns were removed, moved or changed their type. */
-  contract: z.number().default(1),
+  contract: z.number(),
 })
 
 /** A decision to go on without lost tapes, units of the record or batches. */
@@ -104,7 +104,7 @@ export const releaseManifestSchema = z.object({
   models: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
   tables: z.array(releaseTable),
   /** Further files of the release, except the manifest. */
-  files: z.array(z.object({file: z.string(), bytes: z.number()})).default([]),
+  files: z.array(z.object({file: z.string(), bytes: z.number()})),
 })
 
 /** The DuckDB files of a release: the published tables, and the `work` tables that its pages and the next build read. */
