@@ -23,7 +23,7 @@ import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-fol
 import type {Database} from '../store/database.ts'
 import {beginFolder} from '../store/files.ts'
 import {readHistoryId} from '../store/moment.ts'
-import {isOfActs, listRecorded} from '../store/recorded.ts'
+import {isOfActs, listRecorded, type RecordedUnit} from '../store/recorded.ts'
 import {releaseManifestSchema, requireRelease} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
@@ -65,6 +65,7 @@ export async function writeEvidence(config: Config, request: EvidenceRequest) {
   const dir = requireNewFolder(folder, to, 'evidence')
   const proof = await collectProof(config, folder, request)
   const {subject, batch, tapeHead, act, before, tapes, certificates} = proof
+  const batch_id = batch === undefined ? null : basename(batch)
   using evidence = beginFolder(dir)
   const {shown, ...written} = await writeTapes(evidence.dir, proof, request)
   await writeJson(evidence.dir, 'evidence.json', {
@@ -73,7 +74,7 @@ export async function writeEvidence(config: Config, request: EvidenceRequest) {
     ...subject,
     tape_head: tapeHead,
     act_head: act?.chain ?? null,
-    batch_id: batch === undefined ? null : basename(batch),
+    batch_id,
     before,
     tapes: tapes.map(({entry}) => entry),
     answers_of: shown,
@@ -88,7 +89,7 @@ export async function writeEvidence(config: Config, request: EvidenceRequest) {
     outcome: 'written' as const,
     dir,
     release_id: subject.release_id,
-    batch_id: batch === undefined ? null : basename(batch),
+    batch_id,
     tapes: tapes.length,
     ...written,
   }
@@ -156,17 +157,11 @@ function followBack(folder: DataFolder, key: TapeKey, head: string, batchId: str
   using stateDb = openStateDb(folder.stateDb)
   const readable = new Map(listReadableTapes(folder, stateDb, key).map((tape) => [tape.name, tape]))
   const recorded = listRecorded(stateDb)
-  const lengthTo = (wanted: string) => recorded.findIndex(({chain}) => chain === wanted) + 1
-  const later = recorded.slice(lengthTo(head)).flatMap(({tape, chain}) => {
-    const found = batchId !== undefined && isOfActs(tape) && readable.get(tape)
-    return found ? [{found, chain}] : []
-  })
-  const [act] = later.values().flatMap(({found, chain}) => {
-    const text = readIssued(found, String(batchId))
-    return text === undefined ? [] : [{chain, text}]
-  })
-  const until = recorded.slice(0, lengthTo(head) && lengthTo(act?.chain ?? head))
-  const gap = until.slice(lengthTo(head)).find(({tape}) => !readable.has(tape))?.tape
+  const length = recorded.findIndex(({chain}) => chain === head) + 1
+  const act = batchId === undefined ? undefined : findIssuing(recorded.slice(length), readable, batchId)
+  const last = length === 0 ? undefined : (act ?? recorded[length - 1])
+  const until = recorded.filter(({no}) => last && no <= last.no)
+  const gap = until.slice(length).find(({tape}) => !readable.has(tape))?.tape
   const from = until.findLastIndex(({tape}) => !readable.has(tape)) + 1
   const byTape = Map.groupBy(until.slice(from), ({tape}) => readable.get(tape))
   // `last` is the chain of the last line to include, `entry` the file name in the evidence.
@@ -178,13 +173,19 @@ function followBack(folder: DataFolder, key: TapeKey, head: string, batchId: str
 
 const issuing = z.looseObject({batches: z.array(z.looseObject({batch_id: z.string()})).default([])})
 
-/** Returns the text of the act on a tape if that act issued a batch. */
-function readIssued({lines}: ReadableTape, batchId: string): string | undefined {
-  for (const line of lines()) {
-    if (line.frame.frame !== 'act') continue
-    const text = textOf(line)
-    if (issuing.parse(JSON.parse(text)).batches.some(({batch_id}) => batch_id === batchId)) return text
-  }
+/** Finds the act that issued a batch: its number, its chain and its text. */
+function findIssuing(
+  units: readonly RecordedUnit[],
+  readable: ReadonlyMap<string, ReadableTape>,
+  batchId: string,
+): {no: number; chain: string; text: string} | undefined {
+  for (const {no, chain, tape} of units.filter(({tape}) => isOfActs(tape)))
+    for (const line of readable.get(tape)?.lines() ?? []) {
+      if (line.frame.frame !== 'act') continue
+      const text = textOf(line)
+      const {batches} = issuing.parse(JSON.parse(text))
+      if (batches.some(({batch_id}) => batch_id === batchId)) return {no, chain, text}
+    }
 }
 
 /** Returns the day of a unit from its first line. */

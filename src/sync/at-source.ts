@@ -168,7 +168,7 @@ type Zone = Parameters<typeof businessDateOf>[1]
 const toMs = (micros: bigint) => Number(micros / 1000n)
 const formatMs = (ms: number) => new Date(ms).toISOString()
 
-const lateUnit = z.object({walk_id: z.string().nullable(), settled_ms: z.coerce.number()})
+const lateUnit = z.object({name: z.string().nullable(), settled_ms: z.coerce.number()})
 const lateRecords = z.object({plural: z.string(), ids: z.array(z.string())})
 
 /** How many ids an error names in its text, and in its details. */
@@ -195,7 +195,7 @@ export async function requireClock(db: Database, zone: Zone, now: number): Promi
            from history.raw.deal_version as seen
            where seen.recorded_at = settle.recorded_at and seen.source = 'webhook'
          )
-       ) as walk_id,
+       ) as name,
        epoch_ms(settle.recorded_at) as settled_ms
      from history.raw.settle left join history.raw.walk on walk.recorded_at = settle.recorded_at
      where settle.recorded_at > $1 order by settle.recorded_at`,
@@ -207,7 +207,7 @@ export async function requireClock(db: Database, zone: Zone, now: number): Promi
      order by plural <> '${dealStream.plural}', plural`,
     late,
   )
-  const names = new Set(units.map(({walk_id, settled_ms}) => walk_id ?? businessDateOf(settled_ms, zone)))
+  const names = new Set(units.map(({name, settled_ms}) => name ?? businessDateOf(settled_ms, zone)))
   const told = records.map(({plural, ids}) => {
     const some = ids.slice(0, NAMED).map((id) => `'${id}'`)
     return `${ids.length} ${plural} (${some.join(', ')}${ids.length > NAMED ? ', …' : ''})`

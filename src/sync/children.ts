@@ -116,11 +116,12 @@ type ChildRun = {businessDate: string; budgetMs: number; hashKey: string | undef
 export async function syncChildren(tools: WalkTools, run: ChildRun, world: World): Promise<ChildResult> {
   const {stream, walks, config} = tools
   const result = createResult(stream)
-  const noteRefusal = (error: unknown) => {
+  const refuse = (error: unknown) => {
     if (!(error instanceof LoantapeError)) throw error
-    if (error.code !== 'CLOCK_STEPPED' && !['guard', 'contract'].includes(error.kind)) throw error
-    world.log.warn({stream: stream.plural, code: error.code, reason: error.problem}, 'not applied')
-    return error.code
+    const {code, kind, problem} = error
+    if (code !== 'CLOCK_STEPPED' && !['guard', 'contract'].includes(kind)) throw error
+    world.log.warn({stream: stream.plural, code, reason: problem}, 'not applied')
+    Object.assign(result, {outcome: 'refused', reason: code})
   }
   try {
     const left = walks.get(stream.name)
@@ -129,19 +130,15 @@ export async function syncChildren(tools: WalkTools, run: ChildRun, world: World
     else if (left) {
       await continueWalk(tools, left)
       // Its run died on an earlier day: what it read still belongs to that day, and today's lists do not depend on it.
-      if (left.walk.businessDate !== run.businessDate)
-        await settleWalk(tools, left, world).catch((error: unknown) => {
-          Object.assign(result, {outcome: 'refused', reason: noteRefusal(error)})
-        })
+      if (left.walk.businessDate !== run.businessDate) await settleWalk(tools, left, world).catch(refuse)
     }
     const unit = await readLists(tools, run, result, world)
     if (!unit) return result
     result.changes = await settleWalk(tools, unit, world)
     Object.assign(result, {outcome: 'applied', reason: null})
   } catch (error) {
-    const reason = noteRefusal(error)
-    if (reason === 'CLOCK_STEPPED') await dropWalks(tools, 'clock stepped')
-    Object.assign(result, {outcome: 'refused', reason})
+    refuse(error)
+    if (result.reason === 'CLOCK_STEPPED') await dropWalks(tools, 'clock stepped')
   }
   return result
 }
