@@ -93,7 +93,7 @@ complete -c loantape -a '(loantape completion fish -- (commandline -opc) | strin
 `,
 }
 
-/** Lists the commands and options that can follow the words typed, of which the first is the program. */
+/** Lists the commands and options that can come next. @param typed the line so far; its first word is the program */
 function listWords(program: Command, typed: readonly string[]): {name: string; about: string}[] {
   const find = (above: Command, word: string) => above.commands.find((one) => one.name() === word) ?? above
   const command = typed.slice(1).reduce(find, program)
