@@ -507,7 +507,8 @@ async function ask(
   const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
   await using dispatcher = openAgent(url, {timeoutMs: SEND_TIMEOUT_MS})
   const {statusCode, body} = await request(url, {...asked, dispatcher})
-  await body.dump()
+  // Only the status counts: a body may never end.
+  body.on('error', () => undefined).destroy()
   return statusCode
 }
 

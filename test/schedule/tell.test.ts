@@ -5,6 +5,7 @@ import {newError} from '../../src/core/errors.ts'
 import {listAlarms, pingDeadMan, tellPeople} from '../../src/schedule/alarms.ts'
 import {beginRun, claimRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {startTestServer} from '../source/test-server.ts'
 import {createWorldAt} from '../support/data.ts'
 import {startInbox} from '../support/inbox.ts'
 import {aManifest} from '../support/releases.ts'
@@ -377,4 +378,26 @@ test('the dead-man check is pinged, and its failure affects nothing else', async
   inbox.status = 503
   await pingDeadMan(config, world())
   await pingDeadMan({...config, deadManUrl: 'http://127.0.0.1:9/'}, world())
+})
+
+test('a receiver is left once it has answered, whatever it goes on to say', async () => {
+  let heardOut = 0
+  await using talker = await startTestServer((_, response) => {
+    let said = 0
+    const talking = setInterval(() => {
+      response.write('.')
+      said += 1
+      if (said < 2_000) return
+      heardOut += 1
+      response.end()
+    }, 5)
+    response.on('close', () => clearInterval(talking))
+  })
+  config = {...config, alarmEmailTo: undefined, alarmWebhookUrl: talker.url, deadManUrl: talker.url}
+  await runAndTell(shrunk)
+  await pingDeadMan(config, world())
+  now += HOUR
+  await tell()
+  expect(talker.requests).toHaveLength(2)
+  expect(heardOut).toBe(0)
 })
