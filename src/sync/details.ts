@@ -118,18 +118,22 @@ const knownRow = z.object({
   known: z.string().transform((text): WireRecord => JSON.parse(text)),
 })
 
-/** SQL of a row's columns as wire fields: a JSON object of texts, without fields that are null or left out. */
+/** SQL of a row's columns as wire fields: a JSON object of texts and nulls, without optional fields that are null or left out. */
 function buildWireSql(columns: readonly Column[]): string {
   const precisions = columns.map(({precisionColumn}) => precisionColumn)
-  const fields = columns
-    .filter(({name}) => !precisions.includes(name))
-    .map(({name, precisionColumn, mayBeAbsent}) => {
-      const text = `cast(${name} as varchar)`
-      const date = `cast(cast(${name} as date) as varchar)`
-      const value = precisionColumn ? `if(${precisionColumn} = 'date', ${date}, ${text})` : text
-      return `'${name}', ${mayBeAbsent ? `if(${name}_present, ${value}, null)` : value}`
-    })
-  return `json_merge_patch('{}', json_object(${fields.join(', ')}))`
+  const objectOf = (isOptional: boolean) => {
+    const fields = columns
+      .filter(({name, mayBeAbsent = false}) => !precisions.includes(name) && mayBeAbsent === isOptional)
+      .map(({name, precisionColumn}) => {
+        const text = `cast(${name} as varchar)`
+        const date = `cast(cast(${name} as date) as varchar)`
+        const value = precisionColumn ? `if(${precisionColumn} = 'date', ${date}, ${text})` : text
+        return `'${name}', ${isOptional ? `if(${name}_present, ${value}, null)` : value}`
+      })
+    return `json_object(${fields.join(', ')})`
+  }
+  // Merging a null removes a name.
+  return `json_merge_patch(${objectOf(false)}, ${objectOf(true)})`
 }
 
 /** Returns the last known wire fields of records, by id, without optional ones. They fill in what a page leaves out. */

@@ -44,6 +44,17 @@ test.each([404, 410])('a deal that the list shows is there, even if its own page
   expect(third.changes).toMatchObject({unchanged: 40, vanished: 0, restored: 0})
 })
 
+test('a page that leaves out an address which the list shows as null is read', async () => {
+  changeRecords(lab, /^\/deals/, (records) => {
+    for (const record of records) {
+      if (record.property_value === undefined) record.property_address = null
+      else delete record.property_address
+    }
+  })
+  await lab.walk(DAY_1)
+  expect(await countValues()).toEqual([{deals: '40', priced: '40'}])
+})
+
 test('listed deals without a page of their own, new ones too, do not switch off those of others', async () => {
   failPages(404, 1, 2)
   await lab.walk(DAY_1)
