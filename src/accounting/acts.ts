@@ -173,8 +173,11 @@ export function openBooks(config: Pick<Config, 'dataDir'> & KeyConfig, world: Wo
   return {folder, stateDb, perform, [Symbol.dispose]: () => stateDb[Symbol.dispose]()}
 }
 
-/** Applies an act to the state database, when it is performed or read back from a tape. Call it in a transaction. */
-export function applyAct(stateDb: StateDb, act: Act): void {
+/** Applies an act to the state database in one transaction, when it is performed or read back from a tape. */
+export const applyAct = (stateDb: StateDb, act: Act): void =>
+  stateDb.transaction(() => applyParts(stateDb, act))
+
+function applyParts(stateDb: StateDb, act: Act): void {
   if ('event' in act) stateDb.insert('period_event', act.event)
   if ('batches' in act) for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
   switch (act.act) {

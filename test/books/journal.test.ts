@@ -4,7 +4,7 @@ import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {storeBatch} from '../../src/accounting/acts.ts'
+import {applyAct, storeBatch} from '../../src/accounting/acts.ts'
 import {listBatches, listIssuedLines} from '../../src/accounting/issued.ts'
 import {DEFAULT_MAPPING, initAccounting} from '../../src/accounting/mapping.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
@@ -303,6 +303,17 @@ test('no plan gives a profile a number twice', async () => {
   const lines = listIssuedLines(stateDb, 'netsuite', {period: '2026-01'})
   expect(() => storeBatch(stateDb, {...again, lines})).toThrow('issued already')
   storeBatch(stateDb, {...again, profile: 'intacct', lines})
+})
+
+test('an act takes effect as a whole or not at all, also in the copy that a preview is made in', async () => {
+  await books.export('netsuite', '2026-01', '2026-01-21')
+  const issued = readIssued()
+  using stateDb = openStateDb(books.folder.stateDb)
+  const lines = listIssuedLines(stateDb, 'netsuite', {period: '2026-01'})
+  const again = {...listBatches(stateDb)[0]!, batch_id: '2026-01-other', lines, files: []}
+  const batches = [{...again, profile: 'intacct'}, again]
+  expect(() => applyAct(stateDb, {act: 'batch issued', at: '', batches})).toThrow('issued already')
+  expect(readIssued()).toEqual(issued)
 })
 
 test('after an act was given up with its tape, a state database lost later is refused: nothing is issued twice', async () => {
