@@ -20,13 +20,13 @@ import {bookOpenings} from '../accounting/profiles.ts'
 import {readClosing} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
-import {explainError, newError} from '../core/errors.ts'
+import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
-import {listNotIssued, requireSameHistory} from './standing.ts'
+import {findRefusal, listNotIssued, requireSameHistory} from './standing.ts'
 
 /**
  * Closes a month, the first open one: its journal and register stay as they are, whatever becomes known later.
@@ -194,12 +194,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
         .map(({profile, entries, amount}) => ({profile, entries, amount})),
     }
   })
-  /** Why nothing can be issued or closed now: the history lacks what batches rest on. */
-  const refused = await requireSameHistory(stateDb, folder).then(
-    () => null,
-    (error: unknown) => explainError(error).message,
-  )
-  return {periods, events, refused}
+  return {periods, events, refused: await findRefusal(stateDb, folder)}
 }
 
 /** Describes when and by whom a period was closed, from which release, and what its register adds up to. */

@@ -4,7 +4,7 @@ import {listAccountRows} from '../accounting/mapping.ts'
 import {readMappingVersions} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import type {Config} from '../core/config.ts'
-import {codeOf, newError} from '../core/errors.ts'
+import {codeOf, explainError, newError} from '../core/errors.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, openRelease} from '../store/release.ts'
@@ -57,6 +57,13 @@ export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): 
     },
   )
 }
+
+/** Returns why nothing can be issued or closed now; null if the history has all that batches and closings rest on. */
+export const findRefusal = (stateDb: StateDb, folder: DataFolder): Promise<string | null> =>
+  requireSameHistory(stateDb, folder).then(
+    () => null,
+    (error: unknown) => explainError(error).message,
+  )
 
 /** The part of a month's journal that was not yet handed out to a profile: new entries, and booked ones that no longer hold. */
 export type NotIssued = z.output<typeof notIssuedRow>

@@ -1,4 +1,4 @@
-import {listNotIssued} from '../books/standing.ts'
+import {findRefusal, listNotIssued} from '../books/standing.ts'
 import {type Checking, findLastChecking} from '../build/checks.ts'
 import {readStatuses} from '../build/sources.ts'
 import {STREAMS} from '../contract/streams.ts'
@@ -109,6 +109,8 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
         ? (findLearnt(stateDb, config.baseUrl, world)?.learntRate ?? null)
         : null,
     runs: stateDb ? listRuns(stateDb, 5) : [],
+    /** Why no journal can be issued and no month closed; null if both can. */
+    refused: stateDb && hasWarehouse(folder) ? await findRefusal(stateDb, folder) : null,
     /** Journal entries of the current release that no batch has issued, by profile and month. */
     not_issued: standing.release ? await listNotIssued(config, listExportedProfiles(jobs)) : [],
   }
@@ -206,6 +208,7 @@ function renderStatus(status: Status): string {
     ...status.drift.map(renderDrift),
     webhooks &&
       `Webhooks: missed ${webhooks.missed} of the ${webhooks.changes} changes of walk ${webhooks.walk_id}.`,
+    status.refused,
     ...status.not_issued.map((open) => `Not yet issued of ${open.period}: ${renderNotIssued(open)}.`),
     ...status.alarms.map(({title, words, since}) => `Alarm since ${since}: ${title}. ${words}`),
     next && `Next slot, if \`loantape serve\` runs: ${next.job} at ${next.slot}.`,

@@ -3,7 +3,7 @@ import {basename} from 'node:path'
 import {z} from 'zod'
 import {DAY_MS, HOUR_MS, isBehind} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {codeOf, explainError, LoantapeError, messageOf, newError, retellError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
@@ -85,7 +85,7 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
     }),
     describeFreshness(stateDb, lastSync, config, now),
     describeQuarantine(lastSync),
-    describeOwnPages(lastSync),
+    ...describeReading(lastSync),
     describeRates(findLastSuccess(stateDb, 'rates')),
   ].filter((condition) => condition !== undefined)
 }
@@ -174,13 +174,18 @@ function describeFreshness(
 export const wasClockAhead = ({alarms}: {alarms: readonly Alarm[]}): boolean =>
   alarms.some(({state}) => state === 'clock ahead')
 
-/** The part of a sync's summary that alarms use: how many records and own pages of deals were read, and how many could not be. */
+/** The part of a sync's summary that alarms use: how much was read, and how much could not be. */
 export const syncSummary = z.object({
   walk: z.object({
     quarantined: z.number(),
     records: z.number(),
     details: z.object({fetched: z.number(), failed: z.number()}).optional(),
   }),
+  streams: z
+    .array(
+      z.object({stream: z.string(), listed: z.number(), failed: z.number(), reason: z.string().nullable()}),
+    )
+    .default([]),
 })
 
 /** A few bad records can wait until morning; more need a person now. */
@@ -201,21 +206,44 @@ function describeQuarantine(lastSync: Run | undefined): Condition | undefined {
   }
 }
 
-function describeOwnPages(lastSync: Run | undefined): Condition | undefined {
-  const {details} = summaryOf(lastSync, syncSummary)?.walk ?? {}
-  if (!lastSync || !details) return undefined
-  const {fetched, failed} = details
-  const counted = `Run ${lastSync.run_id} read ${fetched} own pages of deals; ${failed} could not be read.`
-  if (fetched > 0 || failed === 0) return ok('details', 'own pages of deals are read', counted)
-  // Too few to tell, so the alarm stays as it was.
-  if (failed < MOST_FAILURES_IN_A_ROW) return undefined
-  return {
-    name: 'details',
-    state: 'unread',
-    title: 'No own page of a deal could be read',
-    words: `${counted} What only they show, such as property_value, stays as last known. The log says why. If the source has none, set LOANTAPE_DETAIL=off.`,
-    since: lastSync.ended_at,
+/** Describes what is read deal by deal: own pages, and the lists of child streams. Where too few were asked for, the alarm stays. */
+function describeReading(lastSync: Run | undefined): (Condition | undefined)[] {
+  const {walk, streams} = summaryOf(lastSync, syncSummary) ?? {}
+  if (!lastSync || !walk || !streams) return []
+  const since = lastSync.ended_at
+  const describe = (
+    name: string,
+    what: string,
+    {read, failed}: {read: number; failed: number},
+    advice: string,
+  ) => {
+    const counted = `Run ${lastSync.run_id} read ${read} ${what}; ${failed} could not be read.`
+    if (read > 0 || failed === 0) return ok(name, `${what} are read`, counted)
+    if (failed < MOST_FAILURES_IN_A_ROW) return undefined
+    const words = `${counted} What only they show stays as last known. The log says why. If the source has none, ${advice}.`
+    return {name, state: 'unread', title: `None of the ${what} could be read`, words, since}
   }
+  const {details} = walk
+  const pages = details && {read: details.fetched, failed: details.failed}
+  return [
+    pages && describe('details', 'own pages of deals', pages, 'set LOANTAPE_DETAIL=off'),
+    ...streams.map(({stream, listed, failed, reason}) => {
+      if (reason === null)
+        return describe(
+          stream,
+          `lists of ${stream}`,
+          {read: listed, failed},
+          `take ${stream} out of LOANTAPE_STREAMS`,
+        )
+      const problem = `Run ${lastSync.run_id} read ${listed} lists of ${stream} and applied none.`
+      const error = retellError({
+        code: reason,
+        problem,
+        kept: `What was known of ${stream} is kept; deals were applied.`,
+      })
+      return {...faulty(stream, `Lists of ${stream} were refused`, error), since}
+    }),
+  ]
 }
 
 function describeLimits(release: ReleaseManifest | undefined): Condition | undefined {

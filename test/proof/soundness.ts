@@ -27,12 +27,14 @@ const INVARIANTS: Record<string, string> = {
     select count(*) as versions, count(distinct seq) as numbers, max(seq) as last
     from history.raw.deal_version
     having count(*) <> count(distinct seq) or count(*) <> coalesce(max(seq), 0)`,
-  'a deal has one latest state and a version': `
-    select deal_id from history.raw.deal_head group by deal_id having count(*) > 1
-    union all
-    (select deal_id from history.raw.deal_head except select deal_id from history.raw.deal_version)
-    union all
-    (select deal_id from history.raw.deal_version except select deal_id from history.raw.deal_head)`,
+  'the latest state of a deal is that of its last version': `
+    with last as (
+      from history.raw.deal_version
+      qualify row_number() over (partition by deal_id order by observed_at desc, seq desc) = 1
+    ),
+    held as (select deal_id, kind, observed_at, business_date from history.raw.deal_head),
+    told as (select deal_id, kind, observed_at, business_date from last)
+    (from held except all from told) union all (from told except all from held)`,
   'lists belong to a walk that was applied': `
     select walk_id from history.raw.listing
     except

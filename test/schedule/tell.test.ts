@@ -221,11 +221,11 @@ test('too long without a successful sync is told, even if there never was one', 
 })
 
 /** Lets a sync succeed after a walk of 2,000 records, and sends what is due. */
-function syncWith(walk: object) {
+function syncWith(walk: object, streams: object[] = []) {
   now += HOUR
   const at = new Date(now).toISOString()
   const told = {quarantined: 0, records: 2000, details: {fetched: 0, failed: 0}}
-  const summary = JSON.stringify({walk: {...told, ...walk}})
+  const summary = JSON.stringify({walk: {...told, ...walk}, streams})
   const run = {run_id: `run ${now}`, command: 'sync', pid: 1, started_at: at, ended_at: at}
   stateDb.insert('run', {...run, exit_code: 0, outcome: 'released', summary})
   return tell()
@@ -245,12 +245,22 @@ test('own pages of deals that can never be read are told, single ones are not', 
   await syncWith({details: {fetched: 0, failed: 4}})
   expect(posts).toEqual([])
   await syncWith({details: {fetched: 0, failed: 5}})
-  expect(posts[0]).toContain('No own page of a deal could be read')
+  expect(posts[0]).toContain('None of the own pages of deals could be read')
   // A night with few requests says nothing.
   await syncWith({details: {fetched: 0, failed: 4}})
   expect(posts).toHaveLength(1)
   await syncWith({details: {fetched: 9, failed: 0}})
   expect(posts[1]).toContain('Recovered')
+})
+
+test('lists of borrowers that cannot be read, or are refused, are told', async () => {
+  const borrowers = {stream: 'borrowers', listed: 0, failed: 5, reason: null as string | null}
+  await syncWith({}, [borrowers])
+  expect(posts[0]).toContain('None of the lists of borrowers could be read')
+  await syncWith({}, [{...borrowers, listed: 9, reason: 'GUARD_SHRINK'}])
+  expect(posts[1]).toMatch(/Lists of borrowers were refused \[GUARD_SHRINK\].*--accept/s)
+  await syncWith({}, [{...borrowers, listed: 9}])
+  expect(posts[2]).toContain('Recovered')
 })
 
 test('a message that fails is sent again later, to that channel only', async () => {

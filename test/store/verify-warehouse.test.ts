@@ -29,7 +29,18 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
   [
     'a lost version row',
     `delete from victim.raw.deal_version where seq = 7`,
-    [/Numbers that are not 1, 2, …/, /Certificate of the last walk that does not count the deals/],
+    [
+      /Latest states that are not those of the last versions/,
+      /Numbers that are not 1, 2, …/,
+      /Certificate of the last walk that does not count the deals/,
+    ],
+  ],
+  [
+    'a latest state that is not the last version',
+    `update victim.raw.deal_head set kind = 'missing' where deal_id = 'deal_000007'`,
+    [
+      /Latest states .*'raw\.deal_head' and 'raw\.deal_version' .*: 1 wrong, deal_000007 \(version=seen, head=missing\)/,
+    ],
   ],
   [
     'a changed amount',
