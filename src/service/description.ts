@@ -26,7 +26,7 @@ export function addDescription(app: FastifyInstance): void {
         title: 'Deal Financing Service',
         version: VERSION,
         description:
-          'Manages real-estate loan deals. Errors are problem details (RFC 9457) with a stable `code`.',
+          'Manages real-estate loan deals. Errors are problem details (RFC 9457) with a stable `code`: those of each operation, `not_found`, `method_not_allowed` and `bad_request`.',
         license: {name: 'MIT', identifier: 'MIT'},
         contact: {name: 'loantape'},
       },

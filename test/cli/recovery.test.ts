@@ -55,7 +55,7 @@ test('deals booked before a recovery are not booked again after it, and a true-u
   await books.walk('2026-02-01', inStatus('funded'))
   const refused = ['export xero --period 2026-02', 'export xero --period 2026-01', 'period close 2026-01']
   for (const args of refused) await expectNotBooked(args, '2026-02-02')
-  for (const told of ['doctor', 'period list'])
+  for (const told of ['doctor', 'period list', 'status'])
     expect((await run(told, '2026-02-02')).stdout).toContain('lacks what batch ')
   expect(await say('period true-up', '2026-02-02')).toMatchObject({
     outcome: 'dry_run',
