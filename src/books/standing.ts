@@ -40,6 +40,9 @@ export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<st
     throw newError(
       'JOURNAL_HISTORY',
       `The history in '${folder.root}' began after ${latest.what} was made: it is another history, whose journal has nothing from before.`,
+      {
+        next: 'Restore the data folder from a backup (docs/operations.md). Without one, start an empty data folder: its first walk opens the books again.',
+      },
     )
   return lost
 }
@@ -52,9 +55,6 @@ export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): 
   throw newError(
     'JOURNAL_HISTORY',
     `The history in '${folder.root}' lacks what ${stood} made from: it was restored from an earlier state.`,
-    {
-      next: 'If all its tapes exist, `loantape rebuild --apply` brings the rest back; otherwise a later backup does (docs/operations.md). If there is neither, `loantape period true-up` shows by how much books and history differ, and `loantape period true-up --issue` brings them together.',
-    },
   )
 }
 

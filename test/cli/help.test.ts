@@ -70,6 +70,15 @@ test('explain finds an error by its code in any spelling, and suggests the neare
     await expectRefused(explain(asked, '--json'), 'UNKNOWN_NAME', words)
 })
 
+test('explain says of a code what its usual message says, not what a rare one does', async () => {
+  for (const [code, words] of [
+    ['JOURNAL_HISTORY', 'Next: If all its tapes exist, `loantape rebuild --apply`'],
+    ['ACCOUNTING_UNMAPPED', 'Kept: Nothing was issued or closed.'],
+    ['PUSH_UNAUTHORIZED', 'Next: Check LOANTAPE_API_KEY'],
+  ] as const)
+    expect((await explain(code)).stdout).toContain(words)
+})
+
 test('without a code, explain lists every code by exit code', async () => {
   const {stdout} = await explain()
   expect(stdout).toMatch(/^exit 8, a guard refused.*:\n {2}GUARD_CHANGE /m)
