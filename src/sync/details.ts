@@ -10,7 +10,7 @@ import {walkPages} from '../source/walk-pages.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {judgePlan} from './guard.ts'
 import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
-import {type ChangePlan, findAbsences} from './plan-changes.ts'
+import {buildSameSql, type ChangePlan, findAbsences} from './plan-changes.ts'
 import {settleBeside} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
 import {findBusinessDate, findPast} from './walk.ts'
@@ -84,8 +84,8 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
 }
 
 /**
- * SQL of the records with their need: absent (0), new or changed (1), page never read (2), unchanged (3), out of the filter since
- * an earlier walk (4), nothing missing (5). Optional fields of unlisted records are not filled in from the last state: they are
+ * SQL of the records with their need: absent (0), new, changed or unlike their own page (1), page never read (2), unchanged (3),
+ * out of the filter since an earlier walk (4), nothing missing (5). Optional fields of unlisted records are not filled in from the last state: they are
  * carried forward anyway, and would look as if they were on the page.
  */
 function buildCandidatesSql(stream: Stream, isWhole: string): string {
@@ -97,7 +97,7 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
       h.detail_at,
       case
         when ${isWhole} then 5
-        when h.list_hash is null or i.list_hash <> h.list_hash then 1
+        when h.list_hash is null or i.list_hash <> h.list_hash or not (${buildSameSql(stream)}) then 1
         when h.detail_at is null then 2
         else 3
       end as need

@@ -192,15 +192,23 @@ function carry(stream: Stream, column: Column): string {
   return `case when ${keepsInstant} then h.${name} else i.${name} end`
 }
 
+/** SQL condition: observation `i` says the same as the state `h` before it, perhaps in another spelling. */
+export function buildSameSql(stream: Stream): string {
+  const isSame = (column: Column) => {
+    const [before, after] = [`h.${column.name}`, `(${carry(stream, column)})`].map((value) =>
+      comparedSql(stream, column.name, value),
+    )
+    return `${before} is not distinct from ${after}`
+  }
+  return stream.columns.map(isSame).join(' and ')
+}
+
 function buildChangeSql(stream: Stream, batch: Batch): string {
   const isKept = batch.walkId === null && batch.isWalkOpen
   const date = `date '${batch.businessDate}'`
   const {idColumn} = stream
   const {head} = tablesOf(stream)
   const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
-  const columnsNow = new Map(stream.columns.map((column) => [column.name, carry(stream, column)]))
-  const isSame = ({name}: Column) =>
-    `${comparedSql(stream, name, `h.${name}`)} is not distinct from ${comparedSql(stream, name, `(${columnsNow.get(name)})`)}`
   const flags = optionalColumnsOf(stream).map(({name}) => `${name}_present`)
   // An unchanged record leaves no row here, so an unchanged walk costs no memory.
   return `
@@ -220,7 +228,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
         h.list_hash as head_list_hash,
         h.detail_at as head_detail_at,
         coalesce(i.observed_at < h.observed_at, false) as is_late,
-        ${stream.columns.map(isSame).join(' and ')} as is_same,
+        ${buildSameSql(stream)} as is_same,
         exists (
           from (
             select record_id, observed_at

@@ -55,6 +55,15 @@ test('a page that leaves out an address which the list shows as null is read', a
   expect(await countValues()).toEqual([{deals: '40', priced: '40'}])
 })
 
+test('a list that rounds amounts does not undo what own pages say', async () => {
+  changeRecords(lab, '/deals?', (records) => {
+    for (const record of records) record.loan_amount = 100_000
+  })
+  await lab.walk(DAY_1)
+  for (const night of [DAY_2, DAY_3])
+    expect((await lab.walk(night)).changes).toMatchObject({updated: 0, unchanged: 40})
+})
+
 test('listed deals without a page of their own, new ones too, do not switch off those of others', async () => {
   failPages(404, 1, 2)
   await lab.walk(DAY_1)
