@@ -1,6 +1,5 @@
 import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {backup} from 'node:sqlite'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {applyAct, type BatchAct, openBooks, type Perform} from '../accounting/acts.ts'
@@ -21,6 +20,7 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
+import {copyDatabase} from '../core/sqlite.ts'
 import type {World} from '../core/types.ts'
 import {type BatchResult, isWholeBatch, measureBatch} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
@@ -238,7 +238,7 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
   const copy = {...folder, stateDb: join(dir.path, 'state.sqlite'), exports: join(dir.path, 'exports')}
   {
     using issued = openStateDb(folder.stateDb)
-    await backup(issued.db, copy.stateDb)
+    await copyDatabase(issued.db, copy.stateDb)
   }
   using stateDb = openStateDb(copy.stateDb)
   const perform: Perform = (decide) => {

@@ -1,5 +1,5 @@
 import {statSync} from 'node:fs'
-import {DatabaseSync, type SQLInputValue, type StatementSync} from 'node:sqlite'
+import {backup, DatabaseSync, type SQLInputValue, type StatementSync} from 'node:sqlite'
 import {z} from 'zod'
 
 interface SqliteOptions {
@@ -130,6 +130,11 @@ export class Sqlite implements Disposable {
       throw this.#options.explain?.(error) ?? error
     }
   }
+}
+
+/** Copies a database in one step: between two, others may write, and then the engine begins again, perhaps for ever. */
+export async function copyDatabase(db: DatabaseSync, copy: string): Promise<void> {
+  await backup(db, copy, {rate: 2 ** 31 - 1})
 }
 
 /** Identifies the file at a path, as long as somebody has it open; undefined if there is none. */

@@ -10,7 +10,7 @@ import {
   statSync,
 } from 'node:fs'
 import {basename, dirname, join, relative, resolve} from 'node:path'
-import {backup, DatabaseSync} from 'node:sqlite'
+import {DatabaseSync} from 'node:sqlite'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {buildRelease} from '../build/build.ts'
@@ -18,6 +18,7 @@ import type {Config} from '../core/config.ts'
 import {messageOf, newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {GENERATOR} from '../core/process.ts'
+import {copyDatabase} from '../core/sqlite.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {
@@ -255,7 +256,7 @@ async function copyVerified(from: string, to: string, copies = 3): Promise<strin
 async function copyStateDb(folder: DataFolder, copy: string): Promise<void> {
   {
     using stateDb = new DatabaseSync(folder.stateDb)
-    await backup(stateDb, copy)
+    await copyDatabase(stateDb, copy)
   }
   using copied = new DatabaseSync(copy)
   // Without this, the copy would need a write-ahead log beside it.

@@ -20,8 +20,9 @@ import type {World} from '../../src/core/types.ts'
 import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
+import {listNames} from '../../src/store/data-folder.ts'
 import {listFilesBelow, takeFileLock, writeFileAtomically} from '../../src/store/files.ts'
-import {RESTORING} from '../../src/store/state-db.ts'
+import {openStateDb, RESTORING} from '../../src/store/state-db.ts'
 import {FEW_TABLES, flipBit, readFiles} from '../support/data.ts'
 import {aJob} from '../support/jobs.ts'
 import {DAY_1, DAY_2, failureOf, runKilledAt, someDeals} from '../support/lab.ts'
@@ -393,6 +394,26 @@ test('a page that is saved while it is copied, being written or removed does not
   rmSync(removed!)
   await made
   expect(readFiles(join(dir, 'pages'))).toEqual({'a.md': 'saved'})
+})
+
+test('a backup ends although others write the state database all the time', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const fact = (name: string, value: string) => stateDb.insert('record_fact', {name, value}, 'or replace')
+  // So long that the engine's own backup copies it in several steps, and begins again if it was written between two.
+  fact('long', '-'.repeat(1 << 20))
+  const most = 1_000
+  let [isOver, writes] = [false, 0]
+  const saving = save().finally(() => {
+    isOver = true
+  })
+  const isBegun = () => listNames(to).some((name) => existsSync(join(to, name, 'state.sqlite')))
+  for (; !isOver && writes < most; await turn()) {
+    if (!isBegun()) continue
+    writes += 1
+    fact('often', String(writes))
+  }
+  await saving
+  expect(writes).toBeLessThan(most)
 })
 
 test('a job rehearses a restore: what a backup brings back is examined and compared, and a backup that lies fails', async () => {
