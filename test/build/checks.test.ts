@@ -260,6 +260,8 @@ const SPOILT: Record<string, Record<string, string>> = {
   portfolio_totals_agree: {
     'update release.mart.portfolio_summary set amount = amount + 0.01': 'mart.portfolio_summary',
     'update release.mart.portfolio_summary set open_amount = open_amount + 0.01': 'mart.portfolio_summary',
+    'update release.mart.portfolio_summary set funded_amount = 7': 'mart.portfolio_summary',
+    'update release.mart.portfolio_summary set funded_deals = 7': 'mart.portfolio_summary',
     "update release.mart.portfolio_breakdown set ended_deals = 1 where dimension = 'ltv_band'": 'ltv_band',
     "delete from release.mart.portfolio_breakdown where dimension = 'state'":
       'mart.portfolio_breakdown state',
@@ -273,6 +275,7 @@ const SPOILT: Record<string, Record<string, string>> = {
     'update release.mart.funded_rollforward set closing = closing + 0.01': '2026-04 closing',
     'update release.mart.funded_rollforward set originated = originated + 1': '2026-03 originated',
     "update release.mart.funded_rollforward_deal set term = 'increased'": '2026-03 increased',
+    'update release.mart.funded_rollforward set opening = opening + 1': '2026-04 opening',
   },
   'mart.funded_rollforward accepted(difference, 0.00)': {
     'update release.mart.funded_rollforward set difference = 0.01': '2026-03',
@@ -280,6 +283,14 @@ const SPOILT: Record<string, Record<string, string>> = {
   fundings_agree: {
     'update release.mart.origination_monthly set amount = 1': '2026-03',
     'update release.mart.pull_through set funded = 2': '2026-03',
+    "update release.mart.pull_through set funded_amount = 1 where loan_program <> '(all)'": '2026-03',
+    "update release.mart.pull_through set entered = 9 where loan_program = '(all)'": '2026-03',
+    "update release.mart.pull_through set fallout = 9 where loan_program = '(all)'": '2026-03',
+  },
+  vintages_hold_all_loans: {
+    'update release.mart.vintage set deals = deals + 1': '2026-03 month on book 0',
+    'update release.mart.vintage set months_on_book = months_on_book + 1': '2026-03 month on book 1',
+    'update release.mart.vintage set cohort_amount = 1': '2026-03 month on book 0',
   },
   funnel_narrows: {
     "update release.mart.pipeline_funnel set reached_deals = 9 where status = 'funded'": '2026-03 funded',
@@ -287,32 +298,41 @@ const SPOILT: Record<string, Record<string, string>> = {
   funding_curve_rises: {
     'update release.mart.funding_curve set funded_pct = 0 where age_months = 1': '2026-03 age 1',
     'update release.mart.funding_curve set age_months = age_months + 1': '2026-03 age 1',
+    'update release.mart.funding_curve set deals = 9 where age_months = 1': '2026-03 age 1',
   },
   stages_hold_all_deals: {
     'update release.mart.stage_duration set at_risk = at_risk + 1': 'mart.stage_duration',
     'update release.mart.stage_duration set spells = spells + 1': 'mart.stage_duration',
+    "update release.mart.stage_duration set completed = 9 where exit <> 'any'": 'mart.stage_duration',
   },
   transitions_hold_all_deals: {
     "update release.mart.status_transition set from_status = 'draft' where from_status = '(new)'":
       '2026-03 draft',
     "update release.mart.status_transition set deals = 9 where month = '2026-04'": '2026-04 funded',
     'update release.mart.status_transition set amount = amount + 0.01': '2026-04 funded',
+    'update release.mart.status_transition set roll_rate_pct = 99': '2026-04 funded',
+    'update release.mart.status_transition set roll_rate_amount_pct = 99': '2026-04 funded',
   },
   months_add_up: {
     'update release.mart.portfolio_monthly set open_amount = open_amount + 0.01': '2026-03-31 state',
     "update release.mart.portfolio_monthly set dimension = 'state' where dimension = 'status'":
       '2026-03-31 status',
     'update release.mart.portfolio_monthly set funded_deals = 7': '2026-03-31 ltv_band',
+    'update release.mart.portfolio_monthly set funded_amount = 7': '2026-03-31 ltv_band',
+    'update release.mart.portfolio_monthly set open_deals = 7': '2026-03-31 ltv_band',
   },
   exposures_agree: {
     'update release.mart.top_exposure set loan_amount = 1': 'mart.top_exposure',
     'update release.mart.concentration set funded_top_1_pct = 1': 'mart.top_exposure',
+    'update release.mart.concentration set funded_top_5_pct = 1': 'mart.top_exposure',
+    'update release.mart.concentration set funded_top_10_pct = 1': 'mart.top_exposure',
     "update release.mart.top_exposure set loan_amount = 1 where dimension = 'borrower'":
       'top_exposure borrower',
   },
   journal_ties_out: {
     'update release.accounting.journal_line set debit = debit + 0.01': '2026-03 funding',
     "update release.accounting.journal_line set event = 'increase'": '2026-03 increase',
+    'update release.accounting.journal_line set credit = credit + 0.01': '2026-03 funding',
     'delete from release.accounting.loan_register': 'loan register',
   },
   entries_balance: {

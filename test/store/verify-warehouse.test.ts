@@ -62,6 +62,14 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
     `delete from victim.raw.walk where created > 0`,
     [/Versions of no applied walk in table 'raw\.deal_version'.*versions=1000/],
   ],
+  [
+    'a rate stored twice, and one lost',
+    `insert into victim.raw.rate select unnest([1, 3]), 'fed', 'SOFR', date '2026-02-02', 4.31, now(), now(), now()`,
+    [
+      /Numbers that are not 1, 2, … of table 'raw\.rate'.*: 1 wrong, 3 /,
+      /Values stored twice in table 'raw\.rate' in 'warehouse\.duckdb': 1 wrong, fed /,
+    ],
+  ],
 ]
 
 test.each(changes)('%s is found', async (behaviour, sql, words) => {
