@@ -126,6 +126,12 @@ test('an empty walk, or a second one, is refused whatever the limit if deals wer
   await expect(guard(emptyWalk, ['shrink'])).resolves.toBeUndefined()
 })
 
+test('a limit may have a fraction of a percent', async () => {
+  await expect(guard(aPlan({newlyAbsent: 5}), [], {shrinkLimitPct: 5.6})).resolves.toBeUndefined()
+  const refused = guard(aPlan({newlyAbsent: 6}), [], {shrinkLimitPct: 5.6})
+  expect((await failureOf(refused)).message).toContain('are absent, more than 5.6 %')
+})
+
 test('an accepted shrink lets no change through, nor an accepted change a shrink', async () => {
   const both = aPlan({newlyAbsent: 50, moved: {columns: {loan_amount: 50}}})
   expect(await failureOf(guard(both, ['shrink']))).toMatchObject({code: 'GUARD_CHANGE'})

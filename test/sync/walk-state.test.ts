@@ -1,3 +1,4 @@
+import {hash} from 'node:crypto'
 import {expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
 import {storeWalk} from '../../src/sync/apply.ts'
@@ -27,7 +28,7 @@ const countRows = () =>
        (select count(*) from history.raw.quarantine) as quarantined`,
   )
 
-test('bad records are counted and located on the tape, and nothing they hold is kept', async () => {
+test('a certificate has the last request and the cursors; bad records are counted and located on the tape, and nothing they hold is kept', async () => {
   const bad = a({loan_amount: 'much'})
   const {walk: walked} = await walk(db, {
     at: DAY_1,
@@ -36,7 +37,10 @@ test('bad records are counted and located on the tape, and nothing they hold is 
       [bad, 'no record', a({id: 5})],
     ],
   })
-  expect(await readWalk(db, walked.walkId)).toMatchObject({quarantined: '5', unreadable_ids: '2'})
+  expect(await readWalk(db, walked.walkId)).toMatchObject({
+    ...{quarantined: '5', unreadable_ids: '2'},
+    ...{ended_at: '2026-02-02 23:30:01', cursor_digest: hash('sha256', '\nc1')},
+  })
   const rows = await db.all(anyRow, 'from history.raw.quarantine order by place')
   const kept = {source: 'list', business_date: '2026-02-02', replayed_at: null}
   expect(rows).toMatchObject([
