@@ -142,7 +142,7 @@ export async function findAbsences(db: Database, stream: Stream, batch: Batch): 
 function buildIncomingSql(stream: Stream, staged: string): string {
   const {idColumn} = stream
   const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
-  const isListed = `source in ('list', 'replay')`
+  const isListed = `source = 'list'`
   const listedAmount = `case when source = 'list' then ${amountOf(stream)} end`
   const listHash = `case when source = 'list' then ${buildListHashSql(stream)} end`
   return `
