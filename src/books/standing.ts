@@ -92,21 +92,22 @@ export async function listNotIssued(config: Config, exported: readonly string[])
     with_opening: readTarget(stateDb, profile).withOpening,
   }))
   if (profiles.length === 0) return []
-  const standing = stateDb.all(
-    z.record(z.string(), z.string()),
-    `select profile, entry_id, max(issued_line.period) as period, max(coalesce(debit, credit)) as amount
-     from issued_line join journal_batch using (batch_no)
-     group by profile, entry_id
-     having max(issue_no) % 2 = 0`,
+  // One text: as objects, the entries of a million loans would fill the memory.
+  const standing = stateDb.column(
+    z.string(),
+    `select json_group_array(json_object('profile', profile, 'entry_id', entry_id, 'period', period, 'amount', amount))
+     from (
+       select profile, entry_id, max(issued_line.period) as period, max(coalesce(debit, credit)) as amount
+       from issued_line join journal_batch using (batch_no)
+       group by profile, entry_id
+       having max(issue_no) % 2 = 0
+     )`,
   )
   await using db = await openRelease(release)
   const {as_of} = release.manifest
   if (!(await hasOwnAccounts(db, config, as_of)))
     return profiles.map(({profile}) => ({profile, period: as_of.slice(0, 7), entries: null, amount: null}))
-  return await db.all(notIssuedRow, readQuery('not_issued'), [
-    JSON.stringify(profiles),
-    JSON.stringify(standing),
-  ])
+  return await db.all(notIssuedRow, readQuery('not_issued'), [JSON.stringify(profiles), ...standing])
 }
 
 /** Whether a release has the account numbers that `accounting.json` now gives its months; false if that file is unusable. */
