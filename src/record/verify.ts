@@ -128,14 +128,17 @@ async function verifyTapes(
     .filter((path) => !known.has(path))
     .map((path) => ({path, problem: 'the state database knows no tape of this name'}))
   const key = findReadKey(config, folder)
-  const record = new Map(listRecorded(stateDb).map((unit) => [unit.no, unit]))
+  const recorded = listRecorded(stateDb)
+  const units = Map.groupBy(recorded, ({tape}) => tape)
+  const record = new Map(recorded.map((unit) => [unit.no, unit]))
   const isClosed = ({fingerprint}: TapeRow) =>
     key === undefined || (fingerprint !== key.fingerprint && key.fingerprint === findTapeKey(stateDb))
   let lines = 0
   for (const [done, row] of kept.entries()) {
     world.onProgress({step: 'tapes', unit: 'tapes', done, total: kept.length})
     const tapeKey = isClosed(row) ? undefined : key
-    const found = await examine(join(folder.root, row.path), row, {record, key: tapeKey})
+    const of = {key: tapeKey, record, units: units.get(row.name) ?? []}
+    const found = await examine(join(folder.root, row.path), row, of)
     if (typeof found === 'string') problems.push({path: row.path, problem: found})
     else lines += found
   }
@@ -158,13 +161,21 @@ async function verifyTapes(
 /**
  * Verifies one tape.
  *
- * @param known `key`: undefined if it was given up or is not at hand; `record`: the units of the record by number
+ * @param known `key`: undefined if it was given up or is not at hand; `record`: the units of the record by number; `units`: those of this tape
  * @returns the number of lines read, or the problem
  */
 async function examine(
   path: string,
   row: TapeRow,
-  {key, record}: {key: TapeKey | undefined; record: ReadonlyMap<number, RecordedUnit>},
+  {
+    key,
+    record,
+    units,
+  }: {
+    key: TapeKey | undefined
+    record: ReadonlyMap<number, RecordedUnit>
+    units: readonly RecordedUnit[]
+  },
 ): Promise<number | string> {
   if (row.ended_at === null) return 0
   if (!existsSync(path)) return 'it is not there'
@@ -188,7 +199,7 @@ async function examine(
   } catch (error) {
     return messageOf(error)
   }
-  const lacking = [...record.values()].find(({tape, chain}) => tape === row.name && !ends.has(chain))
+  const lacking = units.find(({chain}) => !ends.has(chain))
   return lacking ? `it lacks unit ${lacking.no} of the record` : lines
 }
 
