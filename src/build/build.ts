@@ -341,7 +341,7 @@ const THREAD_MB = 125
 const THREAD_BYTES = 7_000_000
 
 /** Enough for a million deals; with more, the engine takes more memory and is no faster. */
-const ENOUGH_MB = 1700
+export const ENOUGH_MB = 1700
 
 const LANE_MB = 850
 

@@ -5,6 +5,7 @@ import type {Command} from 'commander'
 import {expect, test} from 'vitest'
 import {parse} from 'yaml'
 import {listSettings, renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
+import {ENOUGH_MB} from '../../src/build/build.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
 import {CATALOGUE} from '../../src/core/errors.ts'
@@ -106,6 +107,10 @@ test("the image's inputs exist, and .dockerignore lets them in", () => {
   const named = [...CODE.matchAll(/dirname, '(?:\.\.\/){2}([\w-]+)/g)].map(([, folder = '']) => folder)
   expect(named.length).toBeGreaterThan(2)
   expect(named.filter((folder) => !copied.includes(folder))).toEqual([])
+})
+
+test('the default memory of a build is what its setting says', () => {
+  expect(readPage('docs/configuration.md')).toContain(`for a build (at most ${ENOUGH_MB})`)
 })
 
 test('every error of the catalogue is thrown somewhere', () => {
