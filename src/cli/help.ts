@@ -34,6 +34,7 @@ type Explained = ReturnType<typeof listAll>[number]
 
 function listAll() {
   return Object.entries(CATALOGUE).map(([code, {kind, kept, next}]) => {
+    if (kind === 'ended') return {code, exit_code: null, meaning: 'the server saw a run end', kept, next}
     const exit_code = exitCodeOf(kind)
     return {code, exit_code, meaning: EXIT_CODES[exit_code] ?? '', kept, next}
   })
@@ -60,14 +61,17 @@ function explain(asked: string): Explained {
 
 function renderOne({code, exit_code, meaning, kept, next}: Explained): string {
   return [
-    `${code}: exit ${exit_code}, ${meaning}.`,
+    `${code}: ${describeExit({exit_code, meaning})}.`,
     `Kept: ${kept ?? 'the message says what.'}`,
     `Next: ${next ?? 'the message says what to do.'}`,
   ].join('\n')
 }
 
+const describeExit = ({exit_code, meaning}: Pick<Explained, 'exit_code' | 'meaning'>) =>
+  `${exit_code === null ? 'no exit code' : `exit ${exit_code}`}, ${meaning}`
+
 function renderAll(all: readonly Explained[]): string {
-  const kinds = [...Map.groupBy(all, ({exit_code: exit, meaning}) => `exit ${exit}, ${meaning}:`)].toSorted()
+  const kinds = [...Map.groupBy(all, (one) => `${describeExit(one)}:`)].toSorted()
   const inLines = (codes: string) => codes.replaceAll(/(.{1,76})(?: |$)/g, '  $1\n')
   return [
     ...kinds.map(([kind, found]) => `${kind}\n${inLines(found.map(({code}) => code).join(' '))}`),

@@ -162,8 +162,8 @@ export function explainError(error: unknown): LoantapeError {
   return new LoantapeError({
     code: codeOf(error),
     problem: `Unexpected: ${words.replace(/\.?$/, '.')}`,
-    kept: 'What was stored before is intact.',
-    next: 'Run again; if it comes back, report it with LOANTAPE_LOG_LEVEL=debug.',
+    kept: CATALOGUE.UNEXPECTED.kept,
+    next: CATALOGUE.UNEXPECTED.next,
     cause: error,
   })
 }

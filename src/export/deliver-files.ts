@@ -6,7 +6,7 @@ import {dirname, extname, join, posix} from 'node:path'
 import {addAbortSignal} from 'node:stream'
 import type SftpClient from 'ssh2-sftp-client'
 import {z} from 'zod'
-import {codeOf, LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
+import {CATALOGUE, codeOf, LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
 import {parseRetryAfter, withRetries} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
 import {digestFileNow, moveIntoPlace, shareWithFolder} from '../store/files.ts'
@@ -165,10 +165,7 @@ interface Carrier extends AsyncDisposable {
 }
 
 /** The text of every error of an unfinished delivery. */
-const UNFINISHED = {
-  kept: 'What is on disk is unchanged.',
-  next: 'Run the same command again: an export sends what is missing, a backup is made anew.',
-}
+const {kind: _, ...UNFINISHED} = CATALOGUE.TARGET_FAILED
 
 /** Makes the errors of a target. */
 const errorsAt = (where: string) => ({

@@ -75,6 +75,10 @@ test('explain says of a code what its usual message says, not what a rare one do
     ['JOURNAL_HISTORY', 'Next: If all its tapes exist, `loantape rebuild --apply`'],
     ['ACCOUNTING_UNMAPPED', 'Kept: Nothing was issued or closed.'],
     ['PUSH_UNAUTHORIZED', 'Next: Check LOANTAPE_API_KEY'],
+    ['TARGET_FAILED', 'exit 6, the walk is incomplete'],
+    ['JOB_TIMEOUT', 'JOB_TIMEOUT: no exit code, the server saw a run end.\nKept: Everything'],
+    ['JOB_CRASHED', 'lower LOANTAPE_MEMORY_MB'],
+    ['UNEXPECTED', 'Next: Run again'],
   ] as const)
     expect((await explain(code)).stdout).toContain(words)
 })
