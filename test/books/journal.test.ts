@@ -210,6 +210,24 @@ test('a closed period keeps dates and bytes; later knowledge is dated in the ope
   })
 })
 
+test('of two equal entries of a month, the batch that books one in an earlier month reverses it', async () => {
+  await books.export('xero', '2026-01', '2026-01-21')
+  for (const [day, amount] of [
+    ['2026-02-10', 130],
+    ['2026-02-12', 160],
+  ] as const)
+    await walkOn(day, amount)
+  const [february] = await books.export('xero', '2026-02', '2026-02-13')
+  await books.learnLate('2026-01-25', '2026-02-14', 'b', '130.00')
+  const [january] = await books.export('xero', '2026-01', '2026-02-15')
+  const one = {entries: 1, amount: '30.00'}
+  expect(readManifest(january?.dir ?? '')).toMatchObject({
+    supersedes: [february?.batch_id],
+    bridge: {booked: one, other_months: {booked: {entries: 0}, reversed: one}},
+  })
+  expect(books.sumBatches('xero', '')).toEqual({1200: 16_000n, 1090: -16_000n})
+})
+
 test('opening balances found later belong to a profile that booked any, whichever month they are of', async () => {
   openOther()
   const deals = (amount: number, status = 'funded') => ({
