@@ -18,7 +18,7 @@ const TABLES = `
     ('deal_1', '=HYPERLINK("http://x")', 1234567.80::decimal(18,2), 0.614::double, 61.4::double, date '2026-01-05',
       timestamp '2026-01-05 15:00:00.000001', true, 9007199254740993::bigint),
     ('deal_2', ' & <b> ' || chr(10) || 'x', -0.01, null, null, null, null, false, 7),
-    ('deal_3', null, 9999999999999999.99, 1.0, 100.0, date '0100-01-01', timestamp '2026-07-05 15:00:00', null, null)
+    ('deal_3', null, 9999999999999999.99, 1.0, 100.0, date '1900-02-28', timestamp '2026-07-05 15:00:00', null, null)
   ) as t(deal_id, property_address, loan_amount, ltv, share_pct, created_on, created_at, is_missing, deals);
   create table release.mart.long as select i::bigint as i from range(25) as t(i)`
 
@@ -56,7 +56,7 @@ test('cells are typed and formatted, a formula is a text, and the header is froz
         '9007199254740993',
       ],
       ['deal_2', ' & <b> \nx', -0.01, null, null, null, null, false, 7],
-      ['deal_3', null, '9999999999999999.99', 1, 100, '0100-01-01', new Date('2026-07-05T15:00:00Z')],
+      ['deal_3', null, '9999999999999999.99', 1, 100, '1900-02-28', new Date('2026-07-05T15:00:00Z')],
     ].map((row) => row.map((value) => value ?? undefined)),
   )
   const sheet = book.getWorksheet('core.deal')!
@@ -109,7 +109,11 @@ test('a table with more rows than a sheet holds continues on the next, header in
   const names = ['mart.long', 'mart.long (2)', 'mart.long (3)']
   expect(book.worksheets.map(({name}) => name)).toEqual(['Summary', ...names])
   const sheets = names.map((name) => valuesOf(book, name).flat())
-  expect(sheets.map(([head]) => head)).toEqual(['i', 'i', 'i'])
+  expect(sheets.map(([head, ...rest]) => [head, rest.length])).toEqual([
+    ['i', 10],
+    ['i', 10],
+    ['i', 5],
+  ])
   expect(sheets.flatMap(([, ...rest]) => rest)).toEqual(Array.from({length: 25}, (_, index) => index))
 })
 
