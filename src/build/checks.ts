@@ -6,7 +6,7 @@ import {quantity} from '../core/money.ts'
 import type {Check, Model} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {type CheckOutcome, checkResult} from '../store/release.ts'
-import {countRows, describeRow, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
+import {describeRow, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {type Around, RELEASE_PATH} from './build-models.ts'
 import {createModelError} from './read-models.ts'
@@ -168,18 +168,22 @@ export async function runChecks(
   })
 }
 
+const foundRow = z.object({failures: z.coerce.number(), deals: z.coerce.number().optional()})
+
 async function findWrongRows(db: Database, check: Check): Promise<CheckOutcome> {
   const {name, severity, description, next, sql} = check
   const first = `select * from (${sql}\n) order by all limit ${KEPT_IDS}`
   const rows = await db.all(z.record(z.string(), z.unknown()), first)
-  const failures = rows.length < KEPT_IDS ? rows.length : await countRows(db, `(${sql}\n)`)
+  const hasDeals = rows[0] !== undefined && 'deals' in rows[0]
+  // Not from `rows`, which are only the first.
+  const all = `select count(*) as failures${hasDeals ? ', sum(try_cast(deals as bigint)) as deals' : ''} from (${sql}\n)`
+  const found = rows.length === 0 ? {failures: 0} : await db.one(foundRow, all)
   return {
     name,
     severity,
     description,
-    failures,
     next,
-    deals: rows[0] && 'deals' in rows[0] ? rows.reduce((sum, {deals}) => sum + Number(deals), 0) : undefined,
+    ...found,
     samples: rows.slice(0, SAMPLES).map(describeRow),
     ids: rows.map((row) => String(Object.values(row)[0])),
     rows,

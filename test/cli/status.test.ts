@@ -59,6 +59,14 @@ test('a source that changes its contract still syncs, and status says what chang
   ])
 })
 
+test('deals in no class are all counted, however many statuses they have', async () => {
+  await using lab = await openLab(130, 'mart.portfolio_summary')
+  for (const [index, {id}] of someDeals(120).entries())
+    lab.service.store.update(id, {status: index < 100 ? `a${index}` : 'z'})
+  expect((await lab.run(['sync'])).stdout).toContain("'status_is_classified' warned: 101 rows of 120 deals:")
+  expect((await lab.run(['status'])).stdout).toContain('not healthy, 120 deals of 130 in no class.')
+})
+
 test("a third of the deals in no class is unhealthy and says what to do, until one's own seed classes them", async () => {
   await using lab = await openLab(30, 'mart.portfolio_summary')
   for (const deal of someDeals(10)) lab.service.store.update(deal.id, {status: 'CTC'})
