@@ -99,23 +99,22 @@ export const registeredLoanSchema = z.object({
 
 /** What is kept of a closed period: enough to export it without a release. */
 export type ClosedPeriod = z.output<typeof closedRow>
-const closedRow = z
-  .object({
-    /** `YYYY-MM` */
-    period: z.string(),
-    /** The manifest of the release that it was closed with. */
-    release: stored(releaseManifestSchema),
-    mapping: z.string(),
-    lines: stored(z.array(journalLineSchema)),
-    /** The terms of its roll-forward, as its mapping books them. */
-    terms: stored(z.array(tiedTermSchema)),
-    register: stored(z.array(registeredLoanSchema)),
-    /** The history that it depends on. */
-    history_id: z.string(),
-    /** The number of the last batch issued before it was closed; 0 if there was none. */
-    after_batch: z.number(),
-  })
-  .transform((row) => ({...row, mapping: readMapping(row)}))
+const closedColumns = z.object({
+  /** `YYYY-MM` */
+  period: z.string(),
+  /** The manifest of the release that it was closed with. */
+  release: stored(releaseManifestSchema),
+  mapping: z.string(),
+  lines: stored(z.array(journalLineSchema)),
+  /** The terms of its roll-forward, as its mapping books them. */
+  terms: stored(z.array(tiedTermSchema)),
+  register: stored(z.array(registeredLoanSchema)),
+  /** The history that it depends on. */
+  history_id: z.string(),
+  /** The number of the last batch issued before it was closed; 0 if there was none. */
+  after_batch: z.number(),
+})
+const closedRow = closedColumns.transform((row) => ({...row, mapping: readMapping(row)}))
 
 /** A column of JSON, gzipped if it is a blob. */
 function stored<T>(schema: z.ZodType<T>) {
@@ -133,6 +132,14 @@ export function listClosedPeriods(stateDb: StateDb): string[] {
 export function findClosedPeriod(stateDb: StateDb, period: string): ClosedPeriod | undefined {
   return stateDb.first(closedRow, 'select * from closed_period where period = ?', [period])
 }
+
+/** Reads the release and the register of a closed period, but not its journal, which takes long; undefined if it is open. */
+export const findClosing = (stateDb: StateDb, period: string) =>
+  stateDb.first(
+    closedColumns.pick({release: true, register: true}),
+    'select release, register from closed_period where period = ?',
+    [period],
+  )
 
 /** Lists the releases that closed periods were closed with, which are never pruned. */
 export function listNeededReleases(stateDb: StateDb): Set<string> {

@@ -3,7 +3,7 @@ import {listBatches, listIssuedProfiles, readTarget} from '../accounting/issued.
 import {hasSameReceivables, requireOwnMapping} from '../accounting/mapping.ts'
 import {
   type ClosedPeriod,
-  findClosedPeriod,
+  findClosing,
   findFirstOpen,
   lastDayOf,
   listClosedPeriods,
@@ -177,7 +177,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
   const batches = listBatches(stateDb)
   const notIssued = await listNotIssued(config, exported)
   const periods = listMonths(range.first, range.last).map((period) => {
-    const closed = findClosedPeriod(stateDb, period)
+    const closed = findClosing(stateDb, period)
     const closing = events.findLast((event) => event.period === period && event.action === 'close')
     const isOfPeriod = (one: {period: string}) => one.period === period
     return {
@@ -198,7 +198,10 @@ export async function listPeriods(config: Config, world: World, exported: readon
 }
 
 /** Describes when and by whom a period was closed, from which release, and what its register adds up to. */
-const describeClosing = ({release, register}: ClosedPeriod, {at, who}: PeriodEvent) => ({
+const describeClosing = (
+  {release, register}: Pick<ClosedPeriod, 'release' | 'register'>,
+  {at, who}: PeriodEvent,
+) => ({
   at,
   who,
   release_id: release.release_id,
