@@ -105,7 +105,7 @@ export async function publishTo(
         )
       if (momentOf(manifest) < momentOf(visible))
         throw newError('PUBLISH_OLDER', `${seen}, which is newer than ${manifest.release_id}.`, {
-          next: `To show them the older one anyway: \`${command} --force\`.`,
+          next: `To show them the older one anyway: \`${command} --release ${manifest.release_id} --force\`.`,
         })
     }
     const tables = await describeTables(release)

@@ -150,7 +150,7 @@ test('a release published already is unchanged, an older one must be forced, and
     expect(await failureOf(publish(refused))).toMatchObject({
       code: 'PUBLISH_OLDER',
       exitCode: 2,
-      message: expect.stringContaining('--force'),
+      message: expect.stringContaining(`--release ${refused.manifest.release_id} --force`),
     })
   expect(await shown()).toEqual([1])
   expect(await publish(older, {isForced: true})).toMatchObject({outcome: 'published'})
