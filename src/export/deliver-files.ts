@@ -352,7 +352,7 @@ async function openHttp(
       const [, why] = /<Code>(\w+)</.exec(isStore && status >= 300 ? said : '') ?? []
       const what = `file '${name}' was answered with ${status}${why ? ` ${why}` : ''}`
       if (status === 401 || status === 403) throw unauthorised(what)
-      if (status >= 500 || [408, 425, 429].includes(status)) {
+      if (status >= 500 || [408, 425, 429].includes(status) || why === 'RequestTimeout') {
         const retryAfterMs = parseRetryAfter(String(headers['retry-after'] ?? ''), realClock.now()) ?? 0
         throw failed(what, undefined, retryAfterMs)
       }

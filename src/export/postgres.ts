@@ -268,7 +268,7 @@ const ERRORS: TargetErrors = [
   ['POSTGRES_TLS', /does not support SSL|^\S*(CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL)/],
   ['PUBLISH_PRIVILEGE', /^42501 /],
   ['POSTGRES_UNKNOWN_NAME', /^(3D000|42704) /],
-  ['PUBLISH_UNREACHABLE', /^57P03 /],
+  ['PUBLISH_UNREACHABLE', /^(57P03|53300) /],
   ['PUBLISH_LOST', /^(57P0.|08...) |terminated|timeout expired|not queryable/],
 ]
 
@@ -298,8 +298,9 @@ async function openSession(url: string) {
     await client.end()
     throw error
   })
-  // Dates are compared as text, and a database or role may have another default format.
-  await explained(client.query("set datestyle = 'ISO, YMD'"))
+  // A database or role may have other defaults: of dates, which are compared as text, and limits that a long copy would exceed.
+  const settings = `set datestyle = 'ISO, YMD'; set idle_in_transaction_session_timeout = 0; set statement_timeout = 0`
+  await explained(client.query(settings))
   return {
     /** `host:port/database` */
     server,

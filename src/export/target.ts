@@ -22,7 +22,7 @@ export function explainTarget(error: unknown, server: string, errors: TargetErro
     [...errors, ...OF_NODE].find(([, told]) => told.test(`${code} ${words}`)) ?? []
   const problems: Partial<Record<typeof kind, string>> = {
     PUBLISH_AUTH: `${server} refused user or password (${code}).`,
-    PUBLISH_UNREACHABLE: `${server} cannot be reached (${code}).`,
+    PUBLISH_UNREACHABLE: `${server} cannot be reached (${/^\d/.test(code) ? `${words}, ${code}` : code}).`,
     PUBLISH_LOST: `The connection to ${server} was lost.`,
     POSTGRES_TLS: `${server} cannot be trusted: ${words}.`,
   }

@@ -315,6 +315,25 @@ test('an endpoint that hangs is abandoned after a while, and tried again', async
   expect(readTarget()).toEqual(whole)
 })
 
+test('a bucket that waited too long for a part of a file, which it calls a bad request, is asked again', async () => {
+  const answers = [400]
+  await using store = await startTestServer(({incoming}, response) => {
+    incoming
+      .resume()
+      .on('end', () => response.writeHead(answers.shift() ?? 200).end('<Code>RequestTimeout</Code>'))
+  })
+  const keys = {access_key_id: 'AKIA1', secret_key_file: writeSecret('key', SECRET_KEY)}
+  const target: Target = {
+    kind: 's3',
+    bucket: 'v1',
+    region: 'auto',
+    endpoint: new URL(store.url).origin,
+    ...keys,
+  }
+  expect(await deliver(target)).toMatchObject({outcome: 'delivered', sent: 3})
+  expect(store.requests).toHaveLength(4)
+})
+
 test('a target is judged by its status, whatever it goes on to say', async () => {
   let status = 201
   await using target = await startTestServer((_request, response) => {

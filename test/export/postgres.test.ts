@@ -351,6 +351,18 @@ test('a refusing, busy or unreachable server is reported without the secret, and
   }
 })
 
+test('a server that has no connection left is reported with its words, and a publication may pause longer than it allows', async () => {
+  await server.query(
+    'postgres',
+    `create role crowded login connection limit 0 password 'secret of the tests'`,
+  )
+  const refusal = await failureOf(publish(release(1), {url: server.urlOf(database, 'crowded')}))
+  expect(refusal).toMatchObject({code: 'PUBLISH_UNREACHABLE', exitCode: 6})
+  expect(refusal.message).toContain('too many connections')
+  await server.query('postgres', `alter database ${database} set idle_in_transaction_session_timeout = '1ms'`)
+  expect(await publish(release(1))).toMatchObject({outcome: 'published'})
+})
+
 test('a connection killed while the last table is copied, or in the middle of the swap, leaves the old release and nothing else', async () => {
   await publish(release(1))
   for (const [command, what] of [
