@@ -36,7 +36,7 @@ export interface Alarm extends Condition {
 
 /** What is watched besides the state database. */
 interface Watched {
-  config: Pick<Config, 'alarmMaxAgeHours'>
+  config: Pick<Config, 'alarmMaxAgeHours' | 'alarmWebhookUrl' | 'alarmEmailTo'>
   release: ReleaseManifest | undefined
   damage?: LoantapeError | undefined
   /** A job that was removed raises no alarm, because nobody would ever repair its last run. */
@@ -87,6 +87,7 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
     describeQuarantine(lastSync),
     ...describeReading(lastSync),
     describeRates(findLastSuccess(stateDb, 'rates')),
+    ...listAlarmChannels(config).map((channel) => describeChannel(stateDb, channel, now)),
   ].filter((condition) => condition !== undefined)
 }
 
@@ -282,6 +283,25 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
   }
 }
 
+const nameOfChannel = (channel: string) => `channel ${channel}`
+
+function describeChannel(stateDb: StateDb, channel: string, now: number): Condition {
+  const name = nameOfChannel(channel)
+  const failed = stateDb.first(
+    z.object({created_at: z.string(), error: z.string()}),
+    `select created_at, error from notice as failed
+     where channel = ?1 and sent_at is null and error is not null and message ->> '$.to' is null and created_at <= ?2
+       and not exists (select 1 from notice where channel = ?1 and sent_at > failed.created_at)
+     order by notice_id limit 1`,
+    [channel, isoOf(now - HOUR_MS)],
+  )
+  if (!failed) return ok(name, `messages are sent by ${channel}`, '')
+  const setting = channel === 'email' ? 'LOANTAPE_SMTP_URL' : 'LOANTAPE_ALARM_WEBHOOK_URL'
+  const words = `That of ${failed.created_at} failed: ${failed.error} It is tried again for ${SENT_WITHIN_DAYS} days. Check ${setting}; the alarm ends when a message arrives.`
+  const title = `Messages by ${channel} cannot be sent`
+  return {name, state: 'unsent', title, words, since: failed.created_at}
+}
+
 const messageSchema = z.object({
   title: z.string(),
   words: z.string(),
@@ -317,7 +337,8 @@ export async function tellPeople(
     return channels.flatMap((only) => {
       const said = listSaid(stateDb, only, now)
       return conditions.flatMap(({name: alarm, state, title, words}): News[] => {
-        if (state === (said.get(alarm) ?? 'ok')) return []
+        // A channel that fails is a matter for the others.
+        if (state === (said.get(alarm) ?? 'ok') || alarm === nameOfChannel(only)) return []
         if (state !== 'ok') return [{alarm, state, title, words, only}]
         const before = held.get(alarm)
         const ended = before ? `${before.state} had held since ${before.since}. ` : ''
@@ -496,7 +517,7 @@ function claimNotice(stateDb: StateDb, config: Config, now: number) {
 }
 
 /** Lists the channels that alarms go to. */
-export const listAlarmChannels = ({alarmWebhookUrl, alarmEmailTo}: Config): string[] => [
+export const listAlarmChannels = ({alarmWebhookUrl, alarmEmailTo}: Watched['config']): string[] => [
   ...(alarmWebhookUrl === undefined ? [] : ['webhook']),
   ...(alarmEmailTo === undefined ? [] : ['email']),
 ]

@@ -372,7 +372,7 @@ test('a channel that was off, or got nothing for days, is told what it missed an
   config = all
   for (const _ of [1, 2]) await tell()
   expect(posts.slice(known)).toEqual([expect.stringContaining('[GUARD_SHRINK]')])
-  expect(mails).toHaveLength(4)
+  expect(mails.filter((mail) => !mail.includes('by webhook'))).toHaveLength(4)
   config = {...all, alarmWebhookUrl: 'http://127.0.0.1:9/'}
   await runAndTell({exit_code: 3, error_code: 'CHECKS_FAILED', error: 'A check failed.'})
   config = all
@@ -410,4 +410,31 @@ test('a receiver is left once it has answered, whatever it goes on to say', asyn
   await tell()
   expect(talker.requests).toHaveLength(2)
   expect(heardOut).toBe(0)
+})
+
+test('a channel that takes no message for an hour is shown and told by the other, not by itself, and so is its end', async () => {
+  const smtpUrl = 'smtp://night:hush@127.0.0.1:1'
+  const working = config
+  config = {...config, smtpUrl}
+  await runAndTell(shrunk)
+  const told = posts.length
+  now += HOUR / 2
+  await tell()
+  expect(posts).toHaveLength(told)
+  now += HOUR
+  await tell()
+  await tell()
+  expect(posts.slice(told)).toHaveLength(1)
+  expect(posts[told]).toMatch(
+    /^\*Messages by email cannot be sent\*\n(?!.*hush).*ECONNREFUSED.*LOANTAPE_SMTP_URL/,
+  )
+  const shown = listAlarms(stateDb, watched(), now).map(({name, since}) => ({name, since}))
+  expect(shown).toContainEqual({name: 'channel email', since: '2026-06-01T06:30:00.000Z'})
+  config = working
+  now += 2 * HOUR
+  await tell()
+  await tell()
+  expect(posts.slice(told + 1)).toEqual([expect.stringContaining('Recovered: messages are sent by email')])
+  expect(mails).toHaveLength(1)
+  expect(listAlarms(stateDb, watched(), now).map(({name}) => name)).not.toContain('channel email')
 })
