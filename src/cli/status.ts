@@ -204,7 +204,7 @@ function renderStatus(status: Status): string {
     status.given_up > 0 &&
       `Units and batches given up by \`loantape tape go-on\`: ${groupThousands(status.given_up)}.`,
     waiting > 0 &&
-      `Quarantine: ${quantity(waiting, 'record')} ${waiting === 1 ? 'waits' : 'wait'}; \`loantape quarantine list\` shows ${waiting === 1 ? 'it' : 'them'}.`,
+      `Quarantine: ${quantity(waiting, 'record')} ${waiting === 1 ? 'waits' : 'wait'}; \`loantape quarantine reasons\` shows ${waiting === 1 ? 'it' : 'them'}.`,
     ...status.drift.map(renderDrift),
     webhooks &&
       `Webhooks: missed ${webhooks.missed} of the ${webhooks.changes} changes of walk ${webhooks.walk_id}.`,

@@ -51,11 +51,14 @@ export function listWaiting(db: Database): Promise<QuarantineEntry[]> {
   )
 }
 
-/** Counts the records that wait to be replayed, and those that no longer can be, because they or their tapes were pruned. */
+/** SQL: what tells one record from another, however often it was met. */
+const RECORD = `concat(stream, ' ', coalesce(record_id, quarantine_id))`
+
+/** Counts the records that wait to be replayed; and how often one was met that no longer can be, as it or its tape was pruned. */
 export function countUnreplayed(db: Database) {
   return db.one(
     z.object({waiting: z.coerce.number(), pruned: z.coerce.number()}),
-    `select count(*) filter (${WAITS}) as waiting, count(*) - count(place) as pruned
+    `select count(distinct ${RECORD}) filter (${WAITS}) as waiting, count(*) - count(place) as pruned
      from history.raw.quarantine where replayed_at is null`,
   )
 }
@@ -153,7 +156,7 @@ export async function readReasons({dataDir}: Config, {path = null, reason = null
   await using db = await openHistory(folder)
   const reasons = await db.all(
     reasonRow,
-    `select path, reason, count(distinct concat(stream, ' ', coalesce(record_id, quarantine_id))) as records,
+    `select path, reason, count(distinct ${RECORD}) as records,
        count(*) as times, min(observed_at) as since, max(observed_at) as until
      from history.raw.quarantine where ${WAITS}
      group by path, reason order by records desc, path, reason limit ${MOST_REASONS}`,

@@ -1,7 +1,7 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
-import {createLab, DAY_1, DAY_2, someDeals} from '../support/lab.ts'
+import {createLab, DAY_1, DAY_2, DAY_3, someDeals} from '../support/lab.ts'
 import {changeRecords} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
@@ -43,7 +43,7 @@ test('a source that changes its contract still syncs, and status says what chang
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift, quarantine_waiting: 1})
   const {stdout, code} = await lab.run(['status'])
   expect(code).toBe(0)
-  expect(stdout).toContain('Quarantine: 1 record waits; `loantape quarantine list` shows it.')
+  expect(stdout).toContain('Quarantine: 1 record waits; `loantape quarantine reasons` shows it.')
   expect(stdout).toContain('Drift: new_field borrower.name in 19 records.')
   expect(stdout).toContain("Drift: unknown_value status 'on_hold' in 1 record.")
   expect(stdout).not.toContain('Jane')
@@ -57,6 +57,10 @@ test('a source that changes its contract still syncs, and status says what chang
     {metric: 'drift_unknown_value status on_hold', deals: '1'},
     {metric: 'quarantined', deals: '1'},
   ])
+
+  // Met twice, it is still one record.
+  await lab.walk(DAY_3)
+  expect(readJson(await lab.run(['status', '--json']))).toMatchObject({quarantine_waiting: 1})
 })
 
 test('deals in no class are all counted, however many statuses they have', async () => {
