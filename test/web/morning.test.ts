@@ -20,6 +20,13 @@ test('a loan-to-value that a warning has in words is shown in words', async () =
   expect(page).toContain('ltv above 1.5: kept, in no average')
 })
 
+test('a finding about one thing that is no deal ends with what is told of it', async () => {
+  await using lab = await createLab({deals: [aDeal(1, {status: 'parked'})], tables: PAGE_TABLES})
+  await lab.sync('2026-03-02T20:00:00-05:00')
+  await using side = await serveLab(lab)
+  expect(await side.readText('/')).toContain('such as parked (deals 1, amount $350,000.00) How fresh it is')
+})
+
 test("a lender's own word for underwriting counts as it among deals without an appraisal", async () => {
   using own = writeSqlFolder({'seeds/status.csv': 'status,like\nuw,underwriting\n'})
   await using lab = await createLab({deals: someDeals(4, {status: 'uw'}), tables: PAGE_TABLES})
