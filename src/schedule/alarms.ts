@@ -176,7 +176,7 @@ export const wasClockAhead = ({alarms}: {alarms: readonly Alarm[]}): boolean =>
   alarms.some(({state}) => state === 'clock ahead')
 
 /** The part of a sync's summary that alarms use: how much was read, and how much could not be. */
-export const syncSummary = z.object({
+const syncSummary = z.object({
   walk: z.object({
     quarantined: z.number(),
     records: z.number(),

@@ -71,7 +71,7 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
 export async function viewMorning(view: MorningView): Promise<Page | undefined> {
   const {release, overview, history} = view
   const {as_of, observed_until, known_at, checks} = release.manifest
-  const {alarms = [], notRead, next = [], holder} = overview ?? {}
+  const {alarms = [], next = [], holder} = overview ?? {}
   // Runs in another process meanwhile.
   const notIssued = history
     ?.ask('notIssued')
@@ -84,7 +84,6 @@ export async function viewMorning(view: MorningView): Promise<Page | undefined> 
     checked: wordChecks(checks),
     checks: readReleaseChecks(release.dir),
     alarms,
-    not_read: notRead,
     not_issued: await notIssued,
     next: next[0] && {name: next[0].job.name, slot: new Date(next[0].slot).toISOString()},
     running: holder && `${holder.command}, ${holder.progress}`,

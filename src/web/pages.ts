@@ -178,7 +178,7 @@ export const textsOf = (params: Params) =>
 /** Parameters that only the program gives to shipped pages, never the address. */
 const TOLD = [
   ...['bases', 'base', 'totals', 'moved', 'notes'],
-  ...['running', 'next', 'alarms', 'not_read', 'not_issued', 'checks'],
+  ...['running', 'next', 'alarms', 'not_issued', 'checks'],
 ]
 
 /** Most rows of a table, of a mail, and of a chart. */

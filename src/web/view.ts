@@ -1,11 +1,11 @@
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
-import {listAlarms, syncSummary} from '../schedule/alarms.ts'
+import {listAlarms} from '../schedule/alarms.ts'
 import type {Job} from '../schedule/job.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
 import {examineCurrent, type Release} from '../store/release.ts'
-import {findLastSuccess, findLockHolder, summaryOf} from '../store/runs.ts'
+import {findLockHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Block} from './cells.ts'
 import type {Filter} from './filter.ts'
@@ -39,8 +39,6 @@ export function readOverview({stateDb, folder, jobs, config}: WebTools, world: W
     alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, ...current, jobs}, now),
     /** The run that holds the warehouse. */
     holder: findLockHolder(stateDb, world),
-    /** Unreadable records of the last walk. */
-    notRead: summaryOf(findLastSuccess(stateDb, 'sync'), syncSummary)?.walk.quarantined ?? 0,
     ...current,
     next: listNextOfEach(jobs, now),
   }

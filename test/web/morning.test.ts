@@ -4,6 +4,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {renderDigest} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
+import {changeRecords} from '../support/set-up.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
 test('a loan-to-value that a warning has in words is shown in words', async () => {
@@ -25,6 +26,17 @@ test('a finding about one thing that is no deal ends with what is told of it', a
   await lab.sync('2026-03-02T20:00:00-05:00')
   await using side = await serveLab(lab)
   expect(await side.readText('/')).toContain('such as parked (deals 1, amount $350,000.00) How fresh it is')
+})
+
+test('records that could not be read are those of the last walk of the release', async () => {
+  await using lab = await createLab({deals: someDeals(20), tables: PAGE_TABLES})
+  changeRecords(lab, '/deals?limit', ([first]) => Object.assign(first ?? {}, {loan_amount: 'much'}))
+  await lab.sync('2026-03-02T20:00:00-05:00')
+  lab.service.faults.clear()
+  await lab.sync('2026-03-03T20:00:00-05:00')
+  await using side = await serveLab(lab)
+  expect(await side.readText('/')).not.toContain('could not be read')
+  expect(await side.readText('/?as_of=2026-03-02')).toContain('1 record of the last walk could not be read')
 })
 
 test("a lender's own word for underwriting counts as it among deals without an appraisal", async () => {
