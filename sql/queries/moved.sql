@@ -41,7 +41,7 @@ listed as (
       ', ',
       case
         when coalesce(status_before, status_after) is null then null
-        when status_before is null then 'new: ' || words(status_after)
+        when status_before is null then 'came as ' || words(status_after)
         when status_after is null then 'gone from ' || words(status_before)
         when status_before <> status_after then words(status_before) || ' → ' || words(status_after)
       end,

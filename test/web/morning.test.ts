@@ -104,7 +104,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   const [, all = ''] = /<a href="(\/behind\/moved[^"]*)">All</.exec(await side.read()) ?? []
   const behind = await side.readText(all.replaceAll('&amp;', '&'))
   expect(behind).toContain(`Since ${before}`)
-  expect(behind).toContain('deal_000033 +$100.00 – +$100.00 new: draft')
+  expect(behind).toContain('deal_000033 +$100.00 – +$100.00 came as draft')
   expect(behind).toContain('14 deals, open −$3,449,800.00, funded −$3,150,000.00, pipeline −$299,800.00')
   expect(await side.readText(`${all.replaceAll('&amp;', '&')}&beyond=11`)).toContain(
     '3 deals, open +$50,200.00, funded –, pipeline +$50,200.00',
