@@ -40,7 +40,9 @@ bases as (
     cast(day as varchar) as day,
     null as as_of,
     null as known_at,
-    coalesce(day >= (select min(day) from mart.position_daily) and day < today, false) as is_known
+    coalesce(
+      day >= (select min(business_date) from mart.run where stream = 'deal' and is_complete) and day < today, false
+    ) as is_known
   from days
   where name not in (select name from releases)
   union all
