@@ -55,8 +55,10 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   if (base.day !== null && !isMoving(filter))
     return {...told, ...(await readMovedSince(tables, base.day, which))}
   // Only a release of that day knows which deals had a status or an amount then.
-  const ofDay = others.filter(({as_of, is_before}) => as_of === base.day && is_before)
-  const [kept] = base.day === null ? [base] : ofDay.sort((a, b) => (a.known_at < b.known_at ? 1 : -1))
+  const ofDay = others.filter(({as_of}) => as_of === base.day)
+  ofDay.sort((a, b) => (a.known_at < b.known_at ? 1 : -1))
+  // The last that readers saw, else the one that knows most.
+  const kept = base.day === null ? base : (ofDay.find(({is_before}) => is_before) ?? ofDay[0])
   if (!kept) return {...told, base: {...base, day: null, since: `${base.since}, of which no release is kept`}}
   const shown = {...told, base: {...base, day: null, as_of: kept.as_of, known_at: kept.known_at}}
   const asked = {...which, condition: filter.condition}

@@ -51,6 +51,20 @@ test("a lender's own word for underwriting counts as it among deals without an a
   expect(await side.readText('/behind/without_appraisal?state=TX')).toContain('4 deals, $1,400,000.00')
 })
 
+test('deals with a status that moves are compared with a day once its release is built', async () => {
+  await using lab = await createLab({deals: someDeals(4), tables: PAGE_TABLES})
+  await lab.walk('2026-03-02T20:00:00-05:00')
+  lab.service.store.update('deal_000001', {status: 'funded'})
+  await lab.sync('2026-03-03T20:00:00-05:00')
+  await using side = await serveLab(lab)
+  const address = '/?part=pipeline&against=2026-03-02'
+  expect(await side.readText(address)).toContain('2026-03-02, of which no release is kept')
+  expect((await lab.run(['build', '--as-of', '2026-03-02'])).code).toBe(0)
+  const page = await side.readText(address)
+  expect(page).toContain('Since 2026-03-02, as of 2026-03-02, known at 2026-03-02')
+  expect(page).toContain('deal_000001 −$350,000.00 – −$350,000.00 gone from draft')
+})
+
 test('the second of two walks on the first day is compared, deal by deal, with what readers saw before it', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   const {store} = lab.service
