@@ -84,9 +84,9 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
 }
 
 /**
- * SQL of the records with their need: absent (0), new, changed or unlike their own page (1), page never read (2), unchanged (3),
- * out of the filter since an earlier walk (4), nothing missing (5). Optional fields of unlisted records are not filled in from the last state: they are
- * carried forward anyway, and would look as if they were on the page.
+ * SQL of the records with their need: absent (0), new, changed or unlike what own pages said (1), page never read (2),
+ * unchanged (3), out of the filter since an earlier walk (4), nothing missing (5). Optional fields of unlisted records are not
+ * filled in from the last state: they are carried forward anyway, and would look as if they were on the page.
  */
 function buildCandidatesSql(stream: Stream, isWhole: string): string {
   const {idColumn} = stream
@@ -96,8 +96,9 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
       i.${idColumn} as id,
       h.detail_at,
       case
+        when i.list_hash = h.list_hash and not (${buildSameSql(stream)}) then 1
         when ${isWhole} then 5
-        when h.list_hash is null or i.list_hash <> h.list_hash or not (${buildSameSql(stream)}) then 1
+        when h.list_hash is null or i.list_hash <> h.list_hash then 1
         when h.detail_at is null then 2
         else 3
       end as need

@@ -5,7 +5,7 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {findLearnt} from '../../src/sync/at-source.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {failureOf, someDeals} from '../support/lab.ts'
-import {dyingAt, useLab} from '../support/set-up.ts'
+import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
 const NOON = '2026-06-02T16:00:00Z'
@@ -64,6 +64,21 @@ test('data read by a walk that died does not supersede a later event, even one t
     {loan_amount: '400000.00', observed_at: '2026-06-02 16:00:00'},
     {loan_amount: '350000.00', observed_at: '2026-06-02 16:05:00'},
   ])
+})
+
+test('a list that lags behind an event does not undo it, even if its rows lack no field', async () => {
+  changeRecords(lab, '/deals', (records) => {
+    for (const record of records) Object.assign(record, {property_value: 500_000, loan_program: 'bridge'})
+  })
+  changeRecords(lab, '/deals?', (records) => {
+    for (const record of records) record.loan_amount = 350_000
+  })
+  await lab.walk(NOON, {accept: ['change']})
+  change('deal_000002', {loan_amount_cents: 400_000_00n})
+  receive('deal_000002')
+  await applyEvents(lab.config, lab.createWorld('2026-06-02T16:05:00Z'))
+  const {changes} = await lab.walk(LATER)
+  expect(changes).toMatchObject({updated: 0, unchanged: 5})
 })
 
 test('a day whose walk was applied after an event of the next day can be released', async () => {
