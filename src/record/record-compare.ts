@@ -208,9 +208,15 @@ function readBacklog(
     backlog.problems.push({store: 'tape', problem, losses})
   }
   const known = new Map(rows.map((row) => [row.path, row]))
+  // A state database from a time when a run had left this tape unfinished: a later run ended it.
+  const hasNewEnd = (row: TapeRow, size: number) => {
+    if (!isBeingWritten(row) || row.fingerprint !== key?.fingerprint) return false
+    const {last, bytes} = readEndOf(folder, row, key)
+    return last?.frame.frame === 'outcome' && bytes === size && !findRecorded(stateDb, last.chain)
+  }
   for (const [path, size] of files) {
     const row = known.get(path)
-    if (row && !(isKept(row) && size > (row.bytes ?? 0))) continue
+    if (row && !(isKept(row) ? size > (row.bytes ?? 0) : hasNewEnd(row, size))) continue
     const header = readTapeHeader(join(folder.root, path))
     backlog.folderId ??= header?.folderId
     if (!header) {

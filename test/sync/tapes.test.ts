@@ -123,6 +123,18 @@ test('a killed walk whose tape is cut resumes after its last whole page', async 
   expect(await verify()).toMatchObject({outcome: 'whole', problems: []})
 })
 
+test('a state database from before a dead run was continued is brought up to date', async () => {
+  await dieCertified()
+  const {stateDb} = lab.folder
+  await backUp(lab.config, `${lab.folder.root}-saved`, lab.createWorld(DAY_1))
+  await lab.sync(DAY_1)
+  await lab.sync(DAY_2)
+  copyFileSync(join(`${lab.folder.root}-saved`, 'state.sqlite'), stateDb)
+  const {code, stderr} = await lab.run(['build'])
+  expect(code, stderr).toBe(0)
+  expect(await verify()).toMatchObject({outcome: 'whole', problems: []})
+})
+
 test('a walk whose tape this version cannot read starts afresh, and its tape says why; a torn tape is no loss', async () => {
   const unit = 'w_other_version'
   {
