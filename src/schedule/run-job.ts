@@ -16,7 +16,7 @@ import {backUpDated, rehearseRestore} from '../record/backup.ts'
 import {pruneData} from '../record/prune.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {examineCurrent} from '../store/release.ts'
-import {openStateDb} from '../store/state-db.ts'
+import {openStateDb, requireThere} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './alarms.ts'
 import {type Job, readJobs, type Step} from './job.ts'
@@ -37,6 +37,8 @@ export async function performJob(
   const folder = dataFolderAt(config.dataDir)
   const jobs = readJobs(config)
   const hasStep = (name: Step['do']) => job.steps.some((step) => step.do === name)
+  // The server that claimed it has one: without it, the folder was moved since.
+  if (claim) requireThere(folder.stateDb)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
   const begunAt = world.realClock.now()

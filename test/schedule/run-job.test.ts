@@ -1,4 +1,4 @@
-import {readdirSync, readFileSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {initAccounting} from '../../src/accounting/mapping.ts'
@@ -106,6 +106,17 @@ test('a manually requested run is recorded, with its error message', async () =>
   using stateDb = openStateDb(lab.folder.stateDb)
   const row = stateDb.db.prepare(`select * from job_run where job = 'to-postgres'`).get()
   expect(row).toMatchObject({slot: null, state: 'failed', exit_code: 2, error_code: 'CONFIG_MISSING'})
+})
+
+test('a run that a server claimed makes no data folder anew where it was moved away', async () => {
+  const config = {...lab.config, dataDir: `${lab.folder.root}-moved`}
+  const claim = {job_run_id: 1, attempt: 1}
+  expect(await failureOf(performJob(config, {job: monthEnd(close), claim}, lab.createWorld()))).toMatchObject(
+    {
+      code: 'STATE_UNREADABLE',
+    },
+  )
+  expect(existsSync(config.dataDir)).toBe(false)
 })
 
 test('a claim given to another process is not executed', async () => {
