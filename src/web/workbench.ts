@@ -14,7 +14,7 @@ import {readQuery} from '../store/sql.ts'
 import {listOpenActions, viewRuns} from './actions.ts'
 import type {LinkTo} from './cells.ts'
 import {sendData} from './data-api.ts'
-import {instant} from './figures.ts'
+import {count, instant} from './figures.ts'
 import {findFault, isMoving, ofAllDeals, parseFilter, renderFilter, titleOf, wordValue} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {askerOf, hangUpOf, markBusy, PLACES, refuse, sendPage} from './http-server.ts'
@@ -69,6 +69,9 @@ function findModule(name: string, importer: string): string {
   return realpathSync(join(dirname(path), exports.import))
 }
 
+/** More values of a parameter share one chip: the link of each would hold all others. */
+const MOST_CHIPS = 50
+
 const NOTHING_THERE: Page = {
   status: 404,
   title: 'Not found',
@@ -113,14 +116,17 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   ) => {
     const release = view?.release.manifest
     const linkTo = linkOf({...caller, filter: given})
-    const chips = [...filter.values].flatMap(([name, values]) =>
-      values.map((value) => {
-        const text = `${titleOf(name)}: ${wordValue(name, value)}`
+    const chips = [...filter.values].flatMap(([name, values]) => {
+      const removals = values.length > MOST_CHIPS ? [values] : values.map((value) => [value])
+      return removals.map((removed) => {
+        const [value = ''] = removed
+        const what = removed.length > 1 ? `${count(removed.length)} values` : wordValue(name, value)
+        const text = `${titleOf(name)}: ${what}`
         const without = new URLSearchParams([...query].filter(([key]) => key !== name && key !== 'page'))
-        for (const other of values) if (other !== value) without.append(name, other)
+        for (const other of values) if (!removed.includes(other)) without.append(name, other)
         return html`<a href="${[path, String(without)].filter(Boolean).join('?')}" aria-label="Remove filter ${text}">${text} ✕</a> `
-      }),
-    )
+      })
+    })
     const subject = html`<ul class="facts">${
       release &&
       html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, {filter, query, linkTo}, release)}</li>`

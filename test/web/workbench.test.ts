@@ -221,6 +221,13 @@ test.each([
   expect(await expectNumbersToLead(side.url, path)).toBeGreaterThan(2)
 })
 
+test('many values of a filter share one chip, so that the page does not grow with their square', async () => {
+  const statuses = Array.from({length: 51}, (_, index) => `status=s${index}`)
+  const page = await side.read(`/deals?${statuses.join('&')}&state=TX`)
+  expect(page).toContain('<a href="/deals?state=TX" aria-label="Remove filter Status: 51 values">')
+  expect(page.match(/aria-label="Remove filter/g)).toHaveLength(2)
+})
+
 test('deals are chosen on a page by values and ranges, and go along to other pages', async () => {
   const {page, complaints} = await open('/portfolio?show=funded_amount')
   await page.getByText('Filter', {exact: true}).click()
