@@ -8,7 +8,7 @@ import {anyRow} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
 import {useWarehouse} from '../support/set-up.ts'
-import {micros, readWalk, stageWalk, stream, type WalkSpec, walk} from '../support/walks.ts'
+import {forgetAll, micros, readWalk, stageWalk, stream, type WalkSpec, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -67,6 +67,15 @@ test('an abandoned walk leaves the stage, a refused one its bad records, too; on
     startedAt: micros(DAY_1),
     filter: '',
   })
+})
+
+test('another amount makes another history, even if as many rows are stored at the same instant', async () => {
+  const readIdAfter = async (loan_amount: string) => {
+    await forgetAll(db)
+    await walk(db, {at: DAY_1, pages: [[a({loan_amount})]]})
+    return db.one(anyRow, 'select history_id from history.raw.settle')
+  }
+  expect(await readIdAfter('1.00')).not.toEqual(await readIdAfter('2.00'))
 })
 
 test('of 80 records four unreadable ones are let through, of any number three; more are refused with their place', async () => {
