@@ -70,6 +70,14 @@ test('what is written is read back, byte for byte', () => {
   )
 })
 
+test('after a line that could not be stored, none is', () => {
+  const tape = createTape(join(root, 'failing'), key, '0123456789abcdef')
+  tape.add({frame: 'list'})
+  tape[Symbol.dispose]()
+  // Lines that follow one that is lost would not follow the line before.
+  for (const _ of [1, 2]) expect(tape.store).toThrow('EBADF')
+})
+
 test('cut off at any byte, it keeps what was stored, shows nothing torn, and can be continued', () => {
   const path = join(root, 'cut')
   const groups = [
