@@ -13,6 +13,7 @@ import {chmod, writeFile} from 'node:fs/promises'
 import {basename, dirname, join, relative} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
 import {removeAbandoned, temporaryBeside} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
@@ -80,11 +81,31 @@ export async function placeRelease(
 }
 
 /** Points `current` at a release, atomically. */
-export function moveCurrent(folder: DataFolder, releaseDir: string): void {
+export function moveCurrent(folder: Pick<DataFolder, 'current' | 'root'>, releaseDir: string): void {
   const temporary = temporaryBeside(folder.current)
   symlinkSync(relative(dirname(folder.current), releaseDir), temporary)
   renameSync(temporary, folder.current)
   syncToDisk(folder.root)
+}
+
+/**
+ * Replaces `current` by a link where it is a folder, because the data folder was copied with its links followed.
+ *
+ * @throws UnexpectedError `RELEASE_DAMAGED` if the release that it holds is not among the others
+ */
+export function linkCurrent({current, releases, root}: DataFolder): void {
+  const id = unlessDamaged(() => readRelease(current))?.manifest.release_id
+  const release = id === undefined ? undefined : unlessDamaged(() => readRelease(join(releases, id)))
+  if (!release)
+    throw newError(
+      'RELEASE_DAMAGED',
+      `'${current}' is a folder: expected a link to a release in '${releases}'.`,
+      {
+        next: 'Remove that folder, then run `loantape build`, which makes the link.',
+      },
+    )
+  removeFolder(current)
+  moveCurrent({current, root}, release.dir)
 }
 
 /** Marks a release of a past date that was never current. Such releases have a retention of their own. */

@@ -11,14 +11,18 @@ import {listTapeFiles} from '../sync/tapes.ts'
 /**
  * Makes the stores of a data folder agree before anything is read or stored. A store that is behind the tapes is brought up to
  * date; one that is ahead of them, or belongs to another folder, is refused, since something would be booked twice or never.
- * Compares nothing if the files have not changed since the stores last agreed.
+ * Compares nothing if the files have not changed since the stores last agreed. A copied `current` becomes a link again.
  *
- * @throws ConfigError `STORES_DISAGREE`
+ * @throws ConfigError `STORES_DISAGREE`; UnexpectedError `RELEASE_DAMAGED`
  */
 export async function bringUpToDate(config: Config, world: World): Promise<void> {
   const folder = dataFolderAt(config.dataDir)
   if (!hasStores(folder)) return
   using stateDb = openStateDb(folder.stateDb)
+  if (lstatSync(folder.current, {throwIfNoEntry: false})?.isDirectory()) {
+    const {linkCurrent} = await import('../build/build-folder.ts')
+    linkCurrent(folder)
+  }
   if (describeStores(folder, stateDb) === readFact(stateDb, 'stores_seen')) return
   const {compareTapes} = await import('./record-compare.ts')
   refuse(folder, compareTapes(config, {folder, stateDb}, world).problems)

@@ -1,4 +1,8 @@
+import {execFileSync} from 'node:child_process'
+import {cpSync, readlinkSync, rmSync} from 'node:fs'
+import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, DAY_1, DAY_2, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -85,4 +89,22 @@ test('status says how long the models of the current release took', async () => 
   expect(release.models).toContainEqual({name: 'core.deal', rows: 10, duration_ms: expect.any(Number)})
   const words = /^Models: \d+ built in \d+ ms; slowest \w+\.\w+ \d+ ms, /m
   expect((await lab.run(['status'])).stdout).toMatch(words)
+})
+
+test('a data folder that was copied with its links followed goes on', async () => {
+  const copy = dataFolderAt(`${lab.folder.root}-copied`)
+  execFileSync('cp', ['-RL', `${lab.folder.root}/.`, copy.root])
+  const env = {LOANTAPE_DATA_DIR: copy.root, LOANTAPE_LOG_LEVEL: 'error'}
+  const sql = 'select as_of from mart.portfolio_summary'
+  const asked = await lab.run(['query', '--as-of', '2026-02-02', sql, '--json'], env)
+  expect(readJson(asked)).toEqual({rows: [{as_of: '2026-02-02'}]})
+  expect(readlinkSync(copy.current)).toBe(`releases/${second}`)
+  rmSync(copy.current)
+  cpSync(join(copy.releases, second), copy.current, {recursive: true})
+  rmSync(join(copy.releases, second), {recursive: true})
+  const words = /current' is a folder: expected a link.*Remove that folder, then run `loantape build`/
+  await expectRefused(lab.run(['build', '--json'], env), 'RELEASE_DAMAGED', words)
+  rmSync(copy.current, {recursive: true})
+  expect((await lab.run(['build'], env)).code).toBe(0)
+  expect(readlinkSync(copy.current)).toBe(`releases/${second}`)
 })
