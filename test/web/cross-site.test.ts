@@ -177,6 +177,12 @@ test.each([
   ['nobody says who', AS_A_BROWSER, 200, false],
   ['a link of another site', {...AS_A_BROWSER, referer: ELSEWHERE}, 200, false],
   ['an image of another site', {...AS_A_BROWSER, accept: 'image/*', referer: ELSEWHERE}, 403, false],
+  [
+    'an image of another port',
+    {...AS_A_BROWSER, accept: 'image/*', referer: 'http://127.0.0.1:1/'},
+    403,
+    false,
+  ],
   ['a request of a hidden origin', {...AS_A_BROWSER, accept: '*/*', origin: 'null'}, 403, false],
 ])('without TLS, browsers do not say which site asks: %s', async (_, headers, status, isRun) => {
   const said = Object.entries(headers).map(([name, value]) => [name, value.replace('HERE', open.url)])
