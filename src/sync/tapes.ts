@@ -19,7 +19,7 @@ import {
   requireFolderId,
   type TapeRow,
 } from '../store/recorded.ts'
-import type {StateDb} from '../store/state-db.ts'
+import {requireThere, type StateDb} from '../store/state-db.ts'
 import {
   createTape,
   type Frame,
@@ -100,6 +100,8 @@ export function openTapes(
       if (!open.has(name)) {
         const row = {name, path: pathOfTape(name, date)}
         noteTape(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
+        // Without it, the folder was moved away: a tape would begin another one there.
+        requireThere(folder.stateDb)
         const writer = createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
         open.set(name, {writer, kind: ''})
       }

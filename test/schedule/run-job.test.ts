@@ -1,8 +1,9 @@
-import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync, renameSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {initAccounting} from '../../src/accounting/mapping.ts'
 import {reopenPeriod} from '../../src/books/close-period.ts'
+import type {World} from '../../src/core/types.ts'
 import {USUAL_DIALECT} from '../../src/export/dialect.ts'
 import {requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob, runJob} from '../../src/schedule/run-job.ts'
@@ -23,6 +24,8 @@ await initAccounting(lab.config)
 setAccounts(lab.folder)
 
 const monthEnd = (...steps: Step[]) => aJob({name: 'month-end', steps})
+
+const moveAway = () => renameSync(lab.folder.root, `${lab.folder.root}-aside`)
 
 const close: Step = {do: 'close_period', businessDay: 3, holidays: 'us-federal'}
 const exportCsv: Step = {do: 'export', profiles: ['csv'], tables: ['core.deal'], period: 'previous'}
@@ -117,6 +120,18 @@ test('a run that a server claimed makes no data folder anew where it was moved a
     },
   )
   expect(existsSync(config.dataDir)).toBe(false)
+})
+
+test.each<[string, Partial<World>]>([
+  ['before a step', {onProgress: ({step}) => step === 'sync' && moveAway()}],
+  ['before its first page', {onStep: (step) => step === 'warehouse opened' && moveAway()}],
+])('a run makes no data folder anew where it was moved away %s', async (_when, changes) => {
+  const world = {...lab.createWorld('2026-06-04T23:00:00Z'), ...changes}
+  await failureOf(performJob(lab.config, {job: monthEnd({do: 'build'}, {do: 'sync'})}, world))
+  const isMadeAnew = existsSync(lab.folder.root)
+  rmSync(lab.folder.root, {recursive: true, force: true})
+  renameSync(`${lab.folder.root}-aside`, lab.folder.root)
+  expect(isMadeAnew).toBe(false)
 })
 
 test('a claim given to another process is not executed', async () => {
