@@ -83,7 +83,7 @@ export async function runJob(config: Config, request: JobRequest, world: World) 
     if (step.do === 'notify') continue
     world.log.info({job, step: step.do}, 'step begins')
     world.onProgress({step: step.do})
-    requireThere(dataFolderAt(config.dataDir).stateDb)
+    if (steps.length > 0) requireThere(dataFolderAt(config.dataDir).stateDb)
     const batches = steps.flatMap((done) => (done.do === 'export' ? done.result : []))
     const done = await runStep(config, {step, batches}, request, world)
     steps.push(done)
