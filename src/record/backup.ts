@@ -84,7 +84,8 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const dir = requireNewFolder(folder, to, 'backup')
-  return withRun(folder.stateDb, 'backup', world, async ({runId, stateDb}) => {
+  return withRun(folder.stateDb, 'backup', world, async ({runId, stateDb, world: {onProgress}}) => {
+    onProgress({step: 'copying'})
     const tape_key = findTapeKey(stateDb) ?? null
     // Made before the state database is copied, so that the copy contains it.
     const folder_id = requireFolderId(stateDb)
@@ -94,7 +95,9 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
     if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
     // Copied before the tapes, from which a restore brings the copy up to date.
     await copyStateDb(folder, join(made.dir, STATE_DB))
-    for (const path of listKept(folder)) {
+    const paths = listKept(folder)
+    for (const [done, path] of paths.entries()) {
+      onProgress({step: 'copying', unit: 'files', done, total: paths.length})
       const [own, copy] = [join(folder.root, path), join(made.dir, path)]
       if (!KEPT_PATH.test(path))
         throw newError('BACKUP_DIFFERS', `'${own}': no backup can hold it: move it elsewhere.`)

@@ -16,12 +16,13 @@ import {basename, dirname, join, relative} from 'node:path'
 import {setImmediate as turn} from 'node:timers/promises'
 import {beforeEach, expect, test} from 'vitest'
 import {temporaryBeside} from '../../src/core/process.ts'
-import type {World} from '../../src/core/types.ts'
+import {countOf, type World} from '../../src/core/types.ts'
 import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {listNames} from '../../src/store/data-folder.ts'
 import {listFilesBelow, takeFileLock, writeFileAtomically} from '../../src/store/files.ts'
+import {findLockHolder} from '../../src/store/runs.ts'
 import {openStateDb, RESTORING} from '../../src/store/state-db.ts'
 import {FEW_TABLES, flipBit, readFiles} from '../support/data.ts'
 import {aJob} from '../support/jobs.ts'
@@ -49,6 +50,17 @@ async function saveAndLose(): Promise<void> {
   await save()
   rmSync(lab.folder.root, {recursive: true})
 }
+
+test('a backup tells who waits for it that it copies, and how many files', async () => {
+  const world = lab.createWorld(DAY_1)
+  const told: string[] = []
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const onProgress: World['onProgress'] = (progress) => {
+    told.push(`${progress.step} ${countOf(progress)}`, findLockHolder(stateDb, world)?.progress ?? '')
+  }
+  const {files} = await backUp(lab.config, dir, {...world, onProgress})
+  expect(told).toEqual(expect.arrayContaining(['copying', `copying ${files - 1} of ${files} files`]))
+})
 
 /** Returns a path that the test overwrites, and its whole content. */
 function openFile(name: string) {
