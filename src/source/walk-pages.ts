@@ -118,12 +118,17 @@ function tellAsked({original, path, query}: Received): string {
   return `GET ${asked.path}${names && ` (${names})`}`
 }
 
-/** Requires records of the status asked for, in any spelling: a source that ignores the filter lists every deal. */
+const plain = (text: unknown) => (typeof text === 'string' ? text.trim().toLowerCase() : undefined)
+
+/** Whether a record has another status than the one asked for, in any spelling. */
+export function isOutside(status: string | undefined, record: unknown): boolean {
+  const found = isObject(record) ? plain(record.status) : undefined
+  return status !== undefined && found !== undefined && found !== plain(status)
+}
+
+/** Requires records of the status asked for: a source that ignores the filter lists every deal. */
 function requireFiltered({filter: {status} = {}}: WalkRequest, {records, received}: Page): void {
-  if (status === undefined) return
-  const plain = (text: unknown) => (typeof text === 'string' ? text.trim().toLowerCase() : undefined)
-  const found = records.map((record) => (isObject(record) ? plain(record.status) : undefined))
-  const others = found.filter((one) => one !== undefined && one !== plain(status)).length
+  const others = records.filter((record) => isOutside(status, record)).length
   if (others === 0) return
   throw newError(
     'SOURCE_REQUEST_REFUSED',

@@ -6,7 +6,7 @@ import type {SourceConfig} from '../core/config.ts'
 import {isObject} from '../core/json.ts'
 import type {WireRecord, World} from '../core/types.ts'
 import {askEach, askOwnPage, type DetailAnswer} from '../source/ask-each.ts'
-import {walkPages} from '../source/walk-pages.ts'
+import {isOutside, walkPages} from '../source/walk-pages.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {judgePlan} from './guard.ts'
 import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
@@ -223,7 +223,8 @@ export async function listChanged({db, stream, client, config}: WalkTools): Prom
 }
 
 /**
- * Looks at deals on their own pages and appends what is new.
+ * Looks at deals on their own pages and appends what is new. Leaves out deals that were never in the stage that is walked: no
+ * walk would have them.
  *
  * @returns how many versions were appended, and whether every page could be read
  */
@@ -240,11 +241,13 @@ export async function lookAt(
   const found = answers.filter((answer) => answer.outcome === 'found')
   const foundIds = found.map(({id}) => id)
   const known = await listLastKnown(db, deals, foundIds)
-  const lines = found.map(({id, record, received}): Answer => {
+  const own = found.filter(({id, record}) => known.has(id) || !isOutside(config.stage, record))
+  const lines = own.map(({id, record, received}): Answer => {
     return {frame: {frame: 'look', id, known: known.get(id)}, body: {data: record}, received}
   })
   const said = {kind: 'look', stream: deals.name, businessDate, isWalkOpen: walks.has(deals.name)}
   const judge = (plan: ChangePlan) => judgePlan(db, {stream: deals}, plan, config)
   const {appended, read} = await settleBeside({db, tapes}, businessDate, {said, lines, judge}, world)
-  return {appended, isComplete: read === ids.length}
+  const outside = found.length - own.length
+  return {appended, isComplete: read + outside === ids.length}
 }

@@ -1,9 +1,11 @@
 import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
+import {applyEvents} from '../../src/pipeline.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, DAY_1, DAY_2, DAY_3, day, failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
+import {receiveEvents} from '../support/webhooks.ts'
 
 /** A lab that has not been walked yet. */
 const lab = await useLab({
@@ -61,6 +63,24 @@ test('a deal that leaves the stage is followed on its own page until it has ende
     {status: 'withdrawn', is_missing: false, deals: '1'},
   ])
   expect((await lab.run(['rebuild'])).stdout).toContain('The warehouse matches them.')
+})
+
+test('a webhook brings a deal that enters the stage or left it, and none that never was in it', async () => {
+  await lab.sync(DAY_1, IN_STAGE)
+  lab.service.store.insert(someDeals(42, {status: 'draft'}).slice(40))
+  move('funded', 1)
+  move(' Underwriting', 42)
+  receiveEvents(lab.folder, ...[1, 41, 42].map(idOf))
+  const config = {...lab.config, ...IN_STAGE.config}
+  expect(await applyEvents(config, lab.createWorld(DAY_2))).toEqual({
+    outcome: 'applied',
+    events: 3,
+    deals: 3,
+    appended: 2,
+  })
+  move('underwriting', 41)
+  receiveEvents(lab.folder, idOf(41))
+  expect(await applyEvents(config, lab.createWorld(DAY_3))).toMatchObject({appended: 1})
 })
 
 test("what ends a deal, and what its lender calls funded, is the lender's own seed's to say", async () => {
