@@ -421,19 +421,30 @@ async function openSftp(
     throw explain(error, errors, 'cannot be reached')
   }
   const dirs = new Set<string>()
+  async function makeFolder(dir: string): Promise<void> {
+    if (dirs.has(dir)) return
+    const found = await client.exists(dir)
+    if (found === '-') throw errors.refused(`'${dir}' is a file there: expected a folder`)
+    if (found === false) {
+      await makeFolder(posix.dirname(dir))
+      await client.mkdir(dir)
+    }
+    dirs.add(dir)
+  }
   return {
     async put({name, path, bytes}) {
       const final = posix.join(target.path, folder, name)
       const part = `${final}.part`
       silence.refresh()
       try {
-        const dir = posix.dirname(final)
-        if (!dirs.has(dir) && (await client.exists(dir)) === false) await client.mkdir(dir, true)
-        dirs.add(dir)
+        await makeFolder(posix.dirname(final))
         await client.fastPut(path, part, {step: () => void silence.refresh()})
         const {size} = await client.stat(part)
         if (size !== bytes) throw errors.failed(`file '${name}' arrived with ${size} of ${bytes} bytes`)
-        await rename(client, part, final)
+        await rename(client, part, final).catch(async (cause: unknown) => {
+          if ((await client.exists(final)) !== 'd') throw cause
+          throw errors.refused(`'${final}' is a folder there: expected none`, cause)
+        })
       } catch (error) {
         throw error instanceof LoantapeError
           ? error
@@ -466,13 +477,18 @@ function explain(error: unknown, errors: ReturnType<typeof errorsAt>, what: stri
     const expected = 'expected an OpenSSH or PEM key and its passphrase'
     return errors.refused(`the private key cannot be read: ${expected}`, error)
   }
+  // So the library calls any failure to make a folder.
+  if (/bad path: .* permission denied/i.test(words)) return errors.failed(`${what} (${FAILURE})`, error)
   if (/permission denied/i.test(words) || codeOf(error) === '3')
     return errors.refused(`${what}: permission denied`, error)
   return errors.failed(`${what} (${reasonOf(words)})`, error)
 }
 
-/** Puts `fastPut: Failure Local: … Remote: …` into our words. A full disk shows only as a bare failure (status 4). */
+/** A full disk shows only as a bare failure (status 4). */
+const FAILURE = "the server says 'Failure', as for a full disk"
+
+/** Puts `fastPut: Failure Local: … Remote: …` into our words. */
 function reasonOf(words: string): string {
   const said = words.replace(/^(\w+: )+/, '').replace(/ (Local|Remote): .*| \/.*/s, '')
-  return said === 'Failure' ? "the server says 'Failure', as for a full disk" : said
+  return said === 'Failure' ? FAILURE : said
 }

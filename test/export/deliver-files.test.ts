@@ -10,7 +10,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import type {IncomingMessage} from 'node:http'
-import {join} from 'node:path'
+import {dirname, join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {World} from '../../src/core/types.ts'
 import {
@@ -444,6 +444,33 @@ test('a connection that breaks in the middle of a file, a full disk or a stop le
   expect(await deliver(target, {secret: 'pass'})).toMatchObject({outcome: 'delivered'})
   expect(server.logins - before).toBe(2)
   expect(readTarget()).toMatchObject(whole)
+})
+
+test('a full disk is never called a missing right, and what stands in the way at the server is named', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  server.isFull = true
+  const full = await failureOf(deliver(sftp(server), {secret: 'pass'}))
+  expect(full).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect(full.message).toContain("(the server says 'Failure', as for a full disk)")
+  server.isFull = false
+  const inTheWay: [path: string, make: (path: string) => void, words: string][] = [
+    [`${PLACE}/a.csv`, (path) => mkdirSync(path, {recursive: true}), `'/${PLACE}/a.csv' is a folder there`],
+    [PLACE, (path) => writeFileSync(path, ''), `'/${PLACE}' is a file there`],
+    [dirname(PLACE), (path) => writeFileSync(path, ''), `'/${dirname(PLACE)}' is a file there`],
+  ]
+  for (const [path, make, words] of inTheWay) {
+    const there = join(root, 'target', path)
+    rmSync(join(root, 'target', dirname(PLACE)), {recursive: true, force: true})
+    mkdirSync(dirname(there), {recursive: true})
+    make(there)
+    pauses.length = 0
+    const failure = await failureOf(deliver(sftp(server), {secret: 'pass', isAgain: true}))
+    expect(failure).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+    expect(failure.message).toContain(words)
+    expect(pauses).toEqual([])
+    rmSync(there, {recursive: true})
+    expect(await deliver(sftp(server), {secret: 'pass', isAgain: true})).toMatchObject({sent: 3})
+  }
 })
 
 test('a server that logs in and then answers nothing is left after a while, and tried again', async () => {

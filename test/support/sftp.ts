@@ -96,7 +96,10 @@ export async function startSftp(root: string, access: {password?: string; public
     })
     on('STAT', stat)
     on('LSTAT', stat)
-    on('MKDIR', (_, path: string) => fs.mkdirSync(pathOf(path)))
+    on('MKDIR', (_, path: string) => {
+      if (result.isFull) throw new Error('no space')
+      fs.mkdirSync(pathOf(path))
+    })
     on('REMOVE', (_, path: string) => fs.rmSync(pathOf(path)))
     on('RENAME', (_, from: string, to: string) => {
       if (fs.existsSync(pathOf(to))) throw new Error('RENAME never replaces a file')
@@ -135,6 +138,8 @@ export async function startSftp(root: string, access: {password?: string; public
     hostKey: `SHA256:${createHash('sha256').update(parsed.getPublicSSH()).digest('base64').replace(/=+$/, '')}`,
     /** Called on each write; a test may let it break the connection or fail for lack of space. */
     onWrite: (_: string): 'go on' | 'break' | 'full' => 'go on',
+    /** Whether to fail each new folder for lack of space. */
+    isFull: false,
     /** Whether to leave all requests of logged-in users unanswered. */
     isMute: false,
     renamed: [] as string[],
