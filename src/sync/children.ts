@@ -11,12 +11,9 @@ import {quoteLiteral} from '../store/database.ts'
 import type {Frame} from '../store/tape.ts'
 import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {dropWalks, endWalk, settleWalk} from './settle.ts'
-import {isSettledSql, tablesOf} from './stream-tables.ts'
+import {isSettledSql, ROTATION_DAYS, TONIGHT_HOURS, tablesOf} from './stream-tables.ts'
 import {continueWalk, requestOf, startWalk} from './walk.ts'
 import {listNamedDeals} from './webhook-events.ts'
-
-/** Each parent's list is read again within about this many days. */
-const ROTATION_DAYS = 30
 
 /**
  * Lists the parents whose lists to read, in order of need: those with a child that was missed on an earlier day; those never
@@ -59,7 +56,7 @@ async function listParentsInNeed(
          attempted_at,
          row_number() over (order by listed_at nulls last, id) as age_rank,
          ceil(count(*) over () / ${ROTATION_DAYS}.0)
-           - count(*) filter (listed_at > $1 - interval 1 day) over () as quota,
+           - count(*) filter (listed_at > $1 - interval ${TONIGHT_HOURS} hour) over () as quota,
          case
            when id in (from doubted) then 0
            when listed_at is null or greatest(observed_at, announced_at) > listed_at then 1

@@ -12,11 +12,8 @@ import {judgePlan} from './guard.ts'
 import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {buildSameSql, type ChangePlan, findAbsences} from './plan-changes.ts'
 import {settleBeside} from './settle.ts'
-import {isSettledSql, tablesOf} from './stream-tables.ts'
+import {isSettledSql, ROTATION_DAYS, TONIGHT_HOURS, tablesOf} from './stream-tables.ts'
 import {findBusinessDate, findPast} from './walk.ts'
-
-/** Each record is looked at again within about this many days. */
-const ROTATION_DAYS = 30
 
 /**
  * Chooses the records whose own page to fetch, in the order of need of {@link buildCandidatesSql}. Leaves out records that this
@@ -52,7 +49,7 @@ export async function listDetailCandidates(
        from candidate where need = 3
        qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
          or row_number() over (order by detail_at, id) <= (
-           select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval 1 day)
+           select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval ${TONIGHT_HOURS} hour)
            from ${head} where kind = 'seen'
          )
      ),

@@ -54,6 +54,11 @@ export interface Statuses {
   ended: readonly string[]
 }
 
+/** Each own page and each list of a parent is read again within about this many days. */
+export const ROTATION_DAYS = 30
+/** What was read within these hours counts for tonight: a night may begin sooner than the last. */
+export const TONIGHT_HOURS = 20
+
 /** Tells an engine the statuses for {@link isSettledSql} and {@link hasEndedSql}. */
 export async function setStatuses(db: Database, statuses: Statuses): Promise<void> {
   for (const [name, values] of Object.entries(statuses))

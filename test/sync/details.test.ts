@@ -85,6 +85,13 @@ test('a day later a thirtieth is asked for again, those longest unseen', async (
   expect(await candidatesAt('2026-02-04T00:30:00Z', records)).toEqual(['d00', 'd17'])
 })
 
+test('a night that begins some minutes sooner than the one before asks for a thirtieth as well', async () => {
+  const ids = Array.from({length: 31}, (_, index) => `d${String(index).padStart(2, '0')}`)
+  await walkWithDetails(DAY_1, Object.fromEntries(ids.map((id) => [id, '2026-02-02T23:31:00Z'])))
+  const records = ids.map((id) => record(id))
+  expect(await candidatesAt('2026-02-03T23:20:00Z', records)).toEqual(['d00', 'd01'])
+})
+
 test('an unreadable detail is quarantined under the id that was asked for', async () => {
   const bad = {id: 'a', at: DAY_1, record: record('b', {loan_amount: 'much'})}
   await walk(db, {at: DAY_1, pages: [[record('a')]], details: [bad]})

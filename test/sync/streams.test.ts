@@ -10,7 +10,7 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildHead} from '../../src/sync/stream-tables.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import type {Fault} from '../support/faults.ts'
-import {aDeal, DAY_1, DAY_2, DAY_3, DAY_4, failureOf, type Row, someDeals} from '../support/lab.ts'
+import {aDeal, DAY_1, DAY_2, DAY_3, DAY_4, day, failureOf, type Row, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {changeRecords, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
 
@@ -96,6 +96,13 @@ test('the next night reads the lists of deals that changed or that a webhook nam
     {outcome: 'unchanged', listed: 0},
   ])
   expect((await lab.walk(DAY_3, ALL)).streams).toMatchObject([{listed: 1}, {listed: 1}])
+})
+
+test('a night reads a thirtieth, although it begins some minutes sooner than the night before', async () => {
+  lab.service.store.insert(someDeals(60))
+  await lab.walk(DAY_1, BORROWERS)
+  for (const night of [day(3, '23:40'), day(4, '23:35'), day(5, '23:33')])
+    expect((await lab.walk(night, BORROWERS)).streams).toMatchObject([{listed: 2}])
 })
 
 test('a borrower absent from a whole list is missing, still counts, and vanishes if absent the next day', async () => {
