@@ -16,7 +16,8 @@ import {isSettledSql, ROTATION_DAYS, TONIGHT_HOURS, tablesOf} from './stream-tab
 import {findBusinessDate, findPast} from './walk.ts'
 
 /**
- * Chooses the records whose own page to fetch, in the order of need of {@link buildCandidatesSql}. Leaves out records that this
+ * Chooses the records whose own page to fetch, in the order of need of {@link buildCandidatesSql}; but of the pages never read only
+ * a day's share comes before those that lists contradict, which may fill the budget every night. Leaves out records that this
  * walk has already fetched and, in mode `auto`, those whose list rows lack nothing. The first record is listed and, if any record
  * has, has shown its page before, so that its answer proves the path. Reads the temporary tables of `findAbsences`.
  *
@@ -35,7 +36,7 @@ export async function listDetailCandidates(
   const {head} = tablesOf(stream)
   // Pages that always fail must not come together, or they would end all asking.
   const turn = 'if(need in (2, 4), hash(id || cast($1 as varchar)), 0)'
-  const inNeed = `need, (need < 4 and ${isSettledSql(stream)}) desc, if(need = 4, null, detail_at) nulls first, ${turn}, id`
+  const inNeed = `need, (need <> 4 and ${isSettledSql(stream)}) desc, if(need = 4, null, detail_at) nulls first, ${turn}, id`
   const rows = await db.all(
     knownRow,
     `with candidate as materialized (
@@ -46,23 +47,25 @@ export async function listDetailCandidates(
        )
      ),
      due as (
-       from candidate where need = 3
+       from candidate where need in (2, 3)
        qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
-         or row_number() over (order by detail_at, id) <= (
-           select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval ${TONIGHT_HOURS} hour)
+         or row_number() over (partition by need order by need = 2 and ${isSettledSql(stream)} desc, ${turn}, detail_at, id) <= (
+           select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (
+             detail_at > $1 - interval ${TONIGHT_HOURS} hour and ${stream.idColumn} not in (select id from candidate where need = 5)
+           )
            from ${head} where kind = 'seen'
          )
      ),
      witness as (
        from candidate
-       where need in (1, 2) or id in (select id from due) or (need not in (0, 4) and exists (from absence))
+       where need in (1, 2, 5) or id in (select id from due) or (need not in (0, 4) and exists (from absence))
        order by detail_at desc nulls last, need desc, ${inNeed}
        limit 1
      )
      select id, ${buildWireSql(stream.columns)} as known
      from candidate
-     where need in (0, 1, 2, 4) or id in (select id from due) or id in (select id from witness)
-     order by id is distinct from (select id from witness), ${inNeed}
+     where need in (0, 1, 2, 4, 5) or id in (select id from due) or id in (select id from witness)
+     order by id is distinct from (select id from witness), need = 2 and id not in (select id from due), ${inNeed}
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
   )
@@ -81,8 +84,8 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
 }
 
 /**
- * SQL of the records with their need: absent (0), new, changed or unlike what own pages said (1), page never read (2),
- * unchanged (3), out of the filter since an earlier walk (4), nothing missing (5). Optional fields of unlisted records are not
+ * SQL of the records with their need: absent (0), new or changed (1), page never read (2), unchanged (3), out of the filter since
+ * an earlier walk (4), unlike what own pages said (5), nothing missing (6). Optional fields of unlisted records are not
  * filled in from the last state: they are carried forward anyway, and would look as if they were on the page.
  */
 function buildCandidatesSql(stream: Stream, isWhole: string): string {
@@ -93,8 +96,8 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
       i.${idColumn} as id,
       h.detail_at,
       case
-        when i.list_hash = h.list_hash and not (${buildSameSql(stream)}) then 1
-        when ${isWhole} then 5
+        when i.list_hash = h.list_hash and not (${buildSameSql(stream)}) then 5
+        when ${isWhole} then 6
         when h.list_hash is null or i.list_hash <> h.list_hash then 1
         when h.detail_at is null then 2
         else 3

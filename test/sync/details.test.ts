@@ -92,6 +92,19 @@ test('a night that begins some minutes sooner than the one before asks for a thi
   expect(await candidatesAt('2026-02-03T23:20:00Z', records)).toEqual(['d00', 'd01'])
 })
 
+test('deals that their lists contradict hold up neither new ones nor the round of all', async () => {
+  const details = ['a', 'b'].map((id): DetailSpec => {
+    return {id, at: '2026-02-02T23:31:00Z', record: record(id, {property_value: 1, loan_amount: 1})}
+  })
+  await walk(db, {at: DAY_1, pages: [ALL_THREE], details})
+  expect(await candidatesAt('2026-02-03T12:00:00Z', [...ALL_THREE, record('d')])).toEqual([
+    'a',
+    'd',
+    'c',
+    'b',
+  ])
+})
+
 test('an unreadable detail is quarantined under the id that was asked for', async () => {
   const bad = {id: 'a', at: DAY_1, record: record('b', {loan_amount: 'much'})}
   await walk(db, {at: DAY_1, pages: [[record('a')]], details: [bad]})
