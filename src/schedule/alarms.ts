@@ -1,6 +1,7 @@
 import {existsSync, readFileSync} from 'node:fs'
 import {basename} from 'node:path'
 import {z} from 'zod'
+import {STREAMS} from '../contract/streams.ts'
 import {DAY_MS, HOUR_MS, isBehind} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, explainError, LoantapeError, messageOf, newError, retellError} from '../core/errors.ts'
@@ -87,7 +88,7 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
     describeQuarantine(lastSync),
     ...describeReading(lastSync),
     describeRates(findLastSuccess(stateDb, 'rates')),
-    ...listAlarmChannels(config).map((channel) => describeChannel(stateDb, channel, now)),
+    ...['webhook', 'email'].map((channel) => describeChannel(stateDb, config, channel, now)),
   ].filter((condition) => condition !== undefined)
 }
 
@@ -228,7 +229,10 @@ function describeReading(lastSync: Run | undefined): (Condition | undefined)[] {
   const pages = details && {read: details.fetched, failed: details.failed}
   return [
     pages && describe('details', 'own pages of deals', pages, 'set LOANTAPE_DETAIL=off'),
-    ...streams.map(({stream, listed, failed, reason}) => {
+    ...STREAMS.filter(({parent}) => parent).map(({plural: stream}) => {
+      const found = streams.find((one) => one.stream === stream)
+      if (!found) return ok(stream, `no lists of ${stream} are asked for`, '')
+      const {listed, failed, reason} = found
       if (reason === null)
         return describe(
           stream,
@@ -285,8 +289,14 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
 
 const nameOfChannel = (channel: string) => `channel ${channel}`
 
-function describeChannel(stateDb: StateDb, channel: string, now: number): Condition {
+function describeChannel(
+  stateDb: StateDb,
+  config: Watched['config'],
+  channel: string,
+  now: number,
+): Condition {
   const name = nameOfChannel(channel)
+  if (!listAlarmChannels(config).includes(channel)) return ok(name, `no messages go by ${channel}`, '')
   const failed = stateDb.first(
     z.object({created_at: z.string(), error: z.string()}),
     `select created_at, error from notice as failed
@@ -297,7 +307,7 @@ function describeChannel(stateDb: StateDb, channel: string, now: number): Condit
   )
   if (!failed) return ok(name, `messages are sent by ${channel}`, '')
   const setting = channel === 'email' ? 'LOANTAPE_SMTP_URL' : 'LOANTAPE_ALARM_WEBHOOK_URL'
-  const words = `That of ${failed.created_at} failed: ${failed.error} It is tried again for ${SENT_WITHIN_DAYS} days. Check ${setting}; the alarm ends when a message arrives.`
+  const words = `That of ${failed.created_at} failed: ${failed.error} Each is tried for ${SENT_WITHIN_DAYS} days. Check ${setting}; the alarm ends when a message arrives.`
   const title = `Messages by ${channel} cannot be sent`
   return {name, state: 'unsent', title, words, since: failed.created_at}
 }

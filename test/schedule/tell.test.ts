@@ -261,6 +261,9 @@ test('lists of borrowers that cannot be read, or are refused, are told', async (
   expect(posts[1]).toMatch(/Lists of borrowers were refused \[GUARD_SHRINK\].*--accept/s)
   await syncWith({}, [{...borrowers, listed: 9}])
   expect(posts[2]).toContain('Recovered')
+  await syncWith({}, [borrowers])
+  await syncWith({}, [])
+  expect(posts[4]).toContain('Recovered: no lists of borrowers are asked for')
 })
 
 test('a message that fails is sent again later, to that channel only', async () => {
@@ -410,6 +413,16 @@ test('a receiver is left once it has answered, whatever it goes on to say', asyn
   await tell()
   expect(talker.requests).toHaveLength(2)
   expect(heardOut).toBe(0)
+})
+
+test('the alarm of a channel ends when the channel is no longer set up', async () => {
+  config = {...config, smtpUrl: 'smtp://127.0.0.1:1'}
+  await runAndTell(shrunk)
+  now += 2 * HOUR
+  await tell()
+  config = {...config, smtpUrl: undefined, alarmEmailTo: undefined}
+  await tell()
+  expect(posts.at(-1)).toContain('Recovered: no messages go by email')
 })
 
 test('a channel that takes no message for an hour is shown and told by the other, not by itself, and so is its end', async () => {
