@@ -88,8 +88,8 @@ export async function sendData(
     if (isWritten) await written
   } catch (error) {
     const {code, message} = explainError(error)
-    if (!['WEB_BUSY', 'QUERY_FAILED', 'QUERY_STOPPED'].includes(code)) throw error
-    return refuse(reply, code === 'WEB_BUSY' ? 503 : 400, message)
+    if (!['WEB_BUSY', 'INTERRUPTED', 'QUERY_FAILED', 'QUERY_STOPPED'].includes(code)) throw error
+    return refuse(reply, ['WEB_BUSY', 'INTERRUPTED'].includes(code) ? 503 : 400, message)
   }
   if (isWritten) reply.header('content-length', sizeOf(path))
   // A slow reader is cut off at once, not at the end of a partial file.

@@ -100,7 +100,13 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
 ) {
   const {timeoutMs, idleMs, processes = 1, waiting = Infinity, each = Infinity, goesOn = false} = limits
   const [code, words] = MODULES[module]
-  const stop = (reason: string) => newError(code, `${words}: ${reason}.`)
+  const stop = (reason: string) =>
+    isClosed
+      ? newError('INTERRUPTED', `${words}: the server is being stopped.`, {
+          kept: 'Nothing was changed.',
+          next: 'Ask again once it runs again.',
+        })
+      : newError(code, `${words}: ${reason}.`)
   const helpers = Array.from({length: processes}, (_, index): Helper => ({module, args: argsOf(index)}))
   const free = [...helpers]
   const takeTurn = createTurns({running: processes, waiting, each})
@@ -112,8 +118,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
     signal: AbortSignal | undefined,
     tries = limits.tries ?? 1,
   ): Promise<unknown> {
-    if (isClosed) throw stop('nothing is read there any more')
-    if (signal?.aborted) throw stop(NOBODY_WAITS)
+    if (isClosed || signal?.aborted) throw stop(NOBODY_WAITS)
     clearTimeout(helper.idle)
     const {promise, resolve, reject} = Promise.withResolvers<Told | undefined>()
     const giveUp = (reason: string) => {
@@ -143,7 +148,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
      * Asks a free process, in turn. A question that takes too long, or that nobody waits for, is killed with its process; the
      * next question starts a new one.
      *
-     * @throws what the function threw; DeferredError `WEB_BUSY`, `HISTORY_STOPPED`, `QUERY_STOPPED`
+     * @throws what the function threw; DeferredError `WEB_BUSY`, `HISTORY_STOPPED`, `QUERY_STOPPED`, `INTERRUPTED`
      */
     ask: <Name extends string & keyof Asked>(
       name: Name,

@@ -79,9 +79,9 @@ const NOTHING_THERE: Page = {
 }
 
 function describeFailure(error: unknown): Page {
-  const {problem, kept, next} = explainError(error)
+  const {code, problem, kept, next} = explainError(error)
   const body = html`<p class="notice"><b class="failed">${problem}</b> ${kept} ${next}</p>`
-  return {status: 500, title: 'Not shown', body}
+  return {status: code === 'INTERRUPTED' ? 503 : 500, title: 'Not shown', body}
 }
 
 /** Adds the pages and the data API; disposing the result ends the reading processes. */

@@ -96,8 +96,20 @@ test('an idle process ends, the next question starts another, and a closed reade
   expect(await countOnce()).toEqual([['20']])
   expect(listProcesses(hasty.filesDir)).not.toContain(pid)
   pool[Symbol.dispose]()
-  expect(await failureOf(countOnce())).toMatchObject({code: 'QUERY_STOPPED'})
+  expect(await failureOf(countOnce())).toMatchObject({code: 'INTERRUPTED'})
   expect(() => readdirSync(hasty.filesDir)).toThrow('ENOENT')
+})
+
+test('a question that a stopping server cuts off says so, and advises no other question', async () => {
+  using pool = createReaderPool(limits)
+  const cut = pool
+    .of(dir)
+    .page({sql: 'select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b'})
+  pool[Symbol.dispose]()
+  expect(await failureOf(cut)).toMatchObject({
+    code: 'INTERRUPTED',
+    message: 'Query stopped: the server is being stopped. Nothing was changed. Ask again once it runs again.',
+  })
 })
 
 /**
