@@ -308,7 +308,8 @@ test('an event signed by the present or the previous secret is stored before it 
 
 test.each([
   ['of a task', {type: 'task.completed', data: {id: 'task_000001'}}],
-  ['of an unknown kind', {type: 'office.moved', data: {}}],
+  ['of an unknown kind', {type: 'office.moved', data: {id: 42}}],
+  ['that only pings', {type: 'ping'}],
 ])('an event %s that names no deal is recorded, and nothing waits for it', async (_, event) => {
   const body = JSON.stringify(event)
   expect(await sendEvent({body})).toBe(202)
@@ -319,6 +320,15 @@ test.each([
     await sendEvent({id: 'evt_2', body: JSON.stringify({type: event.type, data: {deal_id: 'deal_1'}})}),
   ).toBe(202)
   expect(waiting()).toEqual(['evt_2 deal_1'])
+})
+
+test('an event may name any deal that a sync takes', async () => {
+  const id = 'd'.repeat(8192)
+  const sent = async (dealId: string) =>
+    sendEvent({body: JSON.stringify({type: 'deal.updated', data: {id: dealId}})})
+  expect(await sent(`${id}d`)).toBe(400)
+  expect(await sent(id)).toBe(202)
+  expect(waiting()).toEqual([`evt_1 ${id}`])
 })
 
 test.each([
