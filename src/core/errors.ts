@@ -138,6 +138,10 @@ export function codeOf(error: unknown): string {
   return 'UNEXPECTED'
 }
 
+/** Returns the code of a failed connection with what could not be reached, perhaps a proxy: `ECONNREFUSED 10.0.0.7:3128`. */
+export const reachOf = (error: unknown): string =>
+  /(?<=^(connect|getaddrinfo) )E\w+ \S+/.exec(messageOf(error))?.[0] ?? codeOf(error)
+
 /**
  * Turns anything thrown into one of our errors; disk faults get a plain message, our own errors stay as they are. If cleanup
  * failed as well, the first error counts.

@@ -6,7 +6,15 @@ import {dirname, extname, join, posix} from 'node:path'
 import {addAbortSignal} from 'node:stream'
 import type SftpClient from 'ssh2-sftp-client'
 import {z} from 'zod'
-import {CATALOGUE, codeOf, LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
+import {
+  CATALOGUE,
+  codeOf,
+  LoantapeError,
+  messageOf,
+  newError,
+  RetryableError,
+  reachOf,
+} from '../core/errors.ts'
 import {parseRetryAfter, withRetries} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
 import {digestFileNow, moveIntoPlace, shareWithFolder} from '../store/files.ts'
@@ -341,7 +349,7 @@ async function openHttp(
         signal,
       }).catch((cause: unknown) => {
         const code = codeOf(cause)
-        if (!UNTRUSTED.test(code)) throw failed(`file '${name}' was not accepted (${code})`, cause)
+        if (!UNTRUSTED.test(code)) throw failed(`file '${name}' was not accepted (${reachOf(cause)})`, cause)
         throw refused(`its certificate or TLS is not accepted (${code}), so nothing was sent`, cause)
       })
       const {statusCode: status, headers} = answer

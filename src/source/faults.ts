@@ -1,5 +1,5 @@
 import {errors} from 'undici'
-import {codeOf, type LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
+import {codeOf, type LoantapeError, messageOf, newError, RetryableError, reachOf} from '../core/errors.ts'
 
 /** The request, as errors and logs name it. */
 export interface Target {
@@ -42,7 +42,7 @@ export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {ma
     return new RetryableError({code: 'SOURCE_UNREACHABLE', problem, cause: error})
   }
   if (code === 'UNEXPECTED' || code.startsWith('ERR_INVALID_') || OWN_FAULTS.has(code)) return error
-  return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: code, cause: error})
+  return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: reachOf(error), cause: error})
 }
 
 /** Creates the error of an answer that is too large. */

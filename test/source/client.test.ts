@@ -300,6 +300,10 @@ test('a source is asked through the proxy that the environment names, unless it 
     code: 'SOURCE_UNREACHABLE',
     message: expect.stringContaining("the proxy's 407"),
   })
+  proxy[Symbol.dispose]()
+  await expect(ask(server, there)).rejects.toMatchObject({
+    message: expect.stringContaining(`'ECONNREFUSED ${new URL(proxy.url).host}'`),
+  })
   vi.stubEnv('HTTP_PROXY', 'proxy.company.test:3128')
   await expect(ask(server, there)).rejects.toMatchObject({code: 'CONFIG_INVALID'})
 })
