@@ -40,6 +40,8 @@ export function createRateLimiter(
   const bucket = createTokenBucket(settings, clock.now())
   const inTurn = pLimit(1)
   let pause = {from: clock.now(), ms: Math.max(0, (settings.pausedUntil ?? 0) - clock.now())}
+  /** The status of the last answer that asked to wait. */
+  let asked: number | undefined
   let waitedMs = 0
   let waitingSince: number | null = null
 
@@ -58,7 +60,10 @@ export function createRateLimiter(
     if (waitedMs + ms > settings.maxWaitMs)
       throw newError(
         'SOURCE_RATE_LIMITED',
-        `Rate limit of source '${settings.host}': waiting another ${Math.ceil(ms / 1000)} s would take the waiting of this run past the ${settings.maxWaitMs / 60_000} min a run may wait.`,
+        `Source '${settings.host}' asks to wait${asked === undefined ? '' : ` (status ${asked})`}: another ${Math.ceil(ms / 1000)} s would take the waiting of this run past the ${settings.maxWaitMs / 60_000} min a run may wait.`,
+        asked === 503
+          ? {next: 'The next run continues from there; tell whoever runs the source if this continues.'}
+          : {},
       )
     const startedAt = clock.now()
     waitingSince ??= startedAt
@@ -97,6 +102,7 @@ export function createRateLimiter(
     }
     bucket.cut(clock.now(), answer.startedAt)
     if (isOverload && toldMs === 0) return false
+    asked = answer.status
     const waitMs = toldMs > 0 ? toldMs : backoffMs(refusals, world.random)
     pauseFor(waitMs + Math.ceil(SLACK_MS * (0.5 + world.random() / 2)))
     world.log.info(

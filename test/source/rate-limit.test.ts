@@ -144,6 +144,16 @@ test("gives up before a wait that would exceed the run's limit, also one of many
   expect(refused.sentAt.length).toBeLessThan(20)
 })
 
+test('a source that is overloaded for long is not told as a rate limit', async () => {
+  const {limiter, world} = setUp({maxWaitMs: 60_000})
+  const {send} = answering(world, [{status: 503, headers: {'retry-after': '7200'}}])
+  const {message} = await failureOf(limiter.send(send, world.signal))
+  expect(message).toMatch(
+    /^Source 'deals.example.com' asks to wait \(status 503\): another 720\d s would take/,
+  )
+  expect(message).not.toMatch(/rate limit|LOANTAPE_RATE_PER_SECOND/i)
+})
+
 test('stops waiting when the signal aborts', async () => {
   const {limiter, world} = setUp()
   const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '5'}}])
