@@ -85,7 +85,8 @@ export function walkAndApply(
       await fetchMissingDetails(tools, unit, world)
       const changes = await settleWalk(tools, unit, world)
       for (const stream of children) {
-        const budgetMs = budgetEndsAt - world.realClock.now()
+        // Otherwise the first could leave the others nothing, night after night.
+        const budgetMs = (budgetEndsAt - world.realClock.now()) / (children.length - streams.length)
         const asked = {businessDate: unit.walk.businessDate, budgetMs, hashKey}
         streams.push(await syncChildren({...tools, stream}, asked, world))
       }

@@ -2,6 +2,7 @@ import {readFileSync, writeFileSync} from 'node:fs'
 import {beforeEach, expect, test, vi} from 'vitest'
 import {borrowerStream} from '../../src/contract/borrower.ts'
 import {realClock} from '../../src/core/clock.ts'
+import type {WireRecord} from '../../src/core/types.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
 import {readTape} from '../../src/record/verify.ts'
 import {listTapes} from '../../src/store/recorded.ts'
@@ -318,6 +319,29 @@ test.each(AMID_LISTS)(
     expect(await readBorrowers(`kind = 'missing'`)).toEqual(missingUpTo(6))
   },
 )
+
+test('borrowers spend no more than their share of the budget, so that documents are read as well', async () => {
+  lab.service.store.insert(someDeals(30))
+  let passed = 0
+  const timers: {endsAt: number; timer: AbortController}[] = []
+  vi.spyOn(AbortSignal, 'timeout').mockImplementation((ms) => {
+    const timer = new AbortController()
+    timers.push({endsAt: passed + ms, timer})
+    return timer.signal
+  })
+  const spendMinute = (page: WireRecord) => {
+    passed += 60_000
+    for (const {endsAt, timer} of timers) if (endsAt <= passed) timer.abort()
+    return page
+  }
+  lab.service.faults.add({match: {path: /borrowers|documents/}, fault: {kind: 'mutate', change: spendMinute}})
+  const slow = {...realClock, now: () => Date.now() + passed}
+  const config = {...ALL.config, detailConcurrency: 1}
+  const {streams} = await lab.walk(DAY_1, {config, world: {realClock: slow}})
+  vi.restoreAllMocks()
+  expect(streams).toMatchObject([{ended: 'budget'}, {ended: 'budget'}])
+  for (const {listed} of streams) expect(listed).toBeGreaterThan(5)
+})
 
 function countTapedLists(): number {
   using stateDb = openStateDb(lab.folder.stateDb)
