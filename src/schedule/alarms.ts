@@ -312,6 +312,12 @@ function describeChannel(
   return {name, state: 'unsent', title, words, since: failed.created_at}
 }
 
+/** Lists the alarms of channels that take no messages. */
+export const listUnsent = (stateDb: StateDb, config: Watched['config'], now: number) =>
+  listAlarmChannels(config)
+    .map((channel) => describeChannel(stateDb, config, channel, now))
+    .filter(({state}) => state !== 'ok')
+
 const messageSchema = z.object({
   title: z.string(),
   words: z.string(),

@@ -6,6 +6,7 @@ import {parseConfig} from '../../src/core/config.ts'
 import {Sqlite} from '../../src/core/sqlite.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {SQL_DIR} from '../../src/store/sql.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {readFiles, readManifest} from '../support/data.ts'
 import {someDeals} from '../support/lab.ts'
 import {changeRecords, useLab} from '../support/set-up.ts'
@@ -168,4 +169,25 @@ test('upgrade-check says what this version would change in a folder, and changes
   expect(await check(1, older)).toEqual(found)
   setVersion(99)
   expect((await check(1, older)).databases).toContain("Version '99' of the state database")
+})
+
+test('doctor names a channel that has taken no message for an hour', async () => {
+  const {root, stateDb: path} = lab.copyFolder('unsent')
+  {
+    using stateDb = openStateDb(path)
+    const message = JSON.stringify({title: 'A', words: 'b', state: 'c'})
+    const times = {
+      attempts: 3,
+      next_attempt_at: 0,
+      created_at: new Date(Date.now() - 5_400_000).toISOString(),
+    }
+    stateDb.insert('notice', {channel: 'webhook', alarm: 'a', message, ...times, error: 'It answered 500.'})
+  }
+  const env = {LOANTAPE_DATA_DIR: root, LOANTAPE_ALARM_WEBHOOK_URL: 'http://127.0.0.1:1/hook'}
+  const {wrong} = await examine(env)
+  expect(wrong.filter((words) => words.startsWith('alarms'))).toEqual([
+    expect.stringMatching(
+      /^alarms: Messages by webhook cannot be sent\. .*It answered 500\..*LOANTAPE_ALARM_WEBHOOK_URL/,
+    ),
+  ])
 })
