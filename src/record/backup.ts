@@ -15,7 +15,7 @@ import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {buildRelease} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
-import {messageOf, newError} from '../core/errors.ts'
+import {codeOf, messageOf, newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {GENERATOR} from '../core/process.ts'
 import {copyDatabase} from '../core/sqlite.ts'
@@ -39,7 +39,7 @@ import {
   takeFileLock,
   writeFileAtomically,
 } from '../store/files.ts'
-import {findHead, findTapeKey, listTapes, requireFolderId} from '../store/recorded.ts'
+import {findHead, findTapeKey, isOfActs, listTapes, requireFolderId} from '../store/recorded.ts'
 import {type ReleaseManifest, readRelease, requireRelease, unlessDamaged} from '../store/release.ts'
 import {acquireLock, withRun} from '../store/runs.ts'
 import {openStateDb, RESTORING, type StateDb} from '../store/state-db.ts'
@@ -188,6 +188,8 @@ function listDated(dir: string, world: Pick<World, 'realClock'>): string[] {
 /**
  * Makes a backup below a folder, named after data folder and time, sends it, and removes the oldest beyond `kept`. If it could
  * not be sent, the next backup replaces it, so that repeated attempts do not push out older nights.
+ *
+ * @throws UnexpectedError `BACKUP_AHEAD` (the backup is made even so); what {@link backUp} throws
  */
 export async function backUpDated<Delivery = never>(
   config: Config,
@@ -204,9 +206,35 @@ export async function backUpDated<Delivery = never>(
   writeFileAtomically(unsent, basename(result.dir))
   const deliveries = await send(result)
   rmSync(unsent, {force: true})
-  const removed = listDated(place, world).slice(0, -kept)
+  const dated = listDated(place, world)
+  requireOwnActs(config, place, dated)
+  const removed = dated.slice(0, -kept)
   for (const name of removed) rmSync(join(place, name), {recursive: true, force: true})
   return {...result, removed, deliveries}
+}
+
+/**
+ * Requires that dated backups hold no act that this data folder lacks: books of that time would be issued once more.
+ *
+ * @throws UnexpectedError `BACKUP_AHEAD`
+ */
+function requireOwnActs(config: Config, place: string, dated: readonly string[]): void {
+  using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
+  const known = new Set(listTapes(stateDb).map(({name}) => name))
+  const hasForeignAct = (name: string) => {
+    try {
+      const {files} = readManifest(join(place, name))
+      const tapes = files.map(({path}) => basename(path, '.jsonl.zst'))
+      return tapes.some((tape) => isOfActs(tape) && !known.has(tape))
+    } catch (error) {
+      if (codeOf(error) === 'BACKUP_UNREADABLE') return false
+      throw error
+    }
+  }
+  const ahead = dated.filter(hasForeignAct)
+  if (ahead.length === 0) return
+  const problem = `Backups in '${place}': ${ahead.join(', ')}: of this data folder, but with acts that it lacks. It was put back from an older copy, or another copy of it goes on.`
+  throw newError('BACKUP_AHEAD', problem)
 }
 
 const STATE_DB = 'state.sqlite'

@@ -7,6 +7,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   truncateSync,
@@ -15,6 +16,7 @@ import {
 import {basename, dirname, join, relative} from 'node:path'
 import {setImmediate as turn} from 'node:timers/promises'
 import {beforeEach, expect, test} from 'vitest'
+import {writeNote} from '../../src/accounting/notes.ts'
 import {temporaryBeside} from '../../src/core/process.ts'
 import {countOf, type World} from '../../src/core/types.ts'
 import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
@@ -325,6 +327,27 @@ test('a job backs up and keeps the given number; what else is there, also of a c
   expect(third.removed).toHaveLength(1)
   expect(readdirSync(place)).toEqual([...[second, third].map((made) => basename(made.dir)), ahead])
   expect(readdirSync(to).sort()).toEqual([basename(place), foreign].sort())
+})
+
+test('a folder put back from an older copy, or a copy that goes on elsewhere, is told by the backups of the other', async () => {
+  const {root} = lab.folder
+  const earlier = join(root, '../earlier')
+  const back = (minutes: number) => backUpDated(lab.config, {to, kept: 1}, worldAfter(minutes))
+  const note = (text: string, minutes: number) =>
+    writeNote(lab.config, {about: 'day', subject: '2026-06-01', text}, worldAfter(minutes))
+  await back(0)
+  cpSync(root, earlier, {recursive: true})
+  note('only in the lost time', 1)
+  const lost = await back(2)
+  rmSync(root, {recursive: true})
+  cpSync(earlier, root, {recursive: true})
+  note('only since', 3)
+  const failure = await failureOf(back(4))
+  expect(failure).toMatchObject({code: 'BACKUP_AHEAD', exitCode: 1})
+  expect(failure.message).toContain(`: ${basename(lost.dir)}: of this data folder`)
+  expect(listMade(to)).toHaveLength(2)
+  renameSync(lost.dir, join(to, 'elsewhere'))
+  expect(await back(5)).toMatchObject({removed: [expect.any(String)]})
 })
 
 /** The dated backups below a folder, each as `<id of its data folder>/<name>`. */
