@@ -1,5 +1,6 @@
 import type {TiedTerm} from '../accounting/profiles.ts'
 import {groupThousands} from '../core/money.ts'
+import {inOneLine} from '../core/text.ts'
 
 /** Escapes control and bidirectional characters except line ends, so that text of the source cannot control the terminal. */
 export function showControls(text: string): string {
@@ -43,8 +44,9 @@ export function renderColumns(
   texts: readonly (readonly string[])[],
   width = Number.POSITIVE_INFINITY,
 ): string {
-  const inOneLine = (text: string) => showControls(text).replaceAll('\n', '\\n')
-  const lines = [columns.map(({name}) => name), ...texts].map((line) => line.map(inOneLine))
+  const lines = [columns.map(({name}) => name), ...texts].map((line) =>
+    line.map((text) => inOneLine(showControls(text))),
+  )
   const [titles = [], ...rows] = lines
   const widths = titles.map((_, index) =>
     lines.reduce((widest, line) => Math.max(widest, [...(line[index] ?? '')].length), 0),

@@ -35,6 +35,9 @@ export function expectOneOf(asked: string, known: readonly string[]): string {
 export const listSome = (names: readonly string[], most = 3): string =>
   [...names.slice(0, most), ...(names.length > most ? ['…'] : [])].join(', ')
 
+/** Keeps a foreign text on one line. */
+export const inOneLine = (text: string): string => text.replaceAll('\n', '\\n')
+
 /** Cuts a text to 80 characters. */
 export function shorten(text: string): string {
   return text.length > 80 ? `${text.slice(0, 79)}…` : text

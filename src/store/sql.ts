@@ -2,7 +2,7 @@ import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
-import {shorten} from '../core/text.ts'
+import {inOneLine, shorten} from '../core/text.ts'
 import type {Database, Queries} from './database.ts'
 import {readWrittenText} from './files.ts'
 
@@ -59,12 +59,12 @@ export async function countRows(db: Queries, from: string): Promise<number> {
   return (await db.one(z.object({rows: z.coerce.number()}), `select count(*) as "rows" from ${from}`)).rows
 }
 
-/** Describes a row: the first column is its id, the others explain it: `deal_7f3a (loan_amount=250000.00)`. */
+/** Describes a row in one line: the first column is its id, the others explain it: `deal_7f3a (loan_amount=250000.00)`. */
 export function describeRow(row: Record<string, unknown>): string {
   const [[id, subject] = ['', ''], ...others] = Object.entries(row)
   const named = id.endsWith('_id') ? String(subject) : shorten(String(subject))
   const explained = others.map(([column, value]) => `${column}=${shorten(String(value))}`).join(', ')
-  return explained === '' ? named : `${named} (${explained})`
+  return inOneLine(explained === '' ? named : `${named} (${explained})`)
 }
 
 /** Computes a digest of rows that does not depend on their order. Reads every value. */

@@ -71,6 +71,15 @@ test('deals in no class are all counted, however many statuses they have', async
   expect((await lab.run(['status'])).stdout).toContain('not healthy, 120 deals of 130 in no class.')
 })
 
+test('a status of several lines stays on the line of its warning', async () => {
+  await using lab = await openLab(3, 'mart.portfolio_summary')
+  lab.service.store.update('deal_000001', {status: 'ctc\n\u001b[2Jok'})
+  for (const command of ['sync', 'status'])
+    expect((await lab.run([command])).stdout, command).toContain(
+      String.raw` ctc\n\u001b[2jok (deals=1, amount`,
+    )
+})
+
 test("a third of the deals in no class is unhealthy and says what to do, until one's own seed classes them", async () => {
   await using lab = await openLab(30, 'mart.portfolio_summary')
   for (const deal of someDeals(10)) lab.service.store.update(deal.id, {status: 'CTC'})
