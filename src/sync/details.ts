@@ -1,6 +1,7 @@
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
+import {parseChildStreams} from '../contract/streams.ts'
 import {HOUR_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
 import {isObject} from '../core/json.ts'
@@ -22,13 +23,13 @@ import {findBusinessDate, findPast} from './walk.ts'
  * has, has shown its page before, so that its answer proves the path. Reads the temporary tables of `findAbsences`.
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` records
- * @returns by id the wire fields known from this walk's list row, or from the last state
+ * @returns each with the wire fields known from this walk's list row, or from the last state, and whether its list contradicts it
  */
 export async function listDetailCandidates(
   db: Database,
   stream: Stream,
   asked: {now: bigint; limit: number; mode: 'auto' | 'on'},
-): Promise<Map<string, WireRecord>> {
+): Promise<z.output<typeof candidateRow>[]> {
   // SQL condition: the list row has every field of the contract.
   const whole = optionalColumnsOf(stream).map(({name}) => `${name}_present`)
   const isWhole =
@@ -37,8 +38,8 @@ export async function listDetailCandidates(
   // Pages that always fail must not come together, or they would end all asking.
   const turn = 'if(need in (2, 4), hash(id || cast($1 as varchar)), 0)'
   const inNeed = `need, (need <> 4 and ${isSettledSql(stream)}) desc, if(need = 4, null, detail_at) nulls first, ${turn}, id`
-  const rows = await db.all(
-    knownRow,
+  return await db.all(
+    candidateRow,
     `with candidate as materialized (
        from (${buildCandidatesSql(stream, isWhole)})
        where id not in (
@@ -62,14 +63,13 @@ export async function listDetailCandidates(
        order by detail_at desc nulls last, need desc, ${inNeed}
        limit 1
      )
-     select id, ${buildWireSql(stream.columns)} as known
+     select id, need = 5 as is_contradicted, ${buildWireSql(stream.columns)} as known
      from candidate
      where need in (0, 1, 2, 4, 5) or id in (select id from due) or id in (select id from witness)
      order by id is distinct from (select id from witness), need = 2 and id not in (select id from due), ${inNeed}
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
   )
-  return new Map(rows.map(({id, known}) => [id, known]))
 }
 
 /** Whether the list shows every mapped field. If so, a row without one has no value for it. */
@@ -118,6 +118,7 @@ const knownRow = z.object({
   id: z.string(),
   known: z.string().transform((text): WireRecord => JSON.parse(text)),
 })
+const candidateRow = knownRow.extend({is_contradicted: z.boolean()})
 
 /** SQL of a row's columns as wire fields: a JSON object of texts and nulls, without optional fields that are null or left out. */
 function buildWireSql(columns: readonly Column[]): string {
@@ -164,6 +165,9 @@ const requestOf = (ids: readonly string[], config: SourceConfig) => ({
   budgetMs: config.detailBudgetMinutes * 60_000,
 })
 
+/** The part of the budget that own pages leave to child streams once only those are left that lists may contradict every night. */
+const CHILD_SHARE = 1 / 6
+
 /**
  * Fetches the own pages that hold more than the list, within the budget, and takes them in. If the path fails or does not exist,
  * only their fields are missing: a page that is gone counts only for a deal that the list lacks.
@@ -172,33 +176,45 @@ export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, wo
   const {db, stream, config} = tools
   if (config.detail === 'off') return
   await findAbsences(db, stream, unit.walk)
-  const known = await listDetailCandidates(db, stream, {
+  const budgetMs = config.detailBudgetMinutes * 60_000
+  const endsAt = world.realClock.now() + budgetMs
+  const candidates = await listDetailCandidates(db, stream, {
     now: BigInt(world.clock.now()) * 1000n,
-    limit: mostWithin(config.detailBudgetMinutes * 60_000, config),
+    limit: mostWithin(budgetMs, config),
     mode: config.detail,
   })
-  if (known.size === 0) return
+  const known = new Map(candidates.map(({id, known}) => [id, known]))
   const absent = new Set(await db.column(z.string(), `select ${stream.idColumn} from absence`))
-  let pageless = 0
-  const {failed} = await askAndTake(
-    tools,
-    unit,
-    'details stored',
-    requestOf([...known.keys()], config),
-    (answer) => {
-      if (answer.outcome === 'failed') return []
-      const {id, outcome, received} = answer
-      if (outcome === 'gone' && !absent.has(id)) {
-        pageless += 1
-        return []
-      }
-      const body = answer.outcome === 'found' ? {data: answer.record} : undefined
-      return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, body, received}]
-    },
-    world,
-  )
+  let unread = 0
+  const ids = [...known.keys()]
+  // The first may be there only to prove the path.
+  const endless = candidates.findIndex(({is_contradicted}, index) => is_contradicted && index > 0)
+  const split = endless === -1 ? ids.length : endless
+  const kept = parseChildStreams(config.streams).length > 0 ? budgetMs * CHILD_SHARE : 0
+  for (const [part, keptMs] of [[ids.slice(0, split), 0] as const, [ids.slice(split), kept] as const]) {
+    if (part.length === 0) continue
+    const {failed, ended} = await askAndTake(
+      tools,
+      unit,
+      'details stored',
+      {...requestOf(part, config), budgetMs: endsAt - world.realClock.now() - keptMs},
+      (answer) => {
+        if (answer.outcome === 'failed') return []
+        const {id, outcome, received} = answer
+        if (outcome === 'gone' && !absent.has(id)) {
+          unread += 1
+          return []
+        }
+        const body = answer.outcome === 'found' ? {data: answer.record} : undefined
+        return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, body, received}]
+      },
+      world,
+    )
+    unread += failed
+    if (ended !== 'done') break
+  }
   // A failed page is on no tape, so a later run asks for it again.
-  unit.walk.details.failed += failed + pageless
+  unit.walk.details.failed += unread
 }
 
 /** Reading this many own pages takes longer than a walk. Running out of the details budget leads to that walk. */

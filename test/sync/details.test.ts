@@ -21,7 +21,8 @@ async function candidatesAt(
   {limit = 1000, mode = 'auto'}: {limit?: number; mode?: 'auto' | 'on'} = {},
 ): Promise<string[]> {
   await stageWalk(db, {at, pages: [records], ...(details && {details})})
-  return [...(await listDetailCandidates(db, stream, {now: micros(at), limit, mode})).keys()]
+  const found = await listDetailCandidates(db, stream, {now: micros(at), limit, mode})
+  return found.map(({id}) => id)
 }
 
 const ALL_THREE = [record('a'), record('b'), record('c')]

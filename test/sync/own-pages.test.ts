@@ -1,5 +1,5 @@
 import {beforeEach, expect, test} from 'vitest'
-import type {WireRecord} from '../../src/core/types.ts'
+import type {WireRecord, World} from '../../src/core/types.ts'
 import {aDeal, DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 
@@ -63,6 +63,29 @@ test('a list that rounds amounts does not undo what own pages say', async () => 
   for (const night of [DAY_2, DAY_3])
     expect((await lab.walk(night)).changes).toMatchObject({updated: 0, unchanged: 40})
 })
+
+test.each([
+  ['deals', 41],
+  ['deals,borrowers', 2],
+])(
+  'of %s, pages that lists contradict every night leave a part of the budget to borrowers',
+  async (streams, asked) => {
+    changeRecords(lab, '/deals?', (records) => {
+      for (const record of records) record.loan_amount = 100_000
+    })
+    await lab.walk(DAY_1)
+    lab.service.store.insert([aDeal(41)])
+    lab.service.requests.entries.splice(0)
+    let passedMs = 0
+    const realClock = {...lab.createWorld(DAY_2).realClock, now: () => Date.now() + passedMs}
+    const onProgress: World['onProgress'] = ({step, done}) => {
+      if (step === 'details' && done === 2) passedMs = 18 * 60_000
+    }
+    await lab.walk(DAY_2, {config: {streams, changeLimitPct: 100}, world: {realClock, onProgress}})
+    const paths = lab.service.requests.entries.map(({path}) => path)
+    expect(paths.filter((path) => /^\/deals\/deal_\d+$/.test(path))).toHaveLength(asked)
+  },
+)
 
 test('listed deals without a page of their own, new ones too, do not switch off those of others', async () => {
   failPages(404, 1, 2)
