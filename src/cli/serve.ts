@@ -70,9 +70,8 @@ export const commands = {
         readRow(name, () => {
           const source = readSource(cli, fleetDir, name)
           const {config, folder} = source
-          using stateDb = hasStateDb(folder)
-            ? openStateDb(folder.stateDb, {patienceMs: PATIENCE_MS})
-            : undefined
+          const path = hasStateDb(folder) ? folder.stateDb : ':memory:'
+          using stateDb = openStateDb(path, {patienceMs: PATIENCE_MS})
           return readState(source, stateDb, options.maxAge ?? config.alarmMaxAgeHours, world)
         }),
       )
@@ -195,7 +194,7 @@ function readRow(source: string, read: () => Omit<SourceRow, 'source' | 'error'>
 }
 
 /** Reads the health of a source without opening its warehouse. */
-function readState(source: Source, stateDb: StateDb | undefined, maxAgeHours: number, world: World) {
+function readState(source: Source, stateDb: StateDb, maxAgeHours: number, world: World) {
   const standing = readStanding(source, stateDb, maxAgeHours, world)
   const {healthy, is_classified, last_success, alarms, release, running: holder, next_slots} = standing
   const live = stateDb && listRunning(stateDb, world.realClock.now()).find(({isAlive}) => isAlive)

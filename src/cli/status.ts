@@ -45,11 +45,11 @@ const TOLERATED_UNCLASSIFIED_PCT = 10
 /** Reads the health of a data folder from its state database, current release and jobs, without opening the warehouse. */
 export function readStanding(
   {config, folder, jobs}: Source,
-  stateDb: StateDb | undefined,
+  stateDb: StateDb,
   maxAgeHours: number,
   world: World,
 ) {
-  const success = stateDb && findLastSuccess(stateDb, 'sync')
+  const success = findLastSuccess(stateDb, 'sync')
   const endedAt = success?.ended_at ?? null
   const now = world.realClock.now()
   const ageHours = endedAt === null ? null : (now - Date.parse(endedAt)) / HOUR_MS
@@ -58,7 +58,7 @@ export function readStanding(
     release?.checks.results.find(({name}) => name === 'status_is_classified')?.deals ?? 0
   const isClassified =
     unclassified_deals * 100 <= (release?.source.present.deals ?? 0) * TOLERATED_UNCLASSIFIED_PCT
-  const alarms = stateDb ? listAlarms(stateDb, {config, release, damage, jobs}, now) : []
+  const alarms = listAlarms(stateDb, {config, release, damage, jobs}, now)
   return {
     healthy:
       !damage && isClassified && ageHours !== null && ageHours <= maxAgeHours && !wasClockAhead({alarms}),
@@ -70,7 +70,7 @@ export function readStanding(
       success && endedAt !== null && ageHours !== null
         ? {run_id: success.run_id, ended_at: endedAt, age_hours: Math.round(ageHours * 100) / 100}
         : null,
-    running: (stateDb && findLockHolder(stateDb, world)) ?? null,
+    running: findLockHolder(stateDb, world) ?? null,
     release: release ?? null,
     /** What is wrong with the current release. */
     damage: damage?.message ?? null,
@@ -90,7 +90,8 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const disagreements = await listDisagreements(config, world)
   const statuses = Object.values(readStatuses(config)).flat()
   const history = await readHistoryStatus(folder, new Set(statuses.map((status) => status.toLowerCase())))
-  using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
+  const isStored = hasStateDb(folder)
+  using stateDb = openStateDb(isStored ? folder.stateDb : ':memory:')
   const standing = readStanding({config, folder, jobs}, stateDb, maxAgeHours, world)
   return {
     folder: folder.root,
@@ -98,19 +99,17 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
     healthy: standing.healthy && disagreements.length === 0,
     disagreements: disagreements.map(({store, problem}) => ({store, problem})),
     /** How many units and batches were given up by `loantape tape go-on`. */
-    given_up: stateDb ? listLosses(stateDb).size : 0,
+    given_up: listLosses(stateDb).size,
     /** The checks of the last build that was meant to become current. */
-    checking: (stateDb && findLastChecking(stateDb)) ?? null,
+    checking: findLastChecking(stateDb) ?? null,
     ...history,
     /** How many changes of the last walk webhooks had reported; null without webhooks, or if nothing was compared. */
-    webhooks: stateDb && config.webhookSecret !== undefined ? (findLastCoverage(stateDb) ?? null) : null,
+    webhooks: config.webhookSecret !== undefined ? (findLastCoverage(stateDb) ?? null) : null,
     learnt_rate_per_second:
-      stateDb && config.baseUrl !== undefined
-        ? (findLearnt(stateDb, config.baseUrl, world)?.learntRate ?? null)
-        : null,
-    runs: stateDb ? listRuns(stateDb, 5) : [],
+      config.baseUrl !== undefined ? (findLearnt(stateDb, config.baseUrl, world)?.learntRate ?? null) : null,
+    runs: listRuns(stateDb, 5),
     /** Why no journal can be issued and no month closed; null if both can. */
-    refused: stateDb && hasWarehouse(folder) ? await findRefusal(stateDb, folder) : null,
+    refused: isStored && hasWarehouse(folder) ? await findRefusal(stateDb, folder) : null,
     /** Journal entries of the current release that no batch has issued, by profile and month. */
     not_issued: standing.release ? await listNotIssued(config, listExportedProfiles(jobs)) : [],
   }

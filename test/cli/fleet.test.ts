@@ -176,6 +176,16 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   for (const name of ['hung', 'wrong', 'late']) expect(running(name)).toEqual([])
 })
 
+test('a wrong job file is told of a source that nothing was stored for yet', async () => {
+  addSource('new', NOBODY)
+  writeFileSync(join(dirOf('new'), 'jobs/broken.yaml'), 'steps: [')
+  expect((await readStatus()).sources.new).toMatchObject({
+    alarms: [{name: 'job broken', state: 'JOB_INVALID'}],
+  })
+  expect((await runHere(['fleet', 'status'])).stdout).toMatch(/^new +no success .*job broken: JOB_INVALID/m)
+  expect(readdirSync(dirOf('new'))).not.toContain('data')
+})
+
 test('a killed fleet loses no slot, and the next one counts the runs that are still going', async () => {
   await using source = await startHeldSource()
   const names = ['killed', 'left', 'waiting']
