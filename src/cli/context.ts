@@ -17,6 +17,9 @@ const RATE_FROM_MS = 1000
 /** Shorter waits are not shown: the line would flicker. */
 const WAITING_FROM_MS = 2000
 
+const isHeldUp = (source: Progress['source'], now: number) =>
+  now - (source?.waitingSince ?? now) >= WAITING_FROM_MS
+
 /** Shows progress as one line of a terminal, or in the log. The last report is shown again and again until the end. */
 function createDisplay(stderr: Surroundings['stderr'], log: Log) {
   let last: Progress | undefined
@@ -33,7 +36,7 @@ function createDisplay(stderr: Surroundings['stderr'], log: Log) {
     if (isNew) [step, startedAt, past] = [progress.step, now, []]
     else if (now - shownAt < DRAWN_EVERY_MS) return
     shownAt = now
-    const isWaiting = now - (source?.waitingSince ?? now) >= WAITING_FROM_MS
+    const isWaiting = isHeldUp(source, now)
     // The rate is measured anew after a wait.
     past = [...past.filter(({at}) => !isWaiting && now - at <= RATE_OVER_MS), {at: now, done}]
     const [first = {at: now, done}] = past
@@ -58,7 +61,8 @@ function createDisplay(stderr: Surroundings['stderr'], log: Log) {
     const now = realClock.now()
     if (now - shownAt < LOGGED_EVERY_MS) return
     shownAt = now
-    log.info({...progress, ...(source && {waited_ms: source.waitedMs})}, 'progress')
+    const reason = isHeldUp(source, now) && {reason: 'waiting: rate limit'}
+    log.info({...progress, ...(source && {waited_ms: source.waitedMs}), ...reason}, 'progress')
   }
 
   const show = stderr.isTTY ? draw : logProgress

@@ -103,3 +103,15 @@ test('off a terminal the same facts are logged at most every 5 seconds, even if 
   expect(lines[1]).toMatchObject({step: 'details', unit: 'details', done: 24, total: 2500, waited_ms: 700})
   expect(lines[4]).toMatchObject({step: 'models', unit: 'models', done: 3, total: 43, msg: 'progress'})
 })
+
+test('off a terminal a wait for the rate limit is logged while it lasts', () => {
+  const {report, written} = runOn({isTTY: false})
+  const source: {waitedMs: number; waitingSince: number | null} = {waitedMs: 0, waitingSince: null}
+  report({...details, source})
+  source.waitingSince = Date.now()
+  vi.advanceTimersByTime(5000)
+  source.waitingSince = null
+  vi.advanceTimersByTime(5000)
+  const reasons = written.map((text) => JSON.parse(text).reason)
+  expect(reasons).toEqual([undefined, 'waiting: rate limit', undefined])
+})
