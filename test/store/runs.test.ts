@@ -10,6 +10,7 @@ import {
   findLastRun,
   findLastSuccess,
   findLockHolder,
+  findRunSince,
   listRuns,
   withRun,
 } from '../../src/store/runs.ts'
@@ -170,6 +171,23 @@ test('the last run began last, even if the clock was set back; the last success 
   expect(findLastRun(stateDb, 'sync')).toMatchObject({outcome: 'failed'})
   expect(findLastSuccess(stateDb, 'sync')).toMatchObject({outcome: 'second'})
   expect(findLastSuccess(stateDb, 'build')).toBeUndefined()
+})
+
+test.each<[which: string, said: string[], found: string | undefined, error_code: string | null]>([
+  ['failed with its error, if not later', ['sync 12 6 X', 'build 25 6 X', 'sync 30 0'], 'sync 30 0', 'X'],
+  ['failed in it, not before', ['sync 05 6 X', 'sync 30 0'], undefined, 'X'],
+  ['was interrupted', ['sync 12 6 INTERRUPTED', 'sync 30 0'], 'sync 30 0', 'X'],
+  ['died', ['sync 12', 'sync 30 0'], 'sync 30 0', 'X'],
+  ['failed last', ['sync 12 6 INTERRUPTED', 'build 15 6 X', 'build 30 0', 'sync 31 8 Y'], 'build 30 0', 'X'],
+  ['failed at all', ['sync 12 0', 'sync 30 0'], undefined, null],
+])('what became of a failed attempt is what became of its command that %s', (_, said, found, error_code) => {
+  const at = (minute: string) => `2026-02-02T23:${minute}:00.000Z`
+  for (const run_id of said) {
+    const [command = '', minute = '', exit_code = null, error_code = null] = run_id.split(' ')
+    stateDb.insert('run', {run_id, command, pid: 1, started_at: at(minute), exit_code, error_code})
+  }
+  const attempt = {started_at: at('10'), ended_at: at('20'), error_code}
+  expect(findRunSince(stateDb, attempt)?.run_id).toBe(found)
 })
 
 test('the rate a run arrived at is remembered for its source for 24 hours', () => {
