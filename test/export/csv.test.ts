@@ -31,14 +31,14 @@ const harmless = ['12 Main St', '', 'a=1', '<250k', "'=1"]
 
 test('spreadsheet-safe puts a quote before texts that would be formulas, and the manifest lists each cell', async () => {
   const values = [...texts, ...harmless].map((text) => `('${text.replaceAll("'", "''")}')`)
-  const release = await publish(`select 'd' as deal_id, x as address from (values ${values.join()}) as t(x)`)
+  const release = await publish(`select 'd' as deal_id, x as paid from (values ${values.join()}) as t(x)`)
   const {dir} = await write(release, {spreadsheetSafe: true})
   const expected = [...texts.map((text) => `'${text}`), ...harmless]
   const quote = (text: string) =>
     text === '' || /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
-  expect(textOf(dir)).toBe(`deal_id,address\n${expected.map((text) => `d,${quote(text)}\n`).join('')}`)
+  expect(textOf(dir)).toBe(`deal_id,paid\n${expected.map((text) => `d,${quote(text)}\n`).join('')}`)
   expect(readManifest(dir).neutralised).toEqual(
-    texts.map((_, index) => ({file: 'core.deal.csv', row: index + 1, column: 'address'})),
+    texts.map((_, index) => ({file: 'core.deal.csv', row: index + 1, column: 'paid'})),
   )
 })
 
@@ -52,6 +52,7 @@ test('spreadsheet-safe leaves numbers and dates unchanged, and refuses an id or 
   const before = readdirSync(join(dir, '..'))
   for (const [column, value] of [
     ['deal_id', "'=1'"],
+    ['id', "'=1'"],
     ['ltv', "'nan'::double"],
   ]) {
     const refused = await publish(`select ${value} as ${column}`, column)
