@@ -426,9 +426,14 @@ test('a download is the table, and is sent again only when it has changed', asyn
   expect(lines.slice(1).map((line) => line.split(',')[0])).toEqual(rows.map(({deal_id}) => deal_id))
   const etag = answer.headers.get('etag') ?? ''
   expect((await side.get('/data/core.deal.csv', {'if-none-match': etag})).status).toBe(304)
-  expect((await side.get('/data/core.deal.csv?part=funded', {'if-none-match': etag})).status).toBe(200)
+  for (const other of ['core.deal.csv?part=funded', 'core.deal.csv?exact=1', 'core.note.csv'])
+    expect((await side.get(`/data/${other}`, {'if-none-match': etag})).status, other).toBe(200)
+  const asked = (await side.get('/data/query.csv?q=select+1')).headers.get('etag') ?? ''
+  expect((await side.get('/data/query.csv?q=select+2', {'if-none-match': asked})).status).toBe(200)
   const parquet = Buffer.from(await (await side.get('/data/core.deal.parquet')).arrayBuffer())
   expect(parquet).toEqual(readFileSync(`${lab.folder.current}/core.deal.parquet`))
+  const some = await (await side.get('/data/core.deal.parquet?part=funded')).arrayBuffer()
+  expect(Buffer.from(some)).not.toEqual(parquet)
 })
 
 test.each([
