@@ -52,11 +52,12 @@ test("evidence holds every line that leads to the release; with --all-fields als
 
 test('evidence never names people, whatever answers it holds', async () => {
   linkBorrower(lab, 'deal_000001', 'ada.q@example.com')
+  await lab.run(['note', 'add', '--deal', 'deal_000001', '--text', 'Of Querfeldein.'])
   await lab.sync(DAY_3, {config: {streams: 'deals,borrowers'}})
   expect((await lab.query('from core.borrower')).length).toBe(1)
   const dir = join(root, 'of people')
   expect((await lab.run(['evidence', 'current', dir, '--from', '2026-01-01'])).code).toBe(0)
-  expect(readEvidence(dir)).toMatchObject({tapes: {length: 4}, answers_of: {length: 3}})
+  expect(readEvidence(dir)).toMatchObject({tapes: {length: 5}, answers_of: {length: 3}})
   const [{email_hash}] = (await lab.query('select email_hash from core.borrower')) as [{email_hash: string}]
   for (const [file, content] of Object.entries(readFiles(dir))) {
     const text = file.endsWith('.gz') ? readArchive(dir) : content
