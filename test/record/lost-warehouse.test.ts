@@ -200,11 +200,24 @@ test("a warehouse is replaced by one without a lost tape's data only if somebody
   expect(await readStatus()).toMatchObject({disagreements: [], given_up: 1})
 })
 
+const removeStateDb = () => {
+  for (const name of readdirSync(lab.folder.root).filter((file) => file.startsWith('state.sqlite')))
+    rmSync(join(lab.folder.root, name))
+}
+
+test('the last data, if only the warehouse knows it, is given up for the record and stays', async () => {
+  await walkOn(UNDERWRITTEN, APPROVED_NEXT)
+  removeTapes(3)
+  removeStateDb()
+  expect(await refusedBuild()).toContain('STORES_DISAGREE')
+  await goOnWithout('a disk died')
+  expect(await buildHistory()).toHaveLength(3)
+})
+
 test('data that neither tapes nor state database know is given up twice: for the record, then for a lost warehouse', async () => {
   await walkOn(UNDERWRITTEN, APPROVED_NEXT)
   removeTapes(2)
-  for (const name of readdirSync(lab.folder.root).filter((file) => file.startsWith('state.sqlite')))
-    rmSync(join(lab.folder.root, name))
+  removeStateDb()
   expect(await refusedBuild()).toContain('STORES_DISAGREE')
   await goOnWithout('a disk died')
   expect(await buildHistory()).toHaveLength(3)

@@ -15,6 +15,7 @@ import {DAY_MS} from '../../src/core/clock.ts'
 import {applyEvents} from '../../src/pipeline.ts'
 import {backUp} from '../../src/record/backup.ts'
 import {pruneData} from '../../src/record/prune.ts'
+import {compareTapes} from '../../src/record/record-compare.ts'
 import {changeTape, listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {listReadableTapes, openTapes} from '../../src/sync/tapes.ts'
@@ -163,11 +164,16 @@ test('a unit that a dead run settled on the tape of a day keeps its kind, whatev
       await tapes.settleOfDay('2026-02-03', begin, ({conclude}) => conclude(1n))
   }
   // As if the run had died between the tape and the state database.
-  stateDb.db.exec(`
-    delete from tape_unit where no = (select max(no) from tape_unit);
-    update tape set ended_at = null where name = '2026-02-03'`)
+  const forget = () =>
+    stateDb.db.exec(`
+      delete from tape_unit where no = (select max(no) from tape_unit);
+      update tape set ended_at = null where name = '2026-02-03'`)
+  forget()
   using tapes = openTapesOf(stateDb)
   expect(tapes.listLeft()).toEqual([])
+  expect(listRecorded(stateDb).at(-1)?.kind).toBe('look')
+  forget()
+  expect(compareTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2)).problems).toEqual([])
   expect(listRecorded(stateDb).at(-1)?.kind).toBe('look')
 })
 
