@@ -40,6 +40,8 @@ export function createScheduler(
   let recordEnd: (() => void) | undefined
   /** When each overdue attempt was asked to stop. A second SIGTERM would end it before it records its end. */
   const asked = new Map<string, number>()
+  /** Since when the clock has been behind what was planned; undefined if it is not. */
+  let behindSince: number | undefined
 
   async function carryOut(run: JobRun): Promise<void> {
     const which = {job: run.job, slot: run.slot, attempt: run.attempt}
@@ -122,11 +124,19 @@ export function createScheduler(
     current: () => current,
     /** Resolves when that run has ended. */
     idle: () => idle,
+    /** Whether the clock has just gone back. After a start it may be set right at once; until then nothing is planned or told. */
+    isClockBehind: () => behindSince !== undefined,
     /** Plans what is due, and starts the next run if none is running and `mayStart`. */
     tick({mayStart = true}: {mayStart?: boolean} = {}): void {
       recordEnd?.()
       const now = world.realClock.now()
-      undoFutureSlots(stateDb, now, world)
+      const isBehind = readPlannedUntil(stateDb) - now > JUMP_MS
+      behindSince = isBehind ? Math.min(behindSince ?? now, now) : undefined
+      if (behindSince !== undefined) {
+        if (now - behindSince < JUMP_MS) return
+        undoFutureSlots(stateDb, {now, since: behindSince}, world)
+        behindSince = undefined
+      }
       for (const job of jobs) if (job.enabled) planSlots(stateDb, job, now)
       dropOutdated(stateDb, jobs, now)
       planEvents(stateDb, now)
@@ -261,17 +271,26 @@ const watchRow = z.object({
   seen_before: z.string().nullable(),
 })
 
-/** Undoes slots recorded while the clock ran ahead: all but the done are planned again, and no stored instant stays later than now. */
-function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'>): void {
+/** Returns until when the slots of any job have been planned, ms since the epoch; 0 if none have. */
+function readPlannedUntil(stateDb: StateDb): number {
   const [latest = null] = stateDb.column(z.string().nullable(), 'select max(seen_until) from job_watch')
-  if (latest === null || Date.parse(latest) - now <= JUMP_MS) return
+  return latest === null ? 0 : Date.parse(latest)
+}
+
+/** Undoes slots recorded while the clock ran ahead: all but the done are planned again, and no stored instant stays later than now. */
+function undoFutureSlots(
+  stateDb: StateDb,
+  {now, since}: {now: number; since: number},
+  {log}: Pick<World, 'log'>,
+): void {
+  const latest = isoOf(readPlannedUntil(stateDb))
   const at = isoOf(now)
   stateDb.transaction(() => {
     stateDb.run(
       `update job_watch set watched_from = min(watched_from, ?1), seen_until = min(?1, coalesce(seen_before, ?1)),
          seen_before = null
        where seen_until > ?1`,
-      [at],
+      [isoOf(since)],
     )
     stateDb.run(
       `delete from job_run

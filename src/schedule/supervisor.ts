@@ -196,7 +196,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     if (fault) memory ??= openStateDb(':memory:')
     if (memory && config && now - faultSince >= STEADY_MS)
       await tellPeople(memory, {config, release: undefined, jobs: [], problem: fault}, world)
-    if (!open || isBefore(now, pausedUntil, LOOK_MS)) return
+    if (!open || open.scheduler.isClockBehind() || isBefore(now, pausedUntil, LOOK_MS)) return
     const {source, stateDb} = open
     await tellPeople(stateDb, {...source, ...examineCurrent(source.folder)}, world)
   }

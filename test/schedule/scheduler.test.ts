@@ -20,7 +20,7 @@ import {createScheduler, decideRetry} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
-import {createWorldAt} from '../support/data.ts'
+import {anyRow, createWorldAt} from '../support/data.ts'
 import {aJob, listJobRuns} from '../support/jobs.ts'
 import {useFolder} from '../support/set-up.ts'
 
@@ -234,7 +234,8 @@ test('a run that failed under a clock that was ahead keeps its number, attempts 
   scheduler.tickAt('06-11T06:30')
   const {job_run_id = 0} = scheduler.current() ?? {}
   await fail()
-  scheduler.tickAt('06-01T06:30')
+  scheduler.tickAt('06-01T06:29')
+  scheduler.tickAt('06-01T06:31')
   scheduler.tick()
   await scheduler.end()
   const {stateDb} = scheduler
@@ -294,6 +295,20 @@ test('events whose run failed wait for half an hour, or until somebody runs them
   }
 })
 
+test('a machine that starts with a clock behind, and sets it right at once, keeps every run, slot and alarm as it was', async () => {
+  const {stateDb, ...before} = aRun()
+  await before.end()
+  const read = () =>
+    ['job_run', 'job_attempt', 'job_watch'].map((name) => stateDb.all(anyRow, `select * from ${name}`))
+  const server = aScheduler([aJob()], stateDb)
+  const kept = read()
+  server.tickAt('01-01T00:00')
+  expect(server.isClockBehind()).toBe(true)
+  server.tickAt('06-01T06:30')
+  expect(server.isClockBehind()).toBe(false)
+  expect(read()).toEqual(kept)
+})
+
 test('an event received under a clock that was ahead is processed once the clock is right again', () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
@@ -301,8 +316,9 @@ test('an event received under a clock that was ahead is processed once the clock
   scheduler.tick()
   receive(scheduler, 'evt_1')
   scheduler.tickAt('06-01T01:00')
-  scheduler.tickAt('06-01T01:01')
-  expect(scheduler.started.at(-1)).toMatch(/^webhooks 2026-06-01T01:01/)
+  scheduler.tickAt('06-01T01:02')
+  scheduler.tickAt('06-01T01:03')
+  expect(scheduler.started.at(-1)).toMatch(/^webhooks 2026-06-01T01:03/)
 })
 
 test('a slot that falls due during another run waits its turn, and a constantly due job does not block it', async () => {
