@@ -88,6 +88,7 @@ export function readConditions(stateDb: StateDb, watched: Watched, now: number):
     describeQuarantine(lastSync),
     ...describeReading(lastSync),
     describeRates(findLastSuccess(stateDb, 'rates')),
+    describeDigests(stateDb, now),
     ...['webhook', 'email'].map((channel) => describeChannel(stateDb, config, channel, now)),
   ].filter((condition) => condition !== undefined)
 }
@@ -310,6 +311,28 @@ function describeChannel(
   const words = `That of ${failed.created_at} failed: ${failed.error} Each is tried for ${SENT_WITHIN_DAYS} days. Check ${setting}; the alarm ends when a message arrives.`
   const title = `Messages by ${channel} cannot be sent`
   return {name, state: 'unsent', title, words, since: failed.created_at}
+}
+
+/** Describes the digests mailed to people of their own. A day after one is given up, nobody can tell whether it still matters. */
+function describeDigests(stateDb: StateDb, now: number): Condition {
+  const to = `message ->> '$.to'`
+  const failed = stateDb.first(
+    z.object({created_at: z.string(), error: z.string(), to: z.string()}),
+    `select created_at, error, ${to} as "to" from notice as failed
+     where alarm like 'digest %' and sent_at is null and error is not null and ${to} is not null and created_at <= ?1 and created_at > ?2
+       and not exists (select 1 from notice where ${to} = failed.${to} and sent_at > failed.created_at)
+     order by notice_id limit 1`,
+    [isoOf(now - HOUR_MS), isoOf(now - (SENT_WITHIN_DAYS + 1) * DAY_MS)],
+  )
+  if (!failed) return ok('digests', 'no mail of a digest fails', '')
+  const words = `That of ${failed.created_at} to ${failed.to} failed: ${failed.error} Each is tried for ${SENT_WITHIN_DAYS} days, then given up. Check \`to\` of the digest in its job, and LOANTAPE_SMTP_URL.`
+  return {
+    name: 'digests',
+    state: 'unsent',
+    title: 'A digest cannot be mailed',
+    words,
+    since: failed.created_at,
+  }
 }
 
 /** Lists the alarms of channels that take no messages. */

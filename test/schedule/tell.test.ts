@@ -425,6 +425,31 @@ test('the alarm of a channel ends when the channel is no longer set up', async (
   expect(posts.at(-1)).toContain('Recovered: no messages go by email')
 })
 
+test('a digest that cannot be mailed for an hour is an alarm until one arrives there, or it was given up a day ago', () => {
+  const note = (at: number, error: string | null) =>
+    stateDb.insert('notice', {
+      channel: 'email',
+      alarm: `digest ${at}`,
+      message: JSON.stringify({title: 'Morning', words: '', to: 'gone@example.com'}),
+      created_at: new Date(at).toISOString(),
+      attempts: 1,
+      next_attempt_at: at,
+      sent_at: error === null ? new Date(at).toISOString() : null,
+      error,
+    })
+  const find = (hours: number) =>
+    listAlarms(stateDb, watched(), now + hours * HOUR).filter(({name}) => name === 'digests')
+  note(now, "Mail server refused 'gone@example.com'.")
+  expect(find(0.5)).toEqual([])
+  const words = expect.stringMatching(
+    /^That of .* to gone@example\.com failed: Mail server refused.* given up/,
+  )
+  for (const hours of [2, 95]) expect(find(hours)).toMatchObject([{state: 'unsent', words}])
+  expect(find(97)).toEqual([])
+  note(now + HOUR, null)
+  expect(find(2)).toEqual([])
+})
+
 test('a channel that takes no message for an hour is shown and told by the other, not by itself, and so is its end', async () => {
   const smtpUrl = 'smtp://night:hush@127.0.0.1:1'
   const working = config
