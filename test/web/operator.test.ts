@@ -284,6 +284,7 @@ test('a release that is not kept is built on request, and shown', async () => {
 test('a walk refused by a guard is accepted, and can then not be accepted again', async () => {
   const page = await open('/runs')
   expect(await page.locator('.notice').textContent()).toContain('Refused: ')
+  expect((await post({do: 'accept', what: 'change'})).status).toBe(409)
   await page.locator('summary:text-is("Accept it")').click()
   await page.locator('input[name="why"]').fill('the pilot book was sold')
   await page.locator('summary:text-is("Accept it")').click()
@@ -292,6 +293,7 @@ test('a walk refused by a guard is accepted, and can then not be accepted again'
   expect([what, why]).toEqual(['loantape sync --accept shrink', 'the pilot book was sold'])
   expect(words).toContain('Walk of 2026-03-03 complete')
   expect(await page.locator('summary:text-is("Accept it")').count()).toBe(0)
+  expect((await post({do: 'accept', what: 'shrink'})).status).toBe(409)
   const walks = await page.locator('h2:has-text("Last walks") ~ .scroll').first().textContent()
   expect(walks).toMatch(/2026-03-03.*shrink accepted by .*: the pilot book was sold/)
   const charts = await open('/portfolio')
