@@ -197,7 +197,7 @@ function readRow(source: string, read: () => Omit<SourceRow, 'source' | 'error'>
 function readState(source: Source, stateDb: StateDb, maxAgeHours: number, world: World) {
   const standing = readStanding(source, stateDb, maxAgeHours, world)
   const {healthy, is_classified, last_success, alarms, release, running: holder, next_slots} = standing
-  const live = stateDb && listRunning(stateDb, world.realClock.now()).find(({isAlive}) => isAlive)
+  const live = listRunning(stateDb, world.realClock.now()).find(({isAlive}) => isAlive)
   const running = [live?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
   return {
     healthy,

@@ -18,11 +18,11 @@ import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {examineCurrent} from '../store/release.ts'
 import {openStateDb, requireThere} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
-import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './alarms.ts'
 import {type Job, readJobs, type Step} from './job.ts'
 import {adoptRun, beginRun, type Claim, describeTimeout, endRun, isOverdue, readRun} from './job-runs.ts'
 import {decideRetry} from './scheduler.ts'
 import {findBusinessDay} from './slots.ts'
+import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './tell.ts'
 
 /**
  * Runs a job, records in the state database how it ended and whether it is tried again, and tells people. Without a claim

@@ -10,10 +10,10 @@ import {type DataFolder, requireWritable} from '../store/data-folder.ts'
 import {examineCurrent} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {openStateDb, requireThere, type StateDb} from '../store/state-db.ts'
-import {tellPeople} from './alarms.ts'
 import {type Job, listFaults} from './job.ts'
 import {adoptRun, type JobRun, listRunning} from './job-runs.ts'
 import {createScheduler} from './scheduler.ts'
+import {tellPeople} from './tell.ts'
 
 const TICK_MS = 1_000
 /** How often the settings and jobs of a source are read again. */

@@ -1,0 +1,319 @@
+import {existsSync, readFileSync} from 'node:fs'
+import {basename} from 'node:path'
+import {z} from 'zod'
+import {DAY_MS, HOUR_MS} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {scrubSecrets} from '../core/log.ts'
+import type {World} from '../core/types.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
+import {type Release, requireRelease} from '../store/release.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
+import {
+  type Alarm,
+  type Condition,
+  findAlarms,
+  listAlarmChannels,
+  listHeld,
+  nameOfChannel,
+  readConditions,
+  SENT_WITHIN_DAYS,
+  type Watched,
+} from './alarms.ts'
+import type {DigestStep} from './job.ts'
+import {isoOf} from './job-runs.ts'
+
+const messageSchema = z.object({
+  title: z.string(),
+  words: z.string(),
+  /** Replaces the words in a mail. */
+  html: z.string().optional(),
+  /** The path of a file to attach to a mail. */
+  file: z.string().optional(),
+  /** The only recipients, by mail; by default it goes to everybody. */
+  to: z.string().optional(),
+  /** The state of the alarm that it reports. */
+  state: z.string().optional(),
+})
+
+/** A message for people. */
+export type Message = z.output<typeof messageSchema>
+/** A message and what it is about: the name of an alarm, or a digest. `only` limits it to one channel. */
+type News = Message & {alarm: string; only?: string}
+
+/** Renders the page of a digest; undefined if there is nothing to send. @throws ConfigError with the place of what fails */
+export type RenderDigest = (release: Release, step: DigestStep) => Promise<Message | undefined>
+
+/** Tells each channel the conditions that differ from what it was last told. What fails now is retried by a later call. */
+export async function tellPeople(
+  stateDb: StateDb,
+  watched: Watched & {config: Config},
+  world: World,
+): Promise<void> {
+  const now = world.realClock.now()
+  const findNews = (channels: readonly string[]) => {
+    const conditions = readConditions(stateDb, watched, now)
+    const held = listHeld(stateDb)
+    storeAlarms(stateDb, conditions, findAlarms(conditions, held, now))
+    return channels.flatMap((only) => {
+      const said = listSaid(stateDb, only, now)
+      return conditions.flatMap(({name: alarm, state, title, words}): News[] => {
+        // A channel that fails is a matter for the others.
+        if (state === (said.get(alarm) ?? 'ok') || alarm === nameOfChannel(only)) return []
+        if (state !== 'ok') return [{alarm, state, title, words, only}]
+        const before = held.get(alarm)
+        const ended = before ? `${before.state} had held since ${before.since}. ` : ''
+        return [{alarm, state, title: `Recovered: ${title}`, words: `${ended}${words}`, only}]
+      })
+    })
+  }
+  await sendNews(stateDb, watched.config, findNews, world)
+}
+
+const saidRow = z.object({alarm: z.string(), state: z.string().nullable()})
+
+/** Reads what a channel was last told of each alarm, from notices that were sent, at least to some, or can still be sent. */
+const listSaid = (stateDb: StateDb, channel: string, now: number) =>
+  new Map(
+    stateDb
+      .all(
+        saidRow,
+        `select alarm, message ->> '$.state' as state from notice where notice_id in (
+           select max(notice_id) from notice
+           where channel = ? and (sent_at is not null or message ->> '$.to' is not null or created_at > ?)
+           group by alarm
+         )`,
+        [channel, isoOf(now - SENT_WITHIN_DAYS * DAY_MS)],
+      )
+      .map(({alarm, state}) => [alarm, state]),
+  )
+
+/** Sends a page of the current release, once for each business date. @throws ConfigError that names job, page and what fails */
+export async function sendDigest(
+  config: Config,
+  {job, step, render}: {job: string; step: DigestStep; render: RenderDigest | undefined},
+  world: World,
+): Promise<{page: string; outcome: 'sent' | 'already_sent' | 'waits' | 'nothing_to_say' | 'no_channel'}> {
+  const {page, to} = step
+  const folder = dataFolderAt(config.dataDir)
+  try {
+    if (to && config.smtpUrl === undefined)
+      throw newError('CONFIG_MISSING', "'to' sends mail, and LOANTAPE_SMTP_URL is not set.")
+    if (!to && listAlarmChannels(config).length === 0) return {page, outcome: 'no_channel'}
+    const release = requireRelease(folder)
+    using stateDb = openStateDb(folder.stateDb)
+    const alarm = `digest ${release.manifest.as_of} ${JSON.stringify(step)}`
+    const count = (where: string) =>
+      stateDb.column(z.number(), `select count(*) from notice where alarm = ? and ${where}`, [alarm])[0] ?? 0
+    const isNoted = () => count('true') > 0
+    const isSent = () => isNoted() && count('sent_at is null') === 0
+    if (isSent()) return {page, outcome: 'already_sent'}
+    const digest = isNoted() ? undefined : await render?.(release, step)
+    if (!digest && !isNoted()) return {page, outcome: 'nothing_to_say'}
+    // Everybody gets a message of their own: recipients do not see each other, and one refused address affects no other.
+    const news = digest
+      ? (to ?? [undefined]).map((one) => ({alarm, ...digest, ...(one && {to: one, only: 'email'})}))
+      : []
+    await sendNews(stateDb, config, () => (isNoted() ? [] : news), world)
+    return {page, outcome: isSent() ? 'sent' : 'waits'}
+  } catch (error) {
+    const {kind, ...told} = explainError(error)
+    const problem = `Digest '${page.split('?')[0]}' of job '${job}': ${told.problem}`
+    const kept = 'It was not sent; the steps before it stand.'
+    const next = IS_OF_PAGE.test(codeOf(error))
+      ? 'Correct the page, which `loantape pages check` tries, or the file of the job, then run the job again.'
+      : told.next
+    throw new LoantapeError({...told, problem, kept, next, cause: error}, kind)
+  }
+}
+
+/** Codes of errors in pages and job files, which people write. */
+const IS_OF_PAGE = /^(QUERY_FAILED|UNKNOWN_NAME|USAGE)$/
+
+/** Records messages for channels, and sends those that are due. @param findNews runs in the transaction that records them */
+async function sendNews(
+  stateDb: StateDb,
+  config: Config,
+  findNews: (channels: readonly string[]) => readonly News[],
+  world: World,
+): Promise<void> {
+  const channels = createChannels(config)
+  const now = world.realClock.now()
+  // In one transaction, so that each change is told once, however many processes look.
+  stateDb.transaction(() => {
+    const names = listAlarmChannels(config)
+    const news = findNews(names)
+    const times = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
+    for (const {alarm, only, ...message} of news)
+      for (const channel of only === undefined ? names : [only])
+        stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...times})
+    if (news.length > 0)
+      // Notices of alarms that still hold are kept, to know who was told.
+      stateDb.run('delete from notice where created_at < ? and alarm not in (select name from alarm)', [
+        isoOf(now - KEPT_DAYS * DAY_MS),
+      ])
+  })
+  for (;;) {
+    const notice = claimNotice(stateDb, config, world.realClock.now())
+    const send = notice && channels[notice.channel]
+    if (!send) return
+    const {message} = notice
+    const title = config.source === undefined ? message.title : `${config.source}: ${message.title}`
+    let error: string | null = null
+    let left = message
+    try {
+      const refused = await send({...message, title})
+      if (refused.length > 0) {
+        left = {...message, to: refused.join(', ')}
+        throw newError('ALARM_REFUSED', `Mail server refused '${left.to}': all others have the message.`, {
+          next: "Check the address: it stands in LOANTAPE_ALARM_EMAIL_TO, or in `to` of the job's digest.",
+        })
+      }
+    } catch (thrown) {
+      error = scrubSecrets(messageOf(thrown))
+      world.log.warn({reason: error}, `an alarm could not be sent by ${notice.channel}; it is tried again`)
+    }
+    const sent_at = error === null ? isoOf(world.realClock.now()) : null
+    stateDb.update('notice', {notice_id: notice.notice_id}, {sent_at, error, message: JSON.stringify(left)})
+  }
+}
+
+/**
+ * Stores which alarms are active. What cannot be seen now, such as the limits of a damaged release, stays; alarms of deleted jobs
+ * are removed.
+ */
+function storeAlarms(stateDb: StateDb, conditions: readonly Condition[], alarms: readonly Alarm[]): void {
+  const [seen, holding] = [JSON.stringify(conditions), JSON.stringify(alarms)]
+  const namesIn = (parameter: number) => `(select value ->> 'name' from json_each(?${parameter}))`
+  stateDb.run(`delete from notice where alarm like 'job %' and alarm not in ${namesIn(1)}`, [seen])
+  stateDb.run(
+    `delete from alarm where (name like 'job %' or name in ${namesIn(1)}) and name not in ${namesIn(2)}`,
+    [seen, holding],
+  )
+  stateDb.run(
+    `insert into alarm select value ->> 'name', value ->> 'state', value ->> 'since' from json_each(?) where true
+     on conflict (name) do update set state = excluded.state, since = excluded.since where state <> excluded.state`,
+    [holding],
+  )
+}
+
+const KEPT_DAYS = 30
+/** The pause after a failed sending; it doubles each time. No sending waits for an answer longer than {@link SEND_TIMEOUT_MS}. */
+const FIRST_PAUSE_MS = 60_000
+
+const noticeRow = z.object({
+  notice_id: z.number(),
+  channel: z.string(),
+  message: z.string().transform((text) => messageSchema.parse(JSON.parse(text))),
+})
+
+/**
+ * Claims the next notice to send: no other process gets it before its next attempt. An attempt that a clock running ahead
+ * scheduled too far off is due now.
+ */
+function claimNotice(stateDb: StateDb, config: Config, now: number) {
+  return stateDb.first(
+    noticeRow,
+    `update notice set
+       attempts = attempts + 1,
+       next_attempt_at = ?1 + min(${FIRST_PAUSE_MS} << min(attempts, 6), ${HOUR_MS}),
+       created_at = min(created_at, ?4)
+     where notice_id = (
+       select notice_id from notice
+       where sent_at is null and (next_attempt_at <= ?1 or next_attempt_at > ?1 + ${2 * HOUR_MS}) and created_at > ?2
+         and (channel in (select value from json_each(?3)) or (?5 and message ->> '$.to' is not null))
+       order by notice_id limit 1
+     )
+     returning *`,
+    [
+      now,
+      isoOf(now - SENT_WITHIN_DAYS * DAY_MS),
+      JSON.stringify(listAlarmChannels(config)),
+      isoOf(now),
+      Number(config.smtpUrl !== undefined),
+    ],
+  )
+}
+
+/** Creates the configured channels. Each sends a message and returns the addresses that were refused; it throws if all were. */
+function createChannels(config: Config): Record<string, (message: Message) => Promise<string[]>> {
+  const {alarmWebhookUrl: webhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom: from} = config
+  return {
+    ...(webhookUrl !== undefined && {webhook: (message) => postMessage(webhookUrl, message)}),
+    ...(smtpUrl !== undefined && {
+      email: (message) => mailMessage(smtpUrl, from, {to: alarmEmailTo, ...message}),
+    }),
+  }
+}
+
+const SEND_TIMEOUT_MS = 15_000
+
+/** Posts to a Slack-style webhook (https://api.slack.com/messaging/webhooks); these three characters are markup in `text`. */
+async function postMessage(url: string, {title, words}: Message): Promise<string[]> {
+  const escapeMarkup = (text: string) =>
+    text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
+  const status = await ask(url, {
+    method: 'POST',
+    headers: {'content-type': 'application/json'},
+    body: JSON.stringify({text: `*${escapeMarkup(title)}*\n${escapeMarkup(words)}`}),
+  })
+  if (status >= 200 && status < 300) return []
+  throw newError('ALARM_REFUSED', `Alarm webhook answered ${status}: expected 2xx.`)
+}
+
+async function ask(
+  url: string,
+  asked: {method?: 'POST'; headers?: Record<string, string>; body?: string} = {},
+) {
+  // Loaded late, since it would slow the start of every command.
+  const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
+  await using dispatcher = openAgent(url, {timeoutMs: SEND_TIMEOUT_MS})
+  const {statusCode, body} = await request(url, {...asked, dispatcher})
+  // Only the status counts: a body may never end.
+  body.on('error', () => undefined).destroy()
+  return statusCode
+}
+
+async function mailMessage(
+  url: string,
+  from: string,
+  {title, words, html, file, to}: Message,
+): Promise<string[]> {
+  const {createTransport} = await import('nodemailer')
+  const transport = createTransport({
+    url,
+    connectionTimeout: SEND_TIMEOUT_MS,
+    greetingTimeout: SEND_TIMEOUT_MS,
+    socketTimeout: SEND_TIMEOUT_MS,
+    disableFileAccess: true,
+    disableUrlAccess: true,
+  })
+  try {
+    // Retention may have removed the file while the mail waited.
+    const attachments =
+      file && existsSync(file) ? [{filename: basename(file), content: readFileSync(file)}] : []
+    const text = `${title}\n\n${words}\n`
+    const {rejected} = await transport.sendMail({
+      from,
+      to,
+      subject: `loantape: ${title}`,
+      text,
+      html,
+      attachments,
+    })
+    return rejected
+  } finally {
+    transport.close()
+  }
+}
+
+/** Pings the service that raises an alarm when we fall silent. The run succeeds even if the ping fails. */
+export async function pingDeadMan({deadManUrl}: Config, {log}: World): Promise<void> {
+  if (deadManUrl === undefined) return
+  try {
+    const status = await ask(deadManUrl)
+    if (status >= 300) log.warn({status}, 'the dead-man check did not take the ping')
+  } catch (error) {
+    log.warn({reason: scrubSecrets(messageOf(error))}, 'the dead-man check could not be reached')
+  }
+}
