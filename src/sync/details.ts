@@ -186,33 +186,30 @@ export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, wo
   const known = new Map(candidates.map(({id, known}) => [id, known]))
   const absent = new Set(await db.column(z.string(), `select ${stream.idColumn} from absence`))
   let unread = 0
+  /** Asks for pages until so much of the budget is left. Returns why it ended. */
+  const ask = async (ids: readonly string[], keptMs: number) => {
+    const request = {...requestOf(ids, config), budgetMs: endsAt - world.realClock.now() - keptMs}
+    const describe = (answer: DetailAnswer): Answer[] => {
+      if (answer.outcome === 'failed') return []
+      const {id, outcome, received} = answer
+      if (outcome === 'gone' && !absent.has(id)) {
+        unread += 1
+        return []
+      }
+      const body = answer.outcome === 'found' ? {data: answer.record} : undefined
+      return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, body, received}]
+    }
+    const {failed, ended} = await askAndTake(tools, unit, 'details stored', request, describe, world)
+    unread += failed
+    return ended
+  }
   const ids = [...known.keys()]
   // The first may be there only to prove the path.
   const endless = candidates.findIndex(({is_contradicted}, index) => is_contradicted && index > 0)
   const split = endless === -1 ? ids.length : endless
+  const ended = split > 0 ? await ask(ids.slice(0, split), 0) : 'done'
   const kept = parseChildStreams(config.streams).length > 0 ? budgetMs * CHILD_SHARE : 0
-  for (const [part, keptMs] of [[ids.slice(0, split), 0] as const, [ids.slice(split), kept] as const]) {
-    if (part.length === 0) continue
-    const {failed, ended} = await askAndTake(
-      tools,
-      unit,
-      'details stored',
-      {...requestOf(part, config), budgetMs: endsAt - world.realClock.now() - keptMs},
-      (answer) => {
-        if (answer.outcome === 'failed') return []
-        const {id, outcome, received} = answer
-        if (outcome === 'gone' && !absent.has(id)) {
-          unread += 1
-          return []
-        }
-        const body = answer.outcome === 'found' ? {data: answer.record} : undefined
-        return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, body, received}]
-      },
-      world,
-    )
-    unread += failed
-    if (ended !== 'done') break
-  }
+  if (ended === 'done' && split < ids.length) await ask(ids.slice(split), kept)
   // A failed page is on no tape, so a later run asks for it again.
   unit.walk.details.failed += unread
 }
