@@ -6,7 +6,7 @@ import type {NotIssued} from '../books/standing.ts'
 import {type TrueUpResult, trueUp} from '../books/true-up.ts'
 import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
-import {inOneLine} from '../core/text.ts'
+import {escapeLineEnds} from '../core/text.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
@@ -94,7 +94,7 @@ function renderNote({note_no, about, subject, text, at, who, replaces}: Note): s
   const before = replaces === null ? '' : ` in place of ${replaces}`
   const words =
     text === null ? `${at} ${who} withdrew note ${replaces}` : `${note_no}${before}: ${at} ${who}: ${text}`
-  return inOneLine(showControls(`${words} (${about} ${subject})`))
+  return escapeLineEnds(showControls(`${words} (${about} ${subject})`))
 }
 
 type PeriodCall = Invocation<{why?: string | null; issue?: boolean}>

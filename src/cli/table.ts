@@ -1,6 +1,6 @@
 import type {TiedTerm} from '../accounting/profiles.ts'
 import {groupThousands} from '../core/money.ts'
-import {inOneLine} from '../core/text.ts'
+import {escapeLineEnds} from '../core/text.ts'
 
 /** Escapes control and bidirectional characters except line ends, so that text of the source cannot control the terminal. */
 export function showControls(text: string): string {
@@ -45,7 +45,7 @@ export function renderColumns(
   width = Number.POSITIVE_INFINITY,
 ): string {
   const lines = [columns.map(({name}) => name), ...texts].map((line) =>
-    line.map((text) => inOneLine(showControls(text))),
+    line.map((text) => escapeLineEnds(showControls(text))),
   )
   const [titles = [], ...rows] = lines
   const widths = titles.map((_, index) =>

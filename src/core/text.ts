@@ -35,8 +35,8 @@ export function expectOneOf(asked: string, known: readonly string[]): string {
 export const listSome = (names: readonly string[], most = 3): string =>
   [...names.slice(0, most), ...(names.length > most ? ['…'] : [])].join(', ')
 
-/** Keeps a foreign text on one line. */
-export const inOneLine = (text: string): string => text.replaceAll('\n', '\\n')
+/** Writes line ends as `\\n`, so that a foreign text stays on one line. */
+export const escapeLineEnds = (text: string): string => text.replaceAll('\n', '\\n')
 
 /** Cuts a text to 80 characters. */
 export function shorten(text: string): string {

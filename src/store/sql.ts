@@ -2,7 +2,7 @@ import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
-import {inOneLine, shorten} from '../core/text.ts'
+import {escapeLineEnds, shorten} from '../core/text.ts'
 import type {Database, Queries} from './database.ts'
 import {readWrittenText} from './files.ts'
 
@@ -64,7 +64,7 @@ export function describeRow(row: Record<string, unknown>): string {
   const [[id, subject] = ['', ''], ...others] = Object.entries(row)
   const named = id.endsWith('_id') ? String(subject) : shorten(String(subject))
   const explained = others.map(([column, value]) => `${column}=${shorten(String(value))}`).join(', ')
-  return inOneLine(explained === '' ? named : `${named} (${explained})`)
+  return escapeLineEnds(explained === '' ? named : `${named} (${explained})`)
 }
 
 /** Computes a digest of rows that does not depend on their order. Reads every value. */
