@@ -9,6 +9,7 @@ import {
   openDatabase,
   quoteLiteral,
   quoteName,
+  trimStatement,
   withinLimits,
 } from '../../src/store/database.ts'
 import {appendRows} from '../../src/store/row-buffer.ts'
@@ -97,6 +98,12 @@ test('texts and names are quoted whatever they contain', async () => {
 const ENDLESS = 'select count(*) from range(10000000) as a, range(10000000) as b where a.range + b.range = -1'
 const unlimited = {limitMs: 60_000, signal: new AbortController().signal}
 const explain = (cut: Cut) => new Error(`cut: ${cut}`)
+
+test('a statement that opens a thousand quotes or comments and closes none is read once', () => {
+  const marks = Array.from({length: 60_000}, (_, index) => `$a${index}$`).join(' ')
+  for (const sql of [`select ${marks} ;`, `select 1 ${'/* '.repeat(80_000)}`.trim(), `select x$y$z from t`])
+    expect(trimStatement(sql)).toBe(sql.replace(/ \/.*/, ''))
+})
 
 test('work that takes too long is interrupted, in its first statement or later, and the connection stays usable', async () => {
   const endlessWorks = [
