@@ -11,7 +11,7 @@ import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {does, type Invocation} from './command.ts'
-import {joinLines, renderTable, renderTerms, showControls} from './table.ts'
+import {joinLines, renderTable, renderTerms, escapeControls} from './table.ts'
 
 export const commands = {
   'accounting init': does(
@@ -94,7 +94,7 @@ function renderNote({note_no, about, subject, text, at, who, replaces}: Note): s
   const before = replaces === null ? '' : ` in place of ${replaces}`
   const words =
     text === null ? `${at} ${who} withdrew note ${replaces}` : `${note_no}${before}: ${at} ${who}: ${text}`
-  return escapeLineEnds(showControls(`${words} (${about} ${subject})`))
+  return escapeLineEnds(escapeControls(`${words} (${about} ${subject})`))
 }
 
 type PeriodCall = Invocation<{why?: string | null; issue?: boolean}>

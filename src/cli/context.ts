@@ -5,7 +5,7 @@ import {createLog, type Log} from '../core/log.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import type {Fixed} from '../core/settings.ts'
 import {countOf, type Progress, type RunStep, type World} from '../core/types.ts'
-import {showControls} from './table.ts'
+import {escapeControls} from './table.ts'
 
 /** Without new progress, a step is shown again this often, with its new duration. */
 const SHOWN_EVERY_MS = 500
@@ -123,7 +123,7 @@ export function createCli(surroundings: Surroundings) {
   let progress: ReturnType<typeof createDisplay> | undefined
   const print = (text: string) => {
     progress?.end()
-    const shown = stdout.columns === undefined ? text : showControls(text)
+    const shown = stdout.columns === undefined ? text : escapeControls(text)
     stdout.write(shown.endsWith('\n') ? shown : `${shown}\n`)
   }
   const besideProgress = (text: string) => {
@@ -139,7 +139,7 @@ export function createCli(surroundings: Surroundings) {
     /** Writes a problem to stderr. */
     complain(text: string): void {
       progress?.end()
-      stderr.write(`${showControls(text)}\n`)
+      stderr.write(`${escapeControls(text)}\n`)
     },
     env: surroundings.env,
     envFile: surroundings.envFile,
@@ -183,7 +183,7 @@ export function createCli(surroundings: Surroundings) {
     /** Writes a result as JSON with `--json`, otherwise as text. */
     printResult<T>(options: CommonOptions, value: T, render: (value: T) => string): void {
       if (options.json) printJson(value)
-      else print(showControls(render(value)))
+      else print(escapeControls(render(value)))
     },
   }
 }

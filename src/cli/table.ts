@@ -3,7 +3,7 @@ import {groupThousands} from '../core/money.ts'
 import {escapeLineEnds} from '../core/text.ts'
 
 /** Escapes control and bidirectional characters except line ends, so that text of the source cannot control the terminal. */
-export function showControls(text: string): string {
+export function escapeControls(text: string): string {
   return text.replace(
     /[[\p{Cc}\p{Bidi_Control}]--\n]/gv,
     (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`,
@@ -45,7 +45,7 @@ export function renderColumns(
   width = Number.POSITIVE_INFINITY,
 ): string {
   const lines = [columns.map(({name}) => name), ...texts].map((line) =>
-    line.map((text) => escapeLineEnds(showControls(text))),
+    line.map((text) => escapeLineEnds(escapeControls(text))),
   )
   const [titles = [], ...rows] = lines
   const widths = titles.map((_, index) =>

@@ -85,6 +85,7 @@ export async function viewMorning(view: MorningView): Promise<Page | undefined> 
     known_at,
     checked: wordChecks(checks),
     checks: readReleaseChecks(release.dir),
+    is_filtered: view.filter.condition === undefined ? undefined : 'yes',
     alarms,
     not_issued: await notIssued,
     next: next[0] && {name: next[0].job.name, slot: new Date(next[0].slot).toISOString()},

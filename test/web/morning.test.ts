@@ -48,6 +48,9 @@ test("a lender's own word for underwriting counts as it among deals without an a
   expect(await side.readText('/?running=send+the+token&next=x&alarms=x')).not.toContain('send the token')
   for (const query of ['', '?state=TX'])
     expect(await side.readText(`/${query}`)).toContain('4 deals of $1,400,000.00 are in underwriting without')
+  const ofAllDeals = 'Limits, unread records, entries not issued and findings are of all deals.'
+  expect(await side.readText('/')).not.toContain(ofAllDeals)
+  expect(await side.readText('/?state=TX')).toContain(ofAllDeals)
   expect(await side.readText('/behind/without_appraisal?state=TX')).toContain('4 deals, $1,400,000.00')
 })
 
