@@ -11,7 +11,7 @@ import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {does, type Invocation} from './command.ts'
-import {joinLines, renderTable, renderTerms, escapeControls} from './table.ts'
+import {escapeControls, joinLines, renderTable, renderTerms} from './table.ts'
 
 export const commands = {
   'accounting init': does(
