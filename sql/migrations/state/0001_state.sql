@@ -29,7 +29,7 @@ create table learnt_rate (
   learnt_at integer not null
 ) strict;
 create index run_by_start on run (started_at, run_id);
-create index run_by_success on run (command, ended_at) where exit_code = 0;
+create index run_by_success on run (command) where exit_code = 0;
 
 create table checking (
   checking_id integer primary key autoincrement,
