@@ -354,14 +354,24 @@ function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: s
 /** How long runs are kept. Slots before the last look are never planned again, so nothing older is needed. */
 const KEPT_DAYS = 90
 
-/** Deletes old runs of a job and of webhooks. Keeps the last run of each job: if it failed, its alarm lasts until a run succeeds. */
+/**
+ * Deletes old runs of a job and of webhooks. Keeps the last run of each job: if it failed, its alarm lasts until a run succeeds.
+ * Of commands it deletes those that ended well, which webhooks make by the hundred thousand a year; metrics count all syncs.
+ */
 function pruneRuns(stateDb: StateDb, job: string, now: number): void {
   const last = listLastAttempts(stateDb).map(({job_run_id}) => job_run_id)
+  const before = isoOf(now - KEPT_DAYS * DAY_MS)
   stateDb.run(
     `delete from job_run
      where job in (?, ?) and coalesce(slot, started_at) < ? and state in ('done', 'failed', 'skipped')
        and job_run_id not in (select value from json_each(?))`,
-    [job, webhookJob.name, isoOf(now - KEPT_DAYS * DAY_MS), JSON.stringify(last)],
+    [job, webhookJob.name, before, JSON.stringify(last)],
+  )
+  stateDb.run(
+    `delete from run
+     where exit_code = 0 and command <> 'sync' and started_at < ?
+       and rowid not in (select max(rowid) from run where exit_code = 0 group by command)`,
+    [before],
   )
 }
 

@@ -12,12 +12,14 @@ import {
   adoptRun,
   beginRun,
   endRun,
+  isoOf,
   type JobRun,
   listAttempts,
   listLastAttempts,
 } from '../../src/schedule/job-runs.ts'
 import {createScheduler, decideRetry} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
+import {listRuns} from '../../src/store/runs.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {anyRow, createWorldAt} from '../support/data.ts'
@@ -561,6 +563,26 @@ test('a run is forgotten after 90 days, also one of webhooks or started by hand,
     ['yearly', 0],
     ['webhooks', 1],
     ['nightly', 1],
+  ])
+})
+
+test('a command that ended well is forgotten after 90 days; syncs, failures and the last of each stay', () => {
+  const scheduler = aScheduler([aJob()])
+  const {stateDb} = scheduler
+  scheduler.tick()
+  for (const command of ['sync', 'events', 'backup'])
+    for (const exit_code of [0, 6, 0]) {
+      const run_id = `${command} ${listRuns(stateDb, 100).length}`
+      const times = {started_at: isoOf(now), ended_at: isoOf(now)}
+      stateDb.insert('run', {run_id, command, pid: 1, ...times, exit_code})
+    }
+  now += 89 * DAY
+  scheduler.tick()
+  expect(listRuns(stateDb, 100)).toHaveLength(9)
+  now += 2 * DAY
+  scheduler.tick()
+  expect(listRuns(stateDb, 100).map((run) => run.run_id)).toEqual([
+    ...['backup 8', 'backup 7', 'events 5', 'events 4', 'sync 2', 'sync 1', 'sync 0'],
   ])
 })
 
