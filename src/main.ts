@@ -23,9 +23,8 @@ const cli = createCli({
   stdout: process.stdout,
   stderr: process.stderr,
   onStop(stop) {
-    // Only once: a second signal ends the process immediately.
-    process.once('SIGTERM', () => stop('SIGTERM'))
-    process.once('SIGINT', () => stop('SIGINT'))
+    // Only once: a second signal ends the process immediately. A terminal that closes sends SIGHUP.
+    for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.once(signal, () => stop(signal))
   },
 })
 

@@ -48,10 +48,15 @@ test('what waits for the warehouse says so, and ends when asked to stop', async 
   await lab.walk(DAY_1)
   using _held = await takeFileLock(lab.folder.warehouseLock, 'read', 0)
   const copy = join(lab.folder.root, '../copy')
-  for (const args of [['backup', copy], ['rebuild', '--apply'], ['sync']]) {
+  const each = [
+    {args: ['backup', copy], signal: 'SIGHUP'},
+    {args: ['rebuild', '--apply'], signal: 'SIGINT'},
+    {args: ['sync'], signal: 'SIGTERM'},
+  ] as const
+  for (const {args, signal} of each) {
     const waiting = lab.start(args)
     await until(() => waiting.printed().stderr.includes('waiting for others who are reading or writing'))
-    waiting.process.kill('SIGTERM')
+    waiting.process.kill(signal)
     const {code, stderr} = await waiting.ended
     expect([code, stderr]).toEqual([6, expect.stringContaining('Asked to stop while others were')])
   }
