@@ -42,7 +42,7 @@ function listAll() {
 
 /** Looks up an error code. @throws ConfigError `UNKNOWN_NAME` naming codes that contain the word or are similar to it */
 function explain(asked: string): Explained {
-  const word = asked.toUpperCase().replace(/^\[|\]$/g, '')
+  const word = asked.toUpperCase().replace(/\W/g, '')
   const all = listAll()
   const found = all.find(({code}) => code === word)
   if (found) return found

@@ -59,7 +59,7 @@ test('explain finds an error by its code in any spelling, and suggests the neare
     /^SOURCE_PINNED: exit 2, .*\nKept: Nothing was changed\.\nNext: Use another folder .*\n$/,
   )
   expect(await explain('source_pinned')).toMatchObject({code: 0, stdout})
-  const shrink = readJson(await explain('[GUARD_SHRINK]', '--json'))
+  const shrink = readJson(await explain(' [GUARD_SHRINK].', '--json'))
   expect(shrink).toMatchObject({code: 'GUARD_SHRINK', exit_code: 8})
   for (const [asked, words] of Object.entries({
     shrink: "Code 'shrink': expected a code such as GUARD_SHRINK.",
