@@ -31,7 +31,7 @@ interface Draft {
 /**
  * Writes or withdraws a note, as an act.
  *
- * @throws ConfigError `USAGE`, `UNKNOWN_NAME` if the note to replace does not stand; UnexpectedError `HISTORY_MISSING`
+ * @throws ConfigError `USAGE`, `UNKNOWN_NAME` if the note to replace does not stand, `RELEASE_NONE`
  */
 export function writeNote(config: Config, draft: Draft, world: World): Note {
   const folder = dataFolderAt(config.dataDir)
@@ -44,7 +44,7 @@ export function writeNote(config: Config, draft: Draft, world: World): Note {
     )
   requireSubject(draft)
   if (!hasStateDb(folder))
-    throw newError('HISTORY_MISSING', `Data folder '${folder.root}' has nothing to note anything about.`)
+    throw newError('RELEASE_NONE', `Data folder '${folder.root}' has nothing to note anything about.`)
   using books = openBooks(config, world)
   const {stateDb, perform} = books
   return perform(() => {

@@ -24,7 +24,7 @@ export function lastDayOf(period: string): string {
   return addDays(`${nextPeriod(period)}-01`, -1)
 }
 
-/** Reads the months of the history, and how far they are known. @throws UnexpectedError `HISTORY_MISSING` */
+/** Reads the months of the history, and how far they are known. @throws ConfigError `RELEASE_NONE` */
 export async function readPeriodRange(config: Config, {clock}: Pick<World, 'clock'>) {
   const today = businessDateOf(clock.now(), config)
   await using db = await openHistory(dataFolderAt(config.dataDir))

@@ -26,6 +26,7 @@ import {listAlarmChannels, listUnsent} from '../schedule/alarms.ts'
 import {listExportedProfiles, listFaults, readJobs, type Step} from '../schedule/job.ts'
 import {createClient, type JsonAnswer} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
+import {createRefused} from '../source/walk-pages.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {listFilesBelow} from '../store/files.ts'
 import {findTapeKey} from '../store/recorded.ts'
@@ -171,12 +172,12 @@ const EXAMINATIONS: Examinations = {
   },
   source: async (config, folder, world) => {
     const source = requireSource(config)
-    const pin = await readPin(folder, source)
+    const known = await readPin(folder, source)
     const description = readDescription(folder)
     const {body} = await askForDeals(source, description, world)
     const words = `${source.baseUrl} answers and accepts the key`
-    if (pin !== undefined) return words
-    const {records} = readPage(body)
+    const {records} = readPage(body, known.envelope)
+    if (known.source_base_url !== undefined) return words
     const isWhole =
       (description && description.deals.page === undefined) ||
       (source.detail === 'auto' && isWholeList(records, readMappedFields(folder)))
@@ -259,9 +260,8 @@ async function askForDeals(
 ): Promise<JsonAnswer> {
   await using client = createClient({...source, description, retries: 0}, world)
   const answer = await client.getJson(dealStream.listPath, {limit: source.pageSize})
-  if (answer.status === 200) return answer
-  const path = description?.deals.list ?? dealStream.listPath
-  throw newError('DOCTOR_SOURCE', `Status ${answer.status} from GET ${path}: expected 200.`)
+  if (answer.status >= 400) throw createRefused(answer)
+  return answer
 }
 
 /** Shows how each field of the list's first deal was sent and read, with any problem of the record. */
@@ -284,8 +284,8 @@ async function readFirstDeal(config: Config, world: World) {
   return {fields, problem: unreadable ?? withheld}
 }
 
-async function readPin(folder: DataFolder, source: SourceConfig): Promise<string | undefined> {
-  if (!hasWarehouse(folder)) return undefined
+async function readPin(folder: DataFolder, source: SourceConfig) {
+  if (!hasWarehouse(folder)) return {}
   await using db = await openHistory(folder)
   return await requirePin(db, source)
 }

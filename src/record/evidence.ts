@@ -56,8 +56,8 @@ export type EvidenceResult = Awaited<ReturnType<typeof writeEvidence>>
  * of a walk as a WARC (whole, or reduced to the fields of the contract), the certificates, and a script; for a batch also its
  * files and, if it is a journal, the act that issued it.
  *
- * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError `EVIDENCE_TAPES`,
- *   `HISTORY_MISSING`, `TAPE_DAMAGED`
+ * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `RELEASE_NONE`, `TAPE_KEY_LOST`;
+ *   UnexpectedError `EVIDENCE_TAPES`, `TAPE_DAMAGED`
  */
 export async function writeEvidence(config: Config, request: EvidenceRequest) {
   const {to, allFields = false} = request

@@ -104,7 +104,7 @@ interface Asked {
 /**
  * Traces every version of a deal to its record as the source sent it, oldest first.
  *
- * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
+ * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`, `RELEASE_NONE`; UnexpectedError `TAPE_DAMAGED`
  */
 export async function traceDeal(config: Config, dealId: string, asked: Asked): Promise<Trace[]> {
   const folder = dataFolderAt(config.dataDir)

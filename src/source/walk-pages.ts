@@ -148,7 +148,8 @@ function reasonOf(body: unknown): string {
   return typeof given === 'string' ? ` (${tellForeign(given, KNOWN_REASONS)})` : ''
 }
 
-function createRefused({status, body, received}: JsonAnswer, hasCursor: boolean): LoantapeError {
+/** Creates the error of a refused page. */
+export function createRefused({status, body, received}: JsonAnswer, hasCursor = false): LoantapeError {
   const answered = `Status ${status}${reasonOf(body)} from the source`
   if (hasCursor && CURSOR_REFUSALS.has(status))
     return newError(

@@ -11,7 +11,7 @@ import {fillIn, readQuery} from './sql.ts'
  * about days up to `asOf`, so the release of a past date is always the one that was current that night.
  *
  * @param today the present business date; no release is made for a later one
- * @throws ConfigError `MOMENT_RANGE`; UnexpectedError `HISTORY_MISSING`
+ * @throws ConfigError `MOMENT_RANGE`, `RELEASE_NONE`
  */
 export async function resolveMoment(
   db: Database,
@@ -27,7 +27,7 @@ export async function resolveMoment(
      where state = 'applied' and stream = 'deal'`,
   )
   if (first === null || last === null)
-    throw newError('HISTORY_MISSING', 'No walk has been applied yet: there is nothing to build from.')
+    throw newError('RELEASE_NONE', 'No walk has been applied yet: there is nothing to build from.')
   const asOf = asked.asOf ?? last
   const latest = today > last ? today : last
   if (asOf < first || asOf > latest) {

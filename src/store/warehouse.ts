@@ -317,7 +317,7 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
 /**
  * Opens the warehouse for reading, attached as `history`, and keeps writers out. Brings its tables up to date first.
  *
- * @throws UnexpectedError `HISTORY_MISSING` if nothing was ever stored
+ * @throws ConfigError `RELEASE_NONE` if nothing was ever stored
  */
 export async function openHistory(folder: DataFolder): Promise<Database> {
   const history = await openHistoryAsItIs(folder)
@@ -330,7 +330,7 @@ export async function openHistory(folder: DataFolder): Promise<Database> {
 /** Does the same as {@link openHistory} but changes nothing; `pending` names the migrations that the warehouse lacks. */
 export async function openHistoryAsItIs(folder: DataFolder): Promise<Database & {pending: string[]}> {
   if (!hasWarehouse(folder)) {
-    throw newError('HISTORY_MISSING', `No history in '${folder.root}': no walk has been completed there yet.`)
+    throw newError('RELEASE_NONE', `No history in '${folder.root}': no walk has been completed there yet.`)
   }
   await using opening = new AsyncDisposableStack()
   opening.use(await lockWarehouse(folder, 'read'))

@@ -128,16 +128,17 @@ export function readDescription(folder: DataFolder, isAccepted = false): SourceD
 }
 
 /**
- * Requires that a data folder belongs to this source (which may have moved) and stage, or to none yet. Returns its base URL.
+ * Requires that a data folder belongs to this source (which may have moved) and stage, or to none yet. Returns its settings.
  *
  * @throws ConfigError `SOURCE_PINNED`
  */
 export async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
-  const {source_base_url: pinned} = await readSettings(db)
+  const settings = await readSettings(db)
+  const {source_base_url: pinned} = settings
   if (!isMoved && pinned !== undefined && pinned !== config.baseUrl)
     throw newError('SOURCE_PINNED', `Base URL '${config.baseUrl}': this data folder belongs to '${pinned}'.`)
   const {filter} = await findPast(db, dealStream)
-  if (filter === null || filter === requestOf(dealStream, config).filter) return pinned
+  if (filter === null || filter === requestOf(dealStream, config).filter) return settings
   const asked = config.stage === undefined ? 'is not set' : `'${config.stage}'`
   throw newError(
     'SOURCE_PINNED',

@@ -106,7 +106,7 @@ export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or
 /**
  * Returns a record in quarantine with its text as sent, null if it is not at hand, and its translated text, if it has one.
  *
- * @throws ConfigError `UNKNOWN_NAME`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
+ * @throws ConfigError `UNKNOWN_NAME`, `RELEASE_NONE`; UnexpectedError `TAPE_DAMAGED`
  */
 export async function showQuarantined(
   config: Config,

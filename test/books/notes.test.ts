@@ -141,6 +141,6 @@ test('what is no note is refused', async () => {
   await note('2026-03-03', 'add', '--day=2026-03-02', `--text=${'x'.repeat(LONGEST_NOTE)}`)
   const nowhere = {LOANTAPE_DATA_DIR: join(lab.folder.root, '../nowhere')}
   const args = ['note', 'add', '--day=2026-03-02', '--text=x', '--json']
-  expect((await lab.run(args, nowhere)).stdout).toContain('HISTORY_MISSING')
+  expect((await lab.run(args, nowhere)).stdout).toContain('RELEASE_NONE')
   expect(existsSync(nowhere.LOANTAPE_DATA_DIR)).toBe(false)
 })

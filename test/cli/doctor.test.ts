@@ -8,6 +8,7 @@ import {openDatabase} from '../../src/store/database.ts'
 import {SQL_DIR} from '../../src/store/sql.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {readFiles, readManifest} from '../support/data.ts'
+import type {Fault} from '../support/faults.ts'
 import {someDeals} from '../support/lab.ts'
 import {changeRecords, useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
@@ -41,6 +42,16 @@ test('doctor estimates a first sync from one page until there is a history, and 
   await lab.sync(new Date().toISOString())
   await lab.run(['export', 'csv'])
   expect(await examine()).toEqual({wrong: [], source: answers})
+})
+
+test.each<[fault: Fault, words: RegExp]>([
+  [{kind: 'envelope', shape: 'pagination'}, /^source: Envelope .* expected the pinned .*--accept envelope/],
+  [{kind: 'status', status: 404}, /^source: Status 404.* at GET \/deals \(limit\).*its path prefix included/],
+])('doctor refuses the page that a sync would refuse: %j', async (fault, words) => {
+  await lab.sync(new Date().toISOString())
+  lab.service.faults.add({match: {path: '/deals?'}, fault})
+  expect((await examine()).wrong).toEqual([expect.stringMatching(words)])
+  lab.service.faults.clear()
 })
 
 const partly = (deals: string) =>

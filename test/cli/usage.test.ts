@@ -84,7 +84,7 @@ test('an empty data folder has nothing to query and says how to begin', async ()
   for (const [command, code, exitCode, words] of [
     ['query 1', 'RELEASE_NONE', 2, 'Run `loantape sync` or `loantape demo` first'],
     ['export csv', 'RELEASE_NONE', 2, 'Run `loantape sync` or `loantape demo` first'],
-    ['build', 'HISTORY_MISSING', 1, 'Run `loantape sync` first'],
+    ['build', 'RELEASE_NONE', 2, 'Run `loantape sync` or `loantape demo` first'],
   ] as const)
     await expectRefused(lab.run([...command.split(' '), '--json'], env), code, words, exitCode)
   const status = await lab.run(['status', '--json'], env)

@@ -105,7 +105,7 @@ async function writeDatabase(sql: string): Promise<void> {
 
 test('before the first walk and of another database no history is read, and the reader says what to do', async () => {
   const missing = await failureOf(openHistory(data.folder))
-  expect(missing).toMatchObject({code: 'HISTORY_MISSING', message: expect.stringContaining('loantape sync')})
+  expect(missing).toMatchObject({code: 'RELEASE_NONE', message: expect.stringContaining('loantape sync')})
   expect(existsSync(data.folder.warehouse)).toBe(false)
   await writeDatabase('create table history.main.thesis as select 1 as year')
   expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
