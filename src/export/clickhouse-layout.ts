@@ -86,7 +86,7 @@ export function openSession({url, user, password, cluster}: ClickhouseServer, si
 const ERRORS: TargetErrors = [
   ['PUBLISH_AUTH', /^(516|192|193|194) /],
   ['PUBLISH_PRIVILEGE', /^(497|164) /],
-  ['PUBLISH_LOST', /^UND_ERR_.* |timeout error|socket hang up|aborted/i],
+  ['PUBLISH_UNREACHABLE', /^UND_ERR_.* |timeout error|socket hang up|aborted/i],
 ]
 
 /** Marks our databases; a database without this mark is never touched. */

@@ -43,7 +43,7 @@ const numberRow = z.object({number: z.coerce.number()})
  * partition names are never used again, because a stalled publication may still write to such a partition or drop it.
  *
  * @throws ConfigError `PUBLISH_FOREIGN`, `CLICKHOUSE_TYPE`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
- *   `PUBLISH_AUTH`; DeferredError `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the target throw the
+ *   `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the target throw the
  *   same
  */
 export async function openClickhouse(
@@ -145,7 +145,7 @@ export async function openClickhouse(
           [${names.join(', ')}], now64(3)
         where (${own.lastSql}) = ${own.number}`
       await session.run(insert).catch((error: unknown) => {
-        if (codeOf(error) !== 'PUBLISH_LOST') throw error
+        if (codeOf(error) !== 'PUBLISH_UNREACHABLE') throw error
         throw newError(
           'PUBLISH_UNSURE',
           `The connection to ClickHouse at ${session.server} was lost while the release was being shown to readers.`,

@@ -38,7 +38,7 @@ export interface PostgresRequest {
  * readers see either release whole, and a crashed publication leaves nothing behind.
  *
  * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
- *   `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the
+ *   `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the
  *   target throw the same
  */
 export async function openPostgres(
@@ -268,8 +268,7 @@ const ERRORS: TargetErrors = [
   ['POSTGRES_TLS', /does not support SSL|^\S*(CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL)/],
   ['PUBLISH_PRIVILEGE', /^42501 /],
   ['POSTGRES_UNKNOWN_NAME', /^(3D000|42704) /],
-  ['PUBLISH_UNREACHABLE', /^(57P03|53300) /],
-  ['PUBLISH_LOST', /^(57P0.|08...) |terminated|timeout expired|not queryable/],
+  ['PUBLISH_UNREACHABLE', /^(57P0.|53300|08...) |terminated|timeout expired|not queryable/],
 ]
 
 /** A connection to PostgreSQL. Disposing it closes it; a statement still running then fails. */

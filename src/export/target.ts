@@ -9,8 +9,10 @@ export type TargetErrors = readonly [kind: Parameters<typeof newError>[0], told:
 
 /** Node's errors, the same for every target. */
 const OF_NODE: TargetErrors = [
-  ['PUBLISH_UNREACHABLE', /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT) /],
-  ['PUBLISH_LOST', /^(ECONNRESET|EPIPE) /],
+  [
+    'PUBLISH_UNREACHABLE',
+    /^(ECONNREFUSED|ECONNRESET|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|EPIPE|ETIMEDOUT) /,
+  ],
 ]
 
 /** Turns an error of a target's client into one of ours. @param server such as `PostgreSQL at db.example.com:5432/reporting` */
@@ -22,8 +24,7 @@ export function explainTarget(error: unknown, server: string, errors: TargetErro
     [...errors, ...OF_NODE].find(([, told]) => told.test(`${code} ${words}`)) ?? []
   const problems: Partial<Record<typeof kind, string>> = {
     PUBLISH_AUTH: `${server} refused user or password (${code}).`,
-    PUBLISH_UNREACHABLE: `${server} cannot be reached (${/^\d/.test(code) ? `${words}, ${code}` : code}).`,
-    PUBLISH_LOST: `The connection to ${server} was lost.`,
+    PUBLISH_UNREACHABLE: `The connection to ${server} failed (${/^E/.test(code) ? code : words}).`,
     POSTGRES_TLS: `${server} cannot be trusted: ${words}.`,
   }
   return newError(kind, problems[kind] ?? `${server} refused: ${words} (${code}).`, {cause: error})

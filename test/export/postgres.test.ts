@@ -377,7 +377,7 @@ test('a connection killed while the last table is copied, or in the middle of th
        end $$;
        create event trigger die on ddl_command_end when tag in ('${command}') execute function public.die()`,
     )
-    expect(await failureOf(publish(release(2)))).toMatchObject({code: 'PUBLISH_LOST', exitCode: 6})
+    expect(await failureOf(publish(release(2)))).toMatchObject({code: 'PUBLISH_UNREACHABLE', exitCode: 6})
     await server.query(database, 'drop event trigger die; drop function public.die')
     await expectOnly(1)
   }
