@@ -52,6 +52,8 @@ export function parseConfig(
 ): Config {
   const problems: string[] = []
   const given: Record<string, string> = {}
+  /** The settings that name a secret's file or command. */
+  const from: Record<string, string> = {}
   for (const key of Object.keys(configSchema.shape)) {
     const text = env[envNameOf(key)]
     if (text) given[key] = text
@@ -60,6 +62,7 @@ export function parseConfig(
     const [ofFile, ofCommand] = [`${envNameOf(key)}_FILE`, `${envNameOf(key)}_COMMAND`]
     const [file, command] = [env[ofFile], env[ofCommand]]
     if (given[key] !== undefined) continue
+    from[key] = file ? ofFile : ofCommand
     if (file)
       try {
         given[key] = outside.readFile(file).trim()
@@ -73,7 +76,7 @@ export function parseConfig(
   const parsed = configSchema.safeParse(given)
   for (const issue of parsed.error?.issues ?? []) {
     const key = String(issue.path[0])
-    problems.push(`${envNameOf(key)} '${maskValue(key, given[key])}': ${issue.message}`)
+    problems.push(`${from[key] ?? envNameOf(key)} '${maskValue(key, given[key])}': ${issue.message}`)
   }
   // Without a mail server, nights would look quiet. With only a viewer token, nobody would be asked for a token.
   for (const [half, other] of [

@@ -35,8 +35,10 @@ const commaSeparated = (isValid: (value: string) => boolean, expected: string) =
 const secret = (least: number) =>
   z
     .string()
-    .regex(/^[\x21-\x7e]+$/, 'expected printable characters without spaces')
-    .min(least, `expected at least ${least} characters`)
+    .regex(
+      new RegExp(`^[\\x21-\\x7e]{${least},}$`),
+      `expected ${least} or more printable characters without spaces`,
+    )
     .optional()
 
 /** An optional path; in a fleet it must lie in its source's folder. */

@@ -186,7 +186,7 @@ function readCertificate({clientCertFile: file}: ClientConfig): {cert?: string; 
       throw new Error('one of them is missing')
     return {cert: pem, key: pem}
   } catch (cause) {
-    const problem = `Client certificate '${file}' cannot be used: expected a PEM file with a certificate and its key (${messageOf(cause)}).`
+    const problem = `Client certificate '${file}' in LOANTAPE_CLIENT_CERT_FILE cannot be used: expected a PEM file with a certificate and its key (${messageOf(cause)}).`
     throw newError('CONFIG_INVALID', problem, {cause})
   }
 }

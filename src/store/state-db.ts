@@ -117,6 +117,8 @@ function explainFault(path: string, cause: unknown): unknown {
   if (fault === CORRUPT || fault === NOT_A_DATABASE) {
     return newError('STATE_UNREADABLE', problem('read'), {cause})
   }
+  if (fault === CANNOT_OPEN && !existsSync(dirname(path)))
+    return newError('RELEASE_NONE', `Data folder '${dirname(path)}' does not exist.`, {cause})
   if (fault === READ_ONLY || fault === CANNOT_OPEN) {
     const next = 'Run loantape as the user that the data folder belongs to.'
     return newError('NOT_WRITABLE', problem('written'), {next, cause})

@@ -80,6 +80,8 @@ test('the key can be in a readable file, whose line end is dropped; the environm
   expect(parse(both).apiKey).toBe('sk_test_env')
   const {message} = await refusalOf({LOANTAPE_API_KEY_FILE: '/nowhere'})
   expect(message).toContain(`LOANTAPE_API_KEY_FILE '/nowhere': cannot be read (ENOENT)`)
+  const blank = () => parseConfig({LOANTAPE_API_KEY_FILE: '/blank'}, {readFile: () => ' \n'})
+  expect(blank).toThrow(/1 problem:\n {2}- LOANTAPE_API_KEY_FILE '': expected 1 or more printable/)
 })
 
 test('a wrong secret is refused, masked, and so is a setting without the one that it needs', async () => {
