@@ -3,6 +3,9 @@ import {messageOf, newError} from './errors.ts'
 
 const HERE = /^(localhost\.?|127(\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f.*\])$/
 
+/** Whether a URL leads to this machine. */
+export const isHere = (url: string | URL) => HERE.test(new URL(url).hostname)
+
 /**
  * Opens the connections for requests to an address. They use the proxy of `HTTPS_PROXY` or `HTTP_PROXY`, unless `NO_PROXY`
  * exempts the host or it is this machine. Disposing the result closes them.
@@ -18,8 +21,7 @@ export function openAgent(
   const {timeoutMs, certificate, ...more} = given
   const limits = {headersTimeout: timeoutMs, bodyTimeout: timeoutMs, ...more}
   const connect = {timeout: timeoutMs, ...certificate}
-  const isHere = HERE.test(new URL(url).hostname)
-  const agent = isHere ? new Agent({...limits, connect}) : openProxied(limits, connect)
+  const agent = isHere(url) ? new Agent({...limits, connect}) : openProxied(limits, connect)
   return Object.assign(agent, {[Symbol.asyncDispose]: () => agent.destroy()})
 }
 

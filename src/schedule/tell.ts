@@ -279,9 +279,14 @@ async function mailMessage(
   from: string,
   {title, words, html, file, to}: Message,
 ): Promise<string[]> {
-  const {createTransport} = await import('nodemailer')
+  const [{createTransport}, {isHere}] = await Promise.all([
+    import('nodemailer'),
+    import('../core/outgoing.ts'),
+  ])
   const transport = createTransport({
     url,
+    // Somebody in between could hide that the server offers TLS, and read the password.
+    requireTLS: new URL(url).username !== '' && !isHere(url),
     connectionTimeout: SEND_TIMEOUT_MS,
     greetingTimeout: SEND_TIMEOUT_MS,
     socketTimeout: SEND_TIMEOUT_MS,

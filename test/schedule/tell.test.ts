@@ -416,6 +416,20 @@ test('a receiver is left once it has answered, whatever it goes on to say', asyn
   expect(heardOut).toBe(0)
 })
 
+test('a password of the mail server goes to none that offers no TLS, unless it is this machine', async () => {
+  const url = new URL(inbox.env.LOANTAPE_SMTP_URL)
+  const urlOf = (host: string) => `smtp://night:hush@${host}:${url.port}`
+  // Another spelling of the address of this machine.
+  config = {...config, alarmWebhookUrl: undefined, smtpUrl: urlOf('127.1')}
+  await runAndTell(shrunk)
+  expect([inbox.logins, mails]).toEqual([[], []])
+  expect(stateDb.column(z.string(), 'select error from notice')).toEqual([expect.stringContaining('TLS')])
+  config = {...config, smtpUrl: urlOf('127.0.0.1')}
+  now += HOUR
+  await tell()
+  expect([inbox.logins, mails]).toMatchObject([['night'], [expect.stringContaining('GUARD_SHRINK')]])
+})
+
 test('the alarm of a channel ends when the channel is no longer set up', async () => {
   config = {...config, smtpUrl: 'smtp://127.0.0.1:1'}
   await runAndTell(shrunk)

@@ -14,6 +14,11 @@ export async function startInbox() {
   const mail = new SMTPServer({
     authOptional: true,
     disabledCommands: ['STARTTLS'],
+    allowInsecureAuth: true,
+    onAuth: ({username = ''}, _session, done) => {
+      inbox.logins.push(username)
+      done(null, {user: username})
+    },
     onRcptTo: ({address}, _session, done) =>
       done(address === inbox.refused ? Object.assign(new Error('Later.'), {responseCode: 450}) : null),
     onData: async (stream, _session, done) => {
@@ -27,6 +32,8 @@ export async function startInbox() {
     /** Texts of posted messages, and paths of other requests. */
     posts: [] as string[],
     mails: [] as string[],
+    /** Users that sent the mail server a password. */
+    logins: [] as string[],
     /** The address that the mail server refuses. */
     refused: '',
     /** The status of the webhook's answers. */
