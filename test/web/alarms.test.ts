@@ -61,6 +61,8 @@ test('an exceeded limit raises an alarm and is on the page, as is one that is ne
       Date.now(),
     )
   expect(alarms()).toMatchObject([{state: '1 exceeded: "Texas"'}])
+  // Viewers of some tables read metrics, too, and a series for each set of names would end each time.
+  expect(await side.read('/metrics')).toContain('loantape_alarm{name="limits",state="1 exceeded"} 1\n')
 
   const page = await side.readText('/')
   expect(page).toMatch(/Limit Texas is exceeded since \d{4}-\d\d-\d\d: \$3,500,000\.00 of \$3,499,999\.99/)
