@@ -31,7 +31,7 @@ const LOOK_MS = 50
 /**
  * `/data/<table>.<format>` sends a table, filtered and in order; `/data/query.<format>?q=…` the rows of a SELECT. Rows are sent
  * while they are written. In CSV, text that a spreadsheet would take for a formula gets a leading `'`, unless the address has
- * `exact`. The ETag depends on the release and the request.
+ * `exact`. The ETag depends on the release, the request and what the caller may read.
  */
 export async function sendData(
   view: View,
@@ -53,7 +53,7 @@ export async function sendData(
     return reply.redirect(addressOf('/sql', filter, {q: [asked]}), 303)
   const isSafe = known === 'csv' && query.get('exact') === null
   // A workbook contains the time it was written, so its ETag is weak.
-  const etag = `${known === 'xlsx' ? 'W/' : ''}"${hash('sha256', [release.manifest.release_id, name, asked, isSafe, addressOf('', filter)].join('\n')).slice(0, 32)}"`
+  const etag = `${known === 'xlsx' ? 'W/' : ''}"${hash('sha256', [release.manifest.release_id, request.caller.only, name, asked, isSafe, addressOf('', filter)].join('\n')).slice(0, 32)}"`
   const begin = () =>
     reply
       .header('etag', etag)
