@@ -223,7 +223,7 @@ export function fingerprintModels({models, checks, seeds}: ModelSource): string 
 
 /**
  * Marks the models to build per deal. A model `per: deal_id` is still built whole if it reads notes, which can come at any time,
- * or a deal table that is built whole, such as a user's replacement of a shipped model.
+ * or a deal table that is built whole, such as a user's replacement of a shipped model, or if it counts days up to the release's.
  *
  * @param models in dependency order
  */
@@ -231,7 +231,7 @@ export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads'])
   const marked: Model[] = []
   for (const model of models) {
     const read = reads.get(model.name)
-    const isPerDeal = model.isPerDeal && !readsWholeDeals(read, marked) && !read?.includes('seed.note')
+    const isPerDeal = model.isPerDeal && !needsWhole(model, read, marked) && !read?.includes('seed.note')
     marked.push({...model, isPerDeal})
   }
   return marked
@@ -244,14 +244,19 @@ export function markChecks(
 ): Check[] {
   return checks.map((check) => ({
     ...check,
-    isPerDeal: check.isPerDeal && !readsWholeDeals(checkReads.get(check.name), models),
+    isPerDeal: check.isPerDeal && !needsWhole(check, checkReads.get(check.name), models),
   }))
 }
 
-function readsWholeDeals(read: readonly string[] | undefined, models: readonly Model[]): boolean {
-  return models.some(
-    ({name, isPerDeal, columns}) =>
-      !isPerDeal && read?.includes(name) && columns.some((column) => column.name === DEAL_ID),
+function needsWhole({sql}: {sql: string}, read: readonly string[] = [], models: readonly Model[]): boolean {
+  // Where raw tables are read, the moment only says which rows count, and a later one hides none.
+  const countsDays = /'(as_of|known_at)'/i.test(sql) && !read.some((table) => table.startsWith('raw.'))
+  return (
+    countsDays ||
+    models.some(
+      ({name, isPerDeal, columns}) =>
+        !isPerDeal && read.includes(name) && columns.some((column) => column.name === DEAL_ID),
+    )
   )
 }
 
