@@ -12,7 +12,7 @@ import {type Around, RELEASE_PATH} from './build-models.ts'
 import {createModelError} from './read-models.ts'
 
 /** The parts of a model that its header checks need. */
-type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal'>
+type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal' | 'isPublished'>
 
 /** A check in a model's header. */
 type CheckTag = Model['checks'][number]
@@ -28,11 +28,23 @@ type CheckTag = Model['checks'][number]
 export function readChecks(models: readonly CheckedModel[], folders: readonly string[]): Check[] {
   const files = folders.flatMap((folder) => listFiles(join(folder, 'checks'), '.sql'))
   const checks = [
+    ...models.flatMap((model) => checkGrain(model, models)),
     ...models.flatMap((model) => model.checks.map((tag) => parseTag(model, tag, models))),
     ...files.map((file) => parseCheck(file, readSqlFile(file))),
   ]
   const byName = new Map(checks.map((check) => [check.name, check]))
   return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+/** Makes the check of a grain that no `unique` of the header makes certain: rows that share it are in no certain order. */
+function checkGrain(model: CheckedModel, models: readonly CheckedModel[]): Check[] {
+  const {grain, checks, isPublished} = model
+  const isCertain = checks.some(
+    ({rule, args}) => rule === 'unique' && args.every((arg) => grain.includes(arg)),
+  )
+  if (isCertain || !isPublished) return []
+  const next = `Name what tells these rows apart in \`-- grain:\` of ${model.file}, or leave one of each.`
+  return [{...parseTag(model, {rule: 'unique', args: grain, line: 1}, models), severity: 'warn', next}]
 }
 
 /** Makes the check of a header tag: a SELECT on one line that returns the columns of the model's grain first. */

@@ -16,6 +16,7 @@ const tag = (rule: string, ...args: string[]) => ({
   file: 'sql/core/deal.sql',
   checks: [{rule, args, line: 4}],
   isPerDeal: false,
+  isPublished: false,
 })
 
 async function checkTag(tested: ReturnType<typeof tag>): Promise<CheckResult | undefined> {
@@ -48,6 +49,14 @@ test.each([
 ])('a header check finds the rows that break it: %s', async (description, tested, samples) => {
   expect(readChecks([tested], [])).toMatchObject([{description}])
   expect(await checkTag(tested)).toMatchObject({severity: 'error', failures: samples.length, samples})
+})
+
+test('a grain that two rows share is warned of, where no `unique` of the header stops the release', async () => {
+  const published = {...tag('unique', 'deal_id'), isPublished: true}
+  const next = 'Name what tells these rows apart in `-- grain:` of sql/core/deal.sql, or leave one of each.'
+  const found = {severity: 'warn', samples: ['b (copies=2)'], next}
+  expect(await checkTag({...published, checks: []})).toMatchObject(found)
+  expect(readChecks([published], [])).toMatchObject([{severity: 'error'}])
 })
 
 test('a header check that the engine refuses is named, with its line', async () => {
