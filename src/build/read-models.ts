@@ -1,5 +1,5 @@
 import {globSync} from 'node:fs'
-import {basename, join, sep} from 'node:path'
+import {basename, extname, join, sep} from 'node:path'
 import {DEAL_ID} from '../contract/deal.ts'
 import {type ErrorCode, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {expectOneOf} from '../core/text.ts'
@@ -43,8 +43,14 @@ export function createSqlError(code: ErrorCode, what: string, place: Place, caus
   return createModelError(code, {file: place.file, line}, `${what}: ${said},`, cause)
 }
 
-/** Folders that hold no models. */
-const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks', 'tests', 'pages'])
+/** Folders that hold no models, with the form of their files of SQL and CSV, where those are read by their names alone. */
+const OTHER_FOLDERS = new Map([
+  ['migrations', undefined],
+  ['tests', undefined],
+  ['pages', undefined],
+  ['seeds', {pattern: /^[a-z][a-z0-9_]*\.csv$/, form: 'seeds/<name>.csv, lower-case words,'}],
+  ['checks', {pattern: /\.sql$/, form: 'checks/<name>.sql,'}],
+])
 
 /** Schemas that belong to the pipeline or the engine. */
 const RESERVED_SCHEMAS = new Set([
@@ -81,17 +87,22 @@ const checkTag = /^([a-z_]+)\((.*)\)$/
 export function readModels(folders: readonly string[]): Model[] {
   const models = new Map<string, Model>()
   for (const folder of folders) {
-    const isOther = (part: string) => OTHER_FOLDERS.has(part) || (folder === SQL_DIR && part === 'queries')
-    for (const path of globSync(['*.sql', '*/*.sql', '*/*/*.sql'], {cwd: folder})) {
+    for (const path of globSync(['*', '*/*', '*/*/*'], {cwd: folder})) {
+      const ending = extname(path).toLowerCase()
       const parts = path.split(sep)
-      if (parts.some(isOther)) continue
-      const file = join(folder, path)
       const [schema = '', base = ''] = parts
-      const name = `${schema}.${basename(base, '.sql')}`
-      if (parts.length !== 2 || !modelName.test(name) || RESERVED_SCHEMAS.has(schema)) {
-        const expected = `expected <schema>/<name>.sql, lower-case words, the schema not ${[...RESERVED_SCHEMAS].join(', ')},`
-        throw createModelError('MODEL_FILE', {file, line: 1}, `File '${parts.join('/')}': ${expected}`)
+      const other = OTHER_FOLDERS.get(schema)
+      if (ending !== '.sql' && !(ending === '.csv' && other)) continue
+      const file = join(folder, path)
+      const require = (isFine: boolean, form: string) => {
+        if (parts.length === 2 && isFine) return
+        throw createModelError('MODEL_FILE', {file, line: 1}, `File '${parts.join('/')}': expected ${form}`)
       }
+      if (other && folder !== SQL_DIR) require(other.pattern.test(base), other.form)
+      if (OTHER_FOLDERS.has(schema) || (folder === SQL_DIR && schema === 'queries')) continue
+      const name = `${schema}.${basename(base, '.sql')}`
+      const form = `<schema>/<name>.sql, lower-case words, the schema not ${[...RESERVED_SCHEMAS].join(', ')},`
+      require(modelName.test(name) && !RESERVED_SCHEMAS.has(schema), form)
       models.set(name, parseModel({schema, name, file, text: readSqlFile(file)}))
     }
   }

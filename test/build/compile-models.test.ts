@@ -130,8 +130,16 @@ test.each([
   'history/deal.sql',
   'deal.sql',
   'core/old/deal.sql',
-])('a model in the place of %s is refused, not ignored', async (file) => {
-  const words = new RegExp(`^File '${file}': expected <schema>/<name>\\.sql.*${file}:1\\.`)
+  'core/deals.SQL',
+  'core/checks/deal.sql',
+  'checks/old/deal.sql',
+  'checks/deal.SQL',
+  'seeds/old/status.csv',
+  // The engine would take it for the same table as seed.status.
+  'seeds/Status.csv',
+  'seeds/status.CSV',
+])('a file in the place of %s is refused, not ignored', async (file) => {
+  const words = new RegExp(`^File '${file}': expected (<schema>|checks|seeds)/<name>\\..*${file}:1\\.`)
   await expectRefused({'core/deal.sql': DEAL, [file]: DEAL}, 'MODEL_FILE', words)
 })
 
