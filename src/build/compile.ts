@@ -11,8 +11,8 @@ import {type Database, openDatabase, quoteName} from '../store/database.ts'
 import {readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
 import {buildModels, fingerprintModels, markPerDeal} from './build-models.ts'
-import {createModelError, createSqlError, type Place} from './read-models.ts'
-import {widenDecimals} from './seeds.ts'
+import {COLUMN_NAME, createModelError, createSqlError, type Place} from './read-models.ts'
+import {widenNumbers} from './seeds.ts'
 
 /**
  * Binds every model and check on an empty warehouse in memory, without running any, so that a wrong name fails in milliseconds
@@ -60,7 +60,7 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     isDry: true,
     async around(model, build, _lane, table) {
       await build()
-      if (model.isPublished) await widenDecimals(db, table)
+      if (model.isPublished) await widenNumbers(db, table)
       const described = await readColumns(db, table)
       requireDescribedColumns(model, described)
       columns.set(model.name, described)
@@ -94,8 +94,10 @@ function requireDescribedColumns(
   for (const {name, type} of columns) {
     const own = described.find((column) => column.name === name)
     const column = `Column '${name}' of model '${model}' is`
-    if (!own)
-      throw refuse(`${column} not described: expected \`-- ${name}: meaning\``, described.at(-1)?.line)
+    const line = COLUMN_NAME.test(name)
+      ? `\`-- ${name}: meaning\``
+      : 'a name of lower-case letters, digits and _, with `as`,'
+    if (!own) throw refuse(`${column} not described: expected ${line}`, described.at(-1)?.line)
     const expected = 'an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN'
     if (isPublished && !PLAIN_TYPES.test(type))
       throw refuse(`${column} ${type}: expected ${expected}`, own.line)
@@ -158,11 +160,12 @@ function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, 
     throw createModelError(code, placeOf(parsed.position), problem)
   }
   const ctes = findNodes(statements, ({cte_map}) => cte_map !== undefined).flatMap(
-    ({cte_map}) => cte_map?.map.map(({key}) => key) ?? [],
+    ({cte_map}) => cte_map?.map.map(({key}) => key.toLowerCase()) ?? [],
   )
   const tables = findNodes(statements, ({type}) => type === 'BASE_TABLE')
     .map(({schema_name, table_name = '', query_location}) => ({
-      name: schema_name ? `${schema_name}.${table_name}` : table_name,
+      // The engine takes names in any case, and ours are in lower case.
+      name: (schema_name ? `${schema_name}.${table_name}` : table_name).toLowerCase(),
       place: placeOf(query_location),
     }))
     .filter(({name}) => !ctes.includes(name))
@@ -196,7 +199,9 @@ function orderModels(
       if (read) visit(read, chain)
       else if (!given.has(name)) {
         const nearest = findNearest(name, [...byName.keys(), ...given])
-        const hint = nearest === undefined ? '' : `; the nearest is '${nearest}'`
+        const isMapped = name.startsWith('core.deal_extra')
+        const near = nearest === undefined ? '' : `; the nearest is '${nearest}'`
+        const hint = isMapped ? '; this one is there once fields.json of the data folder maps a field' : near
         const expected = `expected a model, a seed or a raw table, written as schema.table${hint},`
         throw createModelError('MODEL_FILE', place, `Unknown table '${name}': ${expected}`)
       }

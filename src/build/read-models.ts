@@ -74,12 +74,15 @@ const RESERVED_SCHEMAS = new Set([
 export const WORK_SCHEMA = 'work'
 
 const modelName = /^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$/
+/** The name of a column, as a header can describe it. */
+export const COLUMN_NAME = /^[a-z][a-z0-9_]*$/
 const fieldLine = /^-- ([a-z][a-z0-9_]*): (.*\S)\s*$/
 const checkTag = /^([a-z_]+)\((.*)\)$/
 
 /**
  * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`. A file of a later folder replaces an earlier
- * one of the same name. A file outside or below a schema's folder is refused.
+ * one of the same name. A file of SQL outside or below a schema's folder is refused, and so is a check or seed that nobody would
+ * read.
  *
  * @returns models by name
  * @throws CheckError `MODEL_FILE`, with file and line

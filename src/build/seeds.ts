@@ -17,20 +17,21 @@ const WIDE = 19
 const RATIO_NAME = /(^|_)(pct|ltv|ratio|rate)$/
 
 /**
- * Returns the published type of a column: decimals become wide enough for `loan_amount * ltv`. DECIMAL(18,2) is money and stays,
- * unless the name is that of a ratio.
+ * Returns the published type of a column: whole numbers are BIGINT, and decimals become wide enough for `loan_amount * ltv`.
+ * DECIMAL(18,2) is money and stays, unless the name is that of a ratio.
  */
-function widenDecimal(name: string, type: string): string {
+function widen(name: string, type: string): string {
+  if (/INT(EGER)?$/.test(type)) return 'BIGINT'
   const [, width, scale] = /^DECIMAL\((\d+),(\d+)\)$/i.exec(type) ?? []
   if (width === undefined || Number(width) >= WIDE) return type
   const isMoney = width === '18' && scale === '2' && !RATIO_NAME.test(name)
   return isMoney ? type : `DECIMAL(${WIDE},${scale})`
 }
 
-/** Widens the columns of a new table. */
-export async function widenDecimals(db: Database, table: string): Promise<void> {
+/** Gives the columns of a new table their published types. */
+export async function widenNumbers(db: Database, table: string): Promise<void> {
   for (const {name, type} of await readColumns(db, table)) {
-    const wide = widenDecimal(name, type)
+    const wide = widen(name, type)
     if (wide !== type) await db.run(`alter table ${table} alter column ${quoteName(name)} type ${wide}`)
   }
 }
@@ -248,7 +249,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     const problem = `Value '${value}' of seed column '${name}': expected ${expected},`
     throw createModelError('SEED_FILE', row, problem, error)
   }
-  await widenDecimals(db, table)
+  await widenNumbers(db, table)
 }
 
 /** SQL that fails with the number of the row and of the column. */

@@ -54,7 +54,12 @@ test.each([
 test.each([
   ['MODEL_FILE', 'select deal_id, status from raw.deal_version', /'status'.*:3\./],
   ['MODEL_FILE', "-- gone: x\nselect 'a' as deal_id", /'gone'.*:4\./],
-  ['MODEL_FILE', 'select 1::hugeint as deal_id', /'deal_id'.*HUGEINT.*:3\./],
+  ['MODEL_FILE', 'select interval 1 day as deal_id', /'deal_id'.*INTERVAL.*:3\./],
+  [
+    'MODEL_FILE',
+    'select deal_id, 1 as Straße from raw.deal_version',
+    /'Straße'.*expected a name of lower-case letters.*:3\./,
+  ],
   ['MODEL_FILE', 'select deal_id\nfrom core.nothing', /'core.nothing'.*:5\./],
   ['MODEL_FILE', 'select deal_id\nfrom deal_version', /'deal_version'.*:5\./],
   // A model may not read the latest states: they are not history.
@@ -104,6 +109,14 @@ test.each([
 test('compiling runs no model: even an endless one compiles', async () => {
   const sql = `select 'a' || count(*) as deal_id from range(100000000) as a, range(100000000) as b where a.range + b.range = -1`
   expect(await compile({'core/endless.sql': `${HEADER}${sql}`})).toEqual(['core.endless'])
+})
+
+test('names of tables and CTEs are read in any case, and whole numbers of any size are published', async () => {
+  const names = await compile({
+    'core/a.sql': `${HEADER}-- n: how many\nwith Mine as (select Deal_Id from Mart.Z) select deal_id, 1 as n from mine`,
+    'mart/z.sql': DEAL,
+  })
+  expect(names).toEqual(['mart.z', 'core.a'])
 })
 
 test('orders models by what they read, even in joins, subqueries and CTEs', async () => {
