@@ -139,8 +139,15 @@ const timestamp = (instant: number) => new Date(instant).toISOString().replace('
 /** The columns of a list row, which a record repeats each time. */
 const LISTED = /^(property_address|loan_amount|status|created_at(_precision)?|email_hash|category)$/
 
-/** Returns the raw rows of a case's walks. A record that appears again keeps its listed fields unless the case gives new ones. */
-function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
+/**
+ * Returns the raw rows of a case's walks. A record that appears again keeps its listed fields unless the case gives new ones.
+ *
+ * @param mapped names of mapped fields, which a deal can have like its columns
+ */
+function buildCaseHistory(
+  walks: ModelCase['walks'],
+  {zone, mapped}: Pick<Bench, 'zone' | 'mapped'>,
+): History {
   const history: History = {}
   const lastListed = new Map<string, Row>()
   const add: AddRow = (table, draft) => {
@@ -167,7 +174,16 @@ function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
         const settled = certificate === 'none' ? null : {recorded_at, ...certificate}.recorded_at
         add('quarantine', {day, record_id: deal_id, observed_at, recorded_at: settled})
       } else if (fate === 'confirmed') add('deal_confirmation', {day, deal_id, ...times})
-      else add('deal_version', {day, deal_id, ...times, ...(typeof fate === 'string' ? {kind: fate} : fate)})
+      else {
+        const told = Object.entries(typeof fate === 'string' ? {kind: fate} : fate)
+        const own = told.filter(([name]) => !mapped.has(name))
+        const isKnown = history.deal_version?.some((version) => version.deal_id === deal_id)
+        // A mapped field that changes alone makes no version.
+        if (own.length > 0 || told.length === 0 || !isKnown)
+          add('deal_version', {day, deal_id, ...times, ...Object.fromEntries(own)})
+        for (const [name, value] of told)
+          if (mapped.has(name)) add('deal_extra', {day, deal_id, ...times, name, value})
+      }
     }
     addLists(add, 'borrower', borrowers, {day, startedAt})
     addLists(add, 'document', documents, {day, startedAt})
@@ -213,6 +229,7 @@ export type CaseResult = Awaited<ReturnType<typeof runCase>>
 interface Bench {
   plan: BuildPlan
   zone: Zone
+  mapped: ReadonlySet<string>
   around: NonNullable<BuildOptions['around']>
 }
 
@@ -243,9 +260,9 @@ async function runCase(db: Database, tested: ModelCase, bench: Bench) {
 async function buildCase(
   db: Database,
   {table, walks, seeds, as_of, known_at}: ModelCase,
-  {plan, zone, around}: Bench,
+  {plan, zone, mapped, around}: Bench,
 ): Promise<void> {
-  const history = buildCaseHistory(walks, zone)
+  const history = buildCaseHistory(walks, {zone, mapped})
   await insertHistory(db, history)
   const dated = [...(history.walk ?? []), ...(history.deal_version ?? [])]
   const days = dated.map(({business_date}) => String(business_date)).sort()
@@ -324,6 +341,7 @@ export async function testModels(config: Config, table: string | undefined, worl
     throw newError('SQL_DIR_MISSING', problem, said)
   }
   const fields = readMappedFields(dataFolderAt(config.dataDir)).map((field) => ({...field, since: null}))
+  const mapped = new Set(fields.map(({name}) => name))
   const plan = await compileModels(readSources(config, fields))
   const cases = readCases(selectFiles(listCaseFiles(sqlDir), table), plan)
   const spillDir = join(tmpdir(), `loantape-test-${process.pid}`)
@@ -335,7 +353,7 @@ export async function testModels(config: Config, table: string | undefined, worl
     await migrate(db, 'empty')
     const around = await limitBuild(db, config, {spillDir, historyBytes: 0}, world)
     for (const [index, tested] of queue) {
-      results[index] = await runCase(db, tested, {plan, zone: config, around})
+      results[index] = await runCase(db, tested, {plan, zone: config, mapped, around})
       done += 1
       world.onProgress({step: 'cases', unit: 'cases', done, total: cases.length})
     }

@@ -67,6 +67,35 @@ test('seeds of the folder and of a case reach the model, and built-in models can
   expect(code).toBe(0)
 })
 
+const RATED = `-- Rates.
+-- grain: deal_id
+-- deal_id: the id
+-- note_rate: as the record says
+-- versions: of the deal
+select deal_id, note_rate, (select count(*) from core.deal_history) as versions from core.deal_extra
+`
+
+test('a case gives a deal mapped fields like its columns, and a model that needs fields.json is told so', async () => {
+  const files = {
+    'risk/rated.sql': RATED,
+    'data/fields.json': '{"note_rate": {"path": "terms.rate", "type": "decimal(9,6)"}}',
+    'tests/risk.rated.yaml': `a rate that changes alone makes no version:
+  walks: {2026-03-02: {a: {status: funded, note_rate: 0.1}, b: {}}, 2026-03-03: {a: {note_rate: 0.095}}}
+  rows: [{deal_id: a, note_rate: 0.095, versions: 2}, {deal_id: b, note_rate: null, versions: 2}]
+it can be taken away:
+  walks: {2026-03-02: {a: {note_rate: 0.1}}, 2026-03-03: {a: {note_rate: null, status: funded}}}
+  rows: [{deal_id: a, note_rate: null, versions: 2}]
+`,
+  }
+  expect(await runTests(files)).toMatchObject({
+    code: 0,
+    stdout: expect.stringMatching(/^2 cases of 1 table: 2 passed/),
+  })
+  const {'data/fields.json': _, ...without} = files
+  const words = /Unknown table 'core\.deal_extra': .*once fields\.json of the data folder maps a field/
+  await expectRefused(runTests(without, ['--json']), 'MODEL_FILE', words, 3)
+})
+
 test("values are compared in the column's type without rounding, and duplicate rows count", async () => {
   const deals = 'a: {status: funded, loan_amount: 20000000}'
   const {stdout} = await runTests({
