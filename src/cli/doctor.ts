@@ -1,6 +1,7 @@
 import {existsSync, lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {basename, join, relative} from 'node:path'
+import {z} from 'zod'
 import {findOwnMapping, requireOwnMapping} from '../accounting/mapping.ts'
 import {listUnmapped} from '../accounting/read-journal.ts'
 import {listNotIssued, requireSameHistory} from '../books/standing.ts'
@@ -264,24 +265,37 @@ async function askForDeals(
   return answer
 }
 
+const mappedValues = z.array(
+  z.object({name: z.string(), value: z.string().nullable(), is_readable: z.boolean()}),
+)
+
 /** Shows how each field of the list's first deal was sent and read, with any problem of the record. */
 async function readFirstDeal(config: Config, world: World) {
-  const description = readDescription(dataFolderAt(config.dataDir))
+  const folder = dataFolderAt(config.dataDir)
+  const [description, mapped] = [readDescription(folder), readMappedFields(folder)]
   const {body, received} = await askForDeals(requireSource(config), description, world)
   const {records} = readPage(body)
   const steps = description?.deals.records?.split('.') ?? []
   const original = received.original && findValue(parseJson(String(received.original.body)), steps)
   const sent = description ? original : records
   const show = (value: unknown) => (value === undefined ? '(nothing)' : JSON.stringify(value))
-  const fields = dealStream.wireFields.map((field) => {
+  const first = createNormaliser({...dealStream, mapped})(records.slice(0, 1), 0n)
+  const [problem] = first.quarantined
+  const ofContract = dealStream.wireFields.map((field) => {
     const place = description?.deals.fields[field]?.path ?? field
     const value = show(findValue(sent, ['0', ...place.split('.')]))
     return {field, 'sent as': place, value, 'read as': show(findValue(records, ['0', field]))}
   })
-  const [problem] = createNormaliser(dealStream)(records.slice(0, 1), 0n).quarantined
+  const values = mappedValues.parse(parseJson(first.observations[0]?.mapped ?? '[]'))
+  const ofMapping = mapped.map(({name, path, type}) => {
+    const told = values.find((value) => value.name === name)
+    const read = told?.is_readable === false ? `unreadable as ${type}` : show(told?.value)
+    const value = show(findValue(records, ['0', ...path]))
+    return {field: name, 'sent as': path.join('.'), value, 'read as': read}
+  })
   const unreadable = problem ? `It cannot be read: ${problem.path}: ${problem.reason}.` : null
   const withheld = description && !original ? 'What was sent is not shown: the answer holds the key.' : null
-  return {fields, problem: unreadable ?? withheld}
+  return {fields: [...ofContract, ...ofMapping], problem: unreadable ?? withheld}
 }
 
 async function readPin(folder: DataFolder, source: SourceConfig) {
