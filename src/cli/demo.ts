@@ -225,14 +225,16 @@ const DEMO_ACCOUNTS = `${JSON.stringify(DEFAULT_MAPPING, null, 2)}\n`
 const MADE_BY_DEMO =
   /^(\.loantape-demo|\.spill|\.writing-.+|(warehouse|state)\..+|current|hash\.key|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
 
-/** Claims an empty folder, or an earlier demo's, which is emptied. @throws ConfigError `DEMO_FOLDER`, LockedError `RUN_IN_PROGRESS` */
+/** Claims an empty folder, or an earlier demo's, which is emptied; a `fields.json` stays and counts. @throws ConfigError `DEMO_FOLDER`, LockedError `RUN_IN_PROGRESS` */
 function claimDemoFolder(folder: DataFolder): Disposable {
   createDataFolder(folder)
-  const {root, demoMark} = folder
+  const {root, demoMark, fields} = folder
   const mark = existsSync(demoMark) ? readFileSync(demoMark, 'utf8') : undefined
   const [, pid, start] = /^pid (\d+)(?: since (\d+)$)?/m.exec(mark ?? '') ?? []
   if (pid !== undefined && isOtherProcess(Number(pid), start)) throw describeRunning(root, pid)
-  const names = readdirSync(root).sort()
+  const names = readdirSync(root)
+    .filter((name) => join(root, name) !== fields)
+    .sort()
   const isOwn = (name: string) =>
     MADE_BY_DEMO.test(name) ||
     (name === ACCOUNTS_FILE && readFileSync(join(root, name), 'utf8') === DEMO_ACCOUNTS)

@@ -51,6 +51,8 @@ function demo(dataDir: string, options: readonly string[], tables = ''): Promise
 
 test('the demo agrees with its release to the cent, its journals can be read, and a second run shows what there is and what to try next', async () => {
   const dataDir = join(root, 'twice')
+  mkdirSync(dataDir)
+  writeFileSync(join(dataDir, 'fields.json'), '{"note_rate": {"type": "text"}}')
   const first = readJson(
     await demo(dataDir, ['--json', '--seed', '3'], '+accounting.* +mart.funded_rollforward'),
   )
@@ -78,7 +80,11 @@ test('the demo agrees with its release to the cent, its journals can be read, an
   const journal = await runCommand(preview, {LOANTAPE_NOW: '2026-02-03T23:45:00-05:00'})
   expect(journal).toMatchObject({code: 0, stdout: expect.stringMatching(/^1200 +Loans receivable /m)})
 
-  const again = await demo(dataDir, ['--seed', '3', '--days', '1'], '+mart.document_coverage')
+  const again = await demo(
+    dataDir,
+    ['--seed', '3', '--days', '1'],
+    '+mart.document_coverage +core.deal_extra',
+  )
   const {code, stdout, stderr} = again
   expect({code, stderr}).toEqual({code: 0, stderr: ''})
   expect(stdout).toMatch(/^A Deal Financing Service with 60 deals listens on http/)
@@ -94,6 +100,11 @@ test('the demo agrees with its release to the cent, its journals can be read, an
   for (const [, file = ''] of stdout.matchAll(/^(?:Release:| {4}) *([^,\n]+)/gm)) {
     expect(existsSync(resolve(file)), file).toBe(true)
   }
+  const mapped = await runCommand(
+    ['query', '--data', dataDir, 'select count(note_rate) from core.deal_extra'],
+    {},
+  )
+  expect(mapped).toMatchObject({code: 0, stdout: expect.stringContaining('0')})
   writeFileSync(join(dataDir, 'accounting.json'), '{}')
   await expectRefused(demo(dataDir, ['--json']), 'DEMO_FOLDER', "holds 'accounting.json'")
 })
