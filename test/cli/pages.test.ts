@@ -93,7 +93,7 @@ test('a new page is one to begin with, a check says what is wrong with any, and 
   const out = join(lab.folder.root, '../margins.html')
   expect(await run('report', '--page', 'margins?by=status&state=TX', '--out', out)).toMatchObject({code: 0})
   const page = readFileSync(out, 'utf8')
-  expect(page).toMatch(/<h1>First page<\/h1>.*State <b>TX<\/b>.*<figure class="chart"/s)
+  expect(page).toMatch(/<h1>Margins<\/h1>.*State <b>TX<\/b>.*<figure class="chart"/s)
   expect(page).not.toMatch(/<script|href="\//)
   await expectRefused(run('report', '--page', 'wrong', '--json'), 'QUERY_FAILED', /line 5.*line 11/s)
   await expectRefused(run('report', '--page', 'margins?created_from=x', '--json'), 'USAGE', /'x'/)
