@@ -346,8 +346,21 @@ test('without its source.json a folder asks for nothing, and pushes nothing with
 
 test('doctor shows how the first deal is read', async () => {
   const tryIt = async () => (await lab.run(['doctor', '--try'])).stdout
-  await using lab = await openForeign('plaza', plaza)
+  const rated = (deal: Parameters<typeof plaza.deal>[0]) => ({
+    ...plaza.deal(deal),
+    terms: {rate: 0.095, due: 'soon'},
+  })
+  await using lab = await openForeign('plaza', {...plaza, deal: rated})
+  const mapping = {
+    note_rate: {path: 'terms.rate', type: 'decimal(9,6)'},
+    maturity_date: {path: 'terms.due', type: 'date'},
+    fund: {type: 'text'},
+  }
+  writeFileSync(lab.folder.fields, JSON.stringify(mapping))
   const shown = await tryIt()
+  expect(shown).toMatch(/note_rate +terms.rate +0.095 +"0.095000"\n/)
+  expect(shown).toMatch(/maturity_date +terms.due +"soon" +unreadable as date\n/)
+  expect(shown).toMatch(/fund +fund +\(nothing\) +\(nothing\)\n/)
   expect(shown).toMatch(/created_at +createdMs +1767625201000 +"2026-01-05T15:00:01/)
   expect(shown).toMatch(/loan_amount +commitment +"350000.01" +"350000.01"\n/)
   expect(shown).toMatch(/status +state +"Draft" +"draft"\n/)
