@@ -2,7 +2,7 @@ import type {Command} from 'commander'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
-import {dataFolderAt} from '../store/data-folder.ts'
+import {dataFolderAt, requireStores} from '../store/data-folder.ts'
 import type {Release} from '../store/release.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
@@ -37,14 +37,18 @@ export function parseWords<Word extends string>(text: string, flags: string, kno
 
 /**
  * Makes a command of its work. The result is printed by `render`, or as JSON; without `render` nothing is printed. The function
- * returned carries the command out; its `isChecked` says whether the stores of the data folder are compared first.
+ * returned carries the command out.
  */
 export function does<Options extends object, Args extends unknown[], T>(
   work: (call: Invocation<Options>, ...args: Args) => T | Promise<T>,
   render?: (value: T, options: Options, width: number | undefined) => string,
   exitCodeOf: (value: T) => number = () => 0,
 ) {
-  return async (cli: Cli, command: Command, isChecked: boolean) => {
+  return async (
+    cli: Cli,
+    command: Command,
+    {examines, needs = !examines}: {examines?: boolean; needs?: boolean},
+  ) => {
     // Loaded late, since help needs no settings.
     const {readConfig} = await import('./read-config.ts')
     const options = command.optsWithGlobals<CommonOptions & Options>()
@@ -62,7 +66,8 @@ export function does<Options extends object, Args extends unknown[], T>(
         return world
       },
     }
-    if (isChecked) {
+    if (needs) requireStores(dataFolderAt(call.config.dataDir))
+    if (!examines) {
       const {bringUpToDate} = await import('../record/record.ts')
       await bringUpToDate(call.config, call.world)
     }

@@ -6,6 +6,7 @@ import {backUp, examineBackup, restoreBackup, sayAuthentic} from '../record/back
 import {type PruneResult, pruneData} from '../record/prune.ts'
 import {goOn} from '../record/record-compare.ts'
 import {compareBooks, readTape, type VerifyResult, verifyAll} from '../record/verify.ts'
+import {dataFolderAt, requireStores} from '../store/data-folder.ts'
 import {type RebuildResult, rebuildWarehouse} from '../sync/rebuild.ts'
 import {warnOfUnknown} from './books.ts'
 import {does, type Invocation} from './command.ts'
@@ -19,6 +20,7 @@ export const commands = {
         const {listed: _, ...examined} = await examineBackup(config, options.backup)
         return examined
       }
+      requireStores(dataFolderAt(config.dataDir))
       const verified = await verifyAll(config, world)
       const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
       const rebuilt = isRebuilt ? await rebuildWarehouse(config, {keepsFields: true}, world) : undefined

@@ -37,6 +37,8 @@ interface CommandSpec {
   options?: Readonly<Record<string, OptionSpec>>
   /** Skips comparing the stores of the data folder: the command does it itself, or reads none of them. */
   examines?: boolean
+  /** Needs a data folder that holds something; by default if it does not examine. */
+  needs?: boolean
 }
 
 /** Every command by its words, in the order of the help. */
@@ -93,7 +95,7 @@ export function createProgram(cli: Cli): Command {
     command.action(async () => {
       const deed = (await load?.())?.commands[path]
       if (!deed) throw new Error(`command '${path}' in commands.json`)
-      await deed(cli, command, !spec.examines)
+      await deed(cli, command, spec)
     })
   }
   return program

@@ -26,6 +26,7 @@ import {
   dataFolderAt,
   isInside,
   listNames,
+  RESTORING,
   requireNewFolder,
   requireOwnPlace,
   requireWritable,
@@ -42,7 +43,7 @@ import {
 import {findHead, findTapeKey, isOfActs, listTapes, requireFolderId} from '../store/recorded.ts'
 import {type ReleaseManifest, readRelease, requireRelease, unlessDamaged} from '../store/release.ts'
 import {acquireLock, withRun} from '../store/runs.ts'
-import {openStateDb, RESTORING, type StateDb} from '../store/state-db.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {findReadKey, keyFileOf, type TapeKey} from '../store/tape-key.ts'
 import {hasWarehouse, openWarehouse} from '../store/warehouse.ts'
 import {verifyAll} from './verify.ts'

@@ -123,7 +123,7 @@ async function verifyTapes(
   const gone = rows.filter(({removed_at}) => removed_at !== null)
   const lost = gone.filter(({outcome}) => outcome === 'lost')
   const known = new Set(rows.map(({path}) => path))
-  const problems = listFilesBelow(folder.tapes)
+  const problems: (Fault & {path: string})[] = listFilesBelow(folder.tapes)
     .map((path) => relative(folder.root, path))
     .filter((path) => !known.has(path))
     .map((path) => ({path, problem: 'the state database knows no tape of this name'}))
@@ -139,7 +139,9 @@ async function verifyTapes(
     const tapeKey = isClosed(row) ? undefined : key
     const of = {key: tapeKey, record, units: units.get(row.name) ?? []}
     const found = await examine(join(folder.root, row.path), row, of)
-    if (typeof found === 'string') problems.push({path: row.path, problem: found})
+    const next =
+      tapeKey && tapeKey.fingerprint !== row.fingerprint ? CATALOGUE.TAPE_KEY_WRONG.next : undefined
+    if (typeof found === 'string') problems.push({path: row.path, problem: found, next})
     else lines += found
   }
   return {
@@ -181,7 +183,7 @@ async function examine(
   if (!existsSync(path)) return 'it is not there'
   if (!isFile(path)) return 'it is not a file'
   if (key && row.fingerprint !== key.fingerprint)
-    return `it is sealed with key ${row.fingerprint}, which is not at hand`
+    return `it is sealed with key ${row.fingerprint}, which is not at hand.`
   if (row.outcome === 'lost') return key ? 'it was not whole when its run was ended' : 0
   if ((await digestFile(path)) !== row.sha256) return 'it is not the file that was finished'
   if (!key) return 0
@@ -249,7 +251,7 @@ function readBooks(stateDb: StateDb, table: string, columns: string): string {
 /**
  * Reads the lines of one tape as they were written; a body that is not text comes as base64.
  *
- * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
+ * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`, `TAPE_KEY_WRONG`; UnexpectedError `TAPE_DAMAGED`
  */
 export function* readTape(config: Config, name: string): Generator<Record<string, unknown>> {
   const folder = dataFolderAt(config.dataDir)

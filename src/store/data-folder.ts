@@ -54,10 +54,19 @@ export function dataFolderAt(dataDir: string) {
   }
 }
 
-/** Whether a folder holds anything that loantape stored. */
+/** The folder that a restore copies a backup into before it moves the files to their places. */
+export const RESTORING = '.restoring'
+
+/** Whether a folder holds anything that loantape stored, or part of a backup. */
 export function hasStores(folder: DataFolder): boolean {
-  const {stateDb, tapes, warehouse, releases, exports} = folder
-  return [stateDb, tapes, warehouse, releases, exports].some((path) => existsSync(path))
+  const {root, stateDb, tapes, warehouse, releases, exports} = folder
+  const restoring = join(root, RESTORING)
+  return [restoring, stateDb, tapes, warehouse, releases, exports].some((path) => existsSync(path))
+}
+
+/** Requires that a folder holds something: another one was meant otherwise. @throws ConfigError `RELEASE_NONE` */
+export function requireStores(folder: DataFolder): void {
+  if (!hasStores(folder)) throw newError('RELEASE_NONE', `Data folder '${folder.root}' holds nothing yet.`)
 }
 
 /** Lists the names in a folder; none if it is not a folder. */

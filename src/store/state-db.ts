@@ -3,13 +3,11 @@ import {dirname, join} from 'node:path'
 import {z} from 'zod'
 import {findMachineFault, messageOf, newError} from '../core/errors.ts'
 import {Sqlite} from '../core/sqlite.ts'
+import {RESTORING} from './data-folder.ts'
 import {listFiles} from './sql.ts'
 
 /** The state database: a SQLite file that stays readable while a run holds the warehouse. */
 export type StateDb = Sqlite
-
-/** The folder that a restore copies a backup into before it moves the files to their places. */
-export const RESTORING = '.restoring'
 
 /**
  * Whether a data folder has a state database.
@@ -117,8 +115,6 @@ function explainFault(path: string, cause: unknown): unknown {
   if (fault === CORRUPT || fault === NOT_A_DATABASE) {
     return newError('STATE_UNREADABLE', problem('read'), {cause})
   }
-  if (fault === CANNOT_OPEN && !existsSync(dirname(path)))
-    return newError('RELEASE_NONE', `Data folder '${dirname(path)}' does not exist.`, {cause})
   if (fault === READ_ONLY || fault === CANNOT_OPEN) {
     const next = 'Run loantape as the user that the data folder belongs to.'
     return newError('NOT_WRITABLE', problem('written'), {next, cause})

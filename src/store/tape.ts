@@ -326,7 +326,7 @@ export type NumberedLine = TapeLine & {number: number; original?: NumberedLine |
  * Reads a tape group by group, so that a long tape needs no more memory.
  *
  * @returns its lines, and how far it has been read so far
- * @throws UnexpectedError `TAPE_KEY_WRONG` if it is sealed with another key
+ * @throws ConfigError `TAPE_KEY_WRONG` if it is sealed with another key
  */
 export function openTape(path: string, key: TapeKey): {lines: Generator<NumberedLine>; end: TapeEnd} {
   const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
@@ -384,7 +384,7 @@ export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined
   return {last: last && 'chain' in last ? last : undefined, bytes: group.to}
 }
 
-/** Reads every line of a tape, which must be whole. @throws UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG` */
+/** Reads every line of a tape, which must be whole. @throws ConfigError `TAPE_KEY_WRONG`; UnexpectedError `TAPE_DAMAGED` */
 export function* readLines(path: string, key: TapeKey): Generator<NumberedLine> {
   const {lines, end} = openTape(path, key)
   yield* lines

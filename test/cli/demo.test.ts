@@ -178,6 +178,7 @@ test("following the README from the demo to one's own service loses nothing", as
 
 test('no other command writes into a demo folder', async () => {
   const dataDir = mkdtempSync(join(root, 'marked-'))
+  mkdirSync(join(dataDir, 'exports'))
   writeFileSync(join(dataDir, '.loantape-demo'), `This folder belongs to a demo.\npid ${process.pid}\n`)
   const env = {
     LOANTAPE_DATA_DIR: dataDir,

@@ -1,4 +1,4 @@
-import {chmodSync, mkdirSync, mkdtempSync, writeFileSync} from 'node:fs'
+import {chmodSync, existsSync, mkdirSync, mkdtempSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
@@ -81,12 +81,22 @@ test('an unknown stream is refused', async () => {
 
 test('an empty data folder has nothing to query and says how to begin', async () => {
   const env = {LOANTAPE_DATA_DIR: join(lab.folder.root, '../empty')}
-  for (const [command, code, exitCode, words] of [
-    ['query 1', 'RELEASE_NONE', 2, 'Run `loantape sync` or `loantape demo` first'],
-    ['export csv', 'RELEASE_NONE', 2, 'Run `loantape sync` or `loantape demo` first'],
-    ['build', 'RELEASE_NONE', 2, 'Run `loantape sync` or `loantape demo` first'],
-  ] as const)
-    await expectRefused(lab.run([...command.split(' '), '--json'], env), code, words, exitCode)
+  for (const command of [
+    ...['query 1', 'export csv', 'export --reissue b', 'build', 'trace d', 'backup b', 'rebuild --apply'],
+    ...[
+      'verify',
+      'prune',
+      'note list',
+      'quarantine list',
+      'period true-up',
+      'tape cat w',
+      'tape go-on --why w',
+    ],
+  ]) {
+    const words = 'Run `loantape sync` or `loantape demo` first, after a restore `loantape build`'
+    await expectRefused(lab.run([...command.split(' '), '--json'], env), 'RELEASE_NONE', words, 2)
+  }
+  expect(existsSync(env.LOANTAPE_DATA_DIR)).toBe(false)
   const status = await lab.run(['status', '--json'], env)
   const nothing = {healthy: false, release: null, runs: [], drift: [], quarantine_waiting: 0}
   expect([status.code, readJson(status)]).toMatchObject([1, nothing])
