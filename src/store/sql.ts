@@ -67,6 +67,15 @@ export function describeRow(row: Record<string, unknown>): string {
   return escapeLineEnds(explained === '' ? named : `${named} (${explained})`)
 }
 
+/**
+ * SQL of a row's digest over named columns and further texts that later versions compute alike: a null counts for nothing, so
+ * neither does a column that did not exist yet; the engine's own `hash` changes with its version.
+ */
+export function buildDigestSql(columns: readonly string[], others: readonly string[] = []): string {
+  const texts = columns.map((name) => `'${name}=' || ${name}`)
+  return `md5_number(concat_ws(chr(31), ${[...texts, ...others].join(', ')}))`
+}
+
 /** Computes a digest of rows that does not depend on their order. Reads every value. */
 export function digestRows(db: Database, from: string): Promise<string> {
   return db.value(

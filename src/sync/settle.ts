@@ -4,6 +4,7 @@ import {dealStream} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {type Database, inTransaction} from '../store/database.ts'
+import {buildDigestSql} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {writeSettings} from '../store/warehouse.ts'
 import {applyObservations, storeWalk} from './apply.ts'
@@ -42,9 +43,10 @@ export function settle(
     const recordedAt = last !== null && last >= now ? last + 1n : now
     const recorded = new DuckDBTimestampValue(recordedAt)
     const tapeHead = await append(recorded)
+    const storedSql = await buildStoredSql(db)
     await db.run(
       `insert into history.raw.settle by name
-       with stored as (${buildStoredSql()}),
+       with stored as (${storedSql}),
        before as (
          select coalesce(max(seq), 0) as seq, coalesce(arg_max(history_id, seq), '') as history_id
          from history.raw.settle
@@ -63,7 +65,7 @@ export function settle(
          ) as history_id,
          $4 as tape_head
        from before
-       where (select sum(records) from stored) > 0`,
+       where exists (from stored)`,
       [recorded, walkId, kind, tapeHead],
     )
     await writeSettings(db, {tape_head: tapeHead})
@@ -71,18 +73,36 @@ export function settle(
   })
 }
 
-/** SQL of each table's number of rows stored at `$1` or with walk `$2`, and a digest of them that ignores order. */
-function buildStoredSql(): string {
+/**
+ * SQL of each table's number of rows stored at `$1` or with walk `$2`, and a digest of them that ignores order; no row for a table
+ * without any, so that a table of a later version changes no earlier `history_id`.
+ */
+async function buildStoredSql(db: Database): Promise<string> {
+  const own = await db.all(
+    z.object({table: z.string(), columns: z.array(z.string())}),
+    // Numbers of 128 bits take the engine a millisecond each as decimal text. False counts for nothing, as null does.
+    `select table_name as "table",
+       list(
+         case data_type
+           when 'UHUGEINT' then format('hex({})', column_name)
+           when 'BOOLEAN' then format('nullif({}, false)', column_name)
+           else column_name
+         end
+         order by column_name
+       ) as columns
+     from duckdb_columns() where database_name = 'history' and schema_name = 'raw' group by all`,
+  )
+  const columnsOf = new Map(own.map(({table, columns}) => [`history.raw.${table}`, columns]))
   // The name is part of every history id, so it must not depend on what the database is attached as.
-  const count = (table: string, condition = 'recorded_at = $1', digest = 'hash(told)') =>
-    `select '${table.replace('history', 'warehouse')}' as name, count(*) as records, bit_xor(${digest}) as digest from ${table} as told where ${condition}`
+  const count = (table: string, condition = 'recorded_at = $1', columns = columnsOf.get(table) ?? []) =>
+    `select '${table.replace('history', 'warehouse')}' as name, count(*) as records, bit_xor(${buildDigestSql(columns)}) as digest from ${table} where ${condition} having records > 0`
   const certificate =
-    'hash(walk_id, stream, business_date, is_complete, records, quarantined, amount_total, cursor_digest)'
+    'walk_id, stream, business_date, is_complete, records, quarantined, amount_total, cursor_digest'
   const ofStreams = STREAMS.map(tablesOf).flatMap(({version, confirmation}) => [version, confirmation])
   const ofMoment = [...ofStreams, 'history.raw.rate', 'history.raw.quarantine']
   return [
     ...ofMoment.filter((table) => table !== null).map((table) => count(table)),
-    count('history.raw.walk', 'recorded_at = $1', certificate),
+    count('history.raw.walk', 'recorded_at = $1', certificate.split(', ')),
     count('history.raw.listing', 'walk_id = $2'),
   ].join(' union all ')
 }

@@ -15,7 +15,7 @@ import {STREAMS} from '../contract/streams.ts'
 import type {ColumnValue, Observation, Quarantined} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {appendRows, createRowBuffer} from '../store/row-buffer.ts'
-import {canonicalSql} from '../store/sql.ts'
+import {buildDigestSql, canonicalSql} from '../store/sql.ts'
 
 /** The staged table of looks and replays. */
 export const BESIDE = 'staged_beside'
@@ -146,18 +146,16 @@ export function createStagedRows(stream: Stream) {
   }
 }
 
-/** SQL of the digest of a staged row: its columns, and which optional ones it leaves out. */
+/** SQL of the digest of a staged row: its columns, and which optional ones it has. */
 export function buildListHashSql(stream: Stream): string {
-  return buildRowHashSql(
-    stream,
-    optionalColumnsOf(stream).map(({name}) => `cast(${name}_present as varchar)`),
-  )
+  const optional = optionalColumnsOf(stream).map(({name}) => `case when ${name}_present then '${name}' end`)
+  return buildRowHashSql(stream, optional)
 }
 
 /** SQL of a record's digest over its contract columns; nulls and empty texts differ. */
-export function buildRowHashSql({columns}: Stream, flags: readonly string[] = []): string {
-  const texts = columns.map(({name}) => `coalesce(cast(${name} as varchar), chr(0))`)
-  return `md5_number(concat_ws(chr(31), ${[...texts, ...flags].join(', ')}))`
+export function buildRowHashSql({columns}: Stream, others: readonly string[] = []): string {
+  const names = columns.map(({name}) => name)
+  return buildDigestSql(names, others)
 }
 
 /** Computes the latest states of a stream again from its versions. */

@@ -67,6 +67,7 @@ export async function forgetAll(db: Database): Promise<void> {
   )
   await db.run(tables.map(({name}) => `delete from history.raw.${name};`).join(' '))
   withStage.delete(db)
+  walks = 0
 }
 
 /** Begins a walk without storing anything. */
