@@ -9,6 +9,8 @@ interface SqliteOptions {
   explain?: (error: unknown) => unknown
   /** Reopens the path if it now holds another file. */
   reopen?: (() => DatabaseSync) | undefined
+  /** Throws if the database may no longer be used; called before each use outside a transaction. */
+  check?: ((db: DatabaseSync) => void) | undefined
 }
 
 /** A SQLite file, or a database in memory with `:memory:`. */
@@ -30,10 +32,13 @@ export class Sqlite implements Disposable {
 
   /** The database. With `reopen`, it is reopened if the path now holds another file, except within a transaction. */
   get db(): DatabaseSync {
-    const {reopen} = this.#options
+    const {reopen, check} = this.#options
     if (!reopen || this.#db.isTransaction) return this.#db
     const file = findFile(this.#path)
-    if (file === this.#file) return this.#db
+    if (file === this.#file) {
+      check?.(this.#db)
+      return this.#db
+    }
     const next = reopen()
     this.#statements.clear()
     this.#db.close()

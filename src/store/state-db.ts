@@ -1,5 +1,6 @@
 import {existsSync, readFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
+import type {DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import {findMachineFault, messageOf, newError} from '../core/errors.ts'
 import {Sqlite} from '../core/sqlite.ts'
@@ -33,7 +34,8 @@ function requireRestored(stateDb: string): void {
  * Opens the state database and brings its tables up to date.
  *
  * @param options `patienceMs`: how long to wait for another writer, which blocks this process; five seconds by default.
- *   `isServed`: for a connection that stays open long; the file is checked when opened, and opened again when it is replaced
+ *   `isServed`: for a connection that stays open long; the file is checked when opened, opened again when it is replaced, and refused
+ *   once a later version has changed its tables
  * @throws UnexpectedError `DATA_NEWER` if a later version of loantape has written it, `STATE_UNREADABLE`; ConfigError
  *   `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
  */
@@ -49,7 +51,9 @@ export function openStateDb(path: string, options: {patienceMs?: number; isServe
     // Without the file, SQLite would join these leftovers with a new one.
     if (['-wal', '-shm'].some((end) => existsSync(path + end))) requireThere(path)
     using opening = new DisposableStack()
-    const stateDb = opening.use(new Sqlite(path, {patienceMs, explain, ...(isServed && {reopen})}))
+    const known = listFiles(STATE_MIGRATIONS, '.sql')
+    const served = isServed && {reopen, check: (db: DatabaseSync) => void listPending({db}, known)}
+    const stateDb = opening.use(new Sqlite(path, {patienceMs, explain, ...served}))
     stateDb.db.exec('pragma journal_mode = wal; pragma synchronous = full')
     if (isServed) requireSound(stateDb, path)
     migrateStateDb(stateDb)
@@ -128,10 +132,11 @@ export const STATE_MIGRATIONS = join(import.meta.dirname, '../../sql/migrations/
 /** Brings the tables up to date: runs each new file of `dir` once, in order, all of them or none. */
 export function migrateStateDb(stateDb: StateDb, dir: string = STATE_MIGRATIONS): void {
   // If nothing is to be done, nothing may be written: reading must work on a full disk.
-  if (listPending(stateDb, dir).length === 0) return
+  const files = listFiles(dir, '.sql')
+  if (listPending(stateDb, files).length === 0) return
   stateDb.transaction(() => {
-    for (const file of listPending(stateDb, dir)) stateDb.db.exec(readFileSync(file, 'utf8'))
-    stateDb.db.exec(`pragma user_version = ${listFiles(dir, '.sql').length}`)
+    for (const file of listPending(stateDb, files)) stateDb.db.exec(readFileSync(file, 'utf8'))
+    stateDb.db.exec(`pragma user_version = ${files.length}`)
   })
 }
 
@@ -139,16 +144,15 @@ export function migrateStateDb(stateDb: StateDb, dir: string = STATE_MIGRATIONS)
 export function listPendingOfState(path: string): string[] {
   try {
     using stateDb = new Sqlite(path)
-    return listPending(stateDb, STATE_MIGRATIONS)
+    return listPending(stateDb, listFiles(STATE_MIGRATIONS, '.sql'))
   } catch (error) {
     throw explainFault(path, error)
   }
 }
 
-/** @throws UnexpectedError `DATA_NEWER` */
-function listPending(stateDb: StateDb, dir: string): string[] {
-  const files = listFiles(dir, '.sql')
-  const {user_version: version} = stateDb.one(z.object({user_version: z.number()}), 'pragma user_version')
+/** Lists the files that a state database has not run yet. @throws UnexpectedError `DATA_NEWER` */
+function listPending({db}: Pick<StateDb, 'db'>, files: readonly string[]): string[] {
+  const version = Number(db.prepare('pragma user_version').get()?.user_version)
   if (version <= files.length) return files.slice(version)
   throw newError(
     'DATA_NEWER',

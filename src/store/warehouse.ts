@@ -49,6 +49,8 @@ export async function openWarehouse(
   const open = async () => {
     lock = await lockWarehouse(folder, 'write', maxWaitMinutes, world)
     await attachWarehouse(db, folder, world)
+    // Each time: meanwhile another version may have changed the tables.
+    await migrate(db, 'history')
     await db.run(`set threads = ${await countThreads(db, folder)}`)
   }
   const letGo = async () => {
@@ -114,7 +116,7 @@ export async function lockWarehouse(
   )
 }
 
-/** Sets the engine's limits for loading, and brings the tables up to date. */
+/** Sets the engine's limits for loading. */
 export async function prepareLoad(
   db: Database,
   {spill}: DataFolder,
@@ -125,7 +127,6 @@ export async function prepareLoad(
     `set temp_directory = ${quoteLiteral(spill)}; set memory_limit = '${memoryMb}MB';
      set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
   )
-  await migrate(db, 'history')
 }
 
 /**
@@ -197,6 +198,10 @@ function describeOpenFailure(path: string, error: unknown): Error {
   const fault = findMachineFault(error)
   if (fault) return fault
   if (error instanceof LoantapeError) return error
+  if (IS_NEWER.test(words))
+    return newError('DATA_NEWER', `File '${path}' was written by a later engine: ${words.split('\n')[0]}`, {
+      cause: error,
+    })
   const [code, what] = /permission denied|not permitted|read-only/i.test(words)
     ? (['WAREHOUSE_NOT_WRITABLE', 'may not be written'] as const)
     : (['WAREHOUSE_UNREADABLE', 'does not open'] as const)
@@ -204,6 +209,8 @@ function describeOpenFailure(path: string, error: unknown): Error {
 }
 
 const IS_DAMAGED = /corrupt|checksum/i
+/** What the engine says of a file of a later one, which it would otherwise call unreadable. */
+const IS_NEWER = /newer version of DuckDB|storage version of an existing database/i
 const IS_LOCKED = /could not set lock|conflicting lock/i
 
 /** The folder of the warehouse's migrations. */

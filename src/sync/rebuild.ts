@@ -15,7 +15,14 @@ import {type Disagreement, readFact, requireFolderId} from '../store/recorded.ts
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {findReadKey} from '../store/tape-key.ts'
-import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSettings} from '../store/warehouse.ts'
+import {
+  lockWarehouse,
+  migrate,
+  openWarehouse,
+  prepareLoad,
+  setAside,
+  writeSettings,
+} from '../store/warehouse.ts'
 import {
   catchUpWarehouse,
   type HistoryUnit,
@@ -267,6 +274,7 @@ async function computeAnew(
   async function work<T>(task: (db: Database) => Promise<T>): Promise<T> {
     await using db = await openDatabase({attach, threads: 1})
     await prepareLoad(db, folder, config.memoryMb)
+    await migrate(db, 'history')
     await createStage(db)
     const result = await task(db)
     await db.run('checkpoint history')

@@ -11,7 +11,12 @@ test('a state database of a later version, no database, or one that cannot be wr
   const openAt = (place: string) => failureOf((async () => openStateDb(place))())
   {
     using stateDb = openStateDb(path)
+    // A server that runs on while another version is installed takes no slot from it.
+    using served = openStateDb(path, {isServed: true})
     stateDb.db.exec('pragma user_version = 1000')
+    expect(await failureOf((async () => served.run('delete from job_run'))())).toMatchObject({
+      code: 'DATA_NEWER',
+    })
     expect(await openAt(path)).toMatchObject({code: 'DATA_NEWER', exitCode: 1})
     expect(stateDb.db.prepare('pragma user_version').get()).toEqual({user_version: 1000})
   }

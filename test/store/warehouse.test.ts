@@ -67,6 +67,23 @@ test.each<[string, (path: string) => Promise<void> | void, string, string]>([
     '9999_later.sql',
   ],
   [
+    'of a later engine',
+    async (path) => {
+      await changeBy('select 1')(path)
+      const file = readFileSync(path)
+      const header = new BigUint64Array(file.buffer.slice(file.byteOffset, file.byteOffset + 4096))
+      // Its second word begins with the letters DUCK and the version of the format; the first is the checksum of the others.
+      header[1] = (header[1]! & 0xffffffffn) | (99n << 32n)
+      header[0] = header
+        .slice(1)
+        .reduce((sum, word) => sum ^ ((word * 0xbf58476d1ce4e5b9n) & (2n ** 64n - 1n)), 5381n)
+      file.set(new Uint8Array(header.buffer))
+      writeFileSync(path, file)
+    },
+    'DATA_NEWER',
+    'version number 99',
+  ],
+  [
     'whose migration was another file',
     changeBy(`update history.main.migration set sha256 = 'of another file'`),
     'MIGRATION_CHANGED',
@@ -137,6 +154,15 @@ test('while the source is asked, many can read the history at once, and the stag
   })
   await writeSettings(db, {envelope: 'second'})
   expect(await db.all(anyRow, 'from staged')).toEqual([{value: 7}, {value: 8}])
+})
+
+test('a run that let go of the warehouse is refused once a later version has changed its tables meanwhile', async () => {
+  await using db = await openWarehouse(data.folder)
+  const letGo = db.closedWhile(async () => {
+    await using other = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
+    await migrate(other, 'history', writeMigrations('alter table raw.walk add column since varchar'))
+  })
+  expect(await failureOf(letGo)).toMatchObject({code: 'DATA_NEWER'})
 })
 
 function isHeld(path: string): boolean {
