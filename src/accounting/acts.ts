@@ -66,7 +66,7 @@ export const noteSchema = z.object({
 
 /** Something done for good that cannot be computed. An act counts once it is on a tape; the state database holds its effects. */
 export type Act = z.output<typeof actSchema>
-export const actSchema = z.discriminatedUnion('act', [
+const actSchema = z.discriminatedUnion('act', [
   z.object({act: z.literal('batch issued'), at: z.string(), batches: z.array(batchSchema)}),
   z.object({
     act: z.literal('true-up'),
@@ -111,6 +111,14 @@ export const actSchema = z.discriminatedUnion('act', [
   }),
 ])
 
+/** Parses an act of a tape. @throws UnexpectedError `DATA_NEWER` if it is of a later version */
+export function parseAct(text: string): Act {
+  const found = actSchema.safeParse(JSON.parse(text))
+  if (found.success) return found.data
+  const words = z.prettifyError(found.error)
+  throw newError('DATA_NEWER', `An act on a tape: this version of loantape cannot read it: ${words}.`)
+}
+
 /** Performs the act that `decide` chooses, in one transaction, and returns it. An error after it is on its tape says that it stands. */
 export type Perform = <A extends Act | undefined>(decide: () => A) => A
 
@@ -126,7 +134,7 @@ export function createPerformer(
     adoptEnded(folder, stateDb, key)
     const text = JSON.stringify(act)
     // Parsed as if read from a tape, so that a state database computed from tapes is the same, down to the order of keys.
-    applyAct(stateDb, actSchema.parse(JSON.parse(text)))
+    applyAct(stateDb, parseAct(text))
     const begun_at = new Date(realClock.now()).toISOString()
     const name = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
     const path = pathOfTape(name, begun_at)

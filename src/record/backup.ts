@@ -415,13 +415,20 @@ function listLastBatches({stateDb: path}: DataFolder): string[] {
 
 const LONGEST_MANIFEST = 256 * 1024 * 1024
 
-/** Reads the manifest of a backup. @throws ConfigError `BACKUP_UNREADABLE` */
+/** Reads the manifest of a backup. @throws ConfigError `BACKUP_UNREADABLE`; UnexpectedError `DATA_NEWER` */
 export function readManifest(dir: string): Manifest {
   try {
     const stat = statSync(join(dir, MANIFEST))
     if (!stat.isFile() || stat.size > LONGEST_MANIFEST) throw new Error('not the manifest of a backup')
-    return manifestSchema.parse(JSON.parse(readFileSync(join(dir, MANIFEST), 'utf8')))
+    const manifest = JSON.parse(readFileSync(join(dir, MANIFEST), 'utf8'))
+    if (/^loantape backup \d+$/.test(manifest.format) && manifest.format !== FORMAT)
+      throw newError(
+        'DATA_NEWER',
+        `Backup '${dir}' is a '${manifest.format}': this version knows '${FORMAT}'.`,
+      )
+    return manifestSchema.parse(manifest)
   } catch (cause) {
+    if (codeOf(cause) === 'DATA_NEWER') throw cause
     throw newError(
       'BACKUP_UNREADABLE',
       `Folder '${dir}' is not a backup of loantape: its ${MANIFEST} cannot be read (${messageOf(cause).split('\n')[0]}).`,

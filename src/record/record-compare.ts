@@ -1,7 +1,7 @@
 import {existsSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {z} from 'zod'
-import {type Act, actSchema, applyAct, createPerformer, listGivenUp} from '../accounting/acts.ts'
+import {type Act, applyAct, createPerformer, listGivenUp, parseAct} from '../accounting/acts.ts'
 import {listBatches, markHandedOver} from '../accounting/issued.ts'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {signedBy} from '../books/close-period.ts'
@@ -220,7 +220,7 @@ function readBacklog(
     const header = readTapeHeader(join(folder.root, path))
     backlog.folderId ??= header?.folderId
     if (!header) {
-      if (!row) complain(`${path} is not a tape.`)
+      if (!row) complain(`${path} is no tape that this version can read.`)
     } else if (header.folderId !== backlog.folderId) {
       complain(
         `${path} belongs to data folder ${header.folderId}; the state database is that of ${backlog.folderId}.`,
@@ -282,7 +282,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey) {
       isDescribed ||= begin.described !== undefined
       act = undefined
     }
-    if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
+    if (frame.frame === 'act') act = parseAct(textOf(line))
     if (frame.frame !== 'outcome') continue
     const {no, previous, kind, outcome} = parseOutcome(line)
     const own = {no, previous, tape: name, kind, chain: line.chain, isHistory: isHistory(kind, outcome)}

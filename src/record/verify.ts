@@ -3,7 +3,7 @@ import {existsSync, readFileSync, statSync} from 'node:fs'
 import {join, relative} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
-import {actSchema, applyAct} from '../accounting/acts.ts'
+import {applyAct, parseAct} from '../accounting/acts.ts'
 import {type IssuedBatch, listBatches} from '../accounting/issued.ts'
 import {readBatchFiles} from '../books/issue.ts'
 import {verifyRelease} from '../build/verify-release.ts'
@@ -232,7 +232,7 @@ export function compareBooks(config: Config): string[] {
     .flatMap(({tape}) => [...(tapes.get(tape)?.lines() ?? [])])
     .filter(({frame}) => frame.frame === 'act')
     .map(textOf)
-  for (const act of acts) applyAct(anew, actSchema.parse(JSON.parse(act)))
+  for (const act of acts) applyAct(anew, parseAct(act))
   return Object.entries(BOOKS)
     .filter(([table, columns]) => readBooks(stateDb, table, columns) !== readBooks(anew, table, columns))
     .map(([table]) => table)

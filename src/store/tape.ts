@@ -124,7 +124,11 @@ export function targetOf({request}: Frame): string {
   return asked.size > 0 ? `${path}?${asked}` : path
 }
 
-/** Reads a line and verifies its body and, with `previous`, its chain. Returns the problem if there is one. */
+/**
+ * Reads a line and verifies its body and, with `previous`, its chain. Returns the problem if there is one.
+ *
+ * @throws UnexpectedError `DATA_NEWER` for a kind of line that this version does not know
+ */
 function parseLine(text: string, previous?: string): TapeLine | {problem: string} {
   const end = text.indexOf(MARK)
   if (end === -1) return {problem: 'it has no chain'}
@@ -132,7 +136,13 @@ function parseLine(text: string, previous?: string): TapeLine | {problem: string
   const chain = text.slice(end + MARK.length, end + MARK.length + CHAIN_START.length)
   if (previous !== undefined && chain !== digest(`${previous}\n${covered}`))
     return {problem: 'it does not follow the line before'}
-  const {sha256, encoding, ...frame} = frameSchema.parse(JSON.parse(covered))
+  const found = frameSchema.safeParse(JSON.parse(covered))
+  if (!found.success)
+    throw newError(
+      'DATA_NEWER',
+      `A line of a tape: this version of loantape cannot read it: ${z.prettifyError(found.error)}.`,
+    )
+  const {sha256, encoding, ...frame} = found.data
   const said = text.slice(end + MARK.length + chain.length + 1)
   const line = {frame, sha256, chain, bare: `${text.slice(0, -said.length)}}`}
   if (sha256 === undefined || said === '}') return {...line, body: undefined}

@@ -130,6 +130,8 @@ test('a backup is checked before any of it is restored', async () => {
   expect(await failureOf(restore(dir, true))).toMatchObject(damaged)
   writeFileSync(manifest.path, '{}')
   expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_UNREADABLE'})
+  writeFileSync(manifest.path, '{"format": "loantape backup 2"}')
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'DATA_NEWER'})
   writeFileSync(manifest.path, manifest.whole)
   expect(existsSync(lab.folder.stateDb)).toBe(false)
   expect(await restore(dir)).toMatchObject({outcome: 'restored'})

@@ -7,6 +7,7 @@ import {
   createTape,
   type Frame,
   openTape,
+  readEnd,
   readLines,
   resumeTape,
   type TapeEnd,
@@ -122,6 +123,16 @@ test('each of a thousand flipped bits is found', async () => {
     const error = await failureOf(Promise.resolve().then(() => [...readLines(path, key)]))
     expect(error, `bit ${bit}`).toMatchObject({code: expect.stringMatching(/^TAPE_(DAMAGED|KEY_WRONG)$/)})
   }
+})
+
+test('a line of a later version is refused, and its tape neither called damaged nor shortened', async () => {
+  const path = join(root, 'later')
+  writeTape(path, [
+    [[{frame: 'begin'}, undefined]],
+    [[{frame: 'since' as Frame['frame']}, Buffer.from('{"data":[]}')]],
+  ])
+  for (const read of [() => readAll(path), () => readEnd(path, key)])
+    expect(await failureOf(Promise.resolve().then<unknown>(read))).toMatchObject({code: 'DATA_NEWER'})
 })
 
 test('a group opens only on its own tape and in its own place', () => {
