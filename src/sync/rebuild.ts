@@ -64,6 +64,8 @@ const listTables = (db: Database) =>
 async function compareTables(db: Database) {
   const differences = []
   for (const table of await listTables(db)) {
+    // How records differed from the contract of their time; a later one may know their fields, or miss others.
+    if (table === 'drift') continue
     const [now, rebuilt] = [selectCompared('present', table), selectCompared('history', table)]
     const counts = await db.one(
       z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()}),
