@@ -123,7 +123,9 @@ export function addActions(
     const now = realClock.now()
     const {who} = request.caller
     const why = 'why' in parsed.data ? parsed.data.why : null
-    const begun = {who, command: ['loantape', ...words].join(' '), why, began_at: isoOf(now)}
+    // Every page shows the command while it runs, and some viewers may not read the reason.
+    const command = ['loantape', ...words.filter((word) => !word.startsWith('--why='))].join(' ')
+    const begun = {who, command, why, began_at: isoOf(now)}
     const actionId = Number(stateDb.insert('page_action', begun).lastInsertRowid)
     if (parsed.data.do === 'note') {
       const {about, subject, note: text = null} = parsed.data

@@ -256,7 +256,11 @@ test('a month is closed with a remark, and a refused closing says why', async ()
   expect(events).toMatchObject([
     {action: 'close', who: expect.stringMatching(/^web 127/), why: '--all well <b>'},
   ])
-  await post({do: 'close', period: '2026-02', why: ''})
+  const refusing = post({do: 'close', period: '2026-02', why: 'a fraud'})
+  // Also for viewers of some tables.
+  const readLive = async () => (await side.read('/runs/live')).match(/loantape period close.*/)?.[0]
+  expect(await until(readLive)).toBe('loantape period close 2026-02"}')
+  await refusing
   const [, , , , refused] = await readLast(page)
   expect(refused).toContain('closed already')
   expect(await page.locator('#what-people-did + .scroll .failed').count()).toBe(1)
