@@ -78,7 +78,7 @@ function listJournals({profiles, period, withOpening = false}: ExportRequest): J
     if (period !== undefined) return {profile, period, withOpening}
     throw newError(
       'UNKNOWN_NAME',
-      `Profile '${name}' on the command line: expected --period YYYY-MM, the month whose journal it writes.`,
+      `Profile '${name}': expected --period YYYY-MM, the month whose journal it writes.`,
       {next: '`loantape period list` lists the months.'},
     )
   })

@@ -80,10 +80,10 @@ export async function readPeriodSpan(config: Config, period: string, world: Worl
   )
 }
 
-/** Checks the format of a period on the command line. @throws ConfigError `USAGE` */
+/** Checks the format of a period. @throws ConfigError `USAGE` */
 export function requirePeriodName(period: string): void {
   if (/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) return
-  throw newError('USAGE', `Period '${period}' on the command line: expected a month YYYY-MM.`)
+  throw newError('USAGE', `Period '${period}': expected a month YYYY-MM.`)
 }
 
 /** A funded loan in the register of a closed period; amounts are decimal text. */

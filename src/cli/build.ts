@@ -188,7 +188,7 @@ async function findRelease(call: Invocation<DiffOptions>, name = 'current'): Pro
   if (call.options.schema || (held.has('core.deal') && held.has('core.deal_history'))) return release
   throw newError(
     'RELEASE_PARTIAL',
-    `Release '${name}' on the command line: expected one that holds core.deal and core.deal_history, which are compared.`,
+    `Release '${name}': expected one that holds core.deal and core.deal_history, which are compared.`,
     {next: 'Name a whole release, or build `--select +core.deal`.'},
   )
 }

@@ -1,7 +1,7 @@
 import {homedir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {codeOf, newError} from './errors.ts'
+import {codeOf, expectationOf, newError} from './errors.ts'
 import {scrubSecrets} from './log.ts'
 import {quantity} from './money.ts'
 import {FIXED, type Fixed, SETTINGS, type Settings} from './settings.ts'
@@ -76,7 +76,7 @@ export function parseConfig(
   const parsed = configSchema.safeParse(given)
   for (const issue of parsed.error?.issues ?? []) {
     const key = String(issue.path[0])
-    problems.push(`${from[key] ?? envNameOf(key)} '${maskValue(key, given[key])}': ${issue.message}`)
+    problems.push(`${from[key] ?? envNameOf(key)} '${maskValue(key, given[key])}': ${expectationOf(issue)}`)
   }
   // Without a mail server, nights would look quiet. With only a viewer token, nobody would be asked for a token.
   for (const [half, other] of [

@@ -120,12 +120,16 @@ export function closeWords(words: string): string {
   return words.endsWith('^') ? `${words}\n` : words.replace(/[^.!?]$/, '$&.')
 }
 
+/** Returns what a schema expected, without the library's words in front: `Invalid input: expected object`. */
+export const expectationOf = ({message}: {message: string}): string =>
+  message.replace(/^(Invalid|Too) [\w ]+[:.] expected/i, 'expected')
+
 /** Returns the message of anything thrown; for a schema error its first paths and reasons, not JSON. */
 export function messageOf(error: unknown): string {
   if (error instanceof ZodError)
     return error.issues
       .slice(0, 3)
-      .map(({path, message}) => `${path.join('.') || 'value'}: ${message}`)
+      .map((issue) => `${issue.path.join('.') || 'value'}: ${expectationOf(issue)}`)
       .join('; ')
   return error instanceof Error ? error.message : String(error)
 }

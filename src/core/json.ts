@@ -1,5 +1,5 @@
 import type {z} from 'zod'
-import {messageOf} from './errors.ts'
+import {expectationOf, messageOf} from './errors.ts'
 
 /** A member name or an element index. */
 type Step = string | number
@@ -124,7 +124,7 @@ export function findValue(value: unknown, path: readonly string[]): unknown {
 
 /** Describes a schema's problems with their paths; `whole` is the file itself. Leaves out values, which could be secrets. */
 export function describeIssues({issues}: z.ZodError, whole = '(file)'): string[] {
-  return issues.map(({path, message}) => `${path.join('.') || whole}: ${message}`)
+  return issues.map((issue) => `${issue.path.join('.') || whole}: ${expectationOf(issue)}`)
 }
 
 /**

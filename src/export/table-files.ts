@@ -104,7 +104,7 @@ export function requireProfile(name: string): TableProfileName {
 }
 
 function unknownName(kind: string, name: string, known: readonly string[]): LoantapeError {
-  return newError('UNKNOWN_NAME', `${kind} '${name}' on the command line: ${expectOneOf(name, known)}.`)
+  return newError('UNKNOWN_NAME', `${kind} '${name}': ${expectOneOf(name, known)}.`)
 }
 
 /** Returns `<as_of>-<12 hex>`: the same id for the same tables of the same release with the same options. */

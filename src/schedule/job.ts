@@ -139,7 +139,7 @@ export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
   if (fault) throw fault
   if (job) return job
   const names = jobs.map((known) => known.name)
-  throw newError('UNKNOWN_NAME', `Job '${name}' on the command line: ${expectOneOf(name, names)}.`)
+  throw newError('UNKNOWN_NAME', `Job '${name}': ${expectOneOf(name, names)}.`)
 }
 
 /** Lists the profiles that enabled jobs export. */

@@ -50,7 +50,7 @@ export function findCronProblem(schedule: string): string | undefined {
     return cron.nextRun(new Date(0)) ? undefined : 'no day is ever due'
   } catch (error) {
     const said = messageOf(error).replace(/(?<=(day|month): )-?\d+$/, (value) => `${Number(value) + 1}`)
-    return said.replace(/\.$/, '')
+    return said.replace(/^CronPattern: |\.$/g, '')
   }
 }
 

@@ -92,6 +92,9 @@ test.each<[fields: string[], wrong: Record<string, unknown>]>([
   const refusal = requireFault()
   expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
   for (const words of [join(jobsDir, 'bad.yaml'), ...fields]) expect(refusal.message).toContain(words)
+  expect(refusal.message, 'words of libraries').not.toMatch(
+    /Invalid (input|option|discr)|Too small|CronPattern/,
+  )
   // Lists each existing profile once.
   if (fields.includes('steps.0.profiles.0')) expect(refusal.message.match(/quickbooks/g)).toHaveLength(1)
 })
