@@ -27,7 +27,8 @@ export function explainTarget(error: unknown, server: string, errors: TargetErro
     PUBLISH_UNREACHABLE: `The connection to ${server} failed (${/^E/.test(code) ? code : words}).`,
     POSTGRES_TLS: `${server} cannot be trusted: ${words}.`,
   }
-  return newError(kind, problems[kind] ?? `${server} refused: ${words} (${code}).`, {cause: error})
+  const said = code === 'UNEXPECTED' ? words : `${words} (${code})`
+  return newError(kind, problems[kind] ?? `${server} refused: ${said}.`, {cause: error})
 }
 
 /** Returns the code that a target's server gave an error, before or after {@link explainTarget}. */
