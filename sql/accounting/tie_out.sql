@@ -103,4 +103,4 @@ select
   cast(no_account as decimal(38, 2)) as no_account,
   cast(amount - (booked + opening_balance + elsewhere + no_account) as decimal(38, 2)) as difference
 from amounts
-where amount <> 0 or booked <> 0 or opening_balance <> 0 or elsewhere <> 0 or no_account <> 0
+where amount <> 0 or difference <> 0

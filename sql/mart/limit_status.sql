@@ -47,7 +47,7 @@ standing as (
     standing.loan_amount as amount,
     standing.to_day is null
     and standing.status_class = 'pipeline'
-    and coalesce(status.sort_order >= approved.since_order, false) as is_approved,
+    and status.sort_order >= approved.since_order as is_approved,
     cast(getvariable('as_of') as date) + 1 as next_day
   from work.deal_standing as standing
   left join seed.status as status on status.status = standing.status

@@ -47,7 +47,6 @@ steps as (
     -deals,
     -amount
   from spans
-  where to_day is not null
 ),
 
 daily as (

@@ -149,7 +149,7 @@ moves as (
 learned as (
   select deal_id, observed_at
   from work.deal_observation
-  where change = 'updated' and not program_was_shown and loan_program is not null
+  where change = 'updated' and not program_was_shown
 ),
 
 booked as (

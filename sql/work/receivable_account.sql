@@ -1,5 +1,5 @@
--- The loans receivable account of each program under each mapping: the one named for it, else the one named `*`. Built
--- for other models and not kept.
+-- The loans receivable account of each program under each mapping: the one named for it, else the one named `*`; no other account
+-- has a program. Built for other models and not kept.
 -- grain: since, loan_program
 --
 -- since: as in work.mapping_version
@@ -19,7 +19,5 @@ select
   coalesce(named.account_name, fallback.account_name) as name
 from work.mapping_version as version
 cross join programs
-left join seed.account as named
-  on named.since = version.since and named.role = 'receivable' and named.loan_program = programs.loan_program
-left join seed.account as fallback
-  on fallback.since = version.since and fallback.role = 'receivable' and fallback.loan_program = '*'
+left join seed.account as named on named.since = version.since and named.loan_program = programs.loan_program
+left join seed.account as fallback on fallback.since = version.since and fallback.loan_program = '*'
