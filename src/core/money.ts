@@ -21,10 +21,7 @@ function centsOfNumber(value: number): bigint | string {
   if (value < 0) return 'expected an amount that is not negative'
   if (value > LARGEST_EXACT_NUMBER)
     return 'expected a decimal string: cents are not exact in a JSON number above 7e13'
-  // Below 9e15 cents the division rounds correctly, so only the right cents give the value back.
-  const cents = Math.round(value * 100)
-  if (cents / 100 === value) return BigInt(cents)
-  // Above 3.5e13, `value * 100` can round to the wrong cent; `toFixed` uses the exact value of the double.
+  // `value * 100` can round to the wrong cent above 3.5e13; `toFixed` uses the exact value of the double.
   const text = value.toFixed(2)
   if (Number(text) !== value) return 'expected at most 2 decimals'
   return centsOf(text)
