@@ -128,35 +128,34 @@ export function createPerformer(
   {folder, stateDb, newKey}: {folder: DataFolder; stateDb: StateDb; newKey?: TapeKey},
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
 ): Perform {
-  let file = ''
-  const write = (act: Act) => {
-    const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
-    adoptEnded(folder, stateDb, key)
-    const text = JSON.stringify(act)
-    // Parsed as if read from a tape, so that a state database computed from tapes is the same, down to the order of keys.
-    applyAct(stateDb, parseAct(text))
-    const begun_at = new Date(realClock.now()).toISOString()
-    const name = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
-    const path = pathOfTape(name, begun_at)
-    file = join(folder.root, path)
-    const {no, chain: previous} = findHead(stateDb)
-    const {chain, ...finished} = writeWholeTape(
-      {tapes: folder.tapes, path: file},
-      [
-        {frame: {frame: 'begin', tape: name, kind: 'act', act: act.act, version: VERSION, begun_at}},
-        {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)},
-        {frame: {frame: 'outcome', kind: 'act', outcome: 'settled', no: no + 1, previous}},
-      ],
-      key,
-      requireFolderId(stateDb),
-    )
-    onStep('act written')
-    const ended = {ended_at: begun_at, ...finished}
-    noteTape(stateDb, {name, path, fingerprint: key.fingerprint, begun_at, ...ended})
-    noteUnit(stateDb, {no: no + 1, tape: name, kind: 'act', chain}, false)
-  }
   return (decide) => {
-    file = ''
+    let file = ''
+    const write = (act: Act) => {
+      const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
+      adoptEnded(folder, stateDb, key)
+      const text = JSON.stringify(act)
+      // Parsed as if read from a tape, so that a state database computed from tapes is the same, down to the order of keys.
+      applyAct(stateDb, parseAct(text))
+      const begun_at = new Date(realClock.now()).toISOString()
+      const name = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
+      const path = pathOfTape(name, begun_at)
+      file = join(folder.root, path)
+      const {no, chain: previous} = findHead(stateDb)
+      const {chain, ...finished} = writeWholeTape(
+        {tapes: folder.tapes, path: file},
+        [
+          {frame: {frame: 'begin', tape: name, kind: 'act', act: act.act, version: VERSION, begun_at}},
+          {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)},
+          {frame: {frame: 'outcome', kind: 'act', outcome: 'settled', no: no + 1, previous}},
+        ],
+        key,
+        requireFolderId(stateDb),
+      )
+      onStep('act written')
+      const ended = {ended_at: begun_at, ...finished}
+      noteTape(stateDb, {name, path, fingerprint: key.fingerprint, begun_at, ...ended})
+      noteUnit(stateDb, {no: no + 1, tape: name, kind: 'act', chain}, false)
+    }
     try {
       return stateDb.transaction(() => {
         const act = decide()
