@@ -191,8 +191,8 @@ function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
 
 /** The deals with a standing entry that the journal of its month lacks, even under other accounts or another number. */
 function findMovedDeals(journal: readonly JournalLine[], issued: readonly IssuedLine[]): Set<string> {
-  const kindOf = ({deal_id, event, debit, credit}: JournalLine, period: string) =>
-    JSON.stringify([deal_id, period, event, debit ?? credit])
+  const kindOf = ({deal_id, event, debit}: JournalLine, period: string) =>
+    JSON.stringify([deal_id, period, event, debit])
   const held = new Map<string, number>()
   for (const line of journal) {
     if (line.line_no !== 1) continue
@@ -224,8 +224,7 @@ function findStanding(issued: readonly IssuedLine[]) {
 }
 
 function bookEntry(lines: readonly JournalLine[], issueNo: number, firstOpenDay: string): IssuedLine[] {
-  const inOrder = lines.toSorted((a, b) => a.line_no - b.line_no)
-  return inOrder.map((line) => {
+  return lines.map((line) => {
     const date = latest(line.entry_date, firstOpenDay)
     return {
       ...line,

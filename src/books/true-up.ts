@@ -68,9 +68,8 @@ export async function trueUp(
   const prepared = plans.map(({profile, plan}) => {
     // A batch belongs to the month of its first line.
     const month = (plan.handedOut[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period
-    const isComplete = months.includes(month) && range.isOver(month)
     const known = findJournalProfile(profile)
-    const of = known && {...target, profile: known, period: month, isComplete}
+    const of = known && {...target, profile: known, period: month, isComplete: range.isOver(month)}
     return {profile, plan, batch: of && composeBatch(of, plan)}
   })
   perform(() => {

@@ -13,7 +13,6 @@ const REFUSED_FUNCTIONS = new Set(names.refused_functions)
 const REFUSED_VIEWS = new Set(names.refused_views)
 
 const serialised = z.object({
-  error: z.boolean(),
   error_type: z.string().optional(),
   statements: z.array(z.unknown()).optional(),
 })
