@@ -53,7 +53,7 @@ describe.each(profiles)('%s', (name, profile) => {
     for (const one of [file, correction, ...long]) proveJournalFiles(profile, one ? [one] : [])
   })
 
-  test('splits between entries at the line limit, and every part stands alone', () => {
+  test('splits between entries at the limits of lines and bytes, and every part stands alone', () => {
     const limit = profile.limits.rows === Infinity ? 1000 : profile.limits.rows
     const lines = issueFirst(Array.from({length: limit + 1}, (_, index) => anEntry(index + 1)).flat())
     const files = write(profile, lines)
@@ -66,6 +66,12 @@ describe.each(profiles)('%s', (name, profile) => {
     proveJournalFiles(profile, files)
     const rows = files.flatMap(({text}) => parse(text, {from: 2}))
     expect(rows).toHaveLength(lines.length)
+    // As many bytes as two entries have.
+    const [{bytes} = {bytes: 0}] = write(profile, lines.slice(0, 4))
+    const short = {...profile, limits: {...profile.limits, bytes}}
+    const parts = write(short, lines.slice(0, 10))
+    expect(parts.map((file) => file.rows)).toEqual([4, 4, 2])
+    proveJournalFiles(short, parts)
   })
 
   const spoilt: [string, (text: string) => string][] = [
@@ -161,10 +167,10 @@ test('text is fitted: one line of the characters that the importer takes, cut wi
     fitText(text, longest, 'ascii'),
     fitText(text, longest, 'printable'),
   ]
-  expect(fit(' Café\n“Łódź” — 5\u200b% 漢 ´')).toEqual(['Cafe "Lodz" - 5% ?', 'Café “Łódź” — 5% 漢 ´'])
+  expect(fit(' Cafe\u0301\n“Łódź” — 5\u200b% 漢 ´')).toEqual(['Cafe "Lodz" - 5% ?', 'Café “Łódź” — 5% 漢 ´'])
   expect(fit('12½ Đorđe’s Rd, ⅓ × 4′')).toEqual(["12 1/2 Dorde's Rd, 1/3 x 4'", '12½ Đorđe’s Rd, ⅓ × 4′'])
   expect(fit('大阪市北区 \ud800\ue000')).toEqual(['?????', '大阪市北区'])
   expect(fit('x'.repeat(81))).toEqual(Array(2).fill(`${'x'.repeat(77)}...`))
   // Never cuts a character in half.
-  expect(fit('🏠🏠🏠', 5)).toEqual(['???', '🏠...'])
+  expect(fit('🏠🏠🏠🏠', 6)).toEqual(['????', '🏠...'])
 })

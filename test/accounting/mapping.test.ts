@@ -40,6 +40,9 @@ const refused: [string, unknown, string][] = [
     'ended.sold.name: expected at most 100 characters',
   ],
   ['has no account for an ending', {...smallest, ended: {sold: 'nowhere'}}, 'ended.sold: '],
+  ['has no account for endings', {...smallest, ended: 'nowhere'}, 'ended: '],
+  ['has an account for endings without a name', {...smallest, ended: {code: '3'}}, 'ended.name: '],
+  ['has an account for endings without a code', {...smallest, ended: {name: 'Ended'}}, 'ended.code: '],
   [
     'has three tracking categories',
     {...smallest, tracking: Array(3).fill({name: 'a', option: 'b'})},
