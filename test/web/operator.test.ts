@@ -99,6 +99,11 @@ test.each([
   expect(listActions()).toEqual(before)
 })
 
+test('one command at a time is carried out', async () => {
+  const answers = await Promise.all([post({do: 'replay'}), post({do: 'replay'})])
+  expect(answers.map(({status}) => status).sort()).toEqual([303, 409])
+})
+
 test('a demo is read-only', async () => {
   await using demo = await createLab()
   mkdirSync(demo.folder.root)
@@ -307,12 +312,14 @@ test('a walk refused by a guard is accepted, and can then not be accepted again'
 
 test('the next server reports what a killed one left unfinished', async () => {
   const began_at = new Date().toISOString()
+  const ended = listActions()
   stateDb.insert('page_action', {who: 'web 127.0.0.1', command: 'loantape quarantine replay', began_at})
   await using _next = await serve({})
   expect(listActions()[0]).toMatchObject({
     exit_code: null,
     words: expect.stringContaining('server ended'),
   })
+  expect(listActions().slice(1)).toEqual(ended)
 })
 
 test('each day says in words how its runs ended, and how long the longest took', async () => {
