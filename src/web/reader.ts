@@ -162,9 +162,9 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
           const asked = askOf(helper, {name, about}, goesOn ? undefined : signal)
           const answer = asked.finally(() => free.push(helper))
           resolve(answer as Promise<Awaited<ReturnType<Asked[Name]>>>)
-          await Promise.allSettled([answer, until])
+          await Promise.allSettled([answer])
         }
-        takeTurn(caller, signal, work).catch((error: unknown) =>
+        takeTurn(caller, signal, work, until).catch((error: unknown) =>
           reject(signal.aborted ? stop(NOBODY_WAITS) : error),
         )
       }),

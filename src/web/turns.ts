@@ -24,7 +24,7 @@ export function createPlaces({all, each}: {all: number; each: number}) {
  * Runs limited work in turns: callers alternate, however much one of them asks, and no caller takes all running places. Aborting
  * while waiting frees the place.
  *
- * @returns runs `work` when it is the caller's turn
+ * @returns runs `work` when it is the caller's turn; the caller's place is kept until then, and until `until` if that is later
  * @throws DeferredError `WEB_BUSY` if too much is waiting, in total or for one caller
  */
 export function createTurns({running, waiting, each}: {running: number; waiting: number; each: number}) {
@@ -32,7 +32,12 @@ export function createTurns({running, waiting, each}: {running: number; waiting:
   const all = pLimit(running)
   /** By caller: its next work queues only after its previous work has ended. */
   const callers = new Map<unknown, LimitFunction>()
-  return async <T>(caller: unknown, signal: AbortSignal, work: () => Promise<T>): Promise<T> => {
+  return async <T>(
+    caller: unknown,
+    signal: AbortSignal,
+    work: () => Promise<T>,
+    until?: Promise<unknown>,
+  ): Promise<T> => {
     const leave = enter(caller)
     if (!leave)
       throw newError('WEB_BUSY', 'Too much is asked for at this moment: expected fewer questions at once.')
@@ -50,7 +55,7 @@ export function createTurns({running, waiting, each}: {running: number; waiting:
       signal.throwIfAborted()
       return await Promise.race([own(() => all(begin)), gone])
     } finally {
-      if (leave()) callers.delete(caller)
+      void Promise.allSettled([until]).then(() => leave() && callers.delete(caller))
     }
   }
 }

@@ -195,7 +195,7 @@ ${choice}`
       mayRun: ['ours', 'tool'].includes(askerOf(request)),
       ...tools,
     }
-    // A slow reader keeps its place, so that files do not pile up.
+    // A slow reader keeps its place, so that files do not pile up, but no process that others wait for.
     const findDownloads = () => readers && inTurn(readers.downloads, once(reply.raw, 'close'))
     return {request, given, filter, refusal, query, overview, caller, view, findDownloads}
   }
