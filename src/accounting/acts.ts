@@ -4,7 +4,7 @@ import {join} from 'node:path'
 import {gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
-import {explainError, newError, sayKept} from '../core/errors.ts'
+import {explainError, messageOf, newError, sayKept} from '../core/errors.ts'
 import {VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
@@ -115,7 +115,7 @@ const actSchema = z.discriminatedUnion('act', [
 export function parseAct(text: string): Act {
   const found = actSchema.safeParse(JSON.parse(text))
   if (found.success) return found.data
-  const words = z.prettifyError(found.error)
+  const words = messageOf(found.error)
   throw newError('DATA_NEWER', `An act on a tape: this version of loantape cannot read it: ${words}.`)
 }
 

@@ -2,7 +2,7 @@ import {existsSync, lstatSync, readFileSync, realpathSync, statSync} from 'node:
 import {writeFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {codeOf, LoantapeError, newError} from '../core/errors.ts'
+import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {BuildPlan} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
@@ -130,8 +130,7 @@ export function readRelease(dir: string): Release | undefined {
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
   const parsed = releaseManifestSchema.safeParse(parseJson(readFileSync(path, 'utf8')))
-  if (!parsed.success)
-    throw newError('RELEASE_DAMAGED', `Manifest '${path}': ${z.prettifyError(parsed.error)}.`)
+  if (!parsed.success) throw newError('RELEASE_DAMAGED', `Manifest '${path}': ${messageOf(parsed.error)}.`)
   const {data: manifest} = parsed
   for (const {file, bytes} of [...manifest.files, ...manifest.tables]) {
     const found = statSync(join(dir, file), {throwIfNoEntry: false})?.size

@@ -15,7 +15,7 @@ import {
 import {basename, dirname, join} from 'node:path'
 import {zstdCompressSync, zstdDecompressSync} from 'node:zlib'
 import {z} from 'zod'
-import {newError} from '../core/errors.ts'
+import {messageOf, newError} from '../core/errors.ts'
 import {sliceJson} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
 import {digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
@@ -140,7 +140,7 @@ function parseLine(text: string, previous?: string): TapeLine | {problem: string
   if (!found.success)
     throw newError(
       'DATA_NEWER',
-      `A line of a tape: this version of loantape cannot read it: ${z.prettifyError(found.error)}.`,
+      `A line of a tape: this version of loantape cannot read it: ${messageOf(found.error)}.`,
     )
   const {sha256, encoding, ...frame} = found.data
   const said = text.slice(end + MARK.length + chain.length + 1)

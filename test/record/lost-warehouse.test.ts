@@ -134,6 +134,8 @@ test('a sound warehouse that a rebuild replaces is not called damaged, and prune
 test('a lost warehouse is rebuilt from the tapes by the next command, whichever it is', async () => {
   const before = await listSettles()
   rmSync(lab.folder.warehouse)
+  expect((await lab.run(['docs'])).stderr).toContain('Run `loantape rebuild --apply`: it computes it again')
+  rmSync(lab.folder.warehouse)
   await succeed('build')
   expect(await listSettles()).toEqual(before)
   expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 40})
