@@ -135,7 +135,6 @@ test('a lost warehouse is rebuilt from the tapes by the next command, whichever 
   const before = await listSettles()
   rmSync(lab.folder.warehouse)
   expect((await lab.run(['docs'])).stderr).toContain('Run `loantape rebuild --apply`: it computes it again')
-  rmSync(lab.folder.warehouse)
   await succeed('build')
   expect(await listSettles()).toEqual(before)
   expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 40})
