@@ -160,7 +160,9 @@ async function readVersions({dataDir}: Config, dealId: string, {field, asOf}: As
   throw newError(
     'UNKNOWN_NAME',
     `Deal '${dealId}'${asOf === undefined ? '' : ` up to ${asOf}`}: the history has no deal with this id.`,
-    {next: "`loantape query 'select deal_id from core.deal'` lists the deals."},
+    {
+      next: "`loantape query 'select deal_id from core.deal'` lists the deals; figures are those of mart.portfolio_summary.",
+    },
   )
 }
 
