@@ -76,12 +76,14 @@ export const commands = {
   'pages check': does(
     async (call: Invocation, given: string[]) => {
       const release = await requireAskedRelease(call, {})
-      const {listPageDirs, listPages} = await import('../web/pages.ts')
+      const {A_NAME, listPageDirs, listPages, listStrays} = await import('../web/pages.ts')
       const {renderReport} = await import('../web/report.ts')
       const own = listPages(listPageDirs(call.config)).filter(({isOwn}) => isOwn)
       const pages = []
       for (const name of given.length > 0 ? given : own.map((page) => page.name))
         pages.push({name, problems: (await renderReport(release, call.config, name)).problems})
+      for (const file of given.length > 0 ? [] : listStrays(listPageDirs(call.config)))
+        pages.push({name: file, problems: [`${file}: no page: expected pages/<name>.md, ${A_NAME}`]})
       const failed = pages.filter(({problems}) => problems.length > 0).length
       return {release_id: release.manifest.release_id, failed, pages}
     },

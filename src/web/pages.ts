@@ -1,4 +1,4 @@
-import {basename, join} from 'node:path'
+import {basename, join, relative} from 'node:path'
 import {Marked, type Token, type Tokens} from 'marked'
 import {parse, YAMLParseError} from 'yaml'
 import {z} from 'zod'
@@ -9,6 +9,7 @@ import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {quoteName, trimStatement} from '../store/database.ts'
+import {listFilesBelow} from '../store/files.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {parseAsked, readOptions, renderAction, renderBlock} from './blocks.ts'
@@ -60,6 +61,15 @@ export function listPages(pageDirs: readonly string[]) {
   })
   return [...new Map(pages.toReversed().map((page) => [page.name, page])).values()].reverse()
 }
+
+/** Files of Markdown in the folders of own pages that are no page, by their names or places. */
+export const listStrays = (pageDirs: readonly string[]): string[] =>
+  pageDirs.flatMap((dir) =>
+    listFilesBelow(dir).filter((file) => {
+      const [, folder = '', name = ''] = /^(.*\/)?(.*)\.md$/s.exec(relative(dir, file)) ?? []
+      return /\.md$/i.test(file) && !(FOLDERS.includes(folder) && NAME.test(name))
+    }),
+  )
 
 /** Front matter: YAML between lines of `---` at the top. */
 const frontMatter = z.strictObject({

@@ -60,6 +60,7 @@ test('a page that cannot be written or has no data is refused, and nothing is wr
 
 test('a new page is one to begin with, a check says what is wrong with any, and a page is one file', async () => {
   using own = writeSqlFolder({
+    'pages/Größe.md': '# Size',
     'pages/odd.md': '---\ncolour: red\n---\n',
     'pages/wrong.md':
       '---\ntitle: Wrong\n---\n\n```sql matrix\nselect 1 as x\n```\n\n```sql\nselect 1\nfrom nowhere\n```\n',
@@ -75,7 +76,7 @@ test('a new page is one to begin with, a check says what is wrong with any, and 
   const checked = await run('pages', 'check', '--json')
   expect(checked.code).toBe(3)
   expect(JSON.parse(checked.stdout)).toMatchObject({
-    failed: 2,
+    failed: 3,
     pages: [
       {name: 'margins', problems: []},
       {name: 'odd', problems: [expect.stringMatching(/^pages\/odd\.md, line 2: 'colour: red'/)]},
@@ -86,6 +87,7 @@ test('a new page is one to begin with, a check says what is wrong with any, and 
           expect.stringMatching(/^pages\/wrong\.md, line 11: Query refused: Catalog.*nowhere/),
         ],
       },
+      {problems: [expect.stringMatching(/pages\/Größe\.md: no page: expected .* of letters, digits/)]},
     ],
   })
   await expectRefused(run('pages', 'check', 'nothing', '--json'), 'UNKNOWN_NAME', /'nothing'/)
