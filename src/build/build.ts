@@ -294,8 +294,10 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   const rebuilt = before
     ? await attachWhatChanged(db, files, {config, moment, models: plan.models}, before)
     : 0
-  // A crashed build is deleted, so it needs no write-ahead log.
-  await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes)`)
+  // A crashed build is deleted, so it needs no write-ahead log. Readers have other engines, down to this version.
+  await db.run(
+    `attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes, storage_version 'v1.1.0')`,
+  )
   const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
   const around = counted('models', plan.models.length)
   const how = {around, work: files.work, before: before?.last.shared}
