@@ -36,6 +36,7 @@ import {
   digestFile,
   isFile,
   listFilesBelow,
+  shareWithFolder,
   syncToDisk,
   takeFileLock,
   writeFileAtomically,
@@ -278,6 +279,8 @@ async function copyVerified(from: string, to: string, copies = 3): Promise<strin
   mkdirSync(dirname(to), {recursive: true, mode: 0o700})
   rmSync(to, {force: true})
   copyFileSync(from, to, constants.COPYFILE_FICLONE)
+  // The copy has the mode of its original, which a download made readable by everybody.
+  if (statSync(to).mode & 0o077) shareWithFolder(to, true)
   syncToDisk(to)
   const sha256 = await digestFile(to)
   if ((await digestFile(from)) === sha256) return sha256

@@ -2,6 +2,7 @@ import {execFileSync} from 'node:child_process'
 import {hash} from 'node:crypto'
 import {
   appendFileSync,
+  chmodSync,
   cpSync,
   existsSync,
   mkdirSync,
@@ -9,6 +10,7 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  type Stats,
   statSync,
   truncateSync,
   writeFileSync,
@@ -98,6 +100,15 @@ test('a backup restores everything that cannot be rebuilt, and the next night co
   lab.service.store.update('deal_000002', {status: 'funded'})
   const night = await lab.walk(DAY_2, {config})
   expect(night.changes).toMatchObject({updated: 1, unchanged: 29})
+})
+
+test('what is restored nobody else reads, even if everybody could read the backup', async () => {
+  await saveAndLose()
+  // As after a download.
+  for (const file of listFilesBelow(dir)) chmodSync(file, 0o644)
+  expect((await lab.run(['restore', dir])).code).toBe(0)
+  const isOpen = ({mode, size}: Stats) => (mode & 0o077) > 0 && size > 0
+  expect(listFilesBelow(lab.folder.root).filter((file) => isOpen(statSync(file)))).toEqual([])
 })
 
 test('whatever a person calls a query or a page, a backup with it can be restored, or says what it lacks', async () => {
