@@ -167,6 +167,11 @@ export function explainError(error: unknown): LoantapeError {
       cause: error,
     })
   }
+  if (['EACCES', 'EPERM'].includes(codeOf(error)))
+    return newError('NOT_WRITABLE', `This user lacks a right: ${words}.`, {
+      kept: CATALOGUE.UNEXPECTED.kept,
+      cause: error,
+    })
   return new LoantapeError({
     code: codeOf(error),
     problem: `Unexpected: ${words.replace(/\.?$/, '.')}`,

@@ -120,8 +120,7 @@ function explainFault(path: string, cause: unknown): unknown {
     return newError('STATE_UNREADABLE', problem('read'), {cause})
   }
   if (fault === READ_ONLY || fault === CANNOT_OPEN) {
-    const next = 'Run loantape as the user that the data folder belongs to.'
-    return newError('NOT_WRITABLE', problem('written'), {next, cause})
+    return newError('NOT_WRITABLE', problem('written'), {cause})
   }
   return cause
 }

@@ -203,7 +203,7 @@ function describeOpenFailure(path: string, error: unknown): Error {
       cause: error,
     })
   const [code, what] = /permission denied|not permitted|read-only/i.test(words)
-    ? (['WAREHOUSE_NOT_WRITABLE', 'may not be written'] as const)
+    ? (['NOT_WRITABLE', 'may not be written'] as const)
     : (['WAREHOUSE_UNREADABLE', 'does not open'] as const)
   return newError(code, `File '${path}' ${what}: ${words.split('\n')[0]}.`, {cause: error})
 }

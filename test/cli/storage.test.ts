@@ -74,7 +74,7 @@ test('a data folder that cannot be written is refused', async () => {
   for (const folder of folders) {
     const words = [
       `Data folder '${folder}' cannot be written`,
-      /Nothing was started; .* --data or LOANTAPE_DATA_DIR/,
+      /Nothing was started; .* name one that it may read and write/,
     ]
     await expectRefused(lab.run(['sync', '--json', '--data', folder]), 'NOT_WRITABLE', words)
   }
@@ -102,10 +102,16 @@ test('a read-only warehouse is reported as such, and nobody is told to rebuild i
   const drop = process.getuid?.() === 0 ? ['setpriv', '--bounding-set=-dac_override,-dac_read_search'] : []
   const command = [...drop, process.execPath, MAIN, 'sync', '--json']
   const words =
-    /warehouse\.duckdb' may not be written.*Nothing was started.*as the user that the data folder belongs to/
+    /warehouse\.duckdb' may not be written.*Nothing was started.*as the user that the folder belongs to/
   const {ended} = startProcess(command, environmentOf(folder))
-  const {message} = await expectRefused(ended, 'WAREHOUSE_NOT_WRITABLE', words)
+  const {message} = await expectRefused(ended, 'NOT_WRITABLE', words)
   expect(message).not.toContain('rebuild')
+  const locked = join(folder.root, '../locked')
+  mkdirSync(locked, {mode: 0o500})
+  const backup = [...drop, process.execPath, MAIN, 'backup', join(locked, 'mine'), '--json']
+  const lacking =
+    /^This user lacks a right: EACCES.*locked.*What was stored before is intact.*name one that it may/
+  await expectRefused(startProcess(backup, environmentOf(folder)).ended, 'NOT_WRITABLE', lacking)
 })
 
 test('a folder in place of a tape is reported as such', async () => {
