@@ -1,7 +1,7 @@
 import {type ChildProcess, fork} from 'node:child_process'
 import {existsSync, readdirSync} from 'node:fs'
 import {getCompileCacheDir} from 'node:module'
-import {tmpdir} from 'node:os'
+import {constants, getPriority, setPriority, tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
 import type {Config} from '../core/config.ts'
 import {type ErrorCode, newError, retellError} from '../core/errors.ts'
@@ -31,6 +31,8 @@ interface Limits {
   each?: number
   /** A question runs on when nobody waits for it: restarting the process takes longer. */
   goesOn?: boolean
+  /** Everything else goes first: pages, and runs of jobs. */
+  isLast?: boolean
 }
 
 /** Whose turn a question takes; by default each question is its own caller. */
@@ -54,11 +56,14 @@ const NOBODY_WAITS = 'nobody waits for it'
 interface Helper {
   module: keyof typeof MODULES
   args: readonly string[]
+  isLast: boolean
   process?: ChildProcess | undefined
   /** Takes an answer, or nothing if the process ends first. */
   take?: (told?: Told) => void
   idle?: NodeJS.Timeout
 }
+
+const LAST = constants.priority.PRIORITY_BELOW_NORMAL
 
 /** Starts the process of a helper if it is not running. */
 function requireProcess(helper: Helper): ChildProcess {
@@ -72,6 +77,8 @@ function requireProcess(helper: Helper): ChildProcess {
     env: {TMPDIR: tmpdir(), ...(cache !== undefined && {NODE_COMPILE_CACHE: dirname(cache)})},
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
+  // At once: threads have the priority of the thread that starts them.
+  if (helper.isLast && process.pid !== undefined) setPriority(process.pid, Math.max(getPriority(), LAST))
   process.on('message', (told: Told) => helper.process === process && helper.take?.(told))
   process.on('exit', () => end(helper, process))
   process.on('error', () => end(helper, process))
@@ -98,7 +105,15 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
   limits: Limits,
   argsOf: (index: number) => readonly string[] = () => [],
 ) {
-  const {timeoutMs, idleMs, processes = 1, waiting = Infinity, each = Infinity, goesOn = false} = limits
+  const {
+    timeoutMs,
+    idleMs,
+    processes = 1,
+    waiting = Infinity,
+    each = Infinity,
+    goesOn = false,
+    isLast = false,
+  } = limits
   const [code, words] = MODULES[module]
   const stop = (reason: string) =>
     isClosed
@@ -107,7 +122,10 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
           next: 'Ask again once it runs again.',
         })
       : newError(code, `${words}: ${reason}.`)
-  const helpers = Array.from({length: processes}, (_, index): Helper => ({module, args: argsOf(index)}))
+  const helpers = Array.from(
+    {length: processes},
+    (_, index): Helper => ({module, args: argsOf(index), isLast}),
+  )
   const free = [...helpers]
   const takeTurn = createTurns({running: processes, waiting, each})
   let isClosed = false
@@ -238,7 +256,7 @@ export function createReaderPool(limits: Limits & ReleaseLimits) {
 }
 
 /** Limits for people's questions and for downloads. */
-const QUESTIONS = {processes: 2, waiting: 20, each: 4}
+const QUESTIONS = {processes: 2, waiting: 20, each: 4, isLast: true}
 
 /** Limits for questions about the history. */
 const HISTORY = {processes: 4, waiting: 56, each: 20, tries: 2, goesOn: true}

@@ -1,6 +1,7 @@
 import {type ChildProcess, spawn} from 'node:child_process'
 import {once} from 'node:events'
 import {existsSync, mkdirSync, readdirSync, writeFileSync} from 'node:fs'
+import {getPriority} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
@@ -43,6 +44,19 @@ test('a query that needs more memory than allowed is refused, and the next one i
   expect(failure.message).toMatch(/Out of Memory/)
   expect(existsSync('.tmp')).toBe(false)
   expect(await countDeals()).toEqual([['20']])
+})
+
+test('processors work for pages and runs before they work for what people ask', async () => {
+  using readers = createReaders(lab.folder, lab.config)
+  const {pages, people, downloads} = readers.find({values: new Map()})!
+  await Promise.all([
+    pages.page({sql: 'select 1'}),
+    ...[people, downloads].map((one) => one.ask({sql: 'select 1'})),
+  ])
+  const priorities = [pages, people, downloads].flatMap(({filesDir}) =>
+    listProcesses(filesDir).map((pid) => getPriority(Number(pid))),
+  )
+  expect(priorities).toEqual([getPriority(), 10, 10])
 })
 
 test('however many questions are asked, the process keeps no more files and threads', async () => {
