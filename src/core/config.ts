@@ -85,6 +85,10 @@ export function parseConfig(
   ] as const)
     if (given[half] !== undefined && given[other] === undefined)
       problems.push(`${envNameOf(half)}: does nothing without ${envNameOf(other)}`)
+  if (given.webToken !== undefined && given.webViewerToken === given.webToken)
+    problems.push(
+      'LOANTAPE_WEB_VIEWER_TOKEN: expected another token than LOANTAPE_WEB_TOKEN: viewers would be operators',
+    )
   problems.push(...findUnknownNames(env))
   const configHome = findConfigHome(env, outside.findHome ?? homedir)
   if (configHome === undefined && !given.tapeKeyFile)

@@ -103,6 +103,10 @@ test('a wrong secret is refused, masked, and so is a setting without the one tha
       code: 'CONFIG_INVALID',
       message: expect.stringContaining(`${name}: does nothing without ${needed}`),
     })
+  const token = 'one-token-for-all'
+  const equal = await refusalOf({LOANTAPE_WEB_TOKEN: token, LOANTAPE_WEB_VIEWER_TOKEN: token})
+  expect(equal.message).toContain('viewers would be operators')
+  expect(equal.message).not.toContain(token)
 })
 
 test.each([
