@@ -6,7 +6,7 @@ import {LoantapeError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, ModelSource, Moment} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName, quoteTable} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import {countRows, digestRows, type TableColumn} from '../store/sql.ts'
+import {countRows, digestRows, SQL_DIR, type TableColumn} from '../store/sql.ts'
 import {createSqlError, WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
 
@@ -248,9 +248,14 @@ export function markChecks(
   }))
 }
 
-function needsWhole({sql}: {sql: string}, read: readonly string[] = [], models: readonly Model[]): boolean {
-  // Where raw tables are read, the moment only says which rows count, and a later one hides none.
-  const countsDays = /'(as_of|known_at)'/i.test(sql) && !read.some((table) => table.startsWith('raw.'))
+function needsWhole(
+  {sql, file}: Check | Model,
+  read: readonly string[] = [],
+  models: readonly Model[],
+): boolean {
+  // Where shipped models read raw tables, the moment only says which rows count, and a later one hides none.
+  const onlyHides = file.startsWith(SQL_DIR) && read.some((table) => table.startsWith('raw.'))
+  const countsDays = !onlyHides && /'(as_of|known_at)'/i.test(sql)
   return (
     countsDays ||
     models.some(
