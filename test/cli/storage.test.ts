@@ -36,7 +36,7 @@ const syncOnSmallDisk = (folder: DataFolder, kib: number) =>
 test.each([
   ['the state database does not fit', 4, 'DISK_FAULT'],
   ['the stored walk does not fit', 400, 'DISK_FULL'],
-  ['the checkpoint does not fit', 1600, 'DISK_FULL'],
+  ['the checkpoint does not fit', 1200, 'DISK_FULL'],
 ])('a disk on which %s ends the run, and the next completes it', async (_, kib, code) => {
   const folder = lab.copyFolder(`disk-${kib}`)
   const words = /disk .*is intact, and so is the current release\. .*run again/
