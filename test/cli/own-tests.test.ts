@@ -78,18 +78,23 @@ select deal_id, note_rate, (select count(*) from core.deal_history) as versions 
 test('a case gives a deal mapped fields like its columns, and a model that needs fields.json is told so', async () => {
   const files = {
     'risk/rated.sql': RATED,
-    'data/fields.json': '{"note_rate": {"path": "terms.rate", "type": "decimal(9,6)"}}',
+    'data/fields.json':
+      '{"note_rate": {"path": "terms.rate", "type": "decimal(9,6)"}, "kind": {"type": "text"}}',
     'tests/risk.rated.yaml': `a rate that changes alone makes no version:
   walks: {2026-03-02: {a: {status: funded, note_rate: 0.1}, b: {}}, 2026-03-03: {a: {note_rate: 0.095}}}
   rows: [{deal_id: a, note_rate: 0.095, versions: 2}, {deal_id: b, note_rate: null, versions: 2}]
 it can be taken away:
   walks: {2026-03-02: {a: {note_rate: 0.1}}, 2026-03-03: {a: {note_rate: null, status: funded}}}
   rows: [{deal_id: a, note_rate: null, versions: 2}]
+a field that is called like a column does not take its place:
+  walks: {2026-03-02: {a: {}, b: {}}, 2026-03-03: {a: vanished}}
+  where: deal_id = 'b'
+  rows: [{deal_id: b, versions: 3}]
 `,
   }
   expect(await runTests(files)).toMatchObject({
     code: 0,
-    stdout: expect.stringMatching(/^2 cases of 1 table: 2 passed/),
+    stdout: expect.stringMatching(/^3 cases of 1 table: 3 passed/),
   })
   const {'data/fields.json': _, ...without} = files
   const words = /Unknown table 'core\.deal_extra': .*once fields\.json of the data folder maps a field/
