@@ -56,7 +56,8 @@ test('processors work for pages and runs before they work for what people ask', 
   const priorities = [pages, people, downloads].flatMap(({filesDir}) =>
     listProcesses(filesDir).map((pid) => getPriority(Number(pid))),
   )
-  expect(priorities).toEqual([getPriority(), 10, 10])
+  const last = Math.max(getPriority(), 10)
+  expect(priorities).toEqual([getPriority(), last, last])
 })
 
 test('however many questions are asked, the process keeps no more files and threads', async () => {
