@@ -253,8 +253,9 @@ function needsWhole(
   read: readonly string[] = [],
   models: readonly Model[],
 ): boolean {
-  // Where shipped models read raw tables, the moment only says which rows count, and a later one hides none.
-  const onlyHides = file.startsWith(SQL_DIR) && read.some((table) => table.startsWith('raw.'))
+  const isOurs = file.startsWith(SQL_DIR) || file === 'fields.json'
+  // Where our models read raw tables, the moment only says which rows count, and a later one hides none.
+  const onlyHides = isOurs && read.some((table) => table.startsWith('raw.'))
   const countsDays = !onlyHides && /'(as_of|known_at)'/i.test(sql)
   return (
     countsDays ||

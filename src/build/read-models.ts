@@ -177,6 +177,7 @@ export function parseModel(source: {schema: string; name: string; file: string; 
     columns,
     checks,
     isPublished: schema !== WORK_SCHEMA,
+    isOfDeals: per.length > 0,
     isPerDeal: per.length > 0,
     contract,
     addsUp,

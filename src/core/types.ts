@@ -179,6 +179,8 @@ export interface Model {
   checks: {rule: string; args: string[]; line: number}[]
   isPublished: boolean
   /** `-- per: deal_id`: each row depends only on rows of its own deal. */
+  isOfDeals: boolean
+  /** Whether it is built for changed deals alone where that is possible. */
   isPerDeal: boolean
   /** `-- contract: 2`: 1 by default; higher once published columns were removed, moved or changed their type. */
   contract: number

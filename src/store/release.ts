@@ -250,7 +250,7 @@ export async function writeModels(
       columns: model.columns.map(({name, meaning}) => ({name, type: types.get(name) ?? '', meaning})),
       adds_up: model.addsUp,
       reads: [...(reads.get(model.name) ?? [])],
-      is_per_deal: model.isPerDeal,
+      is_per_deal: model.isOfDeals,
       is_published: model.isPublished,
       sql: model.sql,
     }

@@ -94,6 +94,7 @@ export async function publishTables(
     checks: [],
     addsUp: [],
     isPublished: true,
+    isOfDeals: false,
     isPerDeal: false,
     contract: 1,
   }))

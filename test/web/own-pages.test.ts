@@ -4,10 +4,10 @@ import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
 import {renderDigest, renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {aDeal, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {serveLab, textOf} from './side.ts'
+import {PAGE_TABLES, serveLab, textOf} from './side.ts'
 
 const FENCE = '```'
 const block = (asked: string, sql: string) => `${FENCE}sql ${asked}\n${sql}\n${FENCE}\n\n`
@@ -250,4 +250,16 @@ test('the page that the documentation shows answers', async () => {
   const page = await read('/pages/shown')
   expect(page).not.toContain('class="failed"')
   expect(page).toMatch(/<tfoot>.*All.*\$1,400,000\.01/)
+})
+
+test('a filter narrows an own model of deals that reads raw tables and counts days', async () => {
+  const header = '-- Ages.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- days: since it began\n'
+  const sql = `select deal_id, cast(getvariable('as_of') as date) - min(business_date) as days from raw.deal_version group by all`
+  using own = writeSqlFolder({'risk/age.sql': `${header}${sql}\n`})
+  const deals = [aDeal(1, {status: 'funded'}), ...someDeals(3).slice(1)]
+  await using lab = await createLab({deals, tables: `${PAGE_TABLES} +risk.age`})
+  await lab.sync('2026-03-02T20:00:00-05:00', {config: {sqlDir: own.path}})
+  await using side = await serveLab(lab)
+  const download = await side.get('/data/risk.age.csv?status=funded')
+  expect(await download.text()).toBe('deal_id,days\ndeal_000001,0\n')
 })
