@@ -180,7 +180,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
           const asked = askOf(helper, {name, about}, goesOn ? undefined : signal)
           const answer = asked.finally(() => free.push(helper))
           resolve(answer as Promise<Awaited<ReturnType<Asked[Name]>>>)
-          await Promise.allSettled([answer])
+          await answer.catch(() => undefined)
         }
         takeTurn(caller, signal, work, until).catch((error: unknown) =>
           reject(signal.aborted ? stop(NOBODY_WAITS) : error),

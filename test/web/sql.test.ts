@@ -1,11 +1,8 @@
 import {execFileSync} from 'node:child_process'
-import {once} from 'node:events'
-import {mkdtempSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
-import {type IncomingMessage, request} from 'node:http'
+import {mkdtempSync, readdirSync, readFileSync, rmSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
-import {text} from 'node:stream/consumers'
 import {Workbook} from '@cj-tech-master/excelts'
 import type {Page} from 'playwright-core'
 import {expect, onTestFinished, test, vi} from 'vitest'
@@ -473,32 +470,6 @@ test('a download begins before it is complete, may take its time, and frees its 
     await until(() => leftFiles().length === 0)
   }
   expect((await hasty.get('/data/query.xlsx?q=select+1+as+one')).status).toBe(200)
-})
-
-test('a slow reader of a file keeps its place until the file is sent, and others have theirs', async () => {
-  const aside = keepFilesAside()
-  await using own = await serveLab(lab)
-  const ask = async (q: string, localAddress: string) => {
-    const sent = request(`${own.url}/data/query.csv?${new URLSearchParams({q})}`, {localAddress}).end()
-    const [answer] = (await once(sent, 'response')) as [IncomingMessage]
-    return answer
-  }
-  const rows = 2_000_000
-  const written = () =>
-    readdirSync(aside, {recursive: true, encoding: 'utf8'})
-      .filter((name) => name.endsWith('.csv'))
-      .map((name) => statSync(join(aside, name)).size)
-  const slow = await ask(`select lpad(range::varchar, 9, '0') as n from range(${rows})`, '127.0.0.2')
-  await until(() => written()[0] === 'n\n'.length + rows * '000000001\n'.length)
-  let isNextAnswered = false
-  const next = ask('select 1 as one', '127.0.0.2').finally(() => {
-    isNextAnswered = true
-  })
-  for (let turn = 0; turn < 3; turn += 1)
-    expect(await text(await ask('select 2 as two', '127.0.0.3'))).toBe('two\n2\n')
-  expect(isNextAnswered).toBe(false)
-  slow.resume()
-  expect(await text(await next)).toBe('one\n1\n')
 })
 
 test('a download that fails after it has begun is cut off', async () => {
