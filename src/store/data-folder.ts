@@ -61,7 +61,9 @@ export const RESTORING = '.restoring'
 export function hasStores(folder: DataFolder): boolean {
   const {root, stateDb, tapes, warehouse, releases, exports} = folder
   const restoring = join(root, RESTORING)
-  return [restoring, stateDb, tapes, warehouse, releases, exports].some((path) => existsSync(path))
+  // Throws for a folder of another user, which `existsSync` would call empty.
+  const isThere = (path: string) => statSync(path, {throwIfNoEntry: false}) !== undefined
+  return [restoring, stateDb, tapes, warehouse, releases, exports].some(isThere)
 }
 
 /** Requires that a folder holds something: another one was meant otherwise. @throws ConfigError `RELEASE_NONE` */

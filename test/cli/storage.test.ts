@@ -112,6 +112,11 @@ test('a read-only warehouse is reported as such, and nobody is told to rebuild i
   const lacking =
     /^This user lacks a right: EACCES.*locked.*What was stored before is intact.*name one that it may/
   await expectRefused(startProcess(backup, environmentOf(folder)).ended, 'NOT_WRITABLE', lacking)
+  chmodSync(folder.root, 0)
+  const query = [...drop, process.execPath, MAIN, 'query', '1', '--json']
+  const ofOther = startProcess(query, environmentOf(folder)).ended
+  await expectRefused(ofOther, 'NOT_WRITABLE', /EACCES.*as the user that the folder belongs to/)
+  chmodSync(folder.root, 0o700)
 })
 
 test('a folder in place of a tape is reported as such', async () => {
