@@ -1,4 +1,5 @@
 import {readFile} from 'node:fs/promises'
+import {tmpdir} from 'node:os'
 import {expect, test} from 'vitest'
 import {buildModels} from '../../src/build/build-models.ts'
 import {
@@ -9,6 +10,8 @@ import {
   keyOfPlan,
   SHIPPED_PLAN,
 } from '../../src/build/compile.ts'
+import {readSources} from '../../src/build/sources.ts'
+import {parseConfig} from '../../src/core/config.ts'
 import type {ModelSource} from '../../src/core/types.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import {canonicalSql} from '../../src/store/sql.ts'
@@ -44,6 +47,16 @@ test('the shipped plan matches the shipped models: `npm run docs` writes it', as
   // The plan does not depend on the accounts.
   const seeds = shipped.seeds.map((seed) => (seed.isComputed ? {...seed, text: 'others', rows: []} : seed))
   expect(formatPlan(keyOfPlan(shipped), await compileModels({...shipped, seeds}))).toBe(text)
+})
+
+test('each of our models that is of deals is built for changed deals alone, those of mapped fields too', async () => {
+  const field = {name: 'note_rate', path: ['rate'], type: 'varchar', meaning: '', since: null}
+  const {models} = await compileAnew(
+    readSources(parseConfig({LOANTAPE_DATA_DIR: tmpdir()}, {readFile: () => ''}), [field]),
+  )
+  const ofDeals = models.filter(({isOfDeals}) => isOfDeals)
+  expect(ofDeals.map(({name}) => name)).toContain('core.deal_extra')
+  expect(ofDeals.filter(({isPerDeal}) => !isPerDeal)).toEqual([])
 })
 
 test('models compare statuses as the load does', async () => {
