@@ -133,7 +133,8 @@ async function describePackage(
   {files, dialect}: {files: readonly BatchFile[]; dialect: Dialect},
 ): Promise<string> {
   const models = readReleaseModels(dir)
-  const checks = readReleaseChecks(dir).map(({name}) => name)
+  const passed = readReleaseChecks(dir).filter(({failures}) => failures === 0)
+  const checks = passed.map(({name}) => name)
   const tables = await readTables(db)
   const resources = files.map(({name: path, bytes, sha256}) => {
     const name = path.replace(/\.csv$/, '')

@@ -9,9 +9,10 @@ import {verifyBatches} from '../../src/export/batch.ts'
 import {PROFILE_NAMES} from '../../src/export/table-files.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {digestFile} from '../../src/store/files.ts'
+import {writeSqlFolder} from '../build/folder.ts'
 import {BOOK_TABLES, setAccounts} from '../support/books.ts'
-import {anyRow, readManifest} from '../support/data.ts'
-import {aDeal, DAY_1, type Ended, someDeals} from '../support/lab.ts'
+import {anyRow, LEAST_TABLES, readManifest} from '../support/data.ts'
+import {aDeal, createLab, DAY_1, type Ended, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
@@ -129,6 +130,17 @@ test('datapackage.json names a key where the release is checked for one', async 
   expect(keys.get('mart.run')).toEqual(['recorded_at'])
   // Most metrics have no field.
   expect(keys.get('mart.data_quality')).toBeUndefined()
+})
+
+test('datapackage.json names no key that two rows share', async () => {
+  const header = '-- States.\n-- grain: state\n-- state: of a deal\n-- check: not_null(state)\n'
+  using own = writeSqlFolder({'risk/state.sql': `${header}select 'TX' as state from core.deal\n`})
+  await using twice = await createLab({deals: someDeals(2), tables: `${LEAST_TABLES} +core.deal +risk.state`})
+  await twice.sync('2026-03-01T23:30:00-05:00', {config: {sqlDir: own.path}})
+  const [batch] = readBatches(await twice.run(['export', 'csv', '--table', 'risk.state', '--json']))
+  const {resources} = JSON.parse(readFileSync(join(batch?.dir ?? '', 'datapackage.json'), 'utf8'))
+  expect(resources).toMatchObject([{name: 'risk.state', schema: {fields: [{name: 'state'}]}}])
+  expect(resources[0].schema.primaryKey).toBeUndefined()
 })
 
 test('an address that is a formula stays what it is, and no spreadsheet calculates it', async () => {
