@@ -180,7 +180,8 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
           const asked = askOf(helper, {name, about}, goesOn ? undefined : signal)
           const answer = asked.finally(() => free.push(helper))
           resolve(answer as Promise<Awaited<ReturnType<Asked[Name]>>>)
-          await answer.catch(() => undefined)
+          // Who asked has its failure, too; here only its end counts.
+          await Promise.allSettled([answer])
         }
         takeTurn(caller, signal, work, until).catch((error: unknown) =>
           reject(signal.aborted ? stop(NOBODY_WAITS) : error),
