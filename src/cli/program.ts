@@ -13,9 +13,7 @@ type OptionSpec =
   | string
   | {
       about: string
-      /** The name of its format: see {@link FORMS}. */
-      form?: string
-      /** The highest value of a count. */
+      /** The highest value; the option then takes a count. */
       most?: number
       default?: string | number
       choices?: string[]
@@ -28,12 +26,13 @@ type OptionSpec =
 interface CommandSpec {
   /** The file with its code, which also has its subcommands. */
   file?: string
-  /** Its description in the list of commands; by default `about`. */
-  summary?: string
+  /** Its description, of which the list of commands shows what is before the first `;`. */
   about: string
   example?: string
   /** Its arguments, by name with brackets. */
   args?: Readonly<Record<string, string | {about: string; choices: string[]}>>
+  /** Reads a release, and takes {@link OF_RELEASE}. */
+  ofRelease?: boolean
   options?: Readonly<Record<string, OptionSpec>>
   /** Skips comparing the stores of the data folder: the command does it itself, or reads none of them. */
   examines?: boolean
@@ -101,29 +100,39 @@ export function createProgram(cli: Cli): Command {
   return program
 }
 
-function describeCommand(command: Command, spec: CommandSpec): void {
-  command.description(spec.about).summary(spec.summary ?? spec.about)
-  for (const [name, said] of Object.entries(spec.args ?? {})) {
+/** The options that say which release is read. */
+const OF_RELEASE: NonNullable<CommandSpec['options']> = {
+  '--release <id>': {about: 'of this release; the current one by default', conflicts: ['asOf']},
+  '--as-of <date>': 'of the portfolio as of this business date, YYYY-MM-DD',
+}
+
+function describeCommand(command: Command, {about, args = {}, ...spec}: CommandSpec): void {
+  command.description(about).summary(about.replace(/;.*/, ''))
+  for (const [name, said] of Object.entries(args)) {
     if (typeof said === 'string') command.argument(name, said)
     else command.addArgument(new Argument(name, said.about).choices(said.choices))
   }
-  for (const [flags, option] of Object.entries(spec.options ?? {}))
-    command.addOption(createOption(flags, option))
+  for (const [flags, option] of Object.entries({...(spec.ofRelease && OF_RELEASE), ...spec.options}))
+    command.addOption(createOption(flags, typeof option === 'string' ? {about: option} : option))
   if (spec.example !== undefined) command.addHelpText('after', `\nExample:\n  loantape ${spec.example}`)
 }
 
-function createOption(flags: string, spec: OptionSpec): Option {
-  const {about, form, most, choices, conflicts, ...more} = typeof spec === 'string' ? {about: spec} : spec
-  const option = new Option(flags, about)
+function createOption(flags: string, spec: Exclude<OptionSpec, string>): Option {
+  const {about, most, choices, conflicts = [], hidden = false, mandatory = false} = spec
+  const option = new Option(flags, about).default(spec.default).conflicts(conflicts)
+  const [, placeholder = ''] = /<(.+)>/.exec(flags) ?? []
+  const form = FORMS[most === undefined ? placeholder : 'count']
+  if (form)
+    option.argParser((text, before) => {
+      const value = form.parse(text, before)
+      if (value !== undefined && (most === undefined || Number(value) <= most)) return value
+      throw refuseValue(text, flags, most === undefined ? form.expected : `${form.expected} ${most}`)
+    })
   if (choices) option.choices(choices)
-  if (conflicts) option.conflicts(conflicts)
-  if (more.default !== undefined)
-    option.default(more.default, form === 'hours' ? `${more.default}h` : undefined)
-  if (form !== undefined) option.argParser(createParser(flags, form, most))
-  return option.hideHelp(more.hidden ?? false).makeOptionMandatory(more.mandatory ?? false)
+  return option.hideHelp(hidden).makeOptionMandatory(mandatory)
 }
 
-/** Formats of options: what is expected, and a parser that returns undefined for any other text. */
+/** What options expect, by their placeholders. A parser returns undefined for any other text. */
 const FORMS: Record<string, {expected: string; parse: (text: string, before: unknown) => unknown}> = {
   date: {
     expected: 'a calendar date YYYY-MM-DD',
@@ -137,28 +146,18 @@ const FORMS: Record<string, {expected: string; parse: (text: string, before: unk
     expected: 'hours, such as 26h',
     parse: (text) => (/^\d+(\.\d+)?h?$/.test(text) ? Number.parseFloat(text) : undefined),
   },
-  claim: {
+  'run.attempt': {
     expected: '<run>.<attempt>, as the scheduler passes it',
     parse(text): Claim | undefined {
       const [, id, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
       return id === undefined ? undefined : {job_run_id: Number(id), attempt: Number(attempt)}
     },
   },
-  once: {
+  walk: {
     expected: 'it once: take walks back one at a time',
     parse: (text, before) => (before === undefined ? text : undefined),
   },
-  list: {expected: 'a text', parse: (text, before) => (before === undefined ? text : `${before},${text}`)},
-}
-
-function createParser(flags: string, form: string, most = Number.POSITIVE_INFINITY) {
-  const {expected, parse} = FORMS[form] ?? {expected: form, parse: () => undefined}
-  return (text: string, before: unknown) => {
-    const value = parse(text, before)
-    if (value === undefined || Number(value) > most)
-      throw refuseValue(text, flags, form === 'count' ? `${expected} ${most}` : expected)
-    return value
-  }
+  guards: {expected: 'a text', parse: (text, before) => (before === undefined ? text : `${before},${text}`)},
 }
 
 /** Runs one command line and prints its error. @returns the exit code */
