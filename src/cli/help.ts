@@ -33,7 +33,8 @@ export const commands = {
 type Explained = ReturnType<typeof listAll>[number]
 
 function listAll() {
-  return Object.entries(CATALOGUE).map(([code, {kind, kept, next}]) => {
+  const sorted = Object.entries(CATALOGUE).toSorted(([one], [other]) => (one < other ? -1 : 1))
+  return sorted.map(([code, {kind, kept, next}]) => {
     if (kind === 'ended') return {code, exit_code: null, meaning: 'the server saw a run end', kept, next}
     const exit_code = exitCodeOf(kind)
     return {code, exit_code, meaning: EXIT_CODES[exit_code] ?? '', kept, next}

@@ -1,6 +1,6 @@
 import {readdirSync, readFileSync} from 'node:fs'
 import {ZodError} from 'zod'
-import catalogue from './errors.json' with {type: 'json'}
+import byKind from './errors.json' with {type: 'json'}
 
 /** What went wrong, what is kept, and what to do next. Every message for users is built from these. */
 export interface Failure {
@@ -85,10 +85,14 @@ export class RetryableError extends LoantapeError {
 }
 
 /** A code of the error catalogue. */
-export type ErrorCode = keyof typeof catalogue
+export type ErrorCode = {[K in Kind]: keyof (typeof byKind)[K]}[Kind]
 
-/** The error catalogue: kind, what is kept, what to do next. */
-export const CATALOGUE: Readonly<Record<ErrorCode, {kind: string; kept?: string; next?: string}>> = catalogue
+/** The error catalogue, by code: kind, what is kept, what to do next. */
+export const CATALOGUE = Object.fromEntries(
+  Object.entries(byKind).flatMap(([kind, errors]) =>
+    Object.entries(errors).map(([code, said]) => [code, {kind, ...said}]),
+  ),
+) as Readonly<Record<ErrorCode, {kind: string; kept?: string; next?: string}>>
 
 /** Creates an error of the catalogue. `problem`: the value, its place, what was expected; `more` overrides the catalogue. */
 export function newError(
