@@ -1,15 +1,14 @@
-import type {z} from 'zod'
+import {z} from 'zod'
 import {envNameOf} from '../src/core/config.ts'
 import {EXIT_CODES} from '../src/core/errors.ts'
-import words from '../src/core/settings.json' with {type: 'json'}
 import {SETTINGS} from '../src/core/settings.ts'
 
-const WORDS: Readonly<Record<keyof typeof SETTINGS, {about: string; example?: string}>> = words
+const metaShape = z.looseObject({description: z.string(), example: z.string().optional()})
 
 /** Lists all settings as the generated documents show them. */
 export function listSettings() {
   return Object.entries<z.ZodType>(SETTINGS).map(([key, schema]) => {
-    const {about, example} = WORDS[key as keyof typeof SETTINGS]
+    const {description: about, example} = metaShape.parse(schema.meta())
     const fallback = schema.safeParse(undefined).data
     return {
       env: envNameOf(key),

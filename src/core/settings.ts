@@ -40,6 +40,7 @@ const secret = (least: number) =>
       `expected ${least} or more printable characters without spaces`,
     )
     .optional()
+    .meta({isSecret: true})
 
 /** An optional path; in a fleet it must lie in its source's folder. */
 const path = () => z.string().optional().meta({isPath: true})
@@ -52,15 +53,22 @@ export const ENV_FILE = '.env'
 /** The name of a lender in a fleet. */
 export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 
-/**
- * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: form and default. Generated documents keep this order and take the
- * descriptions from `settings.json`.
- */
+/** Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: form, default and meaning. Generated documents keep this order. */
 export const SETTINGS = {
-  baseUrl: webUrl(),
-  apiKey: secret(1).meta({isSecret: true}),
-  nextApiKey: secret(1).meta({isSecret: true}),
-  clientCertFile: path(),
+  baseUrl: webUrl()
+    .describe(
+      'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it. A query is sent with each request and never stored or shown.',
+    )
+    .meta({example: 'https://deals.example.com/v1'}),
+  apiKey: secret(1)
+    .describe('API key, sent as a Bearer token unless source.json says otherwise.')
+    .meta({example: 'sk_live_...'}),
+  nextApiKey: secret(1).describe(
+    'Used once the source refuses the other key (401): keys change without a night lost.',
+  ),
+  clientCertFile: path()
+    .describe('PEM file with the certificate that the source asks for, what signed it, and its key.')
+    .meta({example: '/etc/loantape/client.pem'}),
   dataDir: z
     .string()
     .refine(
@@ -68,75 +76,176 @@ export const SETTINGS = {
       'expected no ? in its path: the engine cuts a file name off there',
     )
     .prefault('./data')
+    .describe('Folder that holds everything loantape writes.')
     .meta({isPath: true}),
-  ratePerSecond: number(0.01, 100_000, 5),
-  pageSize: integer(1, 100, 100),
-  detail: z.enum(['auto', 'on', 'off']).prefault('auto'),
-  detailBudgetMinutes: number(0, 1440, 20),
-  streams: z.string().prefault('deals'),
-  stage: z.string().optional(),
-  shrinkLimitPct: number(0, 100, 5),
-  changeLimitPct: number(0, 100, 20),
-  timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone').prefault('America/New_York'),
+  ratePerSecond: number(0.01, 100_000, 5).describe('Upper bound of requests per second to the source.'),
+  pageSize: integer(1, 100, 100).describe('Records asked for per page.'),
+  detail: z
+    .enum(['auto', 'on', 'off'])
+    .prefault('auto')
+    .describe(
+      'Whether single deals are fetched: `auto` those whose list rows lack a field, `on` each deal in turn, `off` none.',
+    ),
+  detailBudgetMinutes: number(0, 1440, 20).describe(
+    'Minutes a run may spend on details, borrowers and documents; what does not fit is fetched by later runs.',
+  ),
+  streams: z
+    .string()
+    .prefault('deals')
+    .describe('What is synced (docs/analyst-guide.md).')
+    .meta({example: 'deals,borrowers,documents'}),
+  stage: z
+    .string()
+    .optional()
+    .describe(
+      'Walk only deals of this status, and the own pages of those that left it until they end; without own pages they stay missing. The data folder is pinned to it.',
+    )
+    .meta({example: 'underwriting'}),
+  shrinkLimitPct: number(0, 100, 5).describe(
+    'Percentage of known deals that may be newly absent before the walk is refused.',
+  ),
+  changeLimitPct: number(0, 100, 20).describe(
+    'Percentage of known deals that may change amount, leave a funded status or change another field, each by itself, before refusal.',
+  ),
+  timeZone: z
+    .string()
+    .refine(isTimeZone, 'expected an IANA time zone')
+    .prefault('America/New_York')
+    .describe('Time zone of business dates.'),
   dayCutoff: z
     .string()
     .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
-    .prefault('06:00'),
-  memoryMb: integerWithin(64, 16_777_216).optional(),
-  sqlDir: path(),
-  jobsDir: path(),
+    .prefault('06:00')
+    .describe('Local time at which a business day begins: what is earlier counts for the day before.'),
+  memoryMb: integerWithin(64, 16_777_216)
+    .optional()
+    .describe(
+      'Megabytes the engine may hold; the rest spills to the disk. By default a third of the memory for a walk (at least 512), 80 % for a build (at most 1700) and for `query`.',
+    )
+    .meta({example: '2048'}),
+  sqlDir: path().describe(
+    'A folder of your own models, checks, seeds and tests, added to the built-in ones.',
+  ),
+  jobsDir: path().describe('A folder of your own jobs, added to the built-in ones.'),
   webHost: z
     .string()
     .regex(/^[\w.:-]+$/, 'expected a host name or address')
-    .prefault('127.0.0.1'),
-  webPort: integer(0, 65_535, 8321),
-  webProxy: commaSeparated(isAddressRange, 'expected addresses or ranges such as 10.0.0.0/8, with commas'),
-  webToken: secret(16).meta({isSecret: true}),
-  webViewerToken: secret(16).meta({isSecret: true}),
+    .prefault('127.0.0.1')
+    .describe('Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.'),
+  webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
+  webProxy: commaSeparated(isAddressRange, 'expected addresses or ranges such as 10.0.0.0/8, with commas')
+    .describe(
+      'Addresses or ranges of the proxy in front of the web side, whose `X-Forwarded-For` then says who asks.',
+    )
+    .meta({example: '10.0.0.0/8'}),
+  webToken: secret(16).describe(
+    'Token for the workbench and metrics, as Bearer or as the password of a browser, or `sha256:` and the hex digest of one.',
+  ),
+  webViewerToken: secret(16).describe(
+    'Another token, for those who may look but change nothing; needs LOANTAPE_WEB_TOKEN.',
+  ),
   viewerTables: z
     .string()
     .regex(
       /^\w+\.(\w+|\*)(\s*,\s*\w+\.(\w+|\*))*$/,
       'expected tables such as core.deal, or mart.*, with commas',
     )
-    .optional(),
+    .optional()
+    .describe('The only tables that viewers can read; by default all.')
+    .meta({example: 'mart.*,core.deal'}),
   webhookSecret: commaSeparated(
     (value) => WEBHOOK_SECRET.test(value),
     'expected whsec_ and at least 24 bytes in base64; two with a comma',
-  ).meta({isSecret: true}),
-  fleetRuns: integer(1, 64, 2),
-  alarmWebhookUrl: webUrl().meta({isSecret: true}),
-  alarmEmailTo: z.string().optional(),
-  alarmEmailFrom: z.string().prefault('loantape@localhost'),
+  )
+    .describe(
+      'Secret the service signs its webhooks with (Standard Webhooks), or two with a comma while it is rotated; without it none is taken.',
+    )
+    .meta({isSecret: true, example: 'whsec_...'}),
+  fleetRuns: integer(1, 64, 2).describe(
+    'Runs that `loantape fleet serve`, or one `loantape fleet run`, carries out at once, over all its sources.',
+  ),
+  alarmWebhookUrl: webUrl()
+    .describe('Where alarms are posted as JSON that Slack, Mattermost and others take.')
+    .meta({isSecret: true, example: 'https://hooks.slack.com/services/...'}),
+  alarmEmailTo: z
+    .string()
+    .optional()
+    .describe('Addresses for alarms, comma-separated; needs LOANTAPE_SMTP_URL.')
+    .meta({example: 'data-team@example.com'}),
+  alarmEmailFrom: z.string().prefault('loantape@localhost').describe('Sender of those e-mails.'),
   smtpUrl: z
     .url({protocol: /^smtps?$/, error: 'expected an smtp:// or smtps:// URL'})
     .optional()
-    .meta({isSecret: true}),
-  alarmMaxAgeHours: number(0.01, 8760, 26),
-  deadManUrl: webUrl().meta({isSecret: true}),
-  accountingFile: path(),
+    .describe('Mail server; its password goes over TLS alone.')
+    .meta({isSecret: true, example: 'smtps://user:password@mail.example.com:465'}),
+  alarmMaxAgeHours: number(0.01, 8760, 26).describe(
+    'Hours without a successful sync after which an alarm is raised.',
+  ),
+  deadManUrl: webUrl()
+    .describe('URL requested after each successful job that syncs, for a service that notices its absence.')
+    .meta({isSecret: true, example: 'https://hc-ping.com/...'}),
+  accountingFile: path()
+    .describe(
+      'File of the accounts that journals are booked to (docs/accounting.md); by default `accounting.json` of the data folder.',
+    )
+    .meta({example: './accounting.json'}),
   postgresUrl: z
     .url({protocol: /^postgres(ql)?$/, error: 'expected a postgres:// URL'})
     .optional()
-    .meta({isSecret: true}),
-  postgresReader: z.string().optional(),
-  clickhouseUrl: webUrl(),
-  clickhouseUser: z.string().optional(),
-  clickhousePassword: z.string().optional().meta({isSecret: true}),
-  clickhouseCluster: z.string().optional(),
+    .describe('PostgreSQL database that `loantape publish postgres` fills.')
+    .meta({
+      isSecret: true,
+      example: 'postgres://loantape:password@db.example.com:5432/reporting?sslmode=verify-full',
+    }),
+  postgresReader: z
+    .string()
+    .optional()
+    .describe('Role that may read what is published in PostgreSQL.')
+    .meta({example: 'reporting'}),
+  clickhouseUrl: webUrl()
+    .describe('ClickHouse server, or a node of a cluster, that `loantape publish clickhouse` fills.')
+    .meta({example: 'https://clickhouse.example.com:8443'}),
+  clickhouseUser: z
+    .string()
+    .optional()
+    .describe('User that publishes there: it creates databases, tables and views.')
+    .meta({example: 'loantape'}),
+  clickhousePassword: z.string().optional().describe('Password of that user.').meta({isSecret: true}),
+  clickhouseCluster: z
+    .string()
+    .optional()
+    .describe('Cluster over whose nodes tables are spread.')
+    .meta({example: 'reporting'}),
   clickhouseSource: z
     .string()
     .regex(SOURCE_NAME, 'expected lower-case letters, digits and _, a letter first')
-    .prefault('main'),
-  targetsFile: path(),
-  ratesFile: path(),
-  tapeKeyFile: path(),
-  tapeDays: integer(1, 36_500, 400),
-  logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional(),
+    .prefault('main')
+    .describe('Name of this lender there, beside those of others; in a fleet that of its folder.'),
+  targetsFile: path()
+    .describe('JSON file of the targets of `loantape export --deliver`: docs/exports.md.')
+    .meta({example: 'targets.json'}),
+  ratesFile: path()
+    .describe('JSON file of the feeds that `loantape run rates` reads reference rates from: docs/rates.md.')
+    .meta({example: 'rates.json'}),
+  tapeKeyFile: path()
+    .describe(
+      'File with the key of tapes, outside the data folder, made at the first walk; by default `loantape/tape.key` of the user’s configuration folder.',
+    )
+    .meta({example: '/etc/loantape/tape.key'}),
+  tapeDays: integer(1, 36_500, 400).describe(
+    'Days that tapes are kept; `loantape prune` removes those that ended more days than this before the last one did, once a backup was made since; history stays.',
+  ),
+  logLevel: z
+    .enum(['debug', 'info', 'warn', 'error', 'silent'])
+    .optional()
+    .describe('Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.')
+    .meta({example: 'debug'}),
   now: z
     .string()
     .refine((text) => parseInstant(text) !== null, 'expected an ISO 8601 instant with an offset')
-    .optional(),
+    .optional()
+    .describe('An instant that freezes the business clock, for rehearsals and tests.')
+    .meta({example: '2026-01-31T23:00:00Z'}),
 }
 
 /** The effective settings. */
