@@ -95,14 +95,18 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
     const {no: units} = findHead(stateDb)
     const files: Manifest['files'] = []
     using made = beginFolder(dir)
-    if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
+    if (existsSync(folder.warehouse)) {
+      // Applies a crashed run's write-ahead log to the file.
+      await using db = await openWarehouse(folder, world, config)
+      await db.run('checkpoint history')
+    }
     // Copied before the tapes, from which a restore brings the copy up to date.
     await copyStateDb(folder, join(made.dir, STATE_DB))
     const paths = listKept(folder)
     for (const [done, path] of paths.entries()) {
       onProgress({step: 'copying', unit: 'files', done, total: paths.length})
       const [own, copy] = [join(folder.root, path), join(made.dir, path)]
-      if (!KEPT_PATH.test(path))
+      if (!isKept(path))
         throw newError('BACKUP_DIFFERS', `'${own}': no backup can hold it: move it elsewhere.`)
       if (/^(queries|pages)\//.test(path) && !existsSync(own)) {
         world.log.warn({file: path}, 'not in the backup: it was removed since, or its name is not UTF-8')
@@ -242,22 +246,17 @@ function requireOwnActs(config: Config, place: string, dated: readonly string[])
 
 const STATE_DB = 'state.sqlite'
 
-/** The names in a data folder that a backup can hold. */
-const KEPT_NAMES = [
-  'warehouse.duckdb',
-  'hash.key',
-  'exports',
-  'tape',
-  'fields.json',
-  'queries',
-  'pages',
-  'accounting.json',
-  STATE_DB,
-]
+/** What of a data folder a backup can hold. */
+const KEPT_FOLDERS = ['exports', 'tape', 'queries', 'pages']
+const KEPT_FILES = ['warehouse.duckdb', 'hash.key', 'fields.json', 'accounting.json', STATE_DB]
+const KEPT_NAMES = [...KEPT_FOLDERS, ...KEPT_FILES]
 
-/** The only paths that a backup may name; others could overwrite settings or programs. */
-const KEPT_PATH =
-  /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries|pages)\/(?:(?!\.{1,2}\/)[^/]+\/)*[^/]+)$/
+/** Whether a backup may name this path; others could overwrite settings or programs. */
+function isKept(path: string): boolean {
+  const [folder = '', ...below] = path.split('/')
+  const isBelow = below.length > 0 && !below.some((name) => ['', '.', '..'].includes(name))
+  return KEPT_FILES.includes(path) || (KEPT_FOLDERS.includes(folder) && isBelow)
+}
 
 /** Lists the files of a data folder that a backup can hold, as paths below it. */
 function listKept({root}: DataFolder): string[] {
@@ -265,12 +264,6 @@ function listKept({root}: DataFolder): string[] {
     .filter((path) => existsSync(path))
     .flatMap((path) => (statSync(path).isDirectory() ? listFilesBelow(path) : [path]))
     .map((path) => relative(root, path))
-}
-
-/** Applies a crashed run's write-ahead log to the warehouse file. */
-async function closeWhole(folder: DataFolder, config: Config, world: World): Promise<void> {
-  await using db = await openWarehouse(folder, world, config)
-  await db.run('checkpoint history')
 }
 
 /** Copies a file and compares both; repeats that if somebody saved the file meanwhile. @returns their sha256 */
@@ -331,8 +324,7 @@ export async function examineBackup(
     // A signal is heard between two files.
     await nextTurn()
     const file = join(dir, path)
-    if (!KEPT_PATH.test(path) || !isInside(file, dir) || findFileFault(file, sha256))
-      throw createDamaged(dir, path)
+    if (!isKept(path) || !isInside(file, dir) || findFileFault(file, sha256)) throw createDamaged(dir, path)
   }
   return {
     outcome: 'whole' as const,

@@ -129,16 +129,13 @@ async function verifyTapes(
     .map((path) => ({path, problem: 'the state database knows no tape of this name'}))
   const key = findReadKey(config, folder)
   const recorded = listRecorded(stateDb)
-  const units = Map.groupBy(recorded, ({tape}) => tape)
-  const record = new Map(recorded.map((unit) => [unit.no, unit]))
   const isClosed = ({fingerprint}: TapeRow) =>
     key === undefined || (fingerprint !== key.fingerprint && key.fingerprint === findTapeKey(stateDb))
   let lines = 0
   for (const [done, row] of kept.entries()) {
     world.onProgress({step: 'tapes', unit: 'tapes', done, total: kept.length})
     const tapeKey = isClosed(row) ? undefined : key
-    const of = {key: tapeKey, record, units: units.get(row.name) ?? []}
-    const found = await examine(join(folder.root, row.path), row, of)
+    const found = await examine(join(folder.root, row.path), row, {key: tapeKey, recorded})
     const next =
       tapeKey && tapeKey.fingerprint !== row.fingerprint ? CATALOGUE.TAPE_KEY_WRONG.next : undefined
     if (typeof found === 'string') problems.push({path: row.path, problem: found, next})
@@ -163,21 +160,13 @@ async function verifyTapes(
 /**
  * Verifies one tape.
  *
- * @param known `key`: undefined if it was given up or is not at hand; `record`: the units of the record by number; `units`: those of this tape
+ * @param known `key`: undefined if it was given up or is not at hand; `recorded`: the units of the record, from number 1 on without gaps
  * @returns the number of lines read, or the problem
  */
 async function examine(
   path: string,
   row: TapeRow,
-  {
-    key,
-    record,
-    units,
-  }: {
-    key: TapeKey | undefined
-    record: ReadonlyMap<number, RecordedUnit>
-    units: readonly RecordedUnit[]
-  },
+  {key, recorded}: {key: TapeKey | undefined; recorded: readonly RecordedUnit[]},
 ): Promise<number | string> {
   if (row.ended_at === null) return 0
   if (!existsSync(path)) return 'it is not there'
@@ -195,13 +184,13 @@ async function examine(
       if (line.frame.frame !== 'outcome') continue
       const {no, previous} = parseOutcome(line)
       ends.add(line.chain)
-      if (record.get(no)?.chain !== line.chain || (record.get(no - 1)?.chain ?? null) !== previous)
+      if (recorded[no - 1]?.chain !== line.chain || (recorded[no - 2]?.chain ?? null) !== previous)
         return `its unit ${no} is not the one of the record`
     }
   } catch (error) {
     return messageOf(error)
   }
-  const lacking = units.find(({chain}) => !ends.has(chain))
+  const lacking = recorded.find(({tape, chain}) => tape === row.name && !ends.has(chain))
   return lacking ? `it lacks unit ${lacking.no} of the record` : lines
 }
 
