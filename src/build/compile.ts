@@ -9,7 +9,7 @@ import {findNearest} from '../core/text.ts'
 import type {BuildPlan, Check, Model, ModelSource} from '../core/types.ts'
 import {type Database, openDatabase, quoteName} from '../store/database.ts'
 import {readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
-import {migrate} from '../store/warehouse.ts'
+import {listRawTables, migrate} from '../store/warehouse.ts'
 import {buildModels, fingerprintModels, markPerDeal} from './build-models.ts'
 import {COLUMN_NAME, createModelError, createSqlError, type Place} from './read-models.ts'
 import {widenNumbers} from './seeds.ts'
@@ -43,12 +43,11 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     ],
   })
   await migrate(db, 'history')
-  const rawTables = await db.column(
-    z.string(),
-    `select schema_name || '.' || table_name from duckdb_tables()
-     where database_name = 'history' and schema_name = 'raw' and table_name not like '%\\_head' escape '\\'`,
-  )
-  const given = new Set([...rawTables, ...source.seeds.map(({name}) => `seed.${name}`)])
+  const rawTables = (await listRawTables(db)).filter((name) => !name.endsWith('_head'))
+  const given = new Set([
+    ...rawTables.map((name) => `raw.${name}`),
+    ...source.seeds.map(({name}) => `seed.${name}`),
+  ])
   const selects = await parseSelects(db, source.models)
   for (const select of selects.values()) requireTablesAlone(select)
   const reads = listReads(selects)

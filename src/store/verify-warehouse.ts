@@ -5,7 +5,7 @@ import {type Fault, messageOf} from '../core/errors.ts'
 import {listSome} from '../core/text.ts'
 import type {DataFolder} from './data-folder.ts'
 import {describeRow, fillIn, listFiles, readSqlFile, SQL_DIR, splitHeader} from './sql.ts'
-import {openHistory} from './warehouse.ts'
+import {listRawTables, openHistory} from './warehouse.ts'
 
 const NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
 
@@ -13,11 +13,7 @@ const NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from 
 export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
   await using db = await openHistory(folder)
   await db.run('use history.raw')
-  const tables = await db.column(
-    z.string(),
-    `select table_name from duckdb_tables()
-     where database_name = 'history' and schema_name = 'raw' order by table_name`,
-  )
+  const tables = await listRawTables(db)
   const file = basename(folder.warehouse)
   // Reading every value of a table makes the engine verify the checksum of every block.
   const readings = tables.map((table) => ({

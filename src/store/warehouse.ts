@@ -218,6 +218,14 @@ export const MIGRATIONS_DIR = join(import.meta.dirname, '../../sql/migrations')
 
 const migrationRow = z.object({name: z.string(), sha256: z.string()})
 
+/** Lists the tables of the warehouse that is attached as `history`. */
+export const listRawTables = (db: Database): Promise<string[]> =>
+  db.column(
+    z.string(),
+    `select table_name from duckdb_tables()
+     where database_name = 'history' and schema_name = 'raw' order by table_name`,
+  )
+
 /** Brings an attached database to the newest schema: runs each new file of `dir` once, in order, in a transaction of its own. */
 export async function migrate(db: Database, catalog: string, dir?: string): Promise<void> {
   await db.run(

@@ -16,6 +16,7 @@ import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {findReadKey} from '../store/tape-key.ts'
 import {
+  listRawTables,
   lockWarehouse,
   migrate,
   openWarehouse,
@@ -53,17 +54,10 @@ async function requireEverySettle(db: Database, {units, since}: Basis): Promise<
   )
 }
 
-const listTables = (db: Database) =>
-  db.column(
-    z.string(),
-    `select table_name from duckdb_tables()
-     where database_name = 'history' and schema_name = 'raw' order by table_name`,
-  )
-
 /** Lists the tables that differ, with the number of rows that only the present warehouse has, and that only the new one has. */
 async function compareTables(db: Database) {
   const differences = []
-  for (const table of await listTables(db)) {
+  for (const table of await listRawTables(db)) {
     // How records differed from the contract of their time; a later one may know their fields, or miss others.
     if (table === 'drift') continue
     const [now, rebuilt] = [selectCompared('present', table), selectCompared('history', table)]
@@ -125,7 +119,7 @@ async function takeOverRows(db: Database, {units, since}: Basis): Promise<void> 
       select name from history.raw.mapped_field semi join present.raw.mapped_field using (name, path, type)
     )`,
   }
-  for (const table of await listTables(db)) {
+  for (const table of await listRawTables(db)) {
     if (table.endsWith('_head') || table === 'mapped_field') continue
     const condition = conditions[table] ?? before
     await db.run(`insert into history.raw.${table} by name from present.raw.${table} where ${condition}`)
