@@ -37,9 +37,6 @@ export interface BuildOptions {
 /** Digests, by name, of the models that are built whole and read by models built per deal. */
 type Shared = Readonly<Record<string, string>>
 
-/** Thrown if a build cannot start from the previous one; the message names what has changed. */
-export class WholeBuildNeeded extends Error {}
-
 /** The models to build. While compiling, `columns` is empty, and each table takes the types of its SELECT. */
 type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
 
@@ -52,7 +49,7 @@ const countRow = z.object({Count: z.coerce.number()})
  * not run inside a transaction. With `before`, models `per: deal_id` are built only for the deals in `changed`, and the new rows
  * replace those deals' old ones; all other models are built whole.
  *
- * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; WholeBuildNeeded, only with `before`
+ * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; with `before` also an Error that says why the build cannot start from it
  */
 export async function buildModels(
   db: Database,
@@ -112,7 +109,8 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
     unbuilt.delete(model)
     if (isShared(model) && !options.isDry) {
       const digest = await digestRows(lane, `from ${table}`)
-      if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
+      if (options.before && options.before[model.name] !== digest)
+        throw new Error(`${model.name} has changed`)
       shared[model.name] = digest
     }
     // Two models that finish together may both drop the same table.

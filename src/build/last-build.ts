@@ -19,7 +19,7 @@ import {
   unlessDamaged,
 } from '../store/release.ts'
 import {countRows, fillIn, readQuery} from '../store/sql.ts'
-import {schemasOf, WholeBuildNeeded} from './build-models.ts'
+import {schemasOf} from './build-models.ts'
 
 /** The build that the next one can start from. */
 type LastBuild = z.output<typeof lastBuildSchema>
@@ -89,7 +89,7 @@ const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
  * Attaches what changed since the last build, and copies its databases.
  *
  * @returns the share of deals rebuilt since the last whole build
- * @throws WholeBuildNeeded if every model must be built whole
+ * @throws Error that says why every model must be built whole
  */
 export async function attachWhatChanged(
   db: Database,
@@ -99,14 +99,14 @@ export async function attachWhatChanged(
 ): Promise<number> {
   const before = momentOf(manifest)
   const {historyId} = await readHistoryId(db, before.knownAt)
-  if (historyId !== manifest.history_id) throw new WholeBuildNeeded('history')
-  if (!(await doWalksFollow(db, before, moment))) throw new WholeBuildNeeded('walks')
+  if (historyId !== manifest.history_id) throw new Error('the history is another')
+  if (!(await doWalksFollow(db, before, moment))) throw new Error('a walk counts between earlier ones')
   const changed = await attachChanged(db, models, before, moment)
   const rebuilt = last.rebuilt + changed / Math.max(1, manifest.source.present.deals)
-  if (rebuilt > MOST_REBUILT[config.build]) throw new WholeBuildNeeded('rebuilt')
+  if (rebuilt > MOST_REBUILT[config.build]) throw new Error('too many deals have changed')
   const from = databasesOf(dir)
   if (last.files !== undefined && last.files !== stampOf(from.database, from.work))
-    throw new WholeBuildNeeded('files')
+    throw new Error('its files have changed')
   for (const name of ['database', 'work'] as const) {
     await copyFile(from[name], to[name], constants.COPYFILE_FICLONE)
     await chmod(to[name], 0o600)
