@@ -2,7 +2,6 @@ import {expect, test} from 'vitest'
 import {proveChurn} from './churn.ts'
 import {PAGES_PER_RUN, proveFuzz} from './fuzz.ts'
 import {proveJournal} from './journal.ts'
-import {proveNights} from './nights.ts'
 
 const seed = '2026'
 
@@ -19,9 +18,4 @@ test('no page, however spoilt, breaks a walk or a total', async () => {
 test('whatever happens in whatever order, the batches of a month add up to its journal', async () => {
   const {figures} = await proveJournal({runs: 1, seed})
   expect(figures['months tied out']).toBeGreaterThan(0)
-})
-
-test('a release built from the one before is, byte by byte, the one built from nothing', async () => {
-  const {figures} = await proveNights({runs: 1, nights: 2, seed})
-  expect(figures).toMatchObject({'nights from nothing': 1, 'nights from the one before': 1})
 })

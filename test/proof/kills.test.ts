@@ -4,8 +4,8 @@ import {proveKillWrites} from './kill-writes.ts'
 import {PORTFOLIO_TABLES} from './quick-world.ts'
 
 const seed = '2026'
-/** One point of each phase; longer proofs kill at all of them. */
-const POINTS = ['pages stored', 'changes applied', 'release published']
+/** One point of the walk and one after it; longer proofs kill at all of them. */
+const POINTS = ['pages stored', 'release published']
 
 test('a run killed at any moment and run again ends as if it had never been killed', async () => {
   const few = {points: POINTS, randomKills: 0, tables: PORTFOLIO_TABLES, deals: 60}
@@ -13,7 +13,7 @@ test('a run killed at any moment and run again ends as if it had never been kill
   expect(figures).toMatchObject({points: POINTS.length, kills: POINTS.length})
 })
 
-test('a closing killed before any of its writes is completed exactly once by the next', async () => {
-  const {figures} = await proveKillWrites({runs: 3, seed, deeds: ['month closed']})
-  expect(figures).toMatchObject({kills: 3})
+test('a closing killed before one of its writes is completed exactly once by the next', async () => {
+  const {figures} = await proveKillWrites({runs: 1, seed, deeds: ['month closed']})
+  expect(figures).toMatchObject({kills: 1})
 })
