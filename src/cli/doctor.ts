@@ -23,7 +23,7 @@ import {GENERATOR, VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {readTargets} from '../export/delivery-target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
-import {listAlarmChannels, listUnsent} from '../schedule/alarms.ts'
+import {listAlarmChannels, listAlarms} from '../schedule/alarms.ts'
 import {listExportedProfiles, listFaults, readJobs, type Step} from '../schedule/job.ts'
 import {createClient, type JsonAnswer} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
@@ -155,7 +155,8 @@ const EXAMINATIONS: Examinations = {
   },
   alarms: async (config, folder, world) => {
     using stateDb = openStateDb(hasStateDb(folder) ? folder.stateDb : ':memory:')
-    const unsent = listUnsent(stateDb, config, world.realClock.now())
+    const alarms = listAlarms(stateDb, {config, release: undefined, jobs: []}, world.realClock.now())
+    const unsent = alarms.filter(({state}) => state === 'unsent')
     if (unsent.length > 0) return unsent.map(({title, words}) => ({problem: `${title}.`, next: words}))
     const channels = listAlarmChannels(config).join(' and ')
     const unset = 'nowhere until LOANTAPE_ALARM_WEBHOOK_URL or LOANTAPE_ALARM_EMAIL_TO is set'

@@ -343,9 +343,3 @@ function describeDigests(stateDb: StateDb, now: number): Condition {
     since: failed.created_at,
   }
 }
-
-/** Lists the alarms of channels that take no messages. */
-export const listUnsent = (stateDb: StateDb, config: Watched['config'], now: number) =>
-  listAlarmChannels(config)
-    .map((channel) => describeChannel(stateDb, config, channel, now))
-    .filter(({state}) => state !== 'ok')

@@ -2,7 +2,13 @@ import {hash} from 'node:crypto'
 import type {SQLInputValue} from 'node:sqlite'
 import {z} from 'zod'
 import {borrowerSchema} from '../contract/borrower.ts'
-import {DEAL_TRANSITIONS, type Deal, type DealChanges, dealRecordSchema} from '../contract/deal.ts'
+import {
+  DEAL_TRANSITIONS,
+  type Deal,
+  type DealChanges,
+  dealRecordSchema,
+  listedDealSchema,
+} from '../contract/deal.ts'
 import {type Rate, rateSchema, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
 import {centsOf, formatCents} from '../core/money.ts'
@@ -39,7 +45,6 @@ export function createDealStore(database: ServiceDatabase) {
     get: (id: string): StoredDeal | undefined =>
       database.first(storedDeal, 'select * from deal where id = ?', [id]),
     transaction: <T>(work: () => T): T => database.transaction(work),
-    fill: (work: () => void): void => database.fill(work),
     /** Inserts all or none of the deals. */
     insert: (deals: Iterable<StoredDeal>): void =>
       database.transaction(() => {
@@ -64,7 +69,7 @@ export function createDealStore(database: ServiceDatabase) {
 /** Deals as their own pages show them. */
 export const DEALS = kindOf('deal_record', dealRecordSchema, 'deal_not_found')
 
-const LISTED: Kind<Deal> = {...DEALS, json: 'listed'}
+const LISTED = kindOf('deal_record', listedDealSchema)
 
 /** Returns the columns that a body sets. */
 function changeOf({loan_amount, property_value, ...texts}: DealChanges): Record<string, SQLInputValue> {
@@ -107,12 +112,16 @@ function checkIfMatch(ifMatch: string | undefined, record: Deal): void {
   if (!tags.includes(etagOf(record))) throw refuse('precondition_failed')
 }
 
-// Unknown statuses come last.
+// The cents are in two parts, since the sum of many large amounts fits into no integer. Unknown statuses come last.
 const SELECT_TOTALS = `
-  select status, deals, high, low
-  from deal_total
+  with total as (
+    select status, count(*) as deals, sum(loan_amount_cents / 100000000) as high, sum(loan_amount_cents % 100000000) as low
+    from deal
+    group by status
+  )
+  select total.*
+  from total
   left join json_each(?) as stage on stage.value = status
-  where deals > 0
   order by stage.key is null, stage.key, status`
 
 const totalRow = z
