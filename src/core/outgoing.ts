@@ -1,5 +1,5 @@
-import {Agent, EnvHttpProxyAgent, Pool} from 'undici'
-import {messageOf, newError} from './errors.ts'
+import {Agent, type Dispatcher, EnvHttpProxyAgent, Pool} from 'undici'
+import {messageOf, newError, RetryableError} from './errors.ts'
 
 const HERE = /^(localhost\.?|127(\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f.*\])$/
 
@@ -39,5 +39,39 @@ function openProxied(limits: Agent.Options, connect: {timeout: number}): EnvHttp
   } catch (cause) {
     const problem = `HTTPS_PROXY or HTTP_PROXY of the environment (${messageOf(cause)}): expected a URL such as http://proxy.example.com:3128.`
     throw newError('CONFIG_INVALID', problem, {cause})
+  }
+}
+
+/** How many timeouts a whole answer may take: a dripping one never times out between two parts. */
+const TIMEOUTS_PER_ANSWER = 10
+
+/**
+ * Sends a request and collects the answer. Ends at once on the signal, even before there is a connection, which undici would wait for.
+ *
+ * @throws RetryableError if the whole answer takes longer than ten timeouts; the signal's reason
+ */
+export async function receive(
+  agent: Dispatcher,
+  request: Omit<Dispatcher.RequestOptions, 'signal'>,
+  {signal, timeoutMs}: {signal: AbortSignal; timeoutMs: number},
+) {
+  const late = new AbortController()
+  const giveUp = () => {
+    late.abort(new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time'}))
+  }
+  // Cleared afterwards: those of `AbortSignal.timeout` would pile up.
+  const timer = setTimeout(giveUp, timeoutMs * TIMEOUTS_PER_ANSWER)
+  const within = AbortSignal.any([signal, late.signal])
+  const ended = Promise.withResolvers<never>()
+  const end = () => ended.reject(within.reason)
+  within.addEventListener('abort', end)
+  try {
+    within.throwIfAborted()
+    const answer = await Promise.race([agent.request({...request, signal: within}), ended.promise])
+    const body = Buffer.from(await answer.body.arrayBuffer())
+    return {status: answer.statusCode, headers: answer.headers, body}
+  } finally {
+    clearTimeout(timer)
+    within.removeEventListener('abort', end)
   }
 }

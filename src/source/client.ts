@@ -1,17 +1,16 @@
 import {isUtf8} from 'node:buffer'
 import {readFileSync} from 'node:fs'
 import {createSecureContext} from 'node:tls'
-import type {Dispatcher} from 'undici'
 import type {SourceDescription} from '../contract/description.ts'
 import {burstOf, type SourceConfig} from '../core/config.ts'
 import {LoantapeError, messageOf, newError, RetryableError, sayKept} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {openAgent} from '../core/outgoing.ts'
+import {openAgent, receive} from '../core/outgoing.ts'
 import {VERSION} from '../core/process.ts'
 import {withRetries} from '../core/retry.ts'
 import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
-import {type Credential, createCredentials, TIMEOUTS_PER_ANSWER} from './credentials.ts'
+import {type Credential, createCredentials} from './credentials.ts'
 import {createTranslator} from './described.ts'
 import {backoffMs, classifyFault, createTooLarge, giveUp, type Target} from './faults.ts'
 import {createRateLimiter, type LimitedAnswer, type ResponseHeaders} from './rate-limit.ts'
@@ -96,7 +95,7 @@ export function createClient(config: ClientConfig, world: World) {
     try {
       const path = buildPath(base, asked.path, {...query, ...credential.query})
       const request = {origin: base.origin, path, headers: {...headers, ...credential.headers, accept}}
-      const answer = await receive(agent, request, {signal, timeoutMs: timeoutMs * TIMEOUTS_PER_ANSWER})
+      const answer = await receive(agent, {...request, method: 'GET'}, {signal, timeoutMs})
       const receivedAt = world.realClock.now()
       answers.set(answer.status, (answers.get(answer.status) ?? 0) + 1)
       const kept = {...answer, headers: pickHeaders(answer.headers)}
@@ -320,60 +319,4 @@ function holdsMoreValues(text: string, most: number): boolean {
     if (separators > most) return true
   }
   return false
-}
-
-/**
- * Sends a GET and collects the answer part by part: with a stream and its own signal, a page would take a third longer. Gives up
- * on the signal, or after `timeoutMs` with a RetryableError, since a dripping body never times out between two parts.
- */
-export function receive(
-  agent: Dispatcher,
-  request: {origin: string; path: string; headers: Record<string, string>},
-  {signal, timeoutMs}: {signal: AbortSignal; timeoutMs: number},
-): Promise<{status: number; headers: ResponseHeaders; body: Buffer}> {
-  return new Promise((resolve, reject) => {
-    signal.throwIfAborted()
-    const parts: Buffer[] = []
-    let head: {status: number; headers: ResponseHeaders} = {status: 0, headers: {}}
-    let sent: Dispatcher.DispatchController | undefined
-    let isOver = false
-    const timer = setTimeout(() => {
-      fail(new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time'}))
-    }, timeoutMs)
-    const stop = () => fail(signal.reason)
-    signal.addEventListener('abort', stop)
-    const finish = () => {
-      isOver = true
-      clearTimeout(timer)
-      signal.removeEventListener('abort', stop)
-    }
-    const fail = (reason: Error) => {
-      finish()
-      reject(reason)
-      sent?.abort(reason)
-    }
-    agent.dispatch(
-      {method: 'GET', ...request},
-      {
-        onRequestStart(controller) {
-          sent = controller
-          if (isOver) controller.abort(new Error('given up before it was sent'))
-        },
-        onResponseStart(_, status, headers) {
-          head = {status, headers}
-        },
-        onResponseData(_, part) {
-          parts.push(part)
-        },
-        onResponseEnd() {
-          finish()
-          resolve({...head, body: Buffer.concat(parts)})
-        },
-        onResponseError(_, error) {
-          finish()
-          reject(error)
-        },
-      },
-    )
-  })
 }

@@ -1,7 +1,7 @@
 import type {SourceDescription} from '../contract/description.ts'
 import {codeOf, newError, RetryableError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {openAgent} from '../core/outgoing.ts'
+import {openAgent, receive} from '../core/outgoing.ts'
 import {parseRetryAfter} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
 
@@ -81,8 +81,6 @@ const basic = (user: string, password: string) =>
 const UNSAID_SECONDS = 300
 /** The longest wait that a token server may impose. */
 const LONGEST_WAIT_MS = 60_000
-/** How many timeouts a whole answer may take: a dripping one never times out between two parts. */
-export const TIMEOUTS_PER_ANSWER = 10
 
 /** Codes of RFC 6749, 5.2: the server understood and refused. */
 const REFUSED = /^(invalid|unauthorized|unsupported)_/
@@ -105,17 +103,13 @@ async function fetchToken(
     'content-type': 'application/x-www-form-urlencoded',
     accept: 'application/json',
   }
-  const within = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs * TIMEOUTS_PER_ANSWER)])
-  const request = {path: `${pathname}${search}`, method: 'POST' as const, headers, body: `${form}`}
-  const ask = async () => {
-    const answer = await agent.request({origin, ...request, signal: within})
-    return {status: answer.statusCode, said: answer.headers, text: await answer.body.text()}
-  }
-  const {status, said, text} = await ask().catch((cause: unknown) => {
+  const request = {origin, path: `${pathname}${search}`, method: 'POST' as const, headers, body: `${form}`}
+  const given = await receive(agent, request, {signal, timeoutMs}).catch((cause: unknown) => {
     if (signal.aborted) throw cause
     throw new RetryableError({code: 'SOURCE_UNREACHABLE', problem: `${codeOf(cause)} of ${server}`, cause})
   })
-  const answer = Object(parseJson(text))
+  const {status} = given
+  const answer = Object(parseJson(given.body.toString()))
   const token: unknown = answer.access_token
   const seconds = Number(answer.expires_in)
   if (status === 200 && typeof token === 'string' && /^[\x21-\x7e]+$/.test(token))
@@ -131,7 +125,7 @@ async function fetchToken(
     throw newError('SOURCE_REDIRECTED', `Redirect ${status} from ${server}: expected a token.`, {
       next: 'Set tokenUrl of source.json to the address that answers without a redirect.',
     })
-  const waitMs = parseRetryAfter(String(said['retry-after'] ?? ''), realClock.now()) ?? 0
+  const waitMs = parseRetryAfter(String(given.headers['retry-after'] ?? ''), realClock.now()) ?? 0
   const problem = `status ${status} without a token from ${server}`
   throw new RetryableError({code: 'SOURCE_FAILING', problem}, Math.min(waitMs, LONGEST_WAIT_MS))
 }

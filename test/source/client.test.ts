@@ -4,8 +4,9 @@ import {brotliCompressSync, deflateSync, gzipSync, zstdCompressSync} from 'node:
 import {Pool} from 'undici'
 import {expect, onTestFinished, test, vi} from 'vitest'
 import {parseDescription} from '../../src/contract/description.ts'
+import {receive} from '../../src/core/outgoing.ts'
 import {VERSION} from '../../src/core/process.ts'
-import {type ClientConfig, createClient, type JsonAnswer, receive} from '../../src/source/client.ts'
+import {type ClientConfig, createClient, type JsonAnswer} from '../../src/source/client.ts'
 import {backoffMs} from '../../src/source/faults.ts'
 import {failureOf} from '../support/lab.ts'
 import {createGate, sendJson, startProxy, startTestServer, type TestServer} from './test-server.ts'
@@ -313,7 +314,7 @@ test('an abort ends the wait for a connection that never comes', async () => {
     [Symbol.asyncDispose]: () => pool.destroy(),
   })
   const stop = new AbortController()
-  const request = {origin: 'http://127.0.0.1:9', path: '/deals', headers: {accept: 'application/json'}}
+  const request = {origin: 'http://127.0.0.1:9', path: '/deals', method: 'GET' as const}
   const receiving = () => receive(pool, request, {signal: stop.signal, timeoutMs: 60_000})
   const waiting = receiving()
   stop.abort(new Error('asked to stop'))
