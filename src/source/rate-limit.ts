@@ -164,14 +164,11 @@ function listPolicies(header: string): Record<string, string>[] {
   })
 }
 
-const LIMIT_HEADER = /ratelimit|retry-after/
-
 /**
  * Returns the longest wait that headers ask for, ms; 0 if none. Reads `Retry-After`, `RateLimit` and `RateLimit-Policy`
  * (draft-ietf-httpapi-ratelimit-headers, newer and older forms), `RateLimit-*`, `X-RateLimit-*`; ignores the unreadable.
  */
 export function parseWait(headers: ResponseHeaders, now: number): number {
-  if (!Object.keys(headers).some((name) => LIMIT_HEADER.test(name))) return 0
   const said = (name: string) => [headers[name] ?? ''].flat().join(', ')
   const windows = listPolicies(said('ratelimit-policy')).map(({w = ''}) => parseNumber(w) ?? 0)
   // Without a reset time, a quota is renewed after the window of its policy.

@@ -25,7 +25,6 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
   const chunks: DuckDBDataChunk[] = []
   let columns: Column[] = []
   let rows = CHUNK_ROWS
-  let misfit: {cause: unknown} | undefined
 
   function startChunk(): void {
     const chunk = DuckDBDataChunk.create(types, CHUNK_ROWS)
@@ -42,21 +41,17 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
   }
 
   return {
+    /** @throws Error if a value does not fit its column */
     push(row: readonly ColumnValue[]): void {
       if (rows === CHUNK_ROWS) {
         endChunk()
         startChunk()
       }
-      try {
-        for (let index = 0; index < columns.length; index += 1) columns[index]?.put(rows, row[index] ?? null)
-        rows += 1
-      } catch (cause) {
-        misfit = {cause}
-      }
+      for (let index = 0; index < columns.length; index += 1) columns[index]?.put(rows, row[index] ?? null)
+      rows += 1
     },
-    /** Appends all rows to a temporary table with these columns; call it once. @throws Error if a value did not fit its column */
+    /** Appends all rows to a temporary table with these columns; call it once. */
     async append(db: Database, table: string): Promise<void> {
-      if (misfit) throw misfit.cause
       if (chunks.length === 0) return
       endChunk()
       const appender = await db.connection.createAppender(table, 'main', 'temp')

@@ -55,9 +55,8 @@ export function readColumns(db: Database, table: string): Promise<TableColumn[]>
 }
 
 /** Counts the rows of a table or subquery. */
-export async function countRows(db: Queries, from: string): Promise<number> {
-  return (await db.one(z.object({rows: z.coerce.number()}), `select count(*) as "rows" from ${from}`)).rows
-}
+export const countRows = (db: Queries, from: string) =>
+  db.value(z.coerce.number(), `select count(*) from ${from}`)
 
 /** Describes a row in one line: the first column is its id, the others explain it: `deal_7f3a (loan_amount=250000.00)`. */
 export function describeRow(row: Record<string, unknown>): string {

@@ -69,7 +69,7 @@ export async function openWarehouse(
     await prepareLoad(db, folder, memoryMb)
   } catch (error) {
     await dispose()
-    throw IS_DAMAGED.test(messageOf(error)) ? describeOpenFailure(folder.warehouse, error) : error
+    throw isDamage(error) ? describeOpenFailure(folder.warehouse, error) : error
   }
   return {
     ...db,
@@ -208,7 +208,12 @@ function describeOpenFailure(path: string, error: unknown): Error {
   return newError(code, `File '${path}' ${what}: ${words.split('\n')[0]}.`, {cause: error})
 }
 
-const IS_DAMAGED = /corrupt|checksum/i
+/** Whether an error says that the file of the warehouse is damaged. */
+export const isDamage = (error: unknown) =>
+  error instanceof LoantapeError
+    ? error.code === 'WAREHOUSE_UNREADABLE'
+    : /corrupt|checksum|fatal/i.test(messageOf(error))
+
 /** What the engine says of a file of a later one, which it would otherwise call unreadable. */
 const IS_NEWER = /newer version of DuckDB|storage version of an existing database/i
 const IS_LOCKED = /could not set lock|conflicting lock/i

@@ -74,9 +74,7 @@ export async function atSource<T>(
   const {db, tapes, walks, streams} = opened
   await setStatuses(db, statuses)
   await requirePin(db, config, accepted.has('source'))
-  const isDescribed = config.description === undefined ? 'no' : 'yes'
-  if ((readFact(stateDb, 'source_described') ?? 'no') !== isDescribed)
-    writeFact(stateDb, 'source_described', isDescribed)
+  writeFact(stateDb, 'source_described', config.description === undefined ? 'no' : 'yes')
   await dropWalks(opened, 'another source', ({baseUrl}) => baseUrl !== config.baseUrl)
   const world = {...outside, clock: await createWalkClock(db, walks, config, outside.clock)}
   return await askSource(config, stateDb, world, async (client) => {

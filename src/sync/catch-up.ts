@@ -19,26 +19,20 @@ import {
   refuse,
   requireFolderId,
   short,
+  type TapeRow,
 } from '../store/recorded.ts'
 import {findLockHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Frame, TapeLine} from '../store/tape.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
-import {openHistory, openWarehouse, readSettings, writeSettings} from '../store/warehouse.ts'
+import {isDamage, openHistory, openWarehouse, readSettings, writeSettings} from '../store/warehouse.ts'
 import {storeWalk} from './apply.ts'
-import {type Intake, type OpenWalks, openIntake, parseBody} from './intake.ts'
+import {type Intake, type OpenWalks, openIntake, parseBody, type WalkTools} from './intake.ts'
 import {adoptFields, readStreams} from './mapped-fields.ts'
 import {planChanges} from './plan-changes.ts'
-import {settleUnit} from './settle.ts'
+import {endWalk, settleUnit} from './settle.ts'
 import {clearStage, createStage} from './stream-tables.ts'
-import {
-  isHistory,
-  listReadableTapes,
-  openTapes,
-  parseOutcome,
-  type ReadableTape,
-  type Tapes,
-} from './tapes.ts'
+import {isHistory, listReadableTapes, openTapes, parseOutcome, type ReadableTape} from './tapes.ts'
 
 /** Reads which data folder a warehouse belongs to, and the last unit it contains. */
 export async function readStand(folder: DataFolder) {
@@ -60,8 +54,7 @@ export async function planCatchUp(
 ) {
   if (findLockHolder(stateDb, world)) return null
   const ifDamaged = (error: unknown) => {
-    if (error instanceof LoantapeError || /could not read|corrupt|checksum/i.test(messageOf(error)))
-      return null
+    if (error instanceof LoantapeError || isDamage(error)) return null
     throw error
   }
   const stand = existsSync(folder.warehouse) ? await readStand(folder).catch(ifDamaged) : {}
@@ -294,28 +287,28 @@ function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks
  * continued is ended.
  */
 async function resumeWalks(
-  {db, tapes}: {db: Database; tapes: Tapes},
-  left: readonly string[],
+  {db, tapes}: Pick<WalkTools, 'db' | 'tapes'>,
+  left: readonly TapeRow[],
   {log}: Pick<World, 'log'>,
 ) {
   await createStage(db)
   const streams = await readStreams(db)
   const walks: OpenWalks = new Map()
-  for (const tape of left) {
+  for (const row of left) {
+    const {name} = row
     const reader = createReader(db, streams, walks)
-    if (!(await tapes.reopen(tape, reader.take))) continue
+    if (!(await tapes.reopen(row, reader.take))) continue
     const {intake, kind, problem} = await reader.finish()
-    if (intake?.kind === 'walk' && intake.walk.endedAt !== null) {
+    if (intake?.kind === 'walk') {
       walks.set(intake.stream.name, intake)
+      if (intake.walk.endedAt === null)
+        await endWalk({db, tapes, walks}, intake, {state: 'abandoned', how: 'its run died'})
       continue
     }
-    if (problem !== null) log.warn({file: tape, reason: problem}, 'what a run had read cannot be continued')
-    const why = problem ?? 'its run died'
-    const tapeHead = tapes.conclude(tape, {outcome: 'abandoned', why})
-    if (intake?.kind === 'walk')
-      await storeWalk(db, intake.stream, intake.walk, {state: 'abandoned', how: why, tapeHead})
-    else if (isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head: tapeHead})
-    tapes.finish(tape)
+    if (problem !== null) log.warn({file: name, reason: problem}, 'what a run had read cannot be continued')
+    const tape_head = tapes.conclude(name, {outcome: 'abandoned', why: problem ?? 'its run died'})
+    if (isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head})
+    tapes.finish(name)
   }
   return {streams, walks}
 }

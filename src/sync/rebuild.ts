@@ -4,7 +4,7 @@ import type {MappedField} from '../contract/mapped-field.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {codeOf, messageOf, newError} from '../core/errors.ts'
 import {nameOfUser} from '../core/process.ts'
 import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
@@ -16,6 +16,7 @@ import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {findReadKey} from '../store/tape-key.ts'
 import {
+  isDamage,
   listRawTables,
   lockWarehouse,
   migrate,
@@ -192,11 +193,7 @@ export async function rebuildWarehouse(
     cleaning.defer(() => removeDatabase(temporary))
     const compute = (present: boolean) => computeAnew(config, basis, {temporary, present}, world)
     const differences = await compute(isReadable).catch((error: unknown) => {
-      const isDamage =
-        error instanceof LoantapeError
-          ? error.code === 'WAREHOUSE_UNREADABLE'
-          : /corrupt|checksum|fatal/i.test(messageOf(error))
-      if (!isReadable || !isDamage) throw error
+      if (!isReadable || !isDamage(error)) throw error
       const reason = messageOf(error)
       world.log.warn({file: folder.warehouse, reason}, 'the present warehouse cannot be read')
       return compute(false)

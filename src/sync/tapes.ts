@@ -129,7 +129,7 @@ export function openTapes(
       }
     },
     /** Ends the tapes that dead runs had concluded. Returns those that they left unfinished, oldest first. */
-    listLeft(): string[] {
+    listLeft(): TapeRow[] {
       for (const {row, bytes} of stateDb.transaction(() => adoptEnded(folder, stateDb, key))) {
         const path = join(folder.root, row.path)
         chmodSync(path, 0o600)
@@ -138,14 +138,11 @@ export function openTapes(
         chmodSync(path, 0o400)
         changeTape(stateDb, row.name, {ended_at: now(), bytes, sha256: digestFileNow(path)})
       }
-      return listTapes(stateDb)
-        .filter(isBeingWritten)
-        .map(({name}) => name)
+      return listTapes(stateDb).filter(isBeingWritten)
     },
     /** Reads a tape that a dead run left and continues it after its last whole line. If unreadable, marks it lost and returns false. */
-    async reopen(name: string, take: (line: TapeLine) => Promise<void>): Promise<boolean> {
-      const row = findTape(stateDb, name)
-      if (!row) return false
+    async reopen(row: TapeRow, take: (line: TapeLine) => Promise<void>): Promise<boolean> {
+      const {name} = row
       const {end, kind} = await readThrough(folder, row, key, take)
       if (end) {
         resume(row, end, kind)
