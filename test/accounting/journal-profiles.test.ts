@@ -54,16 +54,15 @@ describe.each(profiles)('%s', (name, profile) => {
   })
 
   test('splits between entries at the limits of lines and bytes, and every part stands alone', () => {
-    const limit = profile.limits.rows === Infinity ? 1000 : profile.limits.rows
-    const lines = issueFirst(Array.from({length: limit + 1}, (_, index) => anEntry(index + 1)).flat())
-    const files = write(profile, lines)
-    const names = files.map((file) => file.name)
-    if (profile.limits.rows === Infinity) expect(names).toEqual([`${name}_${context.batchId}.csv`])
-    else {
-      expect(names).toEqual([1, 2, 3].map((part) => `${name}_${context.batchId}_part0${part}of03.csv`))
-      expect(files.map((file) => file.lines.length)).toEqual([limit, limit, 2])
-    }
-    proveJournalFiles(profile, files)
+    const lines = issueFirst(Array.from({length: 11}, (_, index) => anEntry(index + 1)).flat())
+    const whole = write({...profile, limits: {...profile.limits, rows: Infinity}}, lines)
+    expect(whole.map((file) => file.name)).toEqual([`${name}_${context.batchId}.csv`])
+    const limited = {...profile, limits: {...profile.limits, rows: 10}}
+    const files = write(limited, lines)
+    const names = [1, 2, 3].map((part) => `${name}_${context.batchId}_part0${part}of03.csv`)
+    expect(files.map((file) => file.name)).toEqual(names)
+    expect(files.map((file) => file.lines.length)).toEqual([10, 10, 2])
+    proveJournalFiles(limited, files)
     const rows = files.flatMap(({text}) => parse(text, {from: 2}))
     expect(rows).toHaveLength(lines.length)
     // As many bytes as two entries have.

@@ -1,17 +1,17 @@
 import {execFileSync} from 'node:child_process'
 import {mkdirSync, readdirSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {fileURLToPath} from 'node:url'
 import {expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {closePeriod} from '../../src/books/close-period.ts'
 import {JOURNAL_STEPS} from '../../src/core/types.ts'
+import {exportRelease} from '../../src/outputs.ts'
 import {bringUpToDate} from '../../src/record/record.ts'
 import {compareBooks} from '../../src/record/verify.ts'
-import {BOOK_TABLES, openBooks} from '../support/books.ts'
+import {openBooks} from '../support/books.ts'
 import {writeJobFile} from '../support/jobs.ts'
-import {runProgram, startProcess} from '../support/lab.ts'
-import {useShared} from '../support/set-up.ts'
+import {failureOf, runProgram} from '../support/lab.ts'
+import {dyingAt, useShared} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
 /** January and February are walked and January is closed; it is March 3. */
@@ -212,15 +212,12 @@ test('entries not yet issued are listed by profile and month, closed months incl
   expect(not_issued).toContainEqual({profile: 'intacct', period: '2026-01', entries: 1, amount: '100.00'})
 })
 
-const KILLED = fileURLToPath(new URL('../proof/killed-run.ts', import.meta.url))
-
-test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next export", async (step) => {
+// The proof `kill-writes` kills an export before each of its writes.
+test.each(JOURNAL_STEPS)("an export that dies at '%s' is caught up by the next", async (step) => {
   using copy = openBooks(books)
-  const env = {LOANTAPE_DATA_DIR: copy.folder.root, ...NOW}
-  const killing = {...env, KILL_STEP: step, SELECT: BOOK_TABLES}
-  const exporting = 'export xero --period 2026-02'
-  const killed = await startProcess([process.execPath, KILLED, ...exporting.split(' ')], killing).ended
-  expect(killed.signal, killed.stderr).toBe('SIGKILL')
+  const dying = {...copy.at('2026-03-03'), ...dyingAt(step)}
+  const request = {profiles: ['xero'], period: '2026-02'}
+  expect((await failureOf(exportRelease(copy.config, request, dying))).message).toContain('died')
   const outcome = step === 'journal handed over' ? 'unchanged' : 'written'
   expect(await copy.export('xero', '2026-02', '2026-03-03')).toMatchObject([{outcome, rows: 2}])
   expect(await copy.export('xero', '2026-02', '2026-03-03')).toMatchObject([{outcome: 'unchanged'}])

@@ -64,16 +64,25 @@ const writeOnceDue = (fields = {}) =>
 
 const onceRuns = () => readRuns(`select state, attempt, exit_code from job_run where job = 'once'`)
 
-test('serve runs jobs when they are due, each in its own process, says why one fails, and exits cleanly on SIGTERM', async () => {
+test('serve runs jobs when they are due, each in its own process, names those that fail or cannot be read, and exits cleanly on SIGTERM', async () => {
   await lab.sync(new Date().toISOString())
   writeOnceDue(READ_RATES)
-  writeJob('failing', {schedule: '*/10 * * * * *', steps: [{do: 'publish', to: 'postgres'}]})
+  writeJob('failing', {schedule: '*/5 * * * * *', steps: [{do: 'publish', to: 'postgres'}]})
+  writeJob('bad', {schedule: '0 7 1 * *', catchUp: 'each'})
   const serve = lab.start(['serve'], env)
-  await until(() => onceRuns()[0]?.state === 'done' && readRuns('select 1 from alarm').length > 0)
+  await until(() => onceRuns()[0]?.state === 'done' && readRuns('select 1 from alarm').length > 1)
   expect((await fetch(`${await untilListens(serve)}/readyz`)).status).toBe(200)
   expect(await stopProcess(serve)).toBe(0)
-  expect(readRuns('select name, state from alarm')).toEqual([{name: 'job failing', state: 'CONFIG_MISSING'}])
+  expect(readRuns('select name, state from alarm order by name')).toEqual([
+    {name: 'job bad', state: 'JOB_INVALID'},
+    {name: 'job failing', state: 'CONFIG_MISSING'},
+  ])
   expect(readRuns(`select 1 from job_run where state = 'running'`)).toEqual([])
+  const words = /bad\.yaml': .*catchUp: 'each' with a sync step/
+  for (const args of [['status'], ['jobs', 'list'], ['doctor']])
+    expect((await lab.run(args, env)).stdout, args[0]).toMatch(words)
+  await expectRefused(lab.run(['run', 'bad', '--json'], env), 'JOB_INVALID', words)
+  expect(await lab.run(['period', 'list'], env)).toMatchObject({code: 0})
 })
 
 test('a server whose state database cannot be written is not ready until it can be', async () => {
@@ -165,21 +174,6 @@ test('a server killed amid notifications has stored each one it acknowledged, an
   await using next = await startWeb(config, {stateDb, folder: lab.folder, jobs: []}, lab.createWorld())
   for (const id of sent) expect(await notify(next.url, id)).toBe(stored.has(id) ? 200 : 202)
   expect(listStored().sort()).toEqual(sent.sort())
-})
-
-test('a bad job file is an alarm, and stops neither the server nor other jobs', async () => {
-  await lab.sync(new Date().toISOString())
-  writeOnceDue(READ_RATES)
-  writeJob('bad', {schedule: '0 7 1 * *', catchUp: 'each'})
-  const serve = lab.start(['serve'], env)
-  await until(() => onceRuns()[0]?.state === 'done' && readRuns('select 1 from alarm').length > 0)
-  expect(await stopProcess(serve)).toBe(0)
-  expect(readRuns('select name, state from alarm')).toEqual([{name: 'job bad', state: 'JOB_INVALID'}])
-  const words = /bad\.yaml': .*catchUp: 'each' with a sync step/
-  for (const args of [['status'], ['jobs', 'list'], ['doctor']])
-    expect((await lab.run(args, env)).stdout, args[0]).toMatch(words)
-  await expectRefused(lab.run(['run', 'bad', '--json'], env), 'JOB_INVALID', words)
-  expect(await lab.run(['period', 'list'], env)).toMatchObject({code: 0})
 })
 
 test('jobs list shows the next five slots of each job in local time and UTC, and which jobs are disabled', async () => {
