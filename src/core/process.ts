@@ -1,5 +1,6 @@
 import {type ChildProcess, spawn} from 'node:child_process'
 import {randomBytes} from 'node:crypto'
+import {addAbortListener} from 'node:events'
 import {existsSync, mkdirSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync} from 'node:fs'
 import {hostname, tmpdir, userInfo} from 'node:os'
 import {basename, dirname, extname, join} from 'node:path'
@@ -212,14 +213,11 @@ const TERM_MS = 8_000
 
 /** Sends SIGTERM, then SIGKILL, to a child when the signal aborts. Disposing the result stops this. */
 function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
-  const stop = () => {
+  return addAbortListener(signal, () => {
     child.kill('SIGTERM')
     const last = setTimeout(() => child.kill('SIGKILL'), TERM_MS)
     child.once('exit', () => clearTimeout(last))
-  }
-  if (signal.aborted) stop()
-  signal.addEventListener('abort', stop)
-  return {[Symbol.dispose]: () => signal.removeEventListener('abort', stop)}
+  })
 }
 
 /** Returns a temporary name beside a file. Removes what dead writers or this process left under such names. */

@@ -1,3 +1,4 @@
+import {addAbortListener} from 'node:events'
 import {statSync} from 'node:fs'
 import {availableParallelism, totalmem} from 'node:os'
 import {setImmediate as nextTurn} from 'node:timers/promises'
@@ -275,10 +276,9 @@ export async function withinLimits<T>(
     cut ??= reason
     repeat ??= interruptUntilCleared(() => [db])
   }
-  const onStop = () => interrupt('stopped')
   if (signal.aborted) throw explain('stopped', signal.reason)
   const timer = limitMs === undefined ? undefined : setTimeout(() => interrupt('time'), limitMs)
-  signal.addEventListener('abort', onStop, {once: true})
+  using _listening = addAbortListener(signal, () => interrupt('stopped'))
   try {
     return await work()
   } catch (error) {
@@ -288,7 +288,6 @@ export async function withinLimits<T>(
   } finally {
     clearTimeout(timer)
     clearInterval(repeat)
-    signal.removeEventListener('abort', onStop)
   }
 }
 
