@@ -14,7 +14,7 @@ import {DatabaseSync} from 'node:sqlite'
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
-import {buildRelease} from '../build/build.ts'
+import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, messageOf, newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
@@ -43,7 +43,7 @@ import {
   writeFileAtomically,
 } from '../store/files.ts'
 import {findHead, findTapeKey, isOfActs, listTapes, requireFolderId} from '../store/recorded.ts'
-import {type ReleaseManifest, readRelease, requireRelease, unlessDamaged} from '../store/release.ts'
+import {type ReleaseManifest, readRelease, unlessDamaged} from '../store/release.ts'
 import {acquireLock, withRun} from '../store/runs.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {findReadKey, keyFileOf, type TapeKey} from '../store/tape-key.ts'
@@ -461,32 +461,24 @@ export async function rehearseRestore(config: Config, {from}: {from: string}, wo
   const createFailed = (problem: string) =>
     newError('DRILL_FAILED', `Backup '${backup}' does not bring everything back: ${problem}.`)
   remove()
-  try {
-    world.onProgress({step: 'restore'})
-    const {files, authenticated} = await restoreBackup(restored, backup)
-    const {problems, walks, batch_files} = await verifyAll(restored, world)
-    const [fault] = problems
-    if (fault) {
-      const words = `${fault.path}: ${fault.problem.replace(/\.$/, '')}`
-      throw createFailed(`${quantity(problems.length, 'problem')}, such as ${words}`)
-    }
-    let built: ReleaseManifest | undefined
-    if (hasWarehouse(drill)) {
-      await buildRelease(restored, {}, world)
-      built = requireRelease(drill).manifest
-    }
-    const id = built?.release_id ?? null
-    const kept =
-      id === null ? undefined : unlessDamaged(() => readRelease(join(folder.releases, id)))?.manifest
-    const digestsOf = (manifest?: ReleaseManifest) => manifest?.tables.map(({file, sha256}) => [file, sha256])
-    if (kept && !isDeepStrictEqual(digestsOf(kept), digestsOf(built)))
-      throw createFailed(`release ${kept.release_id}, built from it, differs from the one that is kept`)
-    return {
-      ...{outcome: 'restored' as const, backup, files, authenticated, walks, batch_files},
-      release_id: id,
-      compared: kept ? ('equal' as const) : ('not kept' as const),
-    }
-  } finally {
-    remove()
+  using cleaning = new DisposableStack()
+  cleaning.defer(remove)
+  world.onProgress({step: 'restore'})
+  const {files, authenticated} = await restoreBackup(restored, backup)
+  const {problems, walks, batch_files} = await verifyAll(restored, world)
+  const [fault] = problems
+  if (fault) {
+    const words = `${fault.path}: ${fault.problem.replace(/\.$/, '')}`
+    throw createFailed(`${quantity(problems.length, 'problem')}, such as ${words}`)
+  }
+  const built = hasWarehouse(drill) ? (await requireBuilt(restored, {}, world)).manifest : undefined
+  const kept = built && unlessDamaged(() => readRelease(join(folder.releases, built.release_id)))?.manifest
+  const digestsOf = (manifest?: ReleaseManifest) => manifest?.tables.map(({file, sha256}) => [file, sha256])
+  if (kept && !isDeepStrictEqual(digestsOf(kept), digestsOf(built)))
+    throw createFailed(`release ${kept.release_id}, built from it, differs from the one that is kept`)
+  return {
+    ...{outcome: 'restored' as const, backup, files, authenticated, walks, batch_files},
+    release_id: built?.release_id ?? null,
+    compared: kept ? ('equal' as const) : ('not kept' as const),
   }
 }
