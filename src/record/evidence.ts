@@ -208,8 +208,7 @@ async function writeTapes(
     shown: [] as string[],
   }
   mkdirSync(join(dir, 'tapes'), {mode: 0o700})
-  const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
-  await using _archive = archive
+  await using archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   const description = {software: GENERATOR, format: 'WARC File Format 1.1', isPartOf: subject.release_id}
   const date = `${subject.known_at.slice(0, 19)}Z`
   const head = {type: 'warcinfo', place: JSON.stringify(description), date, fields: {}}
