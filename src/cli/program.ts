@@ -24,7 +24,7 @@ type OptionSpec =
 
 /** A command in `commands.json`. */
 interface CommandSpec {
-  /** The file with its code, which also has its subcommands. */
+  /** The file with its code and that of its subcommands; by default one of its own name. */
   file?: string
   /** Its description, of which the list of commands shows what is before the first `;`. */
   about: string
@@ -90,7 +90,8 @@ export function createProgram(cli: Cli): Command {
     describeCommand(command, spec)
     // A command without an example only groups others.
     if (spec.example === undefined) continue
-    const load = FILES[COMMANDS[words[0] ?? path]?.file ?? '']
+    const [first = path] = words
+    const load = FILES[COMMANDS[first]?.file ?? first]
     command.action(async () => {
       const deed = (await load?.())?.commands[path]
       if (!deed) throw new Error(`command '${path}' in commands.json`)

@@ -31,8 +31,6 @@ const storedDeal = z.object({
   created_at: z.number(),
 })
 
-const COLUMNS = storedDeal.keyof().options
-const INSERT = `insert into deal (${COLUMNS}) values (${COLUMNS.map(() => '?')})`
 const STORED: Kind<StoredDeal> = {table: 'deal', row: storedDeal}
 const IDS = {table: 'deal', row: z.object({id: z.string()})}
 
@@ -48,11 +46,7 @@ export function createDealStore(database: ServiceDatabase) {
     /** Inserts all or none of the deals. */
     insert: (deals: Iterable<StoredDeal>): void =>
       database.transaction(() => {
-        for (const deal of deals)
-          database.run(
-            INSERT,
-            COLUMNS.map((column) => deal[column]),
-          )
+        for (const deal of deals) database.insert('deal', deal)
       }),
     /** Lists at most `limit` deals, all or those in a status, in list order. */
     list: ({status, limit}: {status?: string; limit: number}): StoredDeal[] =>
