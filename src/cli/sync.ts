@@ -22,6 +22,7 @@ export const commands = {
   sync: does(({config, options, world}: Invocation<SyncOptions>) => {
     const {why, dryRun: isDryRun = false, detail} = options
     const accept = options.accept === undefined ? [] : parseWords(options.accept, '--accept', ACCEPTABLE)
+    if (options.acceptShrink) accept.push('shrink')
     if (why !== undefined && accept.length === 0)
       throw newError('USAGE', `Option --why '${why}': it says why something is accepted; add --accept.`)
     return syncDeals(detail ? config : {...config, detail: 'off'}, {accept, why, isDryRun}, world)
@@ -52,6 +53,7 @@ export const commands = {
 
 interface SyncOptions {
   accept?: string
+  acceptShrink?: boolean
   why?: string
   dryRun?: boolean
   detail: boolean

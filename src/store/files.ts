@@ -23,6 +23,7 @@ import {open} from 'node:fs/promises'
 import {dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {setTimeout as delay} from 'node:timers/promises'
+import pLimit from 'p-limit'
 import {codeOf} from '../core/errors.ts'
 import type {Refuse} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
@@ -145,12 +146,18 @@ export function syncToDisk(path: string): void {
   }
 }
 
+/** Enough for the disk's journal to take many files in one write, and few enough for any limit of open files. */
+const SYNCS_AT_ONCE = 16
+
 /** Forces everything below a folder to the disk, in parallel: one by one takes five times as long. */
 export async function syncBelow(dir: string): Promise<void> {
-  const syncs = readdirSync(dir, {recursive: true, encoding: 'utf8'}).map(async (name) => {
-    await using file = await open(join(dir, name))
-    await file.sync()
-  })
+  const inTurn = pLimit(SYNCS_AT_ONCE)
+  const syncs = readdirSync(dir, {recursive: true, encoding: 'utf8'}).map((name) =>
+    inTurn(async () => {
+      await using file = await open(join(dir, name))
+      await file.sync()
+    }),
+  )
   // Waits for all before throwing the first failure: no file may be open when the folder is removed.
   await Promise.allSettled(syncs)
   await Promise.all(syncs)
