@@ -2,7 +2,7 @@ import type {Command} from 'commander'
 import {maskConfig} from '../core/config.ts'
 import {CATALOGUE, EXIT_CODES, exitCodeOf, newError} from '../core/errors.ts'
 import {findNearest} from '../core/text.ts'
-import {does} from './command.ts'
+import {does, refuseValue} from './command.ts'
 import {renderTable} from './table.ts'
 
 export const commands = {
@@ -21,10 +21,11 @@ export const commands = {
       ),
   ),
   completion: does(
-    ({command}, shell: string, typed: string[]) =>
-      typed.length === 0
-        ? {script: SCRIPTS[shell] ?? ''}
-        : {words: listWords(command.parent ?? command, typed)},
+    ({command}, shell: string, typed: string[]) => {
+      const script = SCRIPTS[shell]
+      if (script === undefined) throw refuseValue(shell, '<shell>', Object.keys(SCRIPTS).join(', '))
+      return typed.length === 0 ? {script} : {words: listWords(command.parent ?? command, typed)}
+    },
     (found) =>
       'script' in found ? found.script : found.words.map(({name, about}) => `${name} ${about}`).join('\n'),
   ),

@@ -1,4 +1,4 @@
-import {Argument, Command, CommanderError, Help, Option} from 'commander'
+import {Command, CommanderError, Help, Option} from 'commander'
 import {isCalendarDate} from '../core/clock.ts'
 import {explainError, type LoantapeError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
@@ -30,7 +30,7 @@ interface CommandSpec {
   about: string
   example?: string
   /** Its arguments, by name with brackets. */
-  args?: Readonly<Record<string, string | {about: string; choices: string[]}>>
+  args?: Readonly<Record<string, string>>
   /** Reads a release, and takes {@link OF_RELEASE}. */
   ofRelease?: boolean
   options?: Readonly<Record<string, OptionSpec>>
@@ -109,10 +109,7 @@ const OF_RELEASE: NonNullable<CommandSpec['options']> = {
 
 function describeCommand(command: Command, {about, args = {}, ...spec}: CommandSpec): void {
   command.description(about).summary(about.replace(/;.*/, ''))
-  for (const [name, said] of Object.entries(args)) {
-    if (typeof said === 'string') command.argument(name, said)
-    else command.addArgument(new Argument(name, said.about).choices(said.choices))
-  }
+  for (const [name, said] of Object.entries(args)) command.argument(name, said)
   for (const [flags, option] of Object.entries({...(spec.ofRelease && OF_RELEASE), ...spec.options}))
     command.addOption(createOption(flags, typeof option === 'string' ? {about: option} : option))
   if (spec.example !== undefined) command.addHelpText('after', `\nExample:\n  loantape ${spec.example}`)

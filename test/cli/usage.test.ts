@@ -39,7 +39,7 @@ const wrong: [args: string, code: string, words: RegExp][] = [
   ['service keys create x --db missing/x.db', 'SERVICE_DB_OPEN', /missing\/x\.db/],
   ['service --deals 1e99', 'USAGE', /'1e99' in --deals: .*from 0 to/],
   ['--data= status', 'USAGE', /Folder '' in --data: expected a path/],
-  ['completion tcsh', 'USAGE', /'tcsh' is invalid.*bash, zsh/],
+  ['completion tcsh', 'USAGE', /'tcsh' in <shell>: expected bash, zsh, fish/],
   ['status --max-age old', 'USAGE', /'old' in --max-age: .*26h/],
   ['query 1 --format xml', 'USAGE', /'xml' is invalid.*table, csv, json/],
   ['export excel', 'UNKNOWN_NAME', /'excel'.*csv, parquet, xlsx.*, xero.*\. Nothing was changed\./],
