@@ -396,25 +396,15 @@ async function requireOwnSchemas(session: Session, schemas: readonly string[]): 
 async function requireNoDependents(session: Session): Promise<void> {
   const found = await session.column(
     z.string(),
-    `with
-     ours as (
-       select oid from pg_namespace where obj_description(oid, 'pg_namespace') like '${MARK} %'
-     ),
-     objects as (
-       select 'pg_class'::regclass as class, rule.ev_class as object
-       from pg_depend as dependency
-       inner join pg_class as base on base.oid = dependency.refobjid and dependency.refclassid = 'pg_class'::regclass
-       inner join pg_rewrite as rule on rule.oid = dependency.objid and dependency.classid = 'pg_rewrite'::regclass
-       where base.relnamespace in (select oid from ours)
-       union
-       select dependency.classid, dependency.objid
-       from pg_depend as dependency
-       inner join pg_class as base on base.oid = dependency.refobjid and dependency.refclassid = 'pg_class'::regclass
-       where dependency.classid = 'pg_proc'::regclass and base.relnamespace in (select oid from ours)
-       union
-       select 'pg_proc'::regclass, oid from pg_proc where pronamespace in (select oid from ours)
+    `with ours as (select oid from pg_namespace where obj_description(oid, 'pg_namespace') like '${MARK} %')
+     select distinct replace(pg_describe_object(classid, objid, 0), 'rule _RETURN on ', '') as name
+     from pg_depend
+     where classid in ('pg_rewrite'::regclass, 'pg_proc'::regclass) and (
+       refclassid = 'pg_namespace'::regclass and refobjid in (select oid from ours)
+       or refclassid = 'pg_class'::regclass
+         and refobjid in (select oid from pg_class where relnamespace in (select oid from ours))
      )
-     select pg_describe_object(class, object, 0) as name from objects order by name`,
+     order by name`,
   )
   if (found.length === 0) return
   throw newError(
