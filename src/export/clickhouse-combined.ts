@@ -1,4 +1,3 @@
-import {hash} from 'node:crypto'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {parseSelects} from '../build/compile.ts'
@@ -124,12 +123,9 @@ const SETTINGS = 'settings join_use_nulls = 1, group_by_use_nulls = 1, prefer_co
 /** Ids that are unique only within one lender. */
 const OWN_IDS = ['deal_id', 'borrower_id', 'document_id', 'walk_id']
 
-/** A view whose comment is the digest of the statements that made all other views. */
-const VERSION = `${MADE}.version`
-
 /**
  * Creates the views of every model over all lenders: `fleet.portfolio_summary` has the published rows of each lender, and the rows
- * computed over all. They read other views, so they show what is published now, and are kept if they are the same.
+ * computed over all. They read other views, so they show what is published now.
  */
 export async function createCombined(
   session: Session,
@@ -154,15 +150,7 @@ export async function createCombined(
       return [computed, view(shown, showModel(model), model.description, ` (${fields})`)]
     }),
   ]
-  const version = (digest: string) => view(VERSION, 'select 1 as nothing', digest)
-  const digest = hash('sha256', JSON.stringify(views))
-  const [there] = await session.rows(
-    z.object({comment: z.string()}),
-    `select comment from system.tables where concat(database, '.', name) = ${literal(VERSION)}`,
-  )
-  if (there?.comment === digest) return
-  // The digest is written last, so views that a crash left incomplete are made again.
-  for (const statement of [version(''), ...views, version(digest)]) await session.run(statement)
+  for (const statement of views) await session.run(statement)
 }
 
 const overAll = (table: string): string => `${MADE}.${quote(table)}`

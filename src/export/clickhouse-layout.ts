@@ -108,7 +108,7 @@ const typeOf = (type: string): string | undefined =>
 
 type TableName = Pick<TargetTable, 'schema' | 'name'>
 
-/** A column as ClickHouse lists it; the row of the table itself has an empty name. */
+/** A column as ClickHouse lists it. */
 export interface Field {
   name: string
   type: string

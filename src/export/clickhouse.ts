@@ -233,7 +233,8 @@ async function createState(session: Session): Promise<void> {
 }
 
 /**
- * Creates missing tables and columns, and the views that show them. In a column that another source lacks, its rows are null.
+ * Creates missing tables and columns, and the views that show them: all of them, since a new node of a cluster has none. In a
+ * column that another source lacks, its rows are null.
  *
  * @throws ConfigError `CLICKHOUSE_TYPE`
  */
@@ -248,19 +249,13 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
   const databases = schemas.map(literal).join(', ')
   const fields = await session.rows(
     z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()}),
-    `select table, name, type, comment from (
-       select concat(database, '.', table) as table, name, type, comment, position
-       from system.columns where database in (${databases})
-       union all
-       select concat(database, '.', name) as table, '' as name, '' as type, comment, 0 as position
-       from system.tables where database in (${databases})
-     ) order by position`,
+    `select concat(database, '.', table) as table, name, type, comment
+     from system.columns where database in (${databases}) order by position`,
   )
   for (const {table, full, own} of named) {
     const [local, whole] = [session.local(table), session.whole(table)]
-    const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
-    // On a cluster always: a new node has no tables yet.
-    if (there.length === 0 || session.cluster !== undefined) await createTable(session, table, own)
+    const there = fields.filter((field) => field.table === `${full}_local`)
+    await createTable(session, table, own)
     for (const {name, type, comment} of there.length === 0 ? [] : own) {
       const found = there.find((field) => field.name === name)
       if (found && found.type !== type)
@@ -276,9 +271,6 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
     }
     const ours = [...ADDED, ...own.map(({name}) => name)]
     const columns = [sourceField(), ...own, ...there.filter(({name}) => !ours.includes(name))]
-    const shown = fields.filter((field) => field.table === full)
-    const wanted = [{name: '', type: '', comment: table.description}, ...columns]
-    if (describeFields(shown) === describeFields(wanted)) continue
     await session.run(`
       create or replace view ${quote(table.schema)}.${quote(table.name)}${session.on} (${describeFields(columns)}) as
       select ${columns.map(({name}) => quote(name)).join(', ')}
