@@ -15,9 +15,6 @@ import {describeTable, readTotals, type TargetTable} from './target.ts'
 /** Reference data that models over all lenders read. */
 const SHARED_SEEDS = ['seed.status']
 
-/** What one release contributes to the tables over all lenders. */
-export type Combined = Awaited<ReturnType<typeof readCombined>>
-
 /**
  * Reads what a release can tell of all lenders: `models` as of {@link planCombined}, and `inputs`, the unpublished tables they need.
  * Disposing removes the files of these.

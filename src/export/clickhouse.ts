@@ -2,8 +2,7 @@ import {z} from 'zod'
 import {codeOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {digestFile} from '../store/files.ts'
-import type {Release} from '../store/release.ts'
-import {type Combined, createCombined, readCombined} from './clickhouse-combined.ts'
+import {createCombined, readCombined} from './clickhouse-combined.ts'
 import {
   ADDED,
   type ClickhouseServer,
@@ -20,9 +19,11 @@ import {
   codeAt,
   isSameTotals,
   type ReleaseTarget,
+  requireWhole,
   selectTotals,
   type TargetTable,
   totalsRow,
+  type VisibleRelease,
   visibleRow,
 } from './target.ts'
 
@@ -53,17 +54,9 @@ export async function openClickhouse(
   const session = openSession(request, world.signal)
   const source = literal(request.source)
   const kept = `where source = ${source} order by number desc limit ${request.releasesKept ?? 3}`
-  let own = {number: 0, lastSql: ''}
-  let published: {release: Release; folderId: string} | undefined
-  let tables: readonly TargetTable[] = []
-  let combined: Combined | undefined
-  /** The partitions of kept releases, then those sent now. No other publication writes or removes them. */
-  const contents: string[] = []
-  const findContent = (table: TargetTable) =>
-    contents.findLast((content) => content.startsWith(contentPrefix(request.source, table)))
-  async function verify(table: TargetTable): Promise<boolean> {
-    const content = findContent(table)
-    if (content === undefined) return false
+  let visible: VisibleRelease | undefined
+  /** Whether a partition holds a table whole. */
+  async function isWhole(table: TargetTable, content: string): Promise<boolean> {
     const totals = selectTotals(table.columns, quote)
     const grain = table.grain.map(quote).join(', ')
     const copies = grain === '' ? "'0'" : `toString(count() - uniqExact(tuple(${grain})))`
@@ -73,8 +66,20 @@ export async function openClickhouse(
     )
     return isSameTotals(found, [...table.totals, '0'])
   }
-
-  let visible: z.output<typeof visibleRow> | undefined
+  async function load(table: TargetTable, content: string): Promise<void> {
+    if ((await digestFile(table.file)) !== table.sha256)
+      throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' does not have the sha256 of its manifest.`)
+    const fields = fieldsOf(table.columns, `${table.schema}.${table.name}`)
+    const columns = fields.map(({name}) => quote(name)).join(', ')
+    const structure = fields.map(({name, type}) => `${quote(name)} ${type}`).join(', ')
+    await session.send(
+      `insert into ${session.whole(table)} (source, content, ${columns})
+       select ${source}, ${literal(content)}, ${columns} from input(${literal(structure)}) format Parquet`,
+      table.file,
+    )
+    if (request.cluster !== undefined)
+      await session.run(`system sync replica${session.on} ${session.local(table)} lightweight`)
+  }
 
   return {
     server: session.server,
@@ -90,8 +95,8 @@ export async function openClickhouse(
       return visible
     },
 
-    async begin(release, released, folderId) {
-      own = await takeNumber(session, request.source)
+    async publish({release, tables: published, folderId}) {
+      const own = await takeNumber(session, request.source)
       // Not before: another publication could show its release until then, and remove what it no longer keeps.
       const row = z.object({release_id: z.string(), contents: z.array(z.string())})
       const releases = await session.rows(row, `select release_id, contents from ${STATE}.published ${kept}`)
@@ -104,45 +109,29 @@ export async function openClickhouse(
             next: 'Run it again: it compares the two.',
           },
         )
-      contents.push(...releases.toReversed().flatMap((release) => release.contents))
-      published = {release, folderId}
-      combined = await readCombined(release, world)
-      tables = [...released, ...combined.inputs]
+      using combined = await readCombined(release, world)
+      const tables = [...published, ...combined.inputs]
       await createTables(session, tables)
       await createCombined(session, {models: combined.models, tables})
-      const isKept = await Array.fromAsync(tables, verify)
-      return tables.filter((_, index) => !isKept[index])
-    },
-
-    verify,
-
-    async load(table) {
-      if ((await digestFile(table.file)) !== table.sha256)
-        throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' does not have the sha256 of its manifest.`)
-      const content = `${contentPrefix(request.source, table)}${own.number}`
-      contents.push(content)
-      const fields = fieldsOf(table.columns, `${table.schema}.${table.name}`)
-      const columns = fields.map(({name}) => quote(name)).join(', ')
-      const structure = fields.map(({name, type}) => `${quote(name)} ${type}`).join(', ')
-      await session.send(
-        `insert into ${session.whole(table)} (source, content, ${columns})
-         select ${source}, ${literal(content)}, ${columns} from input(${literal(structure)}) format Parquet`,
-        table.file,
-      )
-      if (request.cluster !== undefined)
-        await session.run(`system sync replica${session.on} ${session.local(table)} lightweight`)
-    },
-
-    async activate() {
-      if (!published) return
-      const {release, folderId} = published
+      // The partitions of kept releases, which no other publication writes or removes.
+      const there = releases.flatMap(({contents}) => contents)
+      const sent: TargetTable[] = []
+      const contents = await Array.fromAsync(tables, async (table) => {
+        const prefix = `${request.source}/${table.schema}.${table.name}/${table.sha256}/`
+        const known = there.find((content) => content.startsWith(prefix))
+        if (known !== undefined && (await isWhole(table, known))) return known
+        const content = `${prefix}${own.number}`
+        await load(table, content)
+        requireWhole(await isWhole(table, content), table, session.server)
+        sent.push(table)
+        return content
+      })
       const {release_id, as_of, known_at, time_zone, currency, generator} = release.manifest
-      const names = tables.map((table) => literal(findContent(table) ?? ''))
       const instant = literal(known_at.replace('T', ' ').replace('Z', ''))
       const insert = `insert into ${STATE}.published
         select ${source}, ${own.number}, ${literal(release_id)}, toDate32(${literal(as_of)}),
           toDateTime64(${instant}, 6, 'UTC'), ${[time_zone, currency, generator, folderId].map(literal).join(', ')},
-          [${names.join(', ')}], now64(3)
+          [${contents.map(literal).join(', ')}], now64(3)
         where (${own.lastSql}) = ${own.number}`
       await session.run(insert).catch((error: unknown) => {
         if (codeOf(error) !== 'PUBLISH_UNREACHABLE') throw error
@@ -156,7 +145,7 @@ export async function openClickhouse(
         numberRow,
         `select number from ${STATE}.release where source = ${source}`,
       )
-      if (shown?.number === own.number) return
+      if (shown?.number === own.number) return sent.filter((table) => published.includes(table))
       throw newError(
         'PUBLISH_LOCKED',
         `Another publication of source '${request.source}' to ${session.server} has taken over from this one.`,
@@ -166,7 +155,7 @@ export async function openClickhouse(
 
     async prune() {
       const numbers = await session.rows(numberRow, `select number from ${STATE}.published ${kept}`)
-      const oldest = Math.min(...numbers.map(({number}) => number))
+      const [last, oldest] = [numbers[0]?.number ?? 0, numbers.at(-1)?.number ?? 0]
       await session.run(`delete from ${STATE}.published where source = ${source} and number < ${oldest}`)
       const parts =
         request.cluster === undefined
@@ -190,7 +179,7 @@ export async function openClickhouse(
            and database in (select name from system.databases where comment like 'loantape%')
            and not has(kept, partition)
            -- A publication that has taken over from a stalled one may be loading.
-           and toUInt64OrZero(extract(partition, '[0-9]+$')) <= ${own.number}`,
+           and toUInt64OrZero(extract(partition, '[0-9]+$')) <= ${last}`,
       )
       for (const {content, ...table} of stale)
         await session.run(
@@ -198,16 +187,9 @@ export async function openClickhouse(
         )
     },
 
-    async [Symbol.asyncDispose]() {
-      combined?.[Symbol.dispose]()
-      await session[Symbol.asyncDispose]()
-    },
+    [Symbol.asyncDispose]: () => session[Symbol.asyncDispose](),
   }
 }
-
-/** Returns the beginning of a partition's name: source, table and sha256 of its Parquet file. The publication's number follows. */
-const contentPrefix = (source: string, {schema, name, sha256}: TargetTable): string =>
-  `${source}/${schema}.${name}/${sha256}/`
 
 /** Creates the table and view that say which release readers see. */
 async function createState(session: Session): Promise<void> {

@@ -8,13 +8,15 @@ import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import type {Release} from '../store/release.ts'
+import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
+import {openRelease} from '../store/release.ts'
 import {
   codeAt,
   explainTarget,
   isSameTotals,
+  type Publication,
   type ReleaseTarget,
+  requireWhole,
   selectTotals,
   type TargetErrors,
   type TargetTable,
@@ -49,12 +51,6 @@ export async function openPostgres(
   const {server} = session
   const stop = () => void session[Symbol.asyncDispose]()
   world.signal.addEventListener('abort', stop, {once: true})
-  let copy:
-    | {release: Release; folderId: string; db: Database; names: Map<string, string>; transaction: string}
-    | undefined
-  /** Names a table in the new schemas, quoted. */
-  const newTable = ({schema, name}: {schema: string; name: string}) =>
-    `${escapeIdentifier(copy?.names.get(schema) ?? '')}.${escapeIdentifier(name)}`
   return {
     server,
     async prepare() {
@@ -63,47 +59,47 @@ export async function openPostgres(
       await grantReading(session, (await listSchemas(session)).live, request.reader)
       return await findPublished(session)
     },
-    async begin(release, tables, folderId) {
+    async publish(publication) {
+      const {release, tables} = publication
       const schemas = [...new Set([STATE, ...tables.map(({schema}) => schema)])]
       await requireOwnSchemas(session, schemas)
       await requireNoDependents(session)
       await session.run('begin')
       const [transaction = ''] = await session.column(z.string(), 'select pg_current_xact_id()::text')
-      const names = new Map(schemas.map((schema) => [schema, `loantape_new_${transaction}_${schema}`]))
+      const nameOf = (schema: string) => `loantape_new_${transaction}_${schema}`
       const mark = escapeLiteral(`${MARK} ${release.manifest.release_id}`)
-      for (const name of names.values()) {
-        const quoted = escapeIdentifier(name)
+      for (const schema of schemas) {
+        const quoted = escapeIdentifier(nameOf(schema))
         await session.run(`create schema ${quoted}; comment on schema ${quoted} is ${mark}`)
       }
-      const db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
-      copy = {release, folderId, db, names, transaction}
-      return tables
-    },
-    async verify(table) {
-      const totals = selectTotals(table.columns, escapeIdentifier)
-      const [found = []] = await session.rows(totalsRow, `select ${totals} from ${newTable(table)}`)
-      return isSameTotals(found, table.totals)
-    },
-    async load(table) {
-      if (copy) await copyTable(session, copy.db, table, newTable(table))
-    },
-    async activate() {
-      if (!copy) return
-      await copyState(session, copy, newTable({schema: STATE, name: 'release'}), world)
-      await grantReading(session, [...copy.names.values()], request.reader)
+      await using db = await openRelease(release)
+      for (const table of tables) {
+        const target = `${escapeIdentifier(nameOf(table.schema))}.${escapeIdentifier(table.name)}`
+        await copyTable(session, db, table, target)
+        const totals = selectTotals(table.columns, escapeIdentifier)
+        const [found = []] = await session.rows(totalsRow, `select ${totals} from ${target}`)
+        requireWhole(isSameTotals(found, table.totals), table, server)
+      }
+      await copyState(session, publication, `${escapeIdentifier(nameOf(STATE))}.release`, world)
+      await grantReading(session, schemas.map(nameOf), request.reader)
       await lockOldTables(session, request, world)
-      await swapSchemas(session, copy)
+      const rename = (from: string, to: string) =>
+        session.run(`alter schema ${escapeIdentifier(from)} rename to ${escapeIdentifier(to)}`)
+      // Renaming a schema needs no lock that readers hold.
+      for (const schema of (await listSchemas(session)).live)
+        await rename(schema, `loantape_old_${transaction}_${schema}`)
+      for (const schema of schemas) await rename(nameOf(schema), schema)
       world.signal.removeEventListener('abort', stop)
       await session.run('commit').catch((cause: unknown) => {
         // If the connection is lost here, the server may or may not have committed.
         const problem = `The connection to PostgreSQL at ${server} was lost while the release was swapped in.`
         throw newError('PUBLISH_UNSURE', problem, {cause})
       })
+      return tables
     },
     prune: () => dropOldSchemas(session, world),
     async [Symbol.asyncDispose]() {
       world.signal.removeEventListener('abort', stop)
-      await copy?.db[Symbol.asyncDispose]()
       await session[Symbol.asyncDispose]()
     },
   }
@@ -181,7 +177,7 @@ async function grantReading(
 /** Records which release the new schemas hold. */
 async function copyState(
   session: Session,
-  {release: {manifest}, folderId}: {release: Release; folderId: string},
+  {release: {manifest}, folderId}: Publication,
   table: string,
   {realClock}: Pick<World, 'realClock'>,
 ): Promise<void> {
@@ -202,18 +198,6 @@ async function copyState(
   const {release_id, as_of, known_at, time_zone, currency, generator} = manifest
   const row = [release_id, as_of, known_at, time_zone, currency, generator, folderId, publishedAt]
   await copyRows(session, table, Readable.from([`"${row.join('","')}"\n`]))
-}
-
-/** Gives the new schemas the names of the old ones. Renaming a schema needs no lock that readers hold. */
-async function swapSchemas(
-  session: Session,
-  {names, transaction}: {names: ReadonlyMap<string, string>; transaction: string},
-): Promise<void> {
-  const rename = (from: string, to: string) =>
-    session.run(`alter schema ${escapeIdentifier(from)} rename to ${escapeIdentifier(to)}`)
-  const {live} = await listSchemas(session)
-  for (const schema of live) await rename(schema, `loantape_old_${transaction}_${schema}`)
-  for (const [schema, name] of names) await rename(name, schema)
 }
 
 /** Attempts, a second apart, that wait for the readers of every table; later ones only for those that hold `loantape.release`. */

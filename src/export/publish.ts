@@ -5,9 +5,9 @@ import type {Config} from '../core/config.ts'
 import {codeOf, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {openDatabase, quoteTable} from '../store/database.ts'
+import {quoteTable} from '../store/database.ts'
 import {requireFolderId} from '../store/recorded.ts'
-import {type Release, readReleaseModels, requireRelease} from '../store/release.ts'
+import {openRelease, type Release, readReleaseModels, requireRelease} from '../store/release.ts'
 import {acquireLock} from '../store/runs.ts'
 import {readColumns} from '../store/sql.ts'
 import {openStateDb, requireThere} from '../store/state-db.ts'
@@ -109,22 +109,12 @@ export async function publishTo(
         })
     }
     const tables = await describeTables(release)
-    const missing = await target.begin(release, tables, folderId)
-    for (const table of missing) {
-      await target.load(table)
-      if (await target.verify(table)) continue
-      throw newError(
-        'PUBLISH_INCOMPLETE',
-        `Table '${table.schema}.${table.name}' differs at ${target.server} from what was sent: expected ${table.totals[0]} rows, and the same totals.`,
-      )
-    }
-    await target.activate()
+    const sent = await target.publish({release, tables, folderId})
     // Not an error: the release is published, and the next publication prunes again.
     await target.prune().catch((error: unknown) => {
       world.log.warn({err: error}, 'old releases at the target could not be removed')
     })
-    const loaded = missing.filter((table) => tables.includes(table)).length
-    return {outcome: 'published' as const, ...result, loaded}
+    return {outcome: 'published' as const, ...result, loaded: sent.length}
   } catch (error) {
     if (!world.signal.aborted || codeOf(error) === 'PUBLISH_UNSURE') throw error
     throw newError('INTERRUPTED', `The publication was ${messageOf(world.signal.reason)}.`, {
@@ -138,19 +128,15 @@ export async function publishTo(
 /** Orders releases by their day, and those of one day by what was known. */
 const momentOf = ({as_of, known_at}: Pick<VisibleRelease, 'as_of' | 'known_at'>) => `${as_of} ${known_at}`
 
-/** Describes the tables of a release and computes their totals. @throws UnexpectedError `PUBLISH_INCOMPLETE` */
-async function describeTables({dir, database, manifest}: Release): Promise<TargetTable[]> {
+/** Describes the tables of a release and computes their totals. */
+async function describeTables(release: Release): Promise<TargetTable[]> {
+  const {dir, manifest} = release
   const models = readReleaseModels(dir)
-  await using db = await openDatabase({attach: [{path: database, alias: 'release', readOnly: true}]})
-  return await Array.fromAsync(manifest.tables, async ({name, rows, file, sha256, order}) => {
+  await using db = await openRelease(release)
+  return await Array.fromAsync(manifest.tables, async ({name, file, sha256, order}) => {
     const from = quoteTable('release', name)
     const columns = await readColumns(db, from)
     const totals = await readTotals(db, columns, from)
-    if (totals[0] !== String(rows))
-      throw newError(
-        'PUBLISH_INCOMPLETE',
-        `Table '${name}' has ${totals[0]} rows: its manifest says ${rows}.`,
-      )
     return {...describeTable(models, name, columns), file: join(dir, file), sha256, order, totals}
   })
 }

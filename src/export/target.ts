@@ -62,28 +62,27 @@ export const visibleRow = z.object({
   folder_id: z.string(),
 })
 
-/**
- * A database that releases are published to, open for one publication. Readers see the previous release until `activate`, then
- * all of the new one. Disposing before `activate` drops the new tables or leaves them invisible.
- */
+/** A release on its way to a target, and the data folder it is from. */
+export interface Publication {
+  release: Release
+  tables: readonly TargetTable[]
+  folderId: string
+}
+
+/** A database that releases are published to, open for one publication. */
 export interface ReleaseTarget extends AsyncDisposable {
   /** `host:port/database`, for messages. */
   readonly server: string
   /** Reads what readers see now. PostgreSQL lets in no other publication from here on. */
   prepare(): Promise<VisibleRelease | undefined>
   /**
-   * Creates tables for the release of a data folder, which readers do not see yet. In ClickHouse, publications under way can no
-   * longer show theirs.
+   * Shows a release to readers, all tables at once, after proving that each is there with its rows and totals. Until then they see
+   * the previous one; what a failed publication has created is dropped or stays invisible.
    *
-   * @returns those to send, which the target has not kept from earlier releases, and others that totals over all lenders need
+   * @returns those of the tables that were sent; the target has kept the others from earlier releases
+   * @throws what {@link requireWhole} throws
    */
-  begin(release: Release, tables: readonly TargetTable[], folderId: string): Promise<readonly TargetTable[]>
-  /** Sends the rows of a table. */
-  load(table: TargetTable): Promise<void>
-  /** Whether the target has this table with the same rows and totals. */
-  verify(table: TargetTable): Promise<boolean>
-  /** Shows the release to readers, all tables at once. */
-  activate(): Promise<void>
+  publish(publication: Publication): Promise<readonly TargetTable[]>
   /** Removes releases that nobody can read any more. */
   prune(): Promise<void>
 }
@@ -141,4 +140,13 @@ export function describeTable(
 export function isSameTotals(one: readonly string[], other: readonly string[]): boolean {
   const plain = (total: string | undefined) => total?.replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '')
   return one.length === other.length && one.every((total, index) => plain(total) === plain(other[index]))
+}
+
+/** Requires that a table has arrived whole. @throws UnexpectedError `PUBLISH_INCOMPLETE` */
+export function requireWhole(isWhole: boolean, {schema, name, totals}: TargetTable, server: string): void {
+  if (isWhole) return
+  throw newError(
+    'PUBLISH_INCOMPLETE',
+    `Table '${schema}.${name}' differs at ${server} from what was sent: expected ${totals[0]} rows, and the same totals.`,
+  )
 }

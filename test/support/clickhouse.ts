@@ -3,11 +3,13 @@ import {once} from 'node:events'
 import {mkdtempDisposableSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {createClient} from '@clickhouse/client'
 import {openClickhouse} from '../../src/export/clickhouse.ts'
 import {openSession} from '../../src/export/clickhouse-layout.ts'
 import {publishTo} from '../../src/export/publish.ts'
 import type {Release} from '../../src/store/release.ts'
 import {anyRow, createWorldAt} from './data.ts'
+import {intercept} from './file-operations.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PYTHON = join(ROOT, 'node_modules/.cache/python/bin/python3')
@@ -25,6 +27,25 @@ export const seenSql = (source: string): string =>
 export const wholeOf = (nth: number, deals = 2000): Record<string, number>[] => [
   {deals, least: nth, most: nth, nth, told: deals},
 ]
+
+let awaited: {when: 'before' | 'after'; begin: string; act: () => Promise<unknown>} | undefined
+
+const {prototype} = createClient({}).constructor as {prototype: object}
+for (const method of ['command', 'exec'])
+  intercept(prototype, method, async (go, [asked]) => {
+    const {query} = asked as {query: string}
+    const met = awaited && query.trimStart().startsWith(awaited.begin) ? awaited : undefined
+    if (met) awaited = undefined
+    if (met?.when === 'before') await met.act()
+    const answer = await go()
+    if (met?.when === 'after') await met.act()
+    return answer
+  })
+
+/** Acts once, before or after the next statement of this process that begins so. */
+export function actAt(when: 'before' | 'after', begin: string, act: () => Promise<unknown>): void {
+  awaited = {when, begin, act}
+}
 
 /** Publishes a release under a lender's name. */
 export async function publishAs(

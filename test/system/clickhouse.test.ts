@@ -2,9 +2,8 @@ import {fileURLToPath} from 'node:url'
 import {beforeEach, expect, test} from 'vitest'
 import {type ClickhouseRequest, openClickhouse} from '../../src/export/clickhouse.ts'
 import {publishTo} from '../../src/export/publish.ts'
-import type {ReleaseTarget} from '../../src/export/target.ts'
 import type {Release, ReleaseManifest} from '../../src/store/release.ts'
-import {createClickhouse, seenSql, wholeOf} from '../support/clickhouse.ts'
+import {actAt, createClickhouse, seenSql, wholeOf} from '../support/clickhouse.ts'
 import {createFolder, createWorldAt} from '../support/data.ts'
 import {failureOf, startProcess} from '../support/lab.ts'
 import {publishNth, publishTypes, TYPES} from '../support/releases.ts'
@@ -38,18 +37,11 @@ const release = (nth: number, fields: Partial<ReleaseManifest> & {deals?: number
   })
 }
 
-type Options = Partial<ClickhouseRequest> & {
-  isForced?: boolean
-  folderId?: string
-  change?: (target: ReleaseTarget) => Partial<ReleaseTarget>
-}
+type Options = Partial<ClickhouseRequest> & {isForced?: boolean; folderId?: string}
 
-async function publish(
-  from: Release,
-  {isForced = false, folderId = 'one', change, ...request}: Options = {},
-) {
+async function publish(from: Release, {isForced = false, folderId = 'one', ...request}: Options = {}) {
   await using target = await openClickhouse({...server.request, source, releasesKept: 2, ...request}, world)
-  return await publishTo({...target, ...change?.(target)}, from, {isForced, folderId, command}, world)
+  return await publishTo(target, from, {isForced, folderId, command}, world)
 }
 
 /** Returns the failure of a publication; readers must still see this whole release. */
@@ -165,16 +157,10 @@ test.each([
   await publish(await release(1))
   const where = `where deal_id = 'deal_7' and source = '${source}'`
   const repeat = `insert into core.deal_local select * from core.deal_local ${where}`
-  const spoilt = publish(await release(2), {
-    change: (target) => ({
-      async load(table) {
-        await target.load(table)
-        if (table.name !== 'deal') return
-        await server.run(change === undefined ? repeat : `alter table core.deal_local ${change} ${where}`)
-      },
-    }),
-  })
-  expect(await failureOf(spoilt)).toMatchObject({
+  const next = await release(2)
+  const spoil = change === undefined ? repeat : `alter table core.deal_local ${change} ${where}`
+  actAt('after', 'insert into `core`.`deal_local`', () => server.run(spoil))
+  expect(await failureOf(publish(next))).toMatchObject({
     code: 'PUBLISH_INCOMPLETE',
     exitCode: 1,
     message: expect.stringContaining("Table 'core.deal'"),
@@ -187,27 +173,13 @@ test.each([
 })
 
 test.each([
-  ['slept before it showed its tables', 'activate', 3],
-  ['was held up before it sent equal rows', 'load', 2],
-] as const)('a publication that %s while another took over shows nothing', async (_, step, nth) => {
+  ['slept before it showed its tables', 'insert into loantape.published', 3],
+  ['was held up before it sent equal rows', 'insert into `core`', 2],
+])('a publication that %s while another took over shows nothing', async (_, begin, nth) => {
   await publish(await release(1))
   const [own, next] = [await release(2), await release(nth)]
-  let isOvertaken = false
-  const late = publish(own, {
-    change: (target) => {
-      const overtaken = async (go: () => Promise<void>) => {
-        if (!isOvertaken) {
-          isOvertaken = true
-          await publish(next)
-        }
-        await go()
-      }
-      return step === 'load'
-        ? {load: (table) => overtaken(() => target.load(table))}
-        : {activate: () => overtaken(() => target.activate())}
-    },
-  })
-  expect(await refusalOf(late, nth)).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
+  actAt('before', begin, () => publish(next))
+  expect(await refusalOf(publish(own), nth)).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
 })
 
 test('whatever request a publication dies at, readers keep the old release whole, and the next publication completes', async () => {
