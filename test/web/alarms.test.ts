@@ -36,7 +36,7 @@ test('an alarm says what is wrong now and since when, and ends with its cause', 
     `Alarm since ${refused?.ended_at}: Job nightly was stopped`,
   )
 
-  expect((await lab.run(['sync', '--accept', 'shrink'], late)).code).toBe(0)
+  expect((await lab.run(['sync', '--accept-shrink'], late)).code).toBe(0)
   expect(await readStatus()).toEqual([])
   expect(await side.readText('/')).not.toContain('Job nightly')
 })
