@@ -128,15 +128,20 @@ export async function publishTo(
 /** Orders releases by their day, and those of one day by what was known. */
 const momentOf = ({as_of, known_at}: Pick<VisibleRelease, 'as_of' | 'known_at'>) => `${as_of} ${known_at}`
 
-/** Describes the tables of a release and computes their totals. */
+/** Describes the tables of a release and computes their totals. @throws UnexpectedError `PUBLISH_INCOMPLETE` */
 async function describeTables(release: Release): Promise<TargetTable[]> {
   const {dir, manifest} = release
   const models = readReleaseModels(dir)
   await using db = await openRelease(release)
-  return await Array.fromAsync(manifest.tables, async ({name, file, sha256, order}) => {
+  return await Array.fromAsync(manifest.tables, async ({name, rows, file, sha256, order}) => {
     const from = quoteTable('release', name)
     const columns = await readColumns(db, from)
     const totals = await readTotals(db, columns, from)
+    if (totals[0] !== String(rows))
+      throw newError(
+        'PUBLISH_INCOMPLETE',
+        `Table '${name}' has ${totals[0]} rows: its manifest says ${rows}.`,
+      )
     return {...describeTable(models, name, columns), file: join(dir, file), sha256, order, totals}
   })
 }

@@ -135,6 +135,14 @@ test('a rejected value, and a cent lost on the way, however large the sum, are r
   expect(await schemas()).toEqual([])
 })
 
+test('a release whose tables have not the rows of its manifest is not published', async () => {
+  const whole = release(1)
+  const tables = whole.manifest.tables.map((table) => ({...table, rows: table.rows + 1}))
+  const failure = await failureOf(publish({...whole, manifest: {...whole.manifest, tables}}))
+  expect(failure.message).toMatch(/^Table '[\w.]+' has \d+ rows: its manifest says \d+\./)
+  expect(await schemas()).toEqual([])
+})
+
 test('a release published already is unchanged, an older one must be forced, and nothing is left over, not even a schema', async () => {
   const [one, two] = [release(1), release(2)]
   // The days that readers see are compared as text.
