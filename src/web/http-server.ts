@@ -273,8 +273,13 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     bodyLimit: 64 * 1024,
     routerOptions: {maxParamLength: LONGEST_HEADERS},
     requestTimeout: REQUEST_MS,
-    // How often slow requests are looked for.
-    http: {maxHeaderSize: LONGEST_HEADERS, connectionsCheckingInterval: 1_000},
+    http: {
+      maxHeaderSize: LONGEST_HEADERS,
+      // Node's own limit for headers is longer, and Node gives the longer limit to the whole request.
+      headersTimeout: REQUEST_MS,
+      // How often slow requests are looked for.
+      connectionsCheckingInterval: 1_000,
+    },
     trustProxy: config.webProxy?.split(/\s*,\s*/) ?? false,
     // Longer than an answer can be silent: a page may ask the history, then its blocks one after another.
     connectionTimeout: (config.historyTimeoutSeconds + 10 * config.pageTimeoutSeconds) * 1000,
