@@ -14,6 +14,7 @@ import {until} from '../support/until.ts'
 import {listProcesses} from './side.ts'
 
 const NO_LIMIT_MS = 1_800_000
+const ENDLESS = 'select sleep_ms(1000000000)'
 const limits = {memoryMb: 200, timeoutMs: NO_LIMIT_MS, idleMs: NO_LIMIT_MS}
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-06-01T16:00:00Z'})
@@ -26,7 +27,7 @@ const countDeals = async () => (await ask('select count(*) as deals from core.de
 test('a query whose caller hangs up is stopped, running or waiting, and the next one is answered', async () => {
   const first = new AbortController()
   const second = new AbortController()
-  const endless = ask('select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b', first.signal)
+  const endless = ask(ENDLESS, first.signal)
   const behind = ask('select 2', second.signal)
   const last = countDeals()
   second.abort()
@@ -117,9 +118,7 @@ test('an idle process ends, the next question starts another, and a closed reade
 
 test('a question that a stopping server cuts off says so, and advises no other question', async () => {
   using pool = createReaderPool(limits)
-  const cut = pool
-    .of(dir)
-    .page({sql: 'select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b'})
+  const cut = pool.of(dir).page({sql: ENDLESS})
   pool[Symbol.dispose]()
   expect(await failureOf(cut)).toMatchObject({
     code: 'INTERRUPTED',
@@ -137,7 +136,7 @@ async function startServer(): Promise<{server: ChildProcess; filesDir: string; r
     import {createReaderPool} from '${new URL('../../src/web/reader.ts', import.meta.url)}'
     const reader = createReaderPool({memoryMb: 200, timeoutMs: ${NO_LIMIT_MS}, idleMs: ${NO_LIMIT_MS}}).of('${dir}')
     await reader.ask({sql: 'select 1'})
-    void reader.ask({sql: 'select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b'})
+    void reader.ask({sql: '${ENDLESS}'})
     console.log(reader.filesDir)`
   const file = join(lab.folder.root, '../server.mjs')
   writeFileSync(file, script)
