@@ -4,6 +4,7 @@ import {expect, test} from 'vitest'
 import {listAlarms} from '../../src/schedule/alarms.ts'
 import {readJobs} from '../../src/schedule/job.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
@@ -127,17 +128,17 @@ test('a release with a damaged file is an alarm that a build ends; runs, metrics
 })
 
 test('a further limit that is exceeded is another state, however many are and whatever they are called', async () => {
-  await using lab = await createLab({tables: PAGE_TABLES, deals: someDeals(3)})
+  await using lab = await createLab({tables: '+mart.limit_status +mart.run', deals: someDeals(3)})
   using own = writeSqlFolder({'seeds/limit.csv': LIMITS})
   const env = {...lab.env, LOANTAPE_SQL_DIR: own.path}
-  await lab.sync(DAY_1)
-  await using side = await serveLab(lab)
+  await lab.walk(DAY_1)
+  using stateDb = openStateDb(lab.folder.stateDb)
   const buildWith = async (...names: string[]) => {
     const rows = names.map((name) => `"${name}",state,TX,open,amount,1,\n`)
     writeFileSync(join(own.path, 'seeds/limit.csv'), `${LIMITS.split('\n')[0]}\n${rows.join('')}`)
     expect(await lab.run(['build'], env)).toMatchObject({code: 0})
     const watched = {config: lab.config, release: findCurrentRelease(lab.folder)?.manifest, jobs: []}
-    const alarm = listAlarms(side.stateDb, watched, Date.now()).find(({name}) => name === 'limits')
+    const alarm = listAlarms(stateDb, watched, Date.now()).find(({name}) => name === 'limits')
     for (const name of names) expect(alarm?.words).toContain(name)
     return alarm?.state
   }

@@ -7,35 +7,27 @@ import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {changeRecords} from '../support/set-up.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
-test('a loan-to-value that a warning has in words is shown in words', async () => {
-  await using lab = await createLab({tables: PAGE_TABLES})
+test('what needs a person is that of the release: values a warning has in words, one thing that is no deal, unread records', async () => {
   const value = {loan_amount_cents: 350_000_00n}
-  lab.service.store.insert([
+  const deals = [
     aDeal(1, {...value, property_value_cents: 1_000_00n}),
     aDeal(2, {...value, property_value_cents: 200_000_00n}),
-  ])
-  await lab.sync('2026-03-02T20:00:00-05:00')
-  await using side = await serveLab(lab)
-  const page = await side.readText('/')
-  expect(page).toContain('ltv above 10: taken for unknown')
-  expect(page).toContain('ltv above 1.5: kept, in no average')
-})
-
-test('a finding about one thing that is no deal ends with what is told of it', async () => {
-  await using lab = await createLab({deals: [aDeal(1, {status: 'parked'})], tables: PAGE_TABLES})
-  await lab.sync('2026-03-02T20:00:00-05:00')
-  await using side = await serveLab(lab)
-  expect(await side.readText('/')).toContain('such as parked (deals 1, amount $350,000.00) How fresh it is')
-})
-
-test('records that could not be read are those of the last walk of the release', async () => {
-  await using lab = await createLab({deals: someDeals(20), tables: PAGE_TABLES})
-  changeRecords(lab, '/deals?limit', ([first]) => Object.assign(first ?? {}, {loan_amount: 'much'}))
+    aDeal(3, {status: 'parked'}),
+    ...someDeals(20).slice(3),
+  ]
+  await using lab = await createLab({deals, tables: PAGE_TABLES})
+  changeRecords(lab, '/deals?limit', (listed) => {
+    for (const deal of listed) if (deal.id === 'deal_000020') deal.loan_amount = 'much'
+  })
   await lab.sync('2026-03-02T20:00:00-05:00')
   lab.service.faults.clear()
   await lab.sync('2026-03-03T20:00:00-05:00')
   await using side = await serveLab(lab)
-  expect(await side.readText('/')).not.toContain('could not be read')
+  const page = await side.readText('/')
+  expect(page).toContain('ltv above 10: taken for unknown')
+  expect(page).toContain('ltv above 1.5: kept, in no average')
+  expect(page).toContain('such as parked (deals 1, amount $350,000.00) How fresh it is')
+  expect(page).not.toContain('could not be read')
   expect(await side.readText('/?as_of=2026-03-02')).toContain('1 record of the last walk could not be read')
 })
 

@@ -6,7 +6,7 @@ import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {useLab, useShared} from '../support/set-up.ts'
 import {listViolations} from './browser.ts'
-import {OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
+import {basic, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 const LIMITS =
   'name,dimension,bucket,scope,kind,limit_value,warn_at_pct\n=A1 <b>,state,TX,open,amount,1000,90\n'
@@ -30,9 +30,10 @@ async function answer(path: string, question: string, text?: string) {
   if (text !== undefined) await asked.locator('textarea').fill(text)
   await asked.locator('button').click()
   expect(page.url()).toBe(`${side.url}${path}#notes`)
-  expect(await listViolations(page)).toEqual([])
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
   expect([await page.locator('img').count(), complaints]).toEqual([0, []])
+  // The notes of all pages are alike, and this is the smallest of them.
+  if (path.startsWith('/deals/')) expect(await listViolations(page)).toEqual([])
   return await page.locator('#notes + .scroll tbody tr').allTextContents()
 }
 
@@ -82,10 +83,7 @@ test('notes about a deal and a limit stand beside them until they are withdrawn'
 test('who may only look sees notes and writes none; a name given beside the token signs them', async () => {
   await using guarded = await serveLab(lab, {...config, world, webToken: OPERATOR, webViewerToken: VIEWER})
   const form = {do: 'note', about: 'day', subject: '2026-03-03', note: 'seen'}
-  const as = (name: string, token: string) => ({
-    origin: guarded.url,
-    authorization: `Basic ${Buffer.from(`${name}:${token}`).toString('base64')}`,
-  })
+  const as = (name: string, token: string) => ({origin: guarded.url, ...basic(name, token)})
   expect((await guarded.post('/actions', form, as('anna', VIEWER))).status).toBe(403)
   for (const wrong of [{note: ' '}, {note: 'x'.repeat(60_000)}, {note: 'a\u0000'}, {about: 'month'}])
     expect((await guarded.post('/actions', {...form, ...wrong}, as('anna', OPERATOR))).status).toBe(400)

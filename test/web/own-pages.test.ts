@@ -4,13 +4,12 @@ import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
 import {renderDigest, renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {aDeal, createLab, someDeals} from '../support/lab.ts'
+import {aDeal, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {PAGE_TABLES, serveLab, textOf} from './side.ts'
+import {block, serveLab, textOf} from './side.ts'
 
 const FENCE = '```'
-const block = (asked: string, sql: string) => `${FENCE}sql ${asked}\n${sql}\n${FENCE}\n\n`
 
 const PAGE = `# By state & more
 
@@ -55,11 +54,18 @@ store.insert([
   ...someDeals(4, {status: 'funded'}),
   aDeal(5, {property_address: '5 Ocean Ct, Miami, FL 33101', loan_amount_cents: 1n}),
 ])
-await lab.sync('2026-03-02T23:30:00-05:00')
 const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
 const [, shown = ''] = /^````markdown\n(.*?)^````$/ms.exec(docs) ?? []
+const AGE = `-- Ages.
+-- grain: deal_id
+-- per: deal_id
+-- deal_id: the id
+-- days: since it began
+select deal_id, cast(getvariable('as_of') as date) - min(business_date) as days from raw.deal_version group by all
+`
 const own = lab.beside.use(
   writeSqlFolder({
+    'risk/age.sql': AGE,
     'pages/more.md': PAGE,
     'pages/shown.md': shown,
     'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
@@ -74,6 +80,7 @@ const own = lab.beside.use(
     'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
   }),
 )
+await lab.sync('2026-03-02T23:30:00-05:00', {config: {sqlDir: own.path}})
 const side = await serveLab(lab, {sqlDir: own.path})
 /** The page `more`, without filters. */
 const more = await read('/pages/more')
@@ -253,13 +260,8 @@ test('the page that the documentation shows answers', async () => {
 })
 
 test('a filter narrows an own model of deals that reads raw tables and counts days', async () => {
-  const header = '-- Ages.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- days: since it began\n'
-  const sql = `select deal_id, cast(getvariable('as_of') as date) - min(business_date) as days from raw.deal_version group by all`
-  using own = writeSqlFolder({'risk/age.sql': `${header}${sql}\n`})
-  const deals = [aDeal(1, {status: 'funded'}), ...someDeals(3).slice(1)]
-  await using lab = await createLab({deals, tables: `${PAGE_TABLES} +risk.age`})
-  await lab.sync('2026-03-02T20:00:00-05:00', {config: {sqlDir: own.path}})
-  await using side = await serveLab(lab)
-  const download = await side.get('/data/risk.age.csv?status=funded')
-  expect(await download.text()).toBe('deal_id,days\ndeal_000001,0\n')
+  const read = (filter: string) => side.get(`/data/risk.age.csv${filter}`).then((answer) => answer.text())
+  const rows = (await read('')).split('\n')
+  expect(rows).toEqual(['deal_id,days', ...someDeals(5).map(({id}) => `${id},0`), ''])
+  expect(await read('?status=funded')).toBe(rows.toSpliced(5, 1).join('\n'))
 })

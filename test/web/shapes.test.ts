@@ -2,10 +2,7 @@ import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {openPage, serveLab} from './side.ts'
-
-const FENCE = '```'
-const block = (asked: string, sql: string) => `${FENCE}sql ${asked}\n${sql}\n${FENCE}\n\n`
+import {block, openPage, serveLab} from './side.ts'
 
 const PROGRAMS: Record<string, string> = {
   deal_000001: 'bridge_12mo',

@@ -35,6 +35,14 @@ export interface LabSide extends WebSide {
   post(path: string, fields: Record<string, string>, headers?: Record<string, string>): Promise<Response>
 }
 
+/** What a browser sends for a name and a token. */
+export const basic = (name: string, token: string) => ({
+  authorization: `Basic ${Buffer.from(`${name}:${token}`).toString('base64')}`,
+})
+
+/** A block of SQL in the Markdown of a page. */
+export const block = (asked: string, sql: string): string => `\`\`\`sql ${asked}\n${sql}\n\`\`\`\n\n`
+
 /** Returns the text of markup, with spaces collapsed. */
 export const textOf = (markup: string): string =>
   markup

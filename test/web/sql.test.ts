@@ -14,7 +14,7 @@ import {FEW_TABLES} from '../support/data.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listViolations} from './browser.ts'
-import {OPERATOR, openPage, serveLab, textOf, VIEWER} from './side.ts'
+import {basic, OPERATOR, openPage, serveLab, textOf, VIEWER} from './side.ts'
 
 const BY_STATUS =
   'select status, sum(loan_amount)::decimal(18, 2) as amount from core.deal group by all order by all'
@@ -150,9 +150,8 @@ test.each([
 test("the last queries of a person are the person's alone, each once, and bounded", async () => {
   await using guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
   const ask = async (name: string, token: string, q?: string) => {
-    const authorization = `Basic ${Buffer.from(`${name}:${token}`).toString('base64')}`
     const path = q === undefined ? '/sql' : `/sql?${new URLSearchParams({q})}`
-    const page = await guarded.read(path, {authorization})
+    const page = await guarded.read(path, basic(name, token))
     const [, list = ''] = /Your last queries<\/summary><ul>(.*?)<\/ul>/s.exec(page) ?? []
     return [...list.matchAll(/<a[^>]*>(.*?)<\/a>/g)].map(([, text]) => text)
   }
