@@ -2,13 +2,7 @@ import {hash} from 'node:crypto'
 import type {SQLInputValue} from 'node:sqlite'
 import {z} from 'zod'
 import {borrowerSchema} from '../contract/borrower.ts'
-import {
-  DEAL_TRANSITIONS,
-  type Deal,
-  type DealChanges,
-  dealRecordSchema,
-  listedDealSchema,
-} from '../contract/deal.ts'
+import {DEAL_TRANSITIONS, type Deal, type DealChanges, dealRecordSchema} from '../contract/deal.ts'
 import {type Rate, rateSchema, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
 import {centsOf, formatCents} from '../core/money.ts'
@@ -43,6 +37,7 @@ export function createDealStore(database: ServiceDatabase) {
     get: (id: string): StoredDeal | undefined =>
       database.first(storedDeal, 'select * from deal where id = ?', [id]),
     transaction: <T>(work: () => T): T => database.transaction(work),
+    fill: (work: () => void): void => database.fill(work),
     /** Inserts all or none of the deals. */
     insert: (deals: Iterable<StoredDeal>): void =>
       database.transaction(() => {
@@ -63,7 +58,7 @@ export function createDealStore(database: ServiceDatabase) {
 /** Deals as their own pages show them. */
 export const DEALS = kindOf('deal_record', dealRecordSchema, 'deal_not_found')
 
-const LISTED = kindOf('deal_record', listedDealSchema)
+const LISTED: Kind<Deal> = {...DEALS, json: 'listed'}
 
 /** Returns the columns that a body sets. */
 function changeOf({loan_amount, property_value, ...texts}: DealChanges): Record<string, SQLInputValue> {
@@ -106,16 +101,12 @@ function checkIfMatch(ifMatch: string | undefined, record: Deal): void {
   if (!tags.includes(etagOf(record))) throw refuse('precondition_failed')
 }
 
-// The cents are in two parts, since the sum of many large amounts fits into no integer. Unknown statuses come last.
+// Unknown statuses come last.
 const SELECT_TOTALS = `
-  with total as (
-    select status, count(*) as deals, sum(loan_amount_cents / 100000000) as high, sum(loan_amount_cents % 100000000) as low
-    from deal
-    group by status
-  )
-  select total.*
-  from total
+  select status, deals, high, low
+  from deal_total
   left join json_each(?) as stage on stage.value = status
+  where deals > 0
   order by stage.key is null, stage.key, status`
 
 const totalRow = z

@@ -2,6 +2,7 @@ import {hash} from 'node:crypto'
 import {z} from 'zod'
 import type {DealChanges, DealStatus} from '../contract/deal.ts'
 import {addDays, DAY_MS, HOUR_MS} from '../core/clock.ts'
+import {newError} from '../core/errors.ts'
 import type {DealStore, StoredDeal} from './deals.ts'
 import madeUp from './portfolio.json' with {type: 'json'}
 import type {ServiceDatabase} from './service-database.ts'
@@ -21,7 +22,7 @@ export function seedPortfolio(
     const status = drawStatus(random, (endOfToday - created_at) / DAY_MS)
     return buildDeal(random, {status, created_at})
   })
-  store.insert(drawn)
+  store.fill(() => store.insert(drawn))
 }
 
 /** Seeded random numbers: the same labels give the same sequence on every machine. */
@@ -274,7 +275,7 @@ function attachMissing(
  * their status or fields, and are deleted. The same seed, day and deals give the same result. All stays far below the guards of a
  * sync; with 2,500 deals every kind of event happens every day.
  *
- * @throws if the day has already passed; nothing is changed
+ * @throws ConfigError if the day has already passed; nothing is changed
  */
 export function advanceDay(store: DealStore, options: {seed: string | number; day: string}): void {
   const random = createRandom('day', options.seed, options.day)
@@ -347,12 +348,18 @@ function listLiving(store: DealStore): string[] {
   return store.ids().filter((id) => !paidOff.has(id))
 }
 
-/** Creates new deals, each with its own random numbers, so that a repeated day is refused for a repeated id. */
+/** Creates new deals, each with its own random numbers, so that a repeated day shows as a repeated id. */
 function createDeals(store: DealStore, count: number, options: {seed: string | number; day: string}): void {
   const deals = Array.from({length: count}, (_, index) => {
     const random = createRandom('new deal', options.seed, options.day, index)
     return buildDeal(random, {status: 'draft', created_at: drawInstant(random, Date.parse(options.day))})
   })
+  if (deals.some(({id}) => store.get(id)))
+    throw newError(
+      'USAGE',
+      `Day '${options.day}' has already passed in this portfolio: expected a later day.`,
+      {kept: 'The portfolio is unchanged.'},
+    )
   store.insert(deals)
 }
 

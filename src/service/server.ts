@@ -295,19 +295,19 @@ function addRoute<Id extends OperationId>(operationId: Id, app: FastifyInstance,
   })
 }
 
-/** Reads one page of a list. */
+/** Reads one page of a list as JSON. */
 function readPage<Id extends OperationId>(
   operationId: Id,
   call: Call<Operations[Id]>,
   {handlers, database}: Api,
-) {
+): string {
   const {limit, cursor, ...filter} = call.query as PageQuery
   // A filter that is false filters nothing.
   const list = JSON.stringify([operationId, call.id, Object.entries(filter).filter(([, value]) => value)])
   const after = cursor === undefined ? FIRST : readCursor(cursor, list, database.secret)
   const {records, next} = handlers[operationId]({...call, page: {after, limit}}) as FoundPage
-  const next_cursor = next && formatCursor(next, list, database.secret)
-  return {data: records, has_more: next !== null, next_cursor}
+  const cursorOfNext = next && formatCursor(next, list, database.secret)
+  return `{"data":[${records}],"has_more":${next !== null},"next_cursor":${JSON.stringify(cursorOfNext)}}`
 }
 
 /** Creates the refusal of input. It names every wrong path, never a value. */
@@ -322,18 +322,14 @@ function refuseInput({issues}: z.ZodError, httpPart = 'body'): Refusal {
   return refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
 }
 
-/** Formats an answer with the headers of its endpoint. */
-function formatAnswer(
-  {status, headers: names, isList}: Endpoint,
-  {url}: FastifyRequest,
-  found: unknown,
-): KeptAnswer {
+/** Formats an answer with the headers of its endpoint; a page is JSON already. */
+function formatAnswer({status, headers: names}: Endpoint, {url}: FastifyRequest, found: unknown): KeptAnswer {
   const headers: Record<string, string> = {}
   if (names.includes('ETag')) headers.ETag = etagOf(found)
   if (names.includes('Location') && isObject(found))
     headers.Location = `${url.replace(/\?.*$/, '')}/${found.id}`
   if (found === undefined) return {status, headers, body: ''}
-  return {status, headers, body: JSON.stringify(isList ? found : {data: found})}
+  return {status, headers, body: typeof found === 'string' ? found : JSON.stringify({data: found})}
 }
 
 function send({status, headers, body}: KeptAnswer, reply: FastifyReply): FastifyReply {
