@@ -28,19 +28,13 @@ interface Request {
   translate: (body: unknown, headers: ResponseHeaders) => string
 }
 
-const PLURALS = ['deals', 'borrowers', 'documents'] as const
-
 /** Creates the function that rewrites requests; undefined for paths that are the same everywhere. @throws `SOURCE_NOT_FOUND` */
 export function createTranslator(source: SourceDescription, base: URL) {
   const readers = new Map(STREAMS.map((stream) => [stream.plural, createRecordReader(stream, source)]))
   const stepsOf = (path: string | undefined) => path?.split('.') ?? []
 
-  function listOf(
-    plural: (typeof PLURALS)[number],
-    id: string | undefined,
-    given: Query,
-  ): Request | undefined {
-    const described = source[plural]
+  function listOf(plural: string, id: string | undefined, given: Query): Request | undefined {
+    const described = source[plural as 'deals' | 'borrowers' | 'documents']
     const read = readers.get(plural)
     if (!described || !read) return undefined
     const {paging = source.paging} = described
@@ -101,8 +95,8 @@ export function createTranslator(source: SourceDescription, base: URL) {
   return (path: string, query: Query): Request | undefined => {
     const [, id, child] = /^\/deals(?:\/([^/]+)(?:\/(\w+))?)?$/.exec(path) ?? []
     if (!path.startsWith('/deals')) return undefined
-    const plural = PLURALS.find((one) => one === (child ?? 'deals'))
-    const request = id !== undefined && child === undefined ? pageOf(id) : plural && listOf(plural, id, query)
+    const isPage = id !== undefined && child === undefined
+    const request = isPage ? pageOf(id) : listOf(child ?? 'deals', id, query)
     if (request) return request
     throw newError('SOURCE_NOT_FOUND', `GET ${path}: source.json describes nothing of the kind.`)
   }
