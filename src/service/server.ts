@@ -215,6 +215,13 @@ function createApp(log: Log): FastifyInstance {
   app.setNotFoundHandler((request) => {
     throw refuseUnknown(request.url)
   })
+  app.addHook('onSend', ({method, routeOptions}, {statusCode: status, elapsedTime}, _payload, done) => {
+    log.debug(
+      {method, path: routeOptions.url, status, duration_ms: Math.round(elapsedTime)},
+      'service answers',
+    )
+    done()
+  })
   return app
 }
 
