@@ -1,4 +1,3 @@
-import {readFileSync} from 'node:fs'
 import {Argument, Command, InvalidArgumentError, Option} from 'commander'
 import {proveChurn} from '../test/proof/churn.ts'
 import {proveCombined} from '../test/proof/combined.ts'
@@ -12,7 +11,7 @@ import {proveNthFile} from '../test/proof/nth-file.ts'
 import type {Proof} from '../test/proof/proof.ts'
 import {PORTFOLIO_TABLES} from '../test/proof/quick-world.ts'
 import {proveStores} from '../test/proof/stores.ts'
-import {proveWorld, replayStory} from '../test/proof/world.ts'
+import {proveWorld} from '../test/proof/world.ts'
 import {keepTemporaryFilesInMemory} from '../test/support/temporary.ts'
 
 keepTemporaryFilesInMemory()
@@ -47,10 +46,7 @@ const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; who
   combined: {prove: proveCombined, middle: 0, whole: 120},
   // A run is a story.
   world: {
-    prove: (request) =>
-      story === undefined
-        ? proveWorld({...request, days: days ?? (isMiddle ? 8 : 30), shrinkMs: isMiddle ? 0 : shrink * 1000})
-        : replayStory(JSON.parse(readFileSync(story, 'utf8'))),
+    prove: (request) => proveWorld({...request, days: days ?? (isMiddle ? 8 : 30)}),
     middle: 1,
     whole: 200,
   },
@@ -67,8 +63,6 @@ interface Options {
   seed?: string
   first?: number
   days?: number
-  shrink: number
-  story?: string
 }
 
 const command = new Command('npm run proof --')
@@ -78,10 +72,8 @@ const command = new Command('npm run proof --')
   .option('--seed <text>', 'another one each time, but in the middle length')
   .option('--first <run>', 'the first run, from 0', parseCount)
   .option('--days <count>', 'of each story of the world', parseCount)
-  .option('--shrink <seconds>', 'how long a story of the world that failed is shrunk', parseCount, 180)
-  .option('--story <file>', 'plays a story of the world that was shrunk')
   .parse()
-const {length, runs, first, days, shrink, story, ...options} = command.opts<Options>()
+const {length, runs, first, days, ...options} = command.opts<Options>()
 
 /**
  * The gate runs the middle length: always the same cases, and nothing in them depends on the machine's speed. It skips the first

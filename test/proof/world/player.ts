@@ -20,14 +20,9 @@ export async function play(story: Story, ears: Partial<Pick<Stage, 'note' | 'tel
   using folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-world-'))
   await using source = await startSource()
   const stage: Stage = {...setStage(story, source, folder.path), ...ears}
-  for (const [place, event] of story.events.entries()) {
-    try {
-      if (['recover', 'replay'].includes(event.do)) await requireRebuilt(stage)
-      await take(stage, event)
-    } catch (error) {
-      if (error instanceof Finding) error.place = place
-      throw error
-    }
+  for (const event of story.events) {
+    if (['recover', 'replay'].includes(event.do)) await requireRebuilt(stage)
+    await take(stage, event)
   }
   await requireWhole(stage)
   await (stage.isOfTapes ? requireRebuilt(stage) : requireTapes(stage))

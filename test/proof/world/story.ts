@@ -95,7 +95,7 @@ export interface Seeding {
   statuses?: Reference['statuses']
 }
 
-/** A lender's days as plain data, drawn or shrunk. */
+/** A lender's days as plain data. */
 export interface Story {
   pageSize: number
   /** Whether the endings of loans are booked, too. */
@@ -134,10 +134,7 @@ export function businessDate(instant: number): string {
 }
 
 /** A violation; the words before the first colon say where. */
-export class Finding extends Error {
-  /** Index of the story's event at which it appeared. */
-  place?: number
-}
+export class Finding extends Error {}
 
 /** What a status counts as. */
 export type Class = 'pipeline' | 'funded' | 'ended_funded' | 'ended_unfunded' | 'unclassified'
