@@ -34,6 +34,7 @@ import {DAY_1, DAY_2, failureOf, runKilledAt, someDeals} from '../support/lab.ts
 import {linkBorrower, useLab} from '../support/set-up.ts'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(30)})
+lab.config.detail = 'off'
 await lab.walk(DAY_1)
 beforeEach(lab.remember())
 

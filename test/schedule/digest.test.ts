@@ -145,7 +145,6 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   expect(mails.slice(1).map((one) => /^To: (.*)\r$/m.exec(one)?.[1])).toEqual(to)
   expect(posts, 'to nobody else').toHaveLength(1)
   const restricted = {LOANTAPE_VIEWER_TABLES: 'mart.*', LOANTAPE_WEB_TOKEN: 'a-token-of-24-characters'}
-  expect(await send({page: 'states', to}, restricted)).toContain('sent')
   expect(await send({page: 'states?place=there', to}, restricted)).toMatch(
     /^2 .*Digest 'states' of job 'mail': pages\/states\.md, line 11: .*'core\.deal' is not for viewers.*It was not sent.*loantape pages check/s,
   )
@@ -161,8 +160,6 @@ test('any page is sent: to whom alarms go or to others as viewers, when one of i
   )
   expect(await send({page: 'sates'})).toMatch(/^2 .*Page 'sates': .*the nearest is 'states'/s)
   expect(await send({page: 'broken'})).toMatch(/^2 .*pages\/broken\.md, line 2: .*nowhere/s)
-  expect(await send({page: 'long', every: 'day'})).toMatch(/^2 .*mail\.yaml.*every/s)
-  expect(await send({page: 'long', to: ['ann']})).toMatch(/^2 .*mail\.yaml.*steps\.0\.to\.0.*mail address/s)
   expect(await send({page: 'long', to}, {LOANTAPE_SMTP_URL: '', LOANTAPE_ALARM_EMAIL_TO: ''})).toMatch(
     /^2 .*LOANTAPE_SMTP_URL/s,
   )

@@ -589,13 +589,13 @@ test('a command that ended well is forgotten after 90 days; syncs, failures and 
 /** Zones whose clocks change twice a year, four times a year, and by half an hour. */
 const ZONES = ['America/New_York', 'Africa/Casablanca', 'Australia/Lord_Howe']
 
-test.each(ZONES)('three years in %s: every due slot ran once or is recorded as skipped', async (timeZone) => {
+test.each(ZONES)('a year in %s: every due slot ran once or is recorded as skipped', async (timeZone) => {
   const jobs = [
     aJob({timeZone}),
     aJob({name: 'six-hourly', schedule: '0 */6 * * *', timeZone, catchUp: 'none', graceMinutes: 30}),
     aJob({name: 'month-end', schedule: '30 1 1-10 * *', timeZone, catchUp: 'each', graceMinutes: 4000}),
   ]
-  const end = START + 3 * 365 * DAY
+  const end = START + 365 * DAY
   let scheduler = aScheduler(jobs, openStateAt(':memory:'))
   // Keeps the rows that are removed after 90 days, so that they count here, too.
   scheduler.stateDb.db.exec(
@@ -629,7 +629,7 @@ test.each(ZONES)('three years in %s: every due slot ran once or is recorded as s
   // One slot per local day, whatever the clock does.
   const days = listSlots(jobs[0]!, START, end).map((slot) => formatLocal(slot, timeZone).slice(0, 10))
   expect(new Set(days).size).toBe(days.length)
-  expect(days.length).toBeGreaterThanOrEqual(3 * 365 - 1)
+  expect(days.length).toBeGreaterThanOrEqual(365 - 1)
 })
 
 /** Lets another process take over the state database of a killed one. */

@@ -30,11 +30,11 @@ const countValues = () =>
 const countFailed = () =>
   lab.queryHistory('select details_failed as failed from walk where state = $$applied$$ order by started_at')
 
-test.each([404, 410])('a deal that the list shows is there, even if its own page says %d', async (status) => {
-  failPages(status, 1)
+test('a deal that the list shows is there, even if its own page says that it is gone', async () => {
+  failPages(404, 1)
   expect((await lab.walk(DAY_1, {config: {detail: 'on'}})).changes).toMatchObject({created: 40})
   expect(await countValues()).toEqual([{deals: '40', priced: '39'}])
-  failPages(status, 2, 3, 4, 5, 6, 7, 8)
+  failPages(410, 2, 3, 4, 5, 6, 7, 8)
   for (const number of [2, 3, 4, 5, 6, 7, 8])
     lab.service.store.update(idOf(number), {loan_amount_cents: 5_00n})
   const second = await lab.walk(DAY_2)

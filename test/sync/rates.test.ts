@@ -126,7 +126,7 @@ test('a file of very many rows is stored, and again from its tape, whatever stan
     const unreadable = {kind: 'rates', feed: 'of another version'}
     await failureOf(tapes.settleOfDay('2026-03-02', unreadable, () => Promise.reject(new Error('broken'))))
   }
-  writeCsv('2026-03-02,4.31\n'.repeat(200_000))
+  writeCsv('2026-03-02,4.31\n'.repeat(130_000))
   expect(await ingest(EVENING, csvFeed())).toMatchObject(countRates(1, 0))
   rmSync(lab.folder.warehouse)
   await bringUpToDate(lab.config, lab.createWorld(EVENING))

@@ -15,6 +15,7 @@ import {DAY_MS} from '../../src/core/clock.ts'
 import {applyEvents} from '../../src/pipeline.ts'
 import {backUp} from '../../src/record/backup.ts'
 import {pruneData} from '../../src/record/prune.ts'
+import {bringUpToDate} from '../../src/record/record.ts'
 import {compareTapes} from '../../src/record/record-compare.ts'
 import {changeTape, listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
@@ -25,8 +26,9 @@ import {dyingAt, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(60)})
-/** The walk of the first day. */
+/** The walk of the first day, the only one that asks for own pages. */
 const {walk_id: walkId} = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate
+lab.config.detail = 'off'
 beforeEach(lab.remember())
 
 /** Starts over, as if nothing had been walked yet. */
@@ -128,11 +130,10 @@ test('a state database from before a dead run was continued is brought up to dat
   await dieCertified()
   const {stateDb} = lab.folder
   await backUp(lab.config, `${lab.folder.root}-saved`, lab.createWorld(DAY_1))
-  await lab.sync(DAY_1)
-  await lab.sync(DAY_2)
+  await lab.walk(DAY_1)
+  await lab.walk(DAY_2)
   copyFileSync(join(`${lab.folder.root}-saved`, 'state.sqlite'), stateDb)
-  const {code, stderr} = await lab.run(['build'])
-  expect(code, stderr).toBe(0)
+  await bringUpToDate(lab.config, lab.createWorld(DAY_2))
   expect(await verify()).toMatchObject({outcome: 'whole', problems: []})
 })
 
@@ -292,7 +293,7 @@ test('without the key everything but the tapes works, and a sync says what is lo
   expect((await lab.run(['export', 'csv'])).code).toBe(0)
   expect((await lab.run(['status'])).code).toBe(0)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, closed: 1, walks: 1})
-  const refused = await failureOf(lab.sync(DAY_2))
+  const refused = await failureOf(lab.walk(DAY_2))
   expect(refused).toMatchObject({code: 'TAPE_KEY_LOST', exitCode: 2})
   expect(refused.message).toContain('tape new-key')
   expect(existsSync(file)).toBe(false)
@@ -302,7 +303,7 @@ test('without the key everything but the tapes works, and a sync says what is lo
   // Another data folder may use the same key.
   expect(await takeNewKey()).toMatchObject({code: 2, stderr: expect.stringContaining('it is not lost')})
   expect(readFileSync(file)).toEqual(taken)
-  await lab.sync(DAY_2)
+  await lab.walk(DAY_2)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 3, closed: 1})
   writeFileSync(file, `${'0'.repeat(64)}\n`)
   expect(await verify()).toMatchObject({outcome: 'damaged', closed: 0})
