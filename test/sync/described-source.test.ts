@@ -436,7 +436,9 @@ test('records that a wrong source.json made unreadable are read anew once it is 
   })
   describe(lab, 'plaza', lab.foreign.origin)
   expect(await run('quarantine', 'replay')).toMatchObject({replayed: 24, waiting: 0})
-  expect(await lab.queryHistory('select count(property_value) as known from deal_head')).toEqual([{known: '24'}])
+  expect(await lab.queryHistory('select count(property_value) as known from deal_head')).toEqual([
+    {known: '24'},
+  ])
   expect(await lab.run(['verify', '--rebuild'])).toMatchObject({code: 0})
 
   describe(lab, 'plaza', lab.foreign.origin, (text) => text.replace('"commitment"', '"commitmint"'))
