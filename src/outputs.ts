@@ -152,7 +152,8 @@ export async function deliverBatches(
   const batches = asked.flatMap((batch) => {
     const [issued] = listBatches(stateDb, {profile: batch.profile, batch_id: batch.batch_id})
     if (!issued) return [batch]
-    return restoreIssued(stateDb, folder, {profile: issued.profile, period: issued.period}, world)
+    const ofMonth = listBatches(stateDb, {profile: issued.profile, period: issued.period})
+    return ofMonth.map((one) => requireHandedOver(stateDb, folder, one, world))
   })
   const targets = readTargets(config, request.targets)
   const deliver = (batch: NamedBatch, target: NamedTarget) => deliverBatch(stateDb, batch, target, world)
@@ -170,8 +171,9 @@ export async function redeliverBatch(
 ): Promise<DeliveryResult[]> {
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
-  const issued = restoreIssued(stateDb, folder, {batch_id: batchId}, world)
-  const batches = [...issued, ...findBatches(folder, batchId)]
+  const issued = listBatches(stateDb, {batch_id: batchId})
+  const restored = issued.map((batch) => requireHandedOver(stateDb, folder, batch, world))
+  const batches = [...restored, ...findBatches(folder, batchId)]
   if (batches.length === 0) {
     throw newError('UNKNOWN_NAME', `Batch '${batchId}' is not in '${folder.exports}'.`, {
       next: 'The folders below it are named after the batches.',
@@ -182,16 +184,6 @@ export async function redeliverBatch(
   const deliver = (batch: NamedBatch, target: NamedTarget) =>
     deliverBatch(stateDb, batch, {...target, isAgain: true}, world)
   return await sendToEach(batches, named, deliver, world)
-}
-
-/** Returns issued batches. Missing files are restored from the state database, which keeps their bytes. */
-function restoreIssued(
-  stateDb: StateDb,
-  folder: DataFolder,
-  only: Parameters<typeof listBatches>[1],
-  world: World,
-): NamedBatch[] {
-  return listBatches(stateDb, only).map((batch) => requireHandedOver(stateDb, folder, batch, world))
 }
 
 /** Finds the targets at the places a batch was sent to, even if their names have changed. */

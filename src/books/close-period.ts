@@ -11,7 +11,6 @@ import {
   listMonths,
   listPeriodEvents,
   nextPeriod,
-  type PeriodEvent,
   readPeriodRange,
   readPeriodSpan,
   requirePeriodName,
@@ -185,7 +184,17 @@ export async function listPeriods(config: Config, world: World, exported: readon
       state: closed ? ('closed' as const) : ('open' as const),
       /** Whether the month is over, so that it can be closed. */
       is_complete: range.isOver(period),
-      closed: closed && closing ? describeClosing(closed, closing) : null,
+      /** When and by whom it was closed, from which release, and what its register adds up to. */
+      closed:
+        closed && closing
+          ? {
+              at: closing.at,
+              who: closing.who,
+              release_id: closed.release.release_id,
+              known_at: closed.release.known_at,
+              ...addUp(closed.register),
+            }
+          : null,
       last_day_walked_at: range.lastDayWalks.get(period) ?? null,
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
       /** The part of its journal in the current release that has not been handed out. */
@@ -196,18 +205,6 @@ export async function listPeriods(config: Config, world: World, exported: readon
   })
   return {periods, events, refused: await findRefusal(stateDb, folder)}
 }
-
-/** Describes when and by whom a period was closed, from which release, and what its register adds up to. */
-const describeClosing = (
-  {release, register}: Pick<ClosedPeriod, 'release' | 'register'>,
-  {at, who}: PeriodEvent,
-) => ({
-  at,
-  who,
-  release_id: release.release_id,
-  known_at: release.known_at,
-  ...addUp(register),
-})
 
 /** The funded loans of a register, and what they come to. */
 const addUp = (register: ClosedPeriod['register']) => ({

@@ -55,7 +55,10 @@ export async function deliverBatch(
 ) {
   const place = placeOf(how.target)
   const delivery = {target, place, profile, batch_id}
-  const files = listWholeFiles(dir)
+  const {files: listed, faults} = examineBatch(dir)
+  if (faults[0])
+    throw newError('BATCH_DAMAGED', faults[0].problem, {kept: 'Nothing was sent.', next: faults[0].next})
+  const files = [...listed, measureManifest(dir)]
   // Of two processes writing the same `.part`, one could rename it before the other has finished.
   const lock = `delivery of ${profile}/${batch_id} to ${place}`
   using _lock = acquireLock(stateDb, {runId: randomUUID(), command: 'export', name: lock}, world)
@@ -140,14 +143,6 @@ function requireAccepted(files: readonly BatchedFile[], target: Target): void {
     `Target ${placeOf(target)}: file '${large.name}' has ${large.bytes} bytes: expected at most ${most}, so nothing was sent.`,
     {next: 'Deliver it to a target of kind sftp or folder, or leave it out of the export with --table.'},
   )
-}
-
-/** Lists the files of a batch, the manifest last, and requires them to match it. @throws CheckError `BATCH_DAMAGED` */
-function listWholeFiles(dir: string): BatchedFile[] {
-  const {files, faults} = examineBatch(dir)
-  if (faults[0])
-    throw newError('BATCH_DAMAGED', faults[0].problem, {kept: 'Nothing was sent.', next: faults[0].next})
-  return [...files, measureManifest(dir)]
 }
 
 /** Describes the manifest of a batch or backup as a file to send. */

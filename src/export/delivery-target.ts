@@ -9,23 +9,6 @@ import {readWrittenText} from '../store/files.ts'
 
 const text = z.string().min(1)
 
-/** A folder, such as a mounted share. */
-const folderTarget = z.strictObject({kind: z.literal('folder'), path: text})
-
-/** A server that speaks SFTP. */
-const sftpTarget = z.strictObject({
-  kind: z.literal('sftp'),
-  host: text,
-  port: z.int().min(1).max(65_535).default(22),
-  user: text,
-  path: text,
-  /** The only host key that is accepted. */
-  host_key: z.string().regex(/^SHA256:[A-Za-z0-9+/]{43}$/, 'expected SHA256:… as ssh-keygen -lf prints it'),
-  private_key_file: text.optional(),
-  passphrase_file: text.optional(),
-  password_file: text.optional(),
-})
-
 /** Whether file names can be appended to a URL, and messages may show it. */
 const isBare = ({search, hash, username, password}: URL) => search + hash + username + password === ''
 
@@ -34,50 +17,52 @@ const bareUrl = z
   .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
   .transform((url) => url.replace(/\/+$/, ''))
 
-/** An endpoint that takes files by PUT. */
-const httpTarget = z.strictObject({
-  kind: z.literal('http'),
-  url: bareUrl,
-  /** A file with a bearer token. */
-  token_file: text.optional(),
-})
-
-/** A bucket of S3, or of a store with the same protocol: MinIO, R2, Google Cloud Storage with HMAC keys. */
-const s3Target = z.strictObject({
-  kind: z.literal('s3'),
-  bucket: z.string().regex(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, 'expected the name of a bucket'),
-  region: z.string().regex(/^[a-z0-9-]+$/, 'expected a region such as us-east-1'),
-  /** The URL of the store; by default Amazon's for the region. */
-  endpoint: bareUrl.optional(),
-  /** The prefix of all names. */
-  path: text.refine((path) => !/(^|\/)\.{1,2}(\/|$)/.test(path), "expected no '.' or '..'").optional(),
-  access_key_id: z.string().regex(/^[\w+/=-]+$/, 'expected letters and digits'),
-  secret_key_file: text,
-})
-
-/** A container of Azure Blob Storage. */
-const azureTarget = z.strictObject({
-  kind: z.literal('azure'),
-  /** `https://<account>.blob.core.windows.net/<container>`, optionally with a prefix for all names. */
-  url: bareUrl.refine((url) => new URL(url).pathname.length > 1, 'expected the URL of a container'),
-  /** A file with a shared access signature that may create and write. */
-  sas_file: text,
-})
-
 /** A place that batches are delivered to. */
 export type Target = z.output<typeof targetSchema>
 const targetSchema = z.discriminatedUnion('kind', [
-  folderTarget,
-  sftpTarget,
-  httpTarget,
-  s3Target,
-  azureTarget,
+  /** A folder, such as a mounted share. */
+  z.strictObject({kind: z.literal('folder'), path: text}),
+  /** A server that speaks SFTP. */
+  z.strictObject({
+    kind: z.literal('sftp'),
+    host: text,
+    port: z.int().min(1).max(65_535).default(22),
+    user: text,
+    path: text,
+    /** The only host key that is accepted. */
+    host_key: z.string().regex(/^SHA256:[A-Za-z0-9+/]{43}$/, 'expected SHA256:… as ssh-keygen -lf prints it'),
+    private_key_file: text.optional(),
+    passphrase_file: text.optional(),
+    password_file: text.optional(),
+  }),
+  /** An endpoint that takes files by PUT. */
+  z.strictObject({
+    kind: z.literal('http'),
+    url: bareUrl,
+    /** A file with a bearer token. */
+    token_file: text.optional(),
+  }),
+  /** A bucket of S3, or of a store with the same protocol: MinIO, R2, Google Cloud Storage with HMAC keys. */
+  z.strictObject({
+    kind: z.literal('s3'),
+    bucket: z.string().regex(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, 'expected the name of a bucket'),
+    region: z.string().regex(/^[a-z0-9-]+$/, 'expected a region such as us-east-1'),
+    /** The URL of the store; by default Amazon's for the region. */
+    endpoint: bareUrl.optional(),
+    /** The prefix of all names. */
+    path: text.refine((path) => !/(^|\/)\.{1,2}(\/|$)/.test(path), "expected no '.' or '..'").optional(),
+    access_key_id: z.string().regex(/^[\w+/=-]+$/, 'expected letters and digits'),
+    secret_key_file: text,
+  }),
+  /** A container of Azure Blob Storage. */
+  z.strictObject({
+    kind: z.literal('azure'),
+    /** `https://<account>.blob.core.windows.net/<container>`, optionally with a prefix for all names. */
+    url: bareUrl.refine((url) => new URL(url).pathname.length > 1, 'expected the URL of a container'),
+    /** A file with a shared access signature that may create and write. */
+    sas_file: text,
+  }),
 ])
-
-const targetsSchema = z.record(
-  z.string().regex(/^[\w-]+$/, 'expected letters, digits, - and _'),
-  targetSchema,
-)
 
 /** A target and its name in the targets file. */
 export interface NamedTarget {
@@ -110,7 +95,10 @@ export function readTargets(
       next: 'Describe them in a JSON file (see docs/exports.md) and set the variable to its path.',
     })
   }
-  const targets = parseTargets(path)
+  const refuse = (problem: string, cause?: unknown) =>
+    newError('TARGETS_INVALID', `Targets in '${path}': ${problem}.`, {cause})
+  const schema = z.record(z.string().regex(/^[\w-]+$/, 'expected letters, digits, - and _'), targetSchema)
+  const targets = parseWritten(readWrittenText(path, refuse), refuse, schema)
   return (names ?? Object.keys(targets)).map((name) => {
     const target = targets[name]
     if (target) {
@@ -124,12 +112,6 @@ export function readTargets(
       `Target '${name}' is not in '${path}': ${expectOneOf(name, Object.keys(targets))}.`,
     )
   })
-}
-
-function parseTargets(path: string): Record<string, Target> {
-  const refuse = (problem: string, cause?: unknown) =>
-    newError('TARGETS_INVALID', `Targets in '${path}': ${problem}.`, {cause})
-  return parseWritten(readWrittenText(path, refuse), refuse, targetsSchema)
 }
 
 /** Secrets read from pipes, by path: a pipe can be read only once. */

@@ -54,7 +54,10 @@ export async function openPostgres(
   return {
     server,
     async prepare() {
-      await acquireLock(session)
+      // Lets in one publication at a time. The server releases the lock whenever the connection ends.
+      const lock = `select pg_try_advisory_lock(hashtext('loantape publish'))`
+      const [isOurs] = await session.column(z.boolean(), lock)
+      if (!isOurs) throw newError('PUBLISH_LOCKED', `Another publication to ${server} is under way.`)
       await dropOldSchemas(session, world)
       await grantReading(session, (await listSchemas(session)).live, request.reader)
       return await findPublished(session)
@@ -62,7 +65,12 @@ export async function openPostgres(
     async publish(publication) {
       const {release, tables} = publication
       const schemas = [...new Set([STATE, ...tables.map(({schema}) => schema)])]
-      await requireOwnSchemas(session, schemas)
+      const foreign = (await listSchemas(session)).foreign.filter((name) => schemas.includes(name))
+      if (foreign.length > 0)
+        throw newError(
+          'PUBLISH_FOREIGN',
+          `Schema '${foreign.join("', '")}' at ${server} was not made by loantape: expected a database without it.`,
+        )
       await requireNoDependents(session)
       await session.run('begin')
       const [transaction = ''] = await session.column(z.string(), 'select pg_current_xact_id()::text')
@@ -103,17 +111,6 @@ export async function openPostgres(
       await session[Symbol.asyncDispose]()
     },
   }
-}
-
-/**
- * Allows one publication at a time. The server releases the lock whenever the connection ends.
- *
- * @throws LockedError `PUBLISH_LOCKED`
- */
-async function acquireLock(session: Session): Promise<void> {
-  const sql = `select pg_try_advisory_lock(hashtext('loantape publish'))`
-  if ((await session.column(z.boolean(), sql))[0]) return
-  throw newError('PUBLISH_LOCKED', `Another publication to ${session.server} is under way.`)
 }
 
 /** Types whose name differs in PostgreSQL. */
@@ -364,16 +361,6 @@ async function findPublished(session: Session): Promise<VisibleRelease | undefin
     `select release_id, as_of::text, to_char(known_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as known_at, folder_id from ${STATE}.release`,
   )
   return release
-}
-
-/** @throws ConfigError `PUBLISH_FOREIGN` */
-async function requireOwnSchemas(session: Session, schemas: readonly string[]): Promise<void> {
-  const foreign = (await listSchemas(session)).foreign.filter((name) => schemas.includes(name))
-  if (foreign.length === 0) return
-  throw newError(
-    'PUBLISH_FOREIGN',
-    `Schema '${foreign.join("', '")}' at ${session.server} was not made by loantape: expected a database without it.`,
-  )
 }
 
 /** Refuses views and functions that depend on our tables or lie in our schemas. @throws ConfigError `POSTGRES_DEPENDENT` */
