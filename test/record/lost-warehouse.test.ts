@@ -98,8 +98,7 @@ async function exportDeals(): Promise<string> {
 }
 
 test.each<[string, (path: string) => void]>([
-  ['a truncated', (path) => truncateSync(path, 9000)],
-  ['a barely truncated', (path) => truncateSync(path, statSync(path).size - 300)],
+  ['a truncated', (path) => truncateSync(path, statSync(path).size - 300)],
   ['a foreign', (path) => writeFileSync(path, 'this is no database '.repeat(1000))],
 ])('%s warehouse is named, kept, and rebuilt from the tapes', async (_kind, damage) => {
   const before = await listSettles()
