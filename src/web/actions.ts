@@ -12,7 +12,7 @@ import {findLastRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {ACCEPTABLE} from '../sync/guard.ts'
 import {wordChecks} from './figures.ts'
-import {findWayBack, refuse} from './http-server.ts'
+import {findWayBack, formOf, refuse} from './http-server.ts'
 import {viewState} from './pages.ts'
 import type {Overview, Page, WebTools} from './view.ts'
 
@@ -113,8 +113,7 @@ export function addActions(
   for (const {action_id} of listOpenActions(stateDb))
     end(action_id, null, 'The server ended before it; what it did stands among the runs.')
   server.post('/actions', async (request, reply) => {
-    const {body} = request
-    const parsed = askedSchema.safeParse(body instanceof URLSearchParams ? Object.fromEntries(body) : body)
+    const parsed = askedSchema.safeParse(Object.fromEntries(formOf(request)))
     const notDone = (status: number, why: string) => refuse(reply, status, `Not done: ${why}.`)
     if (!parsed.success) return await notDone(400, 'expected a form of this server')
     const obstacle = findObstacle(parsed.data)

@@ -21,6 +21,7 @@ import {
 } from './cells.ts'
 import {type ChartShape, type DayNote, listValues, renderChart} from './chart.ts'
 import {dollarsAtAGlance, linked, ratio} from './figures.ts'
+import {hidden, without} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
 
 /** What a block is rendered with. */
@@ -74,6 +75,9 @@ export type Shape = keyof typeof RENDERERS
 const DRAWN = ['line', 'area', 'bar', 'waterfall', 'map'] as const
 
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
+
+/** The shape of this name, or a table. */
+export const shapeNamed = (name: string | null) => SHAPES.find((one) => one === name) ?? 'table'
 
 /** Blocks that only pages have: a title, a paged list of deals, page links, action forms. */
 const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
@@ -236,7 +240,7 @@ function blockOf(value: unknown): Block {
  */
 export function renderAction({title, says, button, why, note, ...asked}: Record<string, unknown>): Html {
   return html`<details class="ask"><summary>${String(title)}</summary><form method="post" action="/actions">
-${Object.entries(asked).map(([name, value]) => html`<input type="hidden" name="${name}" value="${String(value)}">`)}
+${hidden(Object.entries(asked).map(([name, value]) => [name, String(value)]))}
 <p>${prose(String(says))}</p>
 ${why !== undefined && html`<p><label>${String(why)} <input name="why" maxlength="500"></label></p>`}
 ${note !== undefined && html`<p><textarea name="note" rows="3" maxlength="${LONGEST_NOTE}" required aria-label="Note">${String(note)}</textarea></p>`}
@@ -254,10 +258,9 @@ function renderChoices(block: Block, {linkTo, options: {label, day}}: Around): H
     return html`<a${href !== undefined && html` href="${href}"`}${isHere && html` aria-current="true"`}>${text}</a> `
   })
   const [path = '', query] = hrefOf(block.rows[0] ?? [])?.split('?') ?? []
-  const kept = [...new URLSearchParams(query)].filter(([name]) => name !== day)
   return html`<p class="choices">${label !== undefined && `${label} `}${choices}</p>${
     day !== undefined &&
-    html`<form class="against" action="${path}">${kept.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}<label>or <input type="date" name="${day}"></label> <button>Compare</button></form>`
+    html`<form class="against" action="${path}">${hidden(without(new URLSearchParams(query), [day]))}<label>or <input type="date" name="${day}"></label> <button>Compare</button></form>`
   }`
 }
 
@@ -294,7 +297,7 @@ function renderMap(block: Block, {linkTo, options}: Around): Html | string {
     const value = row && number.of(row)
     const href = row && linkTo(number.beside(row, 'href') ?? '')
     const words = row ? `${code} ${write(value)}, ${formatValue(number, value)}` : `${code} none`
-    const drawn = html`<rect class="tile ${shadeOf(Number(value ?? 0) / most)}" x="${x * TILE + 1}" y="${y * TILE + 1}" width="${TILE - 2}" height="${TILE - 2}" rx="3"/><text class="code" x="${x * TILE + TILE / 2}" y="${y * TILE + 20}">${code}</text>${row && html` <text class="amount" x="${x * TILE + TILE / 2}" y="${y * TILE + 38}">${write(value)}</text>`}`
+    const drawn = html`<rect class="tile ${shadeOf(Number(value ?? 0) / most)}" x="${x * TILE + 1}" y="${y * TILE + 1}" width="${TILE - 2}" height="${TILE - 2}" rx="3"/><text class="code" x="${x * TILE + TILE / 2}" y="${y * TILE + 20}">${code}</text>${row && html` <text x="${x * TILE + TILE / 2}" y="${y * TILE + 38}">${write(value)}</text>`}`
     return href === undefined
       ? html`<g role="img" aria-label="${words}">${drawn}</g>\n`
       : html`<a href="${href}" aria-label="${words}">${drawn}</a>\n`

@@ -1,16 +1,10 @@
 import {z} from 'zod'
 import {isCalendarDate} from '../core/clock.ts'
 import {INTEREST} from '../core/money.ts'
+import type {TableColumn} from '../store/sql.ts'
 import {capitalised, count, dollars, instant, linked, percent, ratio, span, words} from './figures.ts'
 import {addressOfDeal} from './filter.ts'
 import {Html, html, prose} from './html.ts'
-
-/** A column of a query or a table. */
-interface TypedColumn {
-  name: string
-  /** The engine's type name; empty if unknown. */
-  type: string
-}
 
 /** Name endings that tell the meaning of a column; titles leave them out. */
 const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
@@ -19,7 +13,7 @@ const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
  * The meaning of a column, from the ending of its name. Otherwise DECIMAL(…,2) is dollars, `ltv` a ratio, any other number a
  * count, and columns such as `status` hold names. `_prose` is text with code between backticks.
  */
-export function meaningOf({name, type}: TypedColumn) {
+export function meaningOf({name, type}: TableColumn) {
   if (name.endsWith('_usd')) return 'usd'
   if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'
   if (name.endsWith('_pct')) return 'percent'
@@ -41,17 +35,17 @@ const NUMBERS = {
   span: (text: string) => span(Number(text)),
 }
 
-export const isDollars = (column: TypedColumn) => meaningOf(column) === 'usd'
+export const isDollars = (column: TableColumn) => meaningOf(column) === 'usd'
 
 /** Whether values of a column are numbers. */
-export const isNumeric = (column: TypedColumn) => !['name', 'prose', 'text'].includes(meaningOf(column))
+export const isNumeric = (column: TableColumn) => !['name', 'prose', 'text'].includes(meaningOf(column))
 
 /** The title of a column: its name in words, without the ending. */
-export const titleOfColumn = ({name}: TypedColumn) =>
+export const titleOfColumn = ({name}: TableColumn) =>
   capitalised(words(name.replace(MEANINGS, ''))).replace(/^Ltv\b/, 'LTV')
 
 /** Formats a value by the meaning of its column. */
-export function formatValue(column: TypedColumn, value: unknown): string {
+export function formatValue(column: TableColumn, value: unknown): string {
   if (value === null || value === undefined) return '–'
   if (typeof value === 'boolean') return value ? 'yes' : 'no'
   if (typeof value === 'object') return JSON.stringify(value)
@@ -64,9 +58,9 @@ export function formatValue(column: TypedColumn, value: unknown): string {
   return /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text) ? NUMBERS[meaning](text, column.name) : text
 }
 
-/** Columns and rows of any values; markup in them is escaped. */
+/** Columns and rows of any values; markup in them is escaped. A column without a type is of an unknown one. */
 export interface Block {
-  columns: readonly TypedColumn[]
+  columns: readonly TableColumn[]
   rows: readonly (readonly unknown[])[]
   /** So many leading columns are always shown, whatever their names: people chose those names. */
   asNamed?: number
@@ -87,7 +81,7 @@ export const BESIDE_FIGURE = /^(.+)_(href|bar|tone|note|line)$/
 /** Columns that describe their row. */
 const OF_ROW = ['is_total', 'is_current']
 
-export interface Shown extends TypedColumn {
+export interface Shown extends TableColumn {
   of(row: Row): unknown
   /** The value of a helper column, by its ending. */
   beside(row: Row, what: string): string | undefined
@@ -127,7 +121,7 @@ export function isSo(block: Block, name: 'is_total' | 'is_current', row: Row): b
 export const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')
 
 /** In the state database, instants are text. */
-const isInstant = ({type}: TypedColumn, text: string) =>
+const isInstant = ({type}: TableColumn, text: string) =>
   type === 'TIMESTAMP' || (/^(text)?$/i.test(type) && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(text))
 
 /** A formatted value, with its note below it. */
@@ -166,8 +160,8 @@ const line = z.object({text: z.string(), href: z.string().nullish()})
 const ARROW = ' → '
 
 /** A small bar; `share` is a percentage. */
-function bar(share: number | null): Html {
-  const width = Math.max(0, Math.min(100, share ?? 0)).toFixed(2)
+function bar(share: number): Html {
+  const width = Math.max(0, Math.min(100, share)).toFixed(2)
   return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
 }
 
@@ -202,7 +196,7 @@ ${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table
 export function renderMeant(
   block: Block,
   linkTo: LinkTo = () => undefined,
-  titleOf: (title: string, column: TypedColumn) => Html | string = (title) => title,
+  titleOf: (title: string, column: TableColumn) => Html | string = (title) => title,
 ): Html {
   if (block.rows.length === 0) return html`<p class="empty">No rows.</p>`
   const total = block.rows.findLast((row) => isSo(block, 'is_total', row))
@@ -273,7 +267,7 @@ export function renderMatrix(block: Block, linkTo: LinkTo): Html | string {
 /** Rows as they are, under column names: numbers formatted, with the exact value as a tooltip; deals as links. */
 export function renderExact({columns, rows}: Block, linkTo: LinkTo): Html {
   if (rows.length === 0) return html`<p class="empty">No rows.</p>`
-  const write = (column: TypedColumn, value: unknown) => {
+  const write = (column: TableColumn, value: unknown) => {
     if (value === null || value === undefined) return html`<span class="muted">–</span>`
     if (typeof value === 'object') return JSON.stringify(value)
     if (column.name === 'deal_id') return linked(String(value), linkTo(addressOfDeal(String(value))))

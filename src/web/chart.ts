@@ -239,8 +239,7 @@ function drawChart(
 }
 
 /** A label, shortened so that labels do not overlap. */
-const nameOf = (name: string) =>
-  showControls(name === '' ? '(blank)' : name.length > 40 ? `${name.slice(0, 39)}…` : name)
+const nameOf = (name: string) => showControls(name.length > 40 ? `${name.slice(0, 39)}…` : name)
 
 /** The start and end of each bar; the first and last start at zero. */
 function levelsOf(values: Values): [from: number, to: number][] {

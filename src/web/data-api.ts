@@ -10,15 +10,8 @@ import {CONTENT_TYPES} from '../export/batch.ts'
 import {quoteName} from '../store/database.ts'
 import {addressOf} from './filter.ts'
 import {askerOf, refuse} from './http-server.ts'
-import type {Reader} from './reader.ts'
 import {FORMATS} from './tables.ts'
-import type {View} from './view.ts'
-
-const COPIES: Record<Exclude<(typeof FORMATS)[number], 'xlsx'>, string> = {
-  csv: 'format csv, header',
-  json: 'format json, array true',
-  parquet: 'format parquet, compression zstd',
-}
+import type {Ask, View} from './view.ts'
 
 let files = 0
 
@@ -35,7 +28,7 @@ const LOOK_MS = 50
  */
 export async function sendData(
   view: View,
-  reader: Reader,
+  {filesDir, ask}: {filesDir: string; ask: Ask},
   name: string,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
@@ -50,7 +43,7 @@ export async function sendData(
     return refuse(reply, 404, `No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.`)
   // A person runs it on the SQL page.
   if (asked !== null && askerOf(request) === 'person')
-    return reply.redirect(addressOf('/sql', filter, {q: [asked]}), 303)
+    return reply.redirect(addressOf('/sql', filter, {q: asked}), 303)
   const isSafe = known === 'csv' && query.get('exact') === null
   // A workbook contains the time it was written, so its ETag is weak.
   const etag = `${known === 'xlsx' ? 'W/' : ''}"${hash('sha256', [release.manifest.release_id, request.caller.only, name, asked, isSafe, addressOf('', filter)].join('\n')).slice(0, 32)}"`
@@ -67,12 +60,11 @@ export async function sendData(
   const order = columns.length === 0 ? '' : `order by ${columns.join(', ')}`
   files += 1
   const file = `${files}.${known}`
-  const path = join(reader.filesDir, file)
+  const path = join(filesDir, file)
   let isWritten = false
-  const written = reader.ask({
+  const written = ask({
     sql: asked ?? `from ${table} ${order}`,
-    condition: filter.condition,
-    file: {name: file, ...(known === 'xlsx' ? {sheet: table} : {format: COPIES[known], isSafe})},
+    file: {name: file, format: known, title: table, isSafe},
   })
   reply.raw.once('close', () => rmSync(path, {force: true}))
   const {socket} = request.raw

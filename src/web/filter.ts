@@ -25,7 +25,7 @@ export const CLOCKS = ['as_of', 'known_at', 'against']
 
 /** A filter of all deals that keeps the release. */
 export const ofAllDeals = ({values}: Filter): Filter => ({
-  values: new Map([...values].filter(([name]) => CLOCKS.includes(name))),
+  values: new URLSearchParams([...values].filter(([name]) => CLOCKS.includes(name))),
   condition: undefined,
   reads: [],
 })
@@ -35,8 +35,8 @@ const PARTS: Readonly<Record<string, string>> = filters.parts
 
 /** The deals that a page is about. */
 export interface Filter {
-  /** The values of each dimension, as in the address. */
-  values: ReadonlyMap<string, readonly string[]>
+  /** The parameters of the address that are dimensions. */
+  values: URLSearchParams
   /** SQL over `core.deal as deal`; undefined for all deals. */
   condition: string | undefined
   /** The tables it reads. */
@@ -117,7 +117,7 @@ export function parseAddress(address: string): URL | undefined {
 
 /** Reads a filter from an address; other parameters belong to the page. */
 export function parseFilter(query: URLSearchParams): Filter {
-  const values = new Map<string, string[]>()
+  const values = new URLSearchParams()
   const conditions: string[] = []
   const reads: string[] = []
   for (const [name, dimension] of Object.entries(DIMENSIONS)) {
@@ -131,7 +131,7 @@ export function parseFilter(query: URLSearchParams): Filter {
     const given = query.getAll(name).map((value) => (kind ? read(value.trim()) : value))
     const own = [...new Set(given)].filter((value) => !kind || value !== '')
     if (own.length === 0) continue
-    values.set(name, own)
+    for (const value of own) values.append(name, value)
     if (name === 'part') conditions.push(`(${own.map((part) => PARTS[part] ?? 'false').join(' or ')})`)
     if (dimension.is_of !== undefined)
       conditions.push(dimension.is_of.replace('{values}', () => own.map(quoteLiteral).join(', ')))
@@ -152,40 +152,39 @@ export function findFault(
   const hidden = reads.find((table) => !mayRead(table))
   if (hidden !== undefined) return `Its filter reads table '${hidden}', which is not for viewers.`
   // The engine stops reading a statement at a NUL byte.
-  const cut = [...values].find(([, entries]) => entries.some((value) => value.includes('\0')))
+  const cut = [...values].find(([, value]) => value.includes('\0'))
   if (cut) return `${titleOf(cut[0])}: a NUL character, expected text.`
-  for (const [name, entries] of values) {
+  for (const [name, value] of values) {
     const kind = kindOf(name)
-    const wrong = kind && entries.find((value) => !kind.has(value))
-    if (wrong !== undefined) return `${titleOf(name)} '${wrong}': expected ${kind?.expected}.`
-    if (kind && name !== 'part' && entries.length > 1)
-      return `${titleOf(name)} '${entries.join("', '")}': expected one.`
+    if (kind?.has(value) === false) return `${titleOf(name)} '${value}': expected ${kind.expected}.`
+    const all = values.getAll(name)
+    if (kind && name !== 'part' && all.length > 1)
+      return `${titleOf(name)} '${all.join("', '")}': expected one.`
   }
 }
 
-/** The address of a page with the same filter and these changes; an empty list removes a parameter. */
+/** The address of a page with the same filter; `changes` replace its parameters. */
 export function addressOf(
   path: string,
   {values}: Filter,
-  changes: Readonly<Record<string, readonly string[]>> = {},
+  changes: URLSearchParams | Record<string, string> = {},
 ): string {
-  const query = new URLSearchParams()
-  const all = new Map([...values, ...Object.entries(changes)])
-  for (const [name, entries] of all) for (const entry of entries) query.append(name, entry)
+  const [query, changed] = [new URLSearchParams(), new URLSearchParams(changes)]
+  for (const name of new Set([...values.keys(), ...changed.keys()]))
+    for (const value of (changed.has(name) ? changed : values).getAll(name)) query.append(name, value)
   return query.size === 0 ? path : `${path}?${query}`
 }
 
 /** The address of the deals of a part, within the filter; undefined if they do not overlap. */
-export function addressOfPart(
-  filter: Filter,
-  part: string,
-  changes: Readonly<Record<string, readonly string[]>> = {},
-): string | undefined {
-  const set = filter.values.get('part') ?? [part]
+export function addressOfPart(filter: Filter, part: string, changes?: URLSearchParams): string | undefined {
+  const set = filter.values.has('part') ? filter.values.getAll('part') : [part]
   const isWithin = (inner: string, outer: string) =>
     inner === outer || (outer === 'open' && inner !== 'ended')
   const both = set.flatMap((one) => (isWithin(one, part) ? [one] : isWithin(part, one) ? [part] : []))
-  return both.length === 0 ? undefined : addressOf('/deals', filter, {...changes, part: [...new Set(both)]})
+  const changed = new URLSearchParams(changes)
+  changed.delete('part')
+  for (const one of new Set(both)) changed.append('part', one)
+  return both.length === 0 ? undefined : addressOf('/deals', filter, changed)
 }
 
 /** The address of a deal's page. Browsers remove `.` and `..` from a path, even encoded; a leading `~` keeps them. */
@@ -231,7 +230,7 @@ export function renderFilter(
   const choices = Object.keys(DIMENSIONS).map((name) => {
     const rows = buckets[name]
     if (!rows) return undefined
-    const chosen = values.get(name) ?? []
+    const chosen = values.getAll(name)
     const all = new Set([...chosen, ...rows.map(({bucket}) => bucket)])
     return html`<fieldset><legend>${titleOf(name)}</legend>
 ${[...all].map((value) => html`<label><input type="checkbox" name="${name}" value="${value}"${chosen.includes(value) && html` checked`}> ${words(value)}</label>\n`)}</fieldset>`
@@ -240,27 +239,29 @@ ${[...all].map((value) => html`<label><input type="checkbox" name="${name}" valu
   const ranges = bounds.map((name) => {
     const unit = kindOf(name)?.unit
     const type = unit === undefined ? html`type="date"` : html`inputmode="decimal"`
-    return html`<label>${titleOf(name)}${unit && `, ${unit}`} <input name="${name}" value="${values.get(name)?.[0]}" ${type}></label>\n`
+    return html`<label>${titleOf(name)}${unit && `, ${unit}`} <input name="${name}" value="${values.get(name)}" ${type}></label>\n`
   })
-  const kept = [...query].filter(([name]) => name !== 'page' && !buckets[name] && !bounds.includes(name))
-  const ofPage = Object.fromEntries(
-    kept.flatMap(([name, value]) => (DIMENSIONS[name]?.is_of === undefined ? [[name, [value]]] : [])),
-  )
+  const kept = without(query, [...Object.keys(buckets), ...bounds])
+  const ofPage = new URLSearchParams([...kept].filter(([name]) => DIMENSIONS[name]?.is_of === undefined))
   return html`<details class="filter"><summary>Filter</summary>
 ${given.saved.length > 0 && html`<p class="choices">Saved: ${given.saved.map((one) => html`<a href="${addressOf(path, one.filter, ofPage)}">${one.name.replaceAll('_', ' ')}</a> `)}</p>`}
 <form action="${path}" autocomplete="off">
-${kept.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
+${hidden(kept)}
 <div class="ranges">${ranges}</div>
 <div class="dimensions">${choices}</div>
 <button>Show</button></form>
 ${
   given.maySave &&
   filter.condition !== undefined &&
-  html`<form method="post" action="/filters">${hiddenFields(filter)}<input type="hidden" name="path" value="${path}">
+  html`<form method="post" action="/filters">${hidden(values)}<input type="hidden" name="path" value="${path}">
 <p><label>Save what is chosen for everybody as <input name="save_as" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p></form>`
 }</details>`
 }
 
-/** The filter as hidden fields of a form. */
-export const hiddenFields = ({values}: Filter): Html =>
-  html`${[...values].flatMap(([name, entries]) => entries.map((value) => html`<input type="hidden" name="${name}" value="${value}">`))}`
+/** Parameters as hidden fields of a form. */
+export const hidden = (parameters: Iterable<[name: string, value: string]>): Html =>
+  html`${[...parameters].map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}`
+
+/** An address's parameters without some of them, and on the first page of its list. */
+export const without = (query: URLSearchParams, names: readonly string[]) =>
+  new URLSearchParams([...query].filter(([name]) => name !== 'page' && !names.includes(name)))

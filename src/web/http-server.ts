@@ -59,6 +59,10 @@ export function refuse(reply: FastifyReply, status: number, problem: string, nex
   return sendPage(reply, page)
 }
 
+/** The form that a request sends; empty without one. */
+export const formOf = ({body}: Pick<FastifyRequest, 'body'>) =>
+  body instanceof URLSearchParams ? body : new URLSearchParams()
+
 /** Answers with a page. */
 export const sendPage = (reply: FastifyReply, page: string) =>
   reply.type('text/html; charset=utf-8').send(page)

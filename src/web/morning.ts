@@ -45,7 +45,7 @@ const baseRow = z.looseObject({
  */
 async function compare({ask, release, filter, history}: MorningView, which: Which = {}): Promise<Params> {
   const tables = queriesOf(ask)
-  const [wished = ''] = filter.values.get('against') ?? []
+  const wished = filter.values.get('against') ?? ''
   const others = listOthers(release)
   const bases = await tables.all(baseRow, readQuery('bases'), [wished, JSON.stringify(others)])
   const base = bases.find(({is_chosen}) => is_chosen)

@@ -7,18 +7,18 @@ import {explainError} from '../core/errors.ts'
 import {stampOf, writeFileAtomically} from '../store/files.ts'
 import {readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {SHAPES} from './blocks.ts'
+import {shapeNamed} from './blocks.ts'
 import {addressOf} from './filter.ts'
 import {html} from './html.ts'
+import {formOf} from './http-server.ts'
 import {A_NAME, beginPage, listPages, NAME, viewPage, viewState} from './pages.ts'
 import type {AskingView, Page} from './view.ts'
 
 /** A page with one block, from the query of a form. */
 function writePage(sql: string, form: URLSearchParams): string {
   const title = (form.get('title') ?? '').trim()
-  const shape = SHAPES.find((one) => one === form.get('as')) ?? 'table'
   const fence = '`'.repeat(Math.max(3, ...[...sql.matchAll(/`+/g)].map(([marks]) => marks.length + 1)))
-  return `${title && `---\n${stringify({title})}---\n\n`}${fence}sql ${shape}\n${sql}\n${fence}\n`
+  return `${title && `---\n${stringify({title})}---\n\n`}${fence}sql ${shapeNamed(form.get('as'))}\n${sql}\n${fence}\n`
 }
 
 /** A saved text of a page, by its number in `page_action`; the last by default. */
@@ -58,12 +58,12 @@ function savePage(
  */
 export async function viewEditor(
   view: AskingView,
-  {body: sent}: Pick<FastifyRequest, 'body'>,
+  request: Pick<FastifyRequest, 'body'>,
   now: number,
 ): Promise<Page | undefined> {
   if (!view.mayAct) return undefined
   const {filter, query, pageDirs, stateDb, who} = view
-  const form = sent instanceof URLSearchParams ? sent : new URLSearchParams()
+  const form = formOf(request)
   const name = form.get('name') ?? query.get('name') ?? ''
   const known = listPages(pageDirs).find((page) => page.name === name)
   const path = known?.isOwn ? known.path : join(pageDirs[0] ?? '', `${name}.md`)

@@ -1,20 +1,19 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {inTimeZone} from './figures.ts'
-import {type Filter, hiddenFields} from './filter.ts'
+import {type Filter, hidden} from './filter.ts'
 import {Html, html} from './html.ts'
 
 const readAsset = (name: string) => new Html(readFileSync(join(import.meta.dirname, 'assets', name), 'utf8'))
 
-/** A self-contained page with `styles` and `script` of `assets` inlined. @param page instants are shown in `timeZone`, UTC by default */
+/** A self-contained page with the styles, and `script`, of `assets` inlined. @param page instants are shown in `timeZone`, UTC by default */
 export function renderPage(page: {
   title: string
   body: Html
-  styles?: string
   script?: string
   timeZone?: string | undefined
 }): string {
-  const {title, body, styles, script, timeZone} = page
+  const {title, body, script, timeZone} = page
   const document = html`<!doctype html>
 <html lang="en">
 <head>
@@ -24,7 +23,7 @@ export function renderPage(page: {
 <title>${title}</title>
 <link rel="icon" href="data:,">
 <style>
-${readAsset('page.css')}${styles !== undefined && readAsset(styles)}</style>
+${readAsset('page.css')}</style>
 </head>
 <body>
 ${body}
@@ -63,7 +62,7 @@ export function renderWorkbench(page: Frame): string {
 <span class="brand">loantape</span>
 ${places.map(([name, href]) => html`<a href="${href}"${href.split('?')[0] === here && html` aria-current="page"`}>${name}</a>\n`)}${
   find &&
-  html`<form class="search" action="/find" role="search">${find.filter && hiddenFields(find.filter)}<input type="search" name="q" value="${find.q}" placeholder="Find (/)" aria-label="Find" aria-keyshortcuts="/"></form>\n`
+  html`<form class="search" action="/find" role="search">${find.filter && hidden(find.filter.values)}<input type="search" name="q" value="${find.q}" placeholder="Find (/)" aria-label="Find" aria-keyshortcuts="/"></form>\n`
 }${live && html`<span class="live" id="live" role="status" data-running="${String(live.running)}">${live.words}</span>`}</nav></header>
 <main class="sheet wide" id="main">
 <h1>${title}</h1>
@@ -74,7 +73,6 @@ ${live && html`<script src="/assets/workbench.js" type="module"></script>`}`
   return renderPage({
     title: `${title} · loantape${alarms > 0 ? ` (${alarms})` : ''}`,
     body: frame,
-    styles: 'workbench.css',
     timeZone,
   })
 }

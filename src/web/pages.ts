@@ -16,7 +16,7 @@ import {parseAsked, readOptions, renderAction, renderBlock} from './blocks.ts'
 import {type Block, isDollars, objectsOf, renderMeant} from './cells.ts'
 import {type DayNote, dayNote, isOfTime} from './chart.ts'
 import {capitalised, count, linked, pageOf} from './figures.ts'
-import {addressOf, addressOfPart, ofAllDeals, parseAddress, parseFilter} from './filter.ts'
+import {addressOf, addressOfPart, hidden, ofAllDeals, parseAddress, parseFilter, without} from './filter.ts'
 import {Html, html} from './html.ts'
 import {queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
@@ -198,7 +198,9 @@ const MOST_PLACES = 50_000
 
 /** What a page needs of a view; without a release it reads the state database. */
 type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen' | 'isFile' | 'isMail'> &
-  Partial<Pick<AskingView, 'release' | 'people' | 'mayAct' | 'mayRead'>> & {stateDb?: Pick<StateDb, 'all'>}
+  Partial<Pick<AskingView, 'release' | 'askAsPerson' | 'mayAct' | 'mayRead'>> & {
+    stateDb?: Pick<StateDb, 'all'>
+  }
 
 /** What a page is shown with. */
 interface Given {
@@ -222,7 +224,7 @@ export async function viewPage(
   const file = listPages(view.pageDirs).find((one) => one.name === name)
   if (!file && text === undefined) return undefined
   const page = readPage({name, path: file?.path ?? ''}, text)
-  const {people, filter, mayAct} = view
+  const {askAsPerson: ask, filter, mayAct} = view
   // Others see the shipped page of that name.
   if (mayAct === false && !isForAll(page))
     return file?.isOwn ? await viewPage(name, {...view, pageDirs: []}, {params}) : undefined
@@ -230,13 +232,11 @@ export async function viewPage(
   const asked = [...view.query].filter(([key]) => !isTold(key))
   const given = {...Object.fromEntries(asked), ...textsOf(params)}
   const around = {params: given, within: [...within, name]}
-  if (!people || (!file?.isOwn && !isAmongOwn)) return await renderPageText(page, view, around)
-  const ask: View['ask'] = ({sql, most, isWhole}) =>
-    people.ask({sql, most, params: given, condition: isWhole ? undefined : filter.condition})
+  if (!ask || (!file?.isOwn && !isAmongOwn)) return await renderPageText(page, view, around)
   const shown = await renderPageText(page, {...view, ask}, {...around, isAmongOwn: true})
   const isWhole = text === undefined && within.length === 0 && NAME.test(name)
   if (!shown || !mayAct || !file?.isOwn || !isWhole) return shown
-  const edit = html`<p class="small"><a href="${addressOf('/edit', filter, {name: [name]})}">Edit this page</a></p>`
+  const edit = html`<p class="small"><a href="${addressOf('/edit', filter, {name})}">Edit this page</a></p>`
   return {...shown, body: html`${shown.body}\n${edit}`}
 }
 
@@ -373,13 +373,10 @@ export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: stri
   if (/^\/runs(\/|$)/.test(pathname)) return address
   // A deal outside the filter has a page, too.
   const filter = pathname.startsWith('/deals/') ? ofAllDeals(view.filter) : view.filter
-  const changes = Object.fromEntries(
-    [...new Set(searchParams.keys())].map((key) => [key, searchParams.getAll(key)]),
-  )
-  const {part, ...others} = changes
-  return part?.[0] !== undefined && pathname === '/deals'
-    ? addressOfPart(filter, part[0], others)
-    : `${addressOf(pathname, filter, changes)}${hash}`
+  const part = searchParams.get('part')
+  return part !== null && pathname === '/deals'
+    ? addressOfPart(filter, part, searchParams)
+    : `${addressOf(pathname, filter, searchParams)}${hash}`
 }
 
 /**
@@ -462,8 +459,7 @@ async function listDayNotes(view: Shown): Promise<DayNote[]> {
 
 /** The current address with another parameter value, at the first page. */
 function addressWith(query: URLSearchParams, name: string, value: string): string {
-  const changed = new URLSearchParams(query)
-  changed.delete('page')
+  const changed = without(query, [])
   changed.set(name, value)
   return `?${changed}`
 }
@@ -472,11 +468,11 @@ function addressWith(query: URLSearchParams, name: string, value: string): strin
 function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): Html | false {
   const ends = [`${name}_from`, `${name}_to`] as const
   const [from, to] = ends.map((end) => query.get(end))
-  const kept = [...query].filter(([key]) => !ends.includes(key as (typeof ends)[number]) && key !== 'page')
+  const kept = without(query, ends)
   const isChosen = Boolean(from || to)
   if (!isWorthIt && !isChosen) return false
-  return html`<form class="against" autocomplete="off">${kept.map(([key, value]) => html`<input type="hidden" name="${key}" value="${value}">`)}
-<label>Days from <input type="date" name="${ends[0]}" value="${from}"></label> <label>to <input type="date" name="${ends[1]}" value="${to}"></label> <button>Show</button>${isChosen && html` <a href="?${String(new URLSearchParams(kept))}">All days</a>`}</form>`
+  return html`<form class="against" autocomplete="off">${hidden(kept)}
+<label>Days from <input type="date" name="${ends[0]}" value="${from}"></label> <label>to <input type="date" name="${ends[1]}" value="${to}"></label> <button>Show</button>${isChosen && html` <a href="?${String(kept)}">All days</a>`}</form>`
 }
 
 /** Links to the previous and next page of a list; false if there is one page. */

@@ -54,9 +54,7 @@ const NOBODY_WAITS = 'nobody waits for it'
 
 /** A process that answers one question at a time. */
 interface Helper {
-  module: keyof typeof MODULES
   args: readonly string[]
-  isLast: boolean
   process?: ChildProcess | undefined
   /** Takes an answer, or nothing if the process ends first. */
   take?: (told?: Told) => void
@@ -66,9 +64,9 @@ interface Helper {
 const LAST = constants.priority.PRIORITY_BELOW_NORMAL
 
 /** Starts the process of a helper if it is not running. */
-function requireProcess(helper: Helper): ChildProcess {
+function requireProcess(helper: Helper, module: keyof typeof MODULES, isLast: boolean): ChildProcess {
   if (helper.process) return helper.process
-  const path = join(import.meta.dirname, `${helper.module}-questions${extname(import.meta.filename)}`)
+  const path = join(import.meta.dirname, `${module}-questions${extname(import.meta.filename)}`)
   // Halves the start of the process.
   const cache = getCompileCacheDir()
   const process = fork(path, helper.args, {
@@ -78,7 +76,7 @@ function requireProcess(helper: Helper): ChildProcess {
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
   // At once: threads have the priority of the thread that starts them.
-  if (helper.isLast && process.pid !== undefined) setPriority(process.pid, Math.max(getPriority(), LAST))
+  if (isLast && process.pid !== undefined) setPriority(process.pid, Math.max(getPriority(), LAST))
   process.on('message', (told: Told) => helper.process === process && helper.take?.(told))
   process.on('exit', () => end(helper, process))
   process.on('error', () => end(helper, process))
@@ -122,10 +120,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
           next: 'Ask again once it runs again.',
         })
       : newError(code, `${words}: ${reason}.`)
-  const helpers = Array.from(
-    {length: processes},
-    (_, index): Helper => ({module, args: argsOf(index), isLast}),
-  )
+  const helpers = Array.from({length: processes}, (_, index): Helper => ({args: argsOf(index)}))
   const free = [...helpers]
   const takeTurn = createTurns({running: processes, waiting, each})
   let isClosed = false
@@ -147,7 +142,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
     const timer = setTimeout(giveUp, timeoutMs, 'it took too long')
     signal?.addEventListener('abort', onAbort, {once: true})
     helper.take = resolve
-    const process = requireProcess(helper)
+    const process = requireProcess(helper, module, isLast)
     process.send(question, (error) => error && end(helper, process))
     const told = await promise.finally(() => {
       signal?.removeEventListener('abort', onAbort)
@@ -213,13 +208,12 @@ function findRelease(
   {values}: Pick<Filter, 'values'>,
   timeZone: string,
 ): Release | undefined {
-  const [asOf] = values.get('as_of') ?? []
-  const [knownAt] = values.get('known_at') ?? []
-  if (asOf === undefined && knownAt === undefined) return findCurrentRelease(folder)
-  const until = knownAt === undefined ? undefined : endOfMoment(knownAt, timeZone)
+  const [asOf, knownAt] = [values.get('as_of'), values.get('known_at')]
+  if (asOf === null && knownAt === null) return findCurrentRelease(folder)
+  const until = knownAt === null ? undefined : endOfMoment(knownAt, timeZone)
   return listReleases(folder.releases).find(
     ({manifest}) =>
-      (asOf === undefined || manifest.as_of === asOf) &&
+      (asOf === null || manifest.as_of === asOf) &&
       (until === undefined || manifest.known_at.slice(0, -1) <= until),
   )
 }
@@ -306,13 +300,7 @@ export function createReaders(folder: DataFolder, config: Config) {
 type OfHistory = typeof ofHistory
 
 /** Answers questions about history, tapes and journals. */
-export interface History {
-  /** @throws what went wrong; DeferredError `HISTORY_STOPPED`, `WEB_BUSY` */
-  ask<Name extends keyof OfHistory>(
-    name: Name,
-    ...about: Parameters<OfHistory[Name]> extends [Config, ...infer Rest] ? Rest : never
-  ): Promise<Awaited<ReturnType<OfHistory[Name]>>>
-}
+export type History = ReturnType<ReturnType<typeof readHistory>['of']>
 
 /** Creates the pool for questions about the history; processes start on demand. Disposing it ends them. */
 export function readHistory(config: Config) {
@@ -320,9 +308,12 @@ export function readHistory(config: Config) {
   const helpers = createHelpers<OfHistory>('history', limits)
   return {
     /** The history as asked by a caller. */
-    of: (turn: Turn): History => ({
-      ask: (name, ...about) =>
-        helpers.ask(name, [config, ...about] as unknown as Parameters<OfHistory[typeof name]>, turn),
+    of: (turn: Turn) => ({
+      /** @throws what went wrong; DeferredError `HISTORY_STOPPED`, `WEB_BUSY` */
+      ask: <Name extends keyof OfHistory>(
+        name: Name,
+        ...about: Parameters<OfHistory[Name]> extends [Config, ...infer Rest] ? Rest : never
+      ) => helpers.ask(name, [config, ...about] as unknown as Parameters<OfHistory[Name]>, turn),
     }),
     [Symbol.dispose]: () => helpers[Symbol.dispose](),
   }

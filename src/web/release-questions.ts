@@ -1,4 +1,4 @@
-import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {readdirSync, rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {DuckDBPreparedStatement, DuckDBValue, Json} from '@duckdb/node-api'
 import {z} from 'zod'
@@ -25,10 +25,10 @@ export interface Asked {
   /** Parameters, by position or by name (`$month`); a missing name is null. */
   params?: DuckDBValue[] | Record<string, string | undefined> | undefined
   /**
-   * Writes the rows into this new file: a COPY format, or a sheet of a workbook. `isSafe` puts a `'` before text that a
-   * spreadsheet would take for a formula.
+   * Writes the rows into this new file; `title` is that of a sheet. `isSafe` puts a `'` before text that a spreadsheet would take
+   * for a formula.
    */
-  file?: {name: string; format: string; isSafe?: boolean} | {name: string; sheet: string} | undefined
+  file?: {name: string; format: keyof typeof COPIES | 'xlsx'; title: string; isSafe: boolean} | undefined
 }
 
 /** Resource limits of a process that answers. */
@@ -161,21 +161,28 @@ async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
   prepared.destroySync()
   if (!isShown) await db.run(`create temp view asked as ${sql}`)
   const from = isShown ? `(${trimStatement(sql)}\n)` : 'asked'
-  if ('sheet' in file) {
+  if (file.format === 'xlsx') {
     // Loaded late: pages do not need it.
     const {writeQueryBook} = await import('../export/xlsx.ts')
-    await writeQueryBook(db, {path, title: file.sheet, from}, instance.release.manifest)
+    await writeQueryBook(db, {path, title: file.title, from}, instance.release.manifest)
   } else {
     const columns = await readColumns(db, `from ${from}`)
     const rows = file.isSafe
       ? buildSafeRows(columns, from)
-      : file.format.startsWith('format json')
+      : file.format === 'json'
         ? buildJsonRows(columns, from)
         : `from ${from}`
-    const lines = file.format.startsWith('format csv') ? buildLines(columns, `(${rows})`) : rows
-    await db.run(`copy (${lines}) to ${quoteLiteral(path)} (${file.format})`)
+    const lines = file.format === 'csv' ? buildLines(columns, `(${rows})`) : rows
+    await db.run(`copy (${lines}) to ${quoteLiteral(path)} (${COPIES[file.format]})`)
   }
   return {columns: [], rows: []}
+}
+
+/** How the engine writes a file of each format. */
+const COPIES = {
+  csv: 'format csv, header',
+  json: 'format json, array true',
+  parquet: 'format parquet, compression zstd',
 }
 
 /** Replaces NaN and infinity by null, which JSON cannot hold. */
@@ -243,8 +250,7 @@ function requireModest(file: string | undefined): void {
     throw new Error('Out of Memory: its texts take more than a query may have.')
   if (file === undefined) return
   if (sizeOf(file) > fileBytes) throw stop(`its file is larger than ${fileBytes / 1e6} MB`)
-  const files = existsSync(filesDir) ? readdirSync(filesDir) : []
-  if (files.reduce((sum, name) => sum + sizeOf(name), 0) > folderBytes)
+  if (readdirSync(filesDir).reduce((sum, name) => sum + sizeOf(name), 0) > folderBytes)
     throw stop(`what people download at this moment takes more than ${folderBytes / 1e6} MB`)
 }
 

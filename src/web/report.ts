@@ -15,8 +15,7 @@ import {viewMorning, viewPortfolio} from './morning.ts'
 import {renderPage} from './page-frame.ts'
 import {findLacking, listOwn, listPageDirs, listPages, needsOf, viewPage} from './pages.ts'
 import {createReaderPool} from './reader.ts'
-import type {Asked} from './release-questions.ts'
-import type {Page, View} from './view.ts'
+import {type Ask, type Page, type View, withFilter} from './view.ts'
 
 const MEMORY_MB = 1024
 const LONGEST_MS = 3_600_000
@@ -64,9 +63,8 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
   return {
     ...readers,
     release,
-    ask: ({isWhole, ...question}: Parameters<View['ask']>[0]) =>
-      reader.page({...question, condition: isWhole ? undefined : filter.condition}),
-    people: {...reader, ask: (question: Asked) => reader.ask({...question, only})},
+    ask: (asked: Parameters<Ask>[0]) => reader.page(withFilter(asked, filter)),
+    askAsPerson: (asked: Parameters<Ask>[0]) => reader.ask({...withFilter(asked, filter), only}),
     filter,
     mayRead,
     query,
@@ -101,9 +99,7 @@ async function showPages(view: ReturnType<typeof openReport>, isMail = false) {
 
 /** The filter and parameters of a page, as names and values. */
 const chosenOf = ({filter, query}: Pick<View, 'filter' | 'query'>) => [
-  ...[...filter.values].flatMap(([key, values]) =>
-    values.map((value): [string, string] => [titleOf(key), wordValue(key, value)]),
-  ),
+  ...[...filter.values].map(([key, value]): [string, string] => [titleOf(key), wordValue(key, value)]),
   ...Object.entries(Object.fromEntries(query))
     .filter(([key, value]) => value !== '' && !filter.values.has(key))
     .map(([key, value]): [string, string] => [words(key), shorten(value)]),
@@ -135,7 +131,7 @@ async function renderFile(view: ReturnType<typeof openReport>) {
   const {time_zone: timeZone} = view.release.manifest
   const body = renderSheet(view, title, content)
   return {
-    text: renderPage({title: subjectOf(view, title), body, styles: 'workbench.css', timeZone}),
+    text: renderPage({title: subjectOf(view, title), body, timeZone}),
     problems,
   }
 }

@@ -153,9 +153,9 @@ export function viewNone(
   mayAct: boolean,
 ): Promise<Page | undefined> {
   const kept = [...new Set(listReleases(folder.releases).map(({manifest}) => manifest.as_of))]
-  const [as_of = kept[0]] = values.get('as_of') ?? []
-  const [knownAt] = values.get('known_at') ?? []
-  const known_at = knownAt === undefined ? '' : `${endOfMoment(knownAt, config.timeZone)}Z`
+  const as_of = values.get('as_of') ?? kept[0]
+  const knownAt = values.get('known_at')
+  const known_at = knownAt === null ? '' : `${endOfMoment(knownAt, config.timeZone)}Z`
   const page = kept.length === 0 ? 'state/no_release' : 'state/no_such_release'
   return viewState(page, {stateDb, params: {kept, as_of, known_at}, mayAct})
 }

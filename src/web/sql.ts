@@ -9,12 +9,12 @@ import type {DataFolder} from '../store/data-folder.ts'
 import {quoteName, trimStatement} from '../store/database.ts'
 import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
-import {renderBlock, SHAPES, type Shape} from './blocks.ts'
+import {renderBlock, SHAPES, type Shape, shapeNamed} from './blocks.ts'
 import {type Block, isNumeric, renderExact} from './cells.ts'
 import {count, instant, LONGEST_ADDRESS, linked} from './figures.ts'
-import {addressOf, CLOCKS, type Filter, findFault, hiddenFields, parseFilter} from './filter.ts'
+import {addressOf, CLOCKS, type Filter, findFault, hidden, parseFilter, without} from './filter.ts'
 import {type Html, html} from './html.ts'
-import {refuse} from './http-server.ts'
+import {formOf, refuse} from './http-server.ts'
 import {A_NAME, linkOf, listNamed, NAME} from './pages.ts'
 import {queriesOf} from './reader.ts'
 import {FORMATS} from './tables.ts'
@@ -64,7 +64,7 @@ function renderKept({stateDb, person, filter}: AskingView): Html | false {
   const kept = stateDb.all(keptRow, select, [person])
   return (
     kept.length > 0 &&
-    html`<details><summary>Your last queries</summary><ul>${kept.map(({began_at, words}) => html`<li>${linked(shorten(words.replaceAll(/\s+/g, ' ')), addressOf('/sql', filter, {q: [words]}))} <span class="muted small">${instant(began_at)}</span></li>`)}</ul></details>`
+    html`<details><summary>Your last queries</summary><ul>${kept.map(({began_at, words}) => html`<li>${linked(shorten(words.replaceAll(/\s+/g, ' ')), addressOf('/sql', filter, {q: words}))} <span class="muted small">${instant(began_at)}</span></li>`)}</ul></details>`
   )
 }
 
@@ -104,9 +104,9 @@ order by grouping(asked.row) desc, asked.row, grouping(asked.col), asked.col`
  *
  * @returns the columns of the query, and rows with their SQL, or the error
  */
-async function askSql({people, filter}: AskingView, sql: string, pivot: Pivot | undefined) {
+async function askSql({askAsPerson}: AskingView, sql: string, pivot: Pivot | undefined) {
   const ask = async (text: string, most: number) => {
-    const {columns, rows} = await people.ask({sql: text, condition: filter.condition, most: most + 1})
+    const {columns, rows} = await askAsPerson({sql: text, most: most + 1})
     return {sql: text, download: text, columns, rows: rows.slice(0, most), isCut: rows.length > most}
   }
   const bare = trimStatement(sql)
@@ -129,7 +129,7 @@ function renderPivot({filter}: AskingView, sql: string, columns: Columns, pivot:
   const names = columns.map(({name}) => name)
   const usual = columns.findLast(isNumeric)?.name
   return html`<details${pivot && html` open`}><summary>Pivot</summary><form class="sql" action="/sql" autocomplete="off">
-${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}">
+${hidden(filter.values)}<input type="hidden" name="q" value="${sql}">
 <p>${choose('Rows', 'rows', names, names[0])}${choose('columns', 'columns', names, names[1])}${choose('cells', 'by', MEASURES, 'sum')}${choose('of', 'of', names, usual)}<button>Pivot</button></p></form></details>\n`
 }
 
@@ -143,13 +143,13 @@ export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const sql = (query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved)))?.trim()
   if (sql === undefined) return undefined
   const pivot = readPivot(query)
-  const shape = SHAPES.find((one) => one === query.get('as')) ?? 'table'
+  const shape = shapeNamed(query.get('as'))
   const isOnlyShown = !mayRun && query.has('q')
   const {columns, shown} = sql === '' || isOnlyShown ? NOTHING_ASKED : await askSql(view, sql, pivot)
   const notKept = shown && keepQuery(view, sql)
   const failure = shown instanceof Error ? shown.message : undefined
   const names = listNamed(folder.queries, '.sql')
-  const body = html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: [name]})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
+  const body = html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: name})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
 ${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure})}${notKept && html`<p class="notice">The query is not kept: ${notKept}</p>`}${renderKept(view)}${
   columns.length > 0 && renderPivot(view, sql, columns, pivot)
 }${
@@ -172,12 +172,12 @@ function renderAnswer(
   const {length} = block.rows
   const linkTo = linkOf(view)
   return html`
-<p class="downloads">${isCut ? `The first ${count(length)} rows.` : `${quantity(length, 'row')}.`} Download ${download === sql ? 'all' : 'the cells without totals'}: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [download]})}">${format.toUpperCase()}</a> `)}</p>
+<p class="downloads">${isCut ? `The first ${count(length)} rows.` : `${quantity(length, 'row')}.`} Download ${download === sql ? 'all' : 'the cells without totals'}: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: download})}">${format.toUpperCase()}</a> `)}</p>
 ${
   mayAct &&
   html`<details><summary>Save this query</summary>
 <form class="sql" method="post" action="/sql/queries">
-${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}"><input type="hidden" name="as" value="${shape}">
+${hidden(filter.values)}<input type="hidden" name="q" value="${sql}"><input type="hidden" name="as" value="${shape}">
 <p><label>Name <input name="name" value="${query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
 <p>Or under this name as a page that shows it as ${shape}: <label>Title <input name="title"></label> <button formaction="${addressOf('/edit', filter)}" name="do" value="save">Make this query a page</button></p>
 </form></details>`
@@ -198,7 +198,7 @@ async function renderForm(
   const [, line] = /^LINE (\d+): /m.exec(failure ?? '') ?? []
   // `autocomplete=off`: after Back, the form shows what the address asks for, not what was typed.
   return html`<form class="sql" action="/sql" autocomplete="off">
-${hiddenFields(filter)}
+${hidden(filter.values)}
 <label for="q" class="muted small">One SELECT; tables are named core.deal, mart.portfolio_summary, … <a href="/tables">All tables</a></label>
 <textarea id="q" name="q" rows="8" spellcheck="false" data-tables="${JSON.stringify(columnsOf)}"${line !== undefined && html` data-failed-line="${line}"`}>${text}</textarea>
 <p><button>Run</button> <label>Show as <select name="as">${SHAPES.map((one) => html`<option${one === shape && html` selected`}>${one}</option>`)}</select></label></p>
@@ -217,9 +217,7 @@ export const listSavedFilters = (folder: DataFolder): {name: string; filter: Fil
   listNamed(folder.queries, '.filter').flatMap((name) => {
     const file = join(folder.queries, `${name}.filter`)
     if (!isFile(file) || statSync(file).size > LONGEST_ADDRESS) return []
-    const query = new URLSearchParams(readWritten(file).toString().trim())
-    for (const clock of CLOCKS) query.delete(clock)
-    const filter = parseFilter(query)
+    const filter = parseFilter(without(new URLSearchParams(readWritten(file).toString().trim()), CLOCKS))
     return filter.condition === undefined || findFault(filter) !== undefined ? [] : [{name, filter}]
   })
 
@@ -230,7 +228,7 @@ function readQueryForm(form: URLSearchParams, filter: Filter): Given {
   const name = form.get('name') ?? ''
   const text = (form.get('q') ?? '').replaceAll('\r\n', '\n').trim()
   if (!NAME.test(name) || text === '') return `expected a query, and ${A_NAME}`
-  return {name, text, address: addressOf('/sql', filter, {saved: [name]})}
+  return {name, text, address: addressOf('/sql', filter, {saved: name})}
 }
 
 function readFilterForm(form: URLSearchParams, filter: Filter): Given {
@@ -239,7 +237,7 @@ function readFilterForm(form: URLSearchParams, filter: Filter): Given {
   if (fault !== undefined) return fault.replace(/\.$/, '')
   if (!NAME.test(name) || filter.condition === undefined) return `expected a choice of deals, and ${A_NAME}`
   // A saved filter applies to whatever day is shown.
-  const text = addressOf('', filter, Object.fromEntries(CLOCKS.map((clock) => [clock, []]))).slice(1)
+  const text = String(without(filter.values, CLOCKS))
   if (text.length >= LONGEST_ADDRESS) return 'expected fewer values'
   return {name, text, address: linkOf({filter})(form.get('path') ?? '/') ?? '/'}
 }
@@ -256,7 +254,7 @@ const SAVED = [
 export function addSaved(server: FastifyInstance, folder: DataFolder): void {
   for (const {path, what, ending, read} of SAVED)
     server.post(path, async (request, reply) => {
-      const form = request.body instanceof URLSearchParams ? request.body : new URLSearchParams()
+      const form = formOf(request)
       const given = read(form, parseFilter(form))
       const notSaved = (status: number, why: string) => refuse(reply, status, `Not saved: ${why}.`)
       if (typeof given === 'string') return await notSaved(400, given)

@@ -69,7 +69,7 @@ ${renderTold({...model, read_by}, hrefOf)}
 ${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: not so for ${quantity(failures, 'row')}.</p>`)}
 <h2>Columns</h2>
 ${renderColumns(model.columns)}
-<p><a href="${addressOf('/sql', filter, {q: [`summarize ${name}`]})}">What they hold</a></p>
+<p><a href="${addressOf('/sql', filter, {q: `summarize ${name}`})}">What they hold</a></p>
 <h2>First rows</h2>
 ${renderExact(sample, linkOf(view))}
 <details><summary>How it is computed</summary><pre tabindex="0">${model.sql}</pre></details>`

@@ -11,7 +11,7 @@ import type {Block} from './cells.ts'
 import type {Filter} from './filter.ts'
 import type {Html} from './html.ts'
 import type {Caller} from './http-server.ts'
-import type {History, Reader} from './reader.ts'
+import type {History} from './reader.ts'
 import type {Asked} from './release-questions.ts'
 
 /** What the web side works with. */
@@ -44,12 +44,20 @@ export function readOverview({stateDb, folder, jobs, config}: WebTools, world: W
   }
 }
 
+/** Asks a question over the filtered deals, or over all (`isWhole`). */
+export type Ask = (asked: Omit<Asked, 'condition' | 'only'> & {isWhole?: boolean}) => Promise<Block>
+
+/** The question to a reader. */
+export const withFilter = ({isWhole, ...asked}: Parameters<Ask>[0], {condition}: Filter): Asked => ({
+  ...asked,
+  condition: isWhole ? undefined : condition,
+})
+
 /** What a page is rendered from. */
 export interface View {
   release: Release
   filter: Filter
-  /** Asks a question over the filtered deals, or over all (`isWhole`). */
-  ask(asked: Asked & {isWhole?: boolean}): Promise<Block>
+  ask: Ask
   /** Whether the viewer may read a table. */
   mayRead(name: string): boolean
   /** Whether the viewer may open the page at a path; every page by default. */
@@ -69,8 +77,8 @@ type Tools = Pick<WebTools, 'config' | 'folder' | 'stateDb'>
 /** What a page of the workbench is rendered from. */
 export interface AskingView extends View, Tools, Pick<Caller, 'mayAct' | 'person' | 'who'> {
   mayOpen(path: string): boolean
-  /** Answers people's own questions. */
-  people: Reader
+  /** Asks as people's own questions are asked. */
+  askAsPerson: Ask
   history: History
   overview: Overview
   /** Whether a query in the address is run; one that came from outside is only shown. */

@@ -15,7 +15,17 @@ import {listOpenActions, viewRuns} from './actions.ts'
 import type {LinkTo} from './cells.ts'
 import {sendData} from './data-api.ts'
 import {count, instant} from './figures.ts'
-import {findFault, isMoving, ofAllDeals, parseFilter, renderFilter, titleOf, wordValue} from './filter.ts'
+import {
+  findFault,
+  hidden,
+  isMoving,
+  ofAllDeals,
+  parseFilter,
+  renderFilter,
+  titleOf,
+  without,
+  wordValue,
+} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {askerOf, hangUpOf, markBusy, PLACES, refuse, sendPage} from './http-server.ts'
 import {viewEditor} from './page-editor.ts'
@@ -24,7 +34,7 @@ import {linkOf, listPageDirs, listPlaces, viewPage, viewState} from './pages.ts'
 import {createReaders, queriesOf, type Reader, readHistory} from './reader.ts'
 import {ROUTES, viewNone} from './routes.ts'
 import {addSaved, listSavedFilters} from './sql.ts'
-import {type AskingView, type Page, readOverview, type WebTools} from './view.ts'
+import {type Ask, type AskingView, type Page, readOverview, type WebTools, withFilter} from './view.ts'
 
 const OWN = join(import.meta.dirname, 'assets')
 
@@ -116,15 +126,16 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   ) => {
     const release = view?.release.manifest
     const linkTo = linkOf({...caller, filter: given})
-    const chips = [...filter.values].flatMap(([name, values]) => {
+    const chips = [...new Set(filter.values.keys())].flatMap((name) => {
+      const values = filter.values.getAll(name)
       const removals = values.length > MOST_CHIPS ? [values] : values.map((value) => [value])
       return removals.map((removed) => {
         const [value = ''] = removed
         const what = removed.length > 1 ? `${count(removed.length)} values` : wordValue(name, value)
         const text = `${titleOf(name)}: ${what}`
-        const without = new URLSearchParams([...query].filter(([key]) => key !== name && key !== 'page'))
-        for (const other of values) if (!removed.includes(other)) without.append(name, other)
-        return html`<a href="${[path, String(without)].filter(Boolean).join('?')}" aria-label="Remove filter ${text}">${text} ✕</a> `
+        const others = without(query, [name])
+        for (const other of values) if (!removed.includes(other)) others.append(name, other)
+        return html`<a href="${[path, String(others)].filter(Boolean).join('?')}" aria-label="Remove filter ${text}">${text} ✕</a> `
       })
     })
     const subject = html`<ul class="facts">${
@@ -172,31 +183,32 @@ ${choice}`
       if (codeOf(error) === 'WEB_BUSY') markBusy(reply)
       throw error
     }
-    const inTurn = (reader: Reader, until?: Promise<unknown>): Reader => ({
-      ...reader,
-      ask: (asked) => reader.ask({...asked, only}, {...turn, ...(until && {until})}).catch(tellBusy),
-    })
+    const inTurn =
+      (reader: Reader, until?: Promise<unknown>): Ask =>
+      (asked) =>
+        reader.ask({...withFilter(asked, filter), only}, {...turn, ...(until && {until})}).catch(tellBusy)
     const ofCaller = history.of(turn)
     const readers = unlessDamaged(() => releases.find(fault === undefined ? filter : NO_FILTER))
     const view: AskingView | undefined = readers && {
       ...caller,
       release: readers.release,
       filter,
-      async ask({isWhole, ...asked}) {
+      async ask(asked) {
         // A running question is not aborted: it is short, and its process is shared.
         gone.throwIfAborted()
-        return await readers.pages.page({...asked, condition: isWhole ? undefined : filter.condition})
+        return await readers.pages.page(withFilter(asked, filter))
       },
       query,
       pageDirs,
-      people: inTurn(readers.people),
+      askAsPerson: inTurn(readers.people),
       history: {ask: (...asked) => ofCaller.ask(...asked).catch(tellBusy)},
       overview,
       mayRun: ['ours', 'tool'].includes(askerOf(request)),
       ...tools,
     }
     // A slow reader keeps its place, so that files do not pile up, but no process that others wait for.
-    const findDownloads = () => readers && inTurn(readers.downloads, once(reply.raw, 'close'))
+    const findDownloads = () =>
+      readers && {...readers.downloads, ask: inTurn(readers.downloads, once(reply.raw, 'close'))}
     return {request, given, filter, refusal, query, overview, caller, view, findDownloads}
   }
   type Opened = ReturnType<typeof open>
@@ -274,10 +286,9 @@ function renderClocks(
 ): Html {
   const {values} = filter
   const compare = values.has('as_of') || values.has('known_at') ? linkTo('/compare') : undefined
-  const [knownAt = ''] = values.get('known_at') ?? []
-  const others = [...query].filter(([name]) => !['as_of', 'known_at', 'page'].includes(name))
+  const knownAt = values.get('known_at') ?? ''
   return html`<details class="clocks"><summary>another day</summary><form action="${path}" autocomplete="off">
-${others.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
+${hidden(without(query, ['as_of', 'known_at']))}
 <label>As of <input type="date" name="as_of" value="${as_of}"></label>
 <label>Known until <input type="${knownAt.length > 10 ? 'text' : 'date'}" name="known_at" value="${knownAt}"></label>
 <button>Show</button></form>${compare !== undefined && html`<p><a href="${compare}">What is known of this day now</a></p>`}</details>`

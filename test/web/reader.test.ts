@@ -49,7 +49,7 @@ test('a query that needs more memory than allowed is refused, and the next one i
 
 test('processors work for pages and runs before they work for what people ask', async () => {
   using readers = createReaders(lab.folder, lab.config)
-  const {pages, people, downloads} = readers.find({values: new Map()})!
+  const {pages, people, downloads} = readers.find({values: new URLSearchParams()})!
   await Promise.all([
     pages.page({sql: 'select 1'}),
     ...[people, downloads].map((one) => one.ask({sql: 'select 1'})),
@@ -91,7 +91,9 @@ test('one file, and all files together, are bounded while being written', async 
   const stopped = async (bounds: {fileBytes?: number; folderBytes?: number}, files: number) => {
     using pool = createReaderPool({...limits, processes: 2, ...bounds})
     const all = Array.from({length: files}, (_, index) =>
-      failureOf(pool.of(dir).ask({...endless, file: {name: `${index}.csv`, format: 'format csv'}})),
+      failureOf(
+        pool.of(dir).ask({...endless, file: {name: `${index}.csv`, format: 'csv', title: '', isSafe: false}}),
+      ),
     )
     const {message} = await Promise.race(all)
     return message
