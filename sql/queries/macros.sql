@@ -16,6 +16,13 @@ create temp macro brief(text) as case
   else coalesce(text, '–')
 end;
 create temp macro words(text) as brief(replace(text, '_', ' '));
+-- Browsers remove `.` and `..` from a path, even encoded; a leading `~` keeps them.
+create temp macro deal_address(id) as '/deals/' || url_encode(regexp_replace(id, '^(~|\.{1,2}$)', '~\1'));
+-- Where a term of the roll-forward stands: the opening, what adds to it, from 2 to 6, what takes away, the closing.
+create temp macro place_of_term(term) as list_position([
+  'opening', 'found', 'originated', 'refunded', 'restored', 'increased', 'decreased', 'reversed', 'vanished',
+  'paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'ended_other', 'closing'
+], term);
 create temp macro mentions(text, part) as contains(lower(text), lower(trim(coalesce(part, ''))));
 create temp macro change_since(figure, before, day) as case
   when day is null or figure is null then null

@@ -9,7 +9,6 @@ import {
   isDollars,
   isNumeric,
   isSo,
-  type LinkTo,
   listShown,
   meaningOf,
   type Row,
@@ -19,25 +18,18 @@ import {
   shadeOf,
   titleOfColumn,
 } from './cells.ts'
-import {type ChartShape, type DayNote, listValues, renderChart} from './chart.ts'
+import {type Around, type ChartShape, listValues, renderChart} from './chart.ts'
 import {dollarsAtAGlance, linked, ratio} from './figures.ts'
 import {hidden, without} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
 
-/** What a block is rendered with. */
-interface Around {
-  linkTo: LinkTo
-  options: Readonly<Record<string, string>>
-  /** Notes about days, marked in line and area charts over days or months. */
-  notes?: readonly DayNote[]
-}
 /** Returns a string if the rows do not fit the shape; it says why. */
 type Render = (block: Block, around: Around) => Html | Html[] | string
 
 const drawn =
   (shape: ChartShape): Render =>
-  (block, {linkTo, options, notes}) =>
-    renderChart(shape, block, linkTo, options, notes)
+  (...asked) =>
+    renderChart(shape, ...asked)
 
 /** Renders each row as one sentence: its values in order, nulls left out. */
 const lines =

@@ -32,6 +32,15 @@ type Values = readonly (number | null)[]
 export type DayNote = z.output<typeof dayNote>
 export const dayNote = z.object({subject: z.string(), text: z.string(), who: z.string()})
 
+/** What a block is rendered with. */
+export interface Around {
+  linkTo: LinkTo
+  /** `range` of a chart names the parameters of its days: `day` stands for `day_from` and `day_to`. */
+  options: Readonly<Record<string, string>>
+  /** Notes about days, marked in line and area charts over days or months. */
+  notes?: readonly DayNote[]
+}
+
 /** Shapes over days or months. */
 export const isOfTime = (shape: string) => shape === 'line' || shape === 'area'
 
@@ -51,16 +60,11 @@ const UNITS = {
 /**
  * A chart, with its values below it if the option `values` asks for them. A single place is shown as values only. Returns a
  * string if the rows do not fit a chart.
- *
- * @param range name of the range parameters: `day` stands for `day_from` and `day_to`
- * @param notes marked in line and area charts over days or months
  */
 export function renderChart(
   shape: ChartShape,
   block: Block,
-  linkTo: LinkTo,
-  {title, values, range}: Readonly<Record<string, string>> = {},
-  notes: readonly DayNote[] = [],
+  {linkTo, options: {title, values, range}, notes = []}: Around,
 ): Html | string {
   const chart = readChart(block, shape, linkTo)
   if (typeof chart === 'string') return chart

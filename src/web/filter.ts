@@ -30,8 +30,8 @@ export const ofAllDeals = ({values}: Filter): Filter => ({
   reads: [],
 })
 
-/** Parts of a portfolio, as SQL. `open` is everything that has not ended. */
-const PARTS: Readonly<Record<string, string>> = filters.parts
+/** Parts of a portfolio. `open` is everything that has not ended. */
+const PARTS: readonly string[] = filters.parts
 
 /** The deals that a page is about. */
 export interface Filter {
@@ -85,7 +85,7 @@ const KINDS: Record<string, Kind> = {
     has: (text) => /^(day|week|month|year|\d{4}-\d\d-\d\d-[0-9a-f]{12})$/.test(text) || isCalendarDate(text),
     expected: 'day, week, month, year, a day such as 2026-03-31, or a release',
   },
-  part: {has: (name) => Object.hasOwn(PARTS, name), expected: `one of ${Object.keys(PARTS).join(', ')}`},
+  part: {has: (name) => PARTS.includes(name), expected: `one of ${PARTS.join(', ')}`},
   amount: {
     has: (text) => /^(0|[1-9]\d{0,14})(\.\d{1,2})?$/.test(text),
     expected: 'dollars such as 1000000 or $1,000,000.00',
@@ -132,9 +132,8 @@ export function parseFilter(query: URLSearchParams): Filter {
     const own = [...new Set(given)].filter((value) => !kind || value !== '')
     if (own.length === 0) continue
     for (const value of own) values.append(name, value)
-    if (name === 'part') conditions.push(`(${own.map((part) => PARTS[part] ?? 'false').join(' or ')})`)
     if (dimension.is_of !== undefined)
-      conditions.push(dimension.is_of.replace('{values}', () => own.map(quoteLiteral).join(', ')))
+      conditions.push(dimension.is_of.replaceAll('{values}', () => own.map(quoteLiteral).join(', ')))
     if (dimension.reads !== undefined) reads.push(dimension.reads)
   }
   if (conditions.length === 0) return {values, condition: undefined, reads: []}
@@ -142,7 +141,7 @@ export function parseFilter(query: URLSearchParams): Filter {
 }
 
 /** Whether a dimension is one end of a range. */
-const isBound = (name: string) => kindOf(name) !== undefined && DIMENSIONS[name]?.is_of !== undefined
+const isBound = (name: string) => kindOf(name) && name !== 'part' && DIMENSIONS[name]?.is_of !== undefined
 
 /** What is wrong with the filter of an address; undefined if nothing. @param mayRead every table by default */
 export function findFault(
@@ -225,7 +224,7 @@ export function renderFilter(
   // A deal's own page has no list to filter.
   const path = here.startsWith('/deals/') ? '/deals' : here
   const {values} = filter
-  const parts = Object.keys(PARTS).map((bucket) => ({dimension: 'part', bucket}))
+  const parts = PARTS.map((bucket) => ({dimension: 'part', bucket}))
   const buckets = Object.groupBy([...parts, ...given.offered], ({dimension}) => dimension)
   const choices = Object.keys(DIMENSIONS).map((name) => {
     const rows = buckets[name]

@@ -49,9 +49,8 @@ export function createRegistry(
     }
   })
   return {
-    contentType: registry.contentType,
-    /** Counts an answer. */
-    countAnswer: (status: number) => answers.inc({status: String(status)}),
+    registry,
+    answers,
     /** Text in the Prometheus format. */
     render(mayRead: MayRead) {
       const given = textsOf(read(mayRead))
@@ -73,11 +72,11 @@ export function createRegistry(
 /** Adds `/metrics`, and counts answers. */
 export function addMetrics(
   server: FastifyInstance,
-  {contentType, countAnswer, render}: ReturnType<typeof createMetrics>,
+  {registry, answers, render}: ReturnType<typeof createRegistry>,
 ): void {
-  server.addHook('onResponse', async (_request, reply) => countAnswer(reply.statusCode))
+  server.addHook('onResponse', async (_request, {statusCode}) => answers.inc({status: String(statusCode)}))
   server.get('/metrics', async ({caller}, reply) =>
-    reply.type(contentType).send(await render(caller.mayRead)),
+    reply.type(registry.contentType).send(await render(caller.mayRead)),
   )
 }
 

@@ -528,33 +528,30 @@ async function renderListed(
   )
   const [rows, sum] = total.rows[0] ?? []
   note(Number(rows))
-  const [, sign = '-', sorted = amount] = /^(-?)(.*)$/.exec(query.get('sort') ?? '') ?? []
+  const [, sign, sorted = ''] = /^(-?)(.*)$/s.exec(query.get('sort') ?? '') ?? []
   const [addresses] = ['core.deal_history where valid_to is null', 'core.deal'].filter(
     (from) => findLacking([from.split(' ')[0] ?? ''], view) === undefined,
   )
   const hasAddress = has('property_address') || addresses !== undefined
-  const isKnown = has(sorted) || (hasAddress && sorted === 'property_address')
-  const isAsWritten = isOrdered(sql) && !(query.has('sort') && isKnown)
-  const sort = isAsWritten
-    ? {name: PLACE, isDown: false}
-    : isKnown
-      ? {name: sorted, isDown: sign === '-'}
-      : {name: amount, isDown: true}
-  const placed = isAsWritten ? `(select *, row_number() over () as ${quoteName(PLACE)} from ${own})` : own
-  const key = quoteName(sort.name)
-  const order = [
-    `${isKnown ? key : `abs(${key})`} ${sort.isDown ? 'desc' : 'asc'} nulls last`,
-    'deal_id',
-    ...(has('day') ? ['day'] : []),
-  ]
+  const sort =
+    has(sorted) || (hasAddress && sorted === 'property_address')
+      ? {name: sorted, key: quoteName(sorted), isDown: sign === '-'}
+      : isOrdered(sql)
+        ? {name: PLACE, key: quoteName(PLACE), isDown: false}
+        : {name: amount, key: `abs(${quoteName(amount)})`, isDown: true}
+  const placed = `(select *, row_number() over () as ${quoteName(PLACE)} from ${own})`
   const beside =
     has('property_address') || addresses === undefined
       ? placed
       : `(select listed.*, property_address from ${placed} as listed
           left join (select deal_id, property_address from ${addresses}) as deal on deal.deal_id = listed.deal_id)`
   const listed = await read(
-    `select * ${isAsWritten ? `exclude (${quoteName(PLACE)})` : ''} ${hasAddress ? 'replace (brief(property_address) as property_address)' : ''}
-     from (from ${beside} order by ${order.join(', ')} limit ${perPage} offset ${(page - 1) * perPage})`,
+    `select * exclude (${quoteName(PLACE)}) ${hasAddress ? 'replace (brief(property_address) as property_address)' : ''}
+     from (
+       from ${beside}
+       order by ${sort.key} ${sort.isDown ? 'desc' : 'asc'} nulls last, deal_id ${has('day') ? ', day' : ''}
+       limit ${perPage} offset ${(page - 1) * perPage}
+     )`,
   )
   const titleOf = (title: string, {name}: {name: string}) => {
     const isSorted = name === sort.name

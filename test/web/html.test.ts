@@ -12,7 +12,8 @@ test('values put into a template are escaped, markup is not', () => {
 
 /** Draws a chart of rows: the first column names places, the last is a number with a meaning. */
 const draw = (shape: ChartShape, names: readonly string[], rows: readonly (readonly unknown[])[]) =>
-  html`${renderChart(shape, {columns: names.map((name) => ({name, type: ''})), rows}, () => undefined)}`.html
+  html`${renderChart(shape, {columns: names.map((name) => ({name, type: ''})), rows}, {linkTo: () => undefined, options: {}})}`
+    .html
 
 test.each([1, 2, 400])(
   'a chart of %s days is drawn, whatever its names are and what is missing',

@@ -133,6 +133,9 @@ test('a printed page has its figures and no navigation', async () => {
   expect(await page.locator('.top').isVisible()).toBe(false)
   expect(await page.locator('.choices').first().isVisible()).toBe(false)
   expect(await page.locator('.figure').first().isVisible()).toBe(true)
+  await page.goto(`${side.url}/deals`)
+  expect(await page.locator('.pages').isVisible()).toBe(false)
+  expect(await page.locator('td').first().isVisible()).toBe(true)
 })
 
 test('each check leads to its condition, and to its rows if it found any', async () => {
