@@ -11,7 +11,7 @@ import {quoteName} from '../store/database.ts'
 import {addressOf} from './filter.ts'
 import {askerOf, refuse} from './http-server.ts'
 import {FORMATS} from './tables.ts'
-import type {Ask, View} from './view.ts'
+import type {AskingView} from './view.ts'
 
 let files = 0
 
@@ -26,14 +26,9 @@ const LOOK_MS = 50
  * while they are written. In CSV, text that a spreadsheet would take for a formula gets a leading `'`, unless the address has
  * `exact`. The ETag depends on the release, the request and what the caller may read.
  */
-export async function sendData(
-  view: View,
-  {filesDir, ask}: {filesDir: string; ask: Ask},
-  name: string,
-  reply: FastifyReply,
-): Promise<FastifyReply> {
+export async function sendData(view: AskingView, name: string, reply: FastifyReply): Promise<FastifyReply> {
   const {request} = reply
-  const {release, filter, query, mayRead} = view
+  const {release, filter, query, mayRead, filesDir, download} = view
   const [, table = '', format = ''] = /^(.+)\.(\w+)$/.exec(name) ?? []
   const known = FORMATS.find((one) => one === format)
   const asked = table === 'query' ? query.get('q') : null
@@ -62,7 +57,7 @@ export async function sendData(
   const file = `${files}.${known}`
   const path = join(filesDir, file)
   let isWritten = false
-  const written = ask({
+  const written = download({
     sql: asked ?? `from ${table} ${order}`,
     file: {name: file, format: known, title: table, isSafe},
   })

@@ -32,6 +32,8 @@ export const FLEET_PLACES = [['Fleet', '/']] as const
 declare module 'fastify' {
   interface FastifyRequest {
     caller: Caller
+    /** Aborts once the answer has ended or the connection is gone; HEAD ends before any body. Not of what is open to all. */
+    gone: AbortSignal
   }
 }
 
@@ -233,14 +235,6 @@ function networkOf(ip: string): string {
   return ipaddr.IPv6.parse(ip).parts.slice(0, 4).join(':')
 }
 
-/** A signal that aborts once the answer has ended or the connection is gone; HEAD ends before any body. */
-export function hangUpOf({raw}: FastifyReply): AbortSignal {
-  const gone = new AbortController()
-  const reason = newError('QUERY_STOPPED', 'Query stopped: nobody waits for it.')
-  raw.once('close', () => gone.abort(reason))
-  return gone.signal
-}
-
 /** Beyond `most` connections, closes one that waits: the oldest of the address with the most. */
 function limitConnections(server: Server, most: number, answered: ReadonlySet<Socket>): void {
   const open = new Set<Socket>()
@@ -316,14 +310,15 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     }
     const {socket} = request.raw
     answered.add(socket)
-    const closed = new AbortController()
+    const gone = new AbortController()
+    request.gone = gone.signal
     reply.raw.once('close', () => {
-      closed.abort()
+      gone.abort(newError('QUERY_STOPPED', 'Query stopped: nobody waits for it.'))
       leave()
       answered.delete(socket)
     })
-    void sleepUntilStopped(world.realClock, LONGEST_ANSWER_MS, closed.signal).then(
-      () => closed.signal.aborted || reply.raw.destroy(),
+    void sleepUntilStopped(world.realClock, LONGEST_ANSWER_MS, gone.signal).then(
+      () => gone.signal.aborted || reply.raw.destroy(),
     )
     return
   })

@@ -79,6 +79,9 @@ export interface AskingView extends View, Tools, Pick<Caller, 'mayAct' | 'person
   mayOpen(path: string): boolean
   /** Asks as people's own questions are asked. */
   askAsPerson: Ask
+  /** Asks in the same way for a file, which is written into `filesDir`. */
+  download: Ask
+  filesDir: string
   history: History
   overview: Overview
   /** Whether a query in the address is run; one that came from outside is only shown. */

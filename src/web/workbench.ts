@@ -27,11 +27,11 @@ import {
   wordValue,
 } from './filter.ts'
 import {type Html, html} from './html.ts'
-import {askerOf, hangUpOf, markBusy, PLACES, refuse, sendPage} from './http-server.ts'
+import {askerOf, markBusy, PLACES, refuse, sendPage} from './http-server.ts'
 import {viewEditor} from './page-editor.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {linkOf, listPageDirs, listPlaces, viewPage, viewState} from './pages.ts'
-import {createReaders, queriesOf, type Reader, readHistory} from './reader.ts'
+import {createReaders, queriesOf, type Reader, readHistory, type Turn} from './reader.ts'
 import {ROUTES, viewNone} from './routes.ts'
 import {addSaved, listSavedFilters} from './sql.ts'
 import {type Ask, type AskingView, type Page, readOverview, type WebTools, withFilter} from './view.ts'
@@ -171,9 +171,8 @@ ${choice}`
     const query = new URL(request.url, 'http://localhost').searchParams
     const given = parseFilter(query)
     const filter = isOfAllDeals(request) ? ofAllDeals(given) : given
-    const {caller} = request
+    const {caller, gone} = request
     const {only, network, mayRead} = caller
-    const gone = hangUpOf(reply)
     const fault = findFault(given, mayRead)
     const refusal = fault !== undefined && {status: given.reads.every(mayRead) ? 400 : 403, fault}
     const overview = readOverview(tools, world)
@@ -183,10 +182,8 @@ ${choice}`
       if (codeOf(error) === 'WEB_BUSY') markBusy(reply)
       throw error
     }
-    const inTurn =
-      (reader: Reader, until?: Promise<unknown>): Ask =>
-      (asked) =>
-        reader.ask({...withFilter(asked, filter), only}, {...turn, ...(until && {until})}).catch(tellBusy)
+    const askInTurn = (reader: Reader, asked: Parameters<Ask>[0], more: Turn = {}) =>
+      reader.ask({...withFilter(asked, filter), only}, {...turn, ...more}).catch(tellBusy)
     const ofCaller = history.of(turn)
     const readers = unlessDamaged(() => releases.find(fault === undefined ? filter : NO_FILTER))
     const view: AskingView | undefined = readers && {
@@ -200,16 +197,16 @@ ${choice}`
       },
       query,
       pageDirs,
-      askAsPerson: inTurn(readers.people),
+      askAsPerson: (asked) => askInTurn(readers.people, asked),
+      // A slow reader keeps its place, so that files do not pile up, but no process that others wait for.
+      download: (asked) => askInTurn(readers.downloads, asked, {until: once(reply.raw, 'close')}),
+      filesDir: readers.downloads.filesDir,
       history: {ask: (...asked) => ofCaller.ask(...asked).catch(tellBusy)},
       overview,
       mayRun: ['ours', 'tool'].includes(askerOf(request)),
       ...tools,
     }
-    // A slow reader keeps its place, so that files do not pile up, but no process that others wait for.
-    const findDownloads = () =>
-      readers && {...readers.downloads, ask: inTurn(readers.downloads, once(reply.raw, 'close'))}
-    return {request, given, filter, refusal, query, overview, caller, view, findDownloads}
+    return {request, given, filter, refusal, query, overview, caller, view}
   }
   type Opened = ReturnType<typeof open>
   /** Adds a page; if it fails, the page says why. */
@@ -259,10 +256,9 @@ ${choice}`
   addAnyPage('/edit', edit, ['GET', 'POST'])
   addSaved(server, folder)
   server.get('/data/:id', async (request, reply) => {
-    const {view, refusal, overview, findDownloads} = open(reply)
+    const {view, refusal, overview} = open(reply)
     if (refusal) return refuse(reply, refusal.status, refusal.fault)
-    const reader = findDownloads()
-    if (view && reader) return await sendData(view, reader, idOf(request), reply)
+    if (view) return await sendData(view, idOf(request), reply)
     if (overview.damage) return refuse(reply, 503, overview.damage.message)
     if (!overview.release) return refuse(reply, 503, 'There is no release yet.')
     return refuse(reply, 404, 'No such release: None of this day and moment is kept.')
