@@ -31,8 +31,11 @@ const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; who
   },
   'kill-writes': {
     prove: (request) =>
-      proveKillWrites({...request, ...(isMiddle && {deeds: ['batch issued', 'gone on', 'tapes pruned']})}),
-    middle: 6,
+      proveKillWrites({
+        ...request,
+        ...(isMiddle && {deeds: ['batch issued', 'month closed', 'gone on', 'tapes pruned']}),
+      }),
+    middle: 8,
     whole: ALL,
   },
   'nth-answer': {prove: proveNthAnswer, tested: 1, middle: 5, whole: ALL},
