@@ -47,8 +47,8 @@ export async function listDetailCandidates(
          where stream = ${quoteLiteral(stream.name)} and source = 'detail'
        )
      ),
-     due as (
-       from candidate where need in (2, 3)
+     due as materialized (
+       select id from candidate where need in (2, 3)
        qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
          or row_number() over (partition by need order by need = 2 and ${isSettledSql(stream)} desc, ${turn}, detail_at, id) <= (
            select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (
@@ -57,8 +57,8 @@ export async function listDetailCandidates(
            from ${head} where kind = 'seen'
          )
      ),
-     witness as (
-       from candidate
+     witness as materialized (
+       select id from candidate
        where need in (1, 2, 5) or id in (select id from due) or (need not in (0, 4) and exists (from absence))
        order by detail_at desc nulls last, need desc, ${inNeed}
        limit 1
