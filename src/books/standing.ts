@@ -1,4 +1,3 @@
-import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {listIssuedProfiles, readTarget} from '../accounting/issued.ts'
 import {listAccountRows} from '../accounting/mapping.ts'
@@ -111,14 +110,38 @@ export async function listNotIssued(config: Config, exported: readonly string[])
   return await db.all(notIssuedRow, readQuery('not_issued'), [JSON.stringify(profiles), ...standing])
 }
 
-/** Whether a release has the account numbers that `accounting.json` now gives; false if that file is unusable. */
+/** Whether a release has the account numbers that `accounting.json` now gives its months; false if that file is unusable. */
 async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promise<boolean> {
-  const held = await db.column(z.string(), `select concat_ws(' ', account, account_code) from seed.account`)
+  const text = z.string().nullable()
+  const row = z.object({
+    since: z.string(),
+    role: z.string(),
+    loan_program: text,
+    term: text,
+    account_code: text,
+  })
+  const held = await db.all(row, 'from seed.account')
+  const months = await db.column(
+    z.string(),
+    'select distinct period from (from accounting.journal_line union all by name from accounting.opening_line)',
+  )
+  type Row = z.output<typeof row>
+  /** Returns the accounts of the mapping in force in a period. */
+  const inForce = (rows: readonly Row[], period: string) => {
+    const last = rows.map(({since}) => since).reduce((a, b) => (b <= period && b > a ? b : a), '')
+    return rows.filter(({since}) => since === last)
+  }
+  const find = (rows: readonly Row[], {role, loan_program, term}: Row) => {
+    const own = rows.filter((one) => one.role === role && one.term === term)
+    const named = own.find((one) => one.loan_program === loan_program)
+    return (named ?? own.find((one) => one.loan_program === '*'))?.account_code
+  }
   try {
-    const given = listAccountRows(readMappingVersions(config, asOf)).map(({account, account_code}) =>
-      account_code === null ? account : `${account} ${account_code}`,
-    )
-    return isDeepStrictEqual(new Set(held), new Set(given))
+    const given = listAccountRows(readMappingVersions(config, asOf)).map((each) => row.parse(each))
+    return months.every((period) => {
+      const [one, other] = [inForce(held, period), inForce(given, period)]
+      return [...one, ...other].every((account) => find(one, account) === find(other, account))
+    })
   } catch (error) {
     if (codeOf(error) !== 'ACCOUNTING_MAPPING') throw error
     return false
