@@ -310,9 +310,10 @@ test('without the key everything but the tapes works, and a sync says what is lo
 })
 
 test("after a key change, neither a dead run's walk nor the day's earlier tape holds anything up", async () => {
+  const config = {...lab.config, detail: 'auto' as const}
   change('deal_000002')
   const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
-  await applyEvents(lab.config, noon)
+  await applyEvents(config, noon)
   await failureOf(lab.walk(DAY_2, {world: dyingAt('walk read')}))
   rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
   expect((await lab.run(['tape', 'new-key', '--why', 'lost'])).code).toBe(0)
@@ -320,7 +321,7 @@ test("after a key change, neither a dead run's walk nor the day's earlier tape h
   expect(certificate).toMatchObject({records: 60, resumed: 0})
   change('deal_000003')
   const later = lab.createWorld('2026-02-03T23:50:00-05:00')
-  expect(await applyEvents(lab.config, later)).toMatchObject({appended: 1})
+  expect(await applyEvents(config, later)).toMatchObject({appended: 1})
   await lab.walk(DAY_3)
   expect(await verify()).toMatchObject({outcome: 'whole', closed: 3})
   expect(listTapeFiles().map((path) => path.split('/').at(-1))).toContain('2026-02-03.2.jsonl.zst')
