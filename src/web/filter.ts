@@ -155,10 +155,10 @@ export function findFault(
   if (cut) return `${titleOf(cut[0])}: a NUL character, expected text.`
   for (const [name, value] of values) {
     const kind = kindOf(name)
-    if (kind?.has(value) === false) return `${titleOf(name)} '${value}': expected ${kind.expected}.`
-    const all = values.getAll(name)
-    if (kind && name !== 'part' && all.length > 1)
-      return `${titleOf(name)} '${all.join("', '")}': expected one.`
+    if (!kind) continue
+    if (!kind.has(value)) return `${titleOf(name)} '${value}': expected ${kind.expected}.`
+    const all = name === 'part' ? [value] : values.getAll(name)
+    if (all.length > 1) return `${titleOf(name)} '${all.join("', '")}': expected one.`
   }
 }
 
