@@ -1,6 +1,6 @@
--- How far the portfolio's numbers can be trusted, and where the source deviated from its contract. Quarantine and drift are those
--- of the last walk that counts. Borrowers and documents have metrics of their own once a list of them has been read; their
--- quarantine is that of the last list read of each deal.
+-- How far the portfolio's numbers can be trusted, and what the source sends that neither its contract nor `fields.json` or
+-- `seed.status` knows. Quarantine and drift are those of the last walk that counts. Borrowers and documents have metrics of
+-- their own once a list of them has been read; their quarantine is that of the last list read of each deal.
 -- grain: scope, metric, field, found
 -- check: unique(scope, metric, field, found)
 -- check: not_null(scope, metric, deals)

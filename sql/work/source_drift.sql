@@ -1,5 +1,5 @@
--- Where the source deviated from its contract in the last walk of each stream that counts. Built for other models and not
--- published.
+-- What the last walk of each stream that counts met, and neither the contract nor fields.json or seed.status knows. Built for
+-- other models and not published.
 -- grain: stream, kind, path, value
 --
 -- stream: deal, borrower or document
@@ -21,3 +21,14 @@ inner join (
   from mart.run
   qualify recorded_at = max(recorded_at) over (partition by stream)
 ) as last_walk on last_walk.walk_id = drift.walk_id and last_walk.stream = drift.stream
+where
+  drift.stream <> 'deal'
+  or not (
+    drift.kind = 'unknown_value' and drift.path = 'status' and drift.value in (select status from seed.status)
+    or drift.kind = 'new_field'
+    and exists (
+      select 1
+      from raw.mapped_field as field
+      where starts_with(array_to_string(from_json(field.path, '["varchar"]'), '.') || '.', drift.path || '.')
+    )
+  )

@@ -58,7 +58,6 @@ test('a source that changes its contract still syncs, and status says what chang
   ).toEqual([
     {metric: 'drift_new_field borrower.name', deals: '19'},
     {metric: 'drift_new_field terms.index', deals: '19'},
-    {metric: 'drift_new_field terms.note_rate', deals: '19'},
     {metric: 'drift_unknown_value loan_program moonshot', deals: '1'},
     {metric: 'drift_unknown_value status on_hold', deals: '1'},
     {metric: 'quarantined', deals: '1'},
