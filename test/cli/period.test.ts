@@ -187,6 +187,12 @@ test('entries not yet issued are listed by profile and month, closed months incl
   expect((await run('doctor', env)).stdout).toContain('not yet issued: xero 1 entry, 30.00 of 2026-02')
   const mapping = join(copy.folder.root, 'accounting.json')
   const unknown = {profile: 'xero', period: '2026-03', entries: null, amount: null}
+  const {receivable} = DEFAULT_MAPPING
+  writeFileSync(
+    mapping,
+    JSON.stringify({...DEFAULT_MAPPING, receivable: {...receivable, a: receivable['*']}}),
+  )
+  expect(readJson(await run('status', env))).toMatchObject({not_issued: [february]})
   for (const clearing of [{code: '1091', name: 'Funding'}, 'wrong']) {
     writeFileSync(mapping, JSON.stringify({...DEFAULT_MAPPING, clearing}))
     expect(readJson(await run('status', env))).toMatchObject({not_issued: [unknown]})
