@@ -8,10 +8,10 @@ import {startBrowser, untilDrawn} from './browser.ts'
 import {useLender} from './lender.ts'
 
 // Compares each page, light on a desk and dark on a phone, with its stored picture, to find what is out of place, missing,
-// unreadable or of another colour. Colours do not depend on the width. `npm run pictures` takes new pictures; review them with `git diff`. The pictures are the same
-// on every Linux machine: npm brings the Chromium and its font (`browser.ts`), the lender's clocks are stopped, and what differs
-// between runs is masked. Pictures are compared by the mean colour of squares as high as a line, so that another number or a
-// smoother edge is no difference, but a line more or less is.
+// unreadable or of another colour. Colours do not depend on the width. `npm run pictures` takes new pictures; review them with
+// `git diff`. The pictures are the same on every Linux machine: npm brings the Chromium and its font (`browser.ts`), the
+// lender's clocks are stopped, and what differs between runs is masked. Pictures are compared by the mean colour of squares as
+// high as a line, so that another number or a smoother edge is no difference, but a line more or less is.
 
 const FOLDER = join(import.meta.dirname, '../golden/pictures')
 const LOOKS = [
