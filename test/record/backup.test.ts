@@ -450,19 +450,18 @@ test('a backup ends although others write the state database all the time', asyn
   const fact = (name: string, value: string) => stateDb.insert('record_fact', {name, value}, 'or replace')
   // So long that the engine's own backup copies it in several steps, and begins again if it was written between two.
   fact('long', '-'.repeat(1 << 20))
-  const most = 1_000
   let [isOver, writes] = [false, 0]
   const saving = save().finally(() => {
     isOver = true
   })
   const isBegun = () => listNames(to).some((name) => existsSync(join(to, name, 'state.sqlite')))
-  for (; !isOver && writes < most; await turn()) {
+  for (; !isOver; await turn()) {
     if (!isBegun()) continue
     writes += 1
     fact('often', String(writes))
   }
   await saving
-  expect(writes).toBeLessThan(most)
+  expect(writes).toBeGreaterThan(0)
 })
 
 test('a job rehearses a restore: what a backup brings back is examined and compared, and a backup that lies fails', async () => {
