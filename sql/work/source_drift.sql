@@ -8,6 +8,11 @@
 -- value: of an unknown_value; else null
 -- records: different records concerned, in lists or on own pages
 -- whole: different records of that walk, or at least those concerned: own pages may show records that are not listed
+with known_field as (
+  select array_to_string(names[:depth], '.') as path
+  from (select from_json(path, '["varchar"]') as names from raw.mapped_field), unnest(range(1, len(names) + 1)) as one(depth)
+)
+
 select
   drift.stream,
   drift.kind,
@@ -25,10 +30,5 @@ where
   drift.stream <> 'deal'
   or not (
     drift.kind = 'unknown_value' and drift.path = 'status' and drift.value in (select status from seed.status)
-    or drift.kind = 'new_field'
-    and exists (
-      select 1
-      from raw.mapped_field as field
-      where starts_with(array_to_string(from_json(field.path, '["varchar"]'), '.') || '.', drift.path || '.')
-    )
+    or drift.kind = 'new_field' and drift.path in (select path from known_field)
   )
