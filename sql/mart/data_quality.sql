@@ -1,6 +1,6 @@
--- How far the portfolio's numbers can be trusted, and what the source sends that neither its contract nor `fields.json` or
--- `seed.status` knows. Quarantine and drift are those of the last walk that counts. Borrowers and documents have metrics of
--- their own once a list of them has been read; their quarantine is that of the last list read of each deal.
+-- How far the portfolio's numbers can be trusted, and where the source deviated from its contract. Quarantine and drift are those
+-- of the last walk that counts. Borrowers and documents have metrics of their own once a list of them has been read; their
+-- quarantine is that of the last list read of each deal.
 -- grain: scope, metric, field, found
 -- check: unique(scope, metric, field, found)
 -- check: not_null(scope, metric, deals)
@@ -18,7 +18,8 @@
 --   but no cohort of mart.vintage holds them, because that was before the first walk or in its month, or nobody saw it.
 --   `censored_stage_began_unseen`: spells that are left out of mart.stage_duration because nobody knows how long they had lasted
 --   when first seen. `no_funnel_stage`: never seen in a status of class pipeline, funded or ended_funded. `quarantined`: records
---   of the list that failed normalisation; own pages count in `details_failed` of mart.run. `drift_new_field`, `drift_missing_field`, `drift_unknown_value`: one for each finding
+--   of the list that failed normalisation; own pages count in `details_failed` of mart.run. `drift_new_field`,
+--   `drift_missing_field`, `drift_unknown_value`: one for each finding that neither `fields.json` nor `seed.status` explains
 -- field: the column it is about, for drift the path in the source's records; null if it is about the whole record
 -- found: the value that was found, for `drift_unknown_value`; null if the metric is another
 -- value: percent (0 to 100), null if there is nothing to divide by: of the amount (`coverage` of property_value), of the funded
