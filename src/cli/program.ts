@@ -26,7 +26,7 @@ type OptionSpec =
 interface CommandSpec {
   /** The file with its code and that of its subcommands; by default one of its own name. */
   file?: string
-  /** Its description, of which the list of commands shows what is before the first `;`. */
+  /** Its description; the list of commands shows it up to the first `;`. */
   about: string
   example?: string
   /** Its arguments, by name with brackets. */
