@@ -1,0 +1,43 @@
+import {setFlagsFromString} from 'node:v8'
+import {runInNewContext} from 'node:vm'
+import {expect, test} from 'vitest'
+import {realClock} from '../../src/core/clock.ts'
+import {endRun} from '../../src/schedule/job-runs.ts'
+import {createScheduler} from '../../src/schedule/scheduler.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {createWorldAt} from '../support/data.ts'
+import {aJob} from '../support/jobs.ts'
+
+const MINUTE = 60_000
+const MB = 1024 * 1024
+
+test('the scheduler holds no more memory after 2,500 runs than after 500', async () => {
+  setFlagsFromString('--expose-gc')
+  const collect: () => void = runInNewContext('gc')
+  const start = '2026-06-01T00:00:00Z'
+  let now = Date.parse(start)
+  const clock = {now: () => now}
+  const world = {...createWorldAt(start), clock, realClock: {...realClock, ...clock}}
+  using stateDb = openStateDb(':memory:')
+  const job = aJob({schedule: '* * * * *', graceMinutes: 5})
+  let runs = 0
+  const startRun: Parameters<typeof createScheduler>[0]['startRun'] = async (run) => {
+    runs += 1
+    endRun(stateDb, run, {exit_code: 0}, now)
+    return {code: 0, signal: null}
+  }
+  const scheduler = createScheduler({stateDb, jobs: [job], startRun}, world)
+  const used: number[] = []
+  scheduler.tick()
+  while (runs < 2500) {
+    now += MINUTE
+    scheduler.tick()
+    await scheduler.idle()
+    if (runs === 500 || runs === 2500) {
+      collect()
+      used.push(process.memoryUsage().heapUsed)
+    }
+  }
+  const [early = 0, late = 0] = used
+  expect((late - early) / MB).toBeLessThan(1)
+})
