@@ -13,7 +13,7 @@ said as (
 )
 
 select deal_id
-from memory.main.known
+from temp.known
 full join said using (deal_id)
 where (known.status, known.loan_amount) is distinct from (said.status, said.loan_amount)
   and {is_later}

@@ -8,6 +8,6 @@ select
   coalesce(a.open, 0) - coalesce(b.open, 0) as open,
   coalesce(a.funded, 0) - coalesce(b.funded, 0) as funded,
   coalesce(a.pipeline, 0) - coalesce(b.pipeline, 0) as pipeline,
-  deal_id in (from memory.main.corrected) as is_corrected
-from memory.main.deals_before as b
-full join memory.main.deals_after as a using (deal_id)
+  deal_id in (from temp.corrected) as is_corrected
+from temp.deals_before as b
+full join temp.deals_after as a using (deal_id)

@@ -3,10 +3,10 @@
 with side as (
   select deal_id, cast(-1 as decimal(38, 2)) as sign, status, status_class = 'funded' as is_funded,
     cast(loan_amount as decimal(36, 2)) as loan_amount
-  from memory.main.deals_before
+  from temp.deals_before
   union all
   select deal_id, cast(1 as decimal(38, 2)), status, status_class = 'funded', cast(loan_amount as decimal(36, 2))
-  from memory.main.deals_after
+  from temp.deals_after
 ),
 measure(total, status, deal_id, sign, is_funded, loan_amount, value) as (
   select 'deals' as total, null as status, * exclude (status), sign as value from side
@@ -45,8 +45,8 @@ found as (
       else 'loan_amount'
     end as change
   from part
-  left join memory.main.deals_before as b on b.deal_id = part.deal_id
-  left join memory.main.deals_after as a on a.deal_id = part.deal_id
+  left join temp.deals_before as b on b.deal_id = part.deal_id
+  left join temp.deals_after as a on a.deal_id = part.deal_id
 )
 select
   found.total,
@@ -62,7 +62,7 @@ select
       movement: if(found.total like '%amount', found.movement::varchar, found.movement::bigint::varchar),
       before: case when change <> 'appeared'
         then {status: status_before, status_class: class_before, loan_amount: amount_before::varchar} end,
-      is_corrected: deal_id in (from memory.main.corrected),
+      is_corrected: deal_id in (from temp.corrected),
       after: case when change <> 'left'
         then {status: status_after, status_class: class_after, loan_amount: amount_after::varchar} end
     }

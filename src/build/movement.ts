@@ -77,9 +77,9 @@ async function readStandings(
     await db.run(
       `attach ${quoteLiteral(database)} as release (read_only);
        attach ${quoteLiteral(work)} as kept (read_only);
-       create table memory.main.deals_${name} as ${deals};
-       create table if not exists memory.main.known as select deal_id, status, loan_amount from release.core.deal;
-       ${name === 'after' ? `create table memory.main.corrected as ${corrected};` : ''}
+       create temp table deals_${name} as ${deals};
+       create temp table if not exists known as select deal_id, status, loan_amount from release.core.deal;
+       ${name === 'after' ? `create temp table corrected as ${corrected};` : ''}
        detach release; detach kept`,
     )
 }

@@ -255,12 +255,13 @@ export async function migrate(db: Database, catalog: string, dir?: string): Prom
  *   applied one was changed since
  */
 async function listPendingMigrations(db: Database, catalog: string, dir: string = MIGRATIONS_DIR) {
-  const tables = await db.all(z.unknown(), 'from duckdb_tables() where database_name = $1', [catalog])
-  // A run that failed while creating the file leaves no tables.
-  const applied =
-    tables.length === 0
-      ? []
-      : await db.all(migrationRow, `select name, sha256 from ${catalog}.main.migration order by name`)
+  const stored = db.all(migrationRow, `select name, sha256 from ${catalog}.main.migration order by name`)
+  const applied = await stored.catch(async (error: unknown) => {
+    const tables = await db.all(z.unknown(), 'from duckdb_tables() where database_name = $1', [catalog])
+    // A run that failed while creating the file leaves no tables.
+    if (tables.length === 0) return []
+    throw error
+  })
   const files = listFiles(dir, '.sql').map((file) => {
     const sql = readFileSync(file, 'utf8')
     return {name: basename(file), sql, sha256: hash('sha256', sql)}

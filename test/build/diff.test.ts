@@ -13,16 +13,16 @@ interface Deal {
 
 async function diff(before: readonly Deal[], after: readonly Deal[]): Promise<TotalMovement[]> {
   await using db = await openDatabase({attach: []})
-  await db.run('create table memory.main.corrected (deal_id varchar)')
+  await db.run('create temp table corrected (deal_id varchar)')
   for (const [side, deals] of Object.entries({before, after})) {
     await db.run(
-      `create table memory.main.deals_${side} (deal_id varchar, status varchar, status_class varchar, loan_amount decimal(18, 2))`,
+      `create temp table deals_${side} (deal_id varchar, status varchar, status_class varchar, loan_amount decimal(18, 2))`,
     )
     const rows = deals.map(
       ({id, status, status_class, cents}) =>
         `('${id}', '${status}', '${status_class}', ${formatCents(cents)})`,
     )
-    if (rows.length > 0) await db.run(`insert into memory.main.deals_${side} values ${rows.join(', ')}`)
+    if (rows.length > 0) await db.run(`insert into temp.deals_${side} values ${rows.join(', ')}`)
   }
   return await readMovements(db)
 }
