@@ -90,7 +90,7 @@ export interface ReleaseTarget extends AsyncDisposable {
 /** Integers and decimals whose sum fits into 38 digits, the most that every engine has. */
 const SUMMABLE = /^(BIGINT|DECIMAL\(([12]?\d),(\d+)\))$/
 
-const WIDE_DECIMAL = /^DECIMAL\(\d+,\d+\)$/
+const WIDE_DECIMAL = /^DECIMAL\(\d+,(\d+)\)$/
 
 /**
  * Returns the columns of a SELECT that proves that a table arrived unchanged: the count of rows, then by type of column the exact
@@ -102,12 +102,13 @@ export function selectTotals(columns: readonly TableColumn[], quote: (name: stri
     const column = quote(name)
     if (SUMMABLE.test(type))
       return [`sum(cast(${column} as decimal(38, ${type.match(/,(\d+)/)?.[1] ?? 0})))`, `count(${column})`]
-    if (WIDE_DECIMAL.test(type))
-      return [
-        // Limits the values, so that their sum has at most 38 digits.
-        `sum(case when ${column} between -1000000000000000000 and 1000000000000000000 then ${column} end)`,
-        `count(${column})`,
-      ]
+    const [, scale] = WIDE_DECIMAL.exec(type) ?? []
+    if (scale !== undefined) {
+      // Limits the values, so that their sum has at most 38 digits.
+      const most = (10 ** Math.min(18, 28 - Number(scale))).toFixed(10)
+      const [low, high] = [`-${most}`, most].map((limit) => `cast('${limit}' as decimal(38, ${scale}))`)
+      return [`sum(case when ${column} between ${low} and ${high} then ${column} end)`, `count(${column})`]
+    }
     if (type === 'DATE') return [`count(${column})`, `min(${column})`, `max(${column})`]
     return [`count(${column})`]
   })
@@ -136,9 +137,10 @@ export function describeTable(
   return {schema, name, description, grain, columns: described}
 }
 
-/** Whether two engines have the same totals, apart from trailing zeros of decimals. */
+/** Whether two engines have the same totals, apart from zeros at either end of decimals. */
 export function isSameTotals(one: readonly string[], other: readonly string[]): boolean {
-  const plain = (total: string | undefined) => total?.replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '')
+  const plain = (total: string | undefined) =>
+    total?.replace(/^-?(?=\.)/, '$&0').replace(/\.0*$|(\.\d*?)0+$/, '$1')
   return one.length === other.length && one.every((total, index) => plain(total) === plain(other[index]))
 }
 

@@ -159,6 +159,7 @@ test('datapackage.json says what each file holds, and the manifest lists it', as
     {name: 'text', type: 'string'},
     {name: 'money', type: 'number', decimalChar: ',', description: "USD, 'exact'"},
     {name: 'widest', type: 'number', decimalChar: ','},
+    {name: 'finest', type: 'number', decimalChar: ','},
     {name: 'count of it', type: 'integer'},
     {name: 'ratio', type: 'number', decimalChar: ','},
     {name: 'day', type: 'date'},

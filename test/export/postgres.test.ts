@@ -82,7 +82,7 @@ test('every table arrives with its rows, types and comments', async () => {
   })
   const rows = await server.query(
     database,
-    `select text, money::text, widest::text, "count of it"::text as count, ratio, day::text, (instant at time zone 'UTC')::text as instant, truth, null_word
+    `select text, money::text, widest::text, finest::text, "count of it"::text as count, ratio, day::text, (instant at time zone 'UTC')::text as instant, truth, null_word
      from kinds.row order by money desc`,
   )
   expect(rows).toEqual(TYPES)
@@ -95,7 +95,7 @@ test('every table arrives with its rows, types and comments', async () => {
   expect(types).toEqual([
     {
       types:
-        'text, numeric(18,2), numeric(38,2), bigint, double precision, date, timestamp with time zone, boolean, text',
+        'text, numeric(18,2), numeric(38,2), numeric(38,38), bigint, double precision, date, timestamp with time zone, boolean, text',
       about: "What\\s's there.",
       money: "USD, 'exact'",
     },

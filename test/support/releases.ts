@@ -152,10 +152,11 @@ export const publishTypes = (folder: DataFolder): Promise<Release> =>
       create schema release.kinds;
       create table release.kinds.row as
       select * from (values
-        (E'a\\\\b\\tc\\nd\\re\\rf''\`', 12345678901234.56::decimal(18,2), (repeat('9', 36) || '.99')::decimal(38,2), 9223372036854775807::bigint, 0.1::double,
+        (E'a\\\\b\\tc\\nd\\re\\rf''\`', 12345678901234.56::decimal(18,2), (repeat('9', 36) || '.99')::decimal(38,2),
+          ('0.' || repeat('9', 38))::decimal(38,38), 9223372036854775807::bigint, 0.1::double,
           date '1999-12-31', timestamp '2026-07-05 15:00:00.000001', true, '\\N'),
-        ('', -0.01, -0.01, -1, null, null, null, false, null)
-      ) as t(text, money, widest, "count of it", ratio, day, instant, truth, null_word);`,
+        ('', -0.01, -0.01, ('-0.' || lpad('1', 38, '0'))::decimal(38,38), -1, null, null, null, false, null)
+      ) as t(text, money, widest, finest, "count of it", ratio, day, instant, truth, null_word);`,
     about: {'kinds.row': {description: "What\\s's there.", columns: {money: "USD, 'exact'"}}},
   })
 
@@ -165,6 +166,7 @@ export const TYPES = [
     text: "a\\b\tc\nd\re\rf'`",
     money: '12345678901234.56',
     widest: `${'9'.repeat(36)}.99`,
+    finest: `0.${'9'.repeat(38)}`,
     count: '9223372036854775807',
     ratio: 0.1,
     day: '1999-12-31',
@@ -176,6 +178,7 @@ export const TYPES = [
     text: '',
     money: '-0.01',
     widest: '-0.01',
+    finest: `-0.${'1'.padStart(38, '0')}`,
     count: '-1',
     ratio: null,
     day: null,

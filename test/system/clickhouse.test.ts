@@ -65,7 +65,7 @@ test('every table arrives with its rows, types and comments', async () => {
   })
   expect(
     await server.query(
-      `select text, toString(money) as money, toString(widest) as widest, toString(\`count of it\`) as count, ratio, toString(day) as day,
+      `select text, toString(money) as money, toString(widest) as widest, toString(finest) as finest, toString(\`count of it\`) as count, ratio, toString(day) as day,
          toString(instant) as instant, truth, null_word
        from kinds.row where source = '${source}' order by money desc`,
     ),
@@ -79,6 +79,7 @@ test('every table arrives with its rows, types and comments', async () => {
     {name: 'text', type: 'Nullable(String)', comment: ''},
     {name: 'money', type: 'Nullable(Decimal(18, 2))', comment: "USD, 'exact'"},
     {name: 'widest', type: 'Nullable(Decimal(38, 2))'},
+    {name: 'finest', type: 'Nullable(Decimal(38, 38))'},
     {name: 'count of it', type: 'Nullable(Int64)'},
     {name: 'ratio', type: 'Nullable(Float64)'},
     {name: 'day', type: 'Nullable(Date32)'},
