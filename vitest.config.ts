@@ -1,4 +1,4 @@
-import {tmpdir} from 'node:os'
+import {availableParallelism, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {defineConfig, type ViteUserConfig} from 'vitest/config'
 import {BaseSequencer, type TestSpecification} from 'vitest/node'
@@ -30,8 +30,8 @@ const config: ViteUserConfig = defineConfig({
     // A seventh of the time went into loading the same modules and compiling the same models for each file; what the
     // modules keep between files are caches, by content.
     isolate: false,
-    // Four get into each other’s way on two cores.
-    maxWorkers: 3,
+    // One waits while the others compute; two more than cores get into each other’s way.
+    maxWorkers: availableParallelism() + 1,
     sequence: {sequencer: LongFirst},
     // The only limit there is: what a test waits for happens, or this ends it, on the slowest machine too.
     testTimeout: 1_800_000,
