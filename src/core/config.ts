@@ -1,3 +1,4 @@
+import {hash} from 'node:crypto'
 import {homedir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -85,7 +86,10 @@ export function parseConfig(
   ] as const)
     if (given[half] !== undefined && given[other] === undefined)
       problems.push(`${envNameOf(half)}: does nothing without ${envNameOf(other)}`)
-  if (given.webToken !== undefined && given.webViewerToken === given.webToken)
+  const [operators, viewers] = [given.webToken, given.webViewerToken].map(
+    (token) => token && digestOfToken(token),
+  )
+  if (operators && operators === viewers)
     problems.push(
       'LOANTAPE_WEB_VIEWER_TOKEN: expected another token than LOANTAPE_WEB_TOKEN: viewers would be operators',
     )
@@ -109,6 +113,10 @@ export function parseConfig(
   const {name, query} = splitSourceAddress(baseUrl)
   return {...settings, baseUrl: name, ...(query !== '' && {baseUrlQuery: query})}
 }
+
+/** Returns the sha256 of a token of the web side, which may be set as that, hex. */
+export const digestOfToken = (token: string): string =>
+  /^sha256:([0-9a-f]{64})$/.exec(token)?.[1] ?? hash('sha256', token)
 
 function findConfigHome(env: Record<string, string | undefined>, findHome: () => string): string | undefined {
   try {

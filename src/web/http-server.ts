@@ -4,8 +4,8 @@ import {isIPv6, type Socket} from 'node:net'
 import {type FastifyInstance, type FastifyReply, type FastifyRequest, fastify} from 'fastify'
 import ipaddr from 'ipaddr.js'
 import {sleepUntilStopped} from '../core/clock.ts'
-import type {Config} from '../core/config.ts'
-import {codeOf, newError} from '../core/errors.ts'
+import {type Config, digestOfToken} from '../core/config.ts'
+import {codeOf, findMachineFault, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt, isDemoFolder} from '../store/data-folder.ts'
 import {isForViewers, parseAddress} from './filter.ts'
@@ -222,12 +222,9 @@ function readCaller(
   }
 }
 
-/** Compares digests, which have one length, so that timing leaks nothing. The set token may be a digest itself. */
-function isSame(given: string, expected: string): boolean {
-  const digest = hash('sha256', given)
-  const [, stored = hash('sha256', expected)] = /^sha256:([0-9a-f]{64})$/.exec(expected) ?? []
-  return timingSafeEqual(Buffer.from(digest), Buffer.from(stored))
-}
+/** Compares digests, which have one length, so that timing leaks nothing. */
+const isSame = (given: string, expected: string) =>
+  timingSafeEqual(Buffer.from(hash('sha256', given)), Buffer.from(digestOfToken(expected)))
 
 /** The network of a caller: an IPv4 address, or the first 64 bits of an IPv6 address, since one machine may use all behind them. */
 function networkOf(ip: string): string {
@@ -326,7 +323,8 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     const status = error.statusCode ?? 500
     if (status < 500) return refuse(reply, status, error.message)
     world.log.error({err: error, path: request.routeOptions.url}, 'a request failed')
-    return refuse(reply, status, 'Failed; see the log.')
+    const fault = findMachineFault(error)
+    return refuse(reply, status, fault?.problem ?? 'Failed; see the log.', fault?.next)
   })
   server.setNotFoundHandler((_request, reply) => refuse(reply, 404, 'Not found.', 'There is no such page.'))
   server.get('/healthz', async (_request, reply) => reply.type('text/plain').send('ok\n'))

@@ -1,3 +1,4 @@
+import {hash} from 'node:crypto'
 import {expect, test} from 'vitest'
 import {listSettings} from '../../scripts/config-docs.ts'
 import {parseConfig, requireSource} from '../../src/core/config.ts'
@@ -104,9 +105,11 @@ test('a wrong secret is refused, masked, and so is a setting without the one tha
       message: expect.stringContaining(`${name}: does nothing without ${needed}`),
     })
   const token = 'one-token-for-all'
-  const equal = await refusalOf({LOANTAPE_WEB_TOKEN: token, LOANTAPE_WEB_VIEWER_TOKEN: token})
-  expect(equal.message).toContain('viewers would be operators')
-  expect(equal.message).not.toContain(token)
+  for (const same of [token, `sha256:${hash('sha256', token)}`]) {
+    const equal = await refusalOf({LOANTAPE_WEB_TOKEN: same, LOANTAPE_WEB_VIEWER_TOKEN: token})
+    expect(equal.message).toContain('viewers would be operators')
+    expect(equal.message).not.toContain(token)
+  }
 })
 
 test.each([

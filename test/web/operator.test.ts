@@ -376,3 +376,13 @@ test('a hundred thousand quarantined records are counted, and shown a page at a 
   expect(rowsOf(await side.read('/quarantine'))).toBe(51)
   expect(rowsOf(await side.read('/quarantine?page=1001'))).toBe(2)
 })
+
+test('an action on a full disk says so', async () => {
+  const {page_count: pages} = stateDb.one(z.object({page_count: z.number()}), 'pragma page_count')
+  stateDb.run(`pragma max_page_count = ${pages}`)
+  const long = {do: 'note', about: 'day', subject: '2026-03-02', note: 'x'.repeat(500)}
+  const said = new Set<string>()
+  for (let turn = 0; turn < 20; turn += 1) said.add(await (await post(long)).text())
+  stateDb.run('pragma max_page_count = 1073741823')
+  expect([...said].at(-1)).toBe('The disk or its quota is full: database or disk is full.\n')
+})

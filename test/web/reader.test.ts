@@ -40,6 +40,14 @@ test('a query whose caller hangs up is stopped, running or waiting, and the next
   expect(await last).toEqual([['20']])
 })
 
+test('Ctrl-C, which a terminal sends to every process, ends no question', async () => {
+  await countDeals()
+  const pids = listProcesses(reader.filesDir)
+  for (const pid of pids) process.kill(Number(pid), 'SIGINT')
+  expect(await countDeals()).toEqual([['20']])
+  expect(listProcesses(reader.filesDir)).toEqual(pids)
+})
+
 test('a query that needs more memory than allowed is refused, and the next one is answered', async () => {
   const failure = await failureOf(ask('select list(md5(range::varchar)) from range(5000000)'))
   expect(failure.message).toMatch(/Out of Memory/)
