@@ -1,14 +1,17 @@
+import {z} from 'zod'
 import type {Note} from '../accounting/acts.ts'
 import {initAccounting} from '../accounting/mapping.ts'
 import {ABOUT, listNotes, writeNote} from '../accounting/notes.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../books/close-period.ts'
 import type {NotIssued} from '../books/standing.ts'
 import {type TrueUpResult, trueUp} from '../books/true-up.ts'
+import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
-import {escapeLineEnds} from '../core/text.ts'
+import {escapeLineEnds, expectOneOf} from '../core/text.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
+import {openRelease, requireRelease} from '../store/release.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {does, type Invocation} from './command.ts'
 import {escapeControls, joinLines, renderTable, renderTerms} from './table.ts'
@@ -75,10 +78,11 @@ export const commands = {
     },
     ({notes}) => joinLines(notes.map(renderNote)),
   ),
-  'note add': does(({config, options: {text = '', ...named}, world}: NoteCall) => {
+  'note add': does(async ({config, options: {text = '', ...named}, world}: NoteCall) => {
     const [about, ...others] = ABOUT.filter((name) => named[name] !== undefined)
-    if (about && others.length === 0)
-      return writeNote(config, {about, subject: named[about] ?? '', text}, world)
+    const subject = (about && named[about]) ?? ''
+    if (about === 'limit') await requireLimit(config, subject)
+    if (about && others.length === 0) return writeNote(config, {about, subject, text}, world)
     throw newError('USAGE', 'Command line: expected one of --day, --deal, --limit and --replaces.')
   }, renderNote),
   'note withdraw': does(
@@ -89,6 +93,19 @@ export const commands = {
 }
 
 type NoteCall = Invocation<Partial<Record<'text' | (typeof ABOUT)[number], string>>>
+
+/** Requires a limit of the current release: a note about another name would stand nowhere. @throws ConfigError `UNKNOWN_NAME` */
+async function requireLimit({dataDir}: Config, name: string): Promise<void> {
+  await using db = await openRelease(requireRelease(dataFolderAt(dataDir)))
+  const known = await db.all(
+    z.object({name: z.string()}),
+    'select distinct name from seed.limit order by name',
+  )
+  const names = known.map((limit) => limit.name)
+  if (names.includes(name)) return
+  const expected = names.length > 0 ? expectOneOf(name, names) : 'seed.limit has none'
+  throw newError('UNKNOWN_NAME', `Limit '${name}' in --limit: ${expected}.`)
+}
 
 function renderNote({note_no, about, subject, text, at, who, replaces}: Note): string {
   const before = replaces === null ? '' : ` in place of ${replaces}`

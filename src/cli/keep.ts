@@ -81,6 +81,8 @@ export const commands = {
   ),
   rebuild: does(({config, options, world}: Invocation<{apply?: boolean; without?: string; why?: string}>) => {
     const {apply: isApplied = false, without: walk, why} = options
+    if (walk === undefined && why !== undefined)
+      throw newError('USAGE', `Option --why '${why}': it says why a walk is taken back; add --without.`)
     if (walk === undefined) return rebuildWarehouse(config, {isApplied}, world)
     if (why !== undefined) return rebuildWarehouse(config, {isApplied, without: {walk, why}}, world)
     throw newError('USAGE', `Walk '${walk}' in --without: expected --why with it.`, {

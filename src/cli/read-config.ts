@@ -122,7 +122,7 @@ function readEnvFile(path: string, own: Cli['env']): Record<string, string | und
     const command = Object.keys(settings).find((name) => name.endsWith('_COMMAND'))
     if (command === undefined || isOurs(path, own)) return settings
     throw refuse(
-      `names a command (${command}), and others could have written it: expected a file that is yours alone`,
+      `names a command (${command}), and others could have written it: expected a file that is yours alone (chmod 600)`,
     )
   } catch (error) {
     if (error instanceof Error && codeOf(error.cause) === 'ENOENT') return {}
@@ -130,11 +130,11 @@ function readEnvFile(path: string, own: Cli['env']): Record<string, string | und
   }
 }
 
-/** Whether a file whose commands are run belongs to this user, to root or to the caller of `sudo`, and is not writable by others. */
+/** Whether a file whose commands are run belongs to this user, to root or to the caller of `sudo`, and only that user may write it. */
 function isOurs(path: string, {SUDO_UID}: Cli['env']): boolean {
   const {uid, mode} = statSync(path)
   const us = [0, process.getuid?.() ?? uid, Number(SUDO_UID)]
-  return us.includes(uid) && (mode & 0o002) === 0
+  return us.includes(uid) && (mode & 0o022) === 0
 }
 
 /** Finds the source of a working folder `<fleet>/sources/<name>`; undefined outside a fleet, whose folder has an `.env`. */

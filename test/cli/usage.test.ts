@@ -27,6 +27,7 @@ const wrong: [args: string, code: string, words: RegExp][] = [
     'USAGE',
     /'w_2' in --without: expected it once: take walks back one at a time/,
   ],
+  ['rebuild --why wrong', 'USAGE', /--why 'wrong': .*add --without\. Nothing was started/],
   ['sync now', 'USAGE', /too many arguments for 'sync'.*now/],
   ['build --as-of 2026-02-30', 'USAGE', /'2026-02-30' in --as-of/],
   ['build --as-of 2026-02-01', 'MOMENT_RANGE', /2026-02-02 \(the first walk\)/],
@@ -143,8 +144,10 @@ test('a command in a .env that others may write is refused, and not run', async 
   writeFileSync(envFile, 'LOANTAPE_API_KEY_COMMAND=echo sk_theirs')
   const read = () => runCommand(['config', '--json'], {}, {envFile})
   expect(await read()).toMatchObject({code: 0})
-  chmodSync(envFile, 0o606)
-  await expectRefused(read(), 'CONFIG_INVALID', /theirs\.env' names a command \(LOANTAPE_API_KEY_COMMAND\)/)
+  for (const mode of [0o606, 0o660]) {
+    chmodSync(envFile, mode)
+    await expectRefused(read(), 'CONFIG_INVALID', /theirs\.env' names a command \(LOANTAPE_API_KEY_COMMAND\)/)
+  }
 })
 
 test('a folder in the place of .env is named, and help needs no settings', async () => {

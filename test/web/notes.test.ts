@@ -4,6 +4,7 @@ import {expect, test} from 'vitest'
 import {DAY_MS} from '../../src/core/clock.ts'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {writeSqlFolder} from '../build/folder.ts'
+import {expectRefused} from '../cli/outcome.ts'
 import {useLab, useShared} from '../support/set-up.ts'
 import {listViolations} from './browser.ts'
 import {basic, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
@@ -46,6 +47,11 @@ test('a note about a day stands on Morning, in Compare and in charts over days a
   expect(await page.locator('.noted li').allTextContents()).toEqual(['2026-03-04: a holiday web 127.0.0.1'])
   expect(await page.locator('figure:has(+ .noted) [role=img]').first().innerHTML()).toContain('dasharray')
   expect(await listViolations(page)).toEqual([])
+})
+
+test('a note about a limit that is not known is refused', async () => {
+  const ended = lab.run(['note', 'add', '--limit', 'b>', '--text', 'x', '--json'])
+  await expectRefused(ended, 'UNKNOWN_NAME', "Limit 'b>' in --limit: expected one of =A1 <b>.")
 })
 
 test('a report shows what was noted before its release was built, and Runs beside how long runs took', async () => {
