@@ -19,6 +19,7 @@ import {burstOf, type Config, requireSource, type SourceConfig} from '../core/co
 import {explainError, type Fault, newError} from '../core/errors.ts'
 import {findValue, parseJson} from '../core/json.ts'
 import {groupThousands, quantity} from '../core/money.ts'
+import {isHere} from '../core/outgoing.ts'
 import {GENERATOR, VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {readTargets} from '../export/delivery-target.ts'
@@ -177,7 +178,7 @@ const EXAMINATIONS: Examinations = {
     const known = await readPin(folder, source)
     const description = readDescription(folder)
     const {body} = await askForDeals(source, description, world)
-    const words = `${source.baseUrl} answers and accepts the key`
+    const words = `${source.baseUrl} answers and accepts the key${describeTransport(source.baseUrl)}`
     const {records} = readPage(body, known.envelope)
     if (known.source_base_url !== undefined) return words
     const isWhole =
@@ -298,6 +299,10 @@ async function readFirstDeal(config: Config, world: World) {
   const withheld = description && !original ? 'What was sent is not shown: the answer holds the key.' : null
   return {fields: [...ofContract, ...ofMapping], problem: unreadable ?? withheld}
 }
+
+/** Says that a source is read without TLS; of this machine that is no matter. */
+export const describeTransport = (url: string): string =>
+  url.startsWith('http:') && !isHere(url) ? ', unencrypted: anybody on the way can read key and deals' : ''
 
 async function readPin(folder: DataFolder, source: SourceConfig) {
   if (!hasWarehouse(folder)) return {}

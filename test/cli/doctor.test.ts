@@ -1,7 +1,7 @@
 import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {expect, test} from 'vitest'
-import {describeFirstSync} from '../../src/cli/doctor.ts'
+import {describeFirstSync, describeTransport} from '../../src/cli/doctor.ts'
 import {parseConfig} from '../../src/core/config.ts'
 import {Sqlite} from '../../src/core/sqlite.ts'
 import {openDatabase} from '../../src/store/database.ts'
@@ -52,6 +52,12 @@ test.each<[fault: Fault, words: RegExp]>([
   lab.service.faults.add({match: {path: '/deals?'}, fault})
   expect((await examine()).wrong).toEqual([expect.stringMatching(words)])
   lab.service.faults.clear()
+})
+
+test('doctor remarks on a key that is sent unencrypted to another machine', () => {
+  for (const url of ['https://deals.example.com', 'http://127.0.0.1:4010/v1', 'http://localhost'])
+    expect(describeTransport(url)).toBe('')
+  expect(describeTransport('http://deals.example.com/v1')).toMatch(/^, unencrypted: .*key/)
 })
 
 const partly = (deals: string) =>
