@@ -234,6 +234,18 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
     `select concat(database, '.', table) as table, name, type, comment
      from system.columns where database in (${databases}) order by position`,
   )
+  // A view would replace a table of its name, with the rows of every lender.
+  const holdingRows = new Set([
+    ...fields.filter(({name}) => name === 'content').map(({table}) => table),
+    ...tables
+      .flatMap((table) => [session.local(table), session.whole(table)])
+      .map((name) => name.replaceAll('`', '')),
+  ])
+  const taken = named.find(({full}) => holdingRows.has(full))
+  if (taken)
+    throw newError('CLICKHOUSE_TYPE', `Table '${taken.full}' has the name of one that loantape adds.`, {
+      next: 'Give its model another name.',
+    })
   for (const {table, full, own} of named) {
     const [local, whole] = [session.local(table), session.whole(table)]
     const there = fields.filter((field) => field.table === `${full}_local`)

@@ -136,6 +136,7 @@ test("two lenders coexist, and neither sees nor moves the other; a column that o
 test('a column of another type, or named as one of ours, is refused by name, and readers keep what they have', async () => {
   await publish(await release(1))
   const changes = {
+    'rename to deal_local': "Table 'core.deal_local' has the name of one that loantape adds",
     'alter nth type decimal(38,2)': "Column 'nth' of table 'core.deal' is Nullable(Int64)",
     'add column list integer[]': "Column 'list' of table 'core.deal' has the type INTEGER[]",
     'add column source varchar':
