@@ -58,13 +58,11 @@ export async function openClickhouse(
   /** Whether a partition holds a table whole. */
   async function isWhole(table: TargetTable, content: string): Promise<boolean> {
     const totals = selectTotals(table.columns, quote)
-    const grain = table.grain.map(quote).join(', ')
-    const copies = grain === '' ? "'0'" : `toString(count() - uniqExact(tuple(${grain})))`
     const [found = []] = await session.rows(
       totalsRow,
-      `select ${totals}, ${copies} as copies from ${session.whole(table)} where content = ${literal(content)}`,
+      `select ${totals} from ${session.whole(table)} where content = ${literal(content)}`,
     )
-    return isSameTotals(found, [...table.totals, '0'])
+    return isSameTotals(found, table.totals)
   }
   async function load(table: TargetTable, content: string): Promise<void> {
     if ((await digestFile(table.file)) !== table.sha256)

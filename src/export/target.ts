@@ -37,8 +37,8 @@ export const codeAt = (error: unknown): string => codeOf(error instanceof Loanta
 /** The kinds of database that releases are published to. */
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
 
-/** A published table of a release on its way to a target; a seed has no grain and no description. */
-export interface TargetTable extends Pick<ReleaseModel, 'description' | 'columns' | 'grain'> {
+/** A published table of a release on its way to a target; a seed has no description. */
+export interface TargetTable extends Pick<ReleaseModel, 'description' | 'columns'> {
   schema: string
   name: string
   /** The columns its Parquet file is sorted by. */
