@@ -111,7 +111,10 @@ export type AttemptEnd = Pick<JobRun, 'exit_code'> &
 export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: number): void {
   const {exit_code, error_code = null, error = null, summary = null, not_before = null} = end
   const {job_run_id, attempt} = run
-  const ended_at = isoOf(now)
+  // Read again: the scheduler moves it when the clock is set.
+  const started_at = readRun(stateDb, job_run_id).started_at ?? isoOf(now)
+  // While the clock is behind, the attempt would end before earlier ones, and nobody would be told of it.
+  const [, ended_at = ''] = [started_at, isoOf(now)].sort()
   const [state, reason] =
     not_before === null ? [exit_code === 0 ? 'done' : 'failed', null] : ['queued', 'tried again']
   const outcome = {exit_code, error_code, error}
@@ -119,7 +122,6 @@ export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: numb
   stateDb.transaction(() => {
     const {changes} = stateDb.update('job_run', {job_run_id, attempt, state: 'running'}, row)
     if (changes === 0) return
-    const started_at = run.started_at ?? ended_at
     stateDb.insert('job_attempt', {job_run_id, attempt, started_at, ended_at, ...outcome})
   })
 }

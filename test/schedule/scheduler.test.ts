@@ -250,6 +250,19 @@ test('a run that failed under a clock that was ahead keeps its number, attempts 
   expect(scheduler.started.at(-1)).toBe('nightly 2026-06-11T06:30:00.000Z')
 })
 
+test('a run that failed while the clock was behind is the last of its job, so that people are told', async () => {
+  const scheduler = aScheduler([aJob()])
+  scheduler.tick()
+  scheduler.tickAt('06-01T06:30')
+  await scheduler.end()
+  scheduler.tickAt('06-02T06:30')
+  now -= 400 * DAY
+  await scheduler.end({exit_code: 2, error_code: 'CLOCK_BACKWARDS'})
+  scheduler.tickAt('06-02T06:31')
+  const last = {error_code: 'CLOCK_BACKWARDS', ended_at: '2026-06-02T06:30:00.000Z'}
+  expect(listLastAttempts(scheduler.stateDb)).toMatchObject([last])
+})
+
 const receive = ({stateDb}: Bench, eventId: string) =>
   storeEvent(stateDb, {eventId, type: 'deal.updated', dealId: 'deal_1'}, now)
 
