@@ -116,7 +116,8 @@ function explainFault(path: string, cause: unknown): unknown {
     })
   const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
   if (fault === BUSY) return newError('STATE_BUSY', problem('written'), {cause})
-  if (fault === CORRUPT || fault === NOT_A_DATABASE) {
+  const isFolder = existsSync(`${path}/.`)
+  if (fault === CORRUPT || fault === NOT_A_DATABASE || isFolder) {
     return newError('STATE_UNREADABLE', problem('read'), {cause})
   }
   if (fault === READ_ONLY || fault === CANNOT_OPEN) {
@@ -155,6 +156,6 @@ function listPending({db}: Pick<StateDb, 'db'>, files: readonly string[]): strin
   if (version <= files.length) return files.slice(version)
   throw newError(
     'DATA_NEWER',
-    `Version '${version}' of the state database: this version of loantape knows ${files.length}.`,
+    `State database '${db.location()}' has version ${version}: this version of loantape knows ${files.length}.`,
   )
 }

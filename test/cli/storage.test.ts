@@ -119,7 +119,7 @@ test('a read-only warehouse is reported as such, and nobody is told to rebuild i
   chmodSync(folder.root, 0o700)
 })
 
-test('a folder in place of a tape is reported as such', async () => {
+test('a folder in place of a tape or of the state database is reported as such', async () => {
   const folder = lab.copyFolder('folder-for-tape')
   const [tape = ''] = readdirSync(folder.tapes, {recursive: true, encoding: 'utf8'}).filter((path) =>
     path.endsWith('.zst'),
@@ -130,4 +130,12 @@ test('a folder in place of a tape is reported as such', async () => {
   expect((await lab.run(['verify'], env)).stdout).toContain('it is not a file')
   expect((await lab.run(['status'], env)).stdout).toContain('ago): not healthy, stores disagree.')
   await expectRefused(lab.run(['rebuild', '--json'], env), 'STORES_DISAGREE', /is not there.*from a backup/)
+  rmSync(folder.stateDb)
+  mkdirSync(folder.stateDb)
+  await expectRefused(
+    lab.run(['status', '--json'], env),
+    'STATE_UNREADABLE',
+    /Move state.sqlite elsewhere/,
+    1,
+  )
 })
