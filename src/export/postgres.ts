@@ -246,7 +246,10 @@ function describeServer(url: string): string {
 /** Codes from appendix A of PostgreSQL's manual. */
 const ERRORS: TargetErrors = [
   ['PUBLISH_AUTH', /^(28P01|28000) |password must be a string/],
-  ['POSTGRES_TLS', /does not support SSL|^\S*(CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL)/],
+  [
+    'POSTGRES_TLS',
+    /does not support SSL|^\S*(CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL|ERR_OSSL)|^(ENOENT|EACCES|EISDIR) /,
+  ],
   ['PUBLISH_PRIVILEGE', /^42501 /],
   ['POSTGRES_UNKNOWN_NAME', /^(3D000|42704) /],
   ['PUBLISH_UNREACHABLE', /^(57P0.|53300|08...) |terminated|timeout expired|not queryable/],
@@ -258,18 +261,21 @@ type Session = Awaited<ReturnType<typeof openSession>>
 /** Connects to a server. @throws AuthError `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE` */
 async function openSession(url: string) {
   const server = describeServer(url)
-  const client = new Client({
-    connectionString: url,
-    application_name: 'loantape',
-    connectionTimeoutMillis: 15_000,
-    keepAlive: true,
-  })
-  // A broken connection makes the running statement fail; without a listener it would also end the process.
-  client.on('error', () => undefined)
   const explained = <T>(answer: Promise<T>): Promise<T> =>
     answer.catch((error: unknown) => {
       throw explainTarget(error, `PostgreSQL at ${server}`, ERRORS)
     })
+  const create = async () =>
+    // Reads the files of certificates that the URL names.
+    new Client({
+      connectionString: url,
+      application_name: 'loantape',
+      connectionTimeoutMillis: 15_000,
+      keepAlive: true,
+    })
+  const client = await explained(create())
+  // A broken connection makes the running statement fail; without a listener it would also end the process.
+  client.on('error', () => undefined)
   const rows = async <T>(row: z.ZodType<T>, sql: string, values: unknown[] = []): Promise<T[]> => {
     const found = await explained(client.query<Record<string, unknown>>(sql, values))
     return found.rows.map((values) => row.parse(values))

@@ -333,6 +333,12 @@ test('a publication asked to stop leaves the old release and nothing else', asyn
 const refusals: [string, () => Partial<PostgresRequest>, string, number][] = [
   ['a wrong password', () => ({url: server.urlOf(database, 'reader', 'wrong')}), 'PUBLISH_AUTH', 5],
   ['a server without TLS', () => ({url: `${server.urlOf(database)}?sslmode=verify-full`}), 'POSTGRES_TLS', 2],
+  [
+    'a missing certificate',
+    () => ({url: `${server.urlOf(database)}?sslrootcert=/not/there.pem`}),
+    'POSTGRES_TLS',
+    2,
+  ],
   ['an unknown user', () => ({url: server.urlOf(database, 'nobody')}), 'PUBLISH_AUTH', 5],
   ['an unknown database', () => ({url: server.urlOf('nowhere')}), 'POSTGRES_UNKNOWN_NAME', 2],
   ['an unknown reader', () => ({reader: 'no_such_role'}), 'POSTGRES_UNKNOWN_NAME', 2],
