@@ -209,7 +209,8 @@ function applyParts(stateDb: StateDb, act: Act): void {
       for (const {name} of act.tapes) changeTape(stateDb, name, {removed_at: act.at})
       break
     case 'key replaced':
-      stateDb.insert('tape_key', {fingerprint: act.fingerprint, since: act.since, why: act.why})
+      // A key that was found again may be taken again.
+      stateDb.insert('tape_key', {fingerprint: act.fingerprint, since: act.since, why: act.why}, 'or replace')
       break
     case 'went on':
       for (const {name} of act.tapes) changeTape(stateDb, name, {outcome: 'lost', removed_at: act.at})

@@ -47,6 +47,8 @@ export async function listDisagreements(config: Config, world: World): Promise<D
   if (!hasStores(folder)) return []
   using stateDb = openStateDb(folder.stateDb)
   const {problems} = compareTapes(config, {folder, stateDb}, world)
+  // A state database that could not be computed again does not say whose warehouse this is.
+  if (problems.length > 0 && readFact(stateDb, 'folder_id') === undefined) return problems
   return [...problems, ...((await compareWarehouse(config, {folder, stateDb}, world)) ?? [])]
 }
 
@@ -220,7 +222,7 @@ function readBacklog(
     const header = readTapeHeader(join(folder.root, path))
     backlog.folderId ??= header?.folderId
     if (!header) {
-      if (!row) complain(`${path} is no tape that this version can read.`)
+      if (!row) complain(`${path} is no tape that this version can read: restore it, or move it away.`)
     } else if (header.folderId !== backlog.folderId) {
       complain(
         `${path} belongs to data folder ${header.folderId}; the state database is that of ${backlog.folderId}.`,

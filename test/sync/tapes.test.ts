@@ -264,7 +264,6 @@ test('a tape that is missing, swapped, renamed or changed is found', async () =>
   const [one = '', two = ''] = listTapeFiles().map((path) => join(lab.folder.root, path))
   const [kept, renamed] = [`${lab.folder.root}.kept`, one.replace('w_', 'x_')]
   const [missing, changed] = ['it is not there', 'it is not the file that was finished']
-  const unknown = 'the state database knows no tape of this name'
   const move = (...moves: [from: string, to: string][]) => {
     for (const [from, to] of moves) renameSync(from, to)
   }
@@ -277,8 +276,18 @@ test('a tape that is missing, swapped, renamed or changed is found', async () =>
   move([two, kept], [one, two], [kept, one])
   expect(await listProblems()).toEqual([])
   move([one, renamed])
-  expect(await listProblems()).toEqual([missing, unknown])
+  expect(await listProblems()).toEqual([missing, expect.stringMatching(/x_.*copied or renamed/)])
   move([renamed, one])
+  const copy = lab.copyFolder('without-state')
+  for (const end of ['', '-wal', '-shm']) rmSync(copy.stateDb + end, {force: true})
+  const emptied = one.replace(lab.folder.root, copy.root)
+  rmSync(emptied)
+  writeFileSync(emptied, '')
+  const {stdout} = await lab.run(['verify', '--json'], {LOANTAPE_DATA_DIR: copy.root})
+  const problem = expect.stringMatching(
+    /w_.* is no tape that this version can read: restore it, or move it away/,
+  )
+  expect(JSON.parse(stdout).problems).toMatchObject([{path: 'tape', problem}])
   flipBit(one)
   const ended = await lab.run(['verify'])
   expect(ended).toMatchObject({code: 1, stdout: expect.stringContaining(changed)})
@@ -289,6 +298,7 @@ test('without the key everything but the tapes works, and a sync says what is lo
   expect((await lab.run(['build'])).code).toBe(0)
   const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
   expect(statSync(file).mode & 0o777).toBe(0o600)
+  const first = readFileSync(file)
   rmSync(file)
   expect((await lab.run(['export', 'csv'])).code).toBe(0)
   expect((await lab.run(['status'])).code).toBe(0)
@@ -305,6 +315,10 @@ test('without the key everything but the tapes works, and a sync says what is lo
   expect(readFileSync(file)).toEqual(taken)
   await lab.walk(DAY_2)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 3, closed: 1})
+  // The lost key is found again.
+  writeFileSync(file, first)
+  expect((await takeNewKey()).code).toBe(0)
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 4, closed: 2})
   writeFileSync(file, `${'0'.repeat(64)}\n`)
   expect(await verify()).toMatchObject({outcome: 'damaged', closed: 0})
 })
