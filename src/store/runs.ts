@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {explainError, newError} from '../core/errors.ts'
+import {codeOf, explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import {HOST, isProcessAlive, readProcessStart} from '../core/process.ts'
 import {countOf, type World} from '../core/types.ts'
@@ -170,7 +170,12 @@ export async function withRun<T extends {outcome: string}>(
     return result
   } catch (error) {
     const {code, exitCode, message} = explainError(error)
-    finish({exit_code: exitCode, outcome: 'failed', error_code: code, error: scrubSecrets(message)})
+    try {
+      finish({exit_code: exitCode, outcome: 'failed', error_code: code, error: scrubSecrets(message)})
+    } catch (other) {
+      if (codeOf(other) === 'RUN_IN_PROGRESS') throw other
+      world.log.warn({err: other}, 'how the run ended could not be recorded')
+    }
     throw error
   }
 }

@@ -1,6 +1,7 @@
 import {randomUUID} from 'node:crypto'
 import {beforeEach, expect, test} from 'vitest'
 import {realClock} from '../../src/core/clock.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import type {Fault} from '../support/faults.ts'
 import {DAY_1, DAY_2, type Ended, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
@@ -64,6 +65,18 @@ test.each<[behaviour: string, fault: Fault, page: number | undefined, code: stri
 ])('%s breaks the contract and leaves everything as it was', async (_, fault, page, code, words) => {
   spoilPages(fault, page)
   await expectNothingNew(sync(), code, 7, words)
+})
+
+test('an error is told even if the state database takes no record of it', async () => {
+  const change = (page: object) => {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    stateDb.db.exec(
+      `create trigger full before update of ended_at on run begin select raise(abort, 'database or disk is full'); end`,
+    )
+    return {...page, has_more: 'yes'}
+  }
+  spoilPages({kind: 'mutate', change}, 1)
+  await expectNothingNew(sync(), 'SOURCE_ENVELOPE', 7, /has_more/)
 })
 
 test('a web page instead of JSON is an outage, from which the next run continues', async () => {
