@@ -4,7 +4,7 @@ import {copyFile} from 'node:fs/promises'
 import {basename, join} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
-import {findMachineFault, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {closeWords, findMachineFault, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {
@@ -15,7 +15,7 @@ import {
   quoteLiteral,
   threadsFor,
 } from './database.ts'
-import {listFilesBelow, takeFileLock, writeNewKey} from './files.ts'
+import {isFile, listFilesBelow, takeFileLock, writeNewKey} from './files.ts'
 import {isOfActs} from './recorded.ts'
 import {listFiles} from './sql.ts'
 
@@ -205,7 +205,7 @@ function describeOpenFailure(path: string, error: unknown): Error {
   const [code, what] = /permission denied|not permitted|read-only/i.test(words)
     ? (['NOT_WRITABLE', 'may not be written'] as const)
     : (['WAREHOUSE_UNREADABLE', 'does not open'] as const)
-  return newError(code, `File '${path}' ${what}: ${words.split('\n')[0]}.`, {cause: error})
+  return newError(code, `File '${path}' ${what}: ${closeWords(words.split('\n')[0] ?? '')}`, {cause: error})
 }
 
 /** Whether an error says that the file of the warehouse is damaged. */
@@ -324,14 +324,15 @@ export async function writeSettings(
  */
 export async function requireHashKey(db: Database, folder: DataFolder): Promise<string> {
   const {hash_key: pinned} = await readSettings(db)
-  const own = existsSync(folder.hashKey) ? readFileSync(folder.hashKey, 'utf8').trim() : undefined
+  const own = isFile(folder.hashKey) ? readFileSync(folder.hashKey, 'utf8').trim() : undefined
   const key = own ?? (pinned === undefined ? writeNewKey(folder.hashKey).toString('hex') : '')
   const fingerprint = createHmac('sha256', key).update('loantape').digest('hex').slice(0, 16)
   if (pinned === undefined) await writeSettings(db, {hash_key: fingerprint})
   if (pinned === undefined || pinned === fingerprint) return key
+  const found = own === undefined ? 'it is missing' : 'it is another one'
   throw newError(
     'HASH_KEY_CHANGED',
-    `Key of hashed e-mail addresses in '${folder.hashKey}': it is not the key that those of this data folder were hashed with.`,
+    `Key of hashed e-mail addresses '${folder.hashKey}': ${found}: expected the key that those of this data folder were hashed with.`,
   )
 }
 

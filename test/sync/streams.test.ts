@@ -1,4 +1,4 @@
-import {readFileSync, writeFileSync} from 'node:fs'
+import {mkdirSync, readFileSync, rmdirSync, rmSync, writeFileSync} from 'node:fs'
 import {beforeEach, expect, test, vi} from 'vitest'
 import {borrowerStream} from '../../src/contract/borrower.ts'
 import {realClock} from '../../src/core/clock.ts'
@@ -252,8 +252,13 @@ test('under another key nothing is synced, for it would make one person two', as
   const key = readFileSync(lab.folder.hashKey)
   writeFileSync(lab.folder.hashKey, 'another-key-of-mine')
   const refusal = await failureOf(lab.sync(DAY_2, BORROWERS))
-  writeFileSync(lab.folder.hashKey, key)
   expect(refusal).toMatchObject({code: 'HASH_KEY_CHANGED', exitCode: 2})
+  rmSync(lab.folder.hashKey)
+  // As a container does for a mounted file that does not exist.
+  mkdirSync(lab.folder.hashKey)
+  expect((await failureOf(lab.sync(DAY_2, BORROWERS))).message).toContain("hash.key': it is missing")
+  rmdirSync(lab.folder.hashKey)
+  writeFileSync(lab.folder.hashKey, key)
   const {changes} = await lab.walk(DAY_2, {config: {detail: 'off'}})
   expect(changes).toMatchObject({unchanged: 2})
 })
