@@ -246,6 +246,8 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
     })
   for (const {table, full, own} of named) {
     const [local, whole] = [session.local(table), session.whole(table)]
+    const both = [...new Set([local, whole])]
+    const drops = both.map((one) => `\`drop table ${`${one}${session.on}`.replaceAll('`', '')} sync\``)
     const there = fields.filter((field) => field.table === `${full}_local`)
     await createTable(session, table, own)
     for (const {name, type, comment} of there.length === 0 ? [] : own) {
@@ -254,9 +256,12 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
         throw newError(
           'CLICKHOUSE_TYPE',
           `Column '${name}' of table '${full}' is ${found.type} at ${session.server}, and ${type} in this release.`,
+          {
+            next: `Give the column the type it has there, or drop it there: ${drops.join(', ')}; \`loantape publish clickhouse --force\` of each source fills it again.`,
+          },
         )
       if (!found)
-        for (const one of new Set([local, whole]))
+        for (const one of both)
           await session.run(
             `alter table ${one}${session.on} add column if not exists ${quote(name)} ${type} comment ${literal(comment)}`,
           )
