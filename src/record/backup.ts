@@ -107,7 +107,7 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
       onProgress({step: 'copying', unit: 'files', done, total: paths.length})
       const [own, copy] = [join(folder.root, path), join(made.dir, path)]
       if (!isKept(path))
-        throw newError('BACKUP_DIFFERS', `'${own}': no backup can hold it: move it elsewhere.`)
+        throw newError('BACKUP_DIFFERS', `'${own}': no backup can hold it.`, {next: MOVE_AWAY})
       if (/^(queries|pages)\//.test(path) && !existsSync(own)) {
         world.log.warn({file: path}, 'not in the backup: it was removed since, or its name is not UTF-8')
         continue
@@ -266,10 +266,13 @@ function listKept({root}: DataFolder): string[] {
     .map((path) => relative(root, path))
 }
 
+const MOVE_AWAY = 'Move it elsewhere, then run again.'
+
 /** Copies a file and compares both; repeats that if somebody saved the file meanwhile. @returns their sha256 */
 async function copyVerified(from: string, to: string, copies = 3): Promise<string> {
   // Reading a pipe might never end.
-  if (!statSync(from).isFile()) throw newError('BACKUP_DIFFERS', `'${from}': expected a file to copy.`)
+  if (!statSync(from, {throwIfNoEntry: false})?.isFile())
+    throw newError('BACKUP_DIFFERS', `'${from}': expected a file to copy.`, {next: MOVE_AWAY})
   mkdirSync(dirname(to), {recursive: true, mode: 0o700})
   rmSync(to, {force: true})
   copyFileSync(from, to, constants.COPYFILE_FICLONE)
