@@ -177,10 +177,12 @@ export function explainError(error: unknown): LoantapeError {
       cause: error,
     })
   return new LoantapeError({
+    ...CATALOGUE.UNEXPECTED,
+    ...(['ENOTDIR', 'EISDIR'].includes(codeOf(error)) && {
+      next: 'Move away what is in its place, then run again.',
+    }),
     code: codeOf(error),
     problem: `Unexpected: ${words.replace(/\.?$/, '.')}`,
-    kept: CATALOGUE.UNEXPECTED.kept,
-    next: CATALOGUE.UNEXPECTED.next,
     cause: error,
   })
 }
