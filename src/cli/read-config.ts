@@ -64,7 +64,7 @@ const COMMAND_MS = 30_000
 
 /** What the command of a vault prints; neither it nor its output is told to anybody. @throws DeferredError `SECRET_COMMAND` */
 function runForSecret(name: string, command: string): string {
-  const {stdout, status, error} = spawnSync(command, {
+  const {stdout, status, signal, error} = spawnSync(command, {
     shell: true,
     encoding: 'utf8',
     timeout: COMMAND_MS,
@@ -73,10 +73,10 @@ function runForSecret(name: string, command: string): string {
   })
   if (!error && status === 0 && stdout.trim() !== '') return stdout
   const what = error
-    ? `did not end (${codeOf(error)})`
+    ? `failed (${codeOf(error)})`
     : status === 0
       ? 'printed nothing'
-      : `ended with ${status}`
+      : `ended with ${signal ?? status}`
   throw newError('SECRET_COMMAND', `The command of ${name} ${what}: expected a secret.`)
 }
 

@@ -103,6 +103,8 @@ test('a key may come from a command, which is named if it fails, without what it
   for (const [command, words] of [
     ['printf SECRET1; exit 3', 'ended with 3'],
     ['true', 'printed nothing'],
+    ['kill -9 $$', 'ended with SIGKILL'],
+    ['head -c 2000000 /dev/zero', 'failed (ENOBUFS)'],
   ] as const) {
     const {code, stderr} = await lab.run(['sync'], {...env, LOANTAPE_API_KEY_COMMAND: command})
     expect([code, stderr]).toEqual([
