@@ -50,6 +50,8 @@ const MOST_SERIES = 7
 const FONT = 'system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif'
 const COLOURS = Array.from({length: MOST_SERIES}, (_, index) => `var(--series-${index + 1})`)
 
+const NAMES_OF_BARS = {interval: 0, width: 100, overflow: 'truncate', rotate: 35} as const
+
 /** Formats of the value axis. */
 const UNITS = {
   usd: {style: 'currency', currency: 'USD', notation: 'compact'},
@@ -206,7 +208,7 @@ function drawChart(
     color: COLOURS,
     textStyle: {fontFamily: FONT, color: 'var(--muted)'},
     aria: {enabled: true, label: {description: title}},
-    grid: {left: 70, right: 34, top: marks.size > 0 ? 22 : 10, bottom: 26},
+    grid: {left: 70, right: 34, top: marks.size > 0 ? 22 : 10, bottom: 26, outerBounds: {bottom: 6}},
     tooltip: {trigger: 'axis', confine: true},
     xAxis: {
       type: 'category',
@@ -214,7 +216,8 @@ function drawChart(
       boundaryGap: isBar,
       axisLine: {lineStyle: {color: 'var(--line)'}},
       axisTick: {show: false},
-      axisLabel: {color: 'var(--muted)'},
+      // Every bar is named; `workbench.js` turns the names to the width.
+      axisLabel: {color: 'var(--muted)', ...(isBar && places.length <= 24 && NAMES_OF_BARS)},
     },
     yAxis: {
       type: 'value',

@@ -135,7 +135,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
         const text = `${titleOf(name)}: ${what}`
         const others = without(query, [name])
         for (const other of values) if (!removed.includes(other)) others.append(name, other)
-        return html`<a href="${[path, String(others)].filter(Boolean).join('?')}" aria-label="Remove filter ${text}">${text} ✕</a> `
+        return html`<a href="${[path, String(others)].filter(Boolean).join('?')}" aria-label="Remove filter ${text}">${text}</a> `
       })
     })
     const subject = html`<ul class="facts">${

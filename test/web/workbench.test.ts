@@ -127,12 +127,25 @@ test('a phone shows each deal next to its first amount while scrolling', async (
   expect(await ends('td')).toEqual(before)
 })
 
-test('a printed page has its figures and no navigation', async () => {
-  const {page} = await open('/portfolio')
+test('a printed page has its figures, whole charts and what was chosen, and no navigation', async () => {
+  const {page} = await open('/portfolio?status=approved&show=open_share&against=2026-03-02')
+  await page.locator('figure.chart > [role=img] > div svg').first().waitFor()
   await page.emulateMedia({media: 'print'})
+  await page.evaluate(`dispatchEvent(new Event('beforeprint'))`)
   expect(await page.locator('.top').isVisible()).toBe(false)
-  expect(await page.locator('.choices').first().isVisible()).toBe(false)
+  expect(await page.getByText('Status: approved').isVisible()).toBe(true)
+  expect(await page.locator('.choices a:visible').allTextContents()).toEqual([
+    '2026-03-02',
+    'Share of open',
+    'Loan program',
+  ])
   expect(await page.locator('.figure').first().isVisible()).toBe(true)
+  // The width between the margins of A4.
+  await page.setViewportSize({width: 680, height: 900})
+  expect(
+    await page.evaluate(`Math.max(...[...document.querySelectorAll('.chart svg')].map((drawn) =>
+      drawn.getBoundingClientRect().width))`),
+  ).toBe(680)
   await page.goto(`${side.url}/deals`)
   expect(await page.locator('.pages').isVisible()).toBe(false)
   expect(await page.locator('td').first().isVisible()).toBe(true)

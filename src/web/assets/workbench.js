@@ -154,7 +154,17 @@ if (figures.length > 0) {
     drawing.style.height = '300px'
     const chart = init(drawing, null, {renderer: 'svg'})
     chart.setOption(option)
-    new ResizeObserver(() => chart.resize()).observe(drawing)
+    const {data, axisLabel} = option.xAxis
+    const fit = (width = drawing.clientWidth) => {
+      const rotate = width < 110 * data.length + 104 ? 35 : 0
+      chart.resize({width})
+      if (axisLabel.interval === 0) chart.setOption({xAxis: {axisLabel: {rotate}}})
+      chart.getZr().flush()
+    }
+    new ResizeObserver(() => matchMedia('print').matches || fit()).observe(drawing)
+    // Nothing is measured for printing: the width is that of A4.
+    addEventListener('beforeprint', () => fit(680))
+    addEventListener('afterprint', () => fit())
     addPicture(figure)
     // Without a fine pointer, a tap shows the exact values.
     if (!matchMedia('(pointer: fine)').matches) continue
