@@ -76,7 +76,11 @@ export async function requireContract(
   const differing = await compareSchemas(before, next)
   const broken = differing.filter(({is_breaking}) => is_breaking)
   if (broken.length === 0) return differing
-  const changes = broken.map(({table, column, change, before, after, contract_before}) => {
+  // One column that moves moves those after it.
+  const isAfter = ({table, change}: SchemaChange, index: number) =>
+    change === 'order' && broken[index - 1]?.table === table && broken[index - 1]?.change === 'order'
+  const told = broken.filter((change, index) => !isAfter(change, index))
+  const changes = told.map(({table, column, change, before, after, contract_before}) => {
     if (column === null) return `'${table}' is no longer published`
     const words = {
       went: `${before} goes`,
