@@ -48,6 +48,9 @@ export async function performJob(
       'RUN_TAKEN',
       `Run '${claim?.job_run_id}', attempt ${claim?.attempt}: another process has taken it over.`,
     )
+  await using telling = new AsyncDisposableStack()
+  if (hasStep('notify'))
+    telling.defer(() => tellPeople(stateDb, {config, ...examineCurrent(folder), jobs}, world))
   try {
     const slot = run.slot === null ? undefined : Date.parse(run.slot)
     const result = await runJob(config, {job, slot, render}, world)
@@ -60,10 +63,10 @@ export async function performJob(
     const {code: error_code, exitCode: exit_code, message} = explainError(error)
     const not_before = decideRetry(job, run, {exit_code, error_code}, now)
     const end = {exit_code, error_code, error: scrubSecrets(message), not_before}
-    endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now)
+    // If the end cannot be recorded, the first error counts.
+    using ending = new DisposableStack()
+    ending.defer(() => endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now))
     throw error
-  } finally {
-    if (hasStep('notify')) await tellPeople(stateDb, {config, ...examineCurrent(folder), jobs}, world)
   }
 }
 

@@ -52,7 +52,7 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   if (walk.isComplete && isDryRun && !isContinued)
     throw newError(
       'WALK_WAITING',
-      `Walk '${walk.walkId}' of ${walk.businessDate} in the warehouse: it was read to its end, but is not applied yet. A dry run would lose it.`,
+      `Walk '${walk.walkId}' of ${walk.businessDate}: it was read to its end, but is not applied yet. A dry run would lose it.`,
     )
   if (isContinued || walk.isComplete) await continueWalk(tools, open)
   if (isContinued) return open
