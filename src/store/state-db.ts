@@ -91,7 +91,10 @@ export function fenceWrites(stateDb: StateDb, runId: string): void {
  */
 export function requireThere(path: string): void {
   if (existsSync(path)) return
-  throw newError('STATE_UNREADABLE', `State database '${path}' is not there: it was moved or removed.`)
+  throw newError('STATE_UNREADABLE', `State database '${path}' is not there: it was moved or removed.`, {
+    kept: 'Nothing was changed.',
+    next: 'Put it back. If it is lost, move its -wal and -shm away, too: the next command computes it again from the tapes, without the history of jobs and the webhooks not yet applied.',
+  })
 }
 
 /** Checks that the file is not corrupt. @throws UnexpectedError `STATE_UNREADABLE` */

@@ -1,4 +1,4 @@
-import {chmodSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
+import {chmodSync, mkdirSync, readdirSync, rmdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
@@ -136,6 +136,14 @@ test('a folder in place of a tape or of the state database is reported as such',
     lab.run(['status', '--json'], env),
     'STATE_UNREADABLE',
     /Move state.sqlite elsewhere/,
+    1,
+  )
+  rmdirSync(folder.stateDb)
+  writeFileSync(`${folder.stateDb}-wal`, '')
+  await expectRefused(
+    lab.run(['status', '--json'], env),
+    'STATE_UNREADABLE',
+    /is not there.*-wal and -shm/,
     1,
   )
 })
