@@ -1,4 +1,4 @@
-import {existsSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
+import {existsSync, readFileSync, renameSync, rmSync, statSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {expect, test} from 'vitest'
@@ -30,7 +30,8 @@ test("evidence holds every line that leads to the release; with --all-fields als
   const dir = join(root, 'evidence')
   const {code, stdout} = await lab.run(['evidence', 'current', dir, '--all-fields', '--json'])
   expect(code).toBe(0)
-  expect(JSON.parse(stdout)).toMatchObject({tapes: 2, batch_id: null, release_id: lab.currentReleaseId()})
+  const release_id = lab.currentReleaseId()
+  expect(JSON.parse(stdout)).toMatchObject({tapes: 2, reduced: 0, batch_id: null, release_id})
   const evidence = readEvidence(dir)
   const manifest = JSON.parse(readFileSync(join(lab.folder.current, 'manifest.json'), 'utf8'))
   expect(evidence).toMatchObject({tape_head: manifest.tape_head, source: manifest.source, before: null})
@@ -50,14 +51,22 @@ test("evidence holds every line that leads to the release; with --all-fields als
   expect(readFiles(again)).toEqual(readFiles(dir))
 })
 
-test('evidence never names people, whatever answers it holds', async () => {
+test('evidence never names people, whatever answers it holds, and holds feeds of rates as received', async () => {
   linkBorrower(lab, 'deal_000001', 'ada.q@example.com')
   await lab.run(['note', 'add', '--deal', 'deal_000001', '--text', 'Of Querfeldein.'])
+  const [feeds, csv] = [join(root, 'rates.json'), join(root, 'sofr.csv')]
+  writeFileSync(csv, 'date,value\n2026-02-02,4.31\n')
+  writeFileSync(feeds, JSON.stringify({feeds: [{name: 'sofr', rate: 'SOFR', csv}]}))
+  const env = {LOANTAPE_NOW: '2026-02-04T12:00:00-05:00', LOANTAPE_RATES_FILE: feeds}
+  expect((await lab.run(['run', 'rates'], env)).code).toBe(0)
   await lab.sync(DAY_3, {config: {streams: 'deals,borrowers'}})
   expect((await lab.query('from core.borrower')).length).toBe(1)
   const dir = join(root, 'of people')
   expect((await lab.run(['evidence', 'current', dir, '--from', '2026-01-01'])).code).toBe(0)
-  expect(readEvidence(dir)).toMatchObject({tapes: {length: 5}, answers_of: {length: 3}})
+  expect(readEvidence(dir)).toMatchObject({tapes: {length: 6}, answers_of: {length: 4}})
+  expect(readArchive(dir)).toMatch(
+    /response\r\n.*urn:loantape:rates:.*\r\n\r\ndate,value\n2026-02-02,4.31\n/s,
+  )
   const [{email_hash}] = (await lab.query('select email_hash from core.borrower')) as [{email_hash: string}]
   for (const [file, content] of Object.entries(readFiles(dir))) {
     const text = file.endsWith('.gz') ? readArchive(dir) : content

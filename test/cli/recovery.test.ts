@@ -1,6 +1,7 @@
-import {cpSync} from 'node:fs'
+import {cpSync, rmSync, writeFileSync} from 'node:fs'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {openBooks} from '../support/books.ts'
 import {balancesOf, importBatches} from '../support/importer.ts'
 import {useShared} from '../support/set-up.ts'
@@ -62,8 +63,19 @@ test('deals booked before a recovery are not booked again after it, and a true-u
     profiles: [{profile: 'xero', deals: 20, amount: '0.00', differences: [], batch: null}],
   })
   await expectNotBooked('export xero --period 2026-02', '2026-02-02')
+  const {exports, stateDb} = books.folder
+  rmSync(exports, {recursive: true})
+  writeFileSync(exports, '')
+  {
+    using state = openStateDb(stateDb)
+    // As if the export had been killed before it wrote its batch.
+    state.run('update journal_batch set is_handed_over = 0')
+  }
+  await expectRefused(run('period true-up --issue', '2026-02-02'), 'NOT_WRITABLE', exports)
+  rmSync(exports)
   const issued = {outcome: 'issued', profiles: [{batch: null}]}
   expect(await say('period true-up --issue', '2026-02-02')).toMatchObject(issued)
+  expect(handedOut()).toEqual({1200: FUNDED, 1090: -FUNDED})
   expect(await say('period true-up', '2026-02-02')).toMatchObject({outcome: 'unchanged'})
   const {batches} = await say('export xero --period 2026-02', '2026-02-02')
   expect(batches).not.toMatchObject([{outcome: 'written'}])
