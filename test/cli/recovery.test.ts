@@ -109,7 +109,12 @@ test('an amount that changed and a deal never funded after a recovery are issued
     period: '2026-01',
     profiles: [expected],
   })
-  const issued = await say('period true-up --issue --why recovered', '2026-02-02')
+  const atOnce = ['first', 'second'].map(() => run('period true-up --issue --why recovered', '2026-02-02'))
+  const [first, second] = (await Promise.all(atOnce)).sort(
+    (one, other) => (one.code ?? 0) - (other.code ?? 0),
+  )
+  await expectRefused(second!, 'JOURNAL_STALE', 'another command issued')
+  const issued = readJson(first!)
   expect(issued).toMatchObject({outcome: 'issued', profiles: [{...expected, batch: {rows: 4}}]})
   const now = FUNDED + 30_000n - 200_001n
   expect(handedOut()).toEqual({1200: now, 1090: -now})
