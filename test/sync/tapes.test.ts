@@ -2,6 +2,7 @@ import {hash} from 'node:crypto'
 import {
   copyFileSync,
   existsSync,
+  mkdirSync,
   readdirSync,
   readFileSync,
   renameSync,
@@ -289,8 +290,12 @@ test('a tape that is missing, swapped, renamed or changed is found', async () =>
   )
   expect(JSON.parse(stdout).problems).toMatchObject([{path: 'tape', problem}])
   flipBit(one)
+  const foreign = join(lab.folder.exports, 'xero/2026-02-foreign')
+  mkdirSync(foreign, {recursive: true})
+  writeFileSync(join(foreign, 'manifest.json'), '{}')
   const ended = await lab.run(['verify'])
   expect(ended).toMatchObject({code: 1, stdout: expect.stringContaining(changed)})
+  expect(ended.stdout).toContain('that the record does not know: xero/2026-02-foreign.')
   expect(ended.stdout).toContain('Bring these files back from a backup.')
 })
 
