@@ -155,9 +155,12 @@ function planFrom(
     )
   }
   const row = findTape(stateDb, first.tape)
-  const how = row && isPruned(row) ? 'was removed by `prune`' : 'is missing or cannot be read'
+  const isSealed = row && !isPruned(row) && row.fingerprint !== key?.fingerprint
+  const how = isSealed
+    ? `is sealed with key ${row.fingerprint}, which is not at hand. Put that key back, or`
+    : `${row && isPruned(row) ? 'was removed by `prune`' : 'is missing or cannot be read'}.`
   return refuseStand(
-    `${head === undefined ? 'it is lost or holds nothing: it' : 'it'} lacks unit ${first.no} of the record, whose tape '${first.tape}' ${how}. Put a later warehouse from a backup in its place.`,
+    `${head === undefined ? 'it is lost or holds nothing: it' : 'it'} lacks unit ${first.no} of the record, whose tape '${first.tape}' ${how} ${isSealed ? 'put' : 'Put'} a later warehouse from a backup in its place.`,
     lacking.map(({chain}) => chain),
   )
 }
