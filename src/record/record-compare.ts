@@ -346,7 +346,9 @@ function chainUp(
     const isNext = unit.no === (before?.no ?? 0) + 1
     const isLinked = goneNos.has(unit.no) || unit.previous === (before?.chain ?? null)
     if (!isNext || !isLinked) {
-      const problem = `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: the units between are missing.`
+      const torn = tapes.flatMap(({row}) => (row.sha256 === null ? row.path : []))
+      const where = torn.length > 0 ? `, perhaps on ${listSome(torn)}, cut off or damaged` : ''
+      const problem = `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: the units between are missing${where}.`
       problems.push({store: 'tape', problem, losses: []})
       return
     }
