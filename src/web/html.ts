@@ -34,10 +34,15 @@ export function showControls(text: string): string {
 
 const showText = (text: string) => escapeText(showControls(text))
 
-/** Text with code between backticks. */
+/** Text with code between backticks, and instants in the zone of the page. */
 export function prose(text: string): Html {
-  return html`${text.split('`').map((part, index) => (index % 2 === 1 ? html`<code>${part}</code>` : part))}`
+  return html`${text.split('`').map((part, index) => (index % 2 === 1 ? html`<code>${part}</code>` : withInstants(part)))}`
 }
+
+const withInstants = (text: string) =>
+  text
+    .split(/(\d{4}-\d\d-\d\dT[\d:.]+Z)/)
+    .map((part, index) => (index % 2 === 1 ? html`<time datetime="${part}">${part}</time>` : part))
 
 function render(insert: Insert, write: (text: string) => string): string {
   if (insert === null || insert === undefined || insert === false) return ''

@@ -54,6 +54,13 @@ test('the page of a month shows what its export would issue, then that it is iss
   await using nextDay = await serveLab(lab, {now: '2026-04-01T09:00:00-04:00'})
   expect(await nextDay.readText()).toContain('1 entry of $350,000.00 of 2026-03 is not issued to quickbooks')
   expect(await nextDay.read('/books')).toContain('Close 2026-03')
+
+  lab.service.store.insert([aDeal(3, {status: 'funded'})])
+  await lab.sync('2026-04-30T23:30:00-04:00')
+  await using nextMonth = await serveLab(lab, {now: '2026-05-01T09:00:00-04:00'})
+  expect(await nextMonth.readText(), 'one line for all months').toContain(
+    '2 entries of $700,000.00 of 2026-03 to 2026-04 are not issued to quickbooks',
+  )
 })
 
 test('behind the opening of the first month stands what was funded at the first walk, whatever happened that day', async () => {

@@ -1,6 +1,8 @@
 import {expect, test} from 'vitest'
 import {type ChartShape, renderChart} from '../../src/web/chart.ts'
+import {inTimeZone} from '../../src/web/figures.ts'
 import {html, prose} from '../../src/web/html.ts'
+import {textOf} from './side.ts'
 
 test('values put into a template are escaped, markup is not', () => {
   const inner = html`<b>${'a < b & "c"'}</b>`
@@ -61,4 +63,11 @@ test('no two labels of an axis are the same', () => {
     expect(labels.length, `${shape} of ${unit}`).toBeGreaterThan(0)
     expect(new Set(labels).size, `${shape} of ${unit}`).toBe(labels.length)
   }
+})
+
+test('an instant in a sentence is shown in the zone of the page, except in code', () => {
+  const sentence = prose('Ended 2026-03-05T04:30:00.000Z; `--known-at 2026-03-05T04:30:00Z`.')
+  expect(textOf(inTimeZone(sentence.html, 'America/New_York'))).toBe(
+    'Ended 2026-03-04 23:30:00 EST ; --known-at 2026-03-05T04:30:00Z .',
+  )
 })
