@@ -68,6 +68,10 @@ const RESERVED_SCHEMAS = new Set([
   'changed',
   'memory',
   'system',
+  // Names of what loantape itself keeps where releases are published.
+  'loantape',
+  'fleet',
+  'total',
 ])
 
 /** The schema of models that only serve other models; they are dropped before the release is checked. */

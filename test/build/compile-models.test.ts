@@ -138,6 +138,9 @@ test('names the cycle and where it closes', async () => {
 
 test.each([
   'raw/deal.sql',
+  'loantape/published.sql',
+  'fleet/portfolio_summary.sql',
+  'total/x.sql',
   'seed/deal.sql',
   'release/deal.sql',
   'history/deal.sql',
