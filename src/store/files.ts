@@ -24,7 +24,7 @@ import {dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {setTimeout as delay} from 'node:timers/promises'
 import pLimit from 'p-limit'
-import {codeOf} from '../core/errors.ts'
+import {codeOf, findMachineFault, messageOf, newError} from '../core/errors.ts'
 import type {Refuse} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
 
@@ -51,6 +51,7 @@ const LOOK_MS = 5
  *
  * @param path an empty file, created if missing, as is `<path>.gate`; the lock is SQLite's locks on these two
  * @returns undefined if others still hold it after `waitMs`, or once `signal` asks to stop
+ * @throws ConfigError `NOT_WRITABLE`
  */
 export async function takeFileLock(
   path: string,
@@ -59,9 +60,14 @@ export async function takeFileLock(
   signal?: AbortSignal,
 ): Promise<Disposable | undefined> {
   const until = performance.now() + waitMs
-  using gate = await take(`${path}.gate`, 'begin exclusive', until, signal)
   const begin = mode === 'write' ? 'begin exclusive' : 'begin; select count(*) from sqlite_schema'
-  return gate && (await take(path, begin, until, signal))
+  try {
+    using gate = await take(`${path}.gate`, 'begin exclusive', until, signal)
+    return gate && (await take(path, begin, until, signal))
+  } catch (cause) {
+    const problem = `Lock '${path}' or '${path}.gate' cannot be opened: ${messageOf(cause)}.`
+    throw findMachineFault(cause) ?? newError('NOT_WRITABLE', problem, {cause})
+  }
 }
 
 async function take(

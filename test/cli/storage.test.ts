@@ -106,6 +106,10 @@ test('a read-only warehouse is reported as such, and nobody is told to rebuild i
   const {ended} = startProcess(command, environmentOf(folder))
   const {message} = await expectRefused(ended, 'NOT_WRITABLE', words)
   expect(message).not.toContain('rebuild')
+  chmodSync(folder.warehouseLock, 0)
+  const ofRoot = startProcess(command, environmentOf(folder)).ended
+  await expectRefused(ofRoot, 'NOT_WRITABLE', /^Lock '.*warehouse\.lock' .*cannot be opened/)
+  chmodSync(folder.warehouseLock, 0o600)
   const locked = join(folder.root, '../locked')
   mkdirSync(locked, {mode: 0o500})
   const backup = [...drop, process.execPath, MAIN, 'backup', join(locked, 'mine'), '--json']
