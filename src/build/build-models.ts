@@ -156,8 +156,9 @@ async function buildModel(
   options: BuildOptions,
 ): Promise<ReleaseManifest['models'][number]> {
   const startedAt = performance.now()
-  // Work tables are not sorted: nobody reads them in order.
-  const inOrder = model.isPublished ? `order by ${model.order.map(quoteName).join(', ')}` : ''
+  // Work tables are not sorted: nobody reads them in order. If a column is missing, the header is refused after a dry build.
+  const inOrder =
+    model.isPublished && !options.isDry ? `order by ${model.order.map(quoteName).join(', ')}` : ''
   // Published ratios are wider than in the model; the cast here saves writing the column a second time.
   const shown = (model.isPublished ? columns : undefined)?.map(
     ({name, type}) => `${quoteName(name)}::${type} as ${quoteName(name)}`,
