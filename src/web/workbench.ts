@@ -1,7 +1,7 @@
 import {once} from 'node:events'
-import {readFileSync, realpathSync} from 'node:fs'
+import {existsSync, readFileSync, realpathSync} from 'node:fs'
 import {findPackageJSON} from 'node:module'
-import {dirname, join} from 'node:path'
+import {basename, dirname, join} from 'node:path'
 import {fileURLToPath, pathToFileURL} from 'node:url'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
 import {z} from 'zod'
@@ -100,7 +100,10 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const opened = new DisposableStack()
   const releases = opened.use(createReaders(folder, config))
   const history = opened.use(readHistory(config))
-  server.get('/runs/live', async () => describeUnderWay(tools, world))
+  server.get('/runs/live', async () => ({
+    release: existsSync(folder.current) && basename(realpathSync(folder.current)),
+    ...describeUnderWay(tools, world),
+  }))
   const pageDirs = listPageDirs(config)
   addAssets(server)
 

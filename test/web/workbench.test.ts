@@ -4,12 +4,12 @@ import {expect, test} from 'vitest'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {acquireLock} from '../../src/store/runs.ts'
-import {aDeal} from '../support/lab.ts'
+import {aDeal, createLab, DAY_1, DAY_2, someDeals} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listFaults, listMisfits, listViolations} from './browser.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {openPage, serveLab} from './side.ts'
+import {openPage, PAGE_TABLES, serveLab} from './side.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
 const LONG = 'w'.repeat(80)
@@ -560,4 +560,18 @@ test('the current run is shown as it progresses, and the page of runs reloads on
   await reloaded
   expect(await live.textContent()).toBe('idle')
   expect(complaints).toEqual([])
+})
+
+test('a page says when another release has replaced the one it shows', async () => {
+  await using own = await createLab({tables: PAGE_TABLES, deals: someDeals(3), releasedAt: DAY_1})
+  await using served = await serveLab(own)
+  const {page} = await openPage(served.url)
+  const live = page.locator('#live')
+  // The first answer says which release is current.
+  await page.waitForResponse(/live/)
+  await own.sync(DAY_2)
+  await live.getByText('another release: load the page again').waitFor()
+  await page.reload()
+  await page.waitForResponse(/live/)
+  expect(await live.textContent()).toBe('idle')
 })

@@ -1,7 +1,9 @@
-// Shows the progress of the present run. When it has ended, the page of runs reloads itself, unless somebody is writing into it.
+// Shows the progress of the present run, then that there is another release. When the run has ended, the page of runs reloads
+// itself, unless somebody is writing into it.
 const live = document.querySelector('#live')
 let isRunning = live.dataset.running === 'true'
 let hasEnded = false
+let release
 const isWrittenInto = () =>
   document.querySelector('details.ask[open]') !== null ||
   [...document.querySelectorAll('input, textarea')].some(
@@ -16,7 +18,15 @@ const follow = async () => {
     hasEnded ||= isRunning && !now.running && location.pathname === '/runs'
     isRunning = now.running
     if (hasEnded && !isWrittenInto()) return location.reload()
-    live.textContent = hasEnded && !isRunning ? 'ended; load the page again to see how' : now.words
+    release ??= now.release
+    const news = hasEnded
+      ? 'ended; load the page again to see how'
+      : !location.search.includes('as_of=') &&
+        release !== now.release &&
+        'another release: load the page again'
+    const words = (!isRunning && news) || now.words
+    // Setting the same text again would be read aloud again.
+    if (live.textContent !== words) live.textContent = words
     live.dataset.running = now.running
   }
   setTimeout(follow, 1000)
