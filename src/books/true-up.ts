@@ -66,8 +66,8 @@ export async function trueUp(
   }
   const target = {mapping, present: mapping, source: {...release.manifest, ...readWentOn(stateDb)}}
   const prepared = plans.map(({profile, plan}) => {
-    // A batch belongs to the month of its first line.
-    const month = (plan.handedOut[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period
+    // A batch belongs to the month of the first line handed out.
+    const month = plan.handedOut[0]?.entry_date.slice(0, 7) ?? period
     const known = findJournalProfile(profile)
     const of = known && {...target, profile: known, period: month, isComplete: range.isOver(month)}
     return {profile, plan, batch: of && composeBatch(of, plan)}
