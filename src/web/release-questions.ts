@@ -185,11 +185,15 @@ const COPIES = {
   parquet: 'format parquet, compression zstd',
 }
 
-/** Replaces NaN and infinity by null, which JSON cannot hold. */
+/** Replaces what JSON cannot hold: NaN and infinity by null, and decimals without a digit before the point by others. */
 function buildJsonRows(columns: readonly TableColumn[], from: string): string {
   const cells = columns.map(({name, type}) => {
     const quoted = quoteName(name)
-    return /^(FLOAT|DOUBLE)$/.test(type) ? `if(isfinite(${quoted}), ${quoted}, null) as ${quoted}` : quoted
+    if (/^(FLOAT|DOUBLE)$/.test(type)) return `if(isfinite(${quoted}), ${quoted}, null) as ${quoted}`
+    const wider = type.replaceAll(/DECIMAL\((\d+),\1\)/g, (_, digits) =>
+      digits === '38' ? 'DECIMAL(38,37)' : `DECIMAL(${Number(digits) + 1},${digits})`,
+    )
+    return wider === type ? quoted : `cast(${quoted} as ${wider}) as ${quoted}`
   })
   return `select ${cells.join(', ')} from ${from}`
 }

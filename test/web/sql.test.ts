@@ -278,10 +278,10 @@ test('a download as a worksheet has all rows, with amounts as numbers', async ()
   expect((await get('/data/core.deal.xlsx')).headers.get('content-type')).toContain('spreadsheetml')
 })
 
-test('a JSON download is JSON: a number that is not finite is null', async () => {
-  const q = `select 'nan'::double as "n n", '-infinity'::float as f, 1.5::double as d, [1.5::double] as l, 'x' as t`
+test('a JSON download is JSON: a number that is not finite is null, every decimal has a digit before the point', async () => {
+  const q = `select 'nan'::double as "n n", '-infinity'::float as f, 1.5::double as d, [1.5::double] as l, 'x' as t, -0.25::decimal(18,18) as s, [0.5::decimal(38,38)] as w`
   const rows = await read('/data/query.json', {q})
-  expect(JSON.parse(rows)).toEqual([{'n n': null, f: null, d: 1.5, l: [1.5], t: 'x'}])
+  expect(JSON.parse(rows)).toEqual([{'n n': null, f: null, d: 1.5, l: [1.5], t: 'x', s: -0.25, w: [0.5]}])
 })
 
 test('a worksheet holds what is no number, day or truth as its text, and no invalid cell', async () => {
