@@ -72,6 +72,7 @@ export async function trueUp(
     const of = known && {...target, profile: known, period: month, isComplete: range.isOver(month)}
     return {profile, plan, batch: of && composeBatch(of, plan)}
   })
+  world.onStep('journal planned')
   perform(() => {
     if (!isDeepStrictEqual(readIssueState(stateDb), state)) throw describeStale(period)
     const signed = signedBy(world)

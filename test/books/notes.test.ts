@@ -40,7 +40,7 @@ test('notes are in the next release and its exports, in backups, and computed ag
   await note('2026-03-03', 'add', '--day=2026-03-02', '--text==1+1 <b>"\r\n\u05d0')
   await note('2026-03-03', 'add', '--deal', 'deal_000001', '--text', 'sold')
   await note('2026-03-03', 'add', '--replaces=2', '--text=sold to the bank')
-  await note('2026-03-03', 'add', '--limit=Texas', '--text=agreed')
+  await note('2026-03-03', 'add', '--day=2026-03-01', '--text=agreed')
   await note('2026-03-03', 'withdraw', '4')
   expect(JSON.parse((await run('2026-03-03T15:00:00Z', 'build', '--json')).stdout)).toMatchObject({
     outcome: 'unchanged',

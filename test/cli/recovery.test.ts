@@ -1,11 +1,17 @@
+import {spawnSync} from 'node:child_process'
 import {cpSync, rmSync, writeFileSync} from 'node:fs'
+import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {trueUp} from '../../src/books/true-up.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openBooks} from '../support/books.ts'
 import {balancesOf, importBatches} from '../support/importer.ts'
+import {failureOf} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
 const DEALS = Array.from({length: 20}, (_, index) => `d${index + 1}`)
 
@@ -109,12 +115,15 @@ test('an amount that changed and a deal never funded after a recovery are issued
     period: '2026-01',
     profiles: [expected],
   })
-  const atOnce = ['first', 'second'].map(() => run('period true-up --issue --why recovered', '2026-02-02'))
-  const [first, second] = (await Promise.all(atOnce)).sort(
-    (one, other) => (one.code ?? 0) - (other.code ?? 0),
-  )
-  await expectRefused(second!, 'JOURNAL_STALE', 'another command issued')
-  const issued = readJson(first!)
+  let issued: unknown
+  const world = books.at('2026-02-02', (step) => {
+    if (step !== 'journal planned') return
+    const args = [MAIN, 'period', 'true-up', '--issue', '--why', 'recovered', '--json']
+    const env = {...process.env, LOANTAPE_DATA_DIR: books.folder.root, LOANTAPE_NOW: '2026-02-02T17:00:00Z'}
+    issued = JSON.parse(String(spawnSync(process.execPath, args, {env}).stdout))
+  })
+  const failure = await failureOf(trueUp(books.config, {isIssued: true, why: 'recovered'}, world))
+  expect(failure).toMatchObject({code: 'JOURNAL_STALE', exitCode: 4})
   expect(issued).toMatchObject({outcome: 'issued', profiles: [{...expected, batch: {rows: 4}}]})
   const now = FUNDED + 30_000n - 200_001n
   expect(handedOut()).toEqual({1200: now, 1090: -now})
