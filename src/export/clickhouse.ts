@@ -247,7 +247,7 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
   for (const {table, full, own} of named) {
     const [local, whole] = [session.local(table), session.whole(table)]
     const both = [...new Set([local, whole])]
-    const drops = both.map((one) => `\`drop table ${`${one}${session.on}`.replaceAll('`', '')} sync\``)
+    const drops = both.map((one) => `drop table ${one}${session.on} sync`.replaceAll('`', ''))
     const there = fields.filter((field) => field.table === `${full}_local`)
     await createTable(session, table, own)
     for (const {name, type, comment} of there.length === 0 ? [] : own) {
@@ -257,7 +257,7 @@ async function createTables(session: Session, tables: readonly TargetTable[]): P
           'CLICKHOUSE_TYPE',
           `Column '${name}' of table '${full}' is ${found.type} at ${session.server}, and ${type} in this release.`,
           {
-            next: `Give the column the type it has there, or drop it there: ${drops.join(', ')}; \`loantape publish clickhouse --force\` of each source fills it again.`,
+            next: `Give the column the type it has there, or drop it there: \`${drops.join('; ')}\`; \`loantape publish clickhouse --force\` of each source fills it again.`,
           },
         )
       if (!found)

@@ -103,7 +103,7 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
   const lanes: Database[] = []
   const close = async () => {
     for (const lane of lanes) await lane[Symbol.asyncDispose]()
-    if (idle.length < MOST_IDLE && (await isAsNew(instance).catch(() => false))) idle.push(instance)
+    if (idle.length < MOST_IDLE && (await renew(instance).catch(() => false))) idle.push(instance)
     else instance.closeSync()
   }
   try {
@@ -150,11 +150,11 @@ const SETTINGS = [
 ]
 
 /**
- * Detaches all files of an engine without connections and resets its settings. Returns whether it is as a new one.
+ * Detaches all files of an engine without connections and resets its settings. Returns whether it is as a new one: no table is left.
  *
  * @throws Error if its settings are locked, it has spilled to a disk, or a fatal error has ended it
  */
-async function isAsNew(instance: DuckDBInstance): Promise<boolean> {
+async function renew(instance: DuckDBInstance): Promise<boolean> {
   const connection = await instance.connect()
   try {
     const left = await connection.runAndReadAll(CATALOGS)

@@ -119,6 +119,7 @@ function explainFault(path: string, cause: unknown): unknown {
     })
   const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
   if (fault === BUSY) return newError('STATE_BUSY', problem('written'), {cause})
+  // Of a folder, SQLite only says that it cannot be opened.
   const isFolder = existsSync(`${path}/.`)
   if (fault === CORRUPT || fault === NOT_A_DATABASE || isFolder) {
     return newError('STATE_UNREADABLE', problem('read'), {cause})
