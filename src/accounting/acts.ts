@@ -111,12 +111,12 @@ const actSchema = z.discriminatedUnion('act', [
   }),
 ])
 
-/** Parses an act of a tape. @throws UnexpectedError `DATA_NEWER` if it is of a later version */
-export function parseAct(text: string): Act {
+/** Parses the act of a tape. @throws UnexpectedError `DATA_NEWER` if it is of a later version */
+export function parseAct(text: string, tape: string): Act {
   const found = actSchema.safeParse(JSON.parse(text))
   if (found.success) return found.data
   const words = messageOf(found.error)
-  throw newError('DATA_NEWER', `An act on a tape: this version of loantape cannot read it: ${words}.`)
+  throw newError('DATA_NEWER', `Tape '${tape}': this version of loantape cannot read its act: ${words}.`)
 }
 
 /** Performs the act that `decide` chooses, in one transaction, and returns it. An error after it is on its tape says that it stands. */
@@ -134,10 +134,10 @@ export function createPerformer(
       const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
       adoptEnded(folder, stateDb, key)
       const text = JSON.stringify(act)
-      // Parsed as if read from a tape, so that a state database computed from tapes is the same, down to the order of keys.
-      applyAct(stateDb, parseAct(text))
       const begun_at = new Date(realClock.now()).toISOString()
       const name = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
+      // Parsed as if read from a tape, so that a state database computed from tapes is the same, down to the order of keys.
+      applyAct(stateDb, parseAct(text, name))
       const path = pathOfTape(name, begun_at)
       file = join(folder.root, path)
       const {no, chain: previous} = findHead(stateDb)

@@ -185,7 +185,7 @@ async function buildModel(
   } catch (error) {
     if (error instanceof LoantapeError) throw error
     const place = {file: model.file, line: 1}
-    throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error)
+    throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error, !options.isDry)
   }
   if (model.isPublished && !isChanged && !options.isDry) await commentOn(db, model)
   return {name: model.name, rows, duration_ms: Math.round(performance.now() - startedAt)}

@@ -9,7 +9,7 @@ import {type CheckOutcome, checkResult} from '../store/release.ts'
 import {describeRow, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {type Around, RELEASE_PATH} from './build-models.ts'
-import {createModelError} from './read-models.ts'
+import {createModelError, hideValues} from './read-models.ts'
 
 /** The parts of a model that its header checks need. */
 type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal' | 'isPublished'>
@@ -174,7 +174,7 @@ export async function runChecks(
       return await around(check, () => findWrongRows(lane, check), lane)
     } catch (error) {
       if (error instanceof LoantapeError) throw error
-      const problem = `Check '${check.name}' in ${check.file}:${check.line} did not run: ${messageOf(error).split('\n')[0]}.`
+      const problem = `Check '${check.name}' in ${check.file}:${check.line} did not run: ${hideValues(messageOf(error))}.`
       throw newError('CHECK_SQL', problem, {cause: error})
     }
   })

@@ -29,19 +29,29 @@ export function createModelError(
  * Makes the error of an SQL file that the engine refused: the first lines of its message, and the line in the file.
  *
  * @param place the position of the engine's `LINE 1`
+ * @param isOfRecords hides the values in the message, which goes into alarms
  */
-export function createSqlError(code: ErrorCode, what: string, place: Place, cause: unknown): LoantapeError {
+export function createSqlError(
+  code: ErrorCode,
+  what: string,
+  place: Place,
+  cause: unknown,
+  isOfRecords = false,
+): LoantapeError {
   const words = messageOf(cause)
   const engineLine = /^LINE (\d+):/m.exec(words)?.[1]
   const line = engineLine === undefined ? place.line : place.line + Number(engineLine) - 1
-  const said = words
-    .split(/\n\s*\n?LINE \d+:/)[0]
-    ?.split('\n')
-    .slice(0, 3)
-    .join(' ')
-    .trim()
+  const [refusal = ''] = words.split(/\n\s*\n?LINE \d+:/)
+  const said = (isOfRecords ? hideValues(refusal) : refusal).split('\n').slice(0, 3).join(' ').trim()
   return createModelError(code, {file: place.file, line}, `${what}: ${said},`, cause)
 }
+
+/** Returns the first line of what the engine says of records, without the value that it could not convert. */
+export const hideValues = (words: string): string =>
+  words
+    .replace(/(['"]).*\1/s, '$1…$1')
+    .replace(/(?<=\bvalue )[^\s'"]+/, '…')
+    .replace(/\n.*/s, '')
 
 /** Folders that hold no models, with the form of their files of SQL and CSV, where those are read by their names alone. */
 const OTHER_FOLDERS = new Map([

@@ -81,9 +81,10 @@ export const commands = {
   'note add': does(async ({config, options: {text = '', ...named}, world}: NoteCall) => {
     const [about, ...others] = ABOUT.filter((name) => named[name] !== undefined)
     const subject = (about && named[about]) ?? ''
+    if (about === undefined || others.length > 0)
+      throw newError('USAGE', 'Command line: expected one of --day, --deal, --limit and --replaces.')
     if (about === 'limit') await requireLimit(config, subject)
-    if (about && others.length === 0) return writeNote(config, {about, subject, text}, world)
-    throw newError('USAGE', 'Command line: expected one of --day, --deal, --limit and --replaces.')
+    return writeNote(config, {about, subject, text}, world)
   }, renderNote),
   'note withdraw': does(
     ({config, world}: NoteCall, subject: string) =>

@@ -15,6 +15,8 @@ type OptionSpec =
       about: string
       /** The highest value; the option then takes a count. */
       most?: number
+      /** Its key in {@link FORMS}; without one, any text is taken. */
+      form?: string
       default?: string | number
       choices?: string[]
       conflicts?: string[]
@@ -104,7 +106,7 @@ export function createProgram(cli: Cli): Command {
 /** The options that say which release is read. */
 const OF_RELEASE: NonNullable<CommandSpec['options']> = {
   '--release <id>': {about: 'of this release; the current one by default', conflicts: ['asOf']},
-  '--as-of <date>': 'of the portfolio as of this business date, YYYY-MM-DD',
+  '--as-of <date>': {about: 'of the portfolio as of this business date, YYYY-MM-DD', form: 'date'},
 }
 
 function describeCommand(command: Command, {about, args = {}, ...spec}: CommandSpec): void {
@@ -118,8 +120,9 @@ function describeCommand(command: Command, {about, args = {}, ...spec}: CommandS
 function createOption(flags: string, spec: Exclude<OptionSpec, string>): Option {
   const {about, most, choices, conflicts = [], hidden = false, mandatory = false} = spec
   const option = new Option(flags, about).default(spec.default).conflicts(conflicts)
-  const [, placeholder = ''] = /<(.+)>/.exec(flags) ?? []
-  const form = FORMS[most === undefined ? placeholder : 'count']
+  const kind = most === undefined ? spec.form : 'count'
+  const form = FORMS[kind ?? '']
+  if (kind !== undefined && !form) throw new Error(`form '${kind}' in commands.json`)
   if (form)
     option.argParser((text, before) => {
       const value = form.parse(text, before)
@@ -130,7 +133,7 @@ function createOption(flags: string, spec: Exclude<OptionSpec, string>): Option 
   return option.hideHelp(hidden).makeOptionMandatory(mandatory)
 }
 
-/** What options expect, by their placeholders. A parser returns undefined for any other text. */
+/** What options expect, by `form` in `commands.json`. A parser returns undefined for any other text. */
 const FORMS: Record<string, {expected: string; parse: (text: string, before: unknown) => unknown}> = {
   date: {
     expected: 'a calendar date YYYY-MM-DD',
@@ -144,18 +147,18 @@ const FORMS: Record<string, {expected: string; parse: (text: string, before: unk
     expected: 'hours, such as 26h',
     parse: (text) => (/^\d+(\.\d+)?h?$/.test(text) ? Number.parseFloat(text) : undefined),
   },
-  'run.attempt': {
+  claim: {
     expected: '<run>.<attempt>, as the scheduler passes it',
     parse(text): Claim | undefined {
       const [, id, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
       return id === undefined ? undefined : {job_run_id: Number(id), attempt: Number(attempt)}
     },
   },
-  walk: {
+  once: {
     expected: 'it once: take walks back one at a time',
     parse: (text, before) => (before === undefined ? text : undefined),
   },
-  guards: {expected: 'a text', parse: (text, before) => (before === undefined ? text : `${before},${text}`)},
+  list: {expected: 'a text', parse: (text, before) => (before === undefined ? text : `${before},${text}`)},
 }
 
 /** Runs one command line and prints its error. @returns the exit code */

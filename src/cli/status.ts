@@ -61,7 +61,11 @@ export function readStanding(
   const alarms = listAlarms(stateDb, {config, release, damage, jobs}, now)
   return {
     healthy:
-      !damage && isClassified && ageHours !== null && ageHours <= maxAgeHours && !wasClockAhead({alarms}),
+      release !== undefined &&
+      isClassified &&
+      ageHours !== null &&
+      ageHours <= maxAgeHours &&
+      !wasClockAhead({alarms}),
     /** Deals whose status has no class. */
     unclassified_deals,
     is_classified: isClassified,
@@ -179,6 +183,7 @@ function describeHealth(status: Status): string {
   if (status.disagreements.length > 0) return 'not healthy, stores disagree'
   if (wasClockAhead(status)) return 'not healthy, the clock was ahead then'
   if (status.damage !== null) return 'not healthy, the current release is damaged'
+  if (status.release === null) return 'not healthy, no release is current; `loantape build` makes one'
   if (status.is_classified) return `older than ${status.max_age_hours} h`
   const all = groupThousands(status.release?.source.present.deals ?? 0)
   return `not healthy, ${quantity(status.unclassified_deals, 'deal')} of ${all} in no class`

@@ -178,7 +178,7 @@ export function explainError(error: unknown): LoantapeError {
     })
   return new LoantapeError({
     ...CATALOGUE.UNEXPECTED,
-    ...(['ENOTDIR', 'EISDIR'].includes(codeOf(error)) && {
+    ...(['ENOTDIR', 'EISDIR', 'ELOOP'].includes(codeOf(error)) && {
       next: 'Move away what is in its place, then run again.',
     }),
     code: codeOf(error),

@@ -2,10 +2,10 @@ import {createReadStream} from 'node:fs'
 import {join} from 'node:path'
 import {Readable} from 'node:stream'
 import {pipeline} from 'node:stream/promises'
-import {Client, escapeIdentifier, escapeLiteral} from 'pg'
+import {Client, DatabaseError, escapeIdentifier, escapeLiteral} from 'pg'
 import {from as copyFrom} from 'pg-copy-streams'
 import {z} from 'zod'
-import {newError} from '../core/errors.ts'
+import {LoantapeError, newError} from '../core/errors.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
@@ -39,7 +39,7 @@ export interface PostgresRequest {
  * Opens PostgreSQL as a target. One transaction fills tables in new schemas and then gives the schemas the names of the old ones:
  * readers see either release whole, and a crashed publication leaves nothing behind.
  *
- * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
+ * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `POSTGRES_NAMES`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
  *   `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the
  *   target throw the same
  */
@@ -71,10 +71,12 @@ export async function openPostgres(
           'PUBLISH_FOREIGN',
           `Schema '${foreign.join("', '")}' at ${server} was not made by loantape: expected a database without it.`,
         )
+      requireDistinctNames(tables)
       await requireNoDependents(session)
       await session.run('begin')
       const [transaction = ''] = await session.column(z.string(), 'select pg_current_xact_id()::text')
-      const nameOf = (schema: string) => `loantape_new_${transaction}_${schema}`
+      // Numbered, since the server would cut a long name behind this prefix.
+      const nameOf = (schema: string) => `loantape_new_${transaction}_${schemas.indexOf(schema)}`
       const mark = escapeLiteral(`${MARK} ${release.manifest.release_id}`)
       for (const schema of schemas) {
         const quoted = escapeIdentifier(nameOf(schema))
@@ -94,8 +96,8 @@ export async function openPostgres(
       const rename = (from: string, to: string) =>
         session.run(`alter schema ${escapeIdentifier(from)} rename to ${escapeIdentifier(to)}`)
       // Renaming a schema needs no lock that readers hold.
-      for (const schema of (await listSchemas(session)).live)
-        await rename(schema, `loantape_old_${transaction}_${schema}`)
+      for (const [index, schema] of (await listSchemas(session)).live.entries())
+        await rename(schema, `loantape_old_${transaction}_${index}`)
       for (const schema of schemas) await rename(nameOf(schema), schema)
       world.signal.removeEventListener('abort', stop)
       await session.run('commit').catch((cause: unknown) => {
@@ -137,13 +139,15 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
     `copy (select ${cells.join(', ')} from release.${source})
      to ${quoteLiteral(file)} (format csv, header false, force_quote *)`,
   )
-  await copyRows(session, target, createReadStream(file)).catch((error: unknown) => {
+  await copyRows(session, target, createReadStream(file)).catch(async (error: unknown) => {
     const code = codeAt(error)
     // The server's message for class 22 (data exceptions) would repeat the value.
     if (!code.startsWith('22')) throw error
+    const column = (await findZeroed(db, source, columns)) ?? columnAt(error)
+    const place = column === undefined ? '' : `, column '${column}',`
     throw newError(
       'POSTGRES_VALUE',
-      `Table '${source}' has a value that PostgreSQL does not accept (${code}).`,
+      `Table '${source}'${place} has a value that PostgreSQL does not accept (${code}).`,
     )
   })
   const comments = columns
@@ -155,6 +159,21 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
   await session.run(
     `comment on table ${target} is ${escapeLiteral(table.description)}; ${comments.join('')}analyze ${target}`,
   )
+}
+
+/** Finds a column with a text that holds the character 0, which the server refuses without naming the column. */
+async function findZeroed(db: Database, source: string, columns: TargetTable['columns']) {
+  for (const {name} of columns.filter(({type}) => type === 'VARCHAR')) {
+    const zeroed = `select 1 from release.${source} where contains(${quoteName(name)}, chr(0)) limit 1`
+    if (await db.first(z.unknown(), zeroed)) return name
+  }
+  return undefined
+}
+
+/** Returns the column in which the server met a wrong value. */
+function columnAt(error: unknown): string | undefined {
+  const cause = error instanceof LoantapeError ? error.cause : error
+  return cause instanceof DatabaseError ? /, column (.+?): /.exec(cause.where ?? '')?.[1] : undefined
 }
 
 /** Copies rows of CSV into a new table, frozen: otherwise a reader whose transaction began before the swap would find it empty. */
@@ -367,6 +386,26 @@ async function findPublished(session: Session): Promise<VisibleRelease | undefin
     `select release_id, as_of::text, to_char(known_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as known_at, folder_id from ${STATE}.release`,
   )
   return release
+}
+
+/** The longest name, in characters; the server cuts what is longer. */
+const LONGEST_NAME = 63
+
+/** Refuses names that the server would cut to the same one. @throws ConfigError `POSTGRES_NAMES` */
+function requireDistinctNames(tables: readonly TargetTable[]): void {
+  const given = new Map<string, string>()
+  for (const {schema, name, columns} of tables)
+    for (const parts of [[schema], [schema, name], ...columns.map((column) => [schema, name, column.name])]) {
+      const whole = parts.join('.')
+      const cut = parts.map((part) => part.slice(0, LONGEST_NAME)).join('.')
+      const other = given.get(cut) ?? whole
+      if (other !== whole)
+        throw newError(
+          'POSTGRES_NAMES',
+          `'${other}' and '${whole}' would have the same name: PostgreSQL keeps ${LONGEST_NAME} characters of each part.`,
+        )
+      given.set(cut, whole)
+    }
 }
 
 /** Refuses views and functions that depend on our tables or lie in our schemas. @throws ConfigError `POSTGRES_DEPENDENT` */

@@ -52,6 +52,8 @@ import {verifyAll} from './verify.ts'
 
 const MANIFEST = 'manifest.json'
 const FORMAT = 'loantape backup 1'
+/** What a manifest of any version has. */
+const formatSchema = z.object({format: z.string().regex(/^loantape backup \d+$/)})
 
 const manifestSchema = z.object({
   format: z.literal(FORMAT),
@@ -321,7 +323,7 @@ export async function examineBackup(
   if (key && !authenticated && !isTrusted)
     throw newError(
       'BACKUP_NOT_AUTHENTIC',
-      `Manifest of the backup '${dir}' has no MAC of key ${key.fingerprint}: it was changed, made by somebody else, or made under another key or none.`,
+      `Manifest of the backup '${dir}' names key ${tape_key ?? 'none'} and has no MAC of key ${key.fingerprint}, the one at hand: it was changed, made by somebody else, or made under another key.`,
     )
   for (const {path, sha256} of files) {
     // A signal is heard between two files.
@@ -407,24 +409,21 @@ const LONGEST_MANIFEST = 256 * 1024 * 1024
 
 /** Reads the manifest of a backup. @throws ConfigError `BACKUP_UNREADABLE`; UnexpectedError `DATA_NEWER` */
 export function readManifest(dir: string): Manifest {
+  let format: string
   try {
     const stat = statSync(join(dir, MANIFEST))
     if (!stat.isFile() || stat.size > LONGEST_MANIFEST) throw new Error('not the manifest of a backup')
     const manifest = JSON.parse(readFileSync(join(dir, MANIFEST), 'utf8'))
-    if (/^loantape backup \d+$/.test(manifest.format) && manifest.format !== FORMAT)
-      throw newError(
-        'DATA_NEWER',
-        `Backup '${dir}' is a '${manifest.format}': this version knows '${FORMAT}'.`,
-      )
-    return manifestSchema.parse(manifest)
+    ;({format} = formatSchema.parse(manifest))
+    if (format === FORMAT) return manifestSchema.parse(manifest)
   } catch (cause) {
-    if (codeOf(cause) === 'DATA_NEWER') throw cause
     throw newError(
       'BACKUP_UNREADABLE',
       `Folder '${dir}' is not a backup of loantape: its ${MANIFEST} cannot be read (${messageOf(cause).split('\n')[0]}).`,
       {cause},
     )
   }
+  throw newError('DATA_NEWER', `Backup '${dir}' is a '${format}': this version knows '${FORMAT}'.`)
 }
 
 /** Computes the MAC of a manifest over its fields in schema order, with a key derived for that purpose. */

@@ -284,7 +284,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey) {
       isDescribed ||= begin.described !== undefined
       act = undefined
     }
-    if (frame.frame === 'act') act = parseAct(textOf(line))
+    if (frame.frame === 'act') act = parseAct(textOf(line), path)
     if (frame.frame !== 'outcome') continue
     const {no, previous, kind, outcome} = parseOutcome(line)
     const own = {no, previous, tape: name, kind, chain: line.chain, isHistory: isHistory(kind, outcome)}

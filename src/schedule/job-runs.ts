@@ -114,7 +114,7 @@ export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: numb
   // Read again: the scheduler moves it when the clock is set.
   const started_at = readRun(stateDb, job_run_id).started_at ?? isoOf(now)
   // While the clock is behind, the attempt would end before earlier ones, and nobody would be told of it.
-  const [, ended_at = ''] = [started_at, isoOf(now)].sort()
+  const ended_at = isoOf(Math.max(Date.parse(started_at), now))
   const [state, reason] =
     not_before === null ? [exit_code === 0 ? 'done' : 'failed', null] : ['queued', 'tried again']
   const outcome = {exit_code, error_code, error}

@@ -16,6 +16,7 @@ import {backUpDated, rehearseRestore} from '../record/backup.ts'
 import {pruneData} from '../record/prune.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {examineCurrent} from '../store/release.ts'
+import {recordFailure} from '../store/runs.ts'
 import {openStateDb, requireThere} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {type Job, readJobs, type Step} from './job.ts'
@@ -63,9 +64,7 @@ export async function performJob(
     const {code: error_code, exitCode: exit_code, message} = explainError(error)
     const not_before = decideRetry(job, run, {exit_code, error_code}, now)
     const end = {exit_code, error_code, error: scrubSecrets(message), not_before}
-    // If the end cannot be recorded, the first error counts.
-    using ending = new DisposableStack()
-    ending.defer(() => endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now))
+    recordFailure(() => endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now), world)
     throw error
   }
 }

@@ -170,13 +170,19 @@ export async function withRun<T extends {outcome: string}>(
     return result
   } catch (error) {
     const {code, exitCode, message} = explainError(error)
-    try {
-      finish({exit_code: exitCode, outcome: 'failed', error_code: code, error: scrubSecrets(message)})
-    } catch (other) {
-      if (codeOf(other) === 'RUN_IN_PROGRESS') throw other
-      world.log.warn({err: other}, 'how the run ended could not be recorded')
-    }
+    const how = {exit_code: exitCode, outcome: 'failed', error_code: code, error: scrubSecrets(message)}
+    recordFailure(() => finish(how), world)
     throw error
+  }
+}
+
+/** Records how failed work ended. If that fails as well, the first error counts, except after another run has taken over. */
+export function recordFailure(record: () => void, {log}: Pick<World, 'log'>): void {
+  try {
+    record()
+  } catch (error) {
+    if (codeOf(error) === 'RUN_IN_PROGRESS') throw error
+    log.warn({err: error}, 'how the run ended could not be recorded')
   }
 }
 

@@ -129,7 +129,7 @@ export function targetOf({request}: Frame): string {
  *
  * @throws UnexpectedError `DATA_NEWER` for a kind of line that this version does not know
  */
-function parseLine(text: string, previous?: string): TapeLine | {problem: string} {
+function parseLine(path: string, text: string, previous?: string): TapeLine | {problem: string} {
   const end = text.indexOf(MARK)
   if (end === -1) return {problem: 'it has no chain'}
   const covered = `${text.slice(0, end)}}`
@@ -140,7 +140,7 @@ function parseLine(text: string, previous?: string): TapeLine | {problem: string
   if (!found.success)
     throw newError(
       'DATA_NEWER',
-      `A line of a tape: this version of loantape cannot read it: ${messageOf(found.error)}.`,
+      `Tape '${path}': this version of loantape cannot read a line of it: ${messageOf(found.error)}.`,
     )
   const {sha256, encoding, ...frame} = found.data
   const said = text.slice(end + MARK.length + chain.length + 1)
@@ -361,7 +361,7 @@ export function openTape(path: string, key: TapeKey): {lines: Generator<Numbered
       const lines: NumberedLine[] = []
       let {chain, lines: number} = end
       for (const text of texts) {
-        const line = parseLine(text, chain)
+        const line = parseLine(path, text, chain)
         if ('problem' in line) return stop(line.problem)
         ;({chain} = line)
         number += 1
@@ -390,7 +390,7 @@ export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined
   const group = header && [...listGroups(file)].at(-1)
   if (!group) return {last: undefined, bytes: HEADER_BYTES}
   const text = header.fingerprint === key.fingerprint ? unseal(file, group, key)?.at(-1) : undefined
-  const last = text === undefined ? undefined : parseLine(text)
+  const last = text === undefined ? undefined : parseLine(path, text)
   return {last: last && 'chain' in last ? last : undefined, bytes: group.to}
 }
 

@@ -27,6 +27,7 @@ const CLASSES = {
   broken: 'failed',
   'no success': 'failed',
   'clock ahead': 'failed',
+  'no release': 'failed',
   'too old': 'failed',
   unclassified: 'failed',
   alarm: 'warned',
@@ -38,7 +39,9 @@ export function stateOf(row: SourceRow): keyof typeof CLASSES {
   if (row.error) return 'broken'
   if (!row.is_classified) return 'unclassified'
   if (wasClockAhead(row)) return 'clock ahead'
-  if (!row.healthy) return row.last_success ? 'too old' : 'no success'
+  if (!row.last_success) return 'no success'
+  if (!row.release) return 'no release'
+  if (!row.healthy) return 'too old'
   return row.alarms.length > 0 ? 'alarm' : 'healthy'
 }
 

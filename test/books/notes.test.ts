@@ -128,6 +128,7 @@ const refusals: [args: string[], code: string, words: string][] = [
   [['add', '--deal=', '--text=x'], 'USAGE', '--deal'],
   [['add', '--day=0000-01-01', '--text=x'], 'USAGE', "'0000-01-01' in --day"],
   [['add', '--day=2026-03-02', '--deal=a', '--text=x'], 'USAGE', 'expected one of'],
+  [['add', '--limit=none', '--replaces=1', '--text=x'], 'USAGE', 'expected one of'],
   [['add', '--day=2026-03-02', '--text= \n'], 'USAGE', '1 to 500'],
   [['add', '--day=2026-03-02', `--text=${'x'.repeat(100_000)}`], 'USAGE', '1 to 500'],
   [['add', '--day=2026-03-02', '--text=a\u001b[31m'], 'USAGE', 'control character'],

@@ -33,6 +33,13 @@ const broken: [behaviour: string, text: string, code: string, words: RegExp, fil
     /'mart\.small' did not build: .*loan_amonut.*mart\/small\.sql:8\. Nothing was released/,
   ],
   [
+    'a check whose cast fails, which tells no value',
+    '-- None.\n-- severity: error\nselect deal_id from core.deal where cast(property_address as integer) = 1\n',
+    'CHECK_SQL',
+    /Check 'no_small_deals' in .* did not run: Conversion Error: Could not convert string '…' to INT32/,
+    CHECK,
+  ],
+  [
     'a check that fails',
     `${CHECK_HEADER}from core.deal where loan_amount < 2\n`,
     'CHECK_FAILED',
@@ -100,6 +107,14 @@ test('a selection is built beside the releases and shows its rows and its path',
   expect(await readStanding(lab.folder)).toEqual(before)
   const count = ['query', '--release', 'scratch', 'select deals from mart.portfolio_summary', '--json']
   expect(readJson(await lab.run(count))).toEqual({rows: [{deals: 13}]})
+})
+
+test('a cast that fails in a model names the column and tells no value', async () => {
+  const sql = `${HEADER}select cast(property_address as integer)::varchar as deal_id from core.deal\n`
+  using own = writeSqlFolder({[MODEL]: sql})
+  const build = lab.run(['build', '--select', '+mart.small', '--json'], {LOANTAPE_SQL_DIR: own.path})
+  const words = /'…' to INT32 when casting from source column property_address, in .*small\.sql:/
+  await expectRefused(build, 'MODEL_BUILD', words, 3)
 })
 
 test('a missing SQL folder is a wrong setting, and removing a failing check lets the next sync release', async () => {

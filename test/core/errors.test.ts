@@ -19,8 +19,10 @@ test('an unexpected error ends the process with code 1 and keeps its own code; o
   expect(explainError(ours)).toBe(ours)
   const error = Object.assign(new Error('broken pipe'), {code: 'EPIPE'})
   expect(explainError(error)).toMatchObject({code: 'EPIPE', exitCode: 1, cause: error})
-  const inPlace = Object.assign(new Error('not a directory, scandir tape'), {code: 'ENOTDIR'})
-  expect(explainError(inPlace)).toMatchObject({exitCode: 1, next: expect.stringContaining('Move away')})
+  for (const code of ['ENOTDIR', 'ELOOP']) {
+    const inPlace = Object.assign(new Error(`${code}: scandir 'tape'`), {code})
+    expect(explainError(inPlace)).toMatchObject({exitCode: 1, next: expect.stringContaining('Move away')})
+  }
   const words = {code: 'UNEXPECTED', problem: 'Unexpected: just text.'}
   expect(explainError('just text')).toMatchObject(words)
 })

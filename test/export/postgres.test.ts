@@ -102,11 +102,35 @@ test('every table arrives with its rows, types and comments', async () => {
   ])
 })
 
+test('names that PostgreSQL would cut to the same one are refused; a long one is published', async () => {
+  const long = 'a'.repeat(63)
+  const tables = [[`deal_${long}1`, `deal_${long}2`], ['deal']]
+  const columns = [['a'], [`${long}1`, `${long}2`]]
+  for (const [index, names] of tables.entries()) {
+    const selected = columns[index]?.map((name) => `1 as ${name}`)
+    const made = names.map((name) => `create table release.core.${name} as select ${selected}`)
+    const sql = `create schema release.core; ${made.join('; ')}`
+    const refused = await failureOf(
+      publish(await publishTables(data.folder, {release_id: `names_${index}`, sql})),
+    )
+    expect(refused).toMatchObject({code: 'POSTGRES_NAMES', exitCode: 2})
+    expect(refused.message).toContain(`${long}1' and 'core.deal${index ? '.' : '_'}${long}2' would`)
+    expect(await schemas()).toEqual([])
+  }
+  const sql = `create schema release.${long}1; create table release.${long}1.deal as select 1 as ${long}1`
+  for (const isForced of [false, true]) {
+    await publish(await publishTables(data.folder, {release_id: 'long', sql}), {isForced})
+    expect(await schemas()).toEqual([long, 'loantape'])
+  }
+})
+
 test('a rejected value, and a cent lost on the way, however large the sum, are reported with the table', async () => {
-  const sql = `create schema release.core; create table release.core.deal as select 'private' || chr(0) as note`
-  const refused = await failureOf(publish(await publishTables(data.folder, {release_id: 'odd', sql})))
-  expect(refused).toMatchObject({code: 'POSTGRES_VALUE', exitCode: 1})
-  expect(refused.message).toMatch(/^(?!.*private).*Table 'core\.deal'/)
+  for (const value of [`'private' || chr(0)`, `date '5881580-01-01'`]) {
+    const sql = `create schema release.core; create table release.core.deal as select 'private' as a, ${value} as note`
+    const refused = await failureOf(publish(await publishTables(data.folder, {release_id: 'odd', sql})))
+    expect(refused).toMatchObject({code: 'POSTGRES_VALUE', exitCode: 1})
+    expect(refused.message).toMatch(/^(?!.*(private|5881580)).*Table 'core\.deal', column 'note',/)
+  }
   const large = await publishTables(data.folder, {
     release_id: 'large',
     sql: `

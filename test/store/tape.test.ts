@@ -132,7 +132,10 @@ test('a line of a later version is refused, and its tape neither called damaged 
     [[{frame: 'since' as Frame['frame']}, Buffer.from('{"data":[]}')]],
   ])
   for (const read of [() => readAll(path), () => readEnd(path, key)])
-    expect(await failureOf(Promise.resolve().then<unknown>(read))).toMatchObject({code: 'DATA_NEWER'})
+    expect(await failureOf(Promise.resolve().then<unknown>(read))).toMatchObject({
+      code: 'DATA_NEWER',
+      message: expect.stringContaining(`Tape '${path}'`),
+    })
 })
 
 test('a group opens only on its own tape and in its own place', () => {

@@ -125,6 +125,13 @@ test('a release with a damaged file is an alarm that a build ends; runs, metrics
   )
   expect(await lab.run(['build'])).toMatchObject({code: 0})
   expect((await lab.run(['status'])).stdout).not.toContain('damaged')
+  rmSync(lab.folder.current)
+  expect(await lab.run(['status'])).toMatchObject({
+    code: 1,
+    stdout: expect.stringContaining('not healthy, no release is current; `loantape build` makes one.'),
+  })
+  expect(await lab.run(['build'])).toMatchObject({code: 0})
+  expect(await lab.run(['status'])).toMatchObject({code: 0})
 })
 
 test('a further limit that is exceeded is another state, however many are and whatever they are called', async () => {
