@@ -149,7 +149,7 @@ function renderRelease({release_id, as_of, checks, source, models}: ReleaseManif
     .map(({name, duration_ms}) => `${name} ${duration_ms} ms`)
   return joinLines([
     `Release ${release_id}: as of ${as_of}, ${quantity(checks.passed, 'check')} passed, ${checks.warned} warned.`,
-    `Walk ${source.walk_id}: ${quantity(source.records, 'record')}, ${distinct} distinct, ${quarantined} quarantined, amount ${groupThousands(source.amount_total)}; present ${quantity(present.deals, 'deal')}, ${groupThousands(present.amount)}.`,
+    `Walk ${source.walk_id}: ${quantity(source.records, 'record')}, ${groupThousands(distinct)} distinct, ${groupThousands(quarantined)} quarantined, amount ${groupThousands(source.amount_total)}; present ${quantity(present.deals, 'deal')}, ${groupThousands(present.amount)}.`,
     `Models: ${models.length} built in ${total} ms; slowest ${slowest.join(', ')}.`,
   ])
 }

@@ -1,6 +1,6 @@
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
-import {quantity} from '../core/money.ts'
+import {groupThousands, quantity} from '../core/money.ts'
 import {applyEvents, type EventsResult, replayQuarantine, type SyncResult, syncDeals} from '../pipeline.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
@@ -60,12 +60,9 @@ interface SyncOptions {
 }
 
 export function renderSync(result: SyncResult): string {
-  const {walk, changes, outcome} = result
-  const moved = Object.entries(changes)
-    .filter(([, count]) => count > 0)
-    .map(([kind, count]) => `${count} ${kind}`)
+  const {walk, outcome} = result
   const resumed = walk.resumed > 0 ? `, resumed ${walk.resumed}×` : ''
-  const quarantined = walk.quarantined > 0 ? `, ${walk.quarantined} quarantined` : ''
+  const quarantined = walk.quarantined > 0 ? `, ${groupThousands(walk.quarantined)} quarantined` : ''
   const released = {
     dry_run: 'Dry run: nothing was stored.',
     unchanged: `Nothing new: release ${result.release_id} stays current.`,
@@ -73,7 +70,7 @@ export function renderSync(result: SyncResult): string {
   }[outcome]
   return joinLines([
     `Walk of ${walk.business_date} complete: ${quantity(walk.pages, 'page')}, ${quantity(walk.distinct, 'deal')}${quarantined}${resumed}.`,
-    `Changes: ${moved.join(', ') || 'none'}.`,
+    `Changes: ${countChanges(result.changes)}.`,
     ...result.streams.map(renderStream),
     released,
     ...renderWarnings(result.checks),
@@ -87,13 +84,18 @@ export function renderEvents({outcome, events, deals, appended}: EventsResult): 
 }
 
 function renderStream({stream, outcome, listed, failed, ended, changes, reason}: ChildResult): string {
-  const {created, updated, missing, vanished} = changes
   const what =
     outcome === 'refused'
       ? `refused (${reason}); deals are released without them`
-      : `${quantity(listed, 'list')} read, ${failed} failed; ${created} created, ${updated} updated, ${missing} missing, ${vanished} vanished`
+      : `${quantity(listed, 'list')} read, ${failed} failed; changes: ${countChanges(changes)}`
   return `${stream}: ${what}${ended === 'done' ? '' : ` (${ended})`}.`
 }
+
+const countChanges = (changes: SyncResult['changes']) =>
+  Object.entries(changes)
+    .filter(([, count]) => count > 0)
+    .map(([kind, count]) => `${groupThousands(count)} ${kind}`)
+    .join(', ') || 'none'
 
 const describePruned = (pruned: number) =>
   pruned > 0 &&
