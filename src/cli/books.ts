@@ -76,7 +76,7 @@ export const commands = {
       using opened = openStateDb(stateDb)
       return {notes: listNotes(opened)}
     },
-    ({notes}) => joinLines(notes.map(renderNote)),
+    ({notes}) => joinLines(notes.length > 0 ? notes.map(renderNote) : ['Nobody has noted anything.']),
   ),
   'note add': does(async ({config, options: {text = '', ...named}, world}: NoteCall) => {
     const [about, ...others] = ABOUT.filter((name) => named[name] !== undefined)

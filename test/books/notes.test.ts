@@ -36,6 +36,7 @@ const listed = async () => (await run('2026-03-09T14:00:00Z', 'note', 'list', '-
 const NOTES = 'select note_no, note, ended_by, replaced_by_no from core.note'
 
 test('notes are in the next release and its exports, in backups, and computed again from the tapes', async () => {
+  expect((await run('2026-03-03T14:00:00Z', 'note', 'list')).stdout).toBe('Nobody has noted anything.\n')
   const [known] = [lab.currentReleaseId()]
   await note('2026-03-03', 'add', '--day=2026-03-02', '--text==1+1 <b>"\r\n\u05d0')
   await note('2026-03-03', 'add', '--deal', 'deal_000001', '--text', 'sold')
