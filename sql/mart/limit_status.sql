@@ -35,7 +35,7 @@ with
 dated as (
   select
     *,
-    row_number() over (order by name, valid_from nulls first) as number,
+    row_number() over () as number,
     coalesce(valid_from, date '0001-01-01') as in_force_from,
     lead(valid_from) over (partition by name order by valid_from nulls first) as in_force_to
   from seed.limit

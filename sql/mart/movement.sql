@@ -24,7 +24,6 @@
 -- funded: the same for the class funded, USD
 -- pipeline: the same for the class pipeline, USD
 with
--- A version that counts on no day, because another of the same day followed or because it precedes the first walk, moves nothing.
 spans as (
   select
     *,
@@ -33,7 +32,6 @@ spans as (
     lag(loan_amount) over spells as amount_last,
     lead(from_day) over spells as next_day
   from work.position_span
-  where to_day is null or from_day < to_day
   window spells as (partition by deal_id order by from_day)
 ),
 
@@ -68,7 +66,7 @@ classed as (
     steps.*,
     case when steps.status_before is not null then coalesce(earlier.class, 'unclassified') end as class_before,
     case when steps.status_after is not null then coalesce(later.class, 'unclassified') end as class_after,
-    coalesce(later.ending, 'other') as ending
+    later.ending
   from steps
   left join seed.status as earlier on earlier.status = steps.status_before
   left join seed.status as later on later.status = steps.status_after

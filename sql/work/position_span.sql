@@ -11,7 +11,8 @@
 -- from_day: business date of the version, at the earliest that of the first walk
 -- to_day: the first day it no longer stands so; null if it still does
 with
--- A replayed version may precede one of an earlier day; it then never was the last word on any day.
+-- A replayed version may precede one of an earlier day, and a version may have ended before the first walk: neither was ever the
+-- last word on a day that counts.
 spans as (
   select
     deal_id,
@@ -31,9 +32,9 @@ select
   spans.version,
   spans.status,
   spans.loan_amount,
-  spans.from_day <= first_walk.first_on and coalesce(spans.to_day > first_walk.first_on, true) as at_first_walk,
+  spans.from_day <= first_walk.first_on as at_first_walk,
   greatest(spans.from_day, first_walk.first_on) as from_day,
-  case when spans.to_day is not null then greatest(spans.to_day, first_walk.first_on) end as to_day
+  spans.to_day
 from spans
 cross join work.first_walk as first_walk
-where spans.change <> 'vanished' and coalesce(spans.from_day < spans.to_day, true)
+where spans.change <> 'vanished' and coalesce(greatest(spans.from_day, first_walk.first_on) < spans.to_day, true)
