@@ -116,7 +116,7 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
     return await read(db)
   }
   const {historyId, tapeHead, baseUrl, mapped} = await ask(async (db) => ({
-    ...(await readHistoryId(db, subject.known_at.replace(/Z$/, ''))),
+    ...(await readHistoryId(db, subject.known_at)),
     baseUrl: (await readSettings(db)).source_base_url ?? '',
     mapped: await listKnownFields(db),
   }))
@@ -137,7 +137,9 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
       'EVIDENCE_TAPES',
       `The tape ${gap === undefined ? '' : `'${gap}', which leads to that `}of the act that issued '${of}' is not kept, or is sealed with another key.`,
     )
-  const first = dayOf(tapes[0]?.lines().next().value?.frame)
+  // Tapes of acts, which no pruning removes, have no answers.
+  const oldest = tapes.find(({name}) => !isOfActs(name))
+  const first = dayOf(oldest?.lines().next().value?.frame)
   if (from !== undefined && before !== null && from < first)
     throw newError('EVIDENCE_TAPES', `Day '${from}' in --from: the tapes that are kept begin on ${first}.`)
   const deals: Stream = {...dealStream, mapped}
@@ -303,7 +305,7 @@ const answerFrame = z.object({
   received_at: z.string(),
 })
 
-/** Formats the record of an answer: as received, with length and encoding headers that fit the stored body, or as `shown`. */
+/** Formats the record of an answer: as received, with the headers that were kept and its length, or as `shown`. */
 function formatAnswer(
   {frame, body = Buffer.alloc(0), sha256}: TapeLine,
   {place, baseUrl, shown}: {place: string; baseUrl: string; shown: string | undefined},
@@ -317,10 +319,7 @@ function formatAnswer(
     const fields = {...named, 'Loantape-Received-Digest': `sha256:${sha256}`}
     return formatRecord({type: 'conversion', place, date, fields}, 'application/json', shown)
   }
-  const own = Object.entries(headers).filter(
-    ([name]) => !['content-length', 'content-encoding', 'transfer-encoding'].includes(name),
-  )
-  const said = formatHeaders({...Object.fromEntries(own), 'content-length': String(body.length)})
+  const said = formatHeaders({...headers, 'content-length': String(body.length)})
   const head = Buffer.from(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${said}\r\n`)
   const fields = {...named, 'WARC-Payload-Digest': `sha256:${sha256}`}
   const content = Buffer.concat([head, body])
@@ -350,6 +349,6 @@ function formatRecord(
 
 function formatHeaders(fields: Record<string, string>): string {
   return Object.entries(fields)
-    .map(([name, value]) => `${name}: ${value.replace(/[\r\n]+/g, ' ')}\r\n`)
+    .map(([name, value]) => `${name}: ${value}\r\n`)
     .join('')
 }

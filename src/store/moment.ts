@@ -49,7 +49,7 @@ function findLastTold(db: Database, asOf: string): Promise<string> {
  * Returns the `history_id` of the last settle by `knownAt`, which stands for everything a release knows. Settles that store
  * nothing new come after `knownAt`, so the same release gets the same name.
  *
- * @param knownAt `YYYY-MM-DD HH:MM:SS.ssssss`, UTC
+ * @param knownAt an instant in UTC, such as `2026-03-02 04:59:59.123456`
  * @returns it and the head of the tape at that time; both '' if nothing was stored by then
  */
 export function readHistoryId(db: Database, knownAt: string): Promise<{historyId: string; tapeHead: string}> {

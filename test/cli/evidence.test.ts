@@ -1,4 +1,4 @@
-import {existsSync, readFileSync, renameSync, rmSync, statSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {expect, test} from 'vitest'
@@ -12,7 +12,13 @@ import {changeRecords, linkBorrower, useLab} from '../support/set-up.ts'
 import {expectRefused} from './outcome.ts'
 
 const lab = await useLab({tables: '+core.deal +core.borrower', deals: someDeals(20)})
-await lab.walk(DAY_1)
+mkdirSync(lab.folder.root, {recursive: true, mode: 0o700})
+writeFileSync(
+  lab.folder.fields,
+  JSON.stringify({owner: {type: 'text'}, desk: {path: 'desk.name', type: 'text'}}),
+)
+await lab.sync(DAY_1)
+const firstRelease = lab.currentReleaseId()
 lab.service.store.update('deal_000001', {status: 'underwriting'})
 await lab.sync(DAY_2)
 const root = join(lab.folder.root, '..')
@@ -62,7 +68,8 @@ test('evidence never names people, whatever answers it holds, and holds feeds of
   await lab.sync(DAY_3, {config: {streams: 'deals,borrowers'}})
   expect((await lab.query('from core.borrower')).length).toBe(1)
   const dir = join(root, 'of people')
-  expect((await lab.run(['evidence', 'current', dir, '--from', '2026-01-01'])).code).toBe(0)
+  const {stdout} = await lab.run(['evidence', 'current', dir, '--from', '2026-01-01', '--json'])
+  expect(JSON.parse(stdout)).toMatchObject({reduced: 0})
   expect(readEvidence(dir)).toMatchObject({tapes: {length: 6}, answers_of: {length: 4}})
   expect(readArchive(dir)).toMatch(
     /response\r\n.*urn:loantape:rates:.*\r\n\r\ndate,value\n2026-02-02,4.31\n/s,
@@ -78,24 +85,30 @@ test('evidence never names people, whatever answers it holds, and holds feeds of
 
 test('answers since a day whose tape is no longer kept are refused, and named from which they can be had', async () => {
   using stateDb = openStateDb(lab.folder.stateDb)
-  const [first] = listTapes(stateDb)
-  rmSync(join(lab.folder.root, first!.path))
-  changeTape(stateDb, first!.name, {removed_at: '2026-02-09T00:00:00.000Z'})
-  const since = (day: string) => lab.run(['evidence', 'current', join(root, day), '--from', day, '--json'])
-  await expectRefused(since('2026-02-02'), 'EVIDENCE_TAPES', 'begin on 2026-02-03', 1)
-  expect((await since('2026-02-03')).code).toBe(0)
+  // The tape of the note is then the first that is kept.
+  for (const {name, path} of listTapes(stateDb).slice(0, 2)) {
+    rmSync(join(lab.folder.root, path))
+    changeTape(stateDb, name, {removed_at: '2026-02-09T00:00:00.000Z'})
+  }
+  const since = (day: string, of = 'current') =>
+    lab.run(['evidence', of, join(root, day), '--from', day, '--json'])
+  await expectRefused(since('2026-02-03'), 'EVIDENCE_TAPES', 'begin on 2026-02-04', 1)
+  await expectRefused(since('2026-02-04', firstRelease), 'EVIDENCE_TAPES', 'rests on is not kept', 1)
+  expect((await since('2026-02-04')).code).toBe(0)
 })
 
 test('evidence omits fields the contract does not know and does not claim the rest is what was received', async () => {
   changeRecords(lab, '/deals', (deals) => {
-    for (const deal of deals) deal.owner = {name: 'Querfeldein'}
+    const desk = {name: 'East', head: 'Ada Querfeldein'}
+    for (const deal of deals) Object.assign(deal, {owner: {name: 'Querfeldein'}, desk})
   })
   const owed = {loan_amount: 'owed by Querfeldein'}
   changeRecords(lab, '/deals?', ([first]) => Object.assign(first ?? {}, owed))
   changeRecords(lab, /^\/deals\/deal_000002/, ([deal]) => Object.assign(deal ?? {}, owed))
+  changeRecords(lab, /^\/deals\/deal_000003/, ([deal]) => delete deal?.status)
   const change = ({data, ...page}: WireRecord) => ({...page, data: {'Ada Querfeldein': data}})
   lab.service.faults.add({match: {path: '/deals?'}, fault: {kind: 'mutate', change}})
-  lab.service.store.update('deal_000002', {status: 'underwriting'})
+  for (const id of ['deal_000002', 'deal_000003']) lab.service.store.update(id, {status: 'underwriting'})
   await lab.sync('2026-02-04T23:50:00-05:00', {accept: ['envelope'], config: {pageSize: 10}})
   lab.service.faults.clear()
   const dir = join(root, 'reduced')
@@ -105,7 +118,10 @@ test('evidence omits fields the contract does not know and does not claim the re
   const archive = readArchive(dir)
   expect(archive).not.toContain('Querfeldein')
   expect(archive).not.toContain('WARC-Type: response')
-  expect(archive.match(/"next_cursor":"[^"]*/g)).toEqual([expect.stringContaining('"sha256:')])
+  expect(archive.match(/.*"next_cursor":"[^"]*/g)).toEqual([
+    expect.stringMatching(/^\{"has_more":true,"next_cursor":"sha256:/),
+  ])
+  expect(archive).toMatch(/^\{"data":\{"id":"deal_000003",.*"desk":\{"name":"East"\}/m)
   expect(archive).toContain('":[null,{"id":"deal_000002","property_address":"2 Main St, Austin, TX 78701",')
   const tape = readFileSync(join(dir, 'tapes', readEvidence(dir).answers_of[0]), 'utf8')
   for (const [, digest] of archive.matchAll(/Loantape-Received-Digest: sha256:(\w+)/g))

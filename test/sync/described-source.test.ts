@@ -452,6 +452,13 @@ test('records that a wrong source.json made unreadable are read anew once it is 
   expect(await run('status')).toMatchObject({quarantine_waiting: 0})
   env.LOANTAPE_NOW = DAY_3
   expect(await run('quarantine', 'replay')).toMatchObject({replayed: 0, waiting: 0})
+
+  await run('build')
+  const proveSince = (...[day = '', ...options]: string[]) =>
+    run('evidence', 'current', `${lab.folder.root}-evidence${options}`, '--from', day, ...options)
+  const {answers} = await proveSince('2026-02-01')
+  expect(answers).toBeGreaterThan(24)
+  expect(await proveSince('2026-02-01', '--all-fields')).toMatchObject({answers: 2 * answers, reduced: 0})
 })
 
 test('the second key is used once the first is refused, and goes to nobody else', async () => {
