@@ -2,6 +2,7 @@ import {lstatSync, readlinkSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
+import {findMachineFault} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, hasStores, listNames} from '../store/data-folder.ts'
 import {findHead, readFact, refuse, writeFact} from '../store/recorded.ts'
@@ -30,7 +31,13 @@ export async function bringUpToDate(config: Config, world: World): Promise<void>
   const problems = await compareWarehouse(config, {folder, stateDb}, world)
   refuse(folder, problems ?? [])
   // One that is in use or damaged was not compared.
-  if (problems) writeFact(stateDb, 'stores_seen', describeStores(folder, stateDb))
+  if (!problems) return
+  try {
+    writeFact(stateDb, 'stores_seen', describeStores(folder, stateDb))
+  } catch (error) {
+    // Only spares the next command the comparison: reading must work on a full disk.
+    if (!findMachineFault(error)) throw error
+  }
 }
 
 /** Describes the stores' files by name, size and time, without tapes that are being written. */
