@@ -346,7 +346,7 @@ export function describeFirstSync(config: Config): string {
 
 /** Whether list rows have every field, so that deals need not be fetched one by one. */
 function isWholeList(records: readonly unknown[], mapped: readonly MappedField[]): boolean {
-  const names = (path: readonly string[]) => (record: unknown) => findValue(record, path) !== undefined
+  const names = (path: readonly string[]) => (record: unknown) => findValue(record, path, null) !== undefined
   return (
     records.length > 0 &&
     optionalColumnsOf(dealStream).every(({name}) => records.every(names([name]))) &&

@@ -104,11 +104,12 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Returns the value at a path; undefined if there is none. */
-export function findValue(value: unknown, path: readonly string[]): unknown {
+/** Returns the value at a path; undefined if there is none. @param within what is found within null */
+export function findValue(value: unknown, path: readonly string[], within?: null): unknown {
   let found = value
   for (const name of path) {
-    if (typeof found !== 'object' || found === null || !Object.hasOwn(found, name)) return undefined
+    if (found === null) return within
+    if (typeof found !== 'object' || !Object.hasOwn(found, name)) return undefined
     found = Reflect.get(found, name)
   }
   return found

@@ -256,7 +256,7 @@ function setValue(holder: object, [name = '', ...inner]: readonly string[], valu
 function keepPaths(value: unknown, paths: readonly (readonly string[])[]): WireRecord {
   const kept: WireRecord = {}
   for (const path of paths) {
-    const found = findValue(value, path)
+    const found = findValue(value, path, null)
     if (found !== undefined && (found === null || typeof found !== 'object')) setValue(kept, path, found)
   }
   return kept

@@ -155,7 +155,7 @@ export function createMappedReader(fields: readonly MappedField[]): (record: unk
   const readers = fields.map(({name, path, type}) => ({name, path, read: readerOf(type)}))
   return (record) => {
     const values = readers.flatMap(({name, path, read}) => {
-      const value = findValue(record, path)
+      const value = findValue(record, path, null)
       if (value === undefined) return []
       const text = value === null ? null : read(value)
       return [{name, value: text ?? null, is_readable: text !== undefined}]

@@ -31,7 +31,8 @@ let own: Map<string, Said>
 /** Adds what is shown of a deal. */
 function tell(deal: object, says: Map<string, Said>): void {
   const said = says.get((deal as {id: string}).id)
-  if (said && 'rate' in said) Object.assign(deal, {terms: {note_rate: said.rate}})
+  if (said && said.rate === null) Object.assign(deal, {terms: null})
+  else if (said && 'rate' in said) Object.assign(deal, {terms: {note_rate: said.rate}})
   if (said && 'maturity' in said) Object.assign(deal, {maturity_date: said.maturity})
 }
 
@@ -166,10 +167,15 @@ test('mapped fields come from lists, own pages and looks, and a rebuild or a los
   await lab.sync(day(4))
   expect((await lab.query(EXTRA))[1]).toMatchObject({note_rate: '0.061000', maturity_date: '2029-09-09'})
 
-  expect((await rebuild(day(5), {isApplied: false})).outcome).toBe('equal')
+  // Nothing is left within null.
+  listed.set(first, {rate: null})
+  await lab.sync(day(5))
+  expect((await lab.query(EXTRA))[0]).toMatchObject({note_rate: null, unreadable: null})
+
+  expect((await rebuild(day(6), {isApplied: false})).outcome).toBe('equal')
   const before = await lab.queryHistory('from deal_extra order by seq')
   rmSync(lab.folder.warehouse)
-  await bringUpToDate(lab.config, lab.createWorld(day(5)))
+  await bringUpToDate(lab.config, lab.createWorld(day(6)))
   expect(await lab.queryHistory('from deal_extra order by seq')).toEqual(before)
 })
 
