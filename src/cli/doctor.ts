@@ -10,14 +10,13 @@ import {publishedOf, requireContract} from '../build/published.ts'
 import {readSources} from '../build/sources.ts'
 import {RELEASE_NEXT, verifyRelease} from '../build/verify-release.ts'
 import {dealStream} from '../contract/deal.ts'
-import type {SourceDescription} from '../contract/description.ts'
 import {readPage} from '../contract/list.ts'
 import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
 import {parseChildStreams} from '../contract/streams.ts'
 import {burstOf, type Config, requireSource, type SourceConfig} from '../core/config.ts'
-import {explainError, type Fault, newError} from '../core/errors.ts'
-import {findValue, parseJson} from '../core/json.ts'
+import {codeOf, explainError, type Fault, newError} from '../core/errors.ts'
+import {findValue, isObject, parseJson} from '../core/json.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {isHere} from '../core/outgoing.ts'
 import {GENERATOR, VERSION} from '../core/process.ts'
@@ -26,7 +25,8 @@ import {readTargets} from '../export/delivery-target.ts'
 import {listDisagreements} from '../record/record-compare.ts'
 import {listAlarmChannels, listAlarms} from '../schedule/alarms.ts'
 import {listExportedProfiles, listFaults, readJobs, type Step} from '../schedule/job.ts'
-import {createClient, type JsonAnswer} from '../source/client.ts'
+import {askOwnPage} from '../source/ask-each.ts'
+import {createClient, type JsonAnswer, type SourceClient} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
 import {createRefused} from '../source/walk-pages.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
@@ -49,13 +49,15 @@ export const commands = {
     async ({config, world, options}: Invocation<{try?: true}>) => {
       const findings = await examine(EXAMINATIONS, config, world)
       const healthy = findings.every(({ok}) => ok)
-      return {healthy, findings, ...(options.try && healthy && {tried: await readFirstDeal(config, world)})}
+      const canTry = findings.every(({check, ok}) => ok || check !== 'source')
+      const tried = options.try && canTry ? await readFirstDeal(config, world) : undefined
+      return {healthy, findings, ...(tried && {tried})}
     },
     ({findings, tried}) =>
       [
         renderFindings(findings),
         ...(tried ? ['', 'The first deal of the list:', renderTable(tried.fields)] : []),
-        ...(tried?.problem ? [tried.problem] : []),
+        ...(tried?.problems ?? []),
       ].join('\n'),
     ({healthy}) => (healthy ? 0 : 1),
   ),
@@ -177,7 +179,8 @@ const EXAMINATIONS: Examinations = {
     const source = requireSource(config)
     const known = await readPin(folder, source)
     const description = readDescription(folder)
-    const {body} = await askForDeals(source, description, world)
+    await using client = createClient({...source, description, retries: 0}, world)
+    const {body} = await askForDeals(client, source)
     const words = `${source.baseUrl} answers and accepts the key${describeTransport(source.baseUrl)}`
     const {records} = readPage(body, known.envelope)
     if (known.source_base_url !== undefined) return words
@@ -256,12 +259,7 @@ async function readHistoryAsItIs(folder: DataFolder) {
   return {pending: db.pending, fields: await listKnownFields(db)}
 }
 
-async function askForDeals(
-  source: SourceConfig,
-  description: SourceDescription | undefined,
-  world: World,
-): Promise<JsonAnswer> {
-  await using client = createClient({...source, description, retries: 0}, world)
+async function askForDeals(client: SourceClient, source: SourceConfig): Promise<JsonAnswer> {
   const answer = await client.getJson(dealStream.listPath, {limit: source.pageSize})
   if (answer.status >= 400) throw createRefused(answer)
   return answer
@@ -271,33 +269,63 @@ const mappedValues = z.array(
   z.object({name: z.string(), value: z.string().nullable(), is_readable: z.boolean()}),
 )
 
-/** Shows how each field of the list's first deal was sent and read, with any problem of the record. */
+/** Shows how each field of the list's first deal was sent and read, there or on its own page, with any problem of the record. */
 async function readFirstDeal(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
-  const [description, mapped] = [readDescription(folder), readMappedFields(folder)]
-  const {body, received} = await askForDeals(requireSource(config), description, world)
-  const {records} = readPage(body)
-  const steps = description?.deals.records?.split('.') ?? []
-  const original = received.original && findValue(parseJson(String(received.original.body)), steps)
-  const sent = description ? original : records
+  const description = readDescription(folder)
+  // What is wrong with the file was found before.
+  const mapped = await (async () => readMappedFields(folder))().catch(() => [])
+  const source = requireSource(config)
+  await using client = createClient({...source, description, retries: 0}, world)
+  const {body, received} = await askForDeals(client, source)
+  const [row] = readPage(body).records
+  const listed = {read: row, received, steps: ['0'], where: ''}
+  const places = [listed]
+  const problems: string[] = []
+  const {page = description ? undefined : `${dealStream.listPath}/{id}`} = description?.deals ?? {}
+  if (page !== undefined && source.detail !== 'off' && isObject(row) && typeof row.id === 'string') {
+    const path = `${dealStream.listPath}/${encodeURIComponent(row.id)}`
+    const own = await askOwnPage(row.id, path, client).catch((error: unknown) => ({
+      outcome: 'failed' as const,
+      reason: codeOf(error),
+    }))
+    if (own.outcome === 'found')
+      places.push({read: own.record, received: own.received, steps: [], where: ', on its own page'})
+    else {
+      const reason = own.outcome === 'gone' ? `HTTP_${own.received?.status}` : own.reason
+      problems.push(`Its own page cannot be read: GET ${page}: ${reason}.`)
+    }
+  }
   const show = (value: unknown) => (value === undefined ? '(nothing)' : JSON.stringify(value))
-  const first = createNormaliser({...dealStream, mapped})(records.slice(0, 1), 0n)
-  const [problem] = first.quarantined
+  const findPlace = (path: readonly string[]) =>
+    places.find(({read}) => findValue(read, path, null) !== undefined) ?? listed
   const ofContract = dealStream.wireFields.map((field) => {
     const place = description?.deals.fields[field]?.path ?? field
-    const value = show(findValue(sent, ['0', ...place.split('.')]))
-    return {field, 'sent as': place, value, 'read as': show(findValue(records, ['0', field]))}
+    const {
+      read,
+      received: {original},
+      steps,
+      where,
+    } = findPlace([field])
+    const sent = description
+      ? findValue(parseJson(String(original?.body)), [...(original?.at ?? []), ...steps, ...place.split('.')])
+      : findValue(read, [field])
+    return {field, 'sent as': place + where, value: show(sent), 'read as': show(findValue(read, [field]))}
   })
+  const whole: unknown = Object.assign({}, ...places.map(({read}) => read))
+  const first = createNormaliser({...dealStream, mapped})([whole], 0n)
   const values = mappedValues.parse(parseJson(first.observations[0]?.mapped ?? '[]'))
   const ofMapping = mapped.map(({name, path, type}) => {
     const told = values.find((value) => value.name === name)
     const read = told?.is_readable === false ? `unreadable as ${type}` : show(told?.value)
-    const value = show(findValue(records, ['0', ...path]))
-    return {field: name, 'sent as': path.join('.'), value, 'read as': read}
+    const place = findPlace(path)
+    const value = show(findValue(place.read, path, null))
+    return {field: name, 'sent as': path.join('.') + place.where, value, 'read as': read}
   })
-  const unreadable = problem ? `It cannot be read: ${problem.path}: ${problem.reason}.` : null
-  const withheld = description && !original ? 'What was sent is not shown: the answer holds the key.' : null
-  return {fields: [...ofContract, ...ofMapping], problem: unreadable ?? withheld}
+  for (const {path, reason} of first.quarantined) problems.unshift(`It cannot be read: ${path}: ${reason}.`)
+  if (places.some(({received: {original}}) => original && !original.body))
+    problems.push('What was sent is not shown: the answer holds the key.')
+  return {fields: [...ofContract, ...ofMapping], problems}
 }
 
 /** Says that a source is read without TLS; of this machine that is no matter. */

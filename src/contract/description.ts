@@ -29,7 +29,7 @@ const fieldShape = z.strictObject({
   unit: z
     .enum(['dollars', 'cents'])
     .optional()
-    .meta({description: 'Whole cents, or dollars with decimals (the default).'}),
+    .meta({description: 'Whole cents, or dollars (the default), 1234.5 or 1,234.50.'}),
   values: z.record(z.string(), z.string()).optional().meta({
     description: "What the source's values are called here, case-sensitive; others stay as they are.",
   }),
@@ -43,6 +43,12 @@ const fieldShape = z.strictObject({
     .optional()
     .meta({description: 'The time is a number since 1970.'}),
 })
+
+/** What a value should have been, by the name under which its translation keeps one that is not. */
+export const EXPECTED_OF: ReadonlyMap<string, string> = new Map([
+  ['whole_cents', 'expected whole cents'],
+  ['since_1970', 'expected seconds or milliseconds since 1970'],
+])
 
 const byName = path.transform((text) => ({path: text}))
 const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {

@@ -84,7 +84,7 @@ const fieldsShape = z
   .record(name, z.strictObject({type, path: path.optional(), meaning: meaning.optional()}))
   .refine((fields) => Object.keys(fields).length <= MOST_FIELDS, `expected at most ${MOST_FIELDS} fields`)
 
-/** Parses `fields.json`; `known` are the contract's wire fields. @throws ConfigError `FIELDS_FILE` naming every wrong field */
+/** Parses `fields.json`; `known` are the paths of what `core.deal` has. @throws ConfigError `FIELDS_FILE` naming every wrong field */
 export function parseMappedFields(json: string, file: string, known: readonly string[]): MappedField[] {
   const refuse = refuseFields(file)
   const fields = Object.entries(parseWritten(json, refuse, fieldsShape)).map(([name, field]) => ({
@@ -93,7 +93,7 @@ export function parseMappedFields(json: string, file: string, known: readonly st
     path: field.path ?? [name],
     meaning: field.meaning ?? '',
   }))
-  const twice = fields.filter(({path: [first = ''], path}) => path.length === 1 && known.includes(first))
+  const twice = fields.filter(({path}) => known.includes(path.join('.')))
   if (twice.length === 0) return fields.toSorted((a, b) => (a.name < b.name ? -1 : 1))
   const named = twice.map(({name, path}) => `${name}: '${path.join('.')}' is a column of core.deal already`)
   throw refuse(named.join('; '))

@@ -273,6 +273,7 @@ function takeOut(record: WireRecord, [name = '', ...rest]: readonly string[]): u
 function readerOf(field: FieldDescription, type: string): (value: unknown) => unknown {
   const {unit, values = {}, timeZone, epoch} = field
   if (unit === 'cents') return readCents
+  if (type === 'DECIMAL(18,2)') return readDollars
   if (epoch !== undefined) return (value) => readEpoch(value, epoch === 'seconds' ? 1000 : 1)
   if (timeZone !== undefined) return (value) => readLocal(value, timeZone)
   if (type !== 'VARCHAR') return (value) => value
@@ -286,12 +287,22 @@ function readerOf(field: FieldDescription, type: string): (value: unknown) => un
 
 function readCents(value: unknown): unknown {
   const text = Number.isSafeInteger(value) ? String(value) : value
-  return typeof text === 'string' && /^-?\d{1,18}$/.test(text) ? formatCents(BigInt(text)) : {cents: value}
+  return typeof text === 'string' && /^-?\d{1,18}$/.test(text)
+    ? formatCents(BigInt(text))
+    : {whole_cents: value}
+}
+
+/** Removes separators of thousands. */
+function readDollars(value: unknown): unknown {
+  const isGrouped = typeof value === 'string' && /^\s*\d{1,3}(,\d{3})+(\.\d*)?\s*$/.test(value)
+  return isGrouped ? value.replaceAll(',', '') : value
 }
 
 function readEpoch(value: unknown, unitMs: number): unknown {
-  const instant = new Date(typeof value === 'number' ? Math.round(value * unitMs) : Number.NaN)
-  return Number.isNaN(instant.getTime()) ? {epoch: value} : instant.toISOString()
+  const isText = typeof value === 'string' && /^\d{1,15}$/.test(value)
+  const number = isText || typeof value === 'number' ? Number(value) : Number.NaN
+  const instant = new Date(Math.round(number * unitMs))
+  return Number.isNaN(instant.getTime()) ? {since_1970: value} : instant.toISOString()
 }
 
 const LOCAL = /^(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}(?::\d{2})?)(\.\d{1,9})?$/

@@ -1,5 +1,6 @@
 import {createHmac} from 'node:crypto'
 import {z} from 'zod'
+import {EXPECTED_OF} from '../contract/description.ts'
 import type {MappedField} from '../contract/mapped-field.ts'
 import {childIdOf, idField, instantOrDate, type Stream, sourceText} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
@@ -24,11 +25,14 @@ export function createNormaliser(stream: Stream) {
     const parsed = schema.safeParse(record)
     if (!parsed.success) {
       const issue = parsed.error.issues[0]
+      const [translated = ''] = Object.keys(Object(findValue(record, issue?.path.map(String) ?? [])))
       const isElsewhere = parentId !== undefined && issue?.path[0] === stream.parent?.column
       return {
         id: readId(record, stream),
         path: issue?.path.join('.') || '(record)',
-        reason: isElsewhere ? 'expected the deal whose list it is in' : (issue?.message ?? 'unreadable'),
+        reason: isElsewhere
+          ? 'expected the deal whose list it is in'
+          : (EXPECTED_OF.get(translated) ?? issue?.message ?? 'unreadable'),
         observedAt,
       }
     }

@@ -1,8 +1,7 @@
-import {existsSync} from 'node:fs'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
-import {parseDescription, refuseSourceFile, type SourceDescription} from '../contract/description.ts'
+import {refuseSourceFile, type SourceDescription} from '../contract/description.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf, type Clock, createSteadyClock, isBehind} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
@@ -12,14 +11,13 @@ import type {World} from '../core/types.ts'
 import type {SourceClient} from '../source/client.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
-import {readWrittenText} from '../store/files.ts'
 import {readFact, writeFact} from '../store/recorded.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {readSettings} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
-import {findLastSettle} from './mapped-fields.ts'
+import {findDescription, findLastSettle} from './mapped-fields.ts'
 import {dropWalks} from './settle.ts'
 import {type Statuses, setStatuses, tablesOf} from './stream-tables.ts'
 import {findPast, requestOf} from './walk.ts'
@@ -117,12 +115,11 @@ export async function askSource<T>(
  *   could be one that the source itself must not see
  */
 export function readDescription(folder: DataFolder, isAccepted = false): SourceDescription | undefined {
-  const {source: file} = folder
-  if (existsSync(file)) return parseDescription(readWrittenText(file, refuseSourceFile(file)), file)
-  if (isAccepted || !hasStateDb(folder)) return undefined
+  const found = findDescription(folder)
+  if (found || isAccepted || !hasStateDb(folder)) return found
   using stateDb = openStateDb(folder.stateDb)
   if (readFact(stateDb, 'source_described') !== 'yes') return undefined
-  throw refuseSourceFile(file)('it is missing, although this folder was filled with it')
+  throw refuseSourceFile(folder.source)('it is missing, although this folder was filled with it')
 }
 
 /**

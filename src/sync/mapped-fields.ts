@@ -2,6 +2,7 @@ import {existsSync} from 'node:fs'
 import type {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
+import {parseDescription, refuseSourceFile, type SourceDescription} from '../contract/description.ts'
 import {
   isSameMapping,
   type KnownField,
@@ -98,10 +99,26 @@ export async function applyMapped(
   )
 }
 
-/** Reads the fields that `fields.json` maps, by name; none if there is no such file. @throws ConfigError `FIELDS_FILE` */
-export function readMappedFields({fields: file}: DataFolder): MappedField[] {
+/** Reads `source.json`; undefined if there is no such file. @throws ConfigError `SOURCE_FILE` */
+export function findDescription({source: file}: DataFolder): SourceDescription | undefined {
+  return existsSync(file) ? parseDescription(readWrittenText(file, refuseSourceFile(file)), file) : undefined
+}
+
+/**
+ * Reads the fields that `fields.json` maps, by name; none if there is no such file. @throws ConfigError `FIELDS_FILE`,
+ * `SOURCE_FILE`
+ */
+export function readMappedFields(folder: DataFolder): MappedField[] {
+  const {fields: file} = folder
   if (!existsSync(file)) return []
-  return parseMappedFields(readWrittenText(file, refuseFields(file)), file, dealStream.wireFields)
+  // The translation takes them out of the record.
+  const described = Object.values(findDescription(folder)?.deals.fields ?? {}).map(
+    (field) => field?.path ?? '',
+  )
+  return parseMappedFields(readWrittenText(file, refuseFields(file)), file, [
+    ...dealStream.wireFields,
+    ...described,
+  ])
 }
 
 /** Returns `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
@@ -123,7 +140,7 @@ export async function adoptFields(db: Database, folder: DataFolder, {log}: Pick<
     if (isSameMapping(readMappedFields(folder), await listKnownFields(db))) return
     log.warn({file: folder.fields}, 'fields.json has changed: `loantape rebuild --apply` brings it in')
   } catch (error) {
-    if (codeOf(error) !== 'FIELDS_FILE') throw error
+    if (codeOf(error) !== 'FIELDS_FILE' && codeOf(error) !== 'SOURCE_FILE') throw error
     log.warn({reason: messageOf(error)}, 'fields.json cannot be used; the mapping stays as it is')
   }
 }

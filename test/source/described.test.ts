@@ -215,8 +215,8 @@ test.each([
   ],
   ['a status that is a number', CODED, {stage: 3}, {status: 'funded'}],
   ['a status that is a boolean', CODED, {stage: true}, {status: 'draft'}],
-  ['cents that are none', FIELDS, {money: {minor: 12.5}}, {loan_amount: {cents: 12.5}}],
-  ['cents beyond a double', FIELDS, {money: {minor: 2 ** 60}}, {loan_amount: {cents: 2 ** 60}}],
+  ['cents that are none', FIELDS, {money: {minor: 12.5}}, {loan_amount: {whole_cents: 12.5}}],
+  ['cents beyond a double', FIELDS, {money: {minor: 2 ** 60}}, {loan_amount: {whole_cents: 2 ** 60}}],
   ['summer time', FIELDS, {opened: '2026-07-05T10:00'}, {created_at: '2026-07-05T14:00:00Z'}],
   [
     'an offset of its own',
@@ -226,7 +226,14 @@ test.each([
   ],
   ['a date', FIELDS, {opened: '2026-07-05'}, {created_at: '2026-07-05'}],
   ['seconds', EPOCH, {opened: 1767625200}, {created_at: '2026-01-05T15:00:00.000Z'}],
-  ['seconds that are none', EPOCH, {opened: 'soon'}, {created_at: {epoch: 'soon'}}],
+  ['seconds as text', EPOCH, {opened: '1767625200'}, {created_at: '2026-01-05T15:00:00.000Z'}],
+  ['seconds that are none', EPOCH, {opened: 'soon'}, {created_at: {since_1970: 'soon'}}],
+  [
+    'dollars with separators of thousands',
+    {loan_amount: 'sum', property_value: 'worth'},
+    {sum: '1,350,000.10', worth: '1,35'},
+    {loan_amount: '1350000.10', property_value: '1,35'},
+  ],
   ['no record', FIELDS, 'text', 'text'],
 ])('%s is read', (_what, fields, record, read) => {
   const source = describe({deals: {list: '/deals', fields}})
@@ -248,15 +255,26 @@ test.each([
   expect(createRecordReader(dealStream, source)({at: text})).toEqual({created_at: instant})
 })
 
+const TIME = 'expected an ISO 8601'
+
 test.each([
-  ['after the last year', NEW_YORK, '9999-12-31 23:59:59.9'],
-  ['before the first', 'Europe/Berlin', '0001-01-01 00:00'],
-])('a local time %s puts its record into quarantine', (_what, timeZone, opened) => {
-  const source = describe({deals: {list: '/deals', fields: {created_at: {path: 'opened', timeZone}}}})
-  const record = {id: 'a', property_address: 'A', loan_amount: '1', status: 'draft', opened}
+  ['a local time after the last year', 'created_at', {timeZone: NEW_YORK}, '9999-12-31 23:59:59.9', TIME],
+  ['a local time before the first', 'created_at', {timeZone: 'Europe/Berlin'}, '0001-01-01 00:00', TIME],
+  ['a time that is no number', 'created_at', {epoch: 'seconds'}, 'soon', 'since 1970'],
+  ['dollars in place of cents', 'loan_amount', {unit: 'cents'}, '12.50', 'expected whole cents'],
+])('%s puts its record into quarantine', (_what, path, how, sent, reason) => {
+  const source = describe({deals: {list: '/deals', fields: {[path]: {path: 'sent', ...how}}}})
+  const record = {
+    id: 'a',
+    property_address: 'A',
+    loan_amount: '1',
+    status: 'draft',
+    created_at: '2026-01-05',
+    sent,
+  }
   const read = createRecordReader(dealStream, source)(record)
   expect(createNormaliser(dealStream)([read], 0n)).toMatchObject({
-    quarantined: [{id: 'a', path: 'created_at', reason: expect.stringContaining('expected an ISO 8601')}],
+    quarantined: [{id: 'a', path, reason: expect.stringContaining(reason)}],
   })
 })
 

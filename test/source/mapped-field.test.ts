@@ -77,6 +77,10 @@ test.each([
     '{"amount": {"type": "text", "path": "loan_amount"}}',
     "amount: 'loan_amount' is a column of core.deal already",
   ],
+  [
+    '{"stage": {"type": "text", "path": "state.code"}}',
+    "stage: 'state.code' is a column of core.deal already",
+  ],
 ])('the file %s is refused', (text, problem) => {
-  expect(() => parseMappedFields(text, '/data/fields.json', ['loan_amount'])).toThrow(problem)
+  expect(() => parseMappedFields(text, '/data/fields.json', ['loan_amount', 'state.code'])).toThrow(problem)
 })

@@ -352,10 +352,15 @@ test('doctor shows how the first deal is read', async () => {
   expect(shown).toMatch(/maturity_date +terms.due +"soon" +unreadable as date\n/)
   expect(shown).toMatch(/fund +fund +\(nothing\) +\(nothing\)\n/)
   expect(shown).toMatch(/created_at +createdMs +1767625201000 +"2026-01-05T15:00:01/)
+  expect(shown).toMatch(/property_value +appraisedValue, on its own page +"\d+" +"\d+"\n/)
   expect(shown).toMatch(/loan_amount +commitment +"350000.01" +"350000.01"\n/)
   expect(shown).toMatch(/status +state +"Draft" +"draft"\n/)
   describe(lab, 'plaza', lab.foreign.origin, (text) => text.replace('"commitment"', '"commitmint"'))
   expect(await tryIt()).toContain('It cannot be read: loan_amount: ')
+  describe(lab, 'plaza', lab.foreign.origin, (text) => text.replace('"/facilities/{id}"', '"/facility/{id}"'))
+  expect(await tryIt()).toContain('Its own page cannot be read: GET /facility/{id}: HTTP_404.')
+  writeFileSync(lab.folder.fields, JSON.stringify({amount: {path: 'commitment', type: 'text'}}))
+  expect(await tryIt()).toContain("'commitment' is a column of core.deal already")
 })
 
 test('lists of deals read half under another source.json are dropped', async () => {
