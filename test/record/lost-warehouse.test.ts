@@ -50,7 +50,7 @@ async function succeed(...args: string[]): Promise<string> {
 }
 
 const goOnWithout = (why: string) => succeed('tape', 'go-on', '--why', why)
-const readStatus = async () => JSON.parse(await succeed('status', '--json'))
+const readStatus = async () => JSON.parse((await lab.run(['status', '--json'])).stdout)
 const refusedBuild = async () => (await lab.run(['build'])).stderr
 
 /** Walks some nights; the first deal changes its status before each. */
