@@ -38,7 +38,6 @@ buckets as (
     open_amount,
     funded_amount
   from mart.portfolio_breakdown
-  where dimension in ('loan_program', 'state')
   union all
   select
     'borrower' as dimension,
