@@ -162,7 +162,6 @@ function parseLine(path: string, text: string, previous?: string): TapeLine | {p
 
 const CIPHER = 'aes-256-gcm'
 const [LENGTH_BYTES, NONCE_BYTES, TAG_BYTES] = [4, 12, 16]
-const LONGEST_GROUP = 2 ** 31 - 1
 const HEADER = /^loantape tape 1 ([0-9a-f]{16}) (([0-9a-f]{16}) [0-9a-f]{16})\n$/
 const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1 + 16 + 1
 
@@ -293,7 +292,7 @@ function openTapeFile(path: string) {
   const [, fingerprint, tapeId, folderId] = HEADER.exec(head) ?? []
   /** Undefined if the file does not begin like a tape. */
   const header = fingerprint && tapeId && folderId ? {fingerprint, tapeId, folderId} : undefined
-  return {isFile: stats.isFile(), size, header, read, [Symbol.dispose]: () => closeSync(file)}
+  return {size, header, read, [Symbol.dispose]: () => closeSync(file)}
 }
 
 /** The position of a group; `number` counts from 0. */
@@ -309,7 +308,7 @@ function* listGroups({size, read}: TapeFile): Generator<Group> {
   for (let number = 0; at + LENGTH_BYTES <= size; number += 1) {
     const from = at + LENGTH_BYTES
     const length = read(at, LENGTH_BYTES).readUInt32BE(0)
-    if (length <= NONCE_BYTES + TAG_BYTES || length > LONGEST_GROUP || from + length > size) return
+    if (length <= NONCE_BYTES + TAG_BYTES || from + length > size) return
     at = from + length
     yield {number, from, to: at}
   }
@@ -345,8 +344,7 @@ export function openTape(path: string, key: TapeKey): {lines: Generator<Numbered
   }
   function* read(): Generator<NumberedLine> {
     using file = openTapeFile(path)
-    const {isFile, size, header} = file
-    if (!isFile) return stop('it is not a file')
+    const {size, header} = file
     if (!header) return stop('it does not begin like a tape')
     if (header.fingerprint !== key.fingerprint)
       throw newError(
@@ -386,10 +384,9 @@ export function readTapeHeader(path: string): TapeFile['header'] {
 /** Reads the last whole line of a tape, if possible, and where its last whole group ends; verifies no chain. */
 export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined; bytes: number} {
   using file = openTapeFile(path)
-  const {header} = file
-  const group = header && [...listGroups(file)].at(-1)
+  const group = file.header && [...listGroups(file)].at(-1)
   if (!group) return {last: undefined, bytes: HEADER_BYTES}
-  const text = header.fingerprint === key.fingerprint ? unseal(file, group, key)?.at(-1) : undefined
+  const text = unseal(file, group, key)?.at(-1)
   const last = text === undefined ? undefined : parseLine(path, text)
   return {last: last && 'chain' in last ? last : undefined, bytes: group.to}
 }

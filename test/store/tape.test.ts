@@ -105,6 +105,22 @@ test('cut off at any byte, it keeps what was stored, shows nothing torn, and can
     expect(again.end.problem).toBeNull()
     expect(again.lines.at(-1)?.frame).toEqual({frame: 'outcome', outcome: 'abandoned'})
   }
+  // A machine that fails may leave zeros after the last group.
+  rmSync(path)
+  writeFileSync(path, Buffer.concat([whole, Buffer.alloc(64)]))
+  expect(readAll(path).end).toMatchObject({groups: 3, problem: 'it is cut off'})
+  expect(readEnd(path, key)).toMatchObject({last: {frame: {cursor: 'a'}}, bytes: whole.length})
+})
+
+test('a line that does not follow the one before is found, though it is sealed with the key', () => {
+  const path = join(root, 'broken')
+  writeTape(path, [[[{frame: 'begin'}, undefined]]])
+  {
+    using tape = resumeTape(path, key, {...readAll(path).end, chain: 'f'.repeat(64)})
+    tape.add({frame: 'outcome'})
+    tape.finish()
+  }
+  expect(readAll(path).end).toMatchObject({groups: 1, problem: 'it does not follow the line before'})
 })
 
 test('each of a thousand flipped bits is found', async () => {
