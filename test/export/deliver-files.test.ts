@@ -419,7 +419,7 @@ test('an SFTP server gets every file under a temporary name first, the manifest 
   expect(readTarget()).toEqual(whole)
 })
 
-test('a connection that breaks in the middle of a file, a full disk or a stop leaves no torn file under its name', async () => {
+test('a connection that breaks in the middle of a file, a loss, a full disk or a stop leaves no torn file under its name', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   const target = sftp(server)
   const finished = () => Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))
@@ -438,12 +438,17 @@ test('a connection that breaks in the middle of a file, a full disk or a stop le
     "file 'a.csv' was not accepted (the server says 'Failure', as for a full disk)",
   )
   expect(finished()).toEqual([])
-  const before = server.logins
-  let breaks = 1
-  server.onWrite = () => (breaks-- > 0 ? 'break' : 'go on')
-  expect(await deliver(target, {secret: 'pass'})).toMatchObject({outcome: 'delivered'})
-  expect(server.logins - before).toBe(2)
-  expect(readTarget()).toMatchObject(whole)
+  for (const [fault, name] of [
+    ['break', 'a.csv'],
+    ['lose', 'b.csv'],
+  ] as const) {
+    const before = server.logins
+    let faults = 1
+    server.onWrite = (path) => (path.endsWith(`${name}.part`) && faults-- > 0 ? fault : 'go on')
+    expect(await deliver(target, {secret: 'pass', isAgain: true})).toMatchObject({outcome: 'delivered'})
+    expect(server.logins - before, fault).toBe(2)
+    expect(readTarget()).toMatchObject(whole)
+  }
 })
 
 test('a full disk is never called a missing right, and what stands in the way at the server is named', async () => {

@@ -117,7 +117,7 @@ export async function startSftp(root: string, access: {password?: string; public
       if (!file) throw new Error('no such handle')
       const what = result.onWrite(file.path)
       if (what === 'full') throw new Error('no space')
-      fs.writeSync(file.fd, data, 0, what === 'break' ? data.length / 2 : data.length, offset)
+      fs.writeSync(file.fd, data, 0, what === 'go on' ? data.length : data.length >> 1, offset)
       if (what !== 'break') return undefined
       client.end()
       return 'answered'
@@ -136,8 +136,8 @@ export async function startSftp(root: string, access: {password?: string; public
     port,
     /** `SHA256:…` */
     hostKey: `SHA256:${createHash('sha256').update(parsed.getPublicSSH()).digest('base64').replace(/=+$/, '')}`,
-    /** Called on each write; a test may let it break the connection or fail for lack of space. */
-    onWrite: (_: string): 'go on' | 'break' | 'full' => 'go on',
+    /** Called on each write; a test may let it break the connection, fail for lack of space, or lose half of it. */
+    onWrite: (_: string): 'go on' | 'break' | 'full' | 'lose' => 'go on',
     /** Whether to fail each new folder for lack of space. */
     isFull: false,
     /** Whether to leave all requests of logged-in users unanswered. */

@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
+import {STREAMS} from '../../src/contract/streams.ts'
 import {
   type Acceptance,
   guardChanges,
@@ -124,6 +125,13 @@ test('an empty walk, or a second one, is refused whatever the limit if deals wer
   for (const plan of [emptyWalk, secondEmptyWalk])
     expect(await failureOf(guard(plan, [], {shrinkLimitPct: 100}))).toMatchObject({code: 'GUARD_SHRINK'})
   await expect(guard(emptyWalk, ['shrink'])).resolves.toBeUndefined()
+})
+
+test('lists of children may grow at once, since they are read where something happened', () => {
+  const children = STREAMS.filter(({parent}) => parent)
+  expect(children.length).toBeGreaterThan(0)
+  const grown = aPlan({moved: {after: size(500)}})
+  for (const stream of children) expect(() => guardChanges(grown, limits, new Set(), stream)).not.toThrow()
 })
 
 test('a limit may have a fraction of a percent', async () => {
