@@ -1,3 +1,4 @@
+import {basename} from 'node:path'
 import {Command, CommanderError, Help, Option} from 'commander'
 import {isCalendarDate} from '../core/clock.ts'
 import {explainError, type LoantapeError, newError} from '../core/errors.ts'
@@ -158,6 +159,8 @@ const FORMS: Record<string, {expected: string; parse: (text: string, before: unk
     expected: 'it once: take walks back one at a time',
     parse: (text, before) => (before === undefined ? text : undefined),
   },
+  // Messages name a batch with its profile.
+  batch: {expected: 'the id of a batch', parse: (text) => basename(text)},
   list: {expected: 'a text', parse: (text, before) => (before === undefined ? text : `${before},${text}`)},
 }
 

@@ -44,8 +44,10 @@ test('an export is delivered to its targets, and again on demand', async () => {
     'loantape-2026-02-02.xlsx',
     'manifest.json',
   ])
-  const again = readJson(await run(['export', '--redeliver', batch!]))
-  expect(again.deliveries).toMatchObject([{target: 'share', profile: 'xlsx', outcome: 'delivered', sent: 2}])
+  for (const named of [batch!, `xlsx/${batch}`]) {
+    const {deliveries} = readJson(await run(['export', '--redeliver', named]))
+    expect(deliveries).toMatchObject([{target: 'share', profile: 'xlsx', outcome: 'delivered', sent: 2}])
+  }
 })
 
 test('a failing target keeps the batch from no other, and the batch on disk is unchanged', async () => {
