@@ -198,8 +198,8 @@ function textAt(body: unknown, path: string): string | null {
 }
 
 function countAt(body: unknown, path: string): number {
-  const value = findValue(body, path.split('.'))
-  if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value
+  const [digits] = /^\d{1,15}$/.exec(String(findValue(body, path.split('.')))) ?? []
+  if (digits !== undefined) return Number(digits)
   throw createBroken(`expected a whole number at '${path}', found none`)
 }
 
