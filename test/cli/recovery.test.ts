@@ -163,3 +163,20 @@ test('a month closed before a recovery but not issued is issued as closed, and t
   }
   expect(handedOut()).toEqual({1200: FUNDED + 30_000n, 1090: -FUNDED - 30_000n})
 })
+
+test('a true-up books opening balances for those profiles alone that had booked any', async () => {
+  books[Symbol.dispose]()
+  books = openBooks()
+  const deals = (loan_amount: number) => ({a: {status: 'funded', loan_amount}})
+  await books.walk('2026-01-05', deals(100))
+  using restored = openBooks(books)
+  await books.walk('2026-01-10', deals(130))
+  await run('export xero --period 2026-01 --with-opening', '2026-01-11')
+  await run('export intacct --period 2026-01', '2026-01-11')
+  cpSync(restored.folder.warehouse, books.folder.warehouse)
+  await books.walk('2026-01-12', deals(100))
+  const profiles = [{profile: 'intacct'}, {profile: 'xero'}].map((one) => ({...one, deals: 1}))
+  expect(await say('period true-up --issue', '2026-01-13')).toMatchObject({outcome: 'issued', profiles})
+  expect(books.sumBatches('intacct', '')).toEqual({})
+  expect(handedOut()).toEqual({1200: 100_00n, 1090: -100_00n})
+})

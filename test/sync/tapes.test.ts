@@ -13,6 +13,7 @@ import {
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {DAY_MS} from '../../src/core/clock.ts'
+import {CATALOGUE} from '../../src/core/errors.ts'
 import {applyEvents} from '../../src/pipeline.ts'
 import {backUp} from '../../src/record/backup.ts'
 import {pruneData} from '../../src/record/prune.ts'
@@ -53,9 +54,9 @@ async function readTape(unit: string): Promise<Line[]> {
 const openTapesOf = (stateDb: StateDb) =>
   openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
 
-const verify = async () => JSON.parse((await lab.run(['verify', '--json'])).stdout)
-const listProblems = async () =>
-  ((await verify()).problems as {problem: string}[]).map(({problem}) => problem).sort()
+const verify = async (env = {}) => JSON.parse((await lab.run(['verify', '--json'], env)).stdout)
+const listProblems = async (env = {}) =>
+  ((await verify(env)).problems as {problem: string}[]).map(({problem}) => problem).sort()
 
 /** Every file of the tape folder, relative to the data folder. */
 const listTapeFiles = () =>
@@ -118,6 +119,7 @@ test('a killed walk whose tape is gone starts afresh, and the missing tape is na
 
 test('a killed walk whose tape is cut resumes after its last whole page', async () => {
   const path = await dieCertified()
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, problems: []})
   const file = join(lab.folder.root, path)
   const whole = readFileSync(file)
   writeFileSync(file, whole.subarray(0, Math.floor(whole.length * 0.9)))
@@ -279,6 +281,22 @@ test('a tape that is missing, swapped, renamed or changed is found', async () =>
   move([one, renamed])
   expect(await listProblems()).toEqual([missing, expect.stringMatching(/x_.*copied or renamed/)])
   move([renamed, one])
+  const edits: [edit: string, found: string[]][] = [
+    [
+      `update tape_unit set chain = 'x' where no = 1`,
+      [1, 2].map((no) => `its unit ${no} is not the one of the record`),
+    ],
+    [
+      `insert into tape_unit select 3, tape, kind, 'x' from tape_unit where no = 2`,
+      ['it lacks unit 3 of the record'],
+    ],
+  ]
+  for (const [edit, found] of edits) {
+    const edited = lab.copyFolder(edit)
+    using stateDb = openStateDb(edited.stateDb)
+    stateDb.run(edit)
+    expect(await listProblems({LOANTAPE_DATA_DIR: edited.root})).toEqual(found)
+  }
   const copy = lab.copyFolder('without-state')
   for (const end of ['', '-wal', '-shm']) rmSync(copy.stateDb + end, {force: true})
   const emptied = one.replace(lab.folder.root, copy.root)
@@ -333,7 +351,11 @@ test('without the key everything but the tapes works, and a sync says what is lo
   expect((await takeNewKey()).code).toBe(0)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 4, closed: 2})
   writeFileSync(file, `${'0'.repeat(64)}\n`)
-  expect(await verify()).toMatchObject({outcome: 'damaged', closed: 0})
+  const wrong = await verify()
+  expect(wrong).toMatchObject({outcome: 'damaged', closed: 0})
+  const {next} = CATALOGUE.TAPE_KEY_WRONG
+  const problem = expect.stringMatching(/^it is sealed with key \w{16}, which is not at hand\.$/)
+  expect(wrong.problems).toContainEqual({path: expect.stringContaining('tape/'), problem, next})
 })
 
 test("after a key change, neither a dead run's walk nor the day's earlier tape holds anything up", async () => {
