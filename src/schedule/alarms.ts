@@ -4,7 +4,7 @@ import {DAY_MS, HOUR_MS, isBehind} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {type LoantapeError, retellError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
-import {quantity} from '../core/money.ts'
+import {groupThousands, quantity} from '../core/money.ts'
 import {MOST_FAILURES_IN_A_ROW} from '../source/ask-each.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {findLastSuccess, findRunSince, type Run, summaryOf} from '../store/runs.ts'
@@ -197,7 +197,7 @@ const MOST_QUARANTINED = 10
 function describeQuarantine(lastSync: Run | undefined): Condition | undefined {
   const {walk} = summaryOf(lastSync, syncSummary) ?? {}
   if (!lastSync || !walk) return undefined
-  const counted = `Run ${lastSync.run_id}: ${walk.quarantined} of ${walk.records} records could not be read.`
+  const counted = `Run ${lastSync.run_id}: ${groupThousands(walk.quarantined)} of ${groupThousands(walk.records)} records could not be read.`
   if (walk.quarantined <= MOST_QUARANTINED)
     return ok('quarantine', 'the quarantine is within its bounds', counted)
   return {
@@ -220,7 +220,7 @@ function describeReading(lastSync: Run | undefined): (Condition | undefined)[] {
     {read, failed}: {read: number; failed: number},
     advice: string,
   ) => {
-    const counted = `Run ${lastSync.run_id} read ${read} ${what}; ${failed} could not be read.`
+    const counted = `Run ${lastSync.run_id} read ${groupThousands(read)} ${what}; ${groupThousands(failed)} could not be read.`
     if (read > 0 || failed === 0) return ok(name, `${what} are read`, counted)
     if (failed < MOST_FAILURES_IN_A_ROW) return undefined
     const words = `${counted} What only they show stays as last known. The log says why. If the source has none, ${advice}.`
@@ -241,7 +241,7 @@ function describeReading(lastSync: Run | undefined): (Condition | undefined)[] {
           {read: listed, failed},
           `take ${stream} out of LOANTAPE_STREAMS`,
         )
-      const problem = `Run ${lastSync.run_id} read ${listed} lists of ${stream} and applied none.`
+      const problem = `Run ${lastSync.run_id} read ${groupThousands(listed)} lists of ${stream} and applied none.`
       const error = retellError({
         code: reason,
         problem,
@@ -257,7 +257,13 @@ function describeLimits(release: ReleaseManifest | undefined): Condition | undef
   const exceeded = release.checks.results.find((check) => check.name === 'limit_is_kept')
   const of = `Release ${release.release_id}, as of ${release.as_of}`
   if (!exceeded) return ok('limits', 'all limits are kept', `${of}.`)
-  const {failures, samples, ids} = exceeded
+  const {failures, ids} = exceeded
+  const samples = exceeded.samples.map((sample) =>
+    sample.replaceAll(/\b([a-z_]+)=(\d[\d.-]*)/g, (_, column: string, value: string) => {
+      const shown = value.includes('.') ? `$${groupThousands(value)}` : value
+      return `${column.replaceAll('_', ' ')} ${shown}`
+    }),
+  )
   return {
     name: 'limits',
     // The limits are part of the state, so that people are told again when others are exceeded.

@@ -1,5 +1,4 @@
 import {z} from 'zod'
-import {isCalendarDate} from '../core/clock.ts'
 import {INTEREST} from '../core/money.ts'
 import type {TableColumn} from '../store/sql.ts'
 import {capitalised, count, dollars, instant, linked, percent, ratio, span, words} from './figures.ts'
@@ -175,13 +174,16 @@ export interface Column<Row> {
   shade?: (row: Row) => string
 }
 
+/** A day or month, also as a link. */
+const DAY = /^(<[^>]+>)?\d{4}-\d\d(-\d\d)?(<\/a>)?$/
+
 /** A table of rows, with an optional row of totals. */
 function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
   const cells = (row: Row) =>
     columns.map(({kind, cell, shade}) => {
       const value = cell(row)
       const text = value instanceof Html ? value.html : String(value)
-      const shape = kind ?? (isCalendarDate(text) ? 'day' : undefined)
+      const shape = kind ?? (DAY.test(text) ? 'day' : undefined)
       const classes = [shape ?? '', shade?.(row) ?? ''].join(' ').trim()
       return html`<td${classes !== '' && html` class="${classes}"`}>${value}</td>`
     })

@@ -3,7 +3,7 @@ import {AriaComponent, GridComponent, MarkLineComponent, TooltipComponent} from 
 import {init, use} from 'echarts/core'
 import {SVGRenderer} from 'echarts/renderers'
 import {z} from 'zod'
-import {isCalendarDate} from '../core/clock.ts'
+import {DAY_MS, isCalendarDate} from '../core/clock.ts'
 import {
   type Block,
   isNumeric,
@@ -17,7 +17,7 @@ import {
   type Shown,
   textOf,
 } from './cells.ts'
-import {words} from './figures.ts'
+import {linked, words} from './figures.ts'
 import {Html, html, showControls} from './html.ts'
 
 use([LineChart, BarChart, GridComponent, MarkLineComponent, TooltipComponent, AriaComponent, SVGRenderer])
@@ -70,11 +70,10 @@ export function renderChart(
 ): Html | string {
   const chart = readChart(block, shape, linkTo)
   if (typeof chart === 'string') return chart
-  const {places} = chart
-  if (range !== undefined && !places.every((place) => /^\d{4}-\d\d(-\d\d)?$/.test(place)))
-    return 'A range needs a chart whose places are days or months.'
+  const {places, areDays} = chart
+  if (range !== undefined && !areDays) return 'A range needs a chart whose places are days or months.'
   const isOnlyListed = places.length === 1 && values !== undefined
-  const noted = isOfTime(shape) && !isOnlyListed ? placeNotes(places, notes) : []
+  const noted = isOfTime(shape) && areDays && !isOnlyListed ? placeNotes(places, notes) : []
   const listed = noted.map(
     ({subject, text, who}) =>
       html`<li>${subject}: <span class="lines">${text}</span> <span class="muted">${who}</span></li>`,
@@ -108,6 +107,8 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
     return 'A chart needs a column that names the places, and numbers after it.'
   const valuesOf = (column: Shown) => [...new Set(rows.map((row) => textOf(column, row)))]
   const places = valuesOf(first)
+  const areDays = places.every((place) => isCalendarDate(place.length === 7 ? `${place}-01` : place))
+  if (areDays && isOfTime(shape)) places.sort()
   const names = text ? valuesOf(text) : []
   const isOne = numbers.length === 1 && texts.length === 0
   const named = places.length < rows.length || (isOne && names.length === 1) ? text : undefined
@@ -132,6 +133,8 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
     unit: isAll('usd') ? 'usd' : isAll('ratio', 'percent') ? 'ratio' : ('number' as keyof typeof UNITS),
     /** Whether the second column names the series. */
     isMatrix: named !== undefined && named === others[0],
+    /** Whether the places are days or months. */
+    areDays,
     places: places.map(words),
     /** A description for screen readers. */
     title: named ? `${numbers[0]?.name} by ${named.name}` : series.join(', '),
@@ -161,8 +164,6 @@ const MOST_MARKS = 20
 /** Places notes on an axis of days or months. A note on a day without a place goes to the next one. */
 function placeNotes(places: readonly string[], notes: readonly DayNote[]) {
   const months = places.map((place) => place.slice(0, 7))
-  if (!places.every((place, index) => isCalendarDate(place.length === 7 ? `${months[index]}-01` : place)))
-    return []
   const isMonthly = new Set(months).size === places.length
   const placeOf = (day: string) => {
     if (isMonthly) return months.indexOf(day.slice(0, 7))
@@ -177,11 +178,12 @@ function placeNotes(places: readonly string[], notes: readonly DayNote[]) {
 /** A chart as SVG. With scripts, `workbench.js` draws it again from `data-option`, with exact values on hover. */
 function drawChart(
   shape: ChartShape,
-  {title, unit, places, series, isMatrix}: Chart,
+  {title, unit, places, areDays, series, isMatrix}: Chart,
   range: string | undefined,
   noted: readonly {place: number}[],
 ): Html {
-  const isBar = shape === 'bar' || shape === 'waterfall'
+  const isBar = !isOfTime(shape)
+  const isTime = areDays && !isBar
   const shown = series.map((one) => ({
     ...one,
     type: isBar ? 'bar' : 'line',
@@ -193,7 +195,7 @@ function drawChart(
     ...(shape === 'area' && {stack: 'all', areaStyle: {opacity: 1}, lineStyle: {width: 0}}),
   }))
   // Notes at one place share a mark.
-  const marks = Map.groupBy(noted.keys(), (index) => noted[index]?.place)
+  const marks = Map.groupBy(noted.keys(), (index) => places[noted[index]?.place ?? 0])
   const markLine = {
     silent: true,
     symbol: 'none',
@@ -201,36 +203,52 @@ function drawChart(
     label: {color: 'var(--ink)', formatter: '{b}', distance: 2},
     data: [...marks].map(([xAxis, found]) => ({xAxis, name: found.map((index) => index + 1).join(', ')})),
   }
-  const ends = levelsOf(series[0]?.data ?? []).map(([, to]) => to)
-  const [least, most] = [Math.min(...ends), Math.max(...ends)]
+  const values = series.flatMap(({data}) =>
+    shape === 'waterfall' ? levelsOf(data).map(([, to]) => to) : data.filter((value) => value !== null),
+  )
+  const least = values.reduce((one, other) => Math.min(one, other), Infinity)
+  const most = values.reduce((one, other) => Math.max(one, other), -Infinity)
+  // Where the values are far from zero, their differences would not be seen.
+  const min = shape === 'waterfall' ? Math.max(0, least - (most - least || most) / 2) : undefined
+  const isCut = min === undefined ? shape === 'line' && (least > most / 2 || most < least / 2) : min > 0
+  const top = isCut ? 34 : marks.size > 0 ? 22 : 10
   const option = {
     animation: false,
     color: COLOURS,
     textStyle: {fontFamily: FONT, color: 'var(--muted)'},
     aria: {enabled: true, label: {description: title}},
-    grid: {left: 70, right: 34, top: marks.size > 0 ? 22 : 10, bottom: 26, outerBounds: {bottom: 6}},
+    grid: {left: 70, right: 34, top, bottom: 26, outerBounds: {bottom: 6}},
     tooltip: {trigger: 'axis', confine: true},
     xAxis: {
-      type: 'category',
+      type: isTime ? 'time' : 'category',
       data: places.map(nameOf),
-      boundaryGap: isBar,
+      ...(isTime ? {minInterval: DAY_MS} : {boundaryGap: isBar}),
       axisLine: {lineStyle: {color: 'var(--line)'}},
       axisTick: {show: false},
       // Every bar is named; `workbench.js` turns the names to the width.
-      axisLabel: {color: 'var(--muted)', ...(isBar && places.length <= 24 && NAMES_OF_BARS)},
+      axisLabel: {
+        color: 'var(--muted)',
+        hideOverlap: isTime,
+        ...(isTime && {formatter: places[0]?.length === 7 ? '{yyyy}-{MM}' : '{yyyy}-{MM}-{dd}'}),
+        ...(isBar && places.length <= 24 && NAMES_OF_BARS),
+      },
     },
     yAxis: {
       type: 'value',
-      scale: shape === 'line',
-      // Movements are small compared with the whole, so the axis does not start at zero.
-      ...(shape === 'waterfall' && {min: Math.max(0, least - (most - least || most) / 2)}),
+      scale: isCut,
+      min,
+      ...(isCut && {name: 'The axis does not begin at zero', nameGap: 18, nameTextStyle: {align: 'left'}}),
       splitLine: {lineStyle: {color: 'var(--line)'}},
       axisLabel: {color: 'var(--muted)', showMinLabel: shape !== 'waterfall'},
     },
     series:
       shape === 'waterfall'
         ? shown.flatMap(standOnInvisible)
-        : shown.map((one, index) => ({...one, ...(index === 0 && {markLine})})),
+        : shown.map((one, index) => ({
+            ...one,
+            data: isTime ? one.data.map((value, at) => [places[at], value]) : one.data,
+            ...(index === 0 && {markLine}),
+          })),
   }
   const drawn = init(null, null, {renderer: 'svg', ssr: true, width: 1100, height: 320})
   try {
@@ -238,7 +256,7 @@ function drawChart(
     const format = new Intl.NumberFormat('en-US', {...UNITS[unit], maximumSignificantDigits: 15})
     const axisLabel = {...option.yAxis.axisLabel, formatter: (value: number) => format.format(value)}
     drawn.setOption({...option, yAxis: {...option.yAxis, axisLabel}})
-    const legend = html`<figcaption class="key">${series.map(({name}, index) => html`<span><svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10" rx="2" fill="${COLOURS[index % COLOURS.length] ?? ''}"/></svg>${name}</span> `)}</figcaption>`
+    const legend = html`<figcaption class="key">${series.map(({name, hrefs}, index) => html`<span><svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10" rx="2" fill="${COLOURS[index % COLOURS.length] ?? ''}"/></svg>${linked(name, typeof hrefs === 'string' ? hrefs : undefined)}</span> `)}</figcaption>`
     return html`<figure class="chart" aria-label="${title}" data-unit="${unit}"${range !== undefined && html` data-range="${range}"`} data-option="${JSON.stringify(option)}">${shape !== 'waterfall' && (series.length > 1 || isMatrix) && legend}<div role="img" aria-label="${title}">${new Html(drawn.renderToSVGString())}</div></figure>`
   } finally {
     drawn.dispose()

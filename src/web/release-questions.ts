@@ -169,9 +169,9 @@ async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
     const columns = await readColumns(db, `from ${from}`)
     const rows = file.isSafe
       ? buildSafeRows(columns, from)
-      : file.format === 'json'
-        ? buildJsonRows(columns, from)
-        : `from ${from}`
+      : file.format === 'csv'
+        ? `from ${from}`
+        : buildRows(columns, from, file.format)
     const lines = file.format === 'csv' ? buildLines(columns, `(${rows})`) : rows
     await db.run(`copy (${lines}) to ${quoteLiteral(path)} (${COPIES[file.format]})`)
   }
@@ -185,14 +185,21 @@ const COPIES = {
   parquet: 'format parquet, compression zstd',
 }
 
-/** Replaces what JSON cannot hold: NaN and infinity by null, and decimals without a digit before the point by others. */
-function buildJsonRows(columns: readonly TableColumn[], from: string): string {
+/**
+ * Replaces what a format cannot hold. In JSON, NaN and infinity become null, and decimals get a digit before the point; Parquet
+ * has whole numbers of 64 bits, so larger ones become decimals.
+ */
+function buildRows(columns: readonly TableColumn[], from: string, format: 'json' | 'parquet'): string {
   const cells = columns.map(({name, type}) => {
     const quoted = quoteName(name)
-    if (/^(FLOAT|DOUBLE)$/.test(type)) return `if(isfinite(${quoted}), ${quoted}, null) as ${quoted}`
-    const wider = type.replaceAll(/DECIMAL\((\d+),\1\)/g, (_, digits) =>
-      digits === '38' ? 'DECIMAL(38,37)' : `DECIMAL(${Number(digits) + 1},${digits})`,
-    )
+    if (format === 'json' && /^(FLOAT|DOUBLE)$/.test(type))
+      return `if(isfinite(${quoted}), ${quoted}, null) as ${quoted}`
+    const wider =
+      format === 'parquet'
+        ? type.replaceAll(/\bU?HUGEINT\b/g, 'DECIMAL(38,0)')
+        : type.replaceAll(/DECIMAL\((\d+),\1\)/g, (_, digits) =>
+            digits === '38' ? 'DECIMAL(38,37)' : `DECIMAL(${Number(digits) + 1},${digits})`,
+          )
     return wider === type ? quoted : `cast(${quoted} as ${wider}) as ${quoted}`
   })
   return `select ${cells.join(', ')} from ${from}`

@@ -236,7 +236,7 @@ test('too many quarantined records are told until there are fewer', async () => 
   await syncWith({quarantined: 10})
   expect(posts).toEqual([])
   await syncWith({quarantined: 11})
-  expect(posts[0]).toContain('11 of 2000 records could not be read')
+  expect(posts[0]).toContain('11 of 2,000 records could not be read')
   await syncWith({})
   expect(posts[1]).toContain('Recovered')
 })

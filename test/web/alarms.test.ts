@@ -61,7 +61,14 @@ test('an exceeded limit raises an alarm and is on the page, as is one that is ne
       {config: lab.config, release: findCurrentRelease(lab.folder)?.manifest, jobs: []},
       Date.now(),
     )
-  expect(alarms()).toMatchObject([{state: '1 exceeded: "Texas"'}])
+  expect(alarms()).toMatchObject([
+    {
+      state: '1 exceeded: "Texas"',
+      words: expect.stringMatching(
+        /Texas \(exposure \$3,500,000\.00, limit amount \$3,499,999\.99, excess \$0\.01, breached since 20[\d-]+\)\./,
+      ),
+    },
+  ])
   // Viewers of some tables read metrics, too, and a series for each set of names would end each time.
   expect(await side.read('/metrics')).toContain('loantape_alarm{name="limits",state="1 exceeded"} 1\n')
 

@@ -30,6 +30,18 @@ from (select unnest(['2026-01-01', '2026-01-02', '2026-01-03']) as day), (select
 order by all
 \`\`\`
 `,
+    'pages/gaps.md': `${[
+      ['line', `('2026-01-31', 90.0), ('2026-01-01', 70.0), ('2026-01-02', 71.0)`],
+      ['line', `('2025-11', -90), ('2026-01', -70)`],
+      ['waterfall', `('opening', 100), ('repaid', -10), ('closing', 90)`],
+      ['line', `('2026-01-01', 7), ('2026-01-02', 70)`],
+      ['line', `('a', -1), ('b', 70)`],
+      ['area', `('2026-01-01', 70), ('2026-01-02', 71)`],
+    ]
+      .map(
+        ([shape, rows]) => `\`\`\`sql ${shape}\nselect * from (values ${rows}) as t(place, amount)\n\`\`\`\n`,
+      )
+      .join('\n')}`,
   }),
 )
 const side = await serveLab(lab, {sqlDir: own.path})
@@ -73,6 +85,18 @@ test('dragging over a chart of time, or its fields, chooses days in the address;
   expect(complaints).toEqual([])
 })
 
+test('days stand apart as far as they are, and an axis that does not begin at zero says so', async () => {
+  const charts = (await side.read('/pages/gaps')).split('<figure').slice(1)
+  expect(charts.map((text) => text.includes('>The axis does not begin at zero<'))).toEqual([
+    ...[true, true, true],
+    ...[false, false, false],
+  ])
+  const [a = 0, b = 0, c = 0] = [...(charts[0] ?? '').matchAll(/transform="matrix\(2,0,0,2,([\d.]+),/g)].map(
+    ([, x]) => Number(x),
+  )
+  expect((b - a) / (c - a)).toBeCloseTo(1 / 30, 3)
+})
+
 test('a click on a value of a chart leads where the page says, with the filter, also where dragging chooses days', async () => {
   const {page, complaints} = await openPage(`${side.url}/pages/clicks?state=CT`)
   const click = async (title: string, x: number, y: number) => {
@@ -83,6 +107,9 @@ test('a click on a value of a chart leads where the page says, with the filter, 
     // Relative to the area inside the axes.
     await page.mouse.click(box.x + 70 + (box.width - 104) * x, box.y + 10 + (box.height - 36) * y)
   }
+  expect(await page.locator('.key a', {hasText: 'open'}).getAttribute('href')).toBe(
+    '/deals?state=CT&part=open',
+  )
   await click('States', 0.75, 0.9)
   await click('States', 0.25, 0.9)
   await page.waitForURL(`${side.url}/deals?state=CT`)

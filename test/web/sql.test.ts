@@ -1,5 +1,5 @@
 import {execFileSync} from 'node:child_process'
-import {mkdtempSync, readdirSync, readFileSync, rmSync} from 'node:fs'
+import {mkdtempDisposableSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
@@ -282,6 +282,16 @@ test('a JSON download is JSON: a number that is not finite is null, every decima
   const q = `select 'nan'::double as "n n", '-infinity'::float as f, 1.5::double as d, [1.5::double] as l, 'x' as t, -0.25::decimal(18,18) as s, [0.5::decimal(38,38)] as w`
   const rows = await read('/data/query.json', {q})
   expect(JSON.parse(rows)).toEqual([{'n n': null, f: null, d: 1.5, l: [1.5], t: 'x', s: -0.25, w: [0.5]}])
+})
+
+test('a Parquet download keeps each digit of a whole number, however long it is', async () => {
+  using folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-parquet-'))
+  const file = join(folder.path, 'rows.parquet')
+  const q = `select sum(n) as total, [max(n)] as l, 5::uhugeint as u from (values (9007199254740993::bigint), (99999999999999999999999999999::hugeint)) as t(n)`
+  writeFileSync(file, Buffer.from(await (await get('/data/query.parquet', {q})).arrayBuffer()))
+  expect(await lab.query(`from '${file}'`)).toEqual([
+    {total: '100000000000009007199254740992', l: ['99999999999999999999999999999'], u: '5'},
+  ])
 })
 
 test('a worksheet holds what is no number, day or truth as its text, and no invalid cell', async () => {

@@ -33,9 +33,14 @@ const follow = async () => {
 }
 setTimeout(follow, 1000)
 
-// `/` goes to the search, unless somebody is writing.
+// `/` goes to the search, unless somebody is writing; Escape closes what is open around the focus.
 addEventListener('keydown', (event) => {
   const {key, ctrlKey, metaKey, altKey, target} = event
+  const around = key === 'Escape' && target.closest?.('details[open]')
+  if (around) {
+    around.open = false
+    around.querySelector('summary').focus()
+  }
   if (key !== '/' || ctrlKey || metaKey || altKey) return
   if (target.isContentEditable || target.matches?.('input, textarea, select')) return
   event.preventDefault()
@@ -59,16 +64,21 @@ const formats = {
   ratio: [{style: 'percent', maximumFractionDigits: 2}, {style: 'percent'}],
   number: [{maximumFractionDigits: 9}, {notation: 'compact'}],
 }
+// The index of the place nearest to a value of the axis, which is an instant for days and months.
+const indexAt = ({type, data}, value) => {
+  if (type !== 'time') return Math.max(0, Math.min(value, data.length - 1))
+  const away = data.map((day) => Math.abs(new Date(`${day}${day.length === 7 ? '-01' : ''}T00:00`) - value))
+  return away.indexOf(Math.min(...away))
+}
 // Dragging over days or months selects them, as the fields below the chart do.
-const letChoose = (chart, figure, option) => {
-  const days = option.xAxis.data
+const letChoose = (chart, figure, {xAxis}) => {
   const brushOption = {brushType: 'lineX', brushMode: 'single'}
   chart.setOption({brush: {xAxisIndex: 0, toolbox: [], ...brushOption}})
   chart.dispatchAction({type: 'takeGlobalCursor', key: 'brush', brushOption})
   figure.dataset.chooses = ''
   chart.on('brushEnd', ({areas: [area]}) => {
     if (!area) return
-    const [from, to] = area.coordRange.map((at) => days[Math.max(0, Math.min(at, days.length - 1))])
+    const [from, to] = area.coordRange.map((at) => xAxis.data[indexAt(xAxis, at)])
     const lastOf = (month) =>
       new Date(Date.UTC(...month.split('-').map(Number), 0)).toISOString().slice(0, 10)
     const query = new URLSearchParams(location.search)
@@ -79,10 +89,11 @@ const letChoose = (chart, figure, option) => {
   })
 }
 // A click on a value follows its link.
-const letLead = (chart, {series}) => {
+const letLead = (chart, {series, xAxis}) => {
   const hrefOf = ({seriesIndex, dataIndex, event}) => {
     const {hrefs} = series[seriesIndex]
-    const at = dataIndex ?? chart.convertFromPixel({gridIndex: 0}, [event.offsetX, event.offsetY])[0]
+    const [value] = chart.convertFromPixel({gridIndex: 0}, [event.offsetX, event.offsetY])
+    const at = dataIndex ?? indexAt(xAxis, value)
     return typeof hrefs === 'string' ? hrefs : hrefs?.[at]
   }
   chart.on('click', 'series', (clicked) => {
@@ -149,6 +160,8 @@ const addPicture = (figure) => {
   button.onclick = save
   figure.append(button)
 }
+// Nothing is measured for printing: the width of A4 between the margins.
+const PRINTED_WIDTH = 680
 const figures = [...document.querySelectorAll('figure.chart')]
 if (figures.length > 0) {
   const {init} = await import('/assets/echarts.js')
@@ -159,6 +172,10 @@ if (figures.length > 0) {
     const option = JSON.parse(figure.dataset.option)
     option.tooltip.valueFormatter = (value) => (value === null ? '–' : exact.format(value))
     option.yAxis.axisLabel.formatter = (value) => short.format(value)
+    if (option.xAxis.type === 'time')
+      option.xAxis.axisPointer = {
+        label: {formatter: ({value}) => option.xAxis.data[indexAt(option.xAxis, value)]},
+      }
     const drawing = figure.querySelector('[role=img]')
     drawing.replaceChildren()
     drawing.style.height = '300px'
@@ -172,8 +189,7 @@ if (figures.length > 0) {
       chart.getZr().flush()
     }
     new ResizeObserver(() => matchMedia('print').matches || fit()).observe(drawing)
-    // Nothing is measured for printing: the width is that of A4.
-    addEventListener('beforeprint', () => fit(680))
+    addEventListener('beforeprint', () => fit(PRINTED_WIDTH))
     addEventListener('afterprint', () => fit())
     addPicture(figure)
     // Without a fine pointer, a tap shows the exact values.
