@@ -5,7 +5,7 @@ import {type FastifyInstance, type FastifyReply, type FastifyRequest, fastify} f
 import ipaddr from 'ipaddr.js'
 import {sleepUntilStopped} from '../core/clock.ts'
 import {type Config, digestOfToken} from '../core/config.ts'
-import {codeOf, findMachineFault, newError} from '../core/errors.ts'
+import {codeOf, findMachineFault, LoantapeError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt, isDemoFolder} from '../store/data-folder.ts'
 import {isForViewers, parseAddress} from './filter.ts'
@@ -323,7 +323,8 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     const status = error.statusCode ?? 500
     if (status < 500) return refuse(reply, status, error.message)
     world.log.error({err: error, path: request.routeOptions.url}, 'a request failed')
-    const fault = findMachineFault(error)
+    const isLetIn = !OPEN.test(request.routeOptions.url ?? '')
+    const fault = isLetIn && error instanceof LoantapeError ? error : findMachineFault(error)
     return refuse(reply, status, fault?.problem ?? 'Failed; see the log.', fault?.next)
   })
   server.setNotFoundHandler((_request, reply) => refuse(reply, 404, 'Not found.', 'There is no such page.'))

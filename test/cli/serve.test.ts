@@ -109,6 +109,7 @@ test('a server goes on with the state database that takes the place of one that 
     if (existsSync(file)) renameSync(file, `${file}.old`)
   }
   expect(await notify(url, 'evt_1')).toBeGreaterThanOrEqual(500)
+  expect(await (await fetch(`${url}/runs`)).text()).toContain('is not there: it was moved')
   expect(existsSync(lab.folder.stateDb)).toBe(false)
   openStateDb(lab.folder.stateDb)[Symbol.dispose]()
   await until(async () => (await notify(url, 'evt_1')) < 300)
