@@ -3,7 +3,7 @@ import {basename} from 'node:path'
 import {z} from 'zod'
 import {DAY_MS, HOUR_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {closeWords, codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
@@ -170,7 +170,7 @@ async function sendNews(
         })
       }
     } catch (thrown) {
-      error = scrubSecrets(messageOf(thrown))
+      error = closeWords(scrubSecrets(messageOf(thrown)))
       world.log.warn({reason: error}, `an alarm could not be sent by ${notice.channel}; it is tried again`)
     }
     const sent_at = error === null ? isoOf(world.realClock.now()) : null
