@@ -174,6 +174,7 @@ test("a warehouse is replaced by one without a lost tape's data only if somebody
   const exported = await exportDeals()
   removeTapes(2)
   await goOnWithout('a disk died')
+  expect(JSON.parse((await lab.run(['verify', '--json'])).stdout)).toMatchObject({given_up: 1, removed: 0})
   expect((await lab.run(['verify'])).stdout).toContain('1 tape was given up by `loantape tape go-on`.')
   // The release is still the previous one, and its batch is the same to the last byte.
   expect(await exportDeals()).toBe(exported)
