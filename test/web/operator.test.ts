@@ -341,7 +341,7 @@ test('each day says in words how its runs ended, and how long the longest took',
   expect(await cells('failed')).toEqual([`${day.slice(5)} 1 failed, 2 done`])
   expect(await cells('warned')).toEqual([`${before.slice(5)} 1 skipped`])
   expect(await page.locator('figure.chart').getAttribute('data-option')).toMatch(
-    /"name":"weekly","data":\[(null,)*45/,
+    /"name":"weekly","data":\[(\["[\d-]+",null\],)*\["[\d-]+",45\]/,
   )
   expect(await page.locator('main').textContent()).toMatch(
     /weekly \d+ failed, SOURCE_DOWN \(attempt 1\), and is tried again at 2098-12-31 19:00/,
