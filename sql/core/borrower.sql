@@ -8,7 +8,7 @@
 --
 -- deal_id: the service's id
 -- borrower_id: the service's id
--- person: the same for the same person in every deal: email_hash, or borrower_id if there is no e-mail address
+-- person: the same for the same person in every deal: email_hash, or deal_id/borrower_id without an e-mail address
 -- email_hash: HMAC-SHA256 of the e-mail address in lower case, under the key of this data folder; null when unknown
 -- is_primary: the first borrower linked to the deal, who stands for it in mart.concentration
 -- linked_at: as the service has it, UTC; null when unknown
@@ -29,7 +29,7 @@ known as (
 select
   known.deal_id,
   known.borrower_id,
-  coalesce(known.email_hash, known.borrower_id) as person,
+  coalesce(known.email_hash, known.link_id) as person,
   known.email_hash,
   row_number() over (
     partition by known.deal_id order by known.created_at nulls last, known.borrower_id
