@@ -5,6 +5,7 @@ import {gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {explainError, messageOf, newError, sayKept} from '../core/errors.ts'
+import {formatParts} from '../core/json.ts'
 import {VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
@@ -19,7 +20,7 @@ import {
 } from '../store/recorded.ts'
 import {releaseManifestSchema} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
-import {writeWholeTape} from '../store/tape.ts'
+import {type Frame, type NumberedLine, textOf, writeWholeTape} from '../store/tape.ts'
 import {
   findReadKey,
   type KeyConfig,
@@ -39,7 +40,7 @@ const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.strin
 export type BatchAct = z.output<typeof batchSchema>
 const batchSchema = batchRow.extend({
   lines: z.array(issuedLineSchema),
-  files: z.array(z.object({name: z.string(), sha256: z.string(), text: z.string()})),
+  files: z.array(z.object({name: z.string(), sha256: z.string(), content: z.string()})),
 })
 
 /** A tape that is gone, with its units, so that the record has no gap. */
@@ -111,9 +112,32 @@ const actSchema = z.discriminatedUnion('act', [
   }),
 ])
 
+/** What may be long is on lines of its own before an act, and the act holds their number. */
+const LONG = ['lines', 'register', 'content']
+
+/** Formats an act as lines of a tape. */
+function formatAct(act: Act): {frame: Frame; body: Buffer}[] {
+  const parts: Buffer[] = []
+  const text = JSON.stringify(act, (name, value) => {
+    const isList = Array.isArray(value)
+    if (!LONG.includes(name) || (!isList && typeof value !== 'string')) return value
+    const own = isList ? [...formatParts(value)] : [JSON.stringify(value)]
+    parts.push(...own.map((part) => Buffer.from(part)))
+    return own.length
+  })
+  const lines = parts.map((body) => ({frame: {frame: 'part' as const}, body}))
+  return [...lines, {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)}]
+}
+
 /** Parses the act of a tape. @throws UnexpectedError `DATA_NEWER` if it is of a later version */
-export function parseAct(text: string, tape: string): Act {
-  const found = actSchema.safeParse(JSON.parse(text))
+export function parseAct(line: NumberedLine, tape: string): Act {
+  const parts = [...line.parts]
+  const act = JSON.parse(textOf(line), (name, value) => {
+    if (!LONG.includes(name) || typeof value !== 'number') return value
+    const own = parts.splice(0, value).map((part) => JSON.parse(part.toString()))
+    return Array.isArray(own[0]) ? own.flat() : own[0]
+  })
+  const found = actSchema.safeParse(act)
   if (found.success) return found.data
   const words = messageOf(found.error)
   throw newError('DATA_NEWER', `Tape '${tape}': this version of loantape cannot read its act: ${words}.`)
@@ -133,11 +157,10 @@ export function createPerformer(
     const write = (act: Act) => {
       const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
       adoptEnded(folder, stateDb, key)
-      const text = JSON.stringify(act)
       const begun_at = new Date(realClock.now()).toISOString()
       const name = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
       // Parsed as if read from a tape, so that a state database computed from tapes is the same, down to the order of keys.
-      applyAct(stateDb, parseAct(text, name))
+      applyAct(stateDb, actSchema.parse(act))
       const path = pathOfTape(name, begun_at)
       file = join(folder.root, path)
       const {no, chain: previous} = findHead(stateDb)
@@ -145,7 +168,7 @@ export function createPerformer(
         {tapes: folder.tapes, path: file},
         [
           {frame: {frame: 'begin', tape: name, kind: 'act', act: act.act, version: VERSION, begun_at}},
-          {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)},
+          ...formatAct(act),
           {frame: {frame: 'outcome', kind: 'act', outcome: 'settled', no: no + 1, previous}},
         ],
         key,
@@ -228,16 +251,16 @@ export function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: strin
   const {lines, files, ...named} = batch
   const is_handed_over = Number(files.length === 0)
   const {lastInsertRowid: batch_no} = stateDb.insert('journal_batch', {...named, is_handed_over})
-  for (const {name, text} of files) {
-    stateDb.insert('journal_file', {batch_no, name, content: gzipSync(text)})
-  }
+  for (const {name, content} of files)
+    stateDb.insert('journal_file', {batch_no, name, content: gzipSync(content)})
   // Lines of a reversal also name the batch that they reverse; only the fields of a line are stored.
   for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
 }
 
 /** Stores a closed period, which depends on the history of its release. */
 function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history_id' | 'after_batch'>): void {
-  const pack = (value: unknown) => gzipSync(JSON.stringify(value))
+  const pack = (list: readonly unknown[]) =>
+    gzipSync(Buffer.concat([...formatParts(list).map((part) => Buffer.from(`${part}\n`))]))
   stateDb.insert('closed_period', {
     period: closed.period,
     release: JSON.stringify(closed.release),

@@ -190,7 +190,10 @@ export function nameAccounts<T extends Pick<JournalLine, 'account_code' | 'accou
   mapping: AccountMapping,
 ): T[] {
   const names = new Map(listAccounts(mapping).map(({account: {code, name}}) => [code, name]))
-  return lines.map((line) => ({...line, account_name: names.get(line.account_code) ?? line.account_name}))
+  return lines.map((line) => {
+    const account_name = names.get(line.account_code) ?? line.account_name
+    return account_name === line.account_name ? line : {...line, account_name}
+  })
 }
 
 /** Lists names shared by two account codes, as `'name' (1200, 1210)`: importers could not tell these apart. */

@@ -3,6 +3,7 @@ import {z} from 'zod'
 import {addDays, businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
+import {parseParts} from '../core/json.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {resolveMoment} from '../store/moment.ts'
@@ -116,11 +117,11 @@ const closedColumns = z.object({
 })
 const closedRow = closedColumns.transform((row) => ({...row, mapping: readMapping(row)}))
 
-/** A column of JSON, gzipped if it is a blob. */
+/** A column of JSON; a list in parts, gzipped, if it is a blob. */
 function stored<T>(schema: z.ZodType<T>) {
   return z
-    .union([z.string(), z.instanceof(Uint8Array).transform((content) => gunzipSync(content).toString())])
-    .transform((json) => schema.parse(JSON.parse(json)))
+    .union([z.string(), z.instanceof(Uint8Array).transform((content) => gunzipSync(content))])
+    .transform((json) => schema.parse(typeof json === 'string' ? JSON.parse(json) : parseParts(json)))
 }
 
 /** Lists the closed periods. They have no gap, since periods are closed and reopened in order. */

@@ -120,7 +120,7 @@ export function composeBatch(target: BatchTarget, plan: BatchPlan): BatchAct | u
     bridge,
   })
   const texts = [...files, {name: 'manifest.json', text: manifest}]
-  return {...named, files: texts.map(({name, text}) => ({name, sha256: hash('sha256', text), text}))}
+  return {...named, files: texts.map(({name, text}) => ({name, sha256: hash('sha256', text), content: text}))}
 }
 
 /** Counts what was done to periods, and batches issued. If a count changes, a batch under way may be out of date. */

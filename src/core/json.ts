@@ -99,6 +99,25 @@ function markRepeated(value: unknown, paths: readonly Step[][]): void {
   }
 }
 
+/** No text can have more than 512 MB, which a list of a million items may come to. */
+const ITEMS_IN_PART = 5000
+
+/** Formats a list as JSON lists of some thousand items. */
+export function* formatParts(list: readonly unknown[]): Generator<string> {
+  for (let from = 0; from === 0 || from < list.length; from += ITEMS_IN_PART)
+    yield JSON.stringify(list.slice(from, from + ITEMS_IN_PART))
+}
+
+/** Parses the lists that {@link formatParts} made, each in a line, as one list. */
+export function parseParts(parts: Buffer): unknown[] {
+  const lists: unknown[] = []
+  for (let from = 0, to = 0; from < parts.length; from = to) {
+    to = parts.indexOf('\n', from) + 1
+    lists.push(JSON.parse(parts.toString('utf8', from, to)))
+  }
+  return lists.flat()
+}
+
 /** Whether a JSON value is an object. */
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)

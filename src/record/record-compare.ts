@@ -35,7 +35,7 @@ import {
 } from '../store/recorded.ts'
 import {findCurrentRelease, unlessDamaged} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
-import {openTape, readTapeHeader, textOf} from '../store/tape.ts'
+import {openTape, readTapeHeader} from '../store/tape.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {planCatchUp, readStand} from '../sync/catch-up.ts'
 import {compareWarehouse} from '../sync/rebuild.ts'
@@ -284,7 +284,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey) {
       isDescribed ||= begin.described !== undefined
       act = undefined
     }
-    if (frame.frame === 'act') act = parseAct(textOf(line), path)
+    if (frame.frame === 'act') act = parseAct(line, path)
     if (frame.frame !== 'outcome') continue
     const {no, previous, kind, outcome} = parseOutcome(line)
     const own = {no, previous, tape: name, kind, chain: line.chain, isHistory: isHistory(kind, outcome)}

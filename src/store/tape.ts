@@ -31,6 +31,7 @@ const FRAME_KINDS = [
   'look',
   'rates',
   'replay',
+  'part',
   'act',
   'outcome',
 ] as const
@@ -162,6 +163,8 @@ function parseLine(path: string, text: string, previous?: string): TapeLine | {p
 
 const CIPHER = 'aes-256-gcm'
 const [LENGTH_BYTES, NONCE_BYTES, TAG_BYTES] = [4, 12, 16]
+/** A reader takes the lines of a group as one text, which cannot have more than 512 MB. */
+const FULL_GROUP = 2 ** 26
 const HEADER = /^loantape tape 1 ([0-9a-f]{16}) (([0-9a-f]{16}) [0-9a-f]{16})\n$/
 const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1 + 16 + 1
 
@@ -234,6 +237,7 @@ function writeTape(
   const file = openSync(path, 'r+')
   let {groups, bytes, chain} = start
   const added: Buffer[] = []
+  let waiting = 0
   let failure: {cause: unknown} | undefined
 
   function store(): void {
@@ -249,6 +253,7 @@ function writeTape(
       fdatasyncSync(file)
       groups += 1
       bytes += sealed.length
+      waiting = 0
     } catch (cause) {
       failure = {cause}
       throw cause
@@ -260,11 +265,13 @@ function writeTape(
     get chain() {
       return chain
     },
-    /** Adds a line, which is on the tape after `store`. */
+    /** Adds a line, which is on the tape after `store`, or sooner. */
     add(frame: Frame, body?: Buffer): void {
       const line = formatLine(frame, body, chain)
       ;({chain} = line)
       added.push(...line.parts)
+      waiting += body?.length ?? 0
+      if (waiting > FULL_GROUP) store()
     },
     /** Writes the added lines to the disk as one group. After one failure, every call fails. */
     store,
@@ -328,8 +335,11 @@ export interface TapeEnd {
   problem: string | null
 }
 
-/** A line with its number on the tape, from 1. For a translated answer, `original` is the line before, which has what the source sent. */
-export type NumberedLine = TapeLine & {number: number; original?: NumberedLine | undefined}
+/**
+ * A line with its number on the tape, from 1. For a translated answer, `original` is the line before, which has what the source sent.
+ * `parts`: the bodies of the parts before it.
+ */
+export type NumberedLine = TapeLine & {number: number; original?: NumberedLine | undefined; parts: Buffer[]}
 
 /**
  * Reads a tape group by group, so that a long tape needs no more memory.
@@ -353,6 +363,7 @@ export function openTape(path: string, key: TapeKey): {lines: Generator<Numbered
       )
     Object.assign(end, {tapeId: header.tapeId, bytes: HEADER_BYTES})
     let before: NumberedLine | undefined
+    let parts: Buffer[] = []
     for (const group of listGroups(file)) {
       const texts = unseal(file, group, key)
       if (texts === null) return stop('its bytes are not those that were written')
@@ -364,8 +375,10 @@ export function openTape(path: string, key: TapeKey): {lines: Generator<Numbered
         ;({chain} = line)
         number += 1
         const original = before?.frame.frame === 'received' ? before : undefined
-        before = {...line, number, original}
+        before = {...line, number, original, parts}
         lines.push(before)
+        if (line.frame.frame !== 'part') parts = []
+        else if (line.body) parts.push(line.body)
       }
       Object.assign(end, {bytes: group.to, chain, groups: group.number + 1, lines: number})
       yield* lines

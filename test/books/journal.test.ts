@@ -4,7 +4,7 @@ import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {applyAct, storeBatch} from '../../src/accounting/acts.ts'
+import {applyAct, openBooks as openForActs, storeBatch} from '../../src/accounting/acts.ts'
 import {listBatches, listIssuedLines} from '../../src/accounting/issued.ts'
 import {DEFAULT_MAPPING, initAccounting} from '../../src/accounting/mapping.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
@@ -14,7 +14,7 @@ import type {RunStep} from '../../src/core/types.ts'
 import {exportRelease, previewExport} from '../../src/outputs.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {goOn} from '../../src/record/record-compare.ts'
-import {verifyAll} from '../../src/record/verify.ts'
+import {compareBooks, verifyAll} from '../../src/record/verify.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {type Books, openBooks, setAccounts} from '../support/books.ts'
 import {anyRow, readFiles, readManifest} from '../support/data.ts'
@@ -332,6 +332,22 @@ test('an act takes effect as a whole or not at all, also in the copy that a prev
   const batches = [{...again, profile: 'intacct'}, again]
   expect(() => applyAct(stateDb, {act: 'batch issued', at: '', batches})).toThrow('issued already')
   expect(readIssued()).toEqual(issued)
+})
+
+test('a batch of thousands of lines is on its tape in parts, and comes back from there whole', async () => {
+  await books.export('netsuite', '2026-01', '2026-01-21', true)
+  {
+    using acting = openForActs(books.config, books.at('2026-01-21'))
+    const batch = {...listBatches(acting.stateDb)[0]!, profile: 'intacct', files: []}
+    const line = listIssuedLines(acting.stateDb, 'netsuite')[0]!
+    const lines = Array.from({length: 12_000}, (_, number) => ({...line, journal_no: `LT-${number}`}))
+    acting.perform(() => ({act: 'batch issued', at: '', batches: [{...batch, lines}]}))
+  }
+  expect(compareBooks(books.config)).toEqual([])
+  const {tables} = readIssued()
+  for (const end of ['', '-wal', '-shm']) rmSync(`${books.folder.stateDb}${end}`, {force: true})
+  expect(await books.export('netsuite', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  expect(readIssued().tables).toEqual(tables)
 })
 
 test('after an act was given up with its tape, a state database lost later is refused: nothing is issued twice', async () => {

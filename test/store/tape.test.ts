@@ -55,6 +55,19 @@ const saidOf = (lines: readonly TapeLine[]) => lines.map(({frame, body}) => [fra
 const asJson = (group: [Frame, Buffer | undefined][]) =>
   group.map(([frame, body]) => [JSON.parse(JSON.stringify(frame)) as Frame, body])
 
+test('lines that one text could not hold are several groups, each read by itself', () => {
+  const path = join(root, 'large')
+  const body = Buffer.alloc(2 ** 25, 'x')
+  const frame: Frame = {frame: 'part'}
+  writeTape(path, [
+    [...Array.from({length: 3}, (): [Frame, Buffer] => [frame, body]), [{frame: 'act'}, undefined]],
+  ])
+  const {lines, end} = openTape(path, key)
+  const act = [...lines].at(-1)
+  expect(end).toMatchObject({groups: 2, lines: 4, problem: null})
+  expect(act?.parts.map((part) => part.equals(body))).toEqual([true, true, true])
+})
+
 test('what is written is read back, byte for byte', () => {
   const path = join(root, 'whole')
   fc.assert(
