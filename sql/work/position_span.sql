@@ -20,21 +20,22 @@ spans as (
     status,
     loan_amount,
     change,
-    business_date as from_day,
+    business_date <= first_on as at_first_walk,
+    greatest(business_date, first_on) as from_day,
     min(business_date) over (
       partition by deal_id order by version rows between 1 following and unbounded following
     ) as to_day
   from core.deal_history
+  cross join work.first_walk
 )
 
 select
-  spans.deal_id,
-  spans.version,
-  spans.status,
-  spans.loan_amount,
-  spans.from_day <= first_walk.first_on as at_first_walk,
-  greatest(spans.from_day, first_walk.first_on) as from_day,
-  spans.to_day
+  deal_id,
+  version,
+  status,
+  loan_amount,
+  at_first_walk,
+  from_day,
+  to_day
 from spans
-cross join work.first_walk as first_walk
-where spans.change <> 'vanished' and coalesce(greatest(spans.from_day, first_walk.first_on) < spans.to_day, true)
+where change <> 'vanished' and coalesce(from_day < to_day, true)
