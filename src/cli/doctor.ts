@@ -300,17 +300,27 @@ async function readFirstDeal(config: Config, world: World) {
   const findPlace = (path: readonly string[]) =>
     places.find(({read}) => findValue(read, path, null) !== undefined) ?? listed
   const ofContract = dealStream.wireFields.map((field) => {
-    const place = description?.deals.fields[field]?.path ?? field
+    const paths = description?.deals.fields[field]?.path ?? [field]
     const {
       read,
       received: {original},
       steps,
       where,
     } = findPlace([field])
-    const sent = description
-      ? findValue(parseJson(String(original?.body)), [...(original?.at ?? []), ...steps, ...place.split('.')])
-      : findValue(read, [field])
-    return {field, 'sent as': place + where, value: show(sent), 'read as': show(findValue(read, [field]))}
+    const parsed = description && parseJson(String(original?.body))
+    const sent = paths.map((path) =>
+      show(
+        description
+          ? findValue(parsed, [...(original?.at ?? []), ...steps, ...path.split('.')])
+          : findValue(read, [field]),
+      ),
+    )
+    return {
+      field,
+      'sent as': paths.join(', ') + where,
+      value: sent.join(', '),
+      'read as': show(findValue(read, [field])),
+    }
   })
   const whole: unknown = Object.assign({}, ...places.map(({read}) => read))
   const first = createNormaliser({...dealStream, mapped})([whole], 0n)

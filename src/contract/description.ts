@@ -13,6 +13,13 @@ const path = z
   .refine((text) => !text.split('.').includes('__proto__'), 'expected another name')
   .meta({description: 'Names joined by dots that lead to a value: property.address.line'})
 
+const place = path.transform((text) => [text])
+
+const places = z.union([
+  place,
+  z.array(path).min(2).meta({description: "Parts of a text, as of an address: they are joined by ', '."}),
+])
+
 const parameter = z.string().min(1).meta({description: 'The name of a query parameter.'})
 
 const address = z
@@ -22,10 +29,10 @@ const address = z
 
 const ofDeal = address.refine((text) => text.includes('{id}'), 'expected {id} for the id of the deal')
 
-/** Where a field stands in the source's records, and how to read its value. */
+/** Where a field or its parts stand in the source's records, and how to read its value. */
 export type FieldDescription = z.output<typeof fieldShape>
 const fieldShape = z.strictObject({
-  path,
+  path: place,
   unit: z
     .enum(['dollars', 'cents'])
     .optional()
@@ -50,7 +57,8 @@ export const EXPECTED_OF: ReadonlyMap<string, string> = new Map([
   ['since_1970', 'expected seconds or milliseconds since 1970'],
 ])
 
-const byName = path.transform((text) => ({path: text}))
+const byName = place.transform((path) => ({path}))
+const textShape = fieldShape.pick({values: true}).extend({path: places})
 const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {
   'DECIMAL(18,2)': z.union([byName, fieldShape.pick({path: true, unit: true})]),
   TIMESTAMP: z.union([
@@ -59,7 +67,7 @@ const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {
       .pick({path: true, timeZone: true, epoch: true})
       .refine((field) => !field.timeZone || !field.epoch, 'expected one of timeZone and epoch'),
   ]),
-  VARCHAR: z.union([byName, fieldShape.pick({path: true, values: true})]),
+  VARCHAR: z.union([places.transform((path) => ({path})), textShape]),
 }
 
 /** Returns the schema of the fields that may be described: those that are kept. */
@@ -74,7 +82,7 @@ function fieldsOf({wireFields, columns, privacy, parent}: Stream) {
     .default({})
     .refine((fields) => {
       const ids = ['id', ...(parent ? [parent.column] : [])].filter((name) => !fields[name])
-      const paths = [...ids, ...Object.values(fields).map((field) => field?.path ?? '')]
+      const paths = [...ids, ...Object.values(fields).flatMap((field) => field?.path ?? [])]
       return paths.every((one, index) =>
         paths.every((other, at) => at === index || !`${other}.`.startsWith(`${one}.`)),
       )

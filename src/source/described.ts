@@ -237,36 +237,46 @@ export function createRecordReader(
   // Ids may be numbers, whether described or not.
   const ids = ['id', ...(parent ? [parent.column] : [])]
   const described: Record<string, FieldDescription | undefined> = {
-    ...Object.fromEntries(ids.map((name) => [name, {path: name}])),
+    ...Object.fromEntries(ids.map((name) => [name, {path: [name]}])),
     ...source[plural as 'deals']?.fields,
   }
   const fields = Object.entries(described).flatMap(([name, field]) => {
     const type = columns.find((column) => column.name === name)?.type ?? 'VARCHAR'
-    return field ? [{name, steps: field.path.split('.'), read: readerOf(field, type)}] : []
+    if (!field) return []
+    return [{name, places: field.path.map((path) => path.split('.')), read: readerOf(field, type)}]
   })
   return (record) => {
     if (!isObject(record)) return record
     if (listRepeated(record).length > 0) return {repeated_names: true}
     const read: WireRecord = {...record}
-    const values = fields.map(({steps}) => takeOut(read, steps))
-    fields.forEach((field, index) => {
-      delete read[field.name]
-      const value = values[index]
-      if (value !== undefined) read[field.name] = value === null ? null : field.read(value)
-    })
+    for (const {name, places} of fields) for (const steps of [[name], ...places]) remove(read, steps)
+    for (const {name, places, read: readPart} of fields) {
+      const values = places
+        .map((steps) => findValue(record, steps, null))
+        .filter((value) => value !== undefined)
+      if (values.length === 0) continue
+      const parts = values.filter((value) => value !== null).map(readPart)
+      read[name] = places.length > 1 ? joinParts(parts) : (parts[0] ?? null)
+    }
     return read
   }
 }
 
-/** Removes the value at a path from a record and returns it; objects on the way are copied. Within null everything is null. */
-function takeOut(record: WireRecord, [name = '', ...rest]: readonly string[]): unknown {
+/** Joins the parts of a text; null if none says anything. What is no text makes the field unreadable. */
+function joinParts(parts: readonly unknown[]): unknown {
+  if (parts.some((part) => typeof part !== 'string')) return {parts}
+  return parts.filter((part) => /\S/.test(String(part))).join(', ') || null
+}
+
+/** Removes what stands at a path from a record; objects on the way are copied, and go once they hold nothing else. */
+function remove(record: WireRecord, [name = '', ...rest]: readonly string[]): void {
   const value = Object.hasOwn(record, name) ? record[name] : undefined
-  if (rest.length > 0 && !isObject(value)) return value === null ? null : undefined
-  const inner = rest.length > 0 ? {...Object(value)} : {}
-  const found = rest.length > 0 ? takeOut(inner, rest) : value
+  const isWithin = rest.length > 0
+  if (isWithin && value !== null && !isObject(value)) return
+  const inner = isWithin ? {...Object(value)} : {}
+  if (isWithin) remove(inner, rest)
   if (Object.keys(inner).length > 0) record[name] = inner
   else delete record[name]
-  return found
 }
 
 /** Creates the reader of a field's non-null values. An unreadable value becomes an object, which the contract rejects. */

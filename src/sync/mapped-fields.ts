@@ -112,8 +112,8 @@ export function readMappedFields(folder: DataFolder): MappedField[] {
   const {fields: file} = folder
   if (!existsSync(file)) return []
   // The translation takes them out of the record.
-  const described = Object.values(findDescription(folder)?.deals.fields ?? {}).map(
-    (field) => field?.path ?? '',
+  const described = Object.values(findDescription(folder)?.deals.fields ?? {}).flatMap(
+    (field) => field?.path ?? [],
   )
   return parseMappedFields(readWrittenText(file, refuseFields(file)), file, [
     ...dealStream.wireFields,

@@ -172,6 +172,7 @@ const FIELDS = {
   created_at: {path: 'opened', timeZone: NEW_YORK},
 }
 const CODED = {status: {path: 'stage', values: {3: 'funded', true: 'draft'}}}
+const PARTS = ['at.street', 'at.unit', 'at.town', 'at.zip']
 const EPOCH = {...FIELDS, created_at: {path: 'opened', epoch: 'seconds'}}
 
 test.each([
@@ -207,7 +208,7 @@ test.each([
     'nulls',
     FIELDS,
     {no: null, place: null, money: {minor: null}},
-    {id: null, place: null, property_address: null, loan_amount: null},
+    {id: null, property_address: null, loan_amount: null},
   ],
   [
     'a number where text is expected',
@@ -235,6 +236,20 @@ test.each([
     {loan_amount: 'sum', property_value: 'worth'},
     {sum: '1,350,000.10', worth: '1,35'},
     {loan_amount: '1350000.10', property_value: '1,35'},
+  ],
+  [
+    'a text in parts, without those that say nothing',
+    {property_address: PARTS},
+    {at: {street: '12 Ocean Ct', unit: ' ', town: null, zip: 78701}},
+    {property_address: '12 Ocean Ct, 78701'},
+  ],
+  ['a text whose parts say nothing', {property_address: PARTS}, {at: null}, {property_address: null}],
+  ['a text without its parts', {property_address: PARTS}, {loan_amount: 1}, {loan_amount: 1}],
+  [
+    'a text with a part that is none',
+    {property_address: {path: PARTS}},
+    {at: {street: '12 Ocean Ct', town: ['Mystic']}},
+    {property_address: {parts: ['12 Ocean Ct', ['Mystic']]}},
   ],
   ['no record', FIELDS, 'text', 'text'],
 ])('%s is read', (_what, fields, record, read) => {

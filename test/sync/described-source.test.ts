@@ -85,7 +85,16 @@ function createHarbor(requestsPerToken = Number.POSITIVE_INFINITY): Dialect & {t
   }
 }
 
-/** A dialect with a key in a header, page numbers, a list that is the whole answer, amounts as text, and milliseconds. */
+/** Splits an address at its first comma. */
+function partsOf(address: unknown) {
+  const [street = null, ...rest] = address === null ? [] : String(address).split(', ')
+  return {street, town: rest.length > 0 ? rest.join(', ') : null}
+}
+
+/**
+ * A dialect with a key in a header, page numbers, a list that is the whole answer, addresses in parts, amounts as text, and
+ * milliseconds.
+ */
 const plaza: Dialect = {
   deals: '/facilities',
   children: {files: 'documents'},
@@ -97,7 +106,7 @@ const plaza: Dialect = {
   own: (record) => record,
   deal: ({id, property_address, loan_amount, property_value, loan_program, status, created_at}) => ({
     facilityNo: id,
-    siteAddress: property_address,
+    site: partsOf(property_address),
     commitment: String(loan_amount),
     ...(property_value !== undefined && {
       appraisedValue: property_value === null ? null : String(property_value),
