@@ -120,6 +120,7 @@ function formatAct(act: Act): {frame: Frame; body: Buffer}[] {
   const parts: Buffer[] = []
   const text = JSON.stringify(act, (name, value) => {
     const isList = Array.isArray(value)
+    if (LONG.includes(name) && typeof value === 'number') throw new Error(`'${name}' of an act is a number`)
     if (!LONG.includes(name) || (!isList && typeof value !== 'string')) return value
     const own = isList ? [...formatParts(value)] : [JSON.stringify(value)]
     parts.push(...own.map((part) => Buffer.from(part)))
@@ -159,7 +160,7 @@ export function createPerformer(
       adoptEnded(folder, stateDb, key)
       const begun_at = new Date(realClock.now()).toISOString()
       const name = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
-      // Parsed as if read from a tape, so that a state database computed from tapes is the same, down to the order of keys.
+      // In the order of keys in which it is read from a tape, so that a state database computed from tapes is the same.
       applyAct(stateDb, actSchema.parse(act))
       const path = pathOfTape(name, begun_at)
       file = join(folder.root, path)
