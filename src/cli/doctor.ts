@@ -269,6 +269,39 @@ const mappedValues = z.array(
   z.object({name: z.string(), value: z.string().nullable(), is_readable: z.boolean()}),
 )
 
+/** What an answer says of a deal. */
+interface Told {
+  read: unknown
+  received: JsonAnswer['received']
+  /** Where the record stands in what was sent. */
+  steps: string[]
+  where: string
+}
+
+/** Asks for the list's first deal, then for its own page if deals have one. */
+async function askForFirstDeal(
+  client: SourceClient,
+  source: SourceConfig,
+  ownPage: string | undefined,
+): Promise<{told: [Told, ...Told[]]; problem?: string}> {
+  const {body, received} = await askForDeals(client, source)
+  const [row] = readPage(body).records
+  const listed = {read: row, received, steps: ['0'], where: ''}
+  if (ownPage === undefined || source.detail === 'off' || !isObject(row) || typeof row.id !== 'string')
+    return {told: [listed]}
+  const path = `${dealStream.listPath}/${encodeURIComponent(row.id)}`
+  const own = await askOwnPage(row.id, path, client).catch((error: unknown) => ({
+    outcome: 'failed' as const,
+    reason: codeOf(error),
+  }))
+  if (own.outcome === 'found')
+    return {
+      told: [listed, {read: own.record, received: own.received, steps: [], where: ', on its own page'}],
+    }
+  const reason = own.outcome === 'gone' ? `HTTP_${own.received?.status}` : own.reason
+  return {told: [listed], problem: `Its own page cannot be read: GET ${ownPage}: ${reason}.`}
+}
+
 /** Shows how each field of the list's first deal was sent and read, there or on its own page, with any problem of the record. */
 async function readFirstDeal(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
@@ -277,64 +310,36 @@ async function readFirstDeal(config: Config, world: World) {
   const mapped = await (async () => readMappedFields(folder))().catch(() => [])
   const source = requireSource(config)
   await using client = createClient({...source, description, retries: 0}, world)
-  const {body, received} = await askForDeals(client, source)
-  const [row] = readPage(body).records
-  const listed = {read: row, received, steps: ['0'], where: ''}
-  const places = [listed]
-  const problems: string[] = []
-  const {page = description ? undefined : `${dealStream.listPath}/{id}`} = description?.deals ?? {}
-  if (page !== undefined && source.detail !== 'off' && isObject(row) && typeof row.id === 'string') {
-    const path = `${dealStream.listPath}/${encodeURIComponent(row.id)}`
-    const own = await askOwnPage(row.id, path, client).catch((error: unknown) => ({
-      outcome: 'failed' as const,
-      reason: codeOf(error),
-    }))
-    if (own.outcome === 'found')
-      places.push({read: own.record, received: own.received, steps: [], where: ', on its own page'})
-    else {
-      const reason = own.outcome === 'gone' ? `HTTP_${own.received?.status}` : own.reason
-      problems.push(`Its own page cannot be read: GET ${page}: ${reason}.`)
-    }
-  }
+  const ownPage = description ? description.deals.page : `${dealStream.listPath}/{id}`
+  const {told, problem} = await askForFirstDeal(client, source, ownPage)
   const show = (value: unknown) => (value === undefined ? '(nothing)' : JSON.stringify(value))
-  const findPlace = (path: readonly string[]) =>
-    places.find(({read}) => findValue(read, path, null) !== undefined) ?? listed
+  const findTold = (path: readonly string[]) =>
+    told.find(({read}) => findValue(read, path, null) !== undefined) ?? told[0]
+  const sentAt = ({received: {original}, steps}: Told, path: string) =>
+    findValue(parseJson(String(original?.body)), [...(original?.at ?? []), ...steps, ...path.split('.')])
   const ofContract = dealStream.wireFields.map((field) => {
+    const found = findTold([field])
+    const read = show(findValue(found.read, [field]))
     const paths = description?.deals.fields[field]?.path ?? [field]
-    const {
-      read,
-      received: {original},
-      steps,
-      where,
-    } = findPlace([field])
-    const parsed = description && parseJson(String(original?.body))
-    const sent = paths.map((path) =>
-      show(
-        description
-          ? findValue(parsed, [...(original?.at ?? []), ...steps, ...path.split('.')])
-          : findValue(read, [field]),
-      ),
-    )
-    return {
-      field,
-      'sent as': paths.join(', ') + where,
-      value: sent.join(', '),
-      'read as': show(findValue(read, [field])),
-    }
+    const value = description ? paths.map((path) => show(sentAt(found, path))).join(', ') : read
+    return {field, 'sent as': paths.join(', ') + found.where, value, 'read as': read}
   })
-  const whole: unknown = Object.assign({}, ...places.map(({read}) => read))
+  const whole: unknown = Object.assign({}, ...told.map(({read}) => read))
   const first = createNormaliser({...dealStream, mapped})([whole], 0n)
   const values = mappedValues.parse(parseJson(first.observations[0]?.mapped ?? '[]'))
   const ofMapping = mapped.map(({name, path, type}) => {
-    const told = values.find((value) => value.name === name)
-    const read = told?.is_readable === false ? `unreadable as ${type}` : show(told?.value)
-    const place = findPlace(path)
-    const value = show(findValue(place.read, path, null))
-    return {field: name, 'sent as': path.join('.') + place.where, value, 'read as': read}
+    const kept = values.find((value) => value.name === name)
+    const read = kept?.is_readable === false ? `unreadable as ${type}` : show(kept?.value)
+    const found = findTold(path)
+    const value = show(findValue(found.read, path, null))
+    return {field: name, 'sent as': path.join('.') + found.where, value, 'read as': read}
   })
-  for (const {path, reason} of first.quarantined) problems.unshift(`It cannot be read: ${path}: ${reason}.`)
-  if (places.some(({received: {original}}) => original && !original.body))
-    problems.push('What was sent is not shown: the answer holds the key.')
+  const isWithheld = told.some(({received: {original}}) => original && !original.body)
+  const problems = [
+    ...first.quarantined.map(({path, reason}) => `It cannot be read: ${path}: ${reason}.`),
+    ...(problem === undefined ? [] : [problem]),
+    ...(isWithheld ? ['What was sent is not shown: the answer holds the key.'] : []),
+  ]
   return {fields: [...ofContract, ...ofMapping], problems}
 }
 
