@@ -388,8 +388,12 @@ async function findPublished(session: Session): Promise<VisibleRelease | undefin
   return release
 }
 
-/** The longest name, in characters; the server cuts what is longer. */
+/** The longest name, in bytes. */
 const LONGEST_NAME = 63
+
+/** Cuts a name as the server does, before the character that does not fit. */
+const cutName = (name: string) =>
+  new TextDecoder().decode(Buffer.from(name).subarray(0, LONGEST_NAME), {stream: true})
 
 /** Refuses names that the server would cut to the same one. @throws ConfigError `POSTGRES_NAMES` */
 function requireDistinctNames(tables: readonly TargetTable[]): void {
@@ -397,12 +401,12 @@ function requireDistinctNames(tables: readonly TargetTable[]): void {
   for (const {schema, name, columns} of tables)
     for (const parts of [[schema], [schema, name], ...columns.map((column) => [schema, name, column.name])]) {
       const whole = parts.join('.')
-      const cut = parts.map((part) => part.slice(0, LONGEST_NAME)).join('.')
+      const cut = parts.map(cutName).join('.')
       const other = given.get(cut) ?? whole
       if (other !== whole)
         throw newError(
           'POSTGRES_NAMES',
-          `'${other}' and '${whole}' would have the same name: PostgreSQL keeps ${LONGEST_NAME} characters of each part.`,
+          `'${other}' and '${whole}' would have the same name: PostgreSQL keeps ${LONGEST_NAME} bytes of each part.`,
         )
       given.set(cut, whole)
     }
