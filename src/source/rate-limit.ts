@@ -75,15 +75,14 @@ export function createRateLimiter(
   }
 
   /** Only the head of the queue waits, so no wait is counted twice. */
-  async function takeToken(isRefused: boolean, signal: AbortSignal): Promise<void> {
+  async function takeToken(signal: AbortSignal): Promise<void> {
     try {
       for (;;) {
-        signal.throwIfAborted()
         const now = clock.now()
         const pauseMs = pausedMs(now)
         const waitMs = Math.max(pauseMs, bucket.msUntilToken(now))
         if (waitMs === 0) return bucket.spend(now)
-        if (pauseMs > 0 || isRefused) await waitImposed(waitMs, signal)
+        if (pauseMs > 0) await waitImposed(waitMs, signal)
         else await clock.sleep(waitMs, signal)
       }
     } finally {
@@ -136,7 +135,7 @@ export function createRateLimiter(
      */
     async send<T extends LimitedAnswer>(request: () => Promise<T>, signal: AbortSignal): Promise<T> {
       for (let refusals = 0; ; refusals += 1) {
-        await inTurn(() => takeToken(refusals > 0, signal))
+        await inTurn(() => takeToken(signal))
         const answer = await request()
         if (!mustSendAgain(answer, refusals)) return answer
       }
