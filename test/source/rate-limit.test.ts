@@ -48,10 +48,11 @@ test('waits slightly longer than a 429 asks, reports since when, and sends again
   const since: (number | null)[] = []
   world.realClock.sleep = async (ms, signal) => {
     since.push(limiter.waitingSince)
-    await sleep(ms, signal)
+    // Woken early, it goes on waiting.
+    await sleep(since.length === 1 ? 1000 : ms, signal)
   }
   const answer = await limiter.send(send, world.signal)
-  expect(since[0]).toBe(START)
+  expect(since).toEqual([START, START])
   expect(answer.status).toBe(200)
   expect(sentAt).toHaveLength(2)
   expect(sentAt[1]).toBeGreaterThan(7000)
@@ -82,22 +83,35 @@ test('waits for a 503 that names a wait, and returns one without as a failure', 
   expect((await named.limiter.send(waiting.send, named.world.signal)).status).toBe(200)
   expect(waiting.sentAt[1]).toBeGreaterThan(2000)
   const {limiter, world} = setUp()
-  const {send, sentAt} = answering(world, [{status: 503}])
-  expect((await limiter.send(send, world.signal)).status).toBe(503)
-  expect(sentAt).toHaveLength(1)
-  expect(limiter.ratePerSecond).toBe(5)
+  const {send, sentAt} = answering(world, [{status: 503}, {status: 500}])
+  for (const status of [503, 500]) {
+    expect((await limiter.send(send, world.signal)).status).toBe(status)
+    await world.realClock.sleep(1000)
+  }
+  expect(sentAt).toHaveLength(2)
+  expect(limiter.ratePerSecond, 'a failure does not raise it').toBe(5)
 })
 
 test('holds every request back while the quota of a good answer is exhausted', async () => {
   const {limiter, world} = setUp()
   const {send, sentAt} = answering(world, [
     {status: 200, headers: {ratelimit: '"default";r=0;t=3'}},
+    {status: 200, headers: {ratelimit: '"default";r=0;t=1'}},
     {status: 200},
   ])
-  await limiter.send(send, world.signal)
-  await Promise.all([limiter.send(send, world.signal), limiter.send(send, world.signal)])
-  expect(sentAt).toEqual([0, 3000, 3000])
+  const sendTwo = () => Promise.all([limiter.send(send, world.signal), limiter.send(send, world.signal)])
+  await sendTwo()
+  expect(limiter.pausedUntil).toBe(START + 3000)
+  await sendTwo()
+  expect(sentAt).toEqual([0, 0, 3000, 3000])
   expect(limiter.waitedMs).toBe(3000)
+})
+
+test('waits out what the source asked of an earlier run', async () => {
+  const {limiter, world} = setUp({pausedUntil: START + 3000})
+  const {send, sentAt} = answering(world, [{status: 200}])
+  await limiter.send(send, world.signal)
+  expect([sentAt, limiter.waitedMs]).toEqual([[3000], 3000])
 })
 
 test('waits no longer than asked if the clock is set back by a day meanwhile', async () => {
@@ -191,7 +205,7 @@ test('halves on a refusal and is then empty, once for all requests in progress t
 })
 
 test('rises by a hundredth of the setting per second, of a silence five at most, up to the setting', () => {
-  const bucket = createTokenBucket({ratePerSecond: 10, burst: 5}, 0)
+  const bucket = createTokenBucket({ratePerSecond: 10, burst: 5}, -60_000)
   bucket.cut(0, 0)
   bucket.raise(1000)
   expect(bucket.rate).toBeCloseTo(5.1)
