@@ -118,7 +118,7 @@ async function writeBook(
 
 /** Names the sheets of one table after the other, unique without regard to case, as spreadsheets compare them. */
 function createNaming(sheetRows: number) {
-  const taken = new Set(['summary'])
+  const taken = new Set<string>()
   const take = (table: string, number = 1): string => {
     const tail = number === 1 ? '' : ` (${number})`
     const name = `${table.slice(0, NAME_CHARACTERS - tail.length)}${tail}`

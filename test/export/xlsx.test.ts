@@ -7,7 +7,7 @@ import {writeQueryBook, writeXlsx} from '../../src/export/xlsx.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {createFolder, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
-import {publishTables} from '../support/releases.ts'
+import {aManifest, publishTables} from '../support/releases.ts'
 import {useShared} from '../support/set-up.ts'
 
 const TABLES = `
@@ -20,11 +20,21 @@ const TABLES = `
     ('deal_2', ' & <b> ' || chr(10) || 'x', -0.01, null, null, null, null, false, 7),
     ('deal_3', null, 9999999999999999.99, 1.0, 100.0, date '1900-02-28', timestamp '2026-07-05 15:00:00', null, null)
   ) as t(deal_id, property_address, loan_amount, ltv, share_pct, created_on, created_at, is_missing, deals);
+  create table release.mart.line as select 7::bigint as line_no, 5.00::decimal(18,2) as debit, 4.00::decimal(18,2) as credit;
   create table release.mart.long as select i::bigint as i from range(25) as t(i)`
 
 const data = await useShared(createFolder())
 const about = {'core.deal': {description: 'The deals: each once. More is said elsewhere.', columns: {}}}
-const release = await publishTables(data.folder, {sql: TABLES, about})
+const part = (deals: number) => ({deals, amount: `${deals}.50`})
+const source = {
+  ...aManifest().source,
+  ...{complete: false, records: 9, distinct: 8, amount_total: '8.00'},
+  ...{kept_quarantined: part(1), kept_missing: part(2), adjusted: part(-4), present: part(7)},
+}
+const release = await publishTables(data.folder, {
+  ...{sql: TABLES, about, source},
+  observed_until: '2026-02-01',
+})
 
 const write = (from = release) => writeBatch(data.folder, from, {profile: 'xlsx'})
 
@@ -65,6 +75,7 @@ test('cells are typed and formatted, a formula is a text, and the header is froz
   expect([3, 4, 5, 6, 7, 9].map((column) => sheet.getRow(2).getCell(column).numFmt)).toEqual(formats)
   expect(sheet.views).toMatchObject([{state: 'frozen', ySplit: 1}])
   expect(sheet.autoFilter).toBe('A1:I4')
+  expect(book.getWorksheet('mart.line')!.getCell('A2').numFmt).toBe('0')
   expect(sheet.getColumn(2).width).toBeGreaterThan(20)
 })
 
@@ -75,30 +86,66 @@ test('a text that a spreadsheet would decode or XML not hold is escaped, a numbe
       '_x0041_ _xyz_ __x000d_' as "_x0041_", 'Net' as b,
       '1234567890123.45'::decimal(18,2) as loan_amount, '12345678901234.56'::decimal(18,2) as amount,
       (1 / 3)::double as ltv, 'nan'::double as share_pct, 1e300::double as c,
-      'a' || chr(13) || chr(10) || '_x0041' || chr(1) || 'x0041_' || chr(65534) || chr(127) || chr(27) || ' ' as d, ['_x0041_'] as e`,
+      'a' || chr(13) || chr(10) || '_x0041' || chr(1) || 'x0041_' || chr(65534) || chr(127) || chr(27) || ' ' as d, ['_x0041_'] as e,
+      0.001234567890123::decimal(18,15) as f, timestamp '9999-12-31 23:59:59.999999' as g`,
   })
   const [head, row] = valuesOf(await openBook((await write(published)).dir), 'core.deal')
   expect(head?.[0]).toEqual({richText: [{text: '_x005F_x0041_'}]})
   const escaped = {richText: [{text: '_x005F_x0041_ _xyz_ __x005F_x000d_'}]}
   const odd = ['a_x000D_\n_x005F_x0041_x0001_x0041__xFFFE__x007F__x001B_ ', '[_x005F_x0041_]']
   const kept = odd.map((text) => ({richText: [{text}]}))
-  expect(row).toEqual([escaped, 'Net', 1234567890123.45, '12345678901234.56', 1 / 3, 'NaN', 1e300, ...kept])
+  const edges = [0.001234567890123, '9999-12-31 23:59:59.999999']
+  expect(row).toEqual([
+    escaped,
+    'Net',
+    1234567890123.45,
+    '12345678901234.56',
+    1 / 3,
+    'NaN',
+    1e300,
+    ...kept,
+    ...edges,
+  ])
 })
 
 test('the first sheet and the manifest say what the workbook contains and what each sheet totals', async () => {
   const {dir, files, rows} = await write()
   const manifest = readManifest(dir)
-  expect({files, rows}).toEqual({files: 1, rows: 28})
+  expect({files, rows}).toEqual({files: 1, rows: 29})
   expect(manifest.files[0].sheets).toMatchObject([
     {table: 'core.deal', rows: 3, sum_amount: '10000000001234567.78'},
+    {table: 'mart.line', sum_debit: '5.00', sum_credit: '4.00'},
     {table: 'mart.long', rows: 25, columns: ['i'], sum_amount: null},
   ])
-  const lines = valuesOf(await openBook(dir), 'Summary')
-  expect(lines[0]).toEqual(['Loan portfolio as of 2026-02-02'])
-  expect(lines).toContainEqual(['Release', release.manifest.release_id])
-  expect(lines).toContainEqual(['Present deals', 3, 600.3])
-  const link = {text: 'core.deal', hyperlink: "#'core.deal'!A1"}
-  expect(lines).toContainEqual([link, 3, '10000000001234567.78', undefined, undefined, 'The deals'])
+  const link = (name: string) => ({text: name, hyperlink: `#'${name}'!A1`})
+  const none = undefined
+  expect(valuesOf(await openBook(dir), 'Summary')).toEqual([
+    ['Loan portfolio as of 2026-02-02'],
+    [],
+    ['As of', new Date('2026-02-02')],
+    ['Observed until', new Date('2026-02-01')],
+    ['Known at (UTC)', '2026-02-02 23:30:00'],
+    ['Release', release.manifest.release_id],
+    ['Time zone of business dates', 'America/New_York'],
+    ['Currency', 'USD'],
+    ['Walk', 'w_1, incomplete'],
+    ['Checks', '4 passed, 1 warned'],
+    ['Made by', 'loantape 1.0.0'],
+    [],
+    ['From the source to the portfolio', 'Deals', 'Amount'],
+    ['Deals of the walk', 8, 8],
+    ['plus kept, their record is in quarantine', 1, 1.5],
+    ['plus kept, missing from the walk', 2, 2.5],
+    ['plus observed outside the walk', -4, -4.5],
+    ['Present deals', 7, 7.5],
+    [],
+    ['Sheet', 'Rows', 'Amount', 'Debit', 'Credit', 'What it holds'],
+    [link('core.deal'), 3, '10000000001234567.78', none, none, 'The deals'],
+    [link('mart.line'), 1, none, 5, 4],
+    [link('mart.long'), 25],
+    [],
+    ['Amount is the sum of the column loan_amount or amount. Instants in the sheets are UTC.'],
+  ])
 })
 
 test('a table with more rows than a sheet holds continues on the next, header included', async () => {
