@@ -54,7 +54,6 @@ stood as (
     from work.deal_standing
     where is_open
   )
-  where from_month < to_month
   group by grouping sets (
     (from_month, to_month, status),
     (from_month, to_month, status_class),
