@@ -11,6 +11,7 @@ import {
   readReleaseModels,
   requireRelease,
 } from '../../src/store/release.ts'
+import {readColumns} from '../../src/store/sql.ts'
 import {createDealSet} from '../../src/web/deal-set.ts'
 import {anyRow} from '../support/data.ts'
 import {createLab} from '../support/lab.ts'
@@ -32,6 +33,14 @@ afterAll(async () => {
   rmSync(filesDir, {recursive: true})
   await lab[Symbol.asyncDispose]()
 })
+
+/** A model whose column is published wider than its SQL makes it, as a build does. */
+const OWN: ReleaseModel = {
+  ...{name: 'risk.share', description: '', grain: [], adds_up: [], is_per_deal: false, is_published: true},
+  columns: [{name: 'share', type: 'DECIMAL(38,4)', meaning: ''}],
+  reads: ['core.deal'],
+  sql: 'select cast(count(*) as decimal(9, 4)) as share from core.deal',
+}
 
 /** Returns SQL that sums a table's additive columns by its grain; rows whose sums are all zero are left out. @param from the rows to sum */
 function buildSumsSql({grain, adds_up}: ReleaseModel, from: string): string {
@@ -69,7 +78,7 @@ test('additive columns add up over the parts by status, in every table that decl
 
 test('a set of most deals, like one of few, holds the rows of its deals in every table of deals', async () => {
   const release = requireRelease(lab.folder)
-  const models = readReleaseModels(release.dir)
+  const models = [...readReleaseModels(release.dir), OWN]
   await using db = await openForQuestions(release, {withWork: true, spillDir: join(filesDir, 'spill')})
   const {deals: vanished} = await db.one(
     z.object({deals: z.coerce.number()}),
@@ -85,20 +94,26 @@ test('a set of most deals, like one of few, holds the rows of its deals in every
     .map(({name, is_published}) => ({name, table: `${is_published ? 'release' : 'kept'}.${name}`}))
     .filter(({table}) => stored.includes(table))
   expect(ofDeals.length).toBeGreaterThan(14)
+  const published = models.filter(({is_published}) => is_published)
   const conditions = {
     most: `deal.status <> 'draft'`,
+    valued: 'deal.ltv < 9',
     few: `deal.status = 'draft'`,
     all: 'true',
     none: 'false',
   }
   for (const [catalog, condition] of Object.entries(conditions)) {
     const set = await createDealSet(db, models, {catalog: `set_of_${catalog}`, condition})
-    await set.require(ofDeals.map(({name}) => name))
+    await set.require([...ofDeals, ...published].map(({name}) => name))
     for (const {name, table} of ofDeals) {
       const ids = `select deal_id from release.core.deal as deal where ${condition}`
       const [own, those] = [`(from set_of_${catalog}.${name})`, `(from ${table} where deal_id in (${ids}))`]
       const differing = `(${own} except all ${those}) union all (${those} except all ${own})`
       expect(await db.all(anyRow, differing), `${catalog}: ${name}`).toEqual([])
+    }
+    for (const {name, columns} of published) {
+      const types = (await readColumns(db, `set_of_${catalog}.${name}`)).map(({type}) => type)
+      expect(types, `${catalog}: ${name}`).toEqual(columns.map(({type}) => type))
     }
   }
 })
