@@ -56,6 +56,9 @@ test("Parquet is byte for byte that of the release, whatever other profiles' opt
   const dialect = dialectSchema.parse({lineEnding: 'crlf', spreadsheetSafe: true})
   const again = await writeBatch(folder, release, {profile: 'parquet', dialect})
   expect(again).toMatchObject({batch_id, outcome: 'unchanged'})
+  const csv = await write()
+  const divided = await writeBatch(folder, release, {profile: 'csv', partition: 'month'})
+  expect(divided).toEqual({...csv, outcome: 'unchanged'})
   for (const {file} of release.manifest.tables)
     expect(readFileSync(join(dir, file)).equals(readFileSync(join(release.dir, file)))).toBe(true)
 })
@@ -68,6 +71,16 @@ test('other tables or another release make another batch, another order of table
   expect((await write('csv', ['mart.portfolio_summary', 'core.deal'])).batch_id).toBe(all.batch_id)
   const other = await publishTables(folder, {release_id: 'other'})
   expect((await write('csv', undefined, other)).batch_id).not.toBe(all.batch_id)
+})
+
+test('a batch for a month is another one, and so is one for a month that is not over', async () => {
+  const months = [undefined, ...['2026-01', '2026-02'].map((period) => ({period, isComplete: true}))]
+  const periods = [...months, {period: '2026-02', isComplete: false}]
+  const batches = await Array.fromAsync(periods, (period) =>
+    writeBatch(folder, release, {profile: 'csv', period}),
+  )
+  expect(new Set(batches.map(({batch_id}) => batch_id)).size).toBe(4)
+  expect(batches.map(({dir}) => readManifest(dir).period_complete)).toEqual([null, true, true, false])
 })
 
 test('a batch is not written again unless it is gone or damaged, and then has the same bytes', async () => {

@@ -22,10 +22,11 @@ const release = await publishTables(data.folder, {
     ) as t(deal_id, observed_on, amount);
     create table release.core.movement as
     select * from (values
-      ('d_1', date '2026-01-30', date '2026-02-01'),
-      ('d_2', date '2026-02-02', date '2026-02-01')
-    ) as t(deal_id, business_date, "Month");
-    create table release.core.own as select date '2026-01-30' as day, 'a' as month, 'b' as partition_month;
+      ('d_1', date '2026-03-01', date '2026-01-30', date '2026-02-01'),
+      ('d_2', date '2026-03-01', date '2026-02-02', date '2026-02-01')
+    ) as t(deal_id, created_on, business_date, "Month");
+    create table release.core.own as
+    select date '2026-03-01' as business_date, date '2026-01-30' as day, 'a' as month, 'b' as partition_month;
     create table release.core.none as select date '2026-01-30' as day, 1 as a limit 0;
     create table release.core.plain as select 1 as a`,
 })
