@@ -104,7 +104,7 @@ async function askBoth(): Promise<[string, string]> {
       done()
     },
   })
-  const lines = createInterface({input: process.stdin, output, terminal: true})
+  using lines = createInterface({input: process.stdin, output, terminal: true})
   process.stderr.write('Base URL of the service, API prefix included: ')
   // In the same turn, since both may have been pasted together.
   lines.once('line', () => {

@@ -4,8 +4,9 @@ import {parseEnv} from 'node:util'
 import {expect, test} from 'vitest'
 import {quote} from '../../src/cli/init.ts'
 import {runCommand} from '../support/command.ts'
-import {someDeals} from '../support/lab.ts'
+import {type Ended, MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {useFolder, useLab} from '../support/set-up.ts'
+import {until} from '../support/until.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
 const {root} = useFolder().folder
@@ -61,4 +62,30 @@ test('an address of two lines, and a file in place of a folder, are refused befo
 test('a key of any characters comes back out of the settings', () => {
   for (const key of ['sk_live_1', 'sk#live', "it's", `a"b'c`, 'a b$c', ''])
     expect(parseEnv(`KEY=${quote(key)}`).KEY, key).toBe(key)
+})
+
+/** Lays out the folder at a terminal. Types each answer once its question is there. */
+async function layOutAtTerminal(...answers: string[]): Promise<Ended> {
+  const command = `${process.execPath} ${MAIN} init ${folder}`
+  using asking = startProcess(['script', '--quiet', '--return', '--command', command, '/dev/null'], {})
+  const questions = ['prefix included: ', 'not shown): ']
+  for (const [index, answer] of answers.entries()) {
+    await until(() => asking.printed().stdout.includes(questions[index]!))
+    asking.process.stdin.write(answer)
+  }
+  return await asking.ended
+}
+
+test('at a terminal, base URL and key are asked for, and the key is not shown', async () => {
+  const laidOut = await layOutAtTerminal('https://deals.example.com/v1\r', ' sk_live_1\r')
+  expect(laidOut).toMatchObject({code: 0, stdout: expect.stringContaining(`Laid out ${folder}:`)})
+  expect(laidOut.stdout).not.toContain('sk_live_1')
+  const settings = {LOANTAPE_BASE_URL: 'https://deals.example.com/v1', LOANTAPE_API_KEY: 'sk_live_1'}
+  expect(parseEnv(readFileSync(at('.env'), 'utf8'))).toMatchObject(settings)
+})
+
+test('Ctrl-C instead of an answer writes nothing', async () => {
+  const ended = await layOutAtTerminal('https://deals.example.com/v1\r', 'sk\x03')
+  expect(ended).toMatchObject({code: 6, stdout: expect.stringContaining('Nothing was written.')})
+  expect(existsSync(folder)).toBe(false)
 })
