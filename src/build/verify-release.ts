@@ -24,8 +24,8 @@ export async function verifyRelease(release: Release, {isQuick = false} = {}): P
   const faults: Fault[] = []
   const note = (problem: string, next = RELEASE_NEXT) => void faults.push({problem, next})
   const damaged = new Set<string>()
-  for (const {file, sha256} of manifest.tables) {
-    const fault = findFileFault(join(dir, file), sha256)
+  for (const {file, ...written} of manifest.tables) {
+    const fault = findFileFault(join(dir, file), written)
     if (!fault) continue
     damaged.add(file)
     note(`File '${file}' of release ${id} ${fault}.`)

@@ -190,9 +190,9 @@ export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[
     const problem = `Batch '${batch}' has no readable manifest.`
     return {files: [], faults: [{problem, next}]}
   }
-  const faults = files.flatMap(({name, sha256}) => {
-    const fault = findFileFault(join(dir, name), sha256)
-    const problem = `File '${name}' of batch '${batch}' ${fault}.`
+  const faults = files.flatMap((file) => {
+    const fault = findFileFault(join(dir, file.name), file)
+    const problem = `File '${file.name}' of batch '${batch}' ${fault}.`
     return fault === undefined ? [] : {problem, next}
   })
   return {files: files.map((file) => ({...file, encoding: dialect?.encoding})), faults}

@@ -325,11 +325,11 @@ export async function examineBackup(
       'BACKUP_NOT_AUTHENTIC',
       `Manifest of the backup '${dir}' names key ${tape_key ?? 'none'} and has no MAC of key ${key.fingerprint}, the one at hand: it was changed, made by somebody else, or made under another key.`,
     )
-  for (const {path, sha256} of files) {
+  for (const {path, ...written} of files) {
     // A signal is heard between two files.
     await nextTurn()
     const file = join(dir, path)
-    if (!isKept(path) || !isInside(file, dir) || findFileFault(file, sha256)) throw createDamaged(dir, path)
+    if (!isKept(path) || !isInside(file, dir) || findFileFault(file, written)) throw createDamaged(dir, path)
   }
   return {
     outcome: 'whole' as const,

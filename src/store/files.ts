@@ -312,11 +312,17 @@ export async function digestFile(path: string): Promise<string> {
 /** Whether the path is an ordinary file. */
 export const isFile = (path: string): boolean => statSync(path, {throwIfNoEntry: false})?.isFile() === true
 
-/** Describes how a file differs from its manifest; undefined if it does not. */
-export function findFileFault(path: string, sha256: string): string | undefined {
+/** Describes how a file differs from its manifest; undefined if it does not. Nothing is read of a file of another size. */
+export function findFileFault(
+  path: string,
+  {bytes, sha256}: {bytes: number; sha256: string},
+): string | undefined {
   try {
-    if (!statSync(path).isFile()) return 'is not a file'
-    return digestFileNow(path) === sha256 ? undefined : 'does not have the sha256 of its manifest'
+    const found = statSync(path)
+    if (!found.isFile()) return 'is not a file'
+    return found.size === bytes && digestFileNow(path) === sha256
+      ? undefined
+      : 'does not have the sha256 of its manifest'
   } catch (error) {
     return ['ENOENT', 'ENOTDIR'].includes(codeOf(error))
       ? 'is not there'
