@@ -32,19 +32,23 @@ test('bash completes commands and options, zsh loads the same script, and fish s
   const print = async (...args: string[]) => (await runCommand(['completion', ...args], {})).stdout
   const script = await print('bash')
   for (const [typed, completed] of Object.entries({
-    sy: 'sync',
-    'period cl': 'close',
-    'period close 2026-01 --wh': '--why',
-    '--json sync --ac': '--accept',
-    'sync period': '',
-    'export --per': '--period',
+    sy: ['sync'],
+    'period cl': ['close'],
+    '--json sync --ac': ['--accept'],
+    'sync period': [],
+    'export --per': ['--period'],
   })) {
-    const call = `COMP_WORDS=(loantape "$@"); COMP_CWORD=$#; _loantape loantape; echo "\${COMPREPLY[*]}"`
-    const bash = ['-c', `loantape() { '${process.execPath}' '${MAIN}' "$@"; }\n${script}\n${call}`, '']
-    expect(execFileSync('bash', [...bash, ...typed.split(' ')], {encoding: 'utf8'}).trim(), typed).toBe(
-      completed,
-    )
+    const [begun = '', ...before] = typed.split(' ').toReversed()
+    const words = (await print('bash', '--', 'loantape', ...before.toReversed())).match(/^\S+/gm) ?? []
+    expect(
+      words.filter((word) => word.startsWith(begun)),
+      typed,
+    ).toEqual(completed)
   }
+  const call = `COMP_WORDS=(loantape "$@"); COMP_CWORD=$#; _loantape loantape; echo "\${COMPREPLY[*]}"`
+  const bash = ['-c', `loantape() { '${process.execPath}' '${MAIN}' "$@"; }\n${script}\n${call}`, '']
+  const shown = execFileSync('bash', [...bash, 'period', 'close', '2026-01', '--wh'], {encoding: 'utf8'})
+  expect(shown).toBe('--why\n')
   expect(await print('zsh')).toContain(script)
   expect(await print('fish')).toContain('loantape completion fish -- (commandline -opc)')
   expect(await print('fish', '--', 'loantape', 'period')).toMatch(
@@ -68,19 +72,6 @@ test('explain finds an error by its code in any spelling, and suggests the neare
     nonsense: 'expected a known code. Nothing was changed. `loantape explain` lists all codes.',
   }))
     await expectRefused(explain(asked, '--json'), 'UNKNOWN_NAME', words)
-})
-
-test('explain says of a code what its usual message says, not what a rare one does', async () => {
-  for (const [code, words] of [
-    ['JOURNAL_HISTORY', 'Next: If all its tapes exist, `loantape rebuild --apply`'],
-    ['ACCOUNTING_UNMAPPED', 'Kept: Nothing was issued or closed.'],
-    ['PUSH_UNAUTHORIZED', 'Next: Check LOANTAPE_API_KEY'],
-    ['TARGET_FAILED', 'exit 6, the walk is incomplete'],
-    ['JOB_TIMEOUT', 'JOB_TIMEOUT: no exit code, the server saw a run end.\nKept: Everything'],
-    ['JOB_CRASHED', 'lower LOANTAPE_MEMORY_MB'],
-    ['UNEXPECTED', 'Next: Run again'],
-  ] as const)
-    expect((await explain(code)).stdout).toContain(words)
 })
 
 test('without a code, explain lists every code by exit code', async () => {

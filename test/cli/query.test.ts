@@ -225,5 +225,5 @@ test('statements span several lines and are completed, corrected, cleared and re
 })
 
 test('off a terminal it points to `query`', async () => {
-  await expectRefused(lab.start(['sql', '--json']).ended, 'USAGE', '`loantape query -`')
+  await expectRefused(lab.run(['sql', '--json']), 'USAGE', '`loantape query -`')
 })

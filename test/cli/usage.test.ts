@@ -68,7 +68,7 @@ test('wrong usage is refused, as one JSON object on request', async () => {
 })
 
 test('a misspelled command is reported to people on stderr only', async () => {
-  expect(await lab.start(['qeury', 'select 1']).ended).toMatchObject({
+  expect(await lab.run(['qeury', 'select 1'])).toMatchObject({
     code: 2,
     stdout: '',
     stderr: expect.stringMatching(/^loantape: .*'qeury' \(Did you mean query\?\).* \[USAGE\]\n$/),
