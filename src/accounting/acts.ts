@@ -248,7 +248,7 @@ function applyParts(stateDb: StateDb, act: Act): void {
 }
 
 /** Stores a batch with its lines and files, as not yet handed over. Call it in a transaction. */
-export function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): void {
+function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): void {
   const {lines, files, ...named} = batch
   const is_handed_over = Number(files.length === 0)
   const {lastInsertRowid: batch_no} = stateDb.insert('journal_batch', {...named, is_handed_over})

@@ -4,7 +4,7 @@ import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {applyAct, openBooks as openForActs, storeBatch} from '../../src/accounting/acts.ts'
+import {applyAct, openBooks as openForActs} from '../../src/accounting/acts.ts'
 import {listBatches, listIssuedLines} from '../../src/accounting/issued.ts'
 import {DEFAULT_MAPPING, initAccounting} from '../../src/accounting/mapping.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
@@ -312,15 +312,6 @@ test('an issued batch that is lost is found by verify, and comes back by --reiss
   writeFileSync(file, readFileSync(file, 'utf8').replace('100.00', '900.00'))
   expect(await books.export('xero', '2026-01', '2026-02-03')).toMatchObject([{outcome: 'unchanged'}])
   expect(readFiles(dir)).toEqual(before)
-})
-
-test('no plan gives a profile a number twice', async () => {
-  await books.export('netsuite', '2026-01', '2026-01-21', true)
-  using stateDb = openStateDb(books.folder.stateDb)
-  const again = {...listBatches(stateDb)[0]!, batch_id: '2026-01-other', issued_at: '', files: []}
-  const lines = listIssuedLines(stateDb, 'netsuite', {period: '2026-01'})
-  expect(() => storeBatch(stateDb, {...again, lines})).toThrow('issued already')
-  storeBatch(stateDb, {...again, profile: 'intacct', lines})
 })
 
 test('an act takes effect as a whole or not at all, also in the copy that a preview is made in', async () => {

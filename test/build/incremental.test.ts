@@ -43,11 +43,6 @@ beforeEach(() => {
   if (last) noteLastBuild(lab.folder, last, requireRelease(lab.folder))
 })
 
-test('a release is in the format that every engine since 1.1 reads', () => {
-  const head = readFileSync(requireRelease(lab.folder).database).subarray(8, 16)
-  expect([head.toString('latin1', 0, 4), head.readUInt32LE(4)]).toEqual(['DUCK', 64])
-})
-
 test('a night builds only the deals that changed', async () => {
   await live(lab, 1, 1)
   const {release_id, rebuilt} = readLastBuild(lab.folder) ?? {}
