@@ -78,19 +78,15 @@ test('of a complete list a deal is asked for only if all are, or to prove the pa
   expect(await candidatesAt(DAY_2, [wholeRecord('b'), wholeRecord('c')])).toEqual(['b', 'a'])
 })
 
-test('a day later a thirtieth is asked for again, those longest unseen', async () => {
+test.each([
+  ['a day later', '2026-02-04T00:30:00Z', ['d00', 'd17']],
+  ['if the night begins some minutes sooner than the one before', '2026-02-03T23:20:00Z', ['d00', 'd17']],
+])('%s a thirtieth is asked for again, those longest unseen', async (_, at, expected) => {
   const ids = Array.from({length: 31}, (_, index) => `d${String(index).padStart(2, '0')}`)
   const fetchedAt = (index: number) => (index === 17 ? '2026-02-02T23:30:00Z' : '2026-02-02T23:31:00Z')
   await walkWithDetails(DAY_1, Object.fromEntries(ids.map((id, index) => [id, fetchedAt(index)])))
   const records = ids.map((id) => record(id))
-  expect(await candidatesAt('2026-02-04T00:30:00Z', records)).toEqual(['d00', 'd17'])
-})
-
-test('a night that begins some minutes sooner than the one before asks for a thirtieth as well', async () => {
-  const ids = Array.from({length: 31}, (_, index) => `d${String(index).padStart(2, '0')}`)
-  await walkWithDetails(DAY_1, Object.fromEntries(ids.map((id) => [id, '2026-02-02T23:31:00Z'])))
-  const records = ids.map((id) => record(id))
-  expect(await candidatesAt('2026-02-03T23:20:00Z', records)).toEqual(['d00', 'd01'])
+  expect(await candidatesAt(at, records)).toEqual(expected)
 })
 
 test('deals that their lists contradict hold up neither new ones nor the round of all', async () => {
