@@ -48,7 +48,7 @@ test.each<[fault: Fault, words: RegExp]>([
   [{kind: 'envelope', shape: 'pagination'}, /^source: Envelope .* expected the pinned .*--accept envelope/],
   [{kind: 'status', status: 404}, /^source: Status 404.* at GET \/deals \(limit\).*its path prefix included/],
 ])('doctor refuses the page that a sync would refuse: %j', async (fault, words) => {
-  await lab.sync(new Date().toISOString())
+  await lab.walk(new Date().toISOString())
   lab.service.faults.add({match: {path: '/deals?'}, fault})
   expect((await examine()).wrong).toEqual([expect.stringMatching(words)])
   lab.service.faults.clear()

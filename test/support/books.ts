@@ -24,7 +24,7 @@ import {micros, walk} from './walks.ts'
 export type Books = ReturnType<typeof openBooks>
 
 /** The tables of a release that bookkeeping reads. */
-export const BOOK_TABLES = '+accounting.* +mart.portfolio_summary +mart.run'
+export const BOOK_TABLES = '+accounting.* +mart.run'
 
 /** Opens empty books, or a copy of others; their releases hold {@link BOOK_TABLES}. */
 export function openBooks(copied?: {folder: DataFolder} | DataFolder) {

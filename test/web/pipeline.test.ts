@@ -25,7 +25,7 @@ test('each way of a month is a share that leads to its deals, above their number
     deals: [aDeal(1), aDeal(2), aDeal(3), aDeal(4, {status: 'funded'})],
   })
   const {store} = lab.service
-  await lab.sync('2026-02-27T23:30:00-05:00')
+  await lab.walk('2026-02-27T23:30:00-05:00')
   store.update('deal_000001', {status: 'underwriting', loan_amount_cents: 9n})
   store.remove('deal_000002')
   store.insert([aDeal(5), aDeal(6, {status: 'underwriting'})])
