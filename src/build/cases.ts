@@ -372,7 +372,7 @@ function selectFiles(files: readonly string[], table: string | undefined): reado
   if (table === undefined) return files
   const tables = files.map((file) => basename(file, '.yaml'))
   if (tables.includes(table)) return files.filter((file) => basename(file, '.yaml') === table)
-  const expected = tables.length === 0 ? 'expected a file of that name' : expectOneOf(table, tables)
+  const expected = expectOneOf(table, tables)
   const problem = `Table '${table}' has no tests/${table}.yaml in LOANTAPE_SQL_DIR: ${expected}.`
   throw newError('UNKNOWN_NAME', problem, {next: '`loantape test` without a name runs all.'})
 }

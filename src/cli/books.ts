@@ -104,8 +104,7 @@ async function requireLimit({dataDir}: Config, name: string): Promise<void> {
   )
   const names = known.map((limit) => limit.name)
   if (names.includes(name)) return
-  const expected = names.length > 0 ? expectOneOf(name, names) : 'seed.limit has none'
-  throw newError('UNKNOWN_NAME', `Limit '${name}' in --limit: ${expected}.`)
+  throw newError('UNKNOWN_NAME', `Limit '${name}' in --limit: ${expectOneOf(name, names)}.`)
 }
 
 function renderNote({note_no, about, subject, text, at, who, replaces}: Note): string {

@@ -23,8 +23,9 @@ export function findNearest(asked: string, known: readonly string[]): string | u
   return best && best.edits <= bareOf(asked).length / 3 ? best.name : undefined
 }
 
-/** Says what was expected instead of an unknown name: the nearest name, or all names if none is near. */
-export function expectOneOf(asked: string, known: readonly string[]): string {
+/** Says what was expected instead of an unknown name: the nearest name, all names if none is near, or that there are none. */
+export function expectOneOf(asked: string, known: readonly string[], none = 'there is none yet'): string {
+  if (known.length === 0) return none
   const nearest = findNearest(asked, known)
   return nearest === undefined
     ? `expected one of ${known.join(', ')}`

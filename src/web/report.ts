@@ -175,8 +175,7 @@ export async function renderDigest(
   if (problems.length > 0) throw newError('QUERY_FAILED', problems.join('\n'))
   if (!isThere) return undefined
   if (when !== undefined && !Object.hasOwn(rows, when)) {
-    const names = Object.keys(rows)
-    const expected = names.length > 0 ? expectOneOf(when, names) : 'none of its blocks has a `name`'
+    const expected = expectOneOf(when, Object.keys(rows), 'none of its blocks has a `name`')
     throw newError('UNKNOWN_NAME', `Block '${when}' of page '${page}': ${expected}.`)
   }
   if (when !== undefined && rows[when] === 0) return undefined

@@ -83,7 +83,6 @@ test('doctor finds a target that a job names but nobody defined, and a base URL 
   const steps = [{do: 'export', profiles: ['csv'], deliver: ['bank']}]
   const job = {name: 'bank', schedule: '0 5 * * *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 5, steps}
   writeFileSync(join(jobs, 'bank.yaml'), JSON.stringify(job))
-  writeFileSync(targets, JSON.stringify({share: {kind: 'folder', path: root}}))
   const env = {LOANTAPE_JOBS_DIR: jobs, LOANTAPE_BASE_URL: 'http://127.0.0.1:9'}
   const pinned = `source: Base URL 'http://127.0.0.1:9': this data folder belongs to '${lab.service.url}'. Use another folder with --data: each source has its own. Only if the same service has moved, with all its deals, run \`loantape sync --accept source\` once.`
   expect((await examine(env)).wrong).toEqual([
@@ -91,10 +90,14 @@ test('doctor finds a target that a job names but nobody defined, and a base URL 
     pinned,
   ])
   const named = {...env, LOANTAPE_TARGETS_FILE: targets}
-  expect((await examine(named)).wrong).toEqual([
-    expect.stringMatching(/^targets: Target 'bank' is not in '.*': expected one of share/),
-    pinned,
-  ])
+  for (const [known, words] of [
+    [{}, 'there is none yet'],
+    [{share: {kind: 'folder', path: root}}, 'expected one of share'],
+  ] as const) {
+    writeFileSync(targets, JSON.stringify(known))
+    const missing = new RegExp(`^targets: Target 'bank' is not in '.*': ${words}\\.`)
+    expect((await examine(named)).wrong).toEqual([expect.stringMatching(missing), pinned])
+  }
   writeFileSync(targets, JSON.stringify({bank: {kind: 'folder', path: root}}))
   expect((await examine(named)).wrong).toEqual([pinned])
 })
