@@ -5,7 +5,6 @@ import {join} from 'node:path'
 import {Readable} from 'node:stream'
 import {setTimeout} from 'node:timers/promises'
 import type {FastifyReply} from 'fastify'
-import {explainError} from '../core/errors.ts'
 import {CONTENT_TYPES} from '../export/batch.ts'
 import {quoteName} from '../store/database.ts'
 import {addressOf} from './filter.ts'
@@ -69,15 +68,9 @@ export async function sendData(view: AskingView, name: string, reply: FastifyRep
     isWritten = true
     socket.setTimeout(request.server.server.timeout)
   })
-  try {
-    while (!isWritten && sizeOf(path) < FIRST_BYTES) await Promise.race([ended, setTimeout(LOOK_MS)])
-    // A failure by now gets an error page; a later one breaks off the answer.
-    if (isWritten) await written
-  } catch (error) {
-    const {code, message} = explainError(error)
-    if (!['WEB_BUSY', 'INTERRUPTED', 'QUERY_FAILED', 'QUERY_STOPPED'].includes(code)) throw error
-    return refuse(reply, ['WEB_BUSY', 'INTERRUPTED'].includes(code) ? 503 : 400, message)
-  }
+  while (!isWritten && sizeOf(path) < FIRST_BYTES) await Promise.race([ended, setTimeout(LOOK_MS)])
+  // A failure by now gets an error page; a later one breaks off the answer.
+  if (isWritten) await written
   if (isWritten) reply.header('content-length', sizeOf(path))
   // A slow reader is cut off at once, not at the end of a partial file.
   written.catch(() => reply.raw.destroy())

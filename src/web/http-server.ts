@@ -5,7 +5,7 @@ import {type FastifyInstance, type FastifyReply, type FastifyRequest, fastify} f
 import ipaddr from 'ipaddr.js'
 import {sleepUntilStopped} from '../core/clock.ts'
 import {type Config, digestOfToken} from '../core/config.ts'
-import {codeOf, findMachineFault, LoantapeError, newError} from '../core/errors.ts'
+import {codeOf, findMachineFault, isOfKind, LoantapeError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt, isDemoFolder} from '../store/data-folder.ts'
 import {isForViewers, parseAddress} from './filter.ts'
@@ -68,6 +68,10 @@ export const formOf = ({body}: Pick<FastifyRequest, 'body'>) =>
 /** Answers with a page. */
 export const sendPage = (reply: FastifyReply, page: string) =>
   reply.type('text/html; charset=utf-8').send(page)
+
+/** The status of a failure: 503 for what may soon pass. */
+export const statusOf = (error: unknown) =>
+  isOfKind(error, 'deferred') ? 503 : codeOf(error) === 'QUERY_FAILED' ? 400 : 500
 
 /** Answers 503 with `Retry-After`. */
 export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', '10')
@@ -320,8 +324,8 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
     return
   })
   server.setErrorHandler<Error & {statusCode?: number}>((error, request, reply) => {
-    const status = error.statusCode ?? 500
-    if (status < 500) return refuse(reply, status, error.message)
+    const status = error.statusCode ?? statusOf(error)
+    if (status < 500 || status === 503) return refuse(reply, status, error.message)
     world.log.error({err: error, path: request.routeOptions.url}, 'a request failed')
     const isLetIn = !OPEN.test(request.routeOptions.url ?? '')
     const fault = isLetIn && error instanceof LoantapeError ? error : findMachineFault(error)

@@ -27,7 +27,7 @@ import {
   wordValue,
 } from './filter.ts'
 import {type Html, html} from './html.ts'
-import {askerOf, markBusy, PLACES, refuse, sendPage} from './http-server.ts'
+import {askerOf, markBusy, PLACES, refuse, sendPage, statusOf} from './http-server.ts'
 import {viewEditor} from './page-editor.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {linkOf, listPageDirs, listPlaces, viewPage, viewState} from './pages.ts'
@@ -89,9 +89,9 @@ const NOTHING_THERE: Page = {
 }
 
 function describeFailure(error: unknown): Page {
-  const {code, problem, kept, next} = explainError(error)
+  const {problem, kept, next} = explainError(error)
   const body = html`<p class="notice"><b class="failed">${problem}</b> ${kept} ${next}</p>`
-  return {status: code === 'INTERRUPTED' ? 503 : 500, title: 'Not shown', body}
+  return {status: statusOf(error), title: 'Not shown', body}
 }
 
 /** Adds the pages and the data API; disposing the result ends the reading processes. */

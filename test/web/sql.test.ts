@@ -463,6 +463,9 @@ test('a download begins before it is complete, may take its time, and frees its 
   const slow = `select sleep_ms(1500) is null as slept`
   expect(await (await ask('/sql', slow)).text()).toContain('it took too long')
   expect(await (await ask('/data/query.csv', slow)).text()).toBe('slept\ntrue\n')
+  await using hurried = await serveLab(lab, {pageTimeoutSeconds: 0.001})
+  const late = await hurried.get('/')
+  expect([late.status, await late.text()]).toEqual([503, expect.stringContaining('it took too long')])
 
   const large = await ask('/data/query.csv', 'select range as number from range(200000)')
   expect((await large.text()).split('\n')).toHaveLength(200_002)
