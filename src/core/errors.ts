@@ -87,12 +87,15 @@ export class RetryableError extends LoantapeError {
 /** A code of the error catalogue. */
 export type ErrorCode = {[K in Kind]: keyof (typeof byKind)[K]}[Kind]
 
+/** A code of how a run ended that could not say so itself. */
+export type EndCode = keyof (typeof byKind)['ended']
+
 /** The error catalogue, by code: kind, what is kept, what to do next. */
 export const CATALOGUE = Object.fromEntries(
   Object.entries(byKind).flatMap(([kind, errors]) =>
     Object.entries(errors).map(([code, said]) => [code, {kind, ...said}]),
   ),
-) as Readonly<Record<ErrorCode, {kind: string; kept?: string; next?: string}>>
+) as Readonly<Record<ErrorCode | EndCode, {kind: string; kept?: string; next?: string}>>
 
 /** Creates an error of the catalogue. `problem`: the value, its place, what was expected; `more` overrides the catalogue. */
 export function newError(

@@ -138,13 +138,10 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
     name,
     state: error_code ?? 'failed',
     title: `Job ${run.job} ${problem} [${error_code ?? 'failed'}]`,
-    words: `${failedRun}: ${error ?? CRASHED}\n${retry}`,
+    words: `${failedRun}: ${error}\n${retry}`,
     since: ended_at,
   }
 }
-
-const CRASHED =
-  'its process ended and recorded no result. What was stored before is intact. See the log of that time; docs/operations.md says what to do.'
 
 function describeFreshness(
   stateDb: StateDb,

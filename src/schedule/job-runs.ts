@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import {CATALOGUE, type EndCode} from '../core/errors.ts'
 import {holderRow, isHolderAlive, markHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Job} from './job.ts'
@@ -184,8 +185,13 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
 export const isOverdue = ({timeoutMinutes}: Job, {slot, started_at}: JobRun, now: number): boolean =>
   slot !== null && started_at !== null && now - Date.parse(started_at) >= timeoutMinutes * 60_000
 
+/** Describes the end of an attempt whose process could not say itself how it ended. */
+export function endAs(error_code: EndCode, problem: string): AttemptEnd {
+  const {kept, next} = CATALOGUE[error_code]
+  return {exit_code: null, error_code, error: `${problem} ${kept} ${next}`}
+}
+
 /** Describes the end of an attempt that timed out. It is not retried, since it would probably hang again. */
 export function describeTimeout({timeoutMinutes}: Job): AttemptEnd {
-  const error = `It took longer than its timeout of ${timeoutMinutes} minutes and was stopped. Everything it stored is kept; the current release is unchanged. The log of that time shows what it waited for; if the job needs longer, raise its timeoutMinutes.`
-  return {exit_code: null, error_code: 'JOB_TIMEOUT', error}
+  return endAs('JOB_TIMEOUT', `It took longer than its timeout of ${timeoutMinutes} minutes and was stopped.`)
 }

@@ -11,6 +11,7 @@ import {
   type AttemptEnd,
   claimRun,
   describeTimeout,
+  endAs,
   endRun,
   hasPendingRun,
   isOverdue,
@@ -152,7 +153,7 @@ export function createScheduler(
 const attemptOf = ({job_run_id, attempt}: JobRun) => `${job_run_id}.${attempt}`
 
 const CRASHED = 'JOB_CRASHED'
-const describeCrash = (error: string): AttemptEnd => ({exit_code: null, error_code: CRASHED, error})
+const describeCrash = (problem: string) => endAs(CRASHED, problem)
 
 /** Describes the end of a process that recorded nothing: it may have failed before it reached its run, for instance without a secret. */
 function describeEnd({code, signal, log = ''}: ProcessEnd): AttemptEnd {
