@@ -184,7 +184,9 @@ test('while a failed run is tried again, is locked out or stopped, nothing has r
   expect(await attempt({exit_code: 4, error_code: 'RUN_IN_PROGRESS'})).toEqual(words)
   expect(await attempt({exit_code: 6, error_code: 'INTERRUPTED'})).toEqual(words)
   expect(await attempt(down)).toEqual(words)
-  expect(posts).toEqual([expect.stringContaining('[SOURCE_UNREACHABLE]')])
+  expect(posts).toEqual([
+    expect.stringMatching(/\[SOURCE_UNREACHABLE\].*\nIt is tried again at 2026-06-01T07:30:00\.000Z\./s),
+  ])
   // Meanwhile somebody runs the step by hand.
   const at = isoNow()
   const failed = {command: 'sync', pid: 1, started_at: at, ended_at: at}
@@ -207,8 +209,8 @@ test('a damaged release is told once, and so is its end', async () => {
   ])
 })
 
-test('too long without a successful sync is told, even if there never was one', async () => {
-  const at = new Date(now).toISOString()
+test('too long without a successful sync is told, even if there never was one; the oldest alarm stands first', async () => {
+  const at = isoNow()
   const seen = {watched_from: at, seen_until: at, seen_before: null}
   stateDb.insert('job_watch', {job: 'nightly', schedule: '0 0 * * *', time_zone: 'UTC', ...seen})
   now += 26 * HOUR
@@ -219,6 +221,12 @@ test('too long without a successful sync is told, even if there never was one', 
   await tell()
   expect(posts).toHaveLength(1)
   expect(posts[0]).toContain('No sync has succeeded for 26 hours')
+  await runAndTell(shrunk)
+  const alarms = listAlarms(stateDb, watched(), now).map(({name, since}) => [name, since])
+  expect(alarms).toEqual([
+    ['freshness', '2026-06-02T08:00:00.000Z'],
+    ['job nightly', isoNow()],
+  ])
 })
 
 /** Lets a sync succeed after a walk of 2,000 records, and sends what is due. */
@@ -252,6 +260,10 @@ test('own pages of deals that can never be read are told, single ones are not', 
   expect(posts).toHaveLength(1)
   await syncWith({details: {fetched: 9, failed: 0}})
   expect(posts[1]).toContain('Recovered')
+  // Nor are they told on once nobody asks for any.
+  await syncWith({details: {fetched: 0, failed: 5}})
+  await syncWith({details: {fetched: 0, failed: 0}})
+  expect(posts[3]).toContain('Recovered')
 })
 
 test('lists of borrowers that cannot be read, or are refused, are told', async () => {
@@ -441,11 +453,11 @@ test('the alarm of a channel ends when the channel is no longer set up', async (
 })
 
 test('a digest that cannot be mailed for an hour is an alarm until one arrives there, or it was given up a day ago', () => {
-  const note = (at: number, error: string | null) =>
+  const note = (at: number, error: string | null, to = 'gone@example.com') =>
     stateDb.insert('notice', {
       channel: 'email',
       alarm: `digest ${at}`,
-      message: JSON.stringify({title: 'Morning', words: '', to: 'gone@example.com'}),
+      message: JSON.stringify({title: 'Morning', words: '', to}),
       created_at: new Date(at).toISOString(),
       attempts: 1,
       next_attempt_at: at,
@@ -455,11 +467,13 @@ test('a digest that cannot be mailed for an hour is an alarm until one arrives t
   const find = (hours: number) =>
     listAlarms(stateDb, watched(), now + hours * HOUR).filter(({name}) => name === 'digests')
   note(now, "Mail server refused 'gone@example.com'.")
+  note(now + 60_000, 'No answer.')
+  note(now + HOUR, null, 'here@example.com')
   expect(find(0.5)).toEqual([])
   const words = expect.stringMatching(
     /^That of .* to gone@example\.com failed: Mail server refused.* given up/,
   )
-  for (const hours of [2, 95]) expect(find(hours)).toMatchObject([{state: 'unsent', words}])
+  for (const hours of [2, 95]) expect(find(hours)).toMatchObject([{state: 'unsent', words, since: isoNow()}])
   expect(find(97)).toEqual([])
   note(now + HOUR, null)
   expect(find(2)).toEqual([])

@@ -165,6 +165,11 @@ test('failing feeds and an unreadable row harm nothing else; run rates prints th
   const {stdout} = await lab.run(['run', 'rates'], {LOANTAPE_RATES_FILE: fileOf('rates.json')})
   expect(stdout).toContain('Rates of sofr: 2 rows, 0 new, 1 known')
   expect(stdout).toContain('row 2: value: expected')
+  const one = {
+    title: '1 of 1 rate feed could not be read whole',
+    words: expect.stringContaining('row 2: value: expected'),
+  }
+  expect(alarmOf()).toMatchObject(one)
   writeCsv('2026-03-02,4.31')
   await ingest(EVENING, csvFeed())
   expect(alarmOf()).toMatchObject({state: 'ok'})
