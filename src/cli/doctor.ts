@@ -53,10 +53,10 @@ export const commands = {
       const tried = options.try && canTry ? await readFirstDeal(config, world) : undefined
       return {healthy, findings, ...(tried && {tried})}
     },
-    ({findings, tried}) =>
+    ({findings, tried}, _options, width) =>
       [
         renderFindings(findings),
-        ...(tried ? ['', 'The first deal of the list:', renderTable(tried.fields)] : []),
+        ...(tried ? ['', 'The first deal of the list:', renderTable(tried.fields, width)] : []),
         ...(tried?.problems ?? []),
       ].join('\n'),
     ({healthy}) => (healthy ? 0 : 1),

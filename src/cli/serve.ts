@@ -77,7 +77,7 @@ export const commands = {
       )
       return {healthy: sources.every((row) => row.healthy), sources}
     },
-    ({sources}) => renderRows(sources),
+    ({sources}, _options, width) => renderRows(sources, width),
     ({healthy}) => (healthy ? 0 : 1),
   ),
   'fleet run': does(
@@ -210,7 +210,7 @@ function readState(source: Source, stateDb: StateDb, maxAgeHours: number, world:
   }
 }
 
-function renderRows(rows: readonly SourceRow[]): string {
+function renderRows(rows: readonly SourceRow[], width?: number): string {
   const sorted = sortSources(rows)
   const lines = sorted.map((row) => {
     const {source, error, last_success, release, running, alarms, next_slot: next} = row
@@ -227,7 +227,7 @@ function renderRows(rows: readonly SourceRow[]): string {
     }
   })
   return joinLines([
-    renderTable(lines),
+    renderTable(lines, width),
     ...sorted.map(({source, error}) => error && `\n${source}: ${error.message} [${error.code}]`),
   ])
 }

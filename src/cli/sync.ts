@@ -37,7 +37,7 @@ export const commands = {
     ({config}, id: string) => showQuarantined(config, id),
     ({record, ...entry}) =>
       Object.entries({...entry, record: record ?? NOT_AT_HAND})
-        .map(([name, value]) => `${name}: ${value ?? ''}`)
+        .flatMap(([name, value]) => (value === null || value === undefined ? [] : `${name}: ${value}`))
         .join('\n'),
   ),
   'quarantine replay': does(
@@ -111,26 +111,36 @@ async function readWaiting({dataDir}: Config) {
   return {records, pruned: (await countUnreplayed(db)).pruned}
 }
 
-function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof readReasons>>): string {
+function renderReasons(
+  {reasons, records, pruned}: Awaited<ReturnType<typeof readReasons>>,
+  _options: object,
+  width?: number,
+): string {
   if (reasons.length === 0) return joinLines(['No record waits in quarantine.', describePruned(pruned)])
   return joinLines([
     renderTable(
       reasons.map(({path: field, reason, records, times, since}) => ({field, reason, records, times, since})),
+      width,
     ),
     '',
     renderTable(
       records.map(({quarantine_id: id, record_id, path: field, times, since, walk_id: last_walk}) => {
         return {id, record: record_id ?? '(unreadable)', field, times, since, last_walk}
       }),
+      width,
     ),
     describePruned(pruned),
   ])
 }
 
-function renderWaiting({records, pruned}: Awaited<ReturnType<typeof readWaiting>>): string {
+function renderWaiting(
+  {records, pruned}: Awaited<ReturnType<typeof readWaiting>>,
+  _options: object,
+  width?: number,
+): string {
   const rows = records.map(({quarantine_id: id, record_id, observed_at: observed, source, path, reason}) => {
     return {id, deal: record_id ?? '(unreadable)', observed, source, path, reason}
   })
-  const listed = rows.length === 0 ? 'No record waits in quarantine.' : renderTable(rows)
+  const listed = rows.length === 0 ? 'No record waits in quarantine.' : renderTable(rows, width)
   return joinLines([listed, describePruned(pruned)])
 }

@@ -18,9 +18,10 @@ export function joinLines(lines: readonly (string | false | null | undefined)[])
 /** Matches counts, amounts and shares as text, but not account numbers. */
 const FIGURE = /^([-+]?\$?[\d,]+\.\d+( %)?|[-+][\d,]+)$/
 
-/** Renders rows as a table, titled by their fields; figures are right-aligned with separators. */
+/** Renders rows as {@link renderColumns} does, titled by their fields; figures are right-aligned with separators. */
 export function renderTable(
   rows: readonly Readonly<Record<string, string | number | null | undefined>>[],
+  width?: number,
 ): string {
   const fields = Object.keys(rows[0] ?? {})
   const columns = fields.map((field) => {
@@ -35,6 +36,7 @@ export function renderTable(
         return isFigure ? groupThousands(text) : text
       }),
     ),
+    width,
   )
 }
 
