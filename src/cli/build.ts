@@ -90,7 +90,7 @@ export const commands = {
     ({failed, pages}) =>
       [
         ...pages.flatMap(({problems}) => problems.map((problem) => `✗ ${problem.trimEnd()}`)),
-        `${quantity(pages.length, 'page')} of your own: ${failed === 0 ? 'all answer' : `${failed} failed`}.`,
+        `Checked ${quantity(pages.length, 'page')}: ${failed} failed.`,
       ].join('\n'),
     ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
   ),

@@ -49,7 +49,7 @@ export const commands = {
   }),
   'tape new-key': does(
     ({config, options, world}: Invocation<{why: string}>) => replaceTapeKey(config, options.why, world),
-    ({file, fingerprint}) => joinLines([`Tapes are sealed with key ${fingerprint} from now on: ${file}`]),
+    ({file, fingerprint}) => `Tapes are sealed with key ${fingerprint} from now on: ${file}`,
   ),
   'tape go-on': does(
     ({config, options, world}: Invocation<{why: string}>) => goOn(config, options.why, world),

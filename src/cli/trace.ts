@@ -57,7 +57,7 @@ function renderTrace(trace: Trace, field: string | undefined): string {
 function renderEvidence({dir, release_id, batch_id, tapes, lines, answers, reduced}: EvidenceResult): string {
   return [
     `Evidence of ${batch_id === null ? '' : `batch ${batch_id} of `}release ${release_id}: ${dir}`,
-    `${quantity(lines, 'line')} of ${quantity(tapes, 'tape')}, ${quantity(answers, 'answer')}${reduced === 0 ? ' as received' : `, ${reduced} of them translated by source.json or without the fields that the contract does not know`}. It holds deals in plain text: give it to nobody else.`,
+    `${quantity(lines, 'line')} of ${quantity(tapes, 'tape')}, ${quantity(answers, 'answer')}${reduced === 0 ? ' as received' : `, ${reduced} of them translated by source.json or without what the contract does not know`}. It holds deals in plain text: give it to nobody else.`,
     `\`python3 ${dir}/check.py\` checks it, on any machine.`,
   ].join('\n')
 }
