@@ -90,7 +90,10 @@ test('a job exports files and publishes tables; publishing the same release agai
       {do: 'publish', result: {outcome: 'published', release_id: lab.currentReleaseId()}},
     ],
   })
-  expect(readJson(await run(['publish', 'postgres']))).toMatchObject({outcome: 'unchanged'})
+  const again = await lab.run(['run', 'hand-out'], env)
+  expect(again.stdout).toMatch(
+    /^share: has everything already of parquet\/.*\nRelease .* is already published at /m,
+  )
   expect(
     await server.query('postgres', 'select deals::int, amount::text from mart.portfolio_summary'),
   ).toEqual([{deals: 20, amount: '7000000.00'}])
