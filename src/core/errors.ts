@@ -127,9 +127,11 @@ export function closeWords(words: string): string {
   return words.endsWith('^') ? `${words}\n` : words.replace(/[^.!?]$/, '$&.')
 }
 
-/** Returns what a schema expected, without the library's words in front: `Invalid input: expected object`. */
+/** Returns what a schema expected, without the library's words: `Invalid input: expected object, received undefined`. */
 export const expectationOf = ({message}: {message: string}): string =>
-  message.replace(/^(Invalid|Too) [\w ]+[:.] expected/i, 'expected')
+  message
+    .replace(/^(Invalid|Too) [\w ]+[:.] expected/i, 'expected')
+    .replace(/received undefined$/, 'found none')
 
 /** Returns the message of anything thrown; for a schema error its first paths and reasons, not JSON. */
 export function messageOf(error: unknown): string {

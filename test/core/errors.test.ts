@@ -47,9 +47,9 @@ test('if cleaning up fails as well, the first error is explained', () => {
 
 test("a schema's refusal is put into words, with its place", () => {
   const {error} = z
-    .object({amount: z.string(), rows: z.array(z.number())})
+    .object({amount: z.string(), rows: z.array(z.number()), title: z.string()})
     .safeParse({amount: null, rows: ['x']})
   expect(explainError(error).message).toMatch(
-    /^Unexpected: amount: .*expected string, received null; rows\.0: .*expected number, received string\. What was stored/,
+    /^Unexpected: amount: .*expected string, received null; rows\.0: .*expected number, received string; title: expected string, found none\. What was stored/,
   )
 })
