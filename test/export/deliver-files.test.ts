@@ -183,6 +183,20 @@ test('an endpoint gets each file with its digest and a stable key, the manifest 
 
 const SECRET_KEY = 'wJalrXUtnFEMI/K7MDENG'
 
+/** The bucket `v1` of a server. */
+const bucketAt = ({url}: {url: string}, more: object = {}): Target => ({
+  ...{kind: 's3', bucket: 'v1', region: 'auto', endpoint: new URL(url).origin},
+  ...{access_key_id: 'AKIA1', secret_key_file: writeSecret('key', SECRET_KEY)},
+  ...more,
+})
+
+/** A container; the shared access signature is as written into its file. */
+const containerAt = ({url}: {url: string}, sas: string): Target => ({
+  kind: 'azure',
+  url,
+  sas_file: writeSecret('sas', sas),
+})
+
 /**
  * Returns the given and the expected signature of a request:
  * https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html.
@@ -208,10 +222,7 @@ function signatureOf({method, url, headers}: IncomingMessage): {given: string; e
 test('a bucket gets each file signed with its digest, the manifest last, and is not asked again with a wrong key', async () => {
   let status = 200
   await using store = await startEndpoint(() => status)
-  const {origin} = new URL(store.url)
-  const keys = {access_key_id: 'AKIA1', secret_key_file: writeSecret('key', SECRET_KEY)}
-  const place = {bucket: 'v1', region: 'eu-west-1', endpoint: origin, path: 'in/ü'}
-  const target: Target = {kind: 's3', ...place, ...keys}
+  const target = bucketAt(store, {region: 'eu-west-1', path: 'in/ü'})
   await deliver(target)
   const names = Object.keys(batch.written).map((name) => name.replace('=', '%3D'))
   expect(store.requests.map(({url}) => url)).toEqual(names.map((name) => `/v1/in/%C3%BC/${PLACE}/${name}`))
@@ -225,7 +236,7 @@ test('a bucket gets each file signed with its digest, the manifest last, and is 
   status = 403
   const failure = await failureOf(deliver(target, {isAgain: true}))
   expect(failure).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
-  expect(failure.message).toContain(`${origin}/v1/in/%C3%BC`)
+  expect(failure.message).toContain(`${store.url}/in/%C3%BC`)
   expect(failure.message).not.toContain(SECRET_KEY)
   expect(store.requests).toHaveLength(4)
 })
@@ -235,16 +246,14 @@ test('a container gets each file as a block blob with its MD5; the signature is 
   await using store = await startEndpoint(() => status)
   const sas = 'sv=2021-12-02&sp=cw&sig=hush%2Fhush'
   for (const written of [sas, `?${sas}`, `${store.url}?${sas}\n`]) {
-    const target: Target = {kind: 'azure', url: store.url, sas_file: writeSecret('sas', written)}
-    await deliver(target, {isAgain: true})
+    await deliver(containerAt(store, written), {isAgain: true})
     const [request] = store.requests.splice(0, 3)
     expect(request?.url).toBe(`/v1/${PLACE}/a.csv?${sas}`)
     const md5 = hash('md5', FILES['a.csv'], 'base64')
     expect(request?.headers).toMatchObject({'x-ms-blob-type': 'BlockBlob', 'content-md5': md5})
   }
   status = 403
-  const target: Target = {kind: 'azure', url: store.url, sas_file: writeSecret('sas', sas)}
-  const failure = await failureOf(deliver(target, {isAgain: true}))
+  const failure = await failureOf(deliver(containerAt(store, sas), {isAgain: true}))
   expect(failure).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
   expect(failure.message).toContain(`${store.url} refused`)
   expect(JSON.stringify(failure) + failure.message).not.toContain('hush')
@@ -257,12 +266,7 @@ test.each([
   'what is larger than %s takes in one request is refused before anything is sent',
   async (kind, most) => {
     await using store = await startEndpoint(() => 200)
-    const secret = writeSecret('key', SECRET_KEY)
-    const [bucket, endpoint] = ['v1', new URL(store.url).origin]
-    const target: Target =
-      kind === 's3'
-        ? {kind, bucket, region: 'auto', endpoint, access_key_id: 'AKIA1', secret_key_file: secret}
-        : {kind, url: store.url, sas_file: secret}
+    const target = kind === 's3' ? bucketAt(store) : containerAt(store, 'sig=x')
     const files = [
       {name: 'a.csv', bytes: FILES['a.csv'].length, sha256: hash('sha256', FILES['a.csv'])},
       {name: 'warehouse.duckdb', bytes: most + 1, sha256: ''},
@@ -322,15 +326,7 @@ test('a bucket that waited too long for a part of a file, which it calls a bad r
       .resume()
       .on('end', () => response.writeHead(answers.shift() ?? 200).end('<Code>RequestTimeout</Code>'))
   })
-  const keys = {access_key_id: 'AKIA1', secret_key_file: writeSecret('key', SECRET_KEY)}
-  const target: Target = {
-    kind: 's3',
-    bucket: 'v1',
-    region: 'auto',
-    endpoint: new URL(store.url).origin,
-    ...keys,
-  }
-  expect(await deliver(target)).toMatchObject({outcome: 'delivered', sent: 3})
+  expect(await deliver(bucketAt(store))).toMatchObject({outcome: 'delivered', sent: 3})
   expect(store.requests).toHaveLength(4)
 })
 
@@ -344,8 +340,9 @@ test('a target is judged by its status, whatever it goes on to say', async () =>
   })
   expect(await deliver(http(target), {silenceMs: 2000})).toMatchObject({outcome: 'delivered', sent: 3})
   status = 403
-  const store: Target = {kind: 'azure', url: target.url, sas_file: writeSecret('sas', 'sig=x')}
-  expect(await failureOf(deliver(store, {isAgain: true}))).toMatchObject({code: 'TARGET_AUTH'})
+  expect(await failureOf(deliver(containerAt(target, 'sig=x'), {isAgain: true}))).toMatchObject({
+    code: 'TARGET_AUTH',
+  })
 })
 
 test('a delivery asked to stop in the middle of a file ends at once, and the next resumes', async () => {
