@@ -1,14 +1,4 @@
-import {
-  cpSync,
-  existsSync,
-  lstatSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
+import {existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join, resolve} from 'node:path'
 import {afterAll, expect, test} from 'vitest'
@@ -16,30 +6,14 @@ import {z} from 'zod'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openRelease, requireRelease} from '../../src/store/release.ts'
 import {runCommand} from '../support/command.ts'
-import {
-  createLab,
-  DAY_2,
-  type Ended,
-  MAIN,
-  runProgram,
-  someDeals,
-  startProcess,
-  stopProcess,
-  untilListens,
-} from '../support/lab.ts'
+import {DAY_2, type Ended, MAIN, startProcess} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
 /** The tables a demo reads from its releases. */
 const TABLES = '+core.deal +mart.portfolio_summary +mart.portfolio_breakdown'
 
-const startAt = (cwd: string, ...args: string[]) => runProgram(args, {LOANTAPE_LOG_LEVEL: 'error'}, cwd)
-
 const root = mkdtempSync(join(tmpdir(), 'loantape-demo-'))
-/** The folder in which a newcomer ran the demo as a separate process: everything is in `demo-data`. */
-const home = mkdtempSync(join(root, 'newcomer-'))
-expect(await startAt(home, 'demo', '--deals', '20', '--days', '1')).toMatchObject({code: 0, stderr: ''})
-
 afterAll(() => rmSync(root, {recursive: true, force: true}))
 
 /** Runs a demo in this process; its releases hold the tables a demo reads and the given ones. */
@@ -120,22 +94,6 @@ test('the demo leaves a folder alone that has no mark, or the mark of another', 
   }
 })
 
-test('a demo folder is served read-only: no job is due, and no webhook is accepted', async () => {
-  const dataDir = join(root, 'served')
-  cpSync(join(home, 'demo-data'), dataDir, {recursive: true, verbatimSymlinks: true})
-  const env = {
-    LOANTAPE_WEB_PORT: '0',
-    LOANTAPE_API_KEY: 'sk_test_x',
-    LOANTAPE_BASE_URL: 'http://127.0.0.1:9',
-    LOANTAPE_WEBHOOK_SECRET: 'whsec_MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAw',
-  }
-  using serve = startProcess([process.execPath, MAIN, 'serve', '--data', dataDir], env, root)
-  const url = await untilListens(serve)
-  expect(await (await fetch(`${url}/portfolio`)).text()).toContain('Open deals by loan program')
-  expect((await fetch(`${url}/webhooks/deals`, {method: 'POST', body: '{}'})).status).toBe(404)
-  expect(await stopProcess(serve)).toBe(0)
-})
-
 test("a demo in a lender's folder knows nothing of the lender's jobs and targets", async () => {
   const dir = join(root, 'lender')
   mkdirSync(join(dir, 'jobs'), {recursive: true})
@@ -148,32 +106,6 @@ test("a demo in a lender's folder knows nothing of the lender's jobs and targets
   const {days} = readJson(await runCommand(args, {...env, LOANTAPE_NOW: DAY_2}, {select: TABLES}))
   expect(days).toMatchObject([{day: DAY_2.slice(0, 10)}])
   expect(existsSync(join(dir, 'bank'))).toBe(false)
-})
-
-test("following the README from the demo to one's own service loses nothing", async () => {
-  await using lab = await createLab({deals: someDeals(7)})
-  expect(readdirSync(home)).toEqual(['demo-data', 'demo-data.tape.key'])
-  const {LOANTAPE_DATA_DIR: _default, ...settings} = lab.env
-  const lines = Object.entries(settings).map((pair) => pair.join('='))
-  writeFileSync(join(home, '.env'), lines.join('\n'))
-  expect(readJson(await startAt(home, 'sync', '--json'))).toMatchObject({changes: {created: 7}})
-  const written = ['data', 'demo-data'].flatMap((name) =>
-    readdirSync(join(home, name), {recursive: true, encoding: 'utf8'}).map((path) => join(name, path)),
-  )
-  expect(written.length).toBeGreaterThan(100)
-  const isOpen = (path: string) => {
-    const entry = lstatSync(join(home, path))
-    return !entry.isSymbolicLink() && (entry.mode & 0o077) !== 0
-  }
-  expect(['data', 'demo-data', ...written].filter(isOpen)).toEqual([])
-  const dataDir = join(home, 'demo-data')
-  const looks = [['verify'], ['report'], ['export', 'csv', '--table', 'core.deal']]
-  for (const args of looks)
-    expect(await runCommand([...args, '--data', dataDir], {})).toMatchObject({code: 0})
-  expect(await demo(dataDir, ['--deals', '20', '--days', '1'])).toMatchObject({code: 0, stderr: ''})
-  const count = ['query', '--format', 'csv', 'select deals from mart.portfolio_summary']
-  const kept = await runCommand(count, {LOANTAPE_DATA_DIR: join(home, 'data')})
-  expect(kept.stdout).toBe('deals\n7\n')
 })
 
 test('no other command writes into a demo folder', async () => {

@@ -1,11 +1,23 @@
 import {execFileSync} from 'node:child_process'
-import {existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
 import {VERSION} from '../../src/core/process.ts'
+import {readJson} from '../cli/outcome.ts'
 import {API_KEY, insertDeals, startTestService} from '../service/client.ts'
-import {startProcess, untilListens} from '../support/lab.ts'
+import {runCommand} from '../support/command.ts'
+import {createLab, someDeals, startProcess, stopProcess, untilListens} from '../support/lab.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const {dependencies, engines} = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
@@ -64,20 +76,59 @@ describe('the package', () => {
     expect(existsSync(join(project, 'demo-data/current/core.deal.parquet'))).toBe(true)
   })
 
-  test('shows the portfolio as a report, as a dictionary and in the browser', async () => {
+  test('shows the portfolio as a report, as a dictionary and in the browser, where a demo accepts no webhook', async () => {
     for (const command of ['report', 'docs']) {
       const {code, stderr} = await run([PROGRAM, command, '--data', 'demo-data'])
       expect(code, stderr).toBe(0)
     }
     const bin = join(project, 'node_modules/loantape/bin/loantape.js')
-    const port = {LOANTAPE_WEB_PORT: '0'}
-    using serve = startProcess([process.execPath, bin, 'serve', '--data', 'demo-data'], port, project)
+    const env = {
+      LOANTAPE_WEB_PORT: '0',
+      LOANTAPE_API_KEY: 'sk_test_x',
+      LOANTAPE_BASE_URL: 'http://127.0.0.1:9',
+      LOANTAPE_WEBHOOK_SECRET: 'whsec_MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAw',
+    }
+    using serve = startProcess([process.execPath, bin, 'serve', '--data', 'demo-data'], env, project)
     const url = await untilListens(serve)
     const assets = ['workbench', 'sql-editor', '@codemirror/view', 'echarts'].map(
       (name) => `/assets/${name}.js`,
     )
     for (const path of ['/', '/portfolio?part=funded', '/sql?q=select+1', ...assets])
       expect((await fetch(`${url}${path}`)).status, path).toBe(200)
+    expect((await fetch(`${url}/webhooks/deals`, {method: 'POST', body: '{}'})).status).toBe(404)
+    expect(await stopProcess(serve)).toBe(0)
+  })
+
+  test("following the README from the demo to one's own service loses nothing", async () => {
+    await using lab = await createLab({deals: someDeals(7)})
+    const {LOANTAPE_DATA_DIR: _default, ...settings} = lab.env
+    const lines = Object.entries(settings).map((pair) => pair.join('='))
+    writeFileSync(join(project, '.env'), lines.join('\n'))
+    const before = readdirSync(project)
+    expect(before).toContain('demo-data.tape.key')
+    expect(readJson(await run([PROGRAM, 'sync', '--json']))).toMatchObject({changes: {created: 7}})
+    expect(readdirSync(project).filter((name) => !before.includes(name))).toEqual(['data'])
+    const written = ['data', 'demo-data'].flatMap((name) =>
+      readdirSync(join(project, name), {recursive: true, encoding: 'utf8'}).map((path) => join(name, path)),
+    )
+    expect(written.length).toBeGreaterThan(100)
+    const isOpen = (path: string) => {
+      const entry = lstatSync(join(project, path))
+      return !entry.isSymbolicLink() && (entry.mode & 0o077) !== 0
+    }
+    expect(['data', 'demo-data', ...written].filter(isOpen)).toEqual([])
+    const env = {LOANTAPE_DATA_DIR: join(project, 'demo-data'), LOANTAPE_LOG_LEVEL: 'error'}
+    for (const args of [['verify'], ['export', 'csv', '--table', 'core.deal']])
+      expect(await runCommand(args, env)).toMatchObject({code: 0})
+    const select = '+core.deal +mart.portfolio_summary +mart.portfolio_breakdown'
+    const again = ['demo', '--data', env.LOANTAPE_DATA_DIR, '--deals', '20', '--days', '1']
+    expect(await runCommand(again, {LOANTAPE_LOG_LEVEL: 'error'}, {select})).toMatchObject({
+      code: 0,
+      stderr: '',
+    })
+    const count = ['query', '--format', 'csv', 'select deals from mart.portfolio_summary']
+    const kept = await runCommand(count, {LOANTAPE_DATA_DIR: join(project, 'data')})
+    expect(kept.stdout).toBe('deals\n7\n')
   })
 
   test('an older Node is refused with the version needed and the one found', async () => {
