@@ -200,7 +200,7 @@ const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({
 }))
 
 /** Returns the refusal of an unknown path or method: 405 with `Allow` if the path exists, else 404. */
-export function refuseUnknown(url: string): Error {
+function refuseUnknown(url: string): Error {
   const allowed = PATHS.filter(({pattern}) => pattern.test(url)).flatMap(({method}) =>
     method === 'GET' ? ['GET', 'HEAD'] : [method],
   )

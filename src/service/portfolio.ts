@@ -56,10 +56,7 @@ export function createRandom(...labels: (string | number)[]) {
     /** True with this probability. */
     chance: (probability: number): boolean => next() < probability,
     /** One of the items, each as likely as the others. */
-    pick<T>(items: readonly T[]): T {
-      if (items.length === 0) throw new Error('nothing to pick from')
-      return items[integer(0, items.length - 1)] as T
-    },
+    pick: <T>(items: readonly T[]): T => items[integer(0, items.length - 1)] as T,
     /** Normal with mean 0 and standard deviation 1, within ±6. */
     normal(): number {
       let total = -6

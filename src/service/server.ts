@@ -24,7 +24,7 @@ import {type Clock, DAY_MS, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {isObject, parseWritten} from '../core/json.ts'
 import {createSilentLog, type Log} from '../core/log.ts'
-import {addAccessHooks, type RateLimit, refuseUnknown} from './access.ts'
+import {addAccessHooks, type RateLimit} from './access.ts'
 import {createDealHandlers, createDealStore, createRecordHandlers, DEALS, etagOf} from './deals.ts'
 import {addDescription} from './description.ts'
 import {createDocumentHandlers, createGenerator, MOST_FILE_BYTES, receiveParts} from './documents.ts'
@@ -212,9 +212,6 @@ function createApp(log: Log): FastifyInstance {
     frameworkErrors: (error, request, reply) => answerError(error, request, reply, log),
   })
   app.setErrorHandler<Error>((error, request, reply) => answerError(error, request, reply, log))
-  app.setNotFoundHandler((request) => {
-    throw refuseUnknown(request.url)
-  })
   app.addHook('onSend', ({method, routeOptions}, {statusCode: status, elapsedTime}, _payload, done) => {
     log.debug(
       {method, path: routeOptions.url, status, duration_ms: Math.round(elapsedTime)},
