@@ -1,4 +1,4 @@
-import {existsSync, readFileSync} from 'node:fs'
+import {appendFileSync, existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
@@ -93,10 +93,11 @@ test('a new page is one to begin with, a check says what is wrong with any, and 
   await expectRefused(run('pages', 'check', 'nothing', '--json'), 'UNKNOWN_NAME', /'nothing'/)
 
   const out = join(lab.folder.root, '../margins.html')
+  appendFileSync(file, '\n<script>alert(1)</script>\n\nA <img src=x onerror=alert(1)> tag.\n')
   expect(await run('report', '--page', 'margins?by=status&state=TX', '--out', out)).toMatchObject({code: 0})
   const page = readFileSync(out, 'utf8')
   expect(page).toMatch(/<h1>Margins<\/h1>.*State <b>TX<\/b>.*<figure class="chart"/s)
-  expect(page).not.toMatch(/<script|href="\//)
+  expect(page).not.toMatch(/<script|<img|href="\//)
   await expectRefused(run('report', '--page', 'wrong', '--json'), 'QUERY_FAILED', /line 5.*line 11/s)
   await expectRefused(run('report', '--page', 'margins?created_from=x', '--json'), 'USAGE', /'x'/)
 })
