@@ -5,7 +5,7 @@ import {setAccounts} from '../support/books.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 
 test('after a restore the last batches in it are named, and batches given up are to be deleted in the books', async () => {
-  await using lab = await createLab({tables: 'all', deals: [aDeal(1), aDeal(2)]})
+  await using lab = await createLab({tables: 'all', deals: [aDeal(1), aDeal(2), aDeal(3)]})
   const beside = (name: string) => join(lab.folder.root, '..', name)
   const run = async (now: string, ...args: string[]) => {
     const {code, stdout, stderr} = await lab.run(args, {LOANTAPE_NOW: now})
@@ -21,14 +21,15 @@ test('after a restore the last batches in it are named, and batches given up are
   await lab.walk('2026-03-02T23:30:00-05:00')
   await run('2026-03-03T00:00:00-05:00', 'accounting', 'init')
   setAccounts(lab.folder)
-  const first = await issue('deal_000001', '2026-03-03')
-  await run('2026-03-04T00:00:00-05:00', 'backup', beside('saved'))
+  await issue('deal_000003', '2026-03-03')
+  const last = await issue('deal_000001', '2026-03-04')
+  await run('2026-03-04T23:50:00-05:00', 'backup', beside('saved'))
   const second = await issue('deal_000002', '2026-03-05')
   cpSync(lab.folder.exports, beside('exports'), {recursive: true})
   rmSync(lab.folder.root, {recursive: true})
 
   const now = '2026-03-06T23:30:00-05:00'
-  expect(await run(now, 'restore', beside('saved'))).toContain(`Last journal batch in it: ${first}.`)
+  expect(await run(now, 'restore', beside('saved'))).toContain(`Last journal batch in it: ${last}.`)
   cpSync(beside('exports'), lab.folder.exports, {recursive: true})
   const warning = `Delete what your books imported of ${second}: what it held is issued again.`
   expect(await run(now, 'tape', 'go-on', '--why', 'the disk died')).toContain(warning)

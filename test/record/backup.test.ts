@@ -94,6 +94,8 @@ test('a backup restores everything that cannot be rebuilt, and the next night co
   const exported = readFiles(join(lab.folder.root, 'exports'))
   rmSync(lab.folder.root, {recursive: true})
   expect((await lab.run(['restore', dir])).code).toBe(0)
+  // Each database is one file, which a reader need not change.
+  expect(listNames(lab.folder.root).filter((name) => /\.(wal|sqlite-.*)$/.test(name))).toEqual([])
   expect(readFiles(join(lab.folder.root, 'exports'))).toEqual(exported)
   expect(readFileSync(join(lab.folder.queries, 'mine.sql'), 'utf8')).toBe('select 1\n')
   expect(JSON.parse((await lab.run(['build', '--json'])).stdout)).toMatchObject({release_id})
@@ -232,7 +234,11 @@ test('a backup changed or forged without the tape key is not restored unless tru
 })
 
 test('without the tape key a backup is made, but says that changes to it cannot be detected', async () => {
-  const elsewhere = {LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '../no.key')}
+  const [elsewhere, other] = ['no.key', 'other.key'].map((name) => ({
+    LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '..', name),
+  }))
+  writeFileSync(other!.LOANTAPE_TAPE_KEY_FILE, `${'1'.repeat(64)}\n`)
+  expect((await lab.run(['backup', `${dir}-2`], other)).stdout).toContain('carries no MAC')
   expect((await lab.run(['backup', dir], elsewhere)).stdout).toContain('carries no MAC')
   rmSync(lab.folder.root, {recursive: true})
   expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_NOT_AUTHENTIC'})
@@ -334,12 +340,14 @@ test('a job backs up and keeps the given number; what else is there, also of a c
   expect(steps).toMatchObject([{do: 'backup', result: {outcome: 'backed_up', removed: []}}])
   const second = await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
   const place = dirname(second.dir)
+  mkdirSync(join(place, foreign))
   const ahead = 'loantape-20990101T000000Z'
   cpSync(second.dir, join(place, ahead), {recursive: true})
   expect(await rehearse(to, worldAfter(1))).toMatchObject({backup: second.dir})
   const third = await backUpDated(lab.config, {to, kept: 2}, worldAfter(2))
   expect(third.removed).toHaveLength(1)
-  expect(readdirSync(place)).toEqual([...[second, third].map((made) => basename(made.dir)), ahead])
+  const kept = [second, third].map((made) => basename(made.dir))
+  expect(readdirSync(place)).toEqual([foreign, ...kept, ahead])
   expect(readdirSync(to).sort()).toEqual([basename(place), foreign].sort())
 })
 
@@ -423,6 +431,9 @@ test('lenders that back up into one folder at one instant remove, disturb and re
   expect(await rehearse(to, worldAfter(3))).toMatchObject({backup: ours.dir})
   rmSync(ours.dir, {recursive: true})
   expect(await failureOf(rehearse(to, worldAfter(3)))).toMatchObject({code: 'BACKUP_NONE'})
+  // Nor does a backup that cannot be read hold up those after it.
+  const next = await backUpDated(other, {to, kept: 1}, worldAfter(4))
+  expect(next.removed).toEqual([basename(theirs.dir)])
 })
 
 test('a page that is saved while it is copied, being written or removed does not fail the backup', async () => {
