@@ -65,6 +65,8 @@ async function liveThroughMuch(): Promise<void> {
   rmSync(lab.folder.root, {recursive: true})
   const [, second] = [1, 2, 3].map((number) => linkBorrower(lab, idOf(number)))
   spoil(3)
+  for (const path of [/^\/deals\?/, /borrowers/])
+    lab.service.faults.add({match: {path, times: 1}, fault: {kind: 'status', status: 429}})
   await lab.walk(day(2), {config: all})
   lab.service.faults.clear()
   change(5, {status: 'funded', property_value_cents: 90_000_000n})
@@ -106,6 +108,8 @@ test('a warehouse rebuilt from the tapes is the same to the last row, whatever h
     set_aside: [expect.stringContaining(lab.folder.warehouse)],
   })
   expect(await listSettles()).toEqual(before)
+  const waited = 'select distinct stream from walk where waited_ms > 0 order by all'
+  expect(await lab.queryHistory(waited)).toEqual([{stream: 'borrower'}, {stream: 'deal'}])
   const accepted = `select accepted, accepted_why from walk where accepted_by is not null and stream = 'deal'`
   expect(await lab.queryHistory(accepted)).toEqual([{accepted: 'change', accepted_why: 'a pool was sold'}])
   expect(await lab.walk(day(11))).toMatchObject({outcome: 'walked'})

@@ -142,6 +142,8 @@ test('a path of borrowers that fails or is gone loses no walk and makes nothing 
     ])
   }
   expect(await readBorrowers(`kind = 'seen'`)).toHaveLength(6)
+  // What failed was asked for, too.
+  expect(await lab.queryHistory('select walk_id from walk where ended_at is null')).toEqual([])
 })
 
 test('a deal whose list cannot be read concludes nothing for itself and holds up no other', async () => {

@@ -4,7 +4,7 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {findLastCoverage, settleEvents, storeEvent} from '../../src/sync/webhook-events.ts'
 import {readJson} from '../cli/outcome.ts'
 import {aDeal, type Lab, someDeals} from '../support/lab.ts'
-import {changeRecords, useLab} from '../support/set-up.ts'
+import {changeRecords, linkBorrower, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 const LOANTAPE_WEBHOOK_SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
@@ -111,6 +111,15 @@ test("an event older than senders' retries is kept until a walk was compared wit
   expect(lastCoverage()).toMatchObject({changes: 1, missed: 0})
   settleEvents(stateDb, {eventIds: [], outcome: 'applied'}, Date.now())
   expect(stateDb.db.prepare('select * from webhook_event').all()).toEqual([])
+})
+
+test('what changes in the lists of deals is no change that a webhook of deals could have told', async () => {
+  const all = {...config, streams: 'deals,borrowers'}
+  linkBorrower(lab, 'deal_000001')
+  fund('deal_000002')
+  const {certificate, streams} = await walk(all)
+  expect(streams).toMatchObject([{changes: {created: 1}}])
+  expect(lastCoverage()).toMatchObject({walk_id: certificate.walk_id, changes: 1, missed: 1})
 })
 
 test('the first walk under webhooks, and one after a walk without them, only start the count', async () => {
