@@ -1,18 +1,15 @@
-import {existsSync, realpathSync} from 'node:fs'
+import {realpathSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
-import {type Fault, findMachineFault, messageOf} from '../core/errors.ts'
+import {type Fault, LoantapeError, messageOf} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {listSome} from '../core/text.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {findFileFault} from '../store/files.ts'
 import {readBridge} from '../store/moment.ts'
-import {openRelease, type Release, type ReleaseTable} from '../store/release.ts'
+import {openRelease, RELEASE_NEXT, type Release, type ReleaseTable} from '../store/release.ts'
 import {countRows, digestRows} from '../store/sql.ts'
-
-/** What to do about a release that differs from its manifest. */
-export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
 
 /**
  * Verifies the files of a release, that its manifest has its name and its date, and that its databases open; unless `isQuick`, also
@@ -38,10 +35,8 @@ export async function verifyRelease(release: Release, {isQuick = false} = {}): P
   else if (id !== name || name.slice(0, 10) !== manifest.as_of)
     note(`The manifest of release ${name} names ${id} as of ${manifest.as_of}.`)
   await using db = await openRelease(release).catch((error: unknown) => {
-    // The machine may be at fault, or the release was removed meanwhile.
-    const fault = findMachineFault(error)
-    if (fault || !existsSync(dir)) throw fault ?? error
-    note(`The databases of release ${id} do not open: ${messageOf(error).split('\n')[0]}.`)
+    if (!(error instanceof LoantapeError)) throw error
+    note(error.problem)
     return undefined
   })
   if (!db || isQuick) return faults

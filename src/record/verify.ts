@@ -127,7 +127,7 @@ async function verifyTapes(
     .map((path) => relative(folder.root, path))
     // Those that could be tapes were compared with the state database.
     .filter((path) => !known.has(path) && !path.endsWith('.jsonl.zst'))
-    .map((path) => ({path, problem: 'it is no tape'}))
+    .map((path) => ({path, problem: 'it is no tape.', next: 'Move it elsewhere.'}))
   const key = findReadKey(config, folder)
   const recorded = listRecorded(stateDb)
   const isClosed = ({fingerprint}: TapeRow) =>

@@ -2,7 +2,7 @@ import {existsSync, lstatSync, readFileSync, realpathSync, statSync} from 'node:
 import {writeFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {closeWords, codeOf, findMachineFault, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {BuildPlan} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
@@ -279,9 +279,23 @@ interface QuestionOptions {
 
 const MACROS = readQuery('macros')
 
-/** Opens a release read-only, attached as `release`; its tables are named `core.deal`, `mart.portfolio_summary`, … . */
-export async function openRelease({database}: Release): Promise<Database> {
-  const db = await openDatabase({attach: [{path: database, alias: 'release', readOnly: true}]})
+/** What to do about a release that differs from its manifest. */
+export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
+
+/**
+ * Opens a release read-only, attached as `release`; its tables are named `core.deal`, `mart.portfolio_summary`, … .
+ *
+ * @throws UnexpectedError `RELEASE_DAMAGED` if its database does not open
+ */
+export async function openRelease({dir, database}: Release): Promise<Database> {
+  const attach = [{path: database, alias: 'release', readOnly: true}]
+  const db = await openDatabase({attach}).catch((error: unknown) => {
+    const [words = ''] = messageOf(error).split('\n')
+    // The machine or the rights of this user may be at fault, or the release was removed meanwhile.
+    if (findMachineFault(error) || /permission denied/i.test(words) || !existsSync(dir)) throw error
+    const problem = `Database '${database}' does not open: ${closeWords(words)}`
+    throw newError('RELEASE_DAMAGED', problem, {next: RELEASE_NEXT, cause: error})
+  })
   await db.run(`set search_path = 'release.main'; ${MACROS}`)
   return db
 }

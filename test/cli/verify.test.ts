@@ -7,6 +7,7 @@ import {findCurrentRelease} from '../../src/store/release.ts'
 import {anyRow, FEW_TABLES, flipBit} from '../support/data.ts'
 import {createSeenLab} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
+import {expectRefused} from './outcome.ts'
 
 const lab = await useShared(createSeenLab({tables: FEW_TABLES}))
 await lab.run(['export', 'csv'])
@@ -56,6 +57,10 @@ const build = (folder: DataFolder) => {
 /** How a folder is damaged, what is found then, and the command that repairs it, if one does. */
 type Damage = [damage: (folder: DataFolder) => unknown, found: RegExp, mend?: typeof build]
 const DAMAGES: Record<string, Damage> = {
+  'a file among the tapes that is none': [
+    ({tapes}) => writeFileSync(join(tapes, 'notes.txt'), ''),
+    /^tape\/notes\.txt: it is no tape\. Move it elsewhere\.$/,
+  ],
   'a damaged page of the state database': [
     ({stateDb}) => writeFileSync(stateDb, readFileSync(stateDb).fill(0xff, 4096, 4296)),
     /^state\.sqlite: State database '.*state\.sqlite' is damaged: Tree .*restore its latest backup/,
@@ -89,6 +94,16 @@ const DAMAGES: Record<string, Damage> = {
     (folder) =>
       flipBitOf(join(currentOf(folder), 'portfolio.duckdb'), 'core.deal_history', 'property_address'),
     /^current: Table 'core\.deal_history' .* cannot be read .*checksum/,
+    build,
+  ],
+  'a database of a release without its header': [
+    async (folder) => {
+      const path = join(currentOf(folder), 'portfolio.duckdb')
+      writeFileSync(path, readFileSync(path).fill(0, 0, HEADERS))
+      const asked = lab.run(['query', 'select 1', '--json'], {LOANTAPE_DATA_DIR: folder.root})
+      await expectRefused(asked, 'RELEASE_DAMAGED', 'Remove the release folder', 1)
+    },
+    /^current: Database '.*portfolio\.duckdb' does not open: .*not a valid DuckDB database file! Remove the release folder/,
     build,
   ],
   'a flipped bit in an exported file': [
