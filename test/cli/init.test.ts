@@ -61,14 +61,15 @@ test('a key of any characters comes back out of the settings', () => {
     expect(parseEnv(`KEY=${quote(key)}`).KEY, key).toBe(key)
 })
 
-/** Lays out the folder at a terminal. Types each answer once its question is there. */
-async function layOutAtTerminal(...answers: string[]): Promise<Ended> {
-  const command = `${process.execPath} ${MAIN} init ${folder}`
-  using asking = startProcess(['script', '--quiet', '--return', '--command', command, '/dev/null'], {})
+/** Lays out the folder as at a terminal: standard input says that it is one. Types each answer once its question is there; null ends the input. */
+async function layOutAtTerminal(...answers: (string | null)[]): Promise<Ended> {
+  const isTerminal = 'data:text/javascript,process.stdin.isTTY = true'
+  using asking = startProcess([process.execPath, '--import', isTerminal, MAIN, 'init', folder], {})
   const questions = ['prefix included: ', 'not shown): ']
   for (const [index, answer] of answers.entries()) {
-    await until(() => asking.printed().stdout.includes(questions[index]!))
-    asking.process.stdin.write(answer)
+    await until(() => asking.printed().stderr.includes(questions[index]!))
+    if (answer === null) asking.process.stdin.end()
+    else asking.process.stdin.write(answer)
   }
   return await asking.ended
 }
@@ -76,13 +77,13 @@ async function layOutAtTerminal(...answers: string[]): Promise<Ended> {
 test('at a terminal, base URL and key are asked for, and the key is not shown', async () => {
   const laidOut = await layOutAtTerminal('https://deals.example.com/v1\r', ' sk_live_1\r')
   expect(laidOut).toMatchObject({code: 0, stdout: expect.stringContaining(`Laid out ${folder}:`)})
-  expect(laidOut.stdout).not.toContain('sk_live_1')
+  expect(laidOut.stdout + laidOut.stderr).not.toContain('sk_live_1')
   const settings = {LOANTAPE_BASE_URL: 'https://deals.example.com/v1', LOANTAPE_API_KEY: 'sk_live_1'}
   expect(parseEnv(readFileSync(at('.env'), 'utf8'))).toMatchObject(settings)
 })
 
-test('Ctrl-C instead of an answer writes nothing', async () => {
-  const ended = await layOutAtTerminal('https://deals.example.com/v1\r', 'sk\x03')
-  expect(ended).toMatchObject({code: 6, stdout: expect.stringContaining('Nothing was written.')})
+test('an end of input instead of a key writes nothing', async () => {
+  const ended = await layOutAtTerminal('https://deals.example.com/v1\r', null)
+  expect(ended).toMatchObject({code: 6, stderr: expect.stringContaining('Nothing was written.')})
   expect(existsSync(folder)).toBe(false)
 })
