@@ -26,6 +26,7 @@ import {verifyAll} from '../../src/record/verify.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {listNames, RESTORING} from '../../src/store/data-folder.ts'
 import {listFilesBelow, takeFileLock, writeFileAtomically} from '../../src/store/files.ts'
+import {findHead} from '../../src/store/recorded.ts'
 import {findLockHolder} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {FEW_TABLES, flipBit, readFiles} from '../support/data.ts'
@@ -504,6 +505,33 @@ test('a job rehearses a restore: what a backup brings back is examined and compa
   expect(await failureOf(drill())).toMatchObject({code: 'BACKUP_DAMAGED'})
   expect(readdirSync(lab.folder.cache)).not.toContain('drill')
   expect(await verifyAll(lab.config, lab.createWorld(DAY_2))).toMatchObject({outcome: 'whole'})
+})
+
+test('a tape on which a dead run was writing again is no damage', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  stateDb.db.exec('update tape set ended_at = null')
+  const [path = ''] = listFilesBelow(lab.folder.tapes)
+  appendFileSync(path, 'half of a line')
+  expect(await save()).toMatchObject({outcome: 'backed_up', units: findHead(stateDb).no})
+})
+
+test('a damaged state database is not saved, so that it pushes out no whole one', async () => {
+  await backUpDated(lab.config, {to, kept: 1}, worldAfter(0))
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    const at = new Date(BEGUN).toISOString()
+    for (let number = 1; number <= 100; number += 1) {
+      const row = {who: 'a', command: 'sql', words: `${'-'.repeat(500)} ${number}.`, exit_code: 0}
+      stateDb.insert('page_action', {...row, began_at: at, ended_at: at})
+    }
+  }
+  const bytes = readFileSync(lab.folder.stateDb)
+  // The page that holds a row in the middle, which nothing reads.
+  const page = Math.floor(bytes.indexOf(' 50.') / 4096) * 4096
+  writeFileSync(lab.folder.stateDb, bytes.fill(0, page, page + 4096))
+  const failure = await failureOf(backUpDated(lab.config, {to, kept: 1}, worldAfter(1)))
+  expect(failure).toMatchObject({code: 'BACKUP_DIFFERS', message: expect.stringContaining('is damaged')})
+  expect(listMade(to)).toHaveLength(1)
 })
 
 test('a damaged tape ends a backup by name, and older backups with the whole tape stay', async () => {
