@@ -117,6 +117,21 @@ test('a killed walk whose tape is gone starts afresh, and the missing tape is na
   expect((await verify()).problems).toEqual([{path, problem: 'it is not there'}])
 })
 
+test('of a source that takes a second for each page, a killed run keeps every page', async () => {
+  const {realClock} = lab.createWorld(DAY_2)
+  let late = 0
+  const now = () => {
+    late += 1000
+    return realClock.now() + late
+  }
+  const world = {...dyingAt('pages stored', 3), realClock: {...realClock, now}}
+  await failureOf(lab.walk(DAY_2, {config: {pageSize: 10}, world}))
+  const asked = lab.service.requests.count
+  const {certificate} = await lab.walk(DAY_2, {config: {pageSize: 10}})
+  expect(certificate).toMatchObject({resumed: 1, pages: 6, records: 60})
+  expect(lab.service.requests.count - asked).toBeLessThan(4)
+})
+
 test('a killed walk whose tape is cut resumes after its last whole page', async () => {
   const path = await dieCertified()
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, problems: []})
