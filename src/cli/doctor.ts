@@ -81,8 +81,11 @@ async function examine(examinations: Examinations, config: Config, world: World)
     const found = await look(config, folder, world).catch((error: unknown) => [explainError(error)])
     if (typeof found === 'string') findings.push({check, ok: true, words: found})
     else
-      for (const {problem, next} of found)
-        findings.push({check, ok: false, words: next === undefined ? problem : `${problem} ${next}`})
+      for (const {problem, next} of found) {
+        const words = next === undefined ? problem : `${problem} ${next}`
+        const same = findings.find((one) => one.words === words)
+        findings.push({check, ok: false, words: same ? `not examined: see ${same.check}` : words})
+      }
   }
   return findings
 }
@@ -122,6 +125,15 @@ const EXAMINATIONS: Examinations = {
     if (!hasWarehouse(folder) || isSameMapping(asked, known)) return namesOf(asked) || 'none mapped'
     const problem = `Fields in '${folder.fields}' differ from those of the warehouse.`
     return [{problem, next: '`loantape rebuild --apply` brings them in, with their past.'}]
+  },
+  release: async (_config, folder) => {
+    const release = findCurrentRelease(folder)
+    if (!release) return 'none yet'
+    const faults = await verifyRelease(release, {isQuick: true})
+    const {release_id, tables} = release.manifest
+    return faults.length > 0
+      ? faults
+      : `${release_id}: ${quantity(tables.length, 'file')} ${tables.length === 1 ? 'matches' : 'match'} the manifest`
   },
   accounts: async (config, folder) => {
     if (!findOwnMapping(config))
@@ -194,15 +206,6 @@ const EXAMINATIONS: Examinations = {
     await using db = await openHistory(folder)
     await requireClock(db, config, world.clock.now())
     return 'opens'
-  },
-  release: async (_config, folder) => {
-    const release = findCurrentRelease(folder)
-    if (!release) return 'none yet'
-    const faults = await verifyRelease(release, {isQuick: true})
-    const {release_id, tables} = release.manifest
-    return faults.length > 0
-      ? faults
-      : `${release_id}: ${quantity(tables.length, 'file')} ${tables.length === 1 ? 'matches' : 'match'} the manifest`
   },
 }
 

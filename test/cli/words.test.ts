@@ -1,4 +1,4 @@
-import {cpSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
@@ -30,7 +30,7 @@ function openTranscript(root: string, settings: Record<string, string>) {
         .replaceAll(root, '…')
         .replaceAll(/(?<!\d)(?!2026-0[123])\d{4}-?\d\d-?\d\dT[\d:.]+Z/g, (at) => at.replaceAll(/\d/g, '#'))
         .replaceAll(/(?<=sk_test_)\w+|(?<=Z-)\w{13}|[\da-f]{12,}/g, (id) => '#'.repeat(id.length))
-        .replaceAll(/[\d.]+(?= MB)|(?<=^(Models|Next slot)\b).*/gm, '#'),
+        .replaceAll(/[\d.]+(?= [MG]B)|(?<=^(Models|Next slot|✓ models)\b).*|(?<=127\.0\.0\.1:)\d+/gm, '#'),
   }
 }
 
@@ -92,6 +92,10 @@ test('what commands tell people about a lender', async () => {
   await say(fourth, `service keys create CRM ${keys}`, `service keys list ${keys}`)
   const listed = await lab.run(['service', 'keys', 'list', '--db', at('keys.db'), '--json'])
   await say(fourth, `service keys revoke ${JSON.parse(listed.stdout).keys[0].id} ${keys}`)
+  await say(fourth, 'doctor')
+  rmSync(lab.folder.current)
+  symlinkSync('releases/none', lab.folder.current)
+  await say(fourth, 'doctor', 'verify', 'query 1')
   expectGolden('cli/lender.txt', text())
 })
 
