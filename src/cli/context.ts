@@ -150,8 +150,8 @@ export function createCli(surroundings: Surroundings) {
       progress = createDisplay(stderr, log)
       const stopping = new AbortController()
       onStop((signal) => {
-        if (stderr.isTTY) besideProgress('Stopping after the current page. Ctrl-C again ends at once.\n')
-        else log.warn({reason: signal}, 'asked to stop: finishing the page, then ending')
+        if (stderr.isTTY) besideProgress('Stopping soon. Ctrl-C again ends at once.\n')
+        else log.warn({reason: signal}, 'asked to stop')
         stopping.abort(new Error(`stopped by ${signal}`))
       })
       return {
