@@ -342,6 +342,11 @@ test('fleet run runs a job now for each source and exits with the worst code', a
     '',
   ])
   expect(countDone('good')).toBe(1)
+  const tell = async (...options: string[]) => (await runHere(['fleet', 'status', ...options])).stdout
+  expect(await tell()).toMatch(/^good +healthy /m)
+  expect(await tell('--max-age', '0h')).toMatch(/^good +too old /m)
+  rmSync(join(dirOf('good'), 'data/current'))
+  expect(await tell()).toMatch(/^good +no release /m)
   const one = await runHere(['fleet', 'run', 'daily', '--source', 'shares', '--json'])
   expect(readJson(one)).toMatchObject({runs: [{source: 'shares', exit_code: 2}]})
   expect(one.code).toBe(2)
