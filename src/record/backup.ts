@@ -299,9 +299,13 @@ async function copyStateDb(folder: DataFolder, copy: string): Promise<void> {
   copied.exec('delete from lock; delete from run where ended_at is null')
   const {integrity_check: found} = copied.prepare('pragma integrity_check').get() ?? {}
   if (found !== 'ok')
-    throw newError('BACKUP_DIFFERS', `Copy '${copy}' of the state database is damaged: ${found}.`, {
-      next: 'Run `loantape doctor`, check the disk, then run again.',
-    })
+    throw newError(
+      'BACKUP_DIFFERS',
+      `Copy '${copy}' of the state database is damaged: ${String(found).split('\n').at(-1)}.`,
+      {
+        next: 'Run `loantape verify`: if state.sqlite is damaged too, it says how to get that back. If not, check the disk.',
+      },
+    )
 }
 
 /**
