@@ -229,7 +229,7 @@ function readBacklog(
       )
     } else if (header.fingerprint !== key?.fingerprint) {
       complain(
-        `the state database does not know ${path}, and its key ${header.fingerprint} is not at hand to read it.`,
+        `the state database does not know ${path}, and its key ${header.fingerprint} is not at hand to read it: put that key back, or move the tape away.`,
       )
     } else {
       const found = readFound(folder, path, key)
@@ -293,7 +293,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey) {
   const {problem, bytes} = end
   // A tape torn after its last outcome belongs to a killed walk; the next run cuts the rest off.
   if (problem !== null && isEnded) return problem
-  if (begunAt === '') return 'it holds nothing'
+  if (begunAt === '') return 'it holds nothing: move it away'
   // The tape of a dead run stays open: the next run continues or ends it.
   const ended = isEnded ? {ended_at: begunAt, sha256: digestFileNow(join(folder.root, path))} : {sha256: null}
   const row = {name, path, fingerprint: key.fingerprint, begun_at: begunAt, bytes, ...ended}

@@ -322,6 +322,15 @@ test('a tape that is missing, swapped, renamed or changed is found', async () =>
     /w_.* is no tape that this version can read: restore it, or move it away/,
   )
   expect(JSON.parse(stdout).problems).toMatchObject([{path: 'tape', problem}])
+  const env = {LOANTAPE_DATA_DIR: copy.root}
+  // A header of a tape, as a run leaves it that dies before its first line.
+  writeFileSync(emptied, readFileSync(one).subarray(0, 67))
+  expect(await listProblems(env)).toEqual([expect.stringContaining('it holds nothing: move it away')])
+  const otherKey = join(copy.root, '../other.key')
+  writeFileSync(otherKey, 'a'.repeat(64))
+  expect(await listProblems({...env, LOANTAPE_TAPE_KEY_FILE: otherKey})).toContainEqual(
+    expect.stringContaining('is not at hand to read it: put that key back, or move the tape away'),
+  )
   copyFileSync(one, emptied)
   flipBit(emptied)
   const damaged = await lab.run(['verify'], {LOANTAPE_DATA_DIR: copy.root})
