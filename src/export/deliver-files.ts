@@ -482,10 +482,13 @@ function explain(error: unknown, errors: ReturnType<typeof errorsAt>, what: stri
   }
   // So the library calls any failure to make a folder.
   if (/bad path: .* permission denied/i.test(words)) return errors.failed(`${what} (${FAILURE})`, error)
-  if (/permission denied/i.test(words) || codeOf(error) === '3')
+  if (/permission denied/i.test(words) || Reflect.get(Object(error), 'code') === STATUS_DENIED)
     return errors.refused(`${what}: permission denied`, error)
   return errors.failed(`${what} (${reasonOf(words)})`, error)
 }
+
+/** SSH_FX_PERMISSION_DENIED, which servers put into words of their own. */
+const STATUS_DENIED = 3
 
 /** A full disk shows only as a bare failure (status 4). */
 const FAILURE = "the server says 'Failure', as for a full disk"

@@ -454,7 +454,11 @@ test('a full disk is never called a missing right, and what stands in the way at
   const full = await failureOf(deliver(sftp(server), {secret: 'pass'}))
   expect(full).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
   expect(full.message).toContain("(the server says 'Failure', as for a full disk)")
-  server.isFull = false
+  Object.assign(server, {isFull: false, isClosed: true})
+  const closed = await failureOf(deliver(sftp(server), {secret: 'pass'}))
+  expect(closed).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  expect(closed.message).toContain("file 'a.csv' was not accepted: permission denied")
+  server.isClosed = false
   const inTheWay: [path: string, make: (path: string) => void, words: string][] = [
     [`${PLACE}/a.csv`, (path) => mkdirSync(path, {recursive: true}), `'/${PLACE}/a.csv' is a folder there`],
     [PLACE, (path) => writeFileSync(path, ''), `'/${PLACE}' is a file there`],

@@ -63,7 +63,7 @@ export async function startSftp(root: string, access: {password?: string; public
     // The types cover only the client's side; the server's events are named as in the protocol.
     const stream = sftp as unknown as {
       on(event: string, listener: (id: number, ...args: never[]) => void): void
-      status(id: number, code: number): void
+      status(id: number, code: number, words?: string): void
       handle(id: number, handle: Buffer): void
       attrs(id: number, attrs: object): void
       name(id: number, names: object[]): void
@@ -107,6 +107,11 @@ export async function startSftp(root: string, access: {password?: string; public
       result.renamed.push(to)
     })
     on('OPEN', (id, path: string, flags: number) => {
+      if (result.isClosed) {
+        // Servers put the status into words of their own.
+        stream.status(id, STATUS_CODE.PERMISSION_DENIED, 'Access is not allowed')
+        return 'answered'
+      }
       const fd = fs.openSync(pathOf(path), flags & OPEN_MODE.WRITE ? 'w' : 'r')
       open.set(String(fd), {fd, path})
       stream.handle(id, Buffer.from(String(fd)))
@@ -140,6 +145,8 @@ export async function startSftp(root: string, access: {password?: string; public
     onWrite: (_: string): 'go on' | 'break' | 'full' | 'lose' => 'go on',
     /** Whether to fail each new folder for lack of space. */
     isFull: false,
+    /** Whether to refuse to open any file. */
+    isClosed: false,
     /** Whether to leave all requests of logged-in users unanswered. */
     isMute: false,
     renamed: [] as string[],
