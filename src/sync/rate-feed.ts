@@ -123,21 +123,16 @@ export function parseRates(feed: FeedParser, text: string, timeZone: string): Ra
 
 function parseCsv({name, rate, date, value}: FeedParser & {rate: string}, text: string): RateRow[] {
   const skipped: string[] = []
-  let records: string[][]
-  try {
-    records = parse(text, {
-      bom: true,
-      skip_empty_lines: true,
-      skip_records_with_error: true,
-      trim: true,
-      on_skip(error) {
-        skipped.push(`line ${error?.lines ?? '?'}: ${codeOf(error)}`)
-        return undefined
-      },
-    })
-  } catch (error) {
-    throw createFeedError({name}, `expected CSV (${codeOf(error)})`)
-  }
+  const records: string[][] = parse(text, {
+    bom: true,
+    skip_empty_lines: true,
+    skip_records_with_error: true,
+    trim: true,
+    on_skip(error) {
+      skipped.push(`line ${error?.lines ?? '?'}: ${codeOf(error)}`)
+      return undefined
+    },
+  })
   const [header = [], ...body] = records
   const missing = [date, value].find((column) => !header.includes(column))
   if (missing !== undefined) throw createFeedError({name}, `column '${missing}' is not in its header`)
