@@ -106,7 +106,7 @@ export function reopenPeriod(
     if (!closed.includes(period)) {
       throw newError('PERIOD_STATE', `Period '${period}' is not closed.`)
     }
-    const last = closed.at(-1) ?? period
+    const last = closed.at(-1)
     if (period !== last) {
       throw newError('PERIOD_STATE', `Period '${period}' cannot be reopened while ${last} is closed.`, {
         next: `Reopen ${last} first: periods are reopened in order, the last one first.`,

@@ -44,6 +44,8 @@ test.each([
   ['-- grain: deal_id\n-- deal_id: the id\n', /no description.*deal\.sql:1\./],
   ['-- Deals.\n', /no grain.*deal\.sql:1\./],
   ['-- Deals.\n-- grain: deal_id\n-- what\n', /'-- what'.*deal\.sql:3\./],
+  ['-- Deals.\n-- grain: deal_id\n-- per: borrower_id\n', /per 'borrower_id': expected .*deal\.sql:3\./],
+  ['-- Deals.\n-- grain: deal_id\n\n-- deal_id: the id\n', /blank line before '-- deal_id: the id'.*:3\./],
   [`${HEADER}-- deal_id: again\n`, /described twice.*deal\.sql:4\./],
   ['-- Deals.\n-- grain: id\n-- deal_id: x\n', /'id' is not described.*:3\./],
   ['-- Deals.\n-- grain: x\n-- per: deal_id\n-- x: y\n', /per column 'deal_id' is not described/],

@@ -63,12 +63,21 @@ test('books are what the acts on the tapes make of them, even after months are c
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
   await copy.export('xero', '2026-01', '2026-03-03')
   expect(compareBooks(copy.config)).toEqual([])
-  for (const args of ['close 2026-02', 'reopen 2026-02 --why again']) {
+  copy.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
+  for (const args of ['close 2026-02', 'remap', 'reopen 2026-02 --why again']) {
+    if (args.startsWith('reopen'))
+      await expectRefused(
+        run('period reopen 2026-01 --why x', env),
+        'PERIOD_STATE',
+        'while 2026-02 is closed',
+      )
     expect((await run(`period ${args}`, env)).code).toBe(0)
     expect(compareBooks(copy.config)).toEqual([])
   }
   for (const profile of ['netsuite', 'quickbooks', 'intacct'])
     for (const month of ['2026-01', '2026-02']) await copy.export(profile, month, '2026-03-03')
+  // What was to be moved in March is moved in February, now the first open month.
+  expect(copy.sumBatches('intacct', '2026-02')).toMatchObject({1300: 13_000n, 1200: -10_000n})
   for (const end of ['', '-wal', '-shm']) rmSync(`${copy.folder.stateDb}${end}`, {force: true})
   await bringUpToDate(copy.config, copy.at('2026-03-03'))
   expect(compareBooks(copy.config)).toEqual([])

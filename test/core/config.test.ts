@@ -81,6 +81,9 @@ test('the key can be in a readable file, whose line end is dropped; the environm
   expect(parse(both).apiKey).toBe('sk_test_env')
   const {message} = await refusalOf({LOANTAPE_API_KEY_FILE: '/nowhere'})
   expect(message).toContain(`LOANTAPE_API_KEY_FILE '/nowhere': cannot be read (ENOENT)`)
+  // In a fleet nothing runs commands.
+  const inFleet = () => parseConfig({LOANTAPE_API_KEY_COMMAND: 'pass show key'}, {readFile: () => ''})
+  expect(inFleet).toThrow(/LOANTAPE_API_KEY_COMMAND: expected no command in a fleet; name a file/)
   const blank = () => parseConfig({LOANTAPE_API_KEY_FILE: '/blank'}, {readFile: () => ' \n'})
   expect(blank).toThrow(/1 problem:\n {2}- LOANTAPE_API_KEY_FILE '': expected 1 or more printable/)
 })

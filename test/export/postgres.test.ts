@@ -421,5 +421,25 @@ test('a connection killed while the last table is copied, or in the middle of th
     await server.query(database, 'drop event trigger die; drop function public.die')
     await expectOnly(1)
   }
+  // At the commit itself nobody knows whether the server did it.
+  await server.query(
+    database,
+    `create function public.die() returns trigger language plpgsql as
+     $$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$`,
+  )
+  await server.query(
+    database,
+    `create function public.react() returns event_trigger language plpgsql as $body$
+     declare made record;
+     begin
+       for made in select * from pg_event_trigger_ddl_commands() where object_identity like '%.release' loop
+         execute format('create constraint trigger die after insert on %s deferrable initially deferred for each row execute function public.die()', made.object_identity);
+       end loop;
+     end $body$;
+     create event trigger react on ddl_command_end when tag in ('CREATE TABLE') execute function public.react()`,
+  )
+  expect(await failureOf(publish(release(2)))).toMatchObject({code: 'PUBLISH_UNSURE'})
+  await server.query(database, 'drop event trigger react; drop function public.react, public.die')
+  await expectOnly(1)
   expect(await publish(release(2))).toMatchObject({outcome: 'published'})
 })
