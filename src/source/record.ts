@@ -4,6 +4,7 @@ import {EXPECTED_OF} from '../contract/description.ts'
 import type {MappedField} from '../contract/mapped-field.ts'
 import {childIdOf, idField, instantOrDate, type Stream, sourceText} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
+import {expectationOf} from '../core/errors.ts'
 import {findValue, isObject, listRepeated} from '../core/json.ts'
 import {FIELD_NAME, tellForeign} from '../core/text.ts'
 import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
@@ -32,7 +33,7 @@ export function createNormaliser(stream: Stream) {
         path: issue?.path.join('.') || '(record)',
         reason: isElsewhere
           ? 'expected the deal whose list it is in'
-          : (EXPECTED_OF.get(translated) ?? issue?.message ?? 'unreadable'),
+          : (EXPECTED_OF.get(translated) ?? (issue ? expectationOf(issue) : 'unreadable')),
         observedAt,
       }
     }
