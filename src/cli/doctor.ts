@@ -323,7 +323,7 @@ async function readFirstDeal(config: Config, world: World) {
     const value = description ? paths.map((path) => show(sentAt(found, path))).join(', ') : read
     return {field, 'sent as': paths.join(', ') + found.where, value, 'read as': read}
   })
-  const whole: unknown = Object.assign({}, ...told.map(({read}) => read))
+  const whole: unknown = Object.assign({}, ...told.map(({read}) => read).reverse())
   const first = createNormaliser({...dealStream, mapped})([whole], 0n)
   const values = mappedValues.parse(parseJson(first.observations[0]?.mapped ?? '[]'))
   const ofMapping = mapped.map(({name, path, type}) => {

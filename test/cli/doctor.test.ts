@@ -38,6 +38,10 @@ test('doctor estimates a first sync from one page until there is a history, and 
   })
   const {source} = await examine()
   expect(source).toBe(`${answers}${estimate} at 5000 requests/s`)
+  changeRecords(lab, '/deals?', (deals) => {
+    deals[0]!.loan_amount = 'much'
+  })
+  expect((await lab.run(['doctor', '--try'])).stdout).toContain('It cannot be read: loan_amount: expected')
   lab.service.faults.clear()
   await lab.sync(new Date().toISOString())
   await lab.run(['export', 'csv'])
