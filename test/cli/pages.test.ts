@@ -43,6 +43,7 @@ test('a page that cannot be written or has no data is refused, and nothing is wr
   for (const [args, code, words] of [
     [['docs', '--out', nowhere], 'OUT_PLACE', /nowhere\/docs\.html' in --out: expected a folder that exists/],
     [['report', '--release', 'x'], 'UNKNOWN_NAME', /'x'/],
+    [['report', '--release', '../current'], 'UNKNOWN_NAME', /'\.\.\/current'/],
     [
       ['report', '--out', out],
       'QUERY_FAILED',
