@@ -344,6 +344,8 @@ test('a job backs up and keeps the given number; what else is there, also of a c
   const second = await backUpDated(lab.config, {to, kept: 2}, worldAfter(1))
   const place = dirname(second.dir)
   mkdirSync(join(place, foreign))
+  // Whatever stands there, nothing but a backup is replaced.
+  writeFileSync(join(place, '.unsent'), '..')
   const ahead = 'loantape-20990101T000000Z'
   cpSync(second.dir, join(place, ahead), {recursive: true})
   expect(await rehearse(to, worldAfter(1))).toMatchObject({backup: second.dir})

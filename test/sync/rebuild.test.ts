@@ -1,7 +1,8 @@
 import {chmodSync, copyFileSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
-import {applyEvents} from '../../src/pipeline.ts'
+import {dealStream} from '../../src/contract/deal.ts'
+import {applyEvents, replayQuarantine} from '../../src/pipeline.ts'
 import {bringUpToDate} from '../../src/record/record.ts'
 import {listTapes} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
@@ -11,6 +12,7 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {aDeal, day, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {readFieldAs} from '../support/schema.ts'
 import {changeRecords, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
@@ -120,6 +122,17 @@ async function changeAmount(): Promise<void> {
   await using db = await openWarehouse(lab.folder)
   await db.run('update history.raw.deal_version set loan_amount = loan_amount + 0.01 where seq = 17')
 }
+
+test('what was read again of the quarantine of a walk is undone with it', async () => {
+  spoil(0)
+  const {walk_id: walk} = (await lab.walk(day(4))).certificate
+  using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
+  expect(await replayQuarantine(lab.config, lab.createWorld(day(5)))).toMatchObject({replayed: 1})
+  const replayed = `select count(*) as versions from deal_version where source = 'replay'`
+  expect(await lab.queryHistory(replayed)).toEqual([{versions: '1'}])
+  expect(await rebuild({without: {walk, why: 'wrong'}, isApplied: true})).toMatchObject({outcome: 'rebuilt'})
+  expect(await lab.queryHistory(replayed)).toEqual([{versions: '0'}])
+})
 
 test('one walk is undone as if it had never been, for every later rebuild', async () => {
   change(2, {status: 'funded'})

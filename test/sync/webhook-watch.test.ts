@@ -120,6 +120,9 @@ test('what changes in the lists of deals is no change that a webhook of deals co
   const {certificate, streams} = await walk(all)
   expect(streams).toMatchObject([{changes: {created: 1}}])
   expect(lastCoverage()).toMatchObject({walk_id: certificate.walk_id, changes: 1, missed: 1})
+  fund('deal_000003')
+  const next = await walk(all)
+  expect(lastCoverage()).toMatchObject({walk_id: next.certificate.walk_id, changes: 1, missed: 1})
 })
 
 test('the first walk under webhooks, and one after a walk without them, only start the count', async () => {
