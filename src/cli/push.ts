@@ -25,7 +25,8 @@ export const commands = {
     pushFile,
     ({created, known, invalid, refused, unclear, result_file}) =>
       `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused` +
-      `${unclear > 0 ? `, ${unclear} unclear` : ''}.\nRow by row: ${result_file}`,
+      `${unclear > 0 ? `, ${unclear} unclear` : ''}.\n` +
+      (result_file === null ? 'Nothing was sent or written.' : `Row by row: ${result_file}`),
     ({invalid, refused, unclear}) => (invalid + refused + unclear > 0 ? exitCodeOf('check') : 0),
   ),
 }
@@ -34,12 +35,12 @@ export const commands = {
 async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, file: string) {
   const {cli, options} = call
   const rows = parseDealRows(file, readWrittenText(file, refuseFile(file)))
-  const result_file = options.result ?? `${file}.result.csv`
   if (options.dryRun) {
     const problems = rows.flatMap((row) => ('problem' in row ? `line ${row.line}: ${row.problem}` : []))
     for (const words of problems) cli.complain(words)
-    return {created: 0, known: 0, invalid: problems.length, refused: 0, unclear: 0, result_file}
+    return {created: 0, known: 0, invalid: problems.length, refused: 0, unclear: 0, result_file: null}
   }
+  const result_file = options.result ?? `${file}.result.csv`
   const folder = dataFolderAt(call.config.dataDir)
   if (readDescription(folder))
     throw refuseSourceFile(folder.source)('deals are pushed to a Deal Financing Service only')
