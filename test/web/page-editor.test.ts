@@ -136,6 +136,11 @@ test('viewers neither see nor edit what is for operators, and are told what they
     expect((await guarded.get(`/pages/${name}`, VIEWER)).status, name).toBe(404)
     expect((await guarded.get(`/pages/${name}`, OPERATOR)).status, name).toBe(200)
   }
+  for (const [who, status] of [
+    [VIEWER, 403],
+    [OPERATOR, 200],
+  ] as const)
+    expect((await guarded.get('/edit?name=secret', who)).status).toBe(status)
   expect(await guarded.read('/pages', VIEWER)).not.toMatch(
     /Secret|Odd|Broken|Spaced|Endless|method="post"|action="\/edit/,
   )

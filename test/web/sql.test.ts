@@ -133,6 +133,8 @@ test('a pivot has a cell for each pair, totals of both, exact sums, and numbers 
   const exact = `select 2026 as closing_year, 12345 as deals, 1.5::decimal(18, 2) as amount, 0.123456 as ltv, 'a_b' as status`
   expect(await cellsOf({q: exact})).toBe('closing_year deals amount ltv status 2026 12,345 $1.50 12.3 % a_b')
   expect(await read('/sql', {q: exact})).toContain('<span title="0.123456">12.3 %</span>')
+  const nested = `select [1, 2] as parts, {'a': null} as whole`
+  expect(await cellsOf({q: nested})).toBe('parts whole [1,2] {&quot;a&quot;:null}')
 })
 
 test.each([
