@@ -57,7 +57,9 @@ export async function readJournal(
   for (const {account_code, account_name, term, ...line} of rows) {
     if (account_code !== null && account_name !== null) lines.push({...line, account_code, account_name})
     else if (line.event === 'ended' && line.line_no === 1) terms.add(term)
-    else if (line.event === 'funding' && line.line_no === 2) terms.add('that was taken back')
+    // The return of a loan is booked from the account of its ending, which the memo names.
+    else if (line.event === 'funding' && line.line_no === 2)
+      terms.add(/^Reversal of (\w+)/.exec(line.memo)?.[1] ?? 'before a loan came back')
     else programs.add(line.loan_program)
   }
   if (programs.size + terms.size === 0) return lines

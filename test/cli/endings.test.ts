@@ -152,6 +152,15 @@ test('an ending without an account stops export and close by name and writes not
   expect((await run('doctor')).stdout).toContain(
     'Without an account: endings charged_off, foreclosed, other, refinanced.',
   )
+  // The return of a loan is booked from the account of its ending.
+  const back = (index: number) => (index < 4 ? endedAt(index) : 'funded')
+  await books.walk('2026-03-03', deals(back))
+  const words = 'in the journal of 2026-03: endings charged_off, other.'
+  await expectRefused(
+    run('export xero --period 2026-03', ['--json'], '2026-03-04'),
+    'ACCOUNTING_UNMAPPED',
+    words,
+  )
 })
 
 test('amounts booked by another system are named, and booked once the accountant takes them over', async () => {
