@@ -1,12 +1,14 @@
 import fc from 'fast-check'
-import {expect, test} from 'vitest'
+import {expect, test, vi} from 'vitest'
 import type {Received, WireRecord} from '../../src/core/types.ts'
 import {
   askEach,
   askOwnPage,
+  createListAsker,
   type DetailAnswer,
   type EachRequest,
   type EachSummary,
+  type ListingAnswer,
 } from '../../src/source/ask-each.ts'
 import {createClient} from '../../src/source/client.ts'
 import {failureOf} from '../support/lab.ts'
@@ -82,6 +84,21 @@ test('asks nothing without ids or budget', async () => {
   const {summary, paths} = await fetchFrom(dealsExcept(), [])
   expect(summary).toEqual({proven: false, fetched: 0, gone: 0, failed: 0, ended: 'done'})
   expect(paths).toEqual([])
+})
+
+test('a budget that is spent between two answers ends the asking', async () => {
+  const timer = new AbortController()
+  vi.spyOn(AbortSignal, 'timeout').mockReturnValueOnce(timer.signal)
+  const asked: string[] = []
+  const client = aClient(async (path, _query, signal) => {
+    signal?.throwIfAborted()
+    asked.push(path)
+    timer.abort()
+    return await find(path)
+  })
+  const {summary} = await fetchDetails(['a', 'b', 'c'], client)
+  vi.restoreAllMocks()
+  expect([summary.fetched, summary.ended, asked]).toEqual([1, 'budget', ['/deals/a']])
 })
 
 test('any id but a dot segment becomes one segment of the path', async () => {
@@ -235,6 +252,25 @@ test('a consumer that fails cancels requests in progress', async () => {
   }
   expect(await failureOf(askEach(aRequest('abcdef'), client, take, world))).toBe(fault)
   await closed.opened
+})
+
+test('a list of one deal that goes on beyond a hundred pages fails, and the next is read', async () => {
+  let asked = 0
+  const client = aClient(async (path, query) => {
+    asked += 1
+    const isEnd = path.includes('short') || asked > 500
+    const body = {data: [{id: `d${asked}`}], has_more: !isEnd, next_cursor: isEnd ? null : `c${asked}`}
+    const received = {path, query: query ?? {}, status: 200, headers: {}, requestedAt: 0n, receivedAt: 0}
+    return {status: 200, body, received: {...received, body: Buffer.alloc(10)}}
+  })
+  const answers: ListingAnswer[] = []
+  const request = {...aRequest(['short', 'long', 'short2']), ask: createListAsker(10)}
+  await askEach(request, client, (one) => void answers.push(one), createTestWorld())
+  expect(answers).toMatchObject([
+    {id: 'short', outcome: 'found'},
+    {id: 'long', outcome: 'failed', reason: 'TOO_MANY_PAGES'},
+    {id: 'short2', outcome: 'found'},
+  ])
 })
 
 test('our own bug is not taken for a failing source', async () => {
