@@ -27,6 +27,20 @@ const refused: [what: string, content: unknown, words: string][] = [
     'a.bucket',
   ],
   [
+    'a path that leads out of the bucket',
+    {
+      a: {
+        kind: 's3',
+        bucket: 'lake',
+        region: 'auto',
+        path: 'in/..',
+        access_key_id: 'x',
+        secret_key_file: 'x',
+      },
+    },
+    "a.path: expected no '.' or '..'",
+  ],
+  [
     'no container',
     {a: {kind: 'azure', url: 'https://lender.blob.core.windows.net/', sas_file: 'x'}},
     'a.url: expected the URL of a container',

@@ -1,5 +1,8 @@
+import {generateKeyPairSync} from 'node:crypto'
 import {subscribe, unsubscribe} from 'node:diagnostics_channel'
+import {writeFileSync} from 'node:fs'
 import type {ServerResponse} from 'node:http'
+import {join} from 'node:path'
 import {brotliCompressSync, deflateSync, gzipSync, zstdCompressSync} from 'node:zlib'
 import {Pool} from 'undici'
 import {expect, onTestFinished, test, vi} from 'vitest'
@@ -8,6 +11,7 @@ import {receive} from '../../src/core/outgoing.ts'
 import {VERSION} from '../../src/core/process.ts'
 import {type ClientConfig, createClient, type JsonAnswer} from '../../src/source/client.ts'
 import {backoffMs} from '../../src/source/faults.ts'
+import {createFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {createGate, sendJson, startProxy, startTestServer, type TestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, START, TEST_KEY, type TestWorld} from './test-world.ts'
@@ -278,6 +282,23 @@ test.each([
   expect(error).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
   expect(error.message).toContain('The next run continues')
   await closed.opened
+})
+
+test('a client certificate that cannot be used is refused before anything is asked', async () => {
+  using data = createFolder()
+  const file = join(data.folder.root, 'client.pem')
+  const createWithCertificate = () =>
+    createClient(aClientConfig({baseUrl: 'https://x.test', clientCertFile: file}), createTestWorld())
+  const expected = {
+    code: 'CONFIG_INVALID',
+    message: expect.stringContaining(`'${file}' in LOANTAPE_CLIENT_CERT_FILE cannot be used`),
+  }
+  expect(createWithCertificate).toThrow(expect.objectContaining(expected))
+  const key = generateKeyPairSync('ec', {namedCurve: 'P-256'}).privateKey
+  for (const text of ['', 'no PEM', key.export({type: 'pkcs8', format: 'pem'})]) {
+    writeFileSync(file, text)
+    expect(createWithCertificate, String(text)).toThrow(expect.objectContaining(expected))
+  }
 })
 
 test('a source is asked through the proxy that the environment names, unless it is on this machine', async () => {
