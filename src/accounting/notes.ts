@@ -4,8 +4,7 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {dataFolderAt} from '../store/data-folder.ts'
-import {hasStateDb, type StateDb} from '../store/state-db.ts'
+import type {StateDb} from '../store/state-db.ts'
 import {type Note, noteSchema, openBooks} from './acts.ts'
 
 /** Most characters of a note. */
@@ -31,10 +30,9 @@ interface Draft {
 /**
  * Writes or withdraws a note, as an act.
  *
- * @throws ConfigError `USAGE`, `UNKNOWN_NAME` if the note to replace does not stand, `RELEASE_NONE`
+ * @throws ConfigError `USAGE`, `UNKNOWN_NAME` if the note to replace does not stand
  */
 export function writeNote(config: Config, draft: Draft, world: World): Note {
-  const folder = dataFolderAt(config.dataDir)
   const isWithdrawn = draft.about === 'replaces' && draft.text === null
   const text = isWithdrawn ? null : noteText.safeParse(draft.text).data
   if (text === undefined)
@@ -43,8 +41,6 @@ export function writeNote(config: Config, draft: Draft, world: World): Note {
       `Note: expected 1 to ${LONGEST_NOTE} characters, none of them a control character.`,
     )
   requireSubject(draft)
-  if (!hasStateDb(folder))
-    throw newError('RELEASE_NONE', `Data folder '${folder.root}' has nothing to note anything about.`)
   using books = openBooks(config, world)
   const {stateDb, perform} = books
   return perform(() => {

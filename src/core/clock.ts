@@ -117,9 +117,8 @@ export function isTimeZone(name: string): boolean {
   try {
     new Intl.DateTimeFormat('en', {timeZone: name})
     return true
-  } catch (error) {
-    if (error instanceof RangeError) return false
-    throw error
+  } catch {
+    return false
   }
 }
 

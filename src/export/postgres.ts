@@ -257,7 +257,6 @@ async function lockOldTables(
 
 /** Names the server in messages: `db.example.com:5432/reporting`, without user and password. */
 function describeServer(url: string): string {
-  if (!URL.canParse(url)) return 'the server in LOANTAPE_POSTGRES_URL'
   const {hostname, port, pathname} = new URL(url)
   return `${hostname}:${port || '5432'}${pathname}`
 }
