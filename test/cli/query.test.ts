@@ -56,7 +56,7 @@ test('no text of the source commands a terminal', async () => {
   }
 })
 
-test('rows too wide for the terminal are printed one record below the other', async () => {
+test('rows too wide for the terminal are printed one record below the other, a plan as it is drawn', async () => {
   const print = async (width?: number) => (await runCommand(['query', PAIR], lab.env, {width})).stdout
   const table = await print()
   const [, rule = ''] = table.split('\n')
@@ -75,6 +75,8 @@ test('rows too wide for the terminal are printed one record below the other', as
       '',
     ].join('\n'),
   )
+  const plan = await runCommand(['query', 'explain select 1'], lab.env, {width: 10})
+  expect(plan.stdout).toMatch(/^physical_plan\n┌─+┐\n│ /)
 })
 
 test('a statement can also come from a file or from standard input', async () => {
