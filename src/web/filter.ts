@@ -182,7 +182,7 @@ export function addressOfPart(filter: Filter, part: string, changes?: URLSearchP
   const both = set.flatMap((one) => (isWithin(one, part) ? [one] : isWithin(part, one) ? [part] : []))
   const changed = new URLSearchParams(changes)
   changed.delete('part')
-  for (const one of new Set(both)) changed.append('part', one)
+  for (const one of both) changed.append('part', one)
   return both.length === 0 ? undefined : addressOf('/deals', filter, changed)
 }
 
