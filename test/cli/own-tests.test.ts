@@ -108,10 +108,12 @@ test("values are compared in the column's type without rounding, and duplicate r
       aCase(deals, '{loan_amount: 20000000}', 'another spelling of a number') +
       aCase(deals, '{loan_amount: 20000000.004}', 'a number that is a little off') +
       aCase(deals, '{reason: large}, {reason: large}', 'a row too many') +
+      aCase(deals, '', 'a row that is not expected') +
       aCase(deals, "{deal_id: 'a '}", 'a text with a blank'),
   })
   const [, ...failed] = stdout.match(/(?<=✗ risk.watch_list: ).*|\d passed, \d failed/g)?.toReversed() ?? []
-  expect(failed).toEqual(['a text with a blank', 'a row too many', 'a number that is a little off'])
+  const wrong = ['a row that is not expected', 'a row too many', 'a number that is a little off']
+  expect(failed).toEqual(['a text with a blank', ...wrong])
   expect(stdout).toMatch(/unexpected +20000000\.000\nmissing +20000000\.004$/m)
   expect(stdout).toMatch(/^missing +'a '$/m)
 })

@@ -118,6 +118,8 @@ test('links of a page keep the filters of the address; links to all deals do not
   expect(page).toContain('<a href="/deals?part=pipeline&amp;state=FL">1</a>')
   expect(page).toMatch(/All of them<\/h2>.*<a href="\/deals\?part=open">5<\/a>/s)
   expect(await expectNumbersToLead(side.url, '/pages/more?state=FL')).toBe(3)
+  const ended = await read('/pages/more?part=ended')
+  expect(ended, 'no open deal has ended').not.toContain('href="/deals?part=ended')
 })
 
 test('parameters of the address are those of its SQL, whatever they contain', async () => {
