@@ -10,6 +10,7 @@ import {DEFAULT_MAPPING, initAccounting} from '../../src/accounting/mapping.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
 import {reissueBatch} from '../../src/books/issue.ts'
 import {buildRelease} from '../../src/build/build.ts'
+import {CATALOGUE} from '../../src/core/errors.ts'
 import type {RunStep} from '../../src/core/types.ts'
 import {exportRelease, previewExport} from '../../src/outputs.ts'
 import {pruneData} from '../../src/record/prune.ts'
@@ -312,6 +313,13 @@ test('an issued batch that is lost is found by verify, and comes back by --reiss
   writeFileSync(file, readFileSync(file, 'utf8').replace('100.00', '900.00'))
   expect(await books.export('xero', '2026-01', '2026-02-03')).toMatchObject([{outcome: 'unchanged'}])
   expect(readFiles(dir)).toEqual(before)
+  using stateDb = openStateDb(books.folder.stateDb)
+  stateDb.run(`update journal_file set content = x'00'`)
+  const unread = {
+    problem: expect.stringContaining('its files in the state database cannot be read'),
+    next: CATALOGUE.STATE_UNREADABLE.next,
+  }
+  expect(await verify()).toMatchObject([unread])
 })
 
 test('an act takes effect as a whole or not at all, also in the copy that a preview is made in', async () => {

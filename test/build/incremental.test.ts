@@ -75,6 +75,17 @@ test('a wrong base of an incremental build is found, and named by table and row'
   expect(readLastBuild(lab.folder)).toBeUndefined()
 })
 
+test('a check that finds otherwise in a whole build is named', async () => {
+  const check = `-- Now this, now that.\n-- severity: warn\nselect deal_id from core.deal where random() < 0.5\n`
+  using own = writeSqlFolder({'checks/odd.sql': check})
+  const withOwn = {...config, sqlDir: own.path}
+  await expect(compareBuilds(withOwn, {}, worldAfter(lab, 1))).rejects.toMatchObject({
+    code: 'BUILD_DIFFERS',
+    message: expect.stringMatching(/Findings of the checks of release .* differ .*: 'odd' \d+: deal_/),
+  })
+  expect(readLastBuild(lab.folder)).toBeUndefined()
+})
+
 test('a release whose databases were touched is never built upon', async () => {
   for (const [index, name] of (['work', 'database'] as const).entries()) {
     utimesSync(requireRelease(lab.folder)[name], new Date(0), new Date(0))

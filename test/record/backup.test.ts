@@ -504,7 +504,15 @@ test('a job rehearses a restore: what a backup brings back is examined and compa
   writeFileSync(manifest, said.replace(/"sha256": "[0-9a-f]/, '"sha256": "x'))
   expect(await failureOf(drill())).toMatchObject({code: 'DRILL_FAILED', exitCode: 1})
   writeFileSync(manifest, said)
-  const [newest = ''] = listMade(to).reverse()
+  const stray = join(lab.folder.tapes, 'notes.txt')
+  writeFileSync(stray, '')
+  await backUpDated(lab.config, {to, kept: 2}, worldAfter(2))
+  expect(await failureOf(rehearse(to, worldAfter(2)))).toMatchObject({
+    code: 'DRILL_FAILED',
+    message: expect.stringContaining('1 problem, such as tape/notes.txt: it is no tape.'),
+  })
+  rmSync(stray)
+  const [, newest = ''] = listMade(to).reverse()
   truncateSync(join(to, newest, 'warehouse.duckdb'), 5000)
   expect(await failureOf(drill())).toMatchObject({code: 'BACKUP_DAMAGED'})
   expect(readdirSync(lab.folder.cache)).not.toContain('drill')
