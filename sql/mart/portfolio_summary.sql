@@ -82,7 +82,7 @@ select
   totals.open_deals,
   cast(totals.open_amount as decimal(38, 2)) as open_amount,
   round(totals.open_weighted_ltv / nullif(totals.open_valued_amount, 0), 9) as open_wa_ltv,
-  round(totals.open_valued_amount / totals.open_value, 9) as open_pooled_ltv,
+  round(totals.open_valued_amount / nullif(totals.open_value, 0), 9) as open_pooled_ltv,
   round(coalesce(totals.open_valued_amount, 0) / nullif(totals.open_amount, 0) * 100, 6) as open_ltv_coverage_pct,
   cast(
     cast((2 * cast(totals.open_amount * 100 as hugeint) + totals.open_deals) // (2 * nullif(totals.open_deals, 0)) as decimal(28, 0))
@@ -97,7 +97,7 @@ select
   totals.funded_deals,
   cast(totals.funded_amount as decimal(38, 2)) as funded_amount,
   round(totals.funded_weighted_ltv / nullif(totals.funded_valued_amount, 0), 9) as funded_wa_ltv,
-  round(totals.funded_valued_amount / totals.funded_value, 9) as funded_pooled_ltv,
+  round(totals.funded_valued_amount / nullif(totals.funded_value, 0), 9) as funded_pooled_ltv,
   round(coalesce(totals.funded_valued_amount, 0) / nullif(totals.funded_amount, 0) * 100, 6) as funded_ltv_coverage_pct,
   cast(
     cast((2 * cast(totals.funded_amount * 100 as hugeint) + totals.funded_deals) // (2 * nullif(totals.funded_deals, 0)) as decimal(28, 0))
