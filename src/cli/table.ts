@@ -74,13 +74,10 @@ export function renderColumns(
 /** Renders a month's roll-forward with its booked and unbooked amounts; empty if nothing moved. */
 export function renderTerms(terms: readonly TiedTerm[] = []): string {
   if (terms.length === 0) return ''
-  const unbooked = terms
-    .filter(({because}) => because !== null)
-    .map(({term, unbooked, because}) => `${term} ${groupThousands(unbooked)} (${because})`)
   const table = renderTable(
     terms.map(({term, amount, booked, unbooked, because, difference}) => {
       return {'roll-forward': term, amount, booked, 'not booked': unbooked, because, difference}
     }),
   )
-  return `${unbooked.length > 0 ? `\nNot booked: ${unbooked.join(', ')}.` : ''}\n${table}`
+  return `\n${table}`
 }
