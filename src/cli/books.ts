@@ -12,7 +12,7 @@ import {escapeLineEnds, expectOneOf} from '../core/text.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {openRelease, requireRelease} from '../store/release.ts'
-import {hasStateDb, openStateDb} from '../store/state-db.ts'
+import {openStateDb} from '../store/state-db.ts'
 import {does, type Invocation} from './command.ts'
 import {escapeControls, joinLines, renderTable, renderTerms} from './table.ts'
 
@@ -71,10 +71,8 @@ export const commands = {
   ),
   'note list': does(
     ({config}) => {
-      const {stateDb} = dataFolderAt(config.dataDir)
-      if (!hasStateDb({stateDb})) return {notes: []}
-      using opened = openStateDb(stateDb)
-      return {notes: listNotes(opened)}
+      using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
+      return {notes: listNotes(stateDb)}
     },
     ({notes}) => joinLines(notes.length > 0 ? notes.map(renderNote) : ['Nobody has noted anything.']),
   ),

@@ -50,10 +50,8 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
   const client = createDealClient({
     ...service,
     timeoutMs: requestTimeoutSeconds * 1000,
-    fetch: (url, asked) => {
-      const query = String(url).includes('?') ? baseUrlQuery.replace('?', '&') : baseUrlQuery
-      return fetch(url + query, asked)
-    },
+    // What is pushed goes to addresses without a query of their own.
+    fetch: (url, asked) => fetch(url + baseUrlQuery, asked),
   })
   return {...(await pushDeals(rows, {...service, client, resultFile: result_file, signal})), result_file}
 }

@@ -111,11 +111,9 @@ async function readWaiting({dataDir}: Config) {
   return {records, pruned: (await countUnreplayed(db)).pruned}
 }
 
-function renderReasons(
-  {reasons, records, pruned}: Awaited<ReturnType<typeof readReasons>>,
-  _options: object,
-  width?: number,
-): string {
+type Reasons = Awaited<ReturnType<typeof readReasons>>
+
+function renderReasons({reasons, records, pruned}: Reasons, _options: object, width?: number): string {
   if (reasons.length === 0) return joinLines(['No record waits in quarantine.', describePruned(pruned)])
   return joinLines([
     renderTable(
@@ -133,11 +131,9 @@ function renderReasons(
   ])
 }
 
-function renderWaiting(
-  {records, pruned}: Awaited<ReturnType<typeof readWaiting>>,
-  _options: object,
-  width?: number,
-): string {
+type Waiting = Awaited<ReturnType<typeof readWaiting>>
+
+function renderWaiting({records, pruned}: Waiting, _options: object, width?: number): string {
   const rows = records.map(({quarantine_id: id, record_id, observed_at: observed, source, path, reason}) => {
     return {id, deal: record_id ?? '(unreadable)', observed, source, path, reason}
   })
