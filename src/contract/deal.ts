@@ -14,8 +14,12 @@ import {
   textField,
 } from './stream.ts'
 
-/** The statuses of the specification, and `paid_off` of the local service. A source may have others. */
+/** The statuses of the specification, and `paid_off` of the local service, as a deal passes through them. A source may have others. */
 export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded', 'paid_off'] as const
+
+/** Whether a deal of this status has been funded. */
+export const isPastFunding = (status: string): boolean =>
+  DEAL_STATUSES.findIndex((one) => one === status) >= DEAL_STATUSES.indexOf('funded')
 
 const cents = z.unknown().transform((value, context): bigint => {
   const parsed = parseCents(value)

@@ -2,7 +2,13 @@ import {hash} from 'node:crypto'
 import type {SQLInputValue} from 'node:sqlite'
 import {z} from 'zod'
 import {borrowerSchema} from '../contract/borrower.ts'
-import {DEAL_TRANSITIONS, type Deal, type DealChanges, dealRecordSchema} from '../contract/deal.ts'
+import {
+  DEAL_TRANSITIONS,
+  type Deal,
+  type DealChanges,
+  dealRecordSchema,
+  isPastFunding,
+} from '../contract/deal.ts'
 import {type Rate, rateSchema, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
 import {centsOf, formatCents} from '../core/money.ts'
@@ -138,7 +144,7 @@ export function createDealHandlers({database, clock, emit}: ServiceWorld) {
     deleteDeal: ({id, ifMatch}) => {
       const deal = database.record(DEALS, {id})
       checkIfMatch(ifMatch, deal)
-      if (deal.status === 'funded' || deal.status === 'paid_off') throw refuse('deal_funded')
+      if (isPastFunding(deal.status)) throw refuse('deal_funded')
       database.run('delete from deal where id = ?', [id])
       emit({type: 'deal.deleted', data: {id, deal_id: id, status: deal.status}})
     },

@@ -4,7 +4,7 @@ import {buffer} from 'node:stream/consumers'
 import type {FastifyRequest} from 'fastify'
 import {fileTypeFromBuffer} from 'file-type'
 import {z} from 'zod'
-import type {Deal} from '../contract/deal.ts'
+import {type Deal, isPastFunding} from '../contract/deal.ts'
 import {
   type DealDocument,
   type DocumentGeneration,
@@ -249,7 +249,7 @@ const TEMPLATES: Record<
     name: 'Closing checklist',
     render: (deal, {borrowers, open_tasks}) => {
       const box = (isDone: boolean, words: string) => `- [${isDone ? 'x' : ' '}] ${words}`
-      const isFunded = deal.status === 'funded' || deal.status === 'paid_off'
+      const isFunded = isPastFunding(deal.status)
       return [
         `Deal ${deal.id}, ${plain(deal.property_address)}`,
         '',
