@@ -1,7 +1,7 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
-import {describe, expect, test} from 'vitest'
+import {assert, describe, expect, test} from 'vitest'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import type {IssuedLine} from '../../src/accounting/profiles.ts'
 import {findJournalProfile, JOURNAL_NAMES, type JournalProfile} from '../../src/accounting/profiles.ts'
@@ -151,9 +151,9 @@ test('docs/accounting.md says how much a file of each profile and its cells hold
   const page = readFileSync(join(import.meta.dirname, '../../docs/accounting.md'), 'utf8')
   for (const [name, {limits}] of profiles) {
     const lines = limits.rows === Infinity ? '' : `${limits.rows.toLocaleString('en-US')} lines`
-    const row = `\n| \`${name}\` | ${lines || '|'}`
-    expect(page).toContain(row)
-    const [said = ''] = page.slice(page.indexOf(row) + 1).split('\n')
+    const row = `| \`${name}\` | ${lines || '|'}`
+    const said = page.split('\n').find((line) => line.startsWith(row))
+    assert(said, `docs/accounting.md has no row of limits that begins with ${row}`)
     const digits = limits.digits === Infinity ? [] : [limits.digits]
     for (const most of [...Object.values(limits.cells), ...digits])
       expect(said).toContain(` ${most.toLocaleString('en-US')}`)

@@ -1,4 +1,4 @@
-import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {expect} from 'vitest'
 
@@ -12,5 +12,6 @@ export function expectGolden(name: string, text: string): void {
     mkdirSync(dirname(path), {recursive: true})
     writeFileSync(path, text)
   }
-  expect(text).toBe(readFileSync(path, 'utf8'))
+  const kept = existsSync(path) ? readFileSync(path, 'utf8') : ''
+  expect(text, `test/golden/${name}: if it should be so, UPDATE_GOLDEN=1 writes it`).toBe(kept)
 }

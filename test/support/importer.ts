@@ -1,7 +1,7 @@
 import {globSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
-import type {JournalLine} from '../../src/accounting/profiles.ts'
+import {JOURNAL_NAMES, type JournalLine} from '../../src/accounting/profiles.ts'
 
 /** A line of a batch as an accounting system imports it; the reader shares no code with the writer. */
 export interface ImportedLine {
@@ -32,8 +32,8 @@ const PROFILES: Record<string, [string, string, string, string, string, string?]
   intacct: ['REFERENCE_NO', 'DATE', 'ACCT_NO', 'MEMO', 'DEBIT', 'CREDIT'],
 }
 
-/** Names of the journal profiles. */
-export const PROFILE_NAMES: string[] = Object.keys(PROFILES)
+/** Names of the journal profiles; all of them, so that a new one is proven, too. */
+export const PROFILE_NAMES: string[] = [...JOURNAL_NAMES]
 
 /** Reads every line of every batch of a profile in a folder of exports. */
 export function importBatches(exports: string, profile: string): ImportedLine[] {
@@ -62,7 +62,8 @@ export const sumByAccount = (lines: readonly JournalLine[]): Record<string, bigi
 
 /** Reads the lines of one file of a batch. */
 export function readBatchFile(profile: string, text: string): ImportedLine[] {
-  const columns = PROFILES[profile]!
+  const columns = PROFILES[profile]
+  if (!columns) throw new Error(`PROFILES in test/support/importer.ts lacks '${profile}'`)
   const [header = [], ...rows]: string[][] = parse(text, {bom: true, skipEmptyLines: true})
   let [number, date] = ['', '']
   return rows.map((row) => {
