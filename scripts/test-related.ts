@@ -29,10 +29,18 @@ function listBuiltFrom(table: string, found: Set<string> = new Set([table])): Se
   return found
 }
 
+/** The module whose tests try the migrations of a folder. */
+const MIGRATED: Record<string, string> = {
+  migrations: 'src/store/verify-warehouse.ts',
+  state: 'src/store/state-db.ts',
+  service: 'src/service/service-database.ts',
+}
+
 function listTestsOfSql(path: string): string[] {
   const [folder = '', name = ''] = [basename(dirname(path)), basename(path).replace(/\.\w+$/, '')]
   if (folder === 'checks') return tests.filter((test) => test.startsWith('test/build/checks'))
-  if (folder === 'warehouse') return listTestsOfModule('src/store/verify-warehouse.ts')
+  const migrated = MIGRATED[folder]
+  if (migrated) return listTestsOfModule(migrated)
   if (folder === 'queries') {
     const asking = [...imports.keys()].filter((module) => read(module).includes(`'${name}'`))
     return asking.flatMap(listTestsOfModule)
@@ -71,7 +79,7 @@ const related = changed.flatMap((path) => {
   if (path.startsWith('sql/')) return listTestsOfSql(path)
   if (path.startsWith('pages/')) return ['test/web/own-pages.test.ts', 'test/web/workbench.test.ts']
   if (path.startsWith('test/models/')) return ['test/build/model-cases.test.ts']
-  return path.endsWith('.ts') ? listTestsOfModule(path) : []
+  return /\.(ts|json)$/.test(path) ? listTestsOfModule(path) : []
 })
 const files = [...new Set(related)].sort()
 process.stdout.write(
