@@ -9,6 +9,7 @@ import {ENOUGH_MB} from '../../src/build/build.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
 import {CATALOGUE} from '../../src/core/errors.ts'
+import {SETTINGS} from '../../src/core/settings.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PAGES = [
@@ -116,6 +117,11 @@ test('the default memory of a build is what its setting says', () => {
 test('every error of the catalogue is thrown somewhere', () => {
   const code = CODE.replaceAll(/\/\*\*[\s\S]*?\*\//g, '')
   expect(Object.keys(CATALOGUE).filter((name) => !code.includes(`'${name}'`))).toEqual([])
+})
+
+test('every setting is read somewhere', () => {
+  const unread = Object.keys(SETTINGS).filter((name) => CODE.split(new RegExp(`\\b${name}\\b`)).length < 3)
+  expect(unread).toEqual([])
 })
 
 test('the composed service reads .env and fixes only its paths and address', () => {
