@@ -2,6 +2,7 @@ import {availableParallelism, tmpdir} from 'node:os'
 import {basename, dirname, join, relative} from 'node:path'
 import {isMap, isScalar, LineCounter, parseDocument} from 'yaml'
 import {z} from 'zod'
+import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf, isCalendarDate, parseInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {isOfKind, LoantapeError, messageOf, newError} from '../core/errors.ts'
@@ -39,6 +40,8 @@ const lists = z
   )
   .default({})
 
+const CHILDREN = STREAMS.filter(({parent}) => parent)
+
 /** What one walk found. */
 const walk = z
   .object({
@@ -46,8 +49,8 @@ const walk = z
     certificate: z.union([z.literal('none'), row], 'expected columns of raw.walk, or none').default({}),
     drift: z.array(row).default([]),
     rates: z.array(row).default([]),
-    borrowers: lists,
-    documents: lists,
+    /** The lists of each child stream, by its plural. */
+    ...Object.fromEntries(CHILDREN.map(({plural}) => [plural, lists])),
   })
   .catchall(shown)
 
@@ -137,7 +140,9 @@ const MINUTE = 60_000
 const timestamp = (instant: number) => new Date(instant).toISOString().replace('T', ' ').replace('Z', '')
 
 /** The columns of a list row, which a record repeats each time. */
-const LISTED = /^(property_address|loan_amount|status|created_at(_precision)?|email_hash|category)$/
+const LISTED = new Set(
+  STREAMS.flatMap(({columns}) => columns.filter(({mayBeAbsent}) => !mayBeAbsent).map(({name}) => name)),
+)
 
 /**
  * Returns the raw rows of a case's walks. A record that appears again keeps its listed fields unless the case gives new ones.
@@ -151,13 +156,13 @@ function buildCaseHistory(
   const history: History = {}
   const lastListed = new Map<string, Row>()
   const add: AddRow = (table, draft) => {
-    const record = JSON.stringify([table, draft.deal_id, draft.borrower_id, draft.document_id])
+    const record = JSON.stringify([table, draft.deal_id, ...CHILDREN.map(({name}) => draft[`${name}_id`])])
     const told = {...lastListed.get(record), ...draft}
-    const listed = Object.entries(told).filter(([column]) => LISTED.test(column))
+    const listed = Object.entries(told).filter(([column]) => LISTED.has(column))
     lastListed.set(record, Object.fromEntries(listed))
     history[table] = [...(history[table] ?? []), aRow(table, told)]
   }
-  for (const [key, {certificate, drift, rates, borrowers, documents, ...deals}] of Object.entries(walks)) {
+  for (const [key, {certificate, drift, rates, ...named}] of Object.entries(walks)) {
     const startedAt = Date.parse(key.includes('T') ? key : `${key}T02:00:00Z`)
     const day = key.includes('T') ? businessDateOf(startedAt, zone) : key
     const [started_at, observed_at, ended_at, recorded_at] = [0, 5, 10, 30].map((minute) =>
@@ -169,7 +174,8 @@ function buildCaseHistory(
     for (const {stream = 'deal', ...found} of drift)
       add('drift', {stream, walk_id: stream === 'deal' ? walk_id : `walk ${day} ${stream}`, ...found})
     for (const rate of rates) add('rate', {day, ...rate})
-    for (const [deal_id, fate] of Object.entries(deals)) {
+    for (const [deal_id, fate] of Object.entries(named)) {
+      if (CHILDREN.some(({plural}) => plural === deal_id)) continue
       if (fate === 'quarantined') {
         const settled = certificate === 'none' ? null : {recorded_at, ...certificate}.recorded_at
         add('quarantine', {day, record_id: deal_id, observed_at, recorded_at: settled})
@@ -185,18 +191,18 @@ function buildCaseHistory(
           if (mapped.has(name)) add('deal_extra', {day, deal_id, ...times, name, value})
       }
     }
-    addLists(add, 'borrower', borrowers, {day, startedAt})
-    addLists(add, 'document', documents, {day, startedAt})
+    for (const {name, plural} of CHILDREN)
+      addLists(add, name, named[plural] as z.output<typeof lists>, {day, startedAt})
   }
   return history
 }
 
-type AddRow = (table: keyof History, draft: Row & {day?: string}) => void
+type AddRow = (table: string, draft: Row & {day?: string}) => void
 
 /** Adds the raw rows of the lists that one walk of a child stream read. */
 function addLists(
   add: AddRow,
-  stream: 'borrower' | 'document',
+  stream: string,
   read: z.output<typeof lists>,
   {day, startedAt}: {day: string; startedAt: number},
 ): void {

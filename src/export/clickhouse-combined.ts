@@ -2,6 +2,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {parseSelects} from '../build/compile.ts'
 import {withAncestors} from '../build/read-models.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {openDatabase, quoteLiteral, quoteName, quoteTable} from '../store/database.ts'
@@ -118,7 +119,7 @@ const ALL = '(all)'
 const SETTINGS = 'settings join_use_nulls = 1, group_by_use_nulls = 1, prefer_column_name_to_alias = 1'
 
 /** Ids that are unique only within one lender. */
-const OWN_IDS = ['deal_id', 'borrower_id', 'document_id', 'walk_id']
+const OWN_IDS = [...STREAMS.map(({name}) => `${name}_id`), 'walk_id']
 
 /**
  * Creates the views of every model over all lenders: `fleet.portfolio_summary` has the published rows of each lender, and the rows

@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
+import {descriptionShape} from '../../src/contract/description.ts'
 import {childIdOf, optionalColumnsOf, type Stream} from '../../src/contract/stream.ts'
 import {parseChildStreams, STREAMS} from '../../src/contract/streams.ts'
 import {aRecord} from '../support/record.ts'
@@ -28,6 +29,12 @@ test('a deal gives a value to every column and nothing else, and may lack the fi
   expect(Object.keys(parsed).sort()).toEqual(fieldsOf(dealStream))
   const missing = dealStream.wireFields.filter((field) => !(field in aRecord()))
   expect(optionalColumnsOf(dealStream).map(({name}) => name)).toEqual(missing)
+})
+
+test('source.json may say where the records of each stream are', () => {
+  expect(Object.keys(descriptionShape.shape)).toEqual(
+    expect.arrayContaining(STREAMS.map(({plural}) => plural)),
+  )
 })
 
 test('the setting names the deals and any of the others, in any order', () => {
