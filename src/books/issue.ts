@@ -17,7 +17,7 @@ import {bookOpenings, type IssuedLine, type JournalProfile} from '../accounting/
 import {readJournal, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
-import {newError} from '../core/errors.ts'
+import {messageOf, newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import {copyDatabase} from '../core/sqlite.ts'
@@ -146,7 +146,7 @@ async function* listTargets(
   }
 }
 
-/** Reads the files of a batch as they were handed out, by name, with the manifest last. */
+/** Reads the files of a batch as they were handed out, by name, with the manifest last. @throws UnexpectedError `STATE_UNREADABLE` */
 export function readBatchFiles(
   stateDb: StateDb,
   {profile, batch_id}: Pick<IssuedBatch, 'profile' | 'batch_id'>,
@@ -157,7 +157,12 @@ export function readBatchFiles(
      where profile = ? and batch_id = ? order by name = 'manifest.json', name`,
     [profile, batch_id],
   )
-  return files.map(({name, content}) => ({name, text: gunzipSync(content).toString()}))
+  try {
+    return files.map(({name, content}) => ({name, text: gunzipSync(content).toString()}))
+  } catch (cause) {
+    const words = `its files in the state database cannot be read (${messageOf(cause)})`
+    throw newError('STATE_UNREADABLE', `Batch '${profile}/${batch_id}' was issued, but ${words}.`, {cause})
+  }
 }
 
 /** Writes the files of a journal batch again, byte for byte. @throws ConfigError `UNKNOWN_NAME` */

@@ -8,7 +8,7 @@ import {type IssuedBatch, listBatches} from '../accounting/issued.ts'
 import {readBatchFiles} from '../books/issue.ts'
 import {verifyRelease} from '../build/verify-release.ts'
 import type {Config} from '../core/config.ts'
-import {CATALOGUE, type Fault, isOfKind, messageOf, newError} from '../core/errors.ts'
+import {CATALOGUE, explainError, type Fault, isOfKind, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {describeRepair, verifyBatches} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
@@ -84,8 +84,11 @@ export async function verifyAll(config: Config, world: World) {
 function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedBatch): Fault[] {
   const {profile, batch_id} = batch
   const dir = join(exports, profile, batch_id)
-  const fault = (words: string, next = describeRepair(profile, batch_id)) => [
-    {problem: `Batch '${profile}/${batch_id}' was issued, but ${words}.`, next},
+  const fault = (words: string) => [
+    {
+      problem: `Batch '${profile}/${batch_id}' was issued, but ${words}.`,
+      next: describeRepair(profile, batch_id),
+    },
   ]
   if (!statSync(dir, {throwIfNoEntry: false})?.isDirectory()) return fault('is missing')
   try {
@@ -94,8 +97,7 @@ function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedB
     const isSame = !isFile(file) || readFileSync(file, 'utf8') === text
     return isSame ? [] : fault(`its ${name} is another`)
   } catch (error) {
-    const problem = `its files in the state database cannot be read (${messageOf(error)})`
-    return fault(problem, CATALOGUE.STATE_UNREADABLE.next)
+    return [explainError(error)]
   }
 }
 

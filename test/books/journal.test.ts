@@ -320,6 +320,8 @@ test('an issued batch that is lost is found by verify, and comes back by --reiss
     next: CATALOGUE.STATE_UNREADABLE.next,
   }
   expect(await verify()).toMatchObject([unread])
+  const reissuing = () => reissueBatch(books.config, batch_id, books.at('2026-02-04'))
+  expect(reissuing).toThrow(expect.objectContaining({code: 'STATE_UNREADABLE', ...unread}))
 })
 
 test('an act takes effect as a whole or not at all, also in the copy that a preview is made in', async () => {
