@@ -245,6 +245,7 @@ test('readers who join tables all the while never see two releases at once, in f
 test.each([
   ['a wrong password', {password: 'wrong'}, 'PUBLISH_AUTH', 5],
   ['an unreachable server', {url: 'http://127.0.0.1:1'}, 'PUBLISH_UNREACHABLE', 6],
+  ['a port without TLS', {url: server.request.url.replace('http:', 'https:')}, 'PUBLISH_UNREACHABLE', 6],
 ])('%s is reported', async (_, request, code, exitCode) => {
   const refusal = await failureOf(publish(await release(1), request))
   expect(refusal).toMatchObject({code, exitCode})
