@@ -113,7 +113,7 @@ test('evidence omits fields the contract does not know and does not claim the re
   lab.service.faults.clear()
   const dir = join(root, 'reduced')
   const {stdout} = await lab.run(['evidence', 'current', dir])
-  expect(stdout).toContain('without the fields that the contract does not know')
+  expect(stdout).toContain('without what the contract does not know')
   expect(readEvidence(dir)).toMatchObject({reduced: true})
   const archive = readArchive(dir)
   expect(archive).not.toContain('Querfeldein')
