@@ -57,7 +57,9 @@ export async function askEach<Found>(
   report()
   if (request.budgetMs <= 0) return {...summary, ended: 'budget'}
   const consumer = new AbortController()
-  const signal = AbortSignal.any([consumer.signal, AbortSignal.timeout(Math.ceil(request.budgetMs))])
+  // `AbortSignal.any` holds its sources weakly: a timeout that nothing else holds may never come.
+  const budget = AbortSignal.timeout(Math.ceil(request.budgetMs))
+  const signal = AbortSignal.any([consumer.signal, budget])
   const cancellable: Client = {
     getJson: (path, query, own) => client.getJson(path, query, own ? AbortSignal.any([own, signal]) : signal),
   }
@@ -111,13 +113,16 @@ export async function askEach<Found>(
     }
   }
 
+  let isCut = false
   try {
     for (const id of ids) {
-      if (summary.ended !== 'done') break
+      isCut = budget.aborted
+      if (isCut || summary.ended !== 'done') break
       window.push(readAhead(limit(() => askForOne(id))))
       await drainWindow(summary.proven ? request.concurrency * WINDOW - 1 : 0)
     }
     await drainWindow(0)
+    if (isCut && summary.ended === 'done') summary.ended = 'budget'
     for (const {id} of unproven) await handOver(failedAs(id, 'NOT_PROVEN'))
     return summary
   } finally {

@@ -1,3 +1,6 @@
+import {setTimeout} from 'node:timers/promises'
+import {setFlagsFromString} from 'node:v8'
+import {runInNewContext} from 'node:vm'
 import fc from 'fast-check'
 import {expect, test, vi} from 'vitest'
 import type {Received, WireRecord} from '../../src/core/types.ts'
@@ -99,6 +102,19 @@ test('a budget that is spent between two answers ends the asking', async () => {
   const {summary} = await fetchDetails(['a', 'b', 'c'], client)
   vi.restoreAllMocks()
   expect([summary.fetched, summary.ended, asked]).toEqual([1, 'budget', ['/deals/a']])
+})
+
+test('a budget holds although memory is cleared up meanwhile', async () => {
+  setFlagsFromString('--expose-gc')
+  const clearUp = runInNewContext('gc')
+  const client = aClient(async (path) => {
+    clearUp()
+    await setTimeout(2)
+    return await find(path)
+  })
+  const ids = Array.from({length: 200}, (_, index) => `d${index}`)
+  const {summary} = await fetchDetails(ids, client, {budgetMs: 50})
+  expect(summary.ended).toBe('budget')
 })
 
 test('any id but a dot segment becomes one segment of the path', async () => {
