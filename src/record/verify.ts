@@ -84,11 +84,9 @@ export async function verifyAll(config: Config, world: World) {
 function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedBatch): Fault[] {
   const {profile, batch_id} = batch
   const dir = join(exports, profile, batch_id)
+  const next = describeRepair(profile, batch_id)
   const fault = (words: string) => [
-    {
-      problem: `Batch '${profile}/${batch_id}' was issued, but ${words}.`,
-      next: describeRepair(profile, batch_id),
-    },
+    {problem: `Batch '${profile}/${batch_id}' was issued, but ${words}.`, next},
   ]
   if (!statSync(dir, {throwIfNoEntry: false})?.isDirectory()) return fault('is missing')
   try {
