@@ -195,6 +195,8 @@ test('all of it can be done with keys alone', async () => {
   for (const path of ['/', '/deals?state=TX', '/sql', '/runs', '/edit?name=cohorts']) {
     await page.goto(side.url + path)
     await page.locator('.cm-editor').waitFor({state: path === '/sql' ? 'attached' : 'detached'})
+    // Each chart gets its button once it is drawn.
+    await page.locator('figure.chart:not(:has(.picture))').first().waitFor({state: 'detached'})
     await page.evaluate("addEventListener('focusin', ({target}) => (target.dataset.reached = ''))")
     const unreached = `[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex="0"], .cm-content')]
       .filter((one) => one.checkVisibility({visibilityProperty: true}) && one.dataset.reached === undefined)
