@@ -56,10 +56,10 @@ export async function askEach<Found>(
   }
   report()
   if (request.budgetMs <= 0) return {...summary, ended: 'budget'}
-  const asking = new AbortController()
-  const {signal} = asking
-  // Not `AbortSignal.timeout`: composed signals hold it weakly, so that it may never come.
-  const budget = setTimeout(() => asking.abort(), request.budgetMs)
+  const consumer = new AbortController()
+  // `AbortSignal.any` holds its sources weakly: a timeout that nothing else holds may never come.
+  const budget = AbortSignal.timeout(Math.ceil(request.budgetMs))
+  const signal = AbortSignal.any([consumer.signal, budget])
   const cancellable: Client = {
     getJson: (path, query, own) => client.getJson(path, query, own ? AbortSignal.any([own, signal]) : signal),
   }
@@ -116,7 +116,7 @@ export async function askEach<Found>(
   let isCut = false
   try {
     for (const id of ids) {
-      isCut = signal.aborted
+      isCut = budget.aborted
       if (isCut || summary.ended !== 'done') break
       window.push(readAhead(limit(() => askForOne(id))))
       await drainWindow(summary.proven ? request.concurrency * WINDOW - 1 : 0)
@@ -126,8 +126,7 @@ export async function askEach<Found>(
     for (const {id} of unproven) await handOver(failedAs(id, 'NOT_PROVEN'))
     return summary
   } finally {
-    clearTimeout(budget)
-    asking.abort()
+    consumer.abort()
     await Promise.allSettled(window)
   }
 }

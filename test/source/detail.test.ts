@@ -1,3 +1,6 @@
+import {setTimeout} from 'node:timers/promises'
+import {setFlagsFromString} from 'node:v8'
+import {runInNewContext} from 'node:vm'
 import fc from 'fast-check'
 import {expect, test, vi} from 'vitest'
 import type {Received, WireRecord} from '../../src/core/types.ts'
@@ -87,17 +90,31 @@ test('asks nothing without ids or budget', async () => {
 })
 
 test('a budget that is spent between two answers ends the asking', async () => {
-  const timers = vi.spyOn(globalThis, 'setTimeout')
+  const timer = new AbortController()
+  vi.spyOn(AbortSignal, 'timeout').mockReturnValueOnce(timer.signal)
   const asked: string[] = []
   const client = aClient(async (path, _query, signal) => {
     signal?.throwIfAborted()
     asked.push(path)
-    timers.mock.calls[0]![0]()
+    timer.abort()
     return await find(path)
   })
   const {summary} = await fetchDetails(['a', 'b', 'c'], client)
   vi.restoreAllMocks()
   expect([summary.fetched, summary.ended, asked]).toEqual([1, 'budget', ['/deals/a']])
+})
+
+test('a budget holds although memory is cleared up meanwhile', async () => {
+  setFlagsFromString('--expose-gc')
+  const clearUp = runInNewContext('gc')
+  const client = aClient(async (path) => {
+    clearUp()
+    await setTimeout(2)
+    return await find(path)
+  })
+  const ids = Array.from({length: 200}, (_, index) => `d${index}`)
+  const {summary} = await fetchDetails(ids, client, {budgetMs: 50})
+  expect(summary.ended).toBe('budget')
 })
 
 test('any id but a dot segment becomes one segment of the path', async () => {
