@@ -19,7 +19,7 @@ export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded', 'pa
 
 /** Whether a deal of this status has been funded. */
 export const isPastFunding = (status: string): boolean =>
-  DEAL_STATUSES.findIndex((one) => one === status) >= DEAL_STATUSES.indexOf('funded')
+  DEAL_STATUSES.slice(DEAL_STATUSES.indexOf('funded')).some((one) => one === status)
 
 const cents = z.unknown().transform((value, context): bigint => {
   const parsed = parseCents(value)
