@@ -126,6 +126,25 @@ test('names that PostgreSQL would cut to the same one are refused; a long one is
   }
 })
 
+/** Lets the server run `body` for each row of a table that a later publication makes. */
+async function letReact(
+  table: string,
+  {trigger, timing = '', body}: {trigger: string; timing?: string; body: string},
+): Promise<void> {
+  await server.query(
+    database,
+    `create function public.reacted() returns trigger language plpgsql as $$ begin ${body} end $$;
+     create function public.react() returns event_trigger language plpgsql as $body$
+     declare made record;
+     begin
+       for made in select * from pg_event_trigger_ddl_commands() where object_identity like '%.${table}' loop
+         execute format('create ${trigger} on %s ${timing} for each row execute function public.reacted()', made.object_identity);
+       end loop;
+     end $body$;
+     create event trigger react on ddl_command_end when tag in ('CREATE TABLE') execute function public.react()`,
+  )
+}
+
 test('a rejected value, and a cent lost on the way, however large the sum, are reported with the table', async () => {
   for (const value of [`'private' || chr(0)`, `date '5881580-01-01'`]) {
     const sql = `create schema release.core; create table release.core.deal as select 'private' as a, ${value} as note`
@@ -139,22 +158,10 @@ test('a rejected value, and a cent lost on the way, however large the sum, are r
       create schema release.core;
       create table release.core.deal as select i as nth, 9999999999999999.99::decimal(18,2) as loan_amount from range(1000) t(i)`,
   })
-  await server.query(
-    database,
-    `create function public.lose() returns trigger language plpgsql as
-     $$ begin if new.nth = 500 then new.loan_amount := new.loan_amount - 0.01; end if; return new; end $$`,
-  )
-  await server.query(
-    database,
-    `create function public.react() returns event_trigger language plpgsql as $body$
-     declare made record;
-     begin
-       for made in select * from pg_event_trigger_ddl_commands() where object_identity like '%.deal' loop
-         execute format('create trigger lose before insert on %s for each row execute function public.lose()', made.object_identity);
-       end loop;
-     end $body$;
-     create event trigger react on ddl_command_end when tag in ('CREATE TABLE') execute function public.react()`,
-  )
+  await letReact('deal', {
+    trigger: 'trigger reacted before insert',
+    body: 'if new.nth = 500 then new.loan_amount := new.loan_amount - 0.01; end if; return new;',
+  })
   const failure = await failureOf(publish(large))
   expect(failure).toMatchObject({code: 'PUBLISH_INCOMPLETE', exitCode: 1})
   expect(failure.message).toContain("Table 'core.deal'")
@@ -422,24 +429,13 @@ test('a connection killed while the last table is copied, or in the middle of th
     await expectOnly(1)
   }
   // At the commit itself nobody knows whether the server did it.
-  await server.query(
-    database,
-    `create function public.die() returns trigger language plpgsql as
-     $$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$`,
-  )
-  await server.query(
-    database,
-    `create function public.react() returns event_trigger language plpgsql as $body$
-     declare made record;
-     begin
-       for made in select * from pg_event_trigger_ddl_commands() where object_identity like '%.release' loop
-         execute format('create constraint trigger die after insert on %s deferrable initially deferred for each row execute function public.die()', made.object_identity);
-       end loop;
-     end $body$;
-     create event trigger react on ddl_command_end when tag in ('CREATE TABLE') execute function public.react()`,
-  )
+  await letReact('release', {
+    trigger: 'constraint trigger reacted after insert',
+    timing: 'deferrable initially deferred',
+    body: 'perform pg_terminate_backend(pg_backend_pid()); return null;',
+  })
   expect(await failureOf(publish(release(2)))).toMatchObject({code: 'PUBLISH_UNSURE'})
-  await server.query(database, 'drop event trigger react; drop function public.react, public.die')
+  await server.query(database, 'drop event trigger react; drop function public.react, public.reacted')
   await expectOnly(1)
   expect(await publish(release(2))).toMatchObject({outcome: 'published'})
 })
