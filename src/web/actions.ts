@@ -16,12 +16,6 @@ import {findWayBack, formOf, refuse} from './http-server.ts'
 import {viewState} from './pages.ts'
 import type {Overview, Page, WebTools} from './view.ts'
 
-const openAction = z.object({action_id: z.number(), command: z.string()})
-
-/** Actions that have not ended, oldest first. */
-export const listOpenActions = (stateDb: StateDb) =>
-  stateDb.all(openAction, 'select * from page_action where ended_at is null order by action_id')
-
 /** The reason a person gives; may be empty. */
 const why = z.string().trim().max(500).default('')
 
@@ -110,8 +104,11 @@ export function addActions(
     }
   }
 
-  for (const {action_id} of listOpenActions(stateDb))
-    end(action_id, null, 'The server ended before it; what it did stands among the runs.')
+  stateDb.run(
+    `update page_action set ended_at = ?, words = 'The server ended before it; what it did stands among the runs.'
+     where ended_at is null`,
+    [isoOf(realClock.now())],
+  )
   server.post('/actions', async (request, reply) => {
     const parsed = askedSchema.safeParse(Object.fromEntries(formOf(request)))
     const notDone = (status: number, why: string) => refuse(reply, status, `Not done: ${why}.`)

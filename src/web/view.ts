@@ -1,3 +1,4 @@
+import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import {listAlarms} from '../schedule/alarms.ts'
@@ -30,11 +31,15 @@ export interface WebTools {
 export type Overview = ReturnType<typeof readOverview>
 
 /** Reads it from the state database and the current release's manifest, never from the warehouse. */
-export function readOverview({stateDb, folder, jobs, config}: WebTools, world: World) {
+export function readOverview(tools: WebTools, world: World) {
+  const {stateDb, folder, jobs, config} = tools
+  // First: whatever ends from here on, the page shows as going on, and reloads.
+  const underWay = readUnderWay(tools, world)
   const now = world.realClock.now()
   const current = examineCurrent(folder)
   return {
     now,
+    underWay,
     // In a demo nothing is due.
     alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, ...current, jobs}, now),
     /** The run that holds the warehouse. */
@@ -42,6 +47,23 @@ export function readOverview({stateDb, folder, jobs, config}: WebTools, world: W
     ...current,
     next: listNextOfEach(jobs, now),
   }
+}
+
+const action = z.object({command: z.string()})
+
+/** What goes on, in words: a run; or else an action or a job, before, between or after its runs. */
+export function readUnderWay({stateDb}: Pick<WebTools, 'stateDb'>, world: World) {
+  const holder = findLockHolder(stateDb, world)
+  if (holder) return {running: true, words: `${holder.command}: ${holder.progress}`}
+  const [open] = stateDb.all(
+    action,
+    `select command from page_action where ended_at is null
+     union all
+     select 'loantape run ' || job from job_run where state = 'running' or state = 'queued' and not_before <= ?
+     limit 1`,
+    [world.realClock.now()],
+  )
+  return {running: open !== undefined, words: open?.command ?? 'idle'}
 }
 
 /** Asks a question over the filtered deals, or over all (`isWhole`). */

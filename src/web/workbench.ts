@@ -9,9 +9,8 @@ import {codeOf, explainError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
 import {type ReleaseManifest, unlessDamaged} from '../store/release.ts'
-import {findLockHolder} from '../store/runs.ts'
 import {readQuery} from '../store/sql.ts'
-import {listOpenActions, viewRuns} from './actions.ts'
+import {viewRuns} from './actions.ts'
 import type {LinkTo} from './cells.ts'
 import {sendData} from './data-api.ts'
 import {count, instant} from './figures.ts'
@@ -34,7 +33,15 @@ import {linkOf, listPageDirs, listPlaces, viewPage, viewState} from './pages.ts'
 import {createReaders, queriesOf, type Reader, readHistory, type Turn} from './reader.ts'
 import {ROUTES, viewNone} from './routes.ts'
 import {addSaved, listSavedFilters} from './sql.ts'
-import {type Ask, type AskingView, type Page, readOverview, type WebTools, withFilter} from './view.ts'
+import {
+  type Ask,
+  type AskingView,
+  type Page,
+  readOverview,
+  readUnderWay,
+  type WebTools,
+  withFilter,
+} from './view.ts'
 
 const OWN = join(import.meta.dirname, 'assets')
 
@@ -102,7 +109,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const history = opened.use(readHistory(config))
   server.get('/runs/live', async () => ({
     release: existsSync(folder.current) && basename(realpathSync(folder.current)),
-    ...describeUnderWay(tools, world),
+    ...readUnderWay(tools, world),
   }))
   const pageDirs = listPageDirs(config)
   addAssets(server)
@@ -163,7 +170,7 @@ ${choice}`
       find: {filter: given, q: ['/find', '/deals'].includes(path) ? query.get('q')?.trim() : undefined},
       subject,
       alarms: overview.alarms.length,
-      live: describeUnderWay(tools, world),
+      live: overview.underWay,
       timeZone: config.timeZone,
     })
   }
@@ -294,11 +301,3 @@ ${hidden(without(query, ['as_of', 'known_at']))}
 }
 
 const bucketRow = z.object({dimension: z.string(), bucket: z.string()})
-
-/** What is running, in words: a run, or an action before or after its run. */
-function describeUnderWay({stateDb}: WebTools, world: World): {running: boolean; words: string} {
-  const holder = findLockHolder(stateDb, world)
-  if (holder) return {running: true, words: `${holder.command}: ${holder.progress}`}
-  const [action] = listOpenActions(stateDb)
-  return action ? {running: true, words: action.command} : {running: false, words: 'idle'}
-}

@@ -1,5 +1,6 @@
 import {mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {setTimeout} from 'node:timers/promises'
 import {expect, test} from 'vitest'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {requireRelease} from '../../src/store/release.ts'
@@ -9,7 +10,7 @@ import {linkBorrower, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listFaults, listMisfits, listViolations} from './browser.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {openPage, PAGE_TABLES, serveLab} from './side.ts'
+import {listProcesses, openPage, PAGE_TABLES, serveLab} from './side.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
 const LONG = 'w'.repeat(80)
@@ -563,6 +564,22 @@ test('the current run is shown as it progresses, and the page of runs reloads on
   await reloaded
   expect(await live.textContent()).toBe('idle')
   expect(complaints).toEqual([])
+})
+
+test('an action that ends while the page of runs is made is shown as ended all the same', async () => {
+  const action = {who: 'anna', command: 'loantape sync', began_at: new Date().toISOString()}
+  const action_id = Number(side.stateDb.insert('page_action', action).lastInsertRowid)
+  // The page asks for what people did before it asks these processes for the walks.
+  const readers = listProcesses('release-questions', process.pid).map(Number)
+  expect(readers).not.toEqual([])
+  for (const pid of readers) process.kill(pid, 'SIGSTOP')
+  const opening = open('/runs')
+  await setTimeout(1000)
+  const ended_at = new Date().toISOString()
+  side.stateDb.update('page_action', {action_id}, {ended_at, exit_code: 0, words: 'All is walked.'})
+  for (const pid of readers) process.kill(pid, 'SIGCONT')
+  const {page} = await opening
+  await page.getByText('All is walked.').waitFor()
 })
 
 test('a page says when another release has replaced the one it shows', async () => {
