@@ -11,6 +11,8 @@ import {until} from '../support/until.ts'
 /** How often a browser is started at most: a crash on start says nothing about our pages. */
 const ATTEMPTS = 3
 
+const WAIT_MS = 1_700_000
+
 const UNWANTED = /^--(single-process|no-zygote|use-gl|use-angle|enable-unsafe-swiftshader)\b/
 
 let shared: Promise<Browser> | undefined
@@ -76,8 +78,8 @@ async function launch(attempt = 1): Promise<Browser> {
   const newPage = browser.newPage.bind(browser)
   browser.newPage = async (options) => {
     const page = await newPage(options)
-    // No limit of its own: the awaited thing happens, or the suite's limit ends the test.
-    page.setDefaultTimeout(0)
+    // Shortly before the suite's limit would end the test: this one says what was awaited.
+    page.setDefaultTimeout(WAIT_MS)
     return page
   }
   return browser
