@@ -59,7 +59,8 @@ export function readUnderWay({stateDb}: Pick<WebTools, 'stateDb'>, world: World)
     action,
     `select command from page_action where ended_at is null
      union all
-     select 'loantape run ' || job from job_run where state = 'running' or state = 'queued' and not_before <= ?
+     select iif(state = 'running', 'loantape run ' || job, job || ' waits for its turn') from job_run
+     where state = 'running' or state = 'queued' and not_before <= ?
      limit 1`,
     [world.realClock.now()],
   )
