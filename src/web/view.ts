@@ -1,3 +1,5 @@
+import {realpathSync} from 'node:fs'
+import {basename} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
@@ -5,7 +7,7 @@ import {listAlarms} from '../schedule/alarms.ts'
 import type {Job} from '../schedule/job.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
-import {examineCurrent, type Release} from '../store/release.ts'
+import {examineCurrent, type Release, unlessDamaged} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Block} from './cells.ts'
@@ -51,10 +53,20 @@ export function readOverview(tools: WebTools, world: World) {
 
 const action = z.object({command: z.string()})
 
-/** What goes on, in words: a run; or else an action or a job, before, between or after its runs. */
-export function readUnderWay({stateDb}: Pick<WebTools, 'stateDb'>, world: World) {
+/** The last of everything that has begun, or, of attempts of jobs, ended. */
+const BEGUN = `select concat_ws(' ', (select max(rowid) from run), (select max(rowid) from job_attempt),
+  (select max(action_id) from page_action where command <> 'sql'))`
+
+/**
+ * What goes on, in words: a run; or else an action or a job, before, between or after its runs. `begun` differs once anything has
+ * begun since; `release` is the name of the current one.
+ */
+export function readUnderWay({stateDb, folder}: Pick<WebTools, 'stateDb' | 'folder'>, world: World) {
+  // Before what goes on: what begins and ends between the two differs from the next answer.
+  const [begun = ''] = stateDb.column(z.string(), BEGUN)
+  const since = {release: basename(unlessDamaged(() => realpathSync(folder.current)) ?? ''), begun}
   const holder = findLockHolder(stateDb, world)
-  if (holder) return {running: true, words: `${holder.command}: ${holder.progress}`}
+  if (holder) return {...since, running: true, words: `${holder.command}: ${holder.progress}`}
   const [open] = stateDb.all(
     action,
     `select command from page_action where ended_at is null
@@ -64,7 +76,7 @@ export function readUnderWay({stateDb}: Pick<WebTools, 'stateDb'>, world: World)
      limit 1`,
     [world.realClock.now()],
   )
-  return {running: open !== undefined, words: open?.command ?? 'idle'}
+  return {...since, running: open !== undefined, words: open?.command ?? 'idle'}
 }
 
 /** Asks a question over the filtered deals, or over all (`isWhole`). */

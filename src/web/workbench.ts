@@ -1,5 +1,5 @@
 import {once} from 'node:events'
-import {existsSync, readFileSync, realpathSync} from 'node:fs'
+import {readFileSync, realpathSync} from 'node:fs'
 import {findPackageJSON} from 'node:module'
 import {basename, dirname, join} from 'node:path'
 import {fileURLToPath, pathToFileURL} from 'node:url'
@@ -107,10 +107,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const opened = new DisposableStack()
   const releases = opened.use(createReaders(folder, config))
   const history = opened.use(readHistory(config))
-  server.get('/runs/live', async () => ({
-    release: existsSync(folder.current) && basename(realpathSync(folder.current)),
-    ...readUnderWay(tools, world),
-  }))
+  server.get('/runs/live', async () => readUnderWay(tools, world))
   const pageDirs = listPageDirs(config)
   addAssets(server)
 
@@ -136,6 +133,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   ) => {
     const release = view?.release.manifest
     const linkTo = linkOf({...caller, filter: given})
+    const isDated = given.values.has('as_of') || given.values.has('known_at')
     const chips = [...new Set(filter.values.keys())].flatMap((name) => {
       const values = filter.values.getAll(name)
       const removals = values.length > MOST_CHIPS ? [values] : values.map((value) => [value])
@@ -170,7 +168,7 @@ ${choice}`
       find: {filter: given, q: ['/find', '/deals'].includes(path) ? query.get('q')?.trim() : undefined},
       subject,
       alarms: overview.alarms.length,
-      live: overview.underWay,
+      live: {...overview.underWay, ...(view && {release: basename(view.release.dir)}), isDated},
       timeZone: config.timeZone,
     })
   }

@@ -1,9 +1,8 @@
-// Shows the progress of the present run, then that there is another release. When the run has ended, the page of runs reloads
-// itself, unless somebody is writing into it.
+// Shows the progress of the present run, then that there is another release. When a run has ended, the page of runs reloads
+// itself, unless somebody is writing into it. Compares with what the page says that it shows, so that nothing is missed between
+// two answers.
 const live = document.querySelector('#live')
-let isRunning = live.dataset.running === 'true'
-let hasEnded = false
-let release
+const shown = {...live.dataset}
 const isWrittenInto = () =>
   document.querySelector('details.ask[open]') !== null ||
   [...document.querySelectorAll('input, textarea')].some(
@@ -15,16 +14,15 @@ const follow = async () => {
   if (answer?.status === 401) return
   const now = answer?.ok ? await answer.json().catch(() => undefined) : undefined
   if (now) {
-    hasEnded ||= isRunning && !now.running && location.pathname === '/runs'
-    isRunning = now.running
+    if (now.running) shown.running = 'true'
+    const hasRun = shown.running === 'true' || now.begun !== shown.begun
+    const hasEnded = hasRun && !now.running && location.pathname === '/runs'
     if (hasEnded && !isWrittenInto()) return location.reload()
-    release ??= now.release
+    const isReplaced = ![undefined, now.release].includes(shown.release)
     const news = hasEnded
       ? 'ended; load the page again to see how'
-      : !location.search.includes('as_of=') &&
-        release !== now.release &&
-        'another release: load the page again'
-    const words = (!isRunning && news) || now.words
+      : isReplaced && 'another release: load the page again'
+    const words = (!now.running && news) || now.words
     // Setting the same text again would be read aloud again.
     if (live.textContent !== words) live.textContent = words
     live.dataset.running = now.running
