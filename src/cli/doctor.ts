@@ -37,7 +37,7 @@ import {SQL_DIR} from '../store/sql.ts'
 import {hasStateDb, listPendingOfState, openStateDb} from '../store/state-db.ts'
 import {keyFileOf, requireTapeKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory, openHistoryAsItIs} from '../store/warehouse.ts'
-import {readDescription, requireClock, requirePin} from '../sync/at-source.ts'
+import {readDescription, readPin, requireClock} from '../sync/at-source.ts'
 import {findKnownFields, listKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
 import {readRateFeeds} from '../sync/rates.ts'
 import {renderNotIssued} from './books.ts'
@@ -345,12 +345,6 @@ async function readFirstDeal(config: Config, world: World) {
 /** Says that a source is read without TLS; of this machine that is no matter. */
 export const describeTransport = (url: string): string =>
   url.startsWith('http:') && !isHere(url) ? ', unencrypted: anybody on the way can read key and deals' : ''
-
-async function readPin(folder: DataFolder, source: SourceConfig) {
-  if (!hasWarehouse(folder)) return {}
-  await using db = await openHistory(folder)
-  return await requirePin(db, source)
-}
 
 /** Lists what a step needs but lacks, in words. */
 function listLacking(step: Step, config: Config, tables: readonly string[] | undefined): string[] {

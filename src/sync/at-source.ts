@@ -14,7 +14,7 @@ import type {Database} from '../store/database.ts'
 import {readFact, writeFact} from '../store/recorded.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
-import {readSettings} from '../store/warehouse.ts'
+import {hasWarehouse, openHistory, readSettings} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
 import {findDescription, findLastSettle} from './mapped-fields.ts'
@@ -127,7 +127,7 @@ export function readDescription(folder: DataFolder, isAccepted = false): SourceD
  *
  * @throws ConfigError `SOURCE_PINNED`
  */
-export async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
+async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
   const settings = await readSettings(db)
   const {source_base_url: pinned} = settings
   if (!isMoved && pinned !== undefined && pinned !== config.baseUrl)
@@ -140,6 +140,13 @@ export async function requirePin(db: Database, config: SourceConfig, isMoved = f
     `LOANTAPE_STAGE ${asked}: this data folder belongs to ${filter === '' ? 'all deals' : `'${filter}'`}.`,
     {next: 'Set it as it was, or use another folder with --data: each stage has its own.'},
   )
+}
+
+/** Requires what {@link requirePin} does of a data folder that may be new. Returns its settings. @throws ConfigError `SOURCE_PINNED` */
+export async function readPin(folder: DataFolder, config: SourceConfig) {
+  if (!hasWarehouse(folder)) return {}
+  await using db = await openHistory(folder)
+  return await requirePin(db, config)
 }
 
 /**

@@ -9,7 +9,7 @@ import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-fold
 import {readWritten, readWrittenText} from '../store/files.ts'
 import {withRun} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {askSource, readDescription, requireClock} from './at-source.ts'
+import {askSource, readDescription, readPin, requireClock} from './at-source.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed} from './rate-feed.ts'
@@ -126,6 +126,7 @@ const LONGEST_WAIT_MINUTES = 2
 async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {
   const folder = dataFolderAt(config.dataDir)
   const source = {...requireSource(config), description: readDescription(folder)}
+  await readPin(folder, source)
   using stateDb = openStateDb(folder.stateDb)
   return await askSource(source, stateDb, world, async (client) => {
     const answers: Received[] = []

@@ -175,6 +175,19 @@ test('failing feeds and an unreadable row harm nothing else; run rates prints th
   expect(alarmOf()).toMatchObject({state: 'ok'})
 })
 
+test('another service gives a data folder no rates and sees no key', async () => {
+  await using other = await startTestServer(endWith(200, '{}'))
+  await lab.walk(EVENING)
+  const told = await ingestRates(
+    {...withFeeds({name: 'service'}), baseUrl: other.url},
+    lab.createWorld(EVENING),
+  )
+  expect(told.feeds).toMatchObject([
+    {outcome: 'failed', problems: [expect.stringMatching(/^\[SOURCE_PINNED\]/)]},
+  ])
+  expect(other.requests).toEqual([])
+})
+
 test("the service's rates are read to the last page with the source's key", async () => {
   const call = (body: object) =>
     fetch(`${lab.service.url}/rates`, {
