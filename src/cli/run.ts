@@ -61,8 +61,8 @@ function renderStep(step: StepResult): string {
   return renderExported({batches: step.result, ...(step.deliveries && {deliveries: step.deliveries})})
 }
 
-function renderRates({outcome, feeds}: RatesResult): string {
-  if (outcome === 'not_configured') return 'Rates: no feeds in LOANTAPE_RATES_FILE; nothing was read.'
+function renderRates({feeds}: RatesResult): string {
+  if (feeds.length === 0) return 'Rates: no feeds in LOANTAPE_RATES_FILE; nothing was read.'
   const lines = feeds.map(({feed, outcome, rows, appended, known, empty, rejected, problems}) => {
     const counts = `${quantity(rows, 'row')}, ${appended} new, ${known} known, ${empty} without a value, ${rejected} rejected`
     return [`Rates of ${feed}: ${outcome === 'read' ? counts : 'not read'}.`, ...problems].join('\n  ')

@@ -1,3 +1,4 @@
+import {z} from 'zod'
 import {businessDateOf, formatInstant} from '../core/clock.ts'
 import {type Config, requireSource} from '../core/config.ts'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
@@ -5,10 +6,10 @@ import {parseWritten} from '../core/json.ts'
 import type {Received, World} from '../core/types.ts'
 import {createClient} from '../source/client.ts'
 import {walkPages} from '../source/walk-pages.ts'
-import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
+import {type DataFolder, dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
 import {readWritten, readWrittenText} from '../store/files.ts'
-import {withRun} from '../store/runs.ts'
-import {openStateDb} from '../store/state-db.ts'
+import {findLastSuccess, summaryOf, withRun} from '../store/runs.ts'
+import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {askSource, readDescription, readPin, requireClock} from './at-source.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
@@ -42,8 +43,9 @@ const PROBLEMS_SHOWN = 5
 export async function ingestRates(config: Config, world: World) {
   const feeds = readRateFeeds(config)
   const readings: Awaited<ReturnType<typeof readFeed>>[] = []
-  if (feeds.length === 0) return {run_id: null, outcome: 'not_configured' as const, faulty: 0, feeds: []}
   const folder = dataFolderAt(config.dataDir)
+  if (feeds.length === 0 && !wasFaulty(folder))
+    return {run_id: null, outcome: 'not_configured' as const, faulty: 0, feeds: []}
   requireWritable(folder)
   // Read before the warehouse is locked, so a feed that hangs blocks nobody.
   const hurried = {...config, maxWaitMinutes: Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)}
@@ -66,6 +68,14 @@ export async function ingestRates(config: Config, world: World) {
       feeds: results,
     }
   })
+}
+
+/** Whether an alarm of feeds holds: only another run ends it, even if no feed is left. */
+function wasFaulty(folder: DataFolder): boolean {
+  if (!hasStateDb(folder)) return false
+  using stateDb = openStateDb(folder.stateDb)
+  const last = findLastSuccess(stateDb, 'rates')
+  return summaryOf(last, z.object({faulty: z.literal(0)})) === undefined && last !== undefined
 }
 
 /** Reads one feed. Returns the unit to store, and the report. */

@@ -173,6 +173,11 @@ test('failing feeds and an unreadable row harm nothing else; run rates prints th
   writeCsv('2026-03-02,4.31')
   await ingest(EVENING, csvFeed())
   expect(alarmOf()).toMatchObject({state: 'ok'})
+  await ingest(EVENING, gone)
+  expect(alarmOf()).toMatchObject({state: 'faulty'})
+  expect(await ingest(EVENING)).toMatchObject({outcome: 'unchanged', feeds: []})
+  expect(alarmOf()).toMatchObject({state: 'ok'})
+  expect(await ingest(EVENING)).toMatchObject({outcome: 'not_configured'})
 })
 
 test('another service gives a data folder no rates and sees no key', async () => {
