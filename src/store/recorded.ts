@@ -41,7 +41,7 @@ export function findRecorded(stateDb: StateDb, chain: string): RecordedUnit | un
   return stateDb.first(unitRow, 'select * from tape_unit where chain = ?', [chain])
 }
 
-type FactName = 'folder_id' | 'history_head' | 'stores_seen' | 'source_described'
+type FactName = 'folder_id' | 'history_head' | 'stores_seen' | 'source_described' | 'described_since'
 
 /** Reads a fact about the record; undefined if it is not stored. */
 export function readFact(stateDb: StateDb, name: FactName): string | undefined {

@@ -77,7 +77,8 @@ export async function atSource<T>(
   const world = {...outside, clock: await createWalkClock(db, walks, config, outside.clock)}
   return await askSource(config, stateDb, world, async (client) => {
     try {
-      const at = {runId, db, stateDb, tapes, walks, stream: streams[0], client, config}
+      const describedSince = findDescribedSince(stateDb, config, BigInt(world.clock.now()) * 1000n)
+      const at = {runId, db, stateDb, tapes, walks, stream: streams[0], client, config, describedSince}
       return await work({...at, accepted, why, who: world.who}, world)
     } catch (error) {
       // The clock went back, so the request times may be wrong.
@@ -85,6 +86,15 @@ export async function atSource<T>(
       throw error
     }
   })
+}
+
+/** Returns since when `source.json` says what it says now, microseconds since the epoch; 0 if there was never one. */
+function findDescribedSince(stateDb: StateDb, config: WalkTools['config'], now: bigint): bigint {
+  const {described = 'none'} = requestOf(dealStream, config)
+  const [known = 'none', since = '0'] = readFact(stateDb, 'described_since')?.split(' ') ?? []
+  if (known === described) return BigInt(since)
+  writeFact(stateDb, 'described_since', `${described} ${now}`)
+  return now
 }
 
 /** Runs `work` with a client of the source. Afterwards stores the rate it learnt, the wait it was asked for, and its answers by status. */

@@ -28,7 +28,7 @@ import {findBusinessDate, findPast} from './walk.ts'
 export async function listDetailCandidates(
   db: Database,
   stream: Stream,
-  asked: {now: bigint; limit: number; mode: 'auto' | 'on'},
+  asked: {now: bigint; limit: number; mode: 'auto' | 'on'; describedSince: bigint},
 ): Promise<z.output<typeof candidateRow>[]> {
   // SQL condition: the list row has every field of the contract.
   const whole = optionalColumnsOf(stream).map(({name}) => `${name}_present`)
@@ -41,7 +41,7 @@ export async function listDetailCandidates(
   return await db.all(
     candidateRow,
     `with candidate as materialized (
-       from (${buildCandidatesSql(stream, isWhole)})
+       from (${buildCandidatesSql(stream, isWhole, asked.describedSince)})
        where id not in (
          select record_id from temp.staged_quarantine
          where stream = ${quoteLiteral(stream.name)} and source = 'detail'
@@ -84,11 +84,11 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
 }
 
 /**
- * SQL of the records with their need: absent (0), new or changed (1), page never read (2), unchanged (3), out of the filter since
+ * SQL of the records with their need: absent (0), new or changed (1), page never read by this `source.json` (2), unchanged (3), out of the filter since
  * an earlier walk (4), unlike what own pages said (5), nothing missing (6). Optional fields of unlisted records are not
  * filled in from the last state: they are carried forward anyway, and would look as if they were on the page.
  */
-function buildCandidatesSql(stream: Stream, isWhole: string): string {
+function buildCandidatesSql(stream: Stream, isWhole: string, describedSince: bigint): string {
   const {idColumn} = stream
   return `
     select
@@ -99,7 +99,7 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
         when i.list_hash = h.list_hash and not (${buildSameSql(stream)}) then 5
         when ${isWhole} then 6
         when h.list_hash is null or i.list_hash <> h.list_hash then 1
-        when h.detail_at is null then 2
+        when h.detail_at is null or epoch_us(h.detail_at) < ${describedSince} then 2
         else 3
       end as need
     from incoming i
@@ -173,7 +173,7 @@ const CHILD_SHARE = 1 / 6
  * only their fields are missing: a page that is gone counts only for a deal that the list lacks.
  */
 export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
-  const {db, stream, config} = tools
+  const {db, stream, config, describedSince} = tools
   if (config.detail === 'off') return
   await findAbsences(db, stream, unit.walk)
   const budgetMs = config.detailBudgetMinutes * 60_000
@@ -182,6 +182,7 @@ export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, wo
     now: BigInt(world.clock.now()) * 1000n,
     limit: mostWithin(budgetMs, config),
     mode: config.detail,
+    describedSince,
   })
   const known = new Map(candidates.map(({id, known}) => [id, known]))
   const absent = new Set(await db.column(z.string(), `select ${stream.idColumn} from absence`))

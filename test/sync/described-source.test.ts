@@ -382,6 +382,27 @@ test('lists of deals read half under another source.json are dropped', async () 
   expect(await lab.walk(DAY_1, {config})).toMatchObject({streams: [{outcome: 'applied', listed: 25}]})
 })
 
+test('own pages and lists of deals are all read anew once source.json reads them otherwise, and the guard judges what that changes', async () => {
+  await using lab = await openForeign('plaza', plaza)
+  const config = {streams: 'deals,documents'}
+  await lab.walk(DAY_1, {config})
+  describe(lab, 'plaza', lab.foreign.origin, (text) =>
+    text.replace('"appraisedValue"', '{"path": "appraisedValue", "unit": "cents"}'),
+  )
+  expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({
+    code: 'GUARD_CHANGE',
+    message: expect.stringContaining('change their property_value'),
+  })
+  expect(await lab.walk(DAY_2, {config, accept: ['change']})).toMatchObject({
+    certificate: {details: {fetched: 25}},
+    streams: [{listed: 25}],
+  })
+  expect(await lab.walk(DAY_3, {config})).toMatchObject({
+    certificate: {details: {fetched: 1}},
+    streams: [{listed: 1}],
+  })
+})
+
 test('an answer that repeats the key is not kept as it came', async () => {
   const echo: Dialect = {
     ...plaza,

@@ -18,10 +18,14 @@ async function candidatesAt(
   at: string,
   records: unknown[],
   details?: DetailSpec[],
-  {limit = 1000, mode = 'auto'}: {limit?: number; mode?: 'auto' | 'on'} = {},
+  {
+    limit = 1000,
+    mode = 'auto',
+    describedSince = 0n,
+  }: Partial<Parameters<typeof listDetailCandidates>[2]> = {},
 ): Promise<string[]> {
   await stageWalk(db, {at, pages: [records], ...(details && {details})})
-  const found = await listDetailCandidates(db, stream, {now: micros(at), limit, mode})
+  const found = await listDetailCandidates(db, stream, {now: micros(at), limit, mode, describedSince})
   return found.map(({id}) => id)
 }
 
