@@ -94,6 +94,18 @@ export async function openClickhouse(
     },
 
     async publish({release, tables: published, folderId}) {
+      const [former] = await session.rows(
+        z.object({name: z.string()}),
+        `select source as name from ${STATE}.release where folder_id = ${literal(folderId)} and source <> ${source}`,
+      )
+      if (former)
+        throw newError(
+          'PUBLISH_FOREIGN',
+          `Readers at ${session.server} see this data folder as source '${former.name}': as '${request.source}', too, it would count twice.`,
+          {
+            next: `Bring its name back, or remove the former one there: \`delete from ${STATE}.published where source = ${literal(former.name)}\`.`,
+          },
+        )
       const own = await takeNumber(session, request.source)
       // Not before: another publication could show its release until then, and remove what it no longer keeps.
       const row = z.object({release_id: z.string(), contents: z.array(z.string())})

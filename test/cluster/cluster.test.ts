@@ -29,7 +29,7 @@ async function releaseOf(source: string, nth: number): Promise<Release> {
 async function publish(source: string, release: Release) {
   const request = {...cluster.requestOf('node-1-1'), source, releasesKept: 2}
   await using target = await openClickhouse(request, world)
-  return await publishTo(target, release, {command, folderId: 'one'}, world)
+  return await publishTo(target, release, {command, folderId: source}, world)
 }
 
 /** What a reader at this node sees of a lender. */

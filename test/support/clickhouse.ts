@@ -55,7 +55,7 @@ export async function publishAs(
 ): Promise<void> {
   const world = createWorldAt('2026-02-02T12:00:00Z')
   await using target = await openClickhouse({...request, source, releasesKept: 1}, world)
-  await publishTo(target, release, {command: 'loantape publish clickhouse', folderId: 'one'}, world)
+  await publishTo(target, release, {command: 'loantape publish clickhouse', folderId: source}, world)
 }
 
 /** Starts a {@link ClickhouseServer}. */

@@ -39,9 +39,10 @@ const release = (nth: number, fields: Partial<ReleaseManifest> & {deals?: number
 
 type Options = Partial<ClickhouseRequest> & {isForced?: boolean; folderId?: string}
 
-async function publish(from: Release, {isForced = false, folderId = 'one', ...request}: Options = {}) {
+async function publish(from: Release, {isForced = false, folderId, ...request}: Options = {}) {
   await using target = await openClickhouse({...server.request, source, releasesKept: 2, ...request}, world)
-  return await publishTo(target, from, {isForced, folderId, command}, world)
+  const asked = {isForced, folderId: folderId ?? request.source ?? source, command}
+  return await publishTo(target, from, asked, world)
 }
 
 /** Returns the failure of a publication; readers must still see this whole release. */
@@ -131,6 +132,20 @@ test("two lenders coexist, and neither sees nor moves the other; a column that o
     {source, amount: 200_200, amounts: 2000, notes: 0},
     {source: other, amount: null, amounts: 0, notes: 0},
   ])
+})
+
+test('a data folder under another name is refused until its former one is removed', async () => {
+  const renamed = `${source}_renamed`
+  const second = await release(2)
+  const again = () => publish(second, {source: renamed, folderId: source})
+  await publish(await release(1))
+  const {code, next} = await refusalOf(again(), 1)
+  expect(code).toBe('PUBLISH_FOREIGN')
+  const [, remove = ''] = /`(delete .*?)`/.exec(next ?? '') ?? []
+  await server.run(remove)
+  expect(await again()).toMatchObject({outcome: 'published'})
+  expect(await seen(renamed)).toEqual(wholeOf(2))
+  expect(await server.query(`select * from core.deal where source = '${source}'`)).toEqual([])
 })
 
 test('a column of another type, or named as one of ours, is refused by name, and readers keep what they have', async () => {
