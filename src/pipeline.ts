@@ -1,6 +1,6 @@
 import {buildRelease} from './build/build.ts'
 import {readStatuses} from './build/sources.ts'
-import {parseChildStreams} from './contract/streams.ts'
+import {needHashKey, parseChildStreams} from './contract/streams.ts'
 import {type Config, requireSource, type SourceConfig} from './core/config.ts'
 import {messageOf} from './core/errors.ts'
 import type {World} from './core/types.ts'
@@ -74,8 +74,7 @@ export function walkAndApply(
     {folder, run, statuses: readStatuses(config), accepted, why},
     async (tools, world) => {
       const {db, client} = tools
-      const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
-      const hashKey = needsKey ? await requireHashKey(db, folder) : undefined
+      const hashKey = needHashKey(children) ? await requireHashKey(db, folder) : undefined
       const unit = await readToEnd(tools, isDryRun, world)
       const streams: ChildResult[] = []
       if (isDryRun) return {...(await previewWalk(tools, unit)), streams, waitedMs: client.waitedMs}

@@ -13,7 +13,7 @@ import {dealStream} from '../contract/deal.ts'
 import {readPage} from '../contract/list.ts'
 import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
-import {parseChildStreams} from '../contract/streams.ts'
+import {needHashKey, parseChildStreams} from '../contract/streams.ts'
 import {burstOf, type Config, requireSource, type SourceConfig} from '../core/config.ts'
 import {codeOf, explainError, type Fault, newError} from '../core/errors.ts'
 import {findValue, isObject, parseJson} from '../core/json.ts'
@@ -36,7 +36,13 @@ import {findCurrentRelease} from '../store/release.ts'
 import {SQL_DIR} from '../store/sql.ts'
 import {hasStateDb, listPendingOfState, openStateDb} from '../store/state-db.ts'
 import {keyFileOf, requireTapeKey} from '../store/tape-key.ts'
-import {hasWarehouse, openHistory, openHistoryAsItIs} from '../store/warehouse.ts'
+import {
+  hasWarehouse,
+  openHistory,
+  openHistoryAsItIs,
+  readSettings,
+  requireHashKey,
+} from '../store/warehouse.ts'
 import {readDescription, readPin, requireClock} from '../sync/at-source.ts'
 import {findKnownFields, listKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
 import {readRateFeeds} from '../sync/rates.ts'
@@ -205,6 +211,8 @@ const EXAMINATIONS: Examinations = {
     if (!hasWarehouse(folder)) return 'none yet'
     await using db = await openHistory(folder)
     await requireClock(db, config, world.clock.now())
+    const isHashed = (await readSettings(db)).hash_key !== undefined
+    if (isHashed && needHashKey(parseChildStreams(config.streams))) await requireHashKey(db, folder)
     return 'opens'
   },
 }

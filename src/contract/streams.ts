@@ -23,3 +23,7 @@ export function parseChildStreams(text: string): Stream[] {
     `Value '${unknown ?? text}' in LOANTAPE_STREAMS: expected deals, and any of ${children}, separated by commas.`,
   )
 }
+
+/** Whether these streams have fields that are hashed with the key of the data folder. */
+export const needHashKey = (streams: readonly Stream[]): boolean =>
+  streams.some(({privacy}) => privacy && privacy.hashed.length > 0)

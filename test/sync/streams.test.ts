@@ -259,6 +259,8 @@ test('under another key nothing is synced, for it would make one person two', as
   // As a container does for a mounted file that does not exist.
   mkdirSync(lab.folder.hashKey)
   expect((await failureOf(lab.sync(DAY_2, BORROWERS))).message).toContain("hash.key': it is missing")
+  const env = {LOANTAPE_NOW: DAY_2, LOANTAPE_STREAMS: 'deals,borrowers'}
+  expect((await lab.run(['doctor'], env)).stdout).toMatch(/✗ history: .*hash\.key': it is missing/)
   rmdirSync(lab.folder.hashKey)
   writeFileSync(lab.folder.hashKey, key)
   const {changes} = await lab.walk(DAY_2, {config: {detail: 'off'}})
