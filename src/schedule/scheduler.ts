@@ -43,6 +43,8 @@ export function createScheduler(
   const asked = new Map<string, number>()
   /** Since when the clock has been behind what was planned; undefined if it is not. */
   let behindSince: number | undefined
+  /** How far this scheduler has planned each job: another server may have another schedule for it. */
+  const watches: Watches = new Map()
 
   async function carryOut(run: JobRun): Promise<void> {
     const which = {job: run.job, slot: run.slot, attempt: run.attempt}
@@ -138,7 +140,7 @@ export function createScheduler(
         undoFutureSlots(stateDb, {now, since: behindSince}, world)
         behindSince = undefined
       }
-      for (const job of jobs) if (job.enabled) planSlots(stateDb, job, now)
+      for (const job of jobs) if (job.enabled) planSlots(stateDb, job, now, watches)
       dropOutdated(stateDb, jobs, now)
       planEvents(stateDb, now)
       endLost(now)
@@ -209,13 +211,15 @@ const ON_TIME_MS = 60_000
 const STORED_MS = 60_000
 
 /** Records each slot of a job that became due since the last look, queued or skipped; one with a new schedule has slots from now on. */
-function planSlots(stateDb: StateDb, job: Job, now: number): void {
+function planSlots(stateDb: StateDb, job: Job, now: number, watches: Watches): void {
   const {name, schedule, timeZone: time_zone} = job
   const sameWatch = 'select * from job_watch where job = ? and schedule = ? and time_zone = ?'
-  const watch = stateDb.first(watchRow, sameWatch, [name, schedule, time_zone])
+  const watch = stateDb.first(watchRow, sameWatch, [name, schedule, time_zone]) ?? watches.get(name)
   if (!watch) {
-    const seen = {watched_from: isoOf(now), seen_until: isoOf(now), seen_before: null}
-    stateDb.insert('job_watch', {job: name, schedule, time_zone, ...seen}, 'or replace')
+    const at = isoOf(now)
+    const begun = {job: name, schedule, time_zone, watched_from: at, seen_until: at, seen_before: null}
+    stateDb.insert('job_watch', begun, 'or replace')
+    watches.set(name, begun)
     return
   }
   const seenUntil = Date.parse(watch.seen_until)
@@ -223,14 +227,16 @@ function planSlots(stateDb: StateDb, job: Job, now: number): void {
   // Older runs would be pruned at once. This also limits the work after a clock was years ahead.
   const due = listSlots(job, Math.max(seenUntil, now - KEPT_DAYS * DAY_MS), now)
   if (due.length === 0 && now - seenUntil < STORED_MS) return
+  const seen = {...watch, seen_until: isoOf(now), seen_before}
   stateDb.transaction(() => {
     for (const instant of due) {
       const reason = whySkipped(job, now - instant)
       recordSlot(stateDb, {job: name, instant, state: reason === null ? 'queued' : 'skipped', reason}, now)
     }
-    stateDb.insert('job_watch', {...watch, seen_until: isoOf(now), seen_before}, 'or replace')
+    stateDb.insert('job_watch', seen, 'or replace')
     pruneRuns(stateDb, name, now)
   })
+  watches.set(name, seen)
 }
 
 /** Returns why a slot found this late does not run; null if it runs. */
@@ -271,6 +277,8 @@ const watchRow = z.object({
   /** `seen_until` before the last jump of more than {@link JUMP_MS}; null if there was none. */
   seen_before: z.string().nullable(),
 })
+
+type Watches = Map<string, z.output<typeof watchRow>>
 
 /** Returns until when the slots of any job have been planned, ms since the epoch; 0 if none have. */
 function readPlannedUntil(stateDb: StateDb): number {

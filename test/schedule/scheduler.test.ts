@@ -181,6 +181,19 @@ test('two processes on one folder run each slot once between them', async () => 
   expect(new Set(started).size).toBe(11)
 })
 
+test('two servers that have other schedules of a job run the slots of both', async () => {
+  const [one, other] = [aScheduler([aJob()]), aScheduler([aJob({schedule: '0 3 * * *'})])]
+  for (now = START; now < START + DAY; now += MINUTE)
+    for (const server of [one, other]) {
+      server.tick()
+      await server.end()
+    }
+  expect([...one.started, ...other.started].sort()).toEqual([
+    'nightly 2026-06-01T06:30:00.000Z',
+    'nightly 2026-06-01T07:00:00.000Z',
+  ])
+})
+
 test.each([
   ['400 days', 400 * DAY],
   ['a day', DAY],
