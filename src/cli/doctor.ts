@@ -163,11 +163,13 @@ const EXAMINATIONS: Examinations = {
     const released = findCurrentRelease(folder)?.manifest.tables
     const {models} = readSources(config, await findKnownFields(folder))
     const tables = released && [...released, ...models].map(({name}) => name)
+    const {listPageDirs, listPages} = await import('../web/pages.ts')
+    const pages = ['morning', ...listPages(listPageDirs(config)).map(({name}) => name)]
     const unable = jobs
       .filter(({enabled}) => enabled)
       .flatMap(({name, steps}) => steps.map((step) => ({name, step})))
       .flatMap(({name, step}) =>
-        listLacking(step, config, tables).map((lacking) =>
+        listLacking(step, config, {tables, pages}).map((lacking) =>
           newError('JOB_INVALID', `Job '${name}', step ${step.do}: ${lacking}.`),
         ),
       )
@@ -355,13 +357,20 @@ export const describeTransport = (url: string): string =>
   url.startsWith('http:') && !isHere(url) ? ', unencrypted: anybody on the way can read key and deals' : ''
 
 /** Lists what a step needs but lacks, in words. */
-function listLacking(step: Step, config: Config, tables: readonly string[] | undefined): string[] {
+function listLacking(
+  step: Step,
+  config: Config,
+  {tables, pages}: {tables: readonly string[] | undefined; pages: readonly string[]},
+): string[] {
   if (step.do === 'publish') {
     const isSet = step.to === 'postgres' ? config.postgresUrl : config.clickhouseUrl
     return isSet === undefined ? [`LOANTAPE_${step.to.toUpperCase()}_URL not set`] : []
   }
-  if (step.do === 'digest' && step.to && config.smtpUrl === undefined)
-    return [`LOANTAPE_SMTP_URL not set, which 'to' needs`]
+  if (step.do === 'digest') {
+    const [page = ''] = step.page.split('?')
+    if (!pages.includes(page)) return [`page '${page}' is neither yours nor shipped`]
+    return step.to && config.smtpUrl === undefined ? [`LOANTAPE_SMTP_URL not set, which 'to' needs`] : []
+  }
   const unknown = step.do === 'export' && tables ? step.tables?.filter((name) => !tables.includes(name)) : []
   return (unknown ?? []).map((table) => `table '${table}' is neither in the current release nor a model`)
 }

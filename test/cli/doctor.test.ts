@@ -113,7 +113,8 @@ test('doctor finds a job that exports a table nobody publishes, and steps that p
   const steps = [
     {do: 'export', profiles: ['csv'], tables: ['core.deal', 'core.nothing']},
     {do: 'publish', to: 'postgres'},
-    {do: 'digest', page: 'pipeline', to: ['head@example.com']},
+    {do: 'digest', page: 'pipeline?state=TX', to: ['head@example.com']},
+    {do: 'digest', page: 'bridge_book?state=TX'},
   ]
   const job = {name: 'bank', schedule: '0 5 * * *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 5, steps}
   writeFileSync(join(jobs, 'bank.yaml'), JSON.stringify(job))
@@ -121,6 +122,7 @@ test('doctor finds a job that exports a table nobody publishes, and steps that p
     expect.stringMatching(/^jobs: Job 'bank', step export: table 'core\.nothing' is neither/),
     expect.stringMatching(/^jobs: Job 'bank', step publish: LOANTAPE_POSTGRES_URL not set/),
     expect.stringMatching(/^jobs: Job 'bank', step digest: LOANTAPE_SMTP_URL not set/),
+    expect.stringMatching(/^jobs: Job 'bank', step digest: page 'bridge_book' is neither/),
   ])
 })
 
