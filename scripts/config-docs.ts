@@ -45,8 +45,8 @@ Generated from \`src/core/settings.ts\` by \`npm run docs\`; a test keeps it fre
 
 Settings come from environment variables and from \`.env\` in the working folder; the environment wins, and \`--data\` goes over both. An empty value
 counts as not set. Every problem is reported at once, unknown names included (exit code 2). \`loantape config\` prints the effective settings, secrets
-masked. A secret can come from a file, \`LOANTAPE_API_KEY_FILE\`, or a command, \`LOANTAPE_API_KEY_COMMAND\`, and so on. For a lender of a fleet see
-[many lenders](operations.md#many-lenders).
+masked. A secret can come from a file or a command: \`LOANTAPE_API_KEY_FILE\`, \`LOANTAPE_API_KEY_COMMAND\`. \`loantape serve\` reads settings when it
+starts, each of its runs anew. For a lender of a fleet see [many lenders](operations.md#many-lenders).
 
 | setting | default, values | meaning |
 |---|---|---|
