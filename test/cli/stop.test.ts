@@ -83,7 +83,8 @@ test('a run that slept until another took over from it changes nothing more, nei
   const sleeper = lab.start(['sync'], slow)
   await until(() => existsSync(lab.folder.stateDb))
   using stateDb = openStateDb(lab.folder.stateDb)
-  await until(() => stateDb.first(anyRow, `select * from lock where progress like 'walking: %'`))
+  // From its first page until its last it holds the warehouse closed, so that another run can go on.
+  await until(() => stateDb.first(anyRow, `select * from lock where progress like 'walking: _0 %'`))
   sleeper.process.kill('SIGSTOP')
   stateDb.run(`update lock set host = 'elsewhere', heartbeat_at = 0`)
   const {release_id} = await lab.sync(new Date().toISOString())
