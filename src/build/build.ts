@@ -8,7 +8,7 @@ import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {GENERATOR} from '../core/process.ts'
-import type {Moment, World} from '../core/types.ts'
+import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {
   type Cut,
@@ -88,12 +88,18 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
   const [isPlain, isScratch] = [isPlainBuild(request), request.select !== undefined]
   noteUse(release.dir, isPlain, world.realClock.now())
   const isCurrent = () => unlessDamaged(() => findCurrentRelease(folder))?.manifest.release_id === release_id
-  const isMoved = isPlain && !isCurrent() && (await isLatestMoment(folder, moment, today))
-  if (isMoved) {
+  const move = async () => {
+    // While it is open for reading, no sync stores anything.
+    await using db = await openHistory(folder)
+    const {asOf, knownAt} = await resolveMoment(db, {}, today)
+    // A sync has stored something meanwhile; its own release becomes current.
+    if (asOf !== moment.asOf || knownAt !== moment.knownAt) return false
     if (existing && !request.accept) await requireContract(folder, await readPublished(existing), world)
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
+    return true
   }
+  const isMoved = isPlain && !isCurrent() && (await move())
   const isNew = existing === undefined || isMoved
   if (isNew) {
     using stateDb = openStateDb(folder.stateDb)
@@ -121,13 +127,6 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
 export async function requireBuilt(config: Config, request: BuildRequest, world: World): Promise<Release> {
   const {release_id} = await buildRelease(config, request, world)
   return requireRelease(dataFolderAt(config.dataDir), release_id)
-}
-
-/** Whether no sync has stored anything since; if one has, its own release becomes current. */
-async function isLatestMoment(folder: DataFolder, moment: Moment, today: string): Promise<boolean> {
-  await using db = await openHistory(folder)
-  const {asOf, knownAt} = await resolveMoment(db, {}, today)
-  return asOf === moment.asOf && knownAt === moment.knownAt
 }
 
 async function buildAnew(folder: DataFolder, build: Build, world: World): Promise<Release> {

@@ -19,6 +19,7 @@ import type {Config} from '../../src/core/config.ts'
 import type {RunStep, World} from '../../src/core/types.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
+import {takeFileLock} from '../../src/store/files.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {anyRow, FEW_TABLES, readFiles} from '../support/data.ts'
@@ -143,6 +144,15 @@ test('a build that a sync overtakes leaves current where the sync put it', async
     is_current: false,
   })
   expect(findCurrentRelease(folder)?.manifest.release_id).toBe(nights.get('2026-02-05'))
+
+  // A build that nothing has overtaken keeps syncs waiting until it has moved `current`.
+  rmSync(folder.current)
+  const locks: ReturnType<typeof takeFileLock>[] = []
+  const lock = (step: RunStep) => {
+    if (step === 'current moved') locks.push(takeFileLock(folder.warehouseLock, 'write', 0))
+  }
+  await build({folder, config: lab.config}, {}, {onStep: lock})
+  expect(await Promise.all(locks)).toEqual([undefined])
 })
 
 test("a build writes its output file over one's own, links followed, but never over another or what is no file", async () => {
