@@ -156,10 +156,19 @@ export function unlessDamaged<T>(read: () => T): T | undefined {
  *
  * @throws UnexpectedError `RELEASE_DAMAGED`
  */
-export function findCurrentRelease({current}: DataFolder): Release | undefined {
-  const release = existsSync(current) ? readRelease(realpathSync(current)) : undefined
-  if (release || !lstatSync(current, {throwIfNoEntry: false})) return release
-  throw newError('RELEASE_DAMAGED', `Link '${current}' leads to no release.`)
+export function findCurrentRelease(folder: Pick<DataFolder, 'current'>): Release | undefined {
+  const {current} = folder
+  const findLink = () => lstatSync(current, {throwIfNoEntry: false})?.ino
+  const link = findLink()
+  try {
+    const release = existsSync(current) ? readRelease(realpathSync(current)) : undefined
+    if (release || link === undefined) return release
+    throw newError('RELEASE_DAMAGED', `Link '${current}' leads to no release.`)
+  } catch (error) {
+    // A build has made a new link and removed the release that was being read.
+    if (findLink() !== link) return findCurrentRelease(folder)
+    throw error
+  }
 }
 
 /** Reads the manifest of the current release, if there is one, or what is wrong with it. */

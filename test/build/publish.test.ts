@@ -1,8 +1,10 @@
+import {execFileSync, spawn} from 'node:child_process'
 import {
   existsSync,
   mkdirSync,
   readdirSync,
   readlinkSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -11,7 +13,7 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {markPast, noteUse, pruneReleases} from '../../src/build/build-folder.ts'
+import {markPast, moveCurrent, noteUse, pruneReleases} from '../../src/build/build-folder.ts'
 import {HOST} from '../../src/core/process.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {findCurrentRelease, readRelease, requireRelease} from '../../src/store/release.ts'
@@ -85,6 +87,20 @@ test('current is a relative link that follows the release it is pointed to, what
   expect(readlinkSync(folder.current)).toBe('releases/second')
   expect(findCurrentRelease(folder)?.manifest.release_id).toBe('second')
   expect(readdirSync(folder.root).sort()).toEqual(['current', 'releases'])
+})
+
+test('a release that a build replaces and removes while it is read is not taken for a damaged one', async () => {
+  const {dir} = await publishTables(folder, {release_id: 'first'})
+  const manifest = join(dir, 'manifest.json')
+  await publishTables(folder, {release_id: 'second'})
+  moveCurrent(folder, dir)
+  // Whoever reads this manifest waits until a build has ended.
+  const text = join(folder.root, 'text')
+  renameSync(manifest, text)
+  execFileSync('mkfifo', [manifest])
+  const build = `exec 3> ${manifest}; ln -s releases/second next; mv -T next current; rm -f ${dir}/core.deal.parquet; cat ${text} >&3`
+  spawn('sh', ['-c', build], {cwd: folder.root})
+  expect(findCurrentRelease(folder)?.manifest.release_id).toBe('second')
 })
 
 /** Release folders, each an hour older than the one before. */
