@@ -51,7 +51,7 @@ export async function performJob(
     )
   await using telling = new AsyncDisposableStack()
   if (hasStep('notify'))
-    telling.defer(() => tellPeople(stateDb, {config, ...examineCurrent(folder), jobs}, world))
+    telling.defer(() => tellPeople(stateDb, config, () => ({...examineCurrent(folder), jobs}), world))
   try {
     const slot = run.slot === null ? undefined : Date.parse(run.slot)
     const result = await runJob(config, {job, slot, render}, world)

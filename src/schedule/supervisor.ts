@@ -195,10 +195,11 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   async function sendAlarms(now: number): Promise<void> {
     if (fault) memory ??= openStateDb(':memory:')
     if (memory && config && now - faultSince >= STEADY_MS)
-      await tellPeople(memory, {config, release: undefined, jobs: [], problem: fault}, world)
+      await tellPeople(memory, config, () => ({release: undefined, jobs: [], problem: fault}), world)
     if (!open || open.scheduler.isClockBehind() || isBefore(now, pausedUntil, LOOK_MS)) return
     const {source, stateDb} = open
-    await tellPeople(stateDb, {...source, ...examineCurrent(source.folder)}, world)
+    const look = () => ({...examineCurrent(source.folder), jobs: source.jobs})
+    await tellPeople(stateDb, source.config, look, world)
   }
 
   return {

@@ -44,15 +44,20 @@ type News = Message & {alarm: string; only?: string}
 /** Renders the page of a digest; undefined if there is nothing to send. @throws ConfigError with the place of what fails */
 export type RenderDigest = (release: Release, step: DigestStep) => Promise<Message | undefined>
 
-/** Tells each channel the conditions that differ from what it was last told. What fails now is retried by a later call. */
+/**
+ * Tells each channel the conditions that differ from what it was last told. What fails now is retried by a later call.
+ *
+ * @param look called when no other process can tell, so that nobody is told what has been over since
+ */
 export async function tellPeople(
   stateDb: StateDb,
-  watched: Watched & {config: Config},
+  config: Config,
+  look: () => Omit<Watched, 'config'>,
   world: World,
 ): Promise<void> {
-  const now = world.realClock.now()
   const findNews = (channels: readonly string[]) => {
-    const conditions = readConditions(stateDb, watched, now)
+    const now = world.realClock.now()
+    const conditions = readConditions(stateDb, {config, ...look()}, now)
     const held = listHeld(stateDb)
     storeAlarms(stateDb, conditions, findAlarms(conditions, held, now))
     return channels.flatMap((only) => {
@@ -67,7 +72,7 @@ export async function tellPeople(
       })
     })
   }
-  await sendNews(stateDb, watched.config, findNews, world)
+  await sendNews(stateDb, config, findNews, world)
 }
 
 const saidRow = z.object({alarm: z.string(), state: z.string().nullable()})

@@ -1,4 +1,4 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, test, vi} from 'vitest'
 import {z} from 'zod'
 import {type Config, parseConfig} from '../../src/core/config.ts'
 import {newError} from '../../src/core/errors.ts'
@@ -41,7 +41,10 @@ beforeEach(() => {
 
 afterEach(() => stateDb[Symbol.dispose]())
 
-const tell = (jobs?: string[]) => tellPeople(stateDb, watched(jobs), world())
+type Look = Parameters<typeof tellPeople>[2]
+
+const tell = (jobs?: string[], found: Partial<ReturnType<Look>> = {}) =>
+  tellPeople(stateDb, config, () => ({...watched(jobs), ...found}), world())
 
 /** Runs a job to its end; `fields` say how it ended. */
 async function runAndTell(fields: Partial<Parameters<typeof endRun>[2]> = {}): Promise<void> {
@@ -150,20 +153,20 @@ test('a skipped slot, a run that waited, was stopped or found it was not due, an
 
 test('an alarm of a file that is right again, though its job has not run, is told to be over; one out of sight stays', async () => {
   const fault = newError('JOB_INVALID', 'Wrong.')
-  const of = (job: {name: string; fault?: typeof fault}, rest = {}) => ({
-    ...watched([]),
-    jobs: [job],
-    ...rest,
-  })
-  await tellPeople(stateDb, of({name: 'weekly', fault}), world())
+  await tell([], {jobs: [{name: 'weekly', fault}]})
   expect(posts[0]).toContain('*Job weekly is never due: its file is wrong [JOB_INVALID]*')
-  await tellPeople(stateDb, of({name: 'weekly'}), world())
+  await tell(['weekly'])
   expect(posts[1]).toContain('*Recovered: job weekly')
   const limits = {name: 'limit_is_kept', severity: 'warn' as const, failures: 1, samples: ['A'], ids: ['A']}
   const release = aManifest({checks: {passed: 1, warned: 1, results: [limits]}})
-  for (const current of [release, undefined, release])
-    await tellPeople(stateDb, of({name: 'weekly'}, {release: current}), world())
+  for (const current of [release, undefined, release]) await tell(['weekly'], {release: current})
   expect(posts.slice(2)).toEqual([expect.stringContaining('1 limit is exceeded')])
+})
+
+test('what is told is looked at while no other process can tell, so that nobody is told what is over', async () => {
+  const look = vi.fn(() => ({...watched(), isAlone: stateDb.db.isTransaction}))
+  await tellPeople(stateDb, config, look, world())
+  expect(look.mock.results).toMatchObject([{value: {isAlone: true}}])
 })
 
 test('while a failed run is tried again, is locked out or stopped, nothing has recovered until it has', async () => {
@@ -199,8 +202,7 @@ test('while a failed run is tried again, is locked out or stopped, nothing has r
 
 test('a damaged release is told once, and so is its end', async () => {
   const damage = newError('RELEASE_DAMAGED', "File 'x' is missing.")
-  for (const found of [{damage}, {damage}, {}, {release: aManifest()}])
-    await tellPeople(stateDb, {...watched(), ...found}, world())
+  for (const found of [{damage}, {damage}, {}, {release: aManifest()}]) await tell([], found)
   expect(posts).toEqual([
     expect.stringMatching(
       /^\*The current release is damaged \[RELEASE_DAMAGED\]\*\nFile 'x' .*`loantape build`/,
