@@ -182,10 +182,14 @@ function listMovements(stream: Stream): [name: string, condition: string][] {
     )
   }
   const counted = new Set([settled?.column, parent?.column])
+  const precisions = stream.columns.map(({precisionColumn}) => precisionColumn)
   for (const {name, precisionColumn} of stream.columns) {
-    const isDate = precisionColumn !== undefined || stream.columns.some((c) => c.precisionColumn === name)
-    if (!isDate && !counted.has(name))
-      found.push([`column ${name}`, `b.${name} is not null and ${differs(name)}`])
+    if (counted.has(name) || precisions.includes(name)) continue
+    // An instant where only its date was known is more, not other.
+    const isOther = precisionColumn
+      ? `(b.${precisionColumn} <> 'date' or a.${precisionColumn} = 'date') and `
+      : ''
+    found.push([`column ${name}`, `${isOther}b.${name} is not null and ${differs(name)}`])
   }
   return found
 }

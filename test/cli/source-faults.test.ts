@@ -106,6 +106,15 @@ test('a walk that lost more deals than a day can explain is refused until accept
   expect(readJson(await sync({}, ...accept))).toMatchObject({outcome: 'released'})
 })
 
+test('a night that tells otherwise when deals were created is refused until accepted, one that tells it more precisely is not', async () => {
+  spoilPages(spoilDeals((deal) => [{...deal, created_at: '2025-01-05'}]))
+  const words = /Refused: 60 of 60 known deals change their created_at, more than 20 %/
+  await expectNothingNew(sync(), 'GUARD_CHANGE', 8, words)
+  expect(readJson(await sync({}, '--accept', 'change'))).toMatchObject({outcome: 'released'})
+  lab.service.faults.clear()
+  expect(readJson(await sync())).toMatchObject({outcome: 'released', changes: {updated: 60}})
+})
+
 test('a night on which every deal appears nine times, under other ids, is refused until accepted', async () => {
   const others = (deal: object) =>
     Array.from({length: 9}, (_, n) => ({...deal, ...(n > 0 && {id: randomUUID()})}))

@@ -183,7 +183,14 @@ test('changes are counted by kind: amounts, settled statuses left and entered, o
     after: {records: 9, amountCents: 2_450_006_00n},
     left: 1,
     entered: 1,
-    columns: {status: 2, property_address: 1, loan_amount: 1, property_value: 1, loan_program: 0},
+    columns: {
+      status: 2,
+      property_address: 1,
+      loan_amount: 1,
+      property_value: 1,
+      loan_program: 0,
+      created_at: 1,
+    },
   })
 })
 
