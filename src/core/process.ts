@@ -157,7 +157,8 @@ export async function runLoantape(
       child.once('close', () => clearTimeout(last))
     })
   })
-  using _stopping = stopWith(child, stop)
+  // One that did not start has no pid yet, and Node would signal our own process group.
+  using _stopping = child.pid === undefined ? undefined : stopWith(child, stop)
   try {
     if (child.pid !== undefined) onStarted?.(child.pid)
     return await ended

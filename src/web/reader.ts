@@ -4,7 +4,7 @@ import {getCompileCacheDir} from 'node:module'
 import {constants, getPriority, setPriority, tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
 import type {Config} from '../core/config.ts'
-import {type ErrorCode, newError, retellError} from '../core/errors.ts'
+import {type ErrorCode, findMachineFault, messageOf, newError, retellError} from '../core/errors.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {queriesOver} from '../store/database.ts'
@@ -56,8 +56,8 @@ const NOBODY_WAITS = 'nobody waits for it'
 interface Helper {
   args: readonly string[]
   process?: ChildProcess | undefined
-  /** Takes an answer, or nothing if the process ends first. */
-  take?: (told?: Told) => void
+  /** Takes an answer, or why the process did not start, or nothing if it ends first. */
+  take?: (told?: Told | Error) => void
   idle?: NodeJS.Timeout
 }
 
@@ -75,21 +75,22 @@ function requireProcess(helper: Helper, module: keyof typeof MODULES, isLast: bo
     env: {TMPDIR: tmpdir(), ...(cache !== undefined && {NODE_COMPILE_CACHE: dirname(cache)})},
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
-  // At once: threads have the priority of the thread that starts them.
-  if (isLast && process.pid !== undefined) setPriority(process.pid, Math.max(getPriority(), LAST))
+  helper.process = process
   process.on('message', (told: Told) => helper.process === process && helper.take?.(told))
   process.on('exit', () => end(helper, process))
-  process.on('error', () => end(helper, process))
-  helper.process = process
+  process.on('error', (error) => end(helper, process, error))
+  // At once: threads have the priority of the thread that starts them.
+  if (isLast && process.pid !== undefined) setPriority(process.pid, Math.max(getPriority(), LAST))
   return process
 }
 
 /** Ends the process of a helper, unless it has another one by now. */
-function end(helper: Helper, process = helper.process): void {
+function end(helper: Helper, process = helper.process, error?: Error): void {
   if (process !== helper.process) return
   helper.process = undefined
-  process?.kill('SIGKILL')
-  helper.take?.()
+  // One that did not start has no pid yet, and Node would kill our own process group.
+  if (process?.pid !== undefined) process.kill('SIGKILL')
+  helper.take?.(error)
 }
 
 /**
@@ -133,7 +134,9 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
   ): Promise<unknown> {
     if (isClosed || signal?.aborted) throw stop(NOBODY_WAITS)
     clearTimeout(helper.idle)
-    const {promise, resolve, reject} = Promise.withResolvers<Told | undefined>()
+    // May throw, so before anything that has to be cleared.
+    const process = requireProcess(helper, module, isLast)
+    const {promise, resolve, reject} = Promise.withResolvers<Told | Error | undefined>()
     const giveUp = (reason: string) => {
       reject(stop(reason))
       end(helper)
@@ -142,8 +145,8 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
     const timer = setTimeout(giveUp, timeoutMs, 'it took too long')
     signal?.addEventListener('abort', onAbort, {once: true})
     helper.take = resolve
-    const process = requireProcess(helper, module, isLast)
-    process.send(question, (error) => error && end(helper, process))
+    // Without a pid the next event is its error, and there is no channel.
+    if (process.pid !== undefined) process.send(question, (error) => error && end(helper, process))
     const told = await promise.finally(() => {
       signal?.removeEventListener('abort', onAbort)
       clearTimeout(timer)
@@ -151,6 +154,8 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
     })
     if (told === undefined && tries > 1) return await askOf(helper, question, signal, tries - 1)
     if (told === undefined) throw stop('its process ended')
+    if (told instanceof Error)
+      throw findMachineFault(told) ?? stop(`its process did not start (${messageOf(told)})`)
     if ('answer' in told) return told.answer
     if (told.isLast) end(helper)
     throw retellError(told.failure)

@@ -8,7 +8,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {parseFilter} from '../../src/web/filter.ts'
 import {createReaderPool, createReaders} from '../../src/web/reader.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listProcesses} from './side.ts'
@@ -163,6 +163,40 @@ test('a killed server leaves neither an endless query nor files', async () => {
   server.kill('SIGKILL')
   await until(() => listProcesses(filesDir).length === 0)
   expect(existsSync(filesDir)).toBe(false)
+})
+
+test('a process that cannot start fails its question alone: the server goes on, and answers the next', async () => {
+  const file = join(lab.folder.root, '../few-files.mjs')
+  const script = `
+    import {closeSync, openSync} from 'node:fs'
+    import {createReaderPool} from '${new URL('../../src/web/reader.ts', import.meta.url)}'
+    using pool = createReaderPool({memoryMb: 200, timeoutMs: ${NO_LIMIT_MS}, idleMs: ${NO_LIMIT_MS}})
+    const caller = new AbortController()
+    const asked = () => pool.of('${dir}').ask({sql: 'select 42', most: 1}, {signal: caller.signal})
+    const taken = []
+    try {
+      for (;;) taken.push(openSync('/dev/null'))
+    } catch {}
+    const failure = await asked().catch(({code, message}) => ({code, message}))
+    for (const one of taken) closeSync(one)
+    // The caller hangs up once it has its answer.
+    caller.abort()
+    await new Promise(setImmediate)
+    const {rows} = await pool.of('${dir}').ask({sql: 'select 42', most: 1})
+    console.log(JSON.stringify({failure, rows}))`
+  writeFileSync(file, script)
+  const {code, stdout, stderr} = await startProcess(
+    ['setsid', 'sh', '-c', 'ulimit -n 100; exec "$0" "$@"', process.execPath, file],
+    lab.env,
+  ).ended
+  expect({code, stderr}).toEqual({code: 0, stderr: ''})
+  expect(JSON.parse(stdout)).toEqual({
+    failure: {
+      code: 'TOO_MANY_FILES',
+      message: expect.stringMatching(/open no more files: .*EMFILE.*ulimit -n/),
+    },
+    rows: [[42]],
+  })
 })
 
 test('the next server removes what a server and its readers left when killed together', async () => {
