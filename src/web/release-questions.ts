@@ -1,8 +1,8 @@
-import {readdirSync, rmSync, statSync} from 'node:fs'
+import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {DuckDBPreparedStatement, DuckDBValue, Json} from '@duckdb/node-api'
 import {z} from 'zod'
-import {closeWords, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {closeWords, codeOf, findMachineFault, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {buildLines, buildSafeRows} from '../export/csv.ts'
 import {type Database, giveBackMemory, quoteLiteral, quoteName, trimStatement} from '../store/database.ts'
 import {openForQuestions, type ReleaseModel, readRelease, readReleaseModels} from '../store/release.ts'
@@ -76,7 +76,9 @@ async function open(dir: string, file?: string) {
       [Symbol.asyncDispose]: () => db[Symbol.asyncDispose](),
     }
   } catch (cause) {
-    throw new Error('the release cannot be read: it may have been removed meanwhile.', {cause})
+    if (existsSync(dir)) throw cause
+    const problem = 'Query stopped: its release was removed meanwhile.'
+    throw newError('QUERY_STOPPED', problem, {next: 'Ask again: a newer one is current.', cause})
   }
 }
 
@@ -265,7 +267,10 @@ function requireModest(file: string | undefined): void {
     throw stop(`what people download at this moment takes more than ${folderBytes / 1e6} MB`)
 }
 
-/** Answers a question, unless it exceeds its limits; failures are put in words. */
+/** Codes of errors that are not the question's: of limits, of the release, of the machine. */
+const IS_NOT_ITS_OWN = /^(QUERY_STOPPED|RELEASE_DAMAGED|DISK_FULL|DISK_FAULT|TOO_MANY_FILES)$/
+
+/** Answers a question, unless it exceeds its limits; failures of the question are put in words. */
 async function answer(question: Promise<Rows>, file?: string): Promise<Rows> {
   const {promise: tooMuch, reject} = Promise.withResolvers<never>()
   const watch = setInterval(() => {
@@ -279,7 +284,9 @@ async function answer(question: Promise<Rows>, file?: string): Promise<Rows> {
   try {
     return await Promise.race([question, tooMuch])
   } catch (error) {
-    if (error instanceof LoantapeError && error.code === 'QUERY_STOPPED') throw error
+    // The engine's other errors quote the question, which may hold any words.
+    const fault = /^(IO Error|E[A-Z]+:)/.test(messageOf(error)) ? findMachineFault(error) : error
+    if (IS_NOT_ITS_OWN.test(codeOf(fault))) throw fault
     throw newError('QUERY_FAILED', `Query refused: ${closeWords(wordFailure(error))}`)
   } finally {
     clearInterval(watch)

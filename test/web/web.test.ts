@@ -63,6 +63,12 @@ test('a release damaged under the server is not ready until it is repaired', asy
   truncateSync(database, 20_000)
   expect(await ready()).toEqual([503, expect.stringMatching(/^not ready: [A-Z_]+\n$/)])
   expect(await side.read('/healthz')).toBe('ok\n')
+  writeFileSync(database, Buffer.alloc(whole.length))
+  for (const path of ['/data/core.deal.csv', '/data/query.csv?q=select+1', '/sql?q=select+1']) {
+    const text = await side.read(path)
+    expect(text, path).toMatch(/portfolio\.duckdb('|&#39;) does not open: /)
+    expect(text, path).not.toContain('Correct the statement')
+  }
   writeFileSync(database, whole)
   expect(await ready()).toEqual([200, 'ready\n'])
 })
