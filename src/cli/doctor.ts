@@ -14,6 +14,7 @@ import {readPage} from '../contract/list.ts'
 import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
 import {needHashKey, parseChildStreams} from '../contract/streams.ts'
+import {businessDateOf} from '../core/clock.ts'
 import {burstOf, type Config, requireSource, type SourceConfig} from '../core/config.ts'
 import {codeOf, explainError, type Fault, newError} from '../core/errors.ts'
 import {findValue, isObject, parseJson} from '../core/json.ts'
@@ -215,6 +216,8 @@ const EXAMINATIONS: Examinations = {
     await requireClock(db, config, world.clock.now())
     const isHashed = (await readSettings(db)).hash_key !== undefined
     if (isHashed && needHashKey(parseChildStreams(config.streams))) await requireHashKey(db, folder)
+    if (config.now !== undefined)
+      return `opens; each run counts for ${businessDateOf(world.clock.now(), config)}, because LOANTAPE_NOW stops the clock`
     return 'opens'
   },
 }

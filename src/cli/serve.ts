@@ -29,6 +29,8 @@ export const commands = {
     const config = isDemo ? {...given, webhookSecret: undefined} : given
     const jobs = isDemo ? [] : readJobs(config)
     if (!isDemo) requireWritable(folder)
+    if (config.now !== undefined && !isDemo)
+      world.log.warn({reason: config.now}, 'LOANTAPE_NOW stops the clock: each run counts for the same day')
     using stateDb = openStateDb(folder.stateDb, {isServed: true})
     const source = {config, folder, jobs}
     const {startWeb} = await import('../web/web-server.ts')

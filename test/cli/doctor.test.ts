@@ -46,6 +46,8 @@ test('doctor estimates a first sync from one page until there is a history, and 
   await lab.sync(new Date().toISOString())
   await lab.run(['export', 'csv'])
   expect(await examine()).toEqual({wrong: [], source: answers})
+  const {stdout} = await lab.run(['doctor'], {LOANTAPE_NOW: '2099-03-02T12:00:00Z'})
+  expect(stdout).toContain('each run counts for 2099-03-02, because LOANTAPE_NOW stops the clock')
 })
 
 test.each<[fault: Fault, words: RegExp]>([
