@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {codeOf, newError} from '../core/errors.ts'
+import {explainError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {digestFile} from '../store/files.ts'
 import {createCombined, readCombined} from './clickhouse-combined.ts'
@@ -143,18 +143,17 @@ export async function openClickhouse(
           toDateTime64(${instant}, 6, 'UTC'), ${[time_zone, currency, generator, folderId].map(literal).join(', ')},
           [${contents.map(literal).join(', ')}], now64(3)
         where (${own.lastSql}) = ${own.number}`
-      await session.run(insert).catch((error: unknown) => {
-        if (codeOf(error) !== 'PUBLISH_UNREACHABLE') throw error
-        throw newError(
-          'PUBLISH_UNSURE',
-          `The connection to ClickHouse at ${session.server} was lost while the release was being shown to readers.`,
-          {cause: error},
-        )
+      const show = async () => {
+        await session.run(insert)
+        return await session.rows(numberRow, `select number from ${STATE}.release where source = ${source}`)
+      }
+      const [shown] = await show().catch((cause: unknown) => {
+        // The row may be there even if the answer is an error, such as a proxy's.
+        const {problem} = explainError(cause)
+        throw newError('PUBLISH_UNSURE', `It is not known whether readers see the release: ${problem}`, {
+          cause,
+        })
       })
-      const [shown] = await session.rows(
-        numberRow,
-        `select number from ${STATE}.release where source = ${source}`,
-      )
       if (shown?.number === own.number) return sent.filter((table) => published.includes(table))
       throw newError(
         'PUBLISH_LOCKED',

@@ -19,7 +19,9 @@ const OF_NODE: TargetErrors = [
 export function explainTarget(error: unknown, server: string, errors: TargetErrors): LoantapeError {
   if (error instanceof LoantapeError) return error
   const code = codeOf(error)
-  const words = messageOf(error).split('\n')[0] ?? ''
+  // A proxy answers with a page.
+  const text = messageOf(error).replace(/<\/?[a-z][^>]*>/gi, '')
+  const [words = ''] = text.trim().split(/\r?\n/)
   const [kind = 'PUBLISH_FAILED'] =
     [...errors, ...OF_NODE].find(([, told]) => told.test(`${code} ${words}`)) ?? []
   const problems: Partial<Record<typeof kind, string>> = {

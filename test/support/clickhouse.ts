@@ -31,7 +31,7 @@ export const wholeOf = (nth: number, deals = 2000): Record<string, number>[] => 
 let awaited: {when: 'before' | 'after'; begin: string; act: () => Promise<unknown>} | undefined
 
 const {prototype} = createClient({}).constructor as {prototype: object}
-for (const method of ['command', 'exec'])
+for (const method of ['command', 'exec', 'query'])
   intercept(prototype, method, async (go, [asked]) => {
     const {query} = asked as {query: string}
     const met = awaited && query.trimStart().startsWith(awaited.begin) ? awaited : undefined

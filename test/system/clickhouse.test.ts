@@ -199,6 +199,25 @@ test.each([
   expect(await refusalOf(publish(own), nth)).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
 })
 
+test.each([
+  ['to the row that shows it, which never arrived', 'before', 'insert into loantape.published', 1],
+  ['to the row that shows it', 'after', 'insert into loantape.published', 2],
+  ['about what readers see now', 'after', 'select number from loantape.release', 2],
+] as const)(
+  'an answer lost %s leaves one release whole, and the next try finds out which',
+  async (_, when, begin, nth) => {
+    await publish(await release(1))
+    const next = await release(2)
+    const page = '<html>\r\n<head><title>504 Gateway Time-out</title></head>\r\n</html>'
+    actAt(when, begin, () => Promise.reject(new Error(page)))
+    const refusal = await refusalOf(publish(next), nth)
+    expect(refusal).toMatchObject({code: 'PUBLISH_UNSURE', exitCode: 6})
+    expect(refusal.message).toContain('failed (504 Gateway Time-out). Readers see either')
+    expect(await publish(next)).toMatchObject({outcome: nth === 2 ? 'unchanged' : 'published'})
+    expect(await seen()).toEqual(wholeOf(2))
+  },
+)
+
 test('whatever request a publication dies at, readers keep the old release whole, and the next publication completes', async () => {
   const request = {...server.request, source, releasesKept: 2}
   const run = async (releaseId: string, ...kill: string[]) => {
