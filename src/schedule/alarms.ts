@@ -253,7 +253,10 @@ function describeLimits(release: ReleaseManifest | undefined): Condition | undef
   if (!release) return undefined
   const exceeded = release.checks.results.find((check) => check.name === 'limit_is_kept')
   const of = `Release ${release.release_id}, as of ${release.as_of}`
-  if (!exceeded) return ok('limits', 'all limits are kept', `${of}.`)
+  if (!exceeded) {
+    const isAny = release.tables.some(({name, rows}) => name === 'mart.limit_status' && rows > 0)
+    return ok('limits', isAny ? 'all limits are kept' : 'no limit is set', `${of}.`)
+  }
   const {failures, ids} = exceeded
   const samples = exceeded.samples.map((sample) =>
     sample.replaceAll(/\b([a-z_]+)=(\d[\d.-]*)/g, (_, column: string, value: string) => {
@@ -280,6 +283,7 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
   const summary = summaryOf(lastRates, ratesSummary)
   if (!lastRates || !summary) return undefined
   const {faulty, feeds} = summary
+  if (feeds.length === 0) return ok('rates', 'no feed of rates is named', '')
   if (faulty === 0) return ok('rates', 'all rates are read', `Run ${lastRates.run_id} read them.`)
   const named = feeds.flatMap(({feed, problems}) => problems.slice(0, 1).map((words) => `${feed}: ${words}`))
   return {

@@ -161,6 +161,8 @@ test('an alarm of a file that is right again, though its job has not run, is tol
   const release = aManifest({checks: {passed: 1, warned: 1, results: [limits]}})
   for (const current of [release, undefined, release]) await tell(['weekly'], {release: current})
   expect(posts.slice(2)).toEqual([expect.stringContaining('1 limit is exceeded')])
+  await tell(['weekly'], {release: aManifest()})
+  expect(posts[3]).toContain('*Recovered: no limit is set*')
 })
 
 test('what is told is looked at while no other process can tell, so that nobody is told what is over', async () => {

@@ -176,7 +176,7 @@ test('failing feeds and an unreadable row harm nothing else; run rates prints th
   await ingest(EVENING, gone)
   expect(alarmOf()).toMatchObject({state: 'faulty'})
   expect(await ingest(EVENING)).toMatchObject({outcome: 'unchanged', feeds: []})
-  expect(alarmOf()).toMatchObject({state: 'ok'})
+  expect(alarmOf()).toMatchObject({state: 'ok', title: 'no feed of rates is named'})
   expect(await ingest(EVENING)).toMatchObject({outcome: 'not_configured'})
 })
 
