@@ -1,3 +1,4 @@
+import {hash} from 'node:crypto'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
@@ -88,9 +89,11 @@ export async function atSource<T>(
   })
 }
 
-/** Returns since when `source.json` says what it says now, microseconds since the epoch; 0 if there was never one. */
-function findDescribedSince(stateDb: StateDb, config: WalkTools['config'], now: bigint): bigint {
-  const {described = 'none'} = requestOf(dealStream, config)
+/** Returns since when `source.json` reads records as it does now, microseconds since the epoch; 0 if there was never one. */
+function findDescribedSince(stateDb: StateDb, {description}: WalkTools['config'], now: bigint): bigint {
+  const {deals, borrowers, documents} = description ?? {}
+  const said = [deals?.record, deals?.fields, borrowers?.fields, documents?.fields]
+  const described = description ? hash('sha256', JSON.stringify(said)) : 'none'
   const [known = 'none', since = '0'] = readFact(stateDb, 'described_since')?.split(' ') ?? []
   if (known === described) return BigInt(since)
   writeFact(stateDb, 'described_since', `${described} ${now}`)

@@ -397,7 +397,13 @@ test('own pages and lists of deals are all read anew once source.json reads them
     certificate: {details: {fetched: 25}},
     streams: [{listed: 25}],
   })
-  expect(await lab.walk(DAY_3, {config})).toMatchObject({
+  const otherSize = {...config, pageSize: 9}
+  describe(lab, 'plaza', lab.foreign.origin, (text) =>
+    text
+      .replace('"appraisedValue"', '{"path": "appraisedValue", "unit": "cents"}')
+      .replace('"filter": "state",', ''),
+  )
+  expect(await lab.walk(DAY_3, {config: otherSize})).toMatchObject({
     certificate: {details: {fetched: 1}},
     streams: [{listed: 1}],
   })
