@@ -54,6 +54,9 @@ function wordsOf(asked: Asked): string[] {
 /** How long an answer waits for the action, so that it usually shows the result. */
 const WAITED_MS = 5_000
 
+/** How often the end of an action is recorded again. */
+const AGAIN_MS = 1_000
+
 /**
  * Adds `POST /actions`, through which operators act. Each action is recorded in the state database. A job run is queued for the
  * scheduler and a note is written at once; anything else runs as a command in its own process, one at a time. Disposing the
@@ -83,9 +86,17 @@ export function addActions(
     return undefined
   }
 
-  /** Records the end of an action. */
-  function end(action_id: number, exit_code: number | null, words: string): void {
-    stateDb.update('page_action', {action_id}, {ended_at: isoOf(realClock.now()), exit_code, words})
+  /** Records the end of an action. While the state database cannot be written, the action goes on for all pages. */
+  async function end(action_id: number, exit_code: number | null, words: string): Promise<void> {
+    const row = {ended_at: isoOf(realClock.now()), exit_code, words}
+    for (;;)
+      try {
+        return void stateDb.transaction(() => stateDb.update('page_action', {action_id}, row), 0)
+      } catch (error) {
+        log.error({code: codeOf(error), reason: messageOf(error)}, 'what came of an action is not noted yet')
+        if (signal.aborted) return
+        await sleepUntilStopped(realClock, AGAIN_MS, signal)
+      }
   }
 
   async function carryOut(actionId: number, words: readonly string[]): Promise<void> {
@@ -95,13 +106,8 @@ export function addActions(
         return {exitCode, words: message}
       },
     )
-    try {
-      end(actionId, ended.exitCode, ended.words)
-    } catch (error) {
-      log.error({code: codeOf(error), reason: messageOf(error)}, 'what came of an action could not be noted')
-    } finally {
-      underWay = undefined
-    }
+    await end(actionId, ended.exitCode, ended.words)
+    underWay = undefined
   }
 
   stateDb.run(
@@ -122,28 +128,31 @@ export function addActions(
     // Every page shows the command while it runs, and some viewers may not read the reason.
     const command = ['loantape', ...words.filter((word) => !word.startsWith('--why='))].join(' ')
     const begun = {who, command, why, began_at: isoOf(now)}
+    if (parsed.data.do === 'run') {
+      const reason = 'asked for on the page'
+      const slot = {job: parsed.data.job, instant: now, state: 'queued', reason} as const
+      stateDb.transaction(() => {
+        stateDb.insert('page_action', {...begun, ended_at: isoOf(now), exit_code: 0, words: 'Queued.'})
+        recordSlot(stateDb, slot, now)
+      })
+      return await reply.redirect('/runs#what-people-did', 303)
+    }
     const actionId = Number(stateDb.insert('page_action', begun).lastInsertRowid)
     if (parsed.data.do === 'note') {
       const {about, subject, note: text = null} = parsed.data
       try {
         await bringUpToDate(config, world)
         const {note_no} = writeNote(config, {about, subject, text}, {...world, who})
-        end(actionId, 0, `Noted: ${note_no}.`)
+        void end(actionId, 0, `Noted: ${note_no}.`)
       } catch (error) {
         const {exitCode, message} = explainError(error)
-        end(actionId, exitCode, message)
+        void end(actionId, exitCode, message)
         return await refuse(reply, 409, message)
       }
       return await reply.redirect(`${findWayBack(request)}#notes`, 303)
     }
-    if (parsed.data.do === 'run') {
-      const reason = 'asked for on the page'
-      recordSlot(stateDb, {job: parsed.data.job, instant: now, state: 'queued', reason}, now)
-      end(actionId, 0, 'Queued.')
-    } else {
-      underWay = carryOut(actionId, [...words, '--who', who])
-      await Promise.race([underWay, sleepUntilStopped(realClock, WAITED_MS, signal)])
-    }
+    underWay = carryOut(actionId, [...words, '--who', who])
+    await Promise.race([underWay, sleepUntilStopped(realClock, WAITED_MS, signal)])
     return await reply.redirect('/runs#what-people-did', 303)
   })
   return {

@@ -1,11 +1,13 @@
 import {existsSync, mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
 import type {Page} from 'playwright-core'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {DAY_MS} from '../../src/core/clock.ts'
 import {readJobs} from '../../src/schedule/job.ts'
 import {claimRun, endRun, isoOf} from '../../src/schedule/job-runs.ts'
+import {takeFileLock} from '../../src/store/files.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {setAccounts} from '../support/books.ts'
 import {listJobRuns} from '../support/jobs.ts'
@@ -261,11 +263,9 @@ test('a month is closed with a remark, and a refused closing says why', async ()
   expect(events).toMatchObject([
     {action: 'close', who: expect.stringMatching(/^web 127/), why: '--all well <b>'},
   ])
-  const refusing = post({do: 'close', period: '2026-02', why: 'a fraud'})
-  // Also for viewers of some tables.
-  const readLive = async () => (await side.read('/runs/live')).match(/loantape period close.*/)?.[0]
-  expect(await until(readLive)).toBe('loantape period close 2026-02"}')
-  await refusing
+  await post({do: 'close', period: '2026-02', why: 'a fraud'})
+  // Every page shows the command while it runs, also to viewers of some tables.
+  expect(listActions()[0]).toMatchObject({command: 'loantape period close 2026-02', why: 'a fraud'})
   const [, , , , refused] = await readLast(page)
   expect(refused).toContain('closed already')
   expect(await page.locator('#what-people-did + .scroll .failed').count()).toBe(1)
@@ -308,6 +308,25 @@ test('a walk refused by a guard is accepted, and can then not be accepted again'
   const charts = await open('/portfolio')
   const [noted] = await charts.locator('.noted li').allTextContents()
   expect(noted).toMatch(/^2026-03-03: Accepted shrink: the pilot book was sold \S/)
+})
+
+test('what came of an action is noted once the state database can be written again', async () => {
+  const told: unknown[] = []
+  const world = lab.createWorld()
+  world.log = {...world.log, error: (...said: unknown[]) => void told.push(said)}
+  await using busy = await serveLab(lab, {world})
+  using other = new DatabaseSync(lab.folder.stateDb)
+  {
+    // The command waits for the warehouse, so it does not end before that.
+    using _held = await takeFileLock(lab.folder.warehouseLock, 'write', 0)
+    void busy.post('/actions', {do: 'build', as_of: '2026-02-28'})
+    await until(() => listActions()[0]?.command === 'loantape build --as-of 2026-02-28')
+    other.exec('begin immediate')
+  }
+  await until(() => told.length > 0)
+  expect(listActions()[0]?.ended_at).toBeNull()
+  other.exec('rollback')
+  await until(() => listActions()[0]?.ended_at)
 })
 
 test('the next server reports what a killed one left unfinished', async () => {
