@@ -1,4 +1,5 @@
 import {type ChildProcess, fork} from 'node:child_process'
+import {addAbortListener} from 'node:events'
 import {existsSync, readdirSync} from 'node:fs'
 import {getCompileCacheDir} from 'node:module'
 import {constants, getPriority, setPriority, tmpdir} from 'node:os'
@@ -141,14 +142,12 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
       reject(stop(reason))
       end(helper)
     }
-    const onAbort = () => giveUp(NOBODY_WAITS)
+    using _gone = signal && addAbortListener(signal, () => giveUp(NOBODY_WAITS))
     const timer = setTimeout(giveUp, timeoutMs, 'it took too long')
-    signal?.addEventListener('abort', onAbort, {once: true})
     helper.take = resolve
     // Without a pid the next event is its error, and there is no channel.
     if (process.pid !== undefined) process.send(question, (error) => error && end(helper, process))
     const told = await promise.finally(() => {
-      signal?.removeEventListener('abort', onAbort)
       clearTimeout(timer)
       helper.idle = setTimeout(end, idleMs, helper).unref()
     })
@@ -168,25 +167,22 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
      *
      * @throws what the function threw; DeferredError `WEB_BUSY`, `HISTORY_STOPPED`, `QUERY_STOPPED`, `INTERRUPTED`
      */
-    ask: <Name extends string & keyof Asked>(
+    async ask<Name extends string & keyof Asked>(
       name: Name,
       about: Parameters<Asked[Name]>,
       {caller = {}, signal = new AbortController().signal, until}: Turn = {},
-    ) =>
-      new Promise<Awaited<ReturnType<Asked[Name]>>>((resolve, reject) => {
-        const work = async () => {
-          const helper = free.pop()
-          if (!helper) throw new Error('more turns than helpers')
-          const asked = askOf(helper, {name, about}, goesOn ? undefined : signal)
-          const answer = asked.finally(() => free.push(helper))
-          resolve(answer as Promise<Awaited<ReturnType<Asked[Name]>>>)
-          // Who asked has its failure, too; here only its end counts.
-          await Promise.allSettled([answer])
-        }
-        takeTurn(caller, signal, work, until).catch((error: unknown) =>
-          reject(signal.aborted ? stop(NOBODY_WAITS) : error),
-        )
-      }),
+    ): Promise<Awaited<ReturnType<Asked[Name]>>> {
+      const work = async () => {
+        const helper = free.pop()
+        if (!helper) throw new Error('more turns than helpers')
+        const answer = askOf(helper, {name, about}, goesOn ? undefined : signal)
+        return await answer.finally(() => free.push(helper))
+      }
+      const answer = await takeTurn(caller, signal, work, until).catch((error: unknown) => {
+        throw signal.aborted ? stop(NOBODY_WAITS) : error
+      })
+      return answer as Awaited<ReturnType<Asked[Name]>>
+    },
     [Symbol.dispose]() {
       isClosed = true
       for (const helper of helpers) {

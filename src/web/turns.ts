@@ -1,3 +1,4 @@
+import {addAbortListener} from 'node:events'
 import pLimit, {type LimitFunction} from 'p-limit'
 import {newError} from '../core/errors.ts'
 
@@ -38,21 +39,20 @@ export function createTurns({running, waiting, each}: {running: number; waiting:
     work: () => Promise<T>,
     until?: Promise<unknown>,
   ): Promise<T> => {
+    signal.throwIfAborted()
     const leave = enter(caller)
     if (!leave)
       throw newError('WEB_BUSY', 'Too much is asked for at this moment: expected fewer questions at once.')
     const own = callers.get(caller) ?? pLimit(Math.max(1, running - 1))
     callers.set(caller, own)
     const {promise: gone, reject} = Promise.withResolvers<never>()
-    const giveUp = () => reject(signal.reason)
-    signal.addEventListener('abort', giveUp)
+    using listening = addAbortListener(signal, () => reject(signal.reason))
     const begin = async () => {
       signal.throwIfAborted()
-      signal.removeEventListener('abort', giveUp)
+      listening[Symbol.dispose]()
       return await work()
     }
     try {
-      signal.throwIfAborted()
       return await Promise.race([own(() => all(begin)), gone])
     } finally {
       void Promise.allSettled([until]).then(() => leave() && callers.delete(caller))
