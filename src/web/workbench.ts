@@ -177,12 +177,13 @@ ${choice}`
   const open = (reply: FastifyReply) => {
     const {request} = reply
     const query = new URL(request.url, 'http://localhost').searchParams
-    const given = parseFilter(query)
-    const filter = isOfAllDeals(request) ? ofAllDeals(given) : given
+    const asked = parseFilter(query)
     const {caller, gone} = request
     const {only, network, mayRead} = caller
-    const fault = findFault(given, mayRead)
-    const refusal = fault !== undefined && {status: given.reads.every(mayRead) ? 400 : 403, fault}
+    const fault = findFault(asked, mayRead)
+    const refusal = fault !== undefined && {status: asked.reads.every(mayRead) ? 400 : 403, fault}
+    const given = refusal ? NO_FILTER : asked
+    const filter = isOfAllDeals(request) ? ofAllDeals(given) : given
     const overview = readOverview(tools, world)
     const turn = {caller: network, signal: gone}
     /** Sets `Retry-After` if the caller gets no turn. */
@@ -193,7 +194,7 @@ ${choice}`
     const askInTurn = (reader: Reader, asked: Parameters<Ask>[0], more: Turn = {}) =>
       reader.ask({...withFilter(asked, filter), only}, {...turn, ...more}).catch(tellBusy)
     const ofCaller = history.of(turn)
-    const readers = unlessDamaged(() => releases.find(fault === undefined ? filter : NO_FILTER))
+    const readers = unlessDamaged(() => releases.find(filter))
     const view: AskingView | undefined = readers && {
       ...caller,
       release: readers.release,
@@ -227,15 +228,11 @@ ${choice}`
       const opened = open(reply)
       const {view, refusal} = opened
       const here = request.url.split('?')[0] ?? '/'
-      if (refusal) {
+      const answer = async (): Promise<Page> => {
+        if (!refusal) return (await make(opened, idOf(request))) ?? NOTHING_THERE
         const body = html`<p class="notice"><b class="failed">${refusal.fault}</b> <a href="${here}">The page without it</a></p>`
-        const page = {title: 'Not shown', body}
-        return sendPage(
-          reply.code(refusal.status),
-          frame(here, page, {...opened, given: NO_FILTER, filter: NO_FILTER}),
-        )
+        return {status: refusal.status, title: 'Not shown', body}
       }
-      const answer = async () => (await make(opened, idOf(request))) ?? NOTHING_THERE
       const page = await answer().catch(describeFailure)
       if (page.leadsTo !== undefined) return reply.redirect(page.leadsTo, 303)
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
