@@ -2,23 +2,19 @@ import {dirname, join, resolve} from 'node:path'
 import pLimit from 'p-limit'
 import {requireSource} from '../core/config.ts'
 import {EXIT_CODES, explainError, newError} from '../core/errors.ts'
-import {scrubSecrets} from '../core/log.ts'
 import {quantity} from '../core/money.ts'
 import {carryOutCommand} from '../core/process.ts'
 import {ENV_FILE} from '../core/settings.ts'
 import {expectOneOf} from '../core/text.ts'
-import type {World} from '../core/types.ts'
 import type {CombinedVerification} from '../export/publish.ts'
 import {readJobs} from '../schedule/job.ts'
-import {listRunning} from '../schedule/job-runs.ts'
 import {createSupervisor, type Source} from '../schedule/supervisor.ts'
 import {dataFolderAt, isDemoFolder, requireWritable} from '../store/data-folder.ts'
-import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
-import {type SourceRow, sortSources, startFleetWeb, stateOf} from '../web/fleet.ts'
+import {hasStateDb, openStateDb} from '../store/state-db.ts'
+import {readRow, readState, type SourceRow, sortSources, startFleetWeb, stateOf} from '../web/fleet.ts'
 import {does, type Invocation} from './command.ts'
 import type {Cli} from './context.ts'
 import {listSources, readConfig, requireSourceFolder} from './read-config.ts'
-import {readStanding} from './status.ts'
 import {joinLines, renderTable} from './table.ts'
 
 export const commands = {
@@ -57,7 +53,7 @@ export const commands = {
       supervisor.served().map(({name, requireOpen}) =>
         readRow(name, () => {
           const {source, stateDb} = requireOpen()
-          return readState(source, stateDb, source.config.alarmMaxAgeHours, world)
+          return readState(source, stateDb, world)
         }),
       )
     await using web = options.web ? await startFleetWeb(config, readRows, world) : undefined
@@ -71,10 +67,10 @@ export const commands = {
       const sources = requireSources(fleetDir).map((name) =>
         readRow(name, () => {
           const source = readSource(cli, fleetDir, name)
-          const {config, folder} = source
+          const {folder} = source
           const path = hasStateDb(folder) ? folder.stateDb : ':memory:'
           using stateDb = openStateDb(path, {patienceMs: PATIENCE_MS})
-          return readState(source, stateDb, options.maxAge ?? config.alarmMaxAgeHours, world)
+          return readState(source, stateDb, world, options.maxAge)
         }),
       )
       return {healthy: sources.every((row) => row.healthy), sources}
@@ -180,35 +176,6 @@ function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Sour
     folder: dataFolderAt(config.dataDir),
     jobs: readJobs(config),
     environment: {env, cwd: dir},
-  }
-}
-
-/** Returns the row of a source, with the error if it cannot be read. */
-function readRow(source: string, read: () => Omit<SourceRow, 'source' | 'error'>): SourceRow {
-  try {
-    return {source, error: null, ...read()}
-  } catch (thrown) {
-    const {code, message} = explainError(thrown)
-    const error = {code, message: scrubSecrets(message)}
-    const unknown = {last_success: null, release: null, running: null, alarms: [], next_slot: null}
-    return {source, error, healthy: false, is_classified: true, ...unknown}
-  }
-}
-
-/** Reads the health of a source without opening its warehouse. */
-function readState(source: Source, stateDb: StateDb, maxAgeHours: number, world: World) {
-  const standing = readStanding(source, stateDb, maxAgeHours, world)
-  const {healthy, is_classified, last_success, alarms, release, running: holder, next_slots} = standing
-  const live = listRunning(stateDb, world.realClock.now()).find(({isAlive}) => isAlive)
-  const running = [live?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
-  return {
-    healthy,
-    is_classified,
-    last_success,
-    release: release && {as_of: release.as_of, known_at: release.known_at, ...release.source.present},
-    running: running.join(': ') || null,
-    alarms,
-    next_slot: next_slots[0] ?? null,
   }
 }
 

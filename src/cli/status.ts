@@ -2,21 +2,19 @@ import {findRefusal, listNotIssued} from '../books/standing.ts'
 import {type Checking, findLastChecking} from '../build/checks.ts'
 import {readStatuses} from '../build/sources.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {HOUR_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {listDisagreements} from '../record/record-compare.ts'
-import {listAlarms, wasClockAhead} from '../schedule/alarms.ts'
+import {wasClockAhead} from '../schedule/alarms.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
-import {listNextOfEach} from '../schedule/slots.ts'
-import type {Source} from '../schedule/supervisor.ts'
+import {readStanding} from '../schedule/standing.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import {listLosses} from '../store/recorded.ts'
-import {examineCurrent, type ReleaseManifest} from '../store/release.ts'
-import {findLastSuccess, findLockHolder, listRuns} from '../store/runs.ts'
-import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
+import type {ReleaseManifest} from '../store/release.ts'
+import {listRuns} from '../store/runs.ts'
+import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import {type DriftFinding, listLastDrift} from '../sync/apply.ts'
 import {findLearnt} from '../sync/at-source.ts'
@@ -39,55 +37,6 @@ export const commands = {
 
 type Status = Awaited<ReturnType<typeof readStatus>>
 
-/** Above this share of unclassified deals, the figures by class do not describe the portfolio. */
-const TOLERATED_UNCLASSIFIED_PCT = 10
-
-/** Reads the health of a data folder from its state database, current release and jobs, without opening the warehouse. */
-export function readStanding(
-  {config, folder, jobs}: Source,
-  stateDb: StateDb,
-  maxAgeHours: number,
-  world: World,
-) {
-  const success = findLastSuccess(stateDb, 'sync')
-  const endedAt = success?.ended_at ?? null
-  const now = world.realClock.now()
-  const ageHours = endedAt === null ? null : (now - Date.parse(endedAt)) / HOUR_MS
-  const {release, damage} = examineCurrent(folder)
-  const unclassified_deals =
-    release?.checks.results.find(({name}) => name === 'status_is_classified')?.deals ?? 0
-  const isClassified =
-    unclassified_deals * 100 <= (release?.source.present.deals ?? 0) * TOLERATED_UNCLASSIFIED_PCT
-  const alarms = listAlarms(stateDb, {config, release, damage, jobs}, now)
-  return {
-    healthy:
-      release !== undefined &&
-      isClassified &&
-      ageHours !== null &&
-      ageHours <= maxAgeHours &&
-      !wasClockAhead({alarms}),
-    /** Deals whose status has no class. */
-    unclassified_deals,
-    is_classified: isClassified,
-    max_age_hours: maxAgeHours,
-    last_success:
-      success && endedAt !== null && ageHours !== null
-        ? {run_id: success.run_id, ended_at: endedAt, age_hours: Math.round(ageHours * 100) / 100}
-        : null,
-    running: findLockHolder(stateDb, world) ?? null,
-    release: release ?? null,
-    /** What is wrong with the current release. */
-    damage: damage?.message ?? null,
-    /** What is wrong now, and since when. */
-    alarms,
-    /** The next slot of each job, soonest first, ISO 8601. */
-    next_slots: listNextOfEach(jobs, now).map(({job, slot}) => ({
-      job: job.name,
-      slot: new Date(slot).toISOString(),
-    })),
-  }
-}
-
 async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const jobs = readJobs(config)
@@ -96,11 +45,23 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const history = await readHistoryStatus(folder, new Set(statuses.map((status) => status.toLowerCase())))
   const isStored = hasStateDb(folder)
   using stateDb = openStateDb(isStored ? folder.stateDb : ':memory:')
-  const standing = readStanding({config, folder, jobs}, stateDb, maxAgeHours, world)
+  const {
+    now: _now,
+    next: _next,
+    holder,
+    release,
+    damage,
+    ...standing
+  } = readStanding({config, folder, jobs}, stateDb, world, maxAgeHours)
   return {
     folder: folder.root,
     ...standing,
     healthy: standing.healthy && disagreements.length === 0,
+    max_age_hours: maxAgeHours,
+    running: holder ?? null,
+    release: release ?? null,
+    /** What is wrong with the current release. */
+    damage: damage?.message ?? null,
     disagreements: disagreements.map(({store, problem}) => ({store, problem})),
     /** How many units and batches were given up by `loantape tape go-on`. */
     given_up: listLosses(stateDb).size,
@@ -115,7 +76,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
     /** Why no journal can be issued and no month closed; null if both can. */
     refused: isStored && hasWarehouse(folder) ? await findRefusal(stateDb, folder) : null,
     /** Journal entries of the current release that no batch has issued, by profile and month. */
-    not_issued: standing.release ? await listNotIssued(config, listExportedProfiles(jobs)) : [],
+    not_issued: release ? await listNotIssued(config, listExportedProfiles(jobs)) : [],
   }
 }
 

@@ -1,7 +1,13 @@
 import {DatabaseSync} from 'node:sqlite'
 import type {Config} from '../core/config.ts'
+import {explainError} from '../core/errors.ts'
+import {scrubSecrets} from '../core/log.ts'
 import type {World} from '../core/types.ts'
-import {type Alarm, wasClockAhead} from '../schedule/alarms.ts'
+import {wasClockAhead} from '../schedule/alarms.ts'
+import {listRunning} from '../schedule/job-runs.ts'
+import {readStanding} from '../schedule/standing.ts'
+import type {Source} from '../schedule/supervisor.ts'
+import type {StateDb} from '../store/state-db.ts'
 import {html} from './html.ts'
 import {FLEET_PLACES, sendPage, startServer} from './http-server.ts'
 import {addMetrics, createRegistry} from './metrics.ts'
@@ -9,18 +15,36 @@ import {renderWorkbench} from './page-frame.ts'
 import {viewState} from './pages.ts'
 
 /** The state of one source of a fleet, or why it is unknown. */
-export interface SourceRow {
-  source: string
-  healthy: boolean
-  /** Whether nearly all of its deals have a status with a class. */
-  is_classified: boolean
-  error: {code: string; message: string} | null
-  last_success: {ended_at: string; age_hours: number} | null
-  release: {as_of: string; known_at: string; deals: number; amount: string} | null
-  /** Job and progress of the current run. */
-  running: string | null
-  alarms: readonly Alarm[]
-  next_slot: {job: string; slot: string} | null
+export type SourceRow = ReturnType<typeof readRow>
+
+/** Returns the row of a source, with the error if it cannot be read. */
+export function readRow(source: string, read: () => ReturnType<typeof readState>) {
+  try {
+    return {source, error: null, ...read()}
+  } catch (thrown) {
+    const {code, message} = explainError(thrown)
+    const error = {code, message: scrubSecrets(message)}
+    const unknown = {last_success: null, release: null, running: null, alarms: [], next_slot: null}
+    return {source, error, healthy: false, is_classified: true, ...unknown}
+  }
+}
+
+/** Reads the health of a source without opening its warehouse. @param maxAgeHours as of `readStanding` */
+export function readState(source: Source, stateDb: StateDb, world: World, maxAgeHours?: number) {
+  const standing = readStanding(source, stateDb, world, maxAgeHours)
+  const {now, healthy, is_classified, last_success, alarms, release, holder, next_slots} = standing
+  const live = listRunning(stateDb, now).find(({isAlive}) => isAlive)
+  const running = [live?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
+  return {
+    healthy,
+    is_classified,
+    last_success,
+    release: release ? {as_of: release.as_of, known_at: release.known_at, ...release.source.present} : null,
+    /** Job and progress of the current run. */
+    running: running.join(': ') || null,
+    alarms,
+    next_slot: next_slots[0] ?? null,
+  }
 }
 
 const CLASSES = {

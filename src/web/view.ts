@@ -3,11 +3,10 @@ import {basename} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
-import {listAlarms} from '../schedule/alarms.ts'
 import type {Job} from '../schedule/job.ts'
-import {listNextOfEach} from '../schedule/slots.ts'
+import {readStanding} from '../schedule/standing.ts'
 import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
-import {examineCurrent, type Release, unlessDamaged} from '../store/release.ts'
+import {type Release, unlessDamaged} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Block} from './cells.ts'
@@ -34,21 +33,11 @@ export type Overview = ReturnType<typeof readOverview>
 
 /** Reads it from the state database and the current release's manifest, never from the warehouse. */
 export function readOverview(tools: WebTools, world: World) {
-  const {stateDb, folder, jobs, config} = tools
   // First: whatever ends from here on, the page shows as going on, and reloads.
   const underWay = readUnderWay(tools, world)
-  const now = world.realClock.now()
-  const current = examineCurrent(folder)
-  return {
-    now,
-    underWay,
-    // In a demo nothing is due.
-    alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, ...current, jobs}, now),
-    /** The run that holds the warehouse. */
-    holder: findLockHolder(stateDb, world),
-    ...current,
-    next: listNextOfEach(jobs, now),
-  }
+  const standing = readStanding(tools, tools.stateDb, world)
+  // In a demo nothing is due.
+  return {...standing, underWay, ...(isDemoFolder(tools.folder) && {alarms: []})}
 }
 
 const action = z.object({command: z.string()})

@@ -36,7 +36,7 @@ const FLEET: SourceRow[] = [
     ...NOTHING,
     source: 'acme_capital',
     healthy: true,
-    last_success: {ended_at: '2026-02-04T04:35:12Z', age_hours: 7.41},
+    last_success: {run_id: 'r1', ended_at: '2026-02-04T04:35:12Z', age_hours: 7.41},
     release: {as_of: '2026-02-03', known_at: '2026-02-04T04:35:00Z', deals: 10_432, amount: '3651200000.50'},
     running: 'nightly: walking: 1,260 of 3,000 deals',
     alarms: [{...alarm, title: `2 limits of ${ODD}`}],
