@@ -17,7 +17,7 @@ import {parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {isFile, readWrittenText, shareWithFolder, syncToDisk} from '../store/files.ts'
-import {readDescription} from '../sync/at-source.ts'
+import {readDescription, readPin} from '../sync/at-source.ts'
 import {does, type Invocation} from './command.ts'
 
 export const commands = {
@@ -44,7 +44,9 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
   const folder = dataFolderAt(call.config.dataDir)
   if (readDescription(folder))
     throw refuseSourceFile(folder.source)('deals are pushed to a Deal Financing Service only')
-  const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(call.config)
+  const source = requireSource(call.config)
+  await readPin(folder, source)
+  const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = source
   const {signal, realClock, random} = call.world
   const service = {baseUrl, apiKey, retries, clock: realClock, random}
   const client = createDealClient({

@@ -1,4 +1,6 @@
 import {randomUUID} from 'node:crypto'
+import {writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {realClock} from '../../src/core/clock.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
@@ -153,6 +155,9 @@ test('another base URL is refused for this folder until accepted', async () => {
   const there = {LOANTAPE_BASE_URL: moved.url}
   const words = `${moved.url}.*${lab.service.url}.*Nothing was changed\\. Use another folder.*--accept source`
   await expectNothingNew(sync(there), 'SOURCE_PINNED', 2, new RegExp(words))
+  const file = join(lab.folder.root, 'deals.csv')
+  writeFileSync(file, 'external_reference,property_address,loan_amount\nx,1 Elm St,1\n')
+  await expectRefused(lab.run(['push', 'deals', file, '--json'], there), 'SOURCE_PINNED')
   expect(moved.requests.count).toBe(0)
 
   const other = {LOANTAPE_BASE_URL: foreign.url}
