@@ -303,7 +303,8 @@ async function openSession(url: string) {
     throw error
   })
   // A database or role may have other defaults: of dates, which are compared as text, and limits that a long copy would exceed.
-  const settings = `set datestyle = 'ISO, YMD'; set idle_in_transaction_session_timeout = 0; set statement_timeout = 0`
+  const settings = `set datestyle = 'ISO, YMD';
+    select set_config(name, '0', false) from pg_settings where name ~ '(session|statement|transaction)_timeout$'`
   await explained(client.query(settings))
   return {
     /** `host:port/database` */

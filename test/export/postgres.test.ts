@@ -406,7 +406,12 @@ test('a server that has no connection left is reported with its words, and a pub
   const refusal = await failureOf(publish(release(1), {url: server.urlOf(database, 'crowded')}))
   expect(refusal).toMatchObject({code: 'PUBLISH_UNREACHABLE', exitCode: 6})
   expect(refusal.message).toContain('too many connections')
-  await server.query('postgres', `alter database ${database} set idle_in_transaction_session_timeout = '1ms'`)
+  for (const limit of ['idle_in_transaction_session', 'idle_session', 'statement', 'transaction'])
+    await server.query('postgres', `alter database ${database} set ${limit}_timeout = '1h'`)
+  await letReact('release', {
+    trigger: 'trigger reacted before insert',
+    body: `if exists (select from pg_settings where setting = '3600000') then raise 'limited'; end if; return new;`,
+  })
   expect(await publish(release(1))).toMatchObject({outcome: 'published'})
 })
 
