@@ -157,7 +157,7 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
         `comment on column ${target}.${escapeIdentifier(name)} is ${escapeLiteral(meaning)}; `,
     )
   await session.run(
-    `comment on table ${target} is ${escapeLiteral(table.description)}; ${comments.join('')}analyze ${target}`,
+    `comment on table ${target} is ${escapeLiteral(table.description || source)}; ${comments.join('')}analyze ${target}`,
   )
 }
 
@@ -367,12 +367,14 @@ async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Prom
   }
 }
 
-/** Lists the tables of schemas, quoted; those of {@link STATE} come first. */
+/** Lists our tables in schemas, quoted; those of {@link STATE} come first. Each has a comment, which others made by hand lack. */
 async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
   return await session.column(
     z.string(),
     `select format('%I.%I', schemaname, tablename) as name from pg_tables
-     where schemaname = any($1) order by schemaname <> '${STATE}', name`,
+     where schemaname = any($1)
+       and obj_description(format('%I.%I', schemaname, tablename)::regclass, 'pg_class') is not null
+     order by schemaname <> '${STATE}', name`,
     [schemas],
   )
 }
@@ -412,7 +414,7 @@ function requireDistinctNames(tables: readonly TargetTable[]): void {
     }
 }
 
-/** Refuses views and functions that depend on our tables or lie in our schemas. @throws ConfigError `POSTGRES_DEPENDENT` */
+/** Refuses views and functions that depend on our tables, and tables of others in our schemas. @throws ConfigError `POSTGRES_DEPENDENT` */
 async function requireNoDependents(session: Session): Promise<void> {
   const found = await session.column(
     z.string(),
@@ -424,11 +426,15 @@ async function requireNoDependents(session: Session): Promise<void> {
        or refclassid = 'pg_class'::regclass
          and refobjid in (select oid from pg_class where relnamespace in (select oid from ours))
      )
+     union
+     select pg_describe_object('pg_class'::regclass, oid, 0) from pg_class
+     where relnamespace in (select oid from ours) and relkind in ('r', 'p', 'f', 'S')
+       and obj_description(oid, 'pg_class') is null
      order by name`,
   )
   if (found.length === 0) return
   throw newError(
     'POSTGRES_DEPENDENT',
-    `Published tables at ${session.server} are read there by: ${found.join(', ')}. These would keep showing the old release, or be dropped with it.`,
+    `Objects of others are in published schemas at ${session.server}, or read their tables: ${found.join(', ')}. These would keep showing the old release, or be dropped with it.`,
   )
 }
