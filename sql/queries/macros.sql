@@ -23,6 +23,10 @@ create temp macro place_of_term(term) as list_position([
   'opening', 'found', 'originated', 'refunded', 'restored', 'increased', 'decreased', 'reversed', 'vanished',
   'paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'ended_other', 'closing'
 ], term);
+-- The dimension by which months are shown: the one asked for, if there are months of it.
+create temp macro monthly_by(asked) as if(
+  asked in ('state', 'status', 'size_band', 'ltv_band', 'created_month'), asked, 'loan_program'
+);
 create temp macro mentions(text, part) as contains(lower(text), lower(trim(coalesce(part, ''))));
 create temp macro change_since(figure, before, day) as case
   when day is null or figure is null then null
