@@ -74,10 +74,12 @@ export async function viewEditor(
     const body = html`<p class="notice">Page '${name}': ${why}.</p>`
     return {status: isName ? 409 : 400, title: 'Not saved', body}
   }
+  // Before the text: what is saved in between is not the version that the form shows.
+  const stamp = stampOf(path)
   const given = sql === undefined ? form.get('text')?.replaceAll('\r\n', '\n') : writePage(sql, form)
   let problem: string | undefined
   if (form.get('do') === 'save' && given !== undefined)
-    if (sql === undefined && form.get('from') !== stampOf(path))
+    if (sql === undefined && form.get('from') !== stamp)
       problem =
         'Somebody else has saved the page since. Saved again, your text takes the place of theirs, which is kept below.'
     else
@@ -94,7 +96,7 @@ export async function viewEditor(
   const body = html`${problem !== undefined && html`<p class="notice"><b class="failed">Not saved.</b> ${problem}</p>`}
 <form class="sql" method="post" action="${addressOf('/edit', filter)}">
 <input type="hidden" name="name" value="${name}">
-<input type="hidden" name="from" value="${isPreviewed ? (form.get('from') ?? stampOf(path)) : stampOf(path)}">
+<input type="hidden" name="from" value="${(isPreviewed && form.get('from')) || stamp}">
 <label for="text" class="muted small">Markdown in which blocks of SQL stand for their rows, as in <a href="/pages">our pages</a></label>
 <textarea id="text" name="text" rows="24" spellcheck="false">
 ${text}</textarea>

@@ -6,7 +6,7 @@ import {z} from 'zod'
 import {backUp, restoreBackup} from '../../src/record/backup.ts'
 import {createLab, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {basic, block, OPERATOR, openPage, serveLab, VIEWER} from './side.ts'
+import {basic, block, listProcesses, OPERATOR, openPage, serveLab, VIEWER} from './side.ts'
 
 const lab = await useLab({
   tables: 'all',
@@ -93,6 +93,27 @@ test('a page that somebody else has saved meanwhile is not replaced unseen, and 
     expect.stringContaining('web 127.0.0.1'),
     expect.stringContaining('web 127.0.0.1'),
   ])
+})
+
+test('a page that somebody saves while an earlier version is previewed is not replaced unseen', async () => {
+  const earlier = block('number', 'select 4 as deals')
+  expect((await post({name: 'shared', text: earlier, do: 'save', from: 'none'})).status).toBe(303)
+  const {action_id} = side.stateDb.one(
+    z.object({action_id: z.number()}),
+    'select max(action_id) as action_id from page_action',
+  )
+  await side.read('/pages/shared')
+  const readers = listProcesses('release-questions', process.pid).map(Number)
+  expect(readers).not.toEqual([])
+  for (const pid of readers) process.kill(pid, 'SIGSTOP')
+  const opening = side.read(`/edit?name=shared&version=${action_id}`)
+  // It is answered by the process that previews.
+  await side.get('/healthz')
+  writeFileSync(join(pages, 'shared.md'), 'theirs\n')
+  for (const pid of readers) process.kill(pid, 'SIGCONT')
+  const [, from = ''] = /name="from" value="([^"]*)"/.exec(await opening) ?? []
+  expect((await post({name: 'shared', text: earlier, do: 'save', from})).status).toBe(409)
+  expect(readFileSync(join(pages, 'shared.md'), 'utf8')).toBe('theirs\n')
 })
 
 test('what is no page, no name, too long or taken is refused, and nothing is written', async () => {
