@@ -24,7 +24,9 @@ export async function bringUpToDate(config: Config, world: World): Promise<void>
     const {linkCurrent} = await import('../build/build-folder.ts')
     linkCurrent(folder)
   }
-  if (describeStores(folder, stateDb) === readFact(stateDb, 'stores_seen')) return
+  // Before they are compared: what somebody changes meanwhile was not.
+  const seen = describeStores(folder, stateDb)
+  if (seen === readFact(stateDb, 'stores_seen')) return
   const {compareTapes} = await import('./record-compare.ts')
   refuse(folder, compareTapes(config, {folder, stateDb}, world).problems)
   const {compareWarehouse} = await import('../sync/rebuild.ts')
@@ -33,7 +35,7 @@ export async function bringUpToDate(config: Config, world: World): Promise<void>
   // One that is in use or damaged was not compared.
   if (!problems) return
   try {
-    writeFact(stateDb, 'stores_seen', describeStores(folder, stateDb))
+    writeFact(stateDb, 'stores_seen', seen)
   } catch (error) {
     // Only spares the next command the comparison: reading must work on a full disk.
     if (!findMachineFault(error)) throw error

@@ -2,6 +2,7 @@ import {
   chmodSync,
   copyFileSync,
   existsSync,
+  mkdirSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -40,6 +41,19 @@ async function listStatuses(): Promise<unknown[]> {
   const sql = `select status from deal_version where deal_id = 'deal_000001' order by seq`
   return (await lab.queryHistory(sql)).map(({status}) => status)
 }
+
+test('what appears in a folder while its stores are compared is compared by the next command', async () => {
+  rmSync(lab.folder.warehouse)
+  const foreign = join(lab.folder.exports, 'xero/2026-02-0123456789ab')
+  const world = lab.createWorld()
+  // The warehouse is missed after all batches have been looked at.
+  const warn = () => {
+    mkdirSync(foreign, {recursive: true})
+    writeFileSync(join(foreign, 'manifest.json'), '{}')
+  }
+  await bringUpToDate(lab.config, {...world, log: {...world.log, warn}})
+  expect(await failureOf(catchUp())).toMatchObject({code: 'STORES_DISAGREE'})
+})
 
 const listSettles = () => lab.queryHistory('select history_id from settle order by seq')
 
