@@ -145,8 +145,8 @@ export function messageOf(error: unknown): string {
 
 /** Returns the stable code of anything thrown: ours, the system's (`ENOSPC`), or `UNEXPECTED`. */
 export function codeOf(error: unknown): string {
-  // Some system errors have an empty code.
-  if (error instanceof Error && 'code' in error && typeof error.code === 'string' && error.code !== '')
+  // Some system errors have an empty code, those Node has no name for a sentence.
+  if (error instanceof Error && 'code' in error && typeof error.code === 'string' && /^\w+$/.test(error.code))
     return error.code
   return 'UNEXPECTED'
 }
@@ -163,11 +163,16 @@ export function explainError(error: unknown): LoantapeError {
   if (error instanceof LoantapeError) return error
   if (error instanceof SuppressedError) return explainError(error.suppressed)
   const words = messageOf(error)
-  if (/no space left|ENOSPC|file too large|EFBIG|disk quota|EDQUOT|database or disk is full/i.test(words)) {
+  // Node has no name for a full quota, 122.
+  if (
+    /no space left|ENOSPC|file too large|EFBIG|disk quota|system error -122|database or disk is full/i.test(
+      words,
+    )
+  ) {
     return newError('DISK_FULL', `The disk or its quota is full: ${words.split('\n')[0]}.`, {cause: error})
   }
   // SQLite says "disk I/O error" for every file fault, including a write beyond a size limit.
-  if (/disk I\/O error|\bEIO\b|\bEROFS\b/i.test(words)) {
+  if (/disk I\/O error|input\/output error|\bEIO\b|read-only file system/i.test(words)) {
     return newError('DISK_FAULT', `The disk could not be written or read: ${words}.`, {cause: error})
   }
   if (isOutOfFiles(words)) {
@@ -196,7 +201,7 @@ export function explainError(error: unknown): LoantapeError {
 export function findMachineFault(error: unknown): LoantapeError | undefined {
   const explained = explainError(error)
   const isOne = ['DISK_FULL', 'DISK_FAULT', 'TOO_MANY_FILES'].includes(explained.code)
-  return isOne && codeOf(error) !== 'EROFS' ? explained : undefined
+  return isOne && !/read-only/i.test(messageOf(error)) ? explained : undefined
 }
 
 /** Allowance for files closed between the failure and the count. */

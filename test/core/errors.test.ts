@@ -23,6 +23,8 @@ test('an unexpected error ends the process with code 1 and keeps its own code; o
     const inPlace = Object.assign(new Error(`${code}: scandir 'tape'`), {code})
     expect(explainError(inPlace)).toMatchObject({exitCode: 1, next: expect.stringContaining('Move away')})
   }
+  const unnamed = Object.assign(new Error('bad disk'), {code: 'Unknown system error -117'})
+  expect(explainError(unnamed)).toMatchObject({code: 'UNEXPECTED', exitCode: 1})
   const words = {code: 'UNEXPECTED', problem: 'Unexpected: just text.'}
   expect(explainError('just text')).toMatchObject(words)
 })
@@ -32,7 +34,11 @@ test.each([
   ['IO Error: Could not write file: No space left on device', 'DISK_FULL'],
   ['database or disk is full', 'DISK_FULL'],
   ['EFBIG: file too large', 'DISK_FULL'],
+  ['IO Error: Could not write file: Disk quota exceeded', 'DISK_FULL'],
+  ['Unknown system error -122: Unknown system error -122, write', 'DISK_FULL'],
   ['disk I/O error', 'DISK_FAULT'],
+  ['IO Error: Could not write file: Input/output error', 'DISK_FAULT'],
+  ['IO Error: Could not write file: Read-only file system', 'DISK_FAULT'],
   ['EIO: i/o error, fsync', 'DISK_FAULT'],
   ['EROFS: read-only file system, open', 'DISK_FAULT'],
 ])('a full or failing disk is reported plainly: %s', (words, code) => {
