@@ -101,7 +101,7 @@ export function removeAbandoned(dir: string, prefix: string): void {
 export function makeTemporaryFolder(prefix: string): {path: string} & Disposable {
   removeAbandoned(tmpdir(), prefix)
   const path = join(tmpdir(), `${prefix}${randomBytes(6).toString('hex')}${WRITER_MARK}`)
-  mkdirSync(path, {mode: 0o700})
+  mkdirSync(path, {recursive: true, mode: 0o700})
   return {path, [Symbol.dispose]: () => rmSync(path, {recursive: true, force: true})}
 }
 

@@ -1,4 +1,4 @@
-import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {DuckDBPreparedStatement, DuckDBValue, Json} from '@duckdb/node-api'
 import {z} from 'zod'
@@ -63,6 +63,8 @@ type Instance = Awaited<ReturnType<typeof open>>
 
 /** Opens a release in its own engine instance; questions can read only what is attached. */
 async function open(dir: string, file?: string) {
+  // A machine removes what is old from its temporary folder; a server runs for months.
+  mkdirSync(filesDir, {recursive: true, mode: 0o700})
   try {
     const release = readRelease(dir)
     if (!release) throw new Error(`no release in '${dir}'`)

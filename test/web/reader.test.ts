@@ -1,9 +1,9 @@
 import {type ChildProcess, spawn} from 'node:child_process'
 import {once} from 'node:events'
-import {existsSync, mkdirSync, readdirSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {getPriority} from 'node:os'
 import {join} from 'node:path'
-import {expect, test} from 'vitest'
+import {expect, onTestFinished, test, vi} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
 import {parseFilter} from '../../src/web/filter.ts'
 import {createReaderPool, createReaders} from '../../src/web/reader.ts'
@@ -110,6 +110,16 @@ test('one file, and all files together, are bounded while being written', async 
   expect(await stopped({folderBytes: 1e6}, 2)).toContain(
     'what people download at this moment takes more than 1 MB.',
   )
+})
+
+test('a folder of files that the machine has cleaned away, or whose parent is missing, is made again', async () => {
+  const file = {name: 'again.csv', format: 'csv', title: '', isSafe: false} as const
+  rmSync(reader.filesDir, {recursive: true})
+  await reader.ask({sql: 'select 42 as answer', file})
+  expect(readFileSync(join(reader.filesDir, file.name), 'utf8')).toBe('answer\n42\n')
+  vi.stubEnv('TMPDIR', join(lab.folder.root, '../missing/tmp'))
+  onTestFinished(() => void vi.unstubAllEnvs())
+  createReaderPool(limits)[Symbol.dispose]()
 })
 
 test('an idle process ends, the next question starts another, and a closed reader answers nothing and leaves nothing', async () => {
