@@ -52,6 +52,9 @@ const MODULES = {
 } as const satisfies Record<string, readonly [ErrorCode, string]>
 
 const NOBODY_WAITS = 'nobody waits for it'
+const FEW_PROCESSES = {
+  next: 'Free memory, or let this user run more processes (`ulimit -u`); then ask again.',
+}
 
 /** A process that answers one question at a time. */
 interface Helper {
@@ -115,13 +118,13 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
     isLast = false,
   } = limits
   const [code, words] = MODULES[module]
-  const stop = (reason: string) =>
+  const stop = (reason: string, more: {next?: string} = {}) =>
     isClosed
       ? newError('INTERRUPTED', `${words}: the server is being stopped.`, {
           kept: 'Nothing was changed.',
           next: 'Ask again once it runs again.',
         })
-      : newError(code, `${words}: ${reason}.`)
+      : newError(code, `${words}: ${reason}.`, more)
   const helpers = Array.from({length: processes}, (_, index): Helper => ({args: argsOf(index)}))
   const free = [...helpers]
   const takeTurn = createTurns({running: processes, waiting, each})
@@ -154,7 +157,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
     if (told === undefined && tries > 1) return await askOf(helper, question, signal, tries - 1)
     if (told === undefined) throw stop('its process ended')
     if (told instanceof Error)
-      throw findMachineFault(told) ?? stop(`its process did not start (${messageOf(told)})`)
+      throw findMachineFault(told) ?? stop(`its process did not start (${messageOf(told)})`, FEW_PROCESSES)
     if ('answer' in told) return told.answer
     if (told.isLast) end(helper)
     throw retellError(told.failure)
