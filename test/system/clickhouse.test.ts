@@ -1,3 +1,5 @@
+import {appendFileSync, chmodSync} from 'node:fs'
+import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {beforeEach, expect, test} from 'vitest'
 import {type ClickhouseRequest, openClickhouse} from '../../src/export/clickhouse.ts'
@@ -108,9 +110,19 @@ test('a new release replaces the last; equal tables are not sent again, and old 
   expect(
     await server.query(`select distinct nth from core.deal_local where source = '${source}' order by nth`),
   ).toEqual([{nth: 2}, {nth: 3}])
-  // A table that is still on the server is not sent again, either.
+  // A table that is still on the server is not sent again, either, unless somebody has changed it there.
   expect(await publish(await release(2))).toMatchObject({outcome: 'published', loaded: 0})
-  expect(await seen()).toEqual(wholeOf(2))
+  await server.run(`alter table core.same_local delete where source = '${source}'`)
+  expect(await publish(await release(3))).toMatchObject({outcome: 'published', loaded: 1})
+  expect(await seen()).toEqual(wholeOf(3))
+  expect(await server.query(`select word from core.same where source = '${source}'`)).toHaveLength(1)
+  const damaged = await release(5)
+  const file = join(damaged.dir, 'core.deal.parquet')
+  chmodSync(file, 0o600)
+  appendFileSync(file, ' ')
+  expect((await refusalOf(publish(damaged), 3)).message).toContain(
+    "core.deal.parquet' does not have the sha256",
+  )
 })
 
 test("two lenders coexist, and neither sees nor moves the other; a column that only one has is null in the other's rows", async () => {
@@ -192,11 +204,23 @@ test.each([
 test.each([
   ['slept before it showed its tables', 'insert into loantape.published', 3],
   ['was held up before it sent equal rows', 'insert into `core`', 2],
+  ['was about to take the same number', 'create table loantape.`publication', 3],
+  ['had just looked what readers see', 'select greatest', 3],
 ])('a publication that %s while another took over shows nothing', async (_, begin, nth) => {
   await publish(await release(1))
   const [own, next] = [await release(2), await release(nth)]
   actAt('before', begin, () => publish(next))
   expect(await refusalOf(publish(own), nth)).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
+})
+
+test('a publication that slept shows nothing once another has begun, even if that one died', async () => {
+  await publish(await release(1))
+  const [own, next] = [await release(2), await release(3)]
+  actAt('before', 'insert into loantape.published', async () => {
+    actAt('before', 'insert into `core`', () => Promise.reject(new Error('died')))
+    await failureOf(publish(next))
+  })
+  expect(await refusalOf(publish(own), 1)).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
 })
 
 test.each([
