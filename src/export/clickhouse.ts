@@ -31,9 +31,10 @@ import {
 export interface ClickhouseRequest extends ClickhouseServer {
   /** The lender: lower-case letters, digits and `_`. */
   source: string
-  /** How many releases of the source are kept, including the visible one; 3 by default, since somebody may still read the previous one. */
-  releasesKept?: number
 }
+
+/** How many releases of a source are kept, including the visible one: somebody may still read an earlier one. */
+const RELEASES_KEPT = 3
 
 const numberRow = z.object({number: z.coerce.number()})
 
@@ -53,7 +54,7 @@ export async function openClickhouse(
 ): Promise<ReleaseTarget> {
   const session = openSession(request, world.signal)
   const source = literal(request.source)
-  const kept = `where source = ${source} order by number desc limit ${request.releasesKept ?? 3}`
+  const kept = `where source = ${source} order by number desc limit ${RELEASES_KEPT}`
   let visible: VisibleRelease | undefined
   /** Whether a partition holds a table whole. */
   async function isWhole(table: TargetTable, content: string): Promise<boolean> {

@@ -27,7 +27,7 @@ async function releaseOf(source: string, nth: number): Promise<Release> {
 }
 
 async function publish(source: string, release: Release) {
-  const request = {...cluster.requestOf('node-1-1'), source, releasesKept: 2}
+  const request = {...cluster.requestOf('node-1-1'), source}
   await using target = await openClickhouse(request, world)
   return await publishTo(target, release, {command, folderId: source}, world)
 }

@@ -54,7 +54,7 @@ export async function publishAs(
   release: Release,
 ): Promise<void> {
   const world = createWorldAt('2026-02-02T12:00:00Z')
-  await using target = await openClickhouse({...request, source, releasesKept: 1}, world)
+  await using target = await openClickhouse({...request, source}, world)
   await publishTo(target, release, {command: 'loantape publish clickhouse', folderId: source}, world)
 }
 
