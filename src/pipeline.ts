@@ -130,9 +130,10 @@ export async function applyEvents(config: Config, world: World) {
     source.detail === 'off'
       ? {isComplete: false, appended: 0}
       : await withRun(folder.stateDb, 'events', world, look)
-  if (!isComplete) await syncDeals(config, {}, world)
+  const walked = isComplete ? undefined : await syncDeals(config, {}, world)
   const outcome = isComplete ? 'applied' : 'walked'
-  settleEvents(stateDb, {eventIds: waiting.map(({event_id}) => event_id), outcome}, world.realClock.now())
+  const eventIds = waiting.map(({event_id}) => event_id)
+  settleEvents(stateDb, {eventIds, outcome, walkId: walked?.walk.walk_id}, world.realClock.now())
   const isIdle = isComplete && ids.size === 0
   // `appended` counts versions; an unchanged deal appends none.
   return {outcome: isIdle ? 'unchanged' : outcome, events: waiting.length, deals: ids.size, appended}

@@ -75,17 +75,22 @@ export function listNamedDeals(stateDb: StateDb) {
   )
 }
 
-/** Stores the outcome of events, and deletes old settled ones. */
+/** Stores the outcome of events, and deletes old settled ones. A walk that was begun before an event may have missed its change. */
 export function settleEvents(
   stateDb: StateDb,
-  {eventIds, outcome}: {eventIds: readonly string[]; outcome: 'applied' | 'walked'},
+  {
+    eventIds,
+    outcome,
+    walkId,
+  }: {eventIds: readonly string[]; outcome: 'applied' | 'walked'; walkId?: string | undefined},
   now: number,
 ): void {
   stateDb.transaction(() => {
     stateDb.run(
       `update webhook_event set settled_at = ?, outcome = ?
-       where event_id in (select value from json_each(?)) and settled_at is null`,
-      [new Date(now).toISOString(), outcome, JSON.stringify(eventIds)],
+       where event_id in (select value from json_each(?)) and settled_at is null
+         and received_at <= coalesce((select begun_at from tape where name = ?), received_at)`,
+      [new Date(now).toISOString(), outcome, JSON.stringify(eventIds), walkId ?? null],
     )
     stateDb.run(
       `delete from webhook_event

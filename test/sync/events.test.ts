@@ -115,6 +115,17 @@ test('deals that become funded event by event are refused together until a walk 
   expect(await fund(30, 5, '2026-06-03T16:00:00Z')).toMatchObject({outcome: 'applied', appended: 5})
 })
 
+test('an event that came after the walk which a run goes on with waits for the next', async () => {
+  await dieAtNoon()
+  change('deal_000002', {loan_amount_cents: 400_000_00n})
+  receive('deal_000002')
+  const apply = () => applyEvents({...lab.config, detail: 'off'}, lab.createWorld(LATER))
+  expect([await apply(), countWaiting()]).toMatchObject([{outcome: 'walked'}, 1])
+  expect([await apply(), countWaiting()]).toMatchObject([{outcome: 'walked'}, 0])
+  const amount = `select loan_amount from core.deal where deal_id = 'deal_000002'`
+  expect(await lab.query(amount)).toEqual([{loan_amount: '400000.00'}])
+})
+
 test('a walk runs if a deal is gone, to prove it, and if details are off', async () => {
   lab.service.store.remove('deal_000005')
   receive('deal_000005')
