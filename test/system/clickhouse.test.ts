@@ -95,8 +95,14 @@ test('every table arrives with its rows, types and comments', async () => {
   ).toEqual([{comment: "What\\s's there."}])
 })
 
-test('a new release replaces the last; equal tables are not sent again, and old releases are removed', async () => {
+test('a new release replaces the last; equal tables are not sent again, and old releases are removed, but no copy of them', async () => {
   expect(await publish(await release(1))).toMatchObject({outcome: 'published', loaded: 3})
+  const copies = ['backup.deal_local', 'core.deal_copy']
+  await server.run('create database backup')
+  for (const copy of copies) {
+    await server.run(`create table ${copy} as core.deal_local`)
+    await server.run(`insert into ${copy} select * from core.deal_local where source = '${source}'`)
+  }
   expect(await publish(await release(1))).toMatchObject({outcome: 'unchanged', loaded: 0})
   expect(await publish(await release(2))).toMatchObject({outcome: 'published', loaded: 2})
   expect(await seen()).toEqual(wholeOf(2))
@@ -116,6 +122,8 @@ test('a new release replaces the last; equal tables are not sent again, and old 
   expect(
     await server.query(`select distinct nth from core.deal_local where source = '${source}' order by nth`),
   ).toEqual([{nth: 2}, {nth: 3}])
+  for (const copy of copies)
+    expect(await server.query(`select count() as deals from ${copy}`), copy).toEqual([{deals: 2000}])
   const damaged = await release(5)
   const file = join(damaged.dir, 'core.deal.parquet')
   chmodSync(file, 0o600)
@@ -211,6 +219,24 @@ test.each([
   const [own, next] = [await release(2), await release(nth)]
   actAt('before', begin, () => publish(next))
   expect(await refusalOf(publish(own), nth)).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
+})
+
+test('a publication that is loading loses nothing to the end of the one before', async () => {
+  const [own, next] = [await release(1), await release(2)]
+  const [loaded, pruned] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  let following: Promise<unknown> | undefined
+  actAt('before', 'select number from loantape.published', async () => {
+    actAt('before', 'insert into loantape.published', async () => {
+      loaded.resolve()
+      await pruned.promise
+    })
+    following = publish(next)
+    await loaded.promise
+  })
+  await publish(own)
+  pruned.resolve()
+  await following
+  expect(await seen()).toEqual(wholeOf(2))
 })
 
 test('a publication that slept shows nothing once another has begun, even if that one died', async () => {
