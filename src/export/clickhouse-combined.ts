@@ -153,15 +153,14 @@ export async function createCombined(
 
 const overAll = (table: string): string => `${MADE}.${quote(table)}`
 
-/** SQL of the rows of a published table, of all lenders. */
+/** SQL of the rows of a published table, of all lenders, with the columns of each. */
 function selectAll({schema, name, columns}: TargetTable): string {
-  const cells = columns.map((column) => {
-    const cell = quote(column.name)
-    return OWN_IDS.includes(column.name) ? `concat(source, '/', ${cell}) as ${cell}` : cell
-  })
+  const ids = columns.map((column) => column.name).filter((column) => OWN_IDS.includes(column))
+  const named = ids.map((id) => `concat(source, '/', ${quote(id)}) as ${quote(id)}`)
+  const cells = `* except (source)${named.length > 0 ? ` replace (${named.join(', ')})` : ''}`
   // If lenders describe a status differently, the first lender by name counts.
   const once = schema === 'seed' ? ` order by source limit 1 by ${quote(columns[0]?.name ?? '')}` : ''
-  return `select ${cells.join(', ')} from ${quote(schema)}.${quote(name)}${once}`
+  return `select ${cells} from ${quote(schema)}.${quote(name)}${once}`
 }
 
 /** SQL of the rows of a model over all lenders. */

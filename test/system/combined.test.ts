@@ -2,7 +2,7 @@ import {mkdtempDisposableSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {compareTotals} from '../../src/export/clickhouse-combined.ts'
+import {compareTotals, createCombined} from '../../src/export/clickhouse-combined.ts'
 import {openSession} from '../../src/export/clickhouse-layout.ts'
 import {proveCombined, requireSame} from '../proof/combined.ts'
 import {createClickhouse} from '../support/clickhouse.ts'
@@ -84,4 +84,40 @@ test('sums count the ages that every lender has whole, and a difference is found
   expect(await compare()).toEqual([{...curve, together: '5'}, own])
   await server.run("insert into fleet.funding_curve values ('(all)', '2026-01', 1, 1)")
   expect(await compare()).toEqual([{...curve, together: '6'}, own])
+})
+
+test("a lender without another's column leaves the other's totals as they are", async () => {
+  await using server = await createClickhouse()
+  await using session = openSession(server.request, new AbortController().signal)
+  for (const database of ['core', 'risk']) await server.run(`create database ${database}`)
+  await server.run("create view core.fact as select 'east' as source, 'deal_1' as deal_id, 1 as a, 2 as b")
+  for (const own of ['a', 'b']) {
+    const name = `risk.by_${own}`
+    await server.run(`create view ${name} as select source, ${own}, 1 as deals from core.fact`)
+    const columnOf = (column: string, type = 'BIGINT') => ({name: column, type, meaning: ''})
+    const about = {description: '', order: [], file: '', sha256: '', totals: []}
+    const fact = {
+      ...about,
+      schema: 'core',
+      name: 'fact',
+      columns: [columnOf('deal_id', 'VARCHAR'), columnOf(own)],
+    }
+    const model = {
+      ...about,
+      name,
+      sql: `select ${own}, count(*) as deals from total.\`core.fact\` group by ${own}`,
+      grain: [own],
+      reads: ['core.fact'],
+      columns: [columnOf(own), columnOf('deals')],
+      adds_up: [],
+      is_per_deal: false,
+      is_published: true,
+    }
+    await createCombined(session, {models: [model], tables: [fact]})
+  }
+  const rows = await server.query(
+    "select a, toString(deals) as deals from fleet.risk_by_a where source = '(all)'",
+  )
+  expect(rows.map(({a}) => Number(a))).toEqual([1])
+  expect(await server.query('select deal_id from total.`core.fact`')).toEqual([{deal_id: 'east/deal_1'}])
 })
