@@ -32,8 +32,9 @@ export function openSession({url, user, password, cluster}: ClickhouseServer, si
     keep_alive: {enabled: false},
     log: {level: 127},
     clickhouse_settings: {
-      // A cast of null is null, as in other engines.
+      // A cast of null is null, as in other engines, and a column is nullable only where that is said.
       cast_keep_nullable: 1,
+      data_type_default_nullable: 0,
       // A statement ends only when every replica has executed it.
       alter_sync: '2',
       mutations_sync: '2',
