@@ -124,6 +124,8 @@ test('a new release replaces the last; equal tables are not sent again, and old 
   ).toEqual([{nth: 2}, {nth: 3}])
   for (const copy of copies)
     expect(await server.query(`select count() as deals from ${copy}`), copy).toEqual([{deals: 2000}])
+  const numbers = `select count() as taken from system.tables where match(name, '^publication_${source}_[0-9]+$')`
+  expect(await server.query(numbers)).toEqual([{taken: 1}])
   const damaged = await release(5)
   const file = join(damaged.dir, 'core.deal.parquet')
   chmodSync(file, 0o600)
