@@ -211,6 +211,14 @@ test.each([
   expect(await server.query(total)).toEqual([{total: '200200'}])
 })
 
+test('a changed day is noticed before anybody sees it', async () => {
+  await publish(await release(1))
+  const next = await release(2, {sql: "create table release.core.day as select date '2026-02-28' as day"})
+  const spoil = `alter table core.day_local update day = '2026-03-01' where source = '${source}'`
+  actAt('after', 'insert into `core`.`day_local`', () => server.run(spoil))
+  expect(await refusalOf(publish(next), 1)).toMatchObject({code: 'PUBLISH_INCOMPLETE'})
+})
+
 test.each([
   ['slept before it showed its tables', 'insert into loantape.published', 3],
   ['was held up before it sent equal rows', 'insert into `core`', 2],
