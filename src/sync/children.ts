@@ -17,8 +17,8 @@ import {listNamedDeals} from './webhook-events.ts'
 
 /**
  * Lists the parents whose lists to read, in order of need: those with a child that was missed on an earlier day; those never
- * listed, or changed or announced since; then those listed under another `source.json` or not for longest. Parents whose list could not be read last time come
- * last, so that they hold up no others.
+ * listed, or changed or announced since; then those listed under another `source.json`, or not for longest. Parents whose list
+ * could not be read last time come last, so that they hold up no others.
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` parents
  */
@@ -60,7 +60,8 @@ async function listParentsInNeed(
          case
            when id in (from doubted) then 0
            when listed_at is null or greatest(observed_at, announced_at) > listed_at then 1
-           when listed_at <= $1 - interval ${ROTATION_DAYS} day or age_rank <= quota or epoch_us(listed_at) < ${describedSince} then 2
+           when listed_at <= $1 - interval ${ROTATION_DAYS} day or age_rank <= quota then 2
+           when epoch_us(listed_at) < ${describedSince} then 2
          end as need
        from ${tablesOf(parent.stream).head} as parent
        left join attempt on parent_id = parent.${parent.stream.idColumn}

@@ -84,9 +84,9 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
 }
 
 /**
- * SQL of the records with their need: absent (0), new or changed (1), page never read by this `source.json` (2), unchanged (3), out of the filter since
- * an earlier walk (4), unlike what own pages said (5), nothing missing (6). Optional fields of unlisted records are not
- * filled in from the last state: they are carried forward anyway, and would look as if they were on the page.
+ * SQL of the records with their need: absent (0), new or changed (1), page never read by this `source.json` (2), unchanged (3),
+ * out of the filter since an earlier walk (4), unlike what own pages said (5), nothing missing (6). Optional fields of unlisted
+ * records are not filled in from the last state: they are carried forward anyway, and would look as if they were on the page.
  */
 function buildCandidatesSql(stream: Stream, isWhole: string, describedSince: bigint): string {
   const {idColumn} = stream

@@ -74,8 +74,8 @@ export async function ingestRates(config: Config, world: World) {
 function wasFaulty(folder: DataFolder): boolean {
   if (!hasStateDb(folder)) return false
   using stateDb = openStateDb(folder.stateDb)
-  const last = findLastSuccess(stateDb, 'rates')
-  return summaryOf(last, z.object({faulty: z.literal(0)})) === undefined && last !== undefined
+  const last = summaryOf(findLastSuccess(stateDb, 'rates'), z.object({faulty: z.number()}))
+  return last !== undefined && last.faulty > 0
 }
 
 /** Reads one feed. Returns the unit to store, and the report. */
