@@ -145,10 +145,9 @@ export function messageOf(error: unknown): string {
 
 /** Returns the stable code of anything thrown: ours, the system's (`ENOSPC`), or `UNEXPECTED`. */
 export function codeOf(error: unknown): string {
-  // Some system errors have an empty code, those Node has no name for a sentence.
-  if (error instanceof Error && 'code' in error && typeof error.code === 'string' && /^\w+$/.test(error.code))
-    return error.code
-  return 'UNEXPECTED'
+  // Some system errors have an empty code, or one such as "Unknown system error -122".
+  const code = error instanceof Error && 'code' in error ? error.code : ''
+  return typeof code === 'string' && !/^(Unknown|$)/.test(code) ? code : 'UNEXPECTED'
 }
 
 /** Returns the code of a failed connection with what could not be reached, perhaps a proxy: `ECONNREFUSED 10.0.0.7:3128`. */
