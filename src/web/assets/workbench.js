@@ -9,7 +9,9 @@ const isWrittenInto = () =>
     (field) => field === document.activeElement || field.value !== field.defaultValue,
   )
 const follow = async () => {
-  const answer = document.hidden ? undefined : await fetch('/runs/live').catch(() => undefined)
+  const answer = document.hidden
+    ? undefined
+    : await fetch('/runs/live', {signal: AbortSignal.timeout(10_000)}).catch(() => undefined)
   // Stops here: the browser would ask for the password again and again.
   if (answer?.status === 401) return
   const now = answer?.ok ? await answer.json().catch(() => undefined) : undefined
