@@ -46,22 +46,29 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const isStored = hasStateDb(folder)
   using stateDb = openStateDb(isStored ? folder.stateDb : ':memory:')
   const {
-    now: _now,
-    next: _next,
+    healthy,
+    unclassified_deals,
+    is_classified,
+    last_success,
     holder,
     release,
     damage,
-    ...standing
+    alarms,
+    next_slots,
   } = readStanding({config, folder, jobs}, stateDb, world, maxAgeHours)
   return {
     folder: folder.root,
-    ...standing,
-    healthy: standing.healthy && disagreements.length === 0,
+    healthy: healthy && disagreements.length === 0,
+    unclassified_deals,
+    is_classified,
     max_age_hours: maxAgeHours,
+    last_success,
     running: holder ?? null,
     release: release ?? null,
     /** What is wrong with the current release. */
     damage: damage?.message ?? null,
+    alarms,
+    next_slots,
     disagreements: disagreements.map(({store, problem}) => ({store, problem})),
     /** How many units and batches were given up by `loantape tape go-on`. */
     given_up: listLosses(stateDb).size,
