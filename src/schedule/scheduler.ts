@@ -52,7 +52,7 @@ export function createScheduler(
     const {end, log, code} = await startRun(run).then(
       (ended) => ({...ended, end: describeEnd(ended)}),
       (error: unknown) => ({
-        end: describeCrash(`Its process did not start: ${messageOf(error)} (${codeOf(error)}).`),
+        end: endAs(CRASHED, `Its process did not start: ${messageOf(error)} (${codeOf(error)}).`),
         log: undefined,
         code: null,
       }),
@@ -102,7 +102,7 @@ export function createScheduler(
       const job = findLimits(run)
       if (!isAlive) {
         if (run.job_run_id !== current?.job_run_id)
-          endFailed(run, describeCrash('Its process is gone and recorded no result.'), now)
+          endFailed(run, endAs(CRASHED, 'Its process is gone and recorded no result.'), now)
         continue
       }
       // Until its process has started, a run has the server's own pid.
@@ -155,16 +155,15 @@ export function createScheduler(
 const attemptOf = ({job_run_id, attempt}: JobRun) => `${job_run_id}.${attempt}`
 
 const CRASHED = 'JOB_CRASHED'
-const describeCrash = (problem: string) => endAs(CRASHED, problem)
 
 /** Describes the end of a process that recorded nothing: it may have failed before it reached its run, for instance without a secret. */
 function describeEnd({code, signal, log = ''}: ProcessEnd): AttemptEnd {
-  if (signal !== null) return describeCrash(`Its process was killed by ${signal}.`)
+  if (signal !== null) return endAs(CRASHED, `Its process was killed by ${signal}.`)
   const problem = `Its process ended with exit code ${code} and recorded no result.`
   const [, error = problem, error_code = null] = /^(.*?) \[(\w+)\]$/ms.exec(findComplaint(log) ?? '') ?? []
   // Node itself ends with 1 for many reasons.
   const isKnown = code === 1 ? error_code !== null : code !== 0 && code !== null && code in EXIT_CODES
-  return isKnown ? {exit_code: code, error_code, error} : describeCrash(problem)
+  return isKnown ? {exit_code: code, error_code, error} : endAs(CRASHED, problem)
 }
 
 const MINUTE_MS = 60_000
