@@ -25,7 +25,6 @@ import {type DataFolder, dataFolderAt} from './store/data-folder.ts'
 import {type Release, readRelease, requireRelease, unlessDamaged} from './store/release.ts'
 import {openStateDb, type StateDb} from './store/state-db.ts'
 
-/** What to export. */
 export interface ExportRequest extends Pick<BatchRequest, 'tables' | 'dialect' | 'partition'> {
   profiles: readonly string[]
   /** The release to read; the current one by default. */
@@ -58,7 +57,7 @@ export async function exportRelease(
   return batches
 }
 
-/** Returns what an export of journals would issue; issues nothing. @throws what {@link exportRelease} throws */
+/** Issues nothing. @throws what {@link exportRelease} throws */
 export async function previewExport(
   config: Config,
   request: ExportRequest,
@@ -84,7 +83,6 @@ function listJournals({profiles, period, withOpening = false}: ExportRequest): J
   })
 }
 
-/** Writes the tables of a release, one batch per profile. */
 async function exportTables(
   config: Config,
   profiles: readonly BatchRequest['profile'][],
@@ -107,7 +105,7 @@ async function exportTables(
   })
 }
 
-/** Finds what to export: for a closed period the release it was closed with or, if that is lost, one with the same books. */
+/** For a closed period, finds the release it was closed with or, if that is lost, one with the same books. */
 async function findSource(
   folder: DataFolder,
   config: Config,
@@ -139,7 +137,7 @@ async function findSource(
   return {release, period: {period, isComplete: span.isComplete}}
 }
 
-/** Delivers batches to targets. Of a journal, delivers every batch of the month that a target lacks: together they are the journal. */
+/** Of a journal, delivers every batch of the month that a target lacks: together they are the journal. */
 export async function deliverBatches(
   config: Config,
   request: {batches: readonly NamedBatch[]; targets: readonly string[]},
@@ -163,7 +161,7 @@ export async function deliverBatches(
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
 }
 
-/** Sends a batch again, to the targets named or to where it was sent before. @throws ConfigError `UNKNOWN_NAME` */
+/** Sends to the targets named, or to where the batch was sent before. @throws ConfigError `UNKNOWN_NAME` */
 export async function redeliverBatch(
   config: Config,
   {batchId, targets}: {batchId: string; targets: readonly string[]},
@@ -186,7 +184,7 @@ export async function redeliverBatch(
   return await sendToEach(batches, named, deliver, world)
 }
 
-/** Finds the targets at the places a batch was sent to, even if their names have changed. */
+/** Finds targets by place, even if their names have changed. */
 function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): NamedTarget[] {
   const before = listDeliveries(stateDb, batchId)
   const refuse = (problem: string) =>
@@ -200,7 +198,7 @@ function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): 
   })
 }
 
-/** Sends each batch once to each target. A failing target stops no other: failures are logged, the first is thrown at the end. */
+/** Sends each batch once. A failing target stops no other: failures are logged, the first is thrown at the end. */
 async function sendToEach<Sent>(
   given: readonly NamedBatch[],
   targets: readonly NamedTarget[],
@@ -233,10 +231,9 @@ async function sendToEach<Sent>(
   return sent
 }
 
-/** A backup, and the targets that took it. */
 export type SentBackup = BackupResult & {deliveries: Awaited<ReturnType<typeof sendBackup>>[]}
 
-/** Creates the function that sends a backup to targets, below `backup/<id of the data folder>/`. @throws at once if one does not exist */
+/** Sends below `backup/<id of the data folder>/`. @throws at once if a target does not exist */
 export function createBackupSender(config: Config, targets: readonly string[], world: World) {
   const named = targets.length > 0 ? readTargets(config, targets) : []
   return ({dir}: BackupResult): Promise<SentBackup['deliveries']> => {

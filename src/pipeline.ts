@@ -18,23 +18,20 @@ import {certificateOf, previewWalk, settleWalk} from './sync/settle.ts'
 import {readToEnd} from './sync/walk.ts'
 import {listWaitingEvents, settleEvents} from './sync/webhook-events.ts'
 
-/** What a sync is asked to do. */
 export interface SyncRequest {
   accept?: readonly Acceptance[]
-  /** The reason, kept with the walk. */
+  /** Kept with the walk. */
   why?: string | undefined
   /** Walks and compares, but stores only the walk. */
   isDryRun?: boolean
 }
 
-/** The result of a sync; `sync --json` prints it. */
+/** What `sync --json` prints. */
 export type SyncResult = Awaited<ReturnType<typeof syncDeals>>
 
 /**
  * Runs a sync, from the source to a release: walks every page, proves the walk complete, guards it, appends what changed, and
  * builds the portfolio tables. If anything stops it, what it stored is kept and the next run continues from there.
- *
- * @throws one of the errors of src/core/errors.ts, each with its exit code
  */
 export async function syncDeals(config: Config, request: SyncRequest, world: World) {
   const source = requireSource(config)
@@ -60,7 +57,7 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
   })
 }
 
-/** Does the part of a run at the source. The warehouse is closed again before the release is built. */
+/** The warehouse is closed again before the release is built. */
 export function walkAndApply(
   folder: DataFolder,
   config: SourceConfig,
@@ -94,13 +91,11 @@ export function walkAndApply(
   )
 }
 
-/** The result of applying the waiting events. */
 export type EventsResult = Awaited<ReturnType<typeof applyEvents>>
 
 /**
- * Looks again at the deals that webhooks named or that a described source lists as changed, and appends what is new; the next
- * release shows it. Only a walk proves an absence, so a walk runs instead if a deal's own page cannot be read or says that the
- * deal is gone.
+ * Looks again at the deals that webhooks named or that a described source lists as changed, and appends what is new. Only a walk
+ * proves an absence, so a walk runs instead if a deal's own page cannot be read or says that the deal is gone.
  */
 export async function applyEvents(config: Config, world: World) {
   const source = requireSource(config)
@@ -139,7 +134,7 @@ export async function applyEvents(config: Config, world: World) {
   return {outcome: isIdle ? 'unchanged' : outcome, events: waiting.length, deals: ids.size, appended}
 }
 
-/** Reads the records in quarantine again. If that yields anything new, builds a release as a sync does. */
+/** If quarantine yields anything new, builds a release as a sync does. */
 export function replayQuarantine(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)

@@ -44,7 +44,6 @@ export class ApiError extends Error {
   }
 }
 
-/** How to reach the service. */
 export interface ClientOptions {
   /** With the API prefix: `https://deals.example.com/v1`. */
   baseUrl: string
@@ -60,7 +59,6 @@ export interface ClientOptions {
   random?: () => number
 }
 
-/** Options of a call. */
 export interface CallOptions {
   /** Ends the call, which then throws the signal's reason. */
   signal?: AbortSignal | undefined
@@ -68,7 +66,6 @@ export interface CallOptions {
   timeoutMs?: number | undefined
 }
 
-/** Options of a call that writes. */
 export interface WriteOptions extends CallOptions {
   /** For a creation: requests with the same key take effect once. By default a new key, which retries of the call reuse. */
   idempotencyKey?: string
@@ -84,7 +81,6 @@ export interface Paging extends CallOptions {
   cursor?: string
 }
 
-/** A page of a list. */
 export interface ListPage<T> {
   records: T[]
   /** Where the list continues; null at its end. */
@@ -96,10 +92,9 @@ export interface List<T> extends AsyncIterable<T> {
   pages(): AsyncGenerator<ListPage<T>, void, undefined>
 }
 
-/** The answer of an operation. A record carries its entity tag, which JSON and copies leave out. */
+/** A record carries its entity tag, which JSON and copies leave out. */
 type Answered<T> = T extends object ? T & {readonly etag?: string} : T
 
-/** A file to upload. */
 export interface DocumentUpload {
   file: Blob | Uint8Array<ArrayBuffer>
   fileName?: string
@@ -112,8 +107,6 @@ export interface DocumentUpload {
 export type DealClient = ReturnType<typeof createDealClient>
 
 /**
- * Creates a client.
- *
  * @throws TypeError if nothing can be sent to the URL, or with the key
  * @example
  * const client = createDealClient({baseUrl: 'http://127.0.0.1:4010/v1', apiKey: 'sk_test_…'})
@@ -227,7 +220,7 @@ async function readAnswer(response: Response): Promise<Response | ApiError> {
   return new Response(length > 0 ? Buffer.concat(parts) : null, response)
 }
 
-/** Creates the sender. It retries when the service is overloaded, and repeatable requests also when it fails. */
+/** Retries when the service is overloaded, and repeatable requests also when it fails. */
 function createSender(options: ClientOptions) {
   const {apiKey, retries = 4, timeoutMs = 30_000, fetch = globalThis.fetch, clock = realClock} = options
   const {random = Math.random} = options
@@ -242,7 +235,7 @@ function createSender(options: ClientOptions) {
     const signal = call.signal ? AbortSignal.any([call.signal, limit]) : limit
     const {path, method, body} = request
     const headers = {authorization, ...request.headers}
-    // A URL or key that can never be sent is the caller's mistake, not a missing answer.
+    // The same of an Idempotency-Key or entity tag.
     new Headers(headers)
     try {
       const init = {method, headers, ...(body !== null && {body}), redirect: 'manual', signal} as const
@@ -308,10 +301,9 @@ function buildRequest(id: OperationId, parts: CallParts) {
 
 type ItemOf<Id extends OperationId> = Operations[Id]['answer'] extends (infer Item)[] ? Item : never
 
-/** Creates the functions that call operations. Answers are typed by the contract but not parsed, so new fields do not break a client. */
+/** Answers are typed by the contract but not parsed, so new fields do not break a client. */
 function createCaller(send: ReturnType<typeof createSender>) {
   return {
-    /** Returns the record of an answer; undefined for an operation without one. */
     async one<Id extends OperationId>(
       id: Id,
       parts?: CallParts,
@@ -333,7 +325,7 @@ function createCaller(send: ReturnType<typeof createSender>) {
       throw broken
     },
     /**
-     * Returns the records of a list. Pages, of 100 records by default, are fetched as they are read.
+     * Fetches pages as they are read.
      *
      * @throws ApiError `broken_list` if a page does not say how the list continues, or the list makes no progress
      */

@@ -4,7 +4,6 @@ import {endpointsOf} from './endpoint.ts'
 import {pageQuerySchema} from './list.ts'
 import {instantField, type Stream, textField} from './stream.ts'
 
-/** A body of `POST /deals/{id}/borrowers`. */
 export type NewBorrower = z.output<typeof newBorrowerSchema>
 const newBorrowerSchema = z
   .strictObject({
@@ -20,7 +19,7 @@ const newBorrowerSchema = z
   })
   .meta({id: 'NewBorrower'})
 
-/** A borrower as the service returns it: it shows whether digits were sent, never the digits. */
+/** Shows whether digits were sent, never the digits. */
 export type Borrower = z.output<typeof borrowerSchema>
 export const borrowerSchema = z
   .object({
@@ -40,7 +39,7 @@ const hashed = z
   .regex(/^hmac-sha256:[0-9a-f]{64}$/)
   .transform((text) => text.slice('hmac-sha256:'.length))
 
-/** The stream of borrowers, one record per link to a deal. A keyed hash of the e-mail address identifies the person. */
+/** One record per link to a deal. A keyed hash of the e-mail address identifies the person. */
 export const borrowerStream: Stream = createChildStream({
   name: 'borrower',
   idColumn: 'link_id',
@@ -52,7 +51,6 @@ export const borrowerStream: Stream = createChildStream({
 const {list, post} = endpointsOf('Borrowers')
 const path = '/deals/{id}/borrowers'
 
-/** The endpoints of borrowers. */
 export const borrowerEndpoints = {
   linkBorrower: post(path, 'Link a borrower to a deal', newBorrowerSchema, borrowerSchema),
   listBorrowers: list(path, 'List the borrowers of a deal', pageQuerySchema, borrowerSchema),

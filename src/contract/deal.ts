@@ -14,10 +14,9 @@ import {
   textField,
 } from './stream.ts'
 
-/** The statuses of the specification, and `paid_off` of the local service, as a deal passes through them. A source may have others. */
+/** In the order a deal passes through them: the specification's, then `paid_off` of the local service. A source may have others. */
 export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded', 'paid_off'] as const
 
-/** Whether a deal of this status has been funded. */
 export const isPastFunding = (status: string): boolean =>
   DEAL_STATUSES.slice(DEAL_STATUSES.indexOf('funded')).some((one) => one === status)
 
@@ -46,7 +45,6 @@ const CREATED_AT: readonly Column[] = [
   {name: 'created_at_precision', type: 'VARCHAR'},
 ]
 
-/** The stream of deals. */
 export const dealStream: Stream = {
   name: 'deal',
   plural: 'deals',
@@ -82,7 +80,7 @@ export const dealStream: Stream = {
   })),
 }
 
-/** Creates a stream of records that belong to deals. Keeps the id of each, its deal's id, its creation time, and one text. */
+/** Keeps the id of each record, its deal's id, its creation time, and one text. */
 export function createChildStream(
   child: Required<Pick<Stream, 'name' | 'idColumn' | 'vocabularies' | 'privacy'>> & {
     text: {field: string; column: string; schema: z.ZodType<string>}
@@ -116,10 +114,9 @@ export function createChildStream(
   }
 }
 
-/** A status of {@link DEAL_STATUSES}. */
 export type DealStatus = (typeof DEAL_STATUSES)[number]
 
-/** The next statuses allowed from each status; keeping the status is always allowed. */
+/** Keeping the status is always allowed. */
 export const DEAL_TRANSITIONS: Record<DealStatus, readonly DealStatus[]> = {
   draft: ['underwriting'],
   underwriting: ['draft', 'approved'],
@@ -130,7 +127,6 @@ export const DEAL_TRANSITIONS: Record<DealStatus, readonly DealStatus[]> = {
 
 const statusField = z.enum(DEAL_STATUSES)
 
-/** A body of `POST /deals`. */
 export type NewDeal = z.output<typeof newDealSchema>
 export const newDealSchema = z
   .strictObject({
@@ -143,7 +139,7 @@ export const newDealSchema = z
   })
   .meta({id: 'NewDeal'})
 
-/** A body of `PATCH /deals/{id}`: null clears the property value or the program. */
+/** Null clears the property value or the program. */
 export type DealChanges = z.output<typeof dealChangesSchema>
 const dealChangesSchema = newDealSchema
   .extend({status: statusField})
@@ -156,7 +152,7 @@ const dealQuerySchema = z.strictObject({
   status: statusField.optional(),
 })
 
-/** A row of `GET /deals`: exactly these five fields. */
+/** A row of `GET /deals`. */
 export type ListedDeal = z.output<typeof listedDealSchema>
 export const listedDealSchema = z
   .object({
@@ -176,7 +172,6 @@ export const dealRecordSchema = listedDealSchema
 
 const {get, list, post, patch, remove} = endpointsOf('Deals')
 
-/** The endpoints of deals. */
 export const dealEndpoints = {
   listDeals: list('/deals', 'List deals, oldest first', dealQuerySchema, listedDealSchema),
   createDeal: post('/deals', 'Create a deal as a draft', newDealSchema, dealRecordSchema, {

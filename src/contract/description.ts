@@ -51,7 +51,7 @@ const fieldShape = z.strictObject({
     .meta({description: 'The time is a number since 1970.'}),
 })
 
-/** What a value should have been, by the name under which its translation keeps one that is not. */
+/** By the name under which a translation keeps a value that is not what it should be. */
 export const EXPECTED_OF: ReadonlyMap<string, string> = new Map([
   ['whole_cents', 'expected whole cents'],
   ['since_1970', 'expected seconds or milliseconds since 1970'],
@@ -70,7 +70,7 @@ const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {
   VARCHAR: z.union([places.transform((path) => ({path})), textShape]),
 }
 
-/** Returns the schema of the fields that may be described: those that are kept. */
+/** Of the fields that are kept. */
 function fieldsOf({wireFields, columns, privacy, parent}: Stream) {
   const kept = wireFields.filter((name) => !privacy?.dropped.includes(name))
   const shapes = kept.map((name) => {
@@ -105,7 +105,6 @@ const absentEnds = z
 
 const more = path.optional().meta({description: 'A boolean that says whether more records follow.'})
 
-/** How to ask for the next page of a list. */
 export type Paging = z.output<typeof pagingShape>
 const pagingShape = z.discriminatedUnion('by', [
   z.strictObject({
@@ -173,7 +172,6 @@ const tokenUrl = z.url({protocol: /^https?$/}).refine((text) => {
   return username + password === '' && (protocol === 'https:' || HERE.includes(hostname))
 }, 'expected https, without a user')
 
-/** How requests authenticate. */
 const authShape = z.discriminatedUnion('by', [
   z.strictObject({by: z.literal('bearer')}),
   z.strictObject({by: z.literal('header'), name: z.string().regex(/^[\w-]+$/)}),
@@ -198,12 +196,11 @@ export const descriptionShape = z.strictObject({
   documents: childShape(documentStream),
 })
 
-/** Parses `source.json`. @throws ConfigError `SOURCE_FILE` naming the file and every wrong place */
+/** @throws ConfigError `SOURCE_FILE` naming the file and every wrong place */
 export function parseDescription(json: string, file: string): SourceDescription {
   return parseWritten(json, refuseSourceFile(file), descriptionShape)
 }
 
-/** Returns the function that creates errors about a `source.json`. */
 export function refuseSourceFile(file: string): Refuse {
   return (problem, cause) => newError('SOURCE_FILE', `Source in '${file}': ${problem}.`, {cause})
 }

@@ -4,10 +4,9 @@ import {endpointsOf} from './endpoint.ts'
 import {pageQuerySchema} from './list.ts'
 import {instantField, type Stream, sourceText, textField, wordField} from './stream.ts'
 
-/** A received file. */
 export interface ReceivedFile {
   content: Uint8Array
-  /** As sent; only for display, never used as a path. */
+  /** Only for display, never used as a path. */
   fileName: string | null
   sha256: string
   /** Detected from the content; the sender's claim is ignored. */
@@ -30,7 +29,6 @@ const newDocumentSchema = z
   })
   .meta({id: 'NewDocument'})
 
-/** A document of a deal. */
 export type DealDocument = z.output<typeof documentSchema>
 export const documentSchema = z
   .object({
@@ -46,13 +44,12 @@ export const documentSchema = z
   })
   .meta({id: 'Document'})
 
-/** A body of `POST /deals/{id}/document-generations`. */
 export type NewDocumentGeneration = z.output<typeof newDocumentGenerationSchema>
 const newDocumentGenerationSchema = z
   .strictObject({template: z.enum(TEMPLATES)})
   .meta({id: 'NewDocumentGeneration'})
 
-/** The generation of a document; `document_id` is set once it is `completed`. */
+/** `document_id` is set once it is `completed`. */
 export type DocumentGeneration = z.output<typeof documentGenerationSchema>
 export const documentGenerationSchema = z
   .object({
@@ -66,7 +63,7 @@ export const documentGenerationSchema = z
   })
   .meta({id: 'DocumentGeneration'})
 
-/** The stream of documents of deals. Their names are not kept, since they often name people. */
+/** Names of documents are not kept, since they often name people. */
 export const documentStream: Stream = createChildStream({
   name: 'document',
   idColumn: 'attachment_id',
@@ -80,7 +77,6 @@ const documents = '/deals/{id}/documents'
 const generation = endpointsOf('Document generation')
 const generations = '/deals/{id}/document-generations'
 
-/** The endpoints of documents, uploaded or made from templates. */
 export const documentEndpoints = {
   uploadDocument: document.post(documents, 'Upload a document to a deal', newDocumentSchema, documentSchema, {
     isMultipart: true,

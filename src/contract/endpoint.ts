@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {noQuerySchema, type PageQuery} from './list.ts'
 import type {ProblemCode} from './problem.ts'
 
-/** One endpoint. The service's routes, parsing and API description, and the client, are made from these. */
+/** The service's routes, parsing and API description, and the client, are made from these. */
 export interface Endpoint<Op extends Operation = Operation> {
   method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
   /** Relative to the base URL: `/deals/{id}`. */
@@ -13,7 +13,6 @@ export interface Endpoint<Op extends Operation = Operation> {
   body: z.ZodType<Op['body']>
   /** The body is JSON by default. */
   isMultipart?: true
-  /** The status of a successful answer. */
   status: 200 | 201 | 202 | 204
   /** The schema of `data`, or of its elements in a list; null if the answer is not JSON. */
   record: z.ZodType | null
@@ -24,7 +23,6 @@ export interface Endpoint<Op extends Operation = Operation> {
   problems: readonly ProblemCode[]
 }
 
-/** Headers of answers, with their descriptions. */
 export const ANSWER_HEADERS = {
   'X-Request-Id': 'The id of the request, for support.',
   'RateLimit-Policy': 'The quota of the API key, if the service limits the rate.',
@@ -38,7 +36,6 @@ export const ANSWER_HEADERS = {
   'Retry-After': 'Seconds until the next request is served.',
 }
 
-/** A name of {@link ANSWER_HEADERS}. */
 export type AnswerHeader = keyof typeof ANSWER_HEADERS
 
 /** 1 to 255 printable characters, without a space at either end: HTTP would drop it. */
@@ -59,7 +56,6 @@ const NOT_FOUND: readonly (readonly [path: string, code: ProblemCode])[] = [
   ['/webhook-endpoints/{id}/deliveries/{delivery_id}', 'webhook_delivery_not_found'],
 ]
 
-/** Returns all problems an endpoint may answer with. */
 export function problemsOf(endpoint: Endpoint): ProblemCode[] {
   const {method, path, isMultipart, isList} = endpoint
   const codes: ProblemCode[] = [
@@ -82,7 +78,6 @@ export function problemsOf(endpoint: Endpoint): ProblemCode[] {
   return [...new Set([...codes, ...missing, ...endpoint.problems])]
 }
 
-/** The parsed input and the answer of an operation. */
 export interface Operation {
   query: object
   body: unknown
@@ -90,18 +85,15 @@ export interface Operation {
   answer: unknown
 }
 
-/** A file with its headers. */
 export interface ServedFile {
   headers: Record<string, string>
   content: Uint8Array
 }
 
-/** Properties that only some endpoints have. */
 type More = Partial<Pick<Endpoint, 'status' | 'isMultipart' | 'headers' | 'problems'>>
 
 type Bodiless<Answer, Query = object> = Endpoint<{query: Query & object; body: undefined; answer: Answer}>
 
-/** Returns the functions that create the endpoints of a tag. */
 export function endpointsOf(tag: string) {
   const plain = {tag, query: noQuerySchema, body: noBodySchema, headers: [], problems: []}
   const read = {...plain, method: 'GET', status: 200} as const

@@ -13,13 +13,10 @@ const described = {
   ...webhookEndpoints,
 }
 
-/** The id of an operation. */
 export type OperationId = keyof typeof described
 
-/** Every operation of the API by its id. */
 export type Operations = {
   [Id in OperationId]: (typeof described)[Id] extends Endpoint<infer Op> ? Op : never
 }
 
-/** Every endpoint of the API. */
 export const ENDPOINTS: {[Id in OperationId]: Endpoint<Operations[Id]>} = described

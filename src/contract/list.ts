@@ -4,7 +4,6 @@ import {isObject, listRepeated} from '../core/json.ts'
 import {FIELD_NAME, tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 
-/** The paging parameters of every list, for queries that add filters. */
 export const pageFields = {
   limit: z
     .string()
@@ -16,14 +15,12 @@ export const pageFields = {
   cursor: z.string().optional().meta({description: 'next_cursor of a page before.'}),
 }
 
-/** The query of a list without filters. Unknown parameters are refused, because an ignored filter would list the wrong records. */
+/** Unknown parameters are refused, because an ignored filter would list the wrong records. */
 export type PageQuery = z.output<typeof pageQuerySchema>
 export const pageQuerySchema = z.strictObject(pageFields)
 
-/** The query of an endpoint without parameters. */
 export const noQuerySchema = z.strictObject({})
 
-/** A page of a list. */
 export interface PageBody {
   records: unknown[]
   /** Where the records stand in the body. */
@@ -81,13 +78,12 @@ export function requireOnce(body: unknown, path: readonly string[]): void {
   throw createBroken(`expected each name once in an object, found '${told}' twice`)
 }
 
-/** An object of a page that holds `has_more`, under its path. */
 interface Place {
   name: string
   fields: WireRecord
 }
 
-/** Lists the objects with `has_more`, in an order that does not depend on that of the fields. */
+/** In an order that does not depend on that of the fields. */
 function listPlaces(body: WireRecord): Place[] {
   const within = (fields: unknown, prefix: string) =>
     Object.entries(isObject(fields) ? fields : {})
@@ -121,7 +117,7 @@ function readCursor(places: Place[]): string {
   )
 }
 
-/** Returns the kind of a value, without the value. */
+/** Tells the kind, never the value. */
 function kindOf(value: unknown): string {
   if (value === undefined) return 'none'
   if (value === null) return 'null'
@@ -130,7 +126,6 @@ function kindOf(value: unknown): string {
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }
 
-/** Creates the error of a malformed page. */
 export function createBroken(expectation: string): LoantapeError {
   return newError('SOURCE_ENVELOPE', `Page of the source: ${expectation}.`)
 }
@@ -138,7 +133,7 @@ export function createBroken(expectation: string): LoantapeError {
 /** Pages in a row without progress that end the walk. */
 const MOST_STALE_PAGES = 3
 
-/** Creates the check that a list makes progress from page to page. */
+/** Checks that a list makes progress from page to page. */
 export function createListProgress({
   name,
   cursors = [],
@@ -160,7 +155,7 @@ export function createListProgress({
   const again = new Set<string>()
   let stalePages = 0
   return {
-    /** Checks the next page. @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS` */
+    /** @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS` */
     take({records, nextCursor}: Pick<PageBody, 'records' | 'nextCursor'>): void {
       const before = seenIds.size + again.size
       for (const id of records.map(idOf)) (seenIds.has(id) ? again : seenIds).add(id)

@@ -17,7 +17,6 @@ export interface KnownField extends MappedField {
   since: string | null
 }
 
-/** Whether two mappings keep the same values. */
 export function isSameMapping(a: readonly MappedField[], b: readonly MappedField[]): boolean {
   const textOf = (fields: readonly MappedField[]) =>
     JSON.stringify(fields.map(({name, path, type, meaning}) => [name, path, type, meaning]))
@@ -42,11 +41,11 @@ const TYPES: Readonly<Record<string, string>> = {
 }
 const decimalType = /^decimal\((\d{1,2}),\s*(\d{1,2})\)$/
 
-/** Lists the types that {@link sqlTypeOf} knows, for messages. @param others types that only the caller knows */
+/** For messages; `others` are types that only the caller knows. */
 export const expectType = (...others: string[]) =>
   `${[...Object.keys(TYPES), ...others].join(', ')} or decimal(digits,decimals) of up to 18 digits`
 
-/** Returns the SQL type of a declared column type, such as `bigint` for `integer`; undefined for an unknown one. */
+/** `bigint` for `integer`; undefined for an unknown type. */
 export function sqlTypeOf(type: string): string | undefined {
   const [, digits, decimals] = decimalType.exec(type) ?? []
   const isDecimal = Number(digits) > 0 && Number(digits) <= 18 && Number(decimals) <= Number(digits)
@@ -77,14 +76,14 @@ const path = z
   .union([part.transform((text) => text.split('.')), z.array(part).min(1)])
   .refine(({length}) => length <= DEEPEST_PATH, `expected at most ${DEEPEST_PATH} names`)
 
-/** Limited because each field becomes a column of the release. */
+/** Each field becomes a column of the release. */
 const MOST_FIELDS = 200
 
 const fieldsShape = z
   .record(name, z.strictObject({type, path: path.optional(), meaning: meaning.optional()}))
   .refine((fields) => Object.keys(fields).length <= MOST_FIELDS, `expected at most ${MOST_FIELDS} fields`)
 
-/** Parses `fields.json`; `known` are the paths of what `core.deal` has. @throws ConfigError `FIELDS_FILE` naming every wrong field */
+/** `known` are the paths of what `core.deal` has. @throws ConfigError `FIELDS_FILE` naming every wrong field */
 export function parseMappedFields(json: string, file: string, known: readonly string[]): MappedField[] {
   const refuse = refuseFields(file)
   const fields = Object.entries(parseWritten(json, refuse, fieldsShape)).map(([name, field]) => ({
@@ -99,7 +98,6 @@ export function parseMappedFields(json: string, file: string, known: readonly st
   throw refuse(named.join('; '))
 }
 
-/** Returns the function that creates errors about a `fields.json`. */
 export function refuseFields(file: string): Refuse {
   return (problem, cause) => newError('FIELDS_FILE', `Fields in '${file}': ${problem}.`, {cause})
 }

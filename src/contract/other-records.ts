@@ -11,7 +11,7 @@ const ratePct = z
   .refine((value) => Number(value.toFixed(4)) === value, 'expected at most 4 decimals')
   .meta({description: 'Percent a year with at most 4 decimals.', examples: [7.125]})
 
-/** A body of `POST /rates`: one pricing update of a provider. */
+/** One pricing update of a provider. */
 export type NewRate = z.output<typeof newRateSchema>
 const newRateSchema = z
   .strictObject({
@@ -27,7 +27,6 @@ const newRateSchema = z
   })
   .meta({id: 'NewRate'})
 
-/** A received pricing update. */
 export type Rate = z.output<typeof rateSchema>
 export const rateSchema = z
   .object({
@@ -48,13 +47,11 @@ const rateQuerySchema = z.strictObject({
   current: z.stringbool({truthy: ['true'], falsy: ['false'], case: 'sensitive'}).optional(),
 })
 
-/** A body of `POST /deals/{id}/tasks`. */
 export type NewTask = z.output<typeof newTaskSchema>
 const newTaskSchema = z
   .strictObject({title: textField(200), due_on: dateField.nullish()})
   .meta({id: 'NewTask'})
 
-/** A task of a deal. */
 export type Task = z.output<typeof taskSchema>
 export const taskSchema = z
   .object({
@@ -78,7 +75,6 @@ const task = endpointsOf('Tasks')
 const tasks = '/deals/{id}/tasks'
 const rate = endpointsOf('Rates')
 
-/** The endpoints of tasks, rates and reports. */
 export const otherEndpoints = {
   createTask: task.post(tasks, 'Create a task on a deal', newTaskSchema, taskSchema),
   listTasks: task.list(tasks, 'List the tasks of a deal', pageQuerySchema, taskSchema),

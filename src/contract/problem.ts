@@ -14,7 +14,6 @@ export const problemSchema = z
   })
   .meta({id: 'Problem', description: 'Problem details, RFC 9457.'})
 
-/** The status and meaning of every code. */
 export const PROBLEMS = {
   malformed_json: {status: 400, meaning: 'The body is not JSON in UTF-8, or repeats a name.'},
   malformed_body: {status: 400, meaning: 'The body ended early, or its parts cannot be read.'},
@@ -56,5 +55,4 @@ export const PROBLEMS = {
   internal: {status: 500, meaning: 'The service failed; the request may be sent again.'},
 } satisfies Record<string, {status: number; meaning: string}>
 
-/** A stable code of a problem. */
 export type ProblemCode = keyof typeof PROBLEMS

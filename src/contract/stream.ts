@@ -60,7 +60,6 @@ export const instantField = z
   .regex(/^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$/)
   .meta({format: 'date-time'})
 
-/** A calendar date, `YYYY-MM-DD`. */
 export const dateField = z
   .string()
   .refine(isCalendarDate, 'expected a calendar date, YYYY-MM-DD')
@@ -68,7 +67,7 @@ export const dateField = z
 
 const EXPECTED_TIME = 'expected an ISO 8601 timestamp or date of the years 0001 to 9999'
 
-/** Parses an instant of the years 0001 to 9999 (UTC if it has no offset) or a date into microseconds since the epoch and which it was. */
+/** A text without an offset is UTC. Returns microseconds since the epoch, and which of both it was. */
 export const instantOrDate = z.string(EXPECTED_TIME).transform((text, context) => {
   const precision: 'date' | 'instant' = isCalendarDate(text) ? 'date' : 'instant'
   const micros = parseInstant(precision === 'date' ? `${text}T00:00Z` : text) ?? parseInstant(`${text}Z`)
@@ -77,7 +76,6 @@ export const instantOrDate = z.string(EXPECTED_TIME).transform((text, context) =
   return z.NEVER
 })
 
-/** One typed column of a stream's tables. */
 export interface Column {
   name: string
   type: 'VARCHAR' | 'DECIMAL(18,2)' | 'TIMESTAMP'
@@ -87,33 +85,29 @@ export interface Column {
   mayBeBlank?: true
   /** The source may omit the field; tables then have a boolean `<name>_present` beside it. */
   mayBeAbsent?: true
-  /**
-   * The column that says whether the source gave an `instant` or a `date`. A date never replaces an instant of the same UTC
-   * date.
-   */
+  /** Says whether the source gave an `instant` or a `date`. A date never replaces an instant of the same UTC date. */
   precisionColumn?: string
 }
 
-/** A column with few values, and its expected values. */
 export interface Vocabulary {
   column: string
   /** The values of the contract; null if every value stored so far is expected. */
   known: readonly string[] | null
 }
 
-/** A kind of record that is synced. Source, sync and store are written for any stream. */
+/** Source, sync and store are written for any stream. */
 export interface Stream {
   /** Used in table names: `raw.<name>_version`, `raw.<name>_head`. */
   name: string
   /** Used in messages and in `LOANTAPE_STREAMS`. */
   plural: string
   /**
-   * The stream whose records each have a list of these. A child's id combines both ids ({@link childIdOf}). `column` holds the
-   * parent's id; a wire field of the same name may hold it too.
+   * The stream whose records each have a list of these. A child's id combines both ids. `column` holds the parent's id; a wire
+   * field of the same name may hold it too.
    */
   parent?: {stream: Stream; column: string}
   idColumn: string
-  /** Path of the list endpoint, relative to the base URL; `{id}` stands for the parent's id. */
+  /** Relative to the base URL; `{id}` stands for the parent's id. */
   listPath: string
   /** Typed columns without the id, in table order. */
   columns: readonly Column[]
@@ -128,7 +122,7 @@ export interface Stream {
   privacy?: {hashed: readonly string[]; dropped: readonly string[]}
   /** The column whose sum is the stream's control total. */
   amountColumn?: string
-  /** The columns whose new values are reported as drift. */
+  /** New values are reported as drift. */
   vocabularies: readonly Vocabulary[]
   /**
    * The column that tells whether a record is settled, and the word for that. A guard watches records that become settled or stop
@@ -137,16 +131,15 @@ export interface Stream {
   settled?: {column: string; word: string}
   /** An optional column whose value on a record's own page is always kept: in `raw.<name>_confirmation` if it changes nothing. */
   confirmed?: string
-  /** Parses a wire record into its column values, including the id. An absent field stays undefined. */
+  /** Includes the id. An absent field stays undefined. */
   schema: z.ZodType<Record<string, ColumnValue | undefined>>
 }
 
-/** Returns the id of a record that is unique only within its parent. */
+/** For an id that is unique only within its parent. */
 export function childIdOf(parentId: string, id: string): string {
   return `${parentId}/${id}`
 }
 
-/** Lists the columns a source may omit, in table order. */
 export function optionalColumnsOf(stream: Stream): Column[] {
   return stream.columns.filter((column) => column.mayBeAbsent)
 }

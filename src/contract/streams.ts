@@ -4,10 +4,10 @@ import {dealStream} from './deal.ts'
 import {documentStream} from './document.ts'
 import type {Stream} from './stream.ts'
 
-/** All streams, parents before their children. */
+/** Parents before their children. */
 export const STREAMS: readonly Stream[] = [dealStream, borrowerStream, documentStream]
 
-/** Parses `LOANTAPE_STREAMS`, which must name `deals`, into child streams. @throws ConfigError `CONFIG_INVALID` */
+/** Parses `LOANTAPE_STREAMS`, which must name `deals`. @throws ConfigError `CONFIG_INVALID` */
 export function parseChildStreams(text: string): Stream[] {
   const names = text
     .split(',')
@@ -24,6 +24,6 @@ export function parseChildStreams(text: string): Stream[] {
   )
 }
 
-/** Whether these streams have fields that are hashed with the key of the data folder. */
+/** Whether fields are hashed with the key of the data folder. */
 export const needHashKey = (streams: readonly Stream[]): boolean =>
   streams.some(({privacy}) => privacy && privacy.hashed.length > 0)

@@ -3,7 +3,6 @@ import {endpointsOf, noBodySchema} from './endpoint.ts'
 import {pageQuerySchema} from './list.ts'
 import {instantField, textField} from './stream.ts'
 
-/** The events that send notifications. */
 export const EVENT_TYPES = [
   'deal.created',
   'deal.updated',
@@ -12,10 +11,8 @@ export const EVENT_TYPES = [
   'task.completed',
 ] as const
 
-/** A type of {@link EVENT_TYPES}. */
 export type EventType = (typeof EVENT_TYPES)[number]
 
-/** A body of `POST /webhook-endpoints`. */
 const newWebhookEndpointSchema = z
   .strictObject({
     url: z
@@ -28,14 +25,13 @@ const newWebhookEndpointSchema = z
   })
   .meta({id: 'NewWebhookEndpoint'})
 
-/** A body of `PATCH /webhook-endpoints/{id}`. */
 const webhookEndpointChangesSchema = newWebhookEndpointSchema
   .extend({status: z.enum(['enabled', 'disabled'])})
   .partial()
   .refine((body) => Object.keys(body).length > 0, {message: 'expected at least one field to change'})
   .meta({id: 'WebhookEndpointChanges', minProperties: 1})
 
-/** A registered endpoint; `disabled_reason` is set if the service disabled it. */
+/** `disabled_reason` is set if the service disabled it. */
 export type WebhookEndpoint = z.output<typeof webhookEndpointSchema>
 export const webhookEndpointSchema = z
   .object({
@@ -49,13 +45,12 @@ export const webhookEndpointSchema = z
   })
   .meta({id: 'WebhookEndpoint'})
 
-/** An endpoint with the secret that signs its notifications; returned once, on creation. */
+/** `secret` signs its notifications; returned once, on creation. */
 export type CreatedWebhookEndpoint = z.output<typeof createdWebhookEndpointSchema>
 const createdWebhookEndpointSchema = webhookEndpointSchema
   .extend({secret: z.string()})
   .meta({id: 'CreatedWebhookEndpoint'})
 
-/** One notification to one endpoint. */
 export type WebhookDelivery = z.output<typeof webhookDeliverySchema>
 export const webhookDeliverySchema = z
   .object({
@@ -72,7 +67,7 @@ export const webhookDeliverySchema = z
   })
   .meta({id: 'WebhookDelivery'})
 
-/** The body of a notification: ids, status and category, never personal data. Receivers fetch the rest by id. */
+/** Never holds personal data. Receivers fetch the rest by id. */
 export type WebhookEvent = z.output<typeof webhookEventSchema>
 export const webhookEventSchema = z
   .object({
@@ -92,7 +87,6 @@ const all = '/webhook-endpoints'
 const one = `${all}/{id}`
 const deliveries = `${one}/deliveries`
 
-/** The endpoints of webhooks. */
 export const webhookEndpoints = {
   createWebhookEndpoint: post(
     all,

@@ -1,30 +1,26 @@
 import {setTimeout as delay} from 'node:timers/promises'
 import {newError} from './errors.ts'
 
-/** An hour, in milliseconds. */
 export const HOUR_MS = 3_600_000
 
-/** A day of 24 hours, in milliseconds. */
 export const DAY_MS = 24 * HOUR_MS
 
-/** A source of instants, in milliseconds since the epoch. */
+/** Instants in milliseconds since the epoch. */
 export interface Clock {
   now(): number
 }
 
-/** The clock for HTTP, locks and heartbeats; it can also sleep. */
 export interface RealClock extends Clock {
   /** Resolves after `ms`, or rejects with the signal's reason if it aborts first. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>
 }
 
-/** The machine's own clock. */
 export const realClock: RealClock = {
   now: () => Date.now(),
   sleep: (ms, signal) => delay(ms, undefined, signal ? {signal} : undefined),
 }
 
-/** Sleeps for `ms`, or until the signal aborts. */
+/** Sleeps for `ms`; an abort ends the sleep early, without an error. */
 export async function sleepUntilStopped(clock: RealClock, ms: number, signal: AbortSignal): Promise<void> {
   try {
     await clock.sleep(ms, signal)
@@ -33,7 +29,6 @@ export async function sleepUntilStopped(clock: RealClock, ms: number, signal: Ab
   }
 }
 
-/** The business clock; `LOANTAPE_NOW` freezes it. */
 export function createBusinessClock(now: string | undefined): Clock {
   const instant = now === undefined ? null : parseInstant(now)
   return instant === null ? realClock : {now: () => Number(instant / 1000n)}
@@ -42,13 +37,13 @@ export function createBusinessClock(now: string | undefined): Clock {
 /** A shorter step back is a clock correction; a longer one means that the clock was wrong. */
 export const SMALL_STEP_MS = 1000
 
-/** Whether `now` is at least {@link SMALL_STEP_MS} before `taken`; both are ms since the epoch. */
+/** Both in ms since the epoch. */
 export const isBehind = (now: number, taken: number): boolean => taken - now >= SMALL_STEP_MS
 
 /**
- * Creates the clock of one walk: whole milliseconds that never decrease. After a small step back it repeats the last instant.
+ * Creates the clock of one walk: whole milliseconds that never decrease, from `floor` on. After a small step back it repeats the
+ * last instant.
  *
- * @param floor the earliest instant, ms since the epoch
  * @throws DeferredError `CLOCK_STEPPED` from `now` if the clock steps back further
  */
 export function createSteadyClock(clock: Clock, floor: number): Clock {
@@ -69,7 +64,7 @@ export function createSteadyClock(clock: Clock, floor: number): Clock {
 
 const wallClocks = new Map<string, Intl.DateTimeFormat>()
 
-/** Returns the wall time of an instant in a time zone, as ms since the epoch as if it were UTC. */
+/** Returns the wall time of an instant, as ms since the epoch as if it were UTC. */
 export function wallTimeOf(instant: number, timeZone: string): number {
   let clock = wallClocks.get(timeZone)
   if (!clock) {
@@ -89,29 +84,24 @@ export function instantOfWallTime(wall: number, timeZone: string): number {
   return Math.max(...reached) + (wall - second)
 }
 
-/** Returns the calendar day of a wall time, `YYYY-MM-DD`. */
 export function dateOfWallTime(wall: number): string {
   return new Date(wall).toISOString().slice(0, 10)
 }
 
 /**
- * Returns the day an instant counts for: its local date in `timeZone`, or the day before if the local time is earlier than
- * `dayCutoff` (`HH:MM`). A run at 05:30 counts for the previous day.
- *
- * @param instant ms since the epoch
- * @returns `YYYY-MM-DD`
+ * Returns the day (`YYYY-MM-DD`) that an instant (ms) counts for: its local date, or the day before if the local time is earlier
+ * than `dayCutoff` (`HH:MM`).
  */
 export function businessDateOf(instant: number, zone: {timeZone: string; dayCutoff: string}): string {
   const [hours = 0, minutes = 0] = zone.dayCutoff.split(':').map(Number)
   return dateOfWallTime(wallTimeOf(instant, zone.timeZone) - (hours * 60 + minutes) * 60_000)
 }
 
-/** Moves a date, `YYYY-MM-DD`, by whole calendar days. */
 export function addDays(date: string, days: number): string {
   return dateOfWallTime(Date.parse(`${date}T00:00:00Z`) + days * DAY_MS)
 }
 
-/** Whether this machine knows the time zone `name`. Offsets such as `+05:30` do not count: the engine does not accept them. */
+/** Offsets such as `+05:30` do not count: the engine does not accept them. */
 export function isTimeZone(name: string): boolean {
   if (/^[+-]/.test(name)) return false
   try {
@@ -132,7 +122,7 @@ export function isCalendarDate(text: string): boolean {
 const isoInstant =
   /^(\d{4}-\d{2}-\d{2})[Tt ]((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?\s*(?:[Zz]|([+-](?:[01]\d|2[0-3])):?([0-5]\d))$/
 
-/** The years 0001 to 9999: tables and files write years with four digits. */
+/** Tables and files write years with four digits. */
 const [FIRST_MS, LAST_MS] = [Date.parse('0001-01-01'), Date.parse('9999-12-31T23:59:59.999Z')]
 
 /**

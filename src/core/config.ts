@@ -8,7 +8,7 @@ import {quantity} from './money.ts'
 import {FIXED, type Fixed, SETTINGS, type Settings} from './settings.ts'
 import {findNearest} from './text.ts'
 
-/** The settings. The base URL is split, so that the part without secrets can be stored and shown. */
+/** The base URL is split, so that the part without secrets can be stored and shown. */
 export interface Config extends Settings, Fixed {
   /** The query of the base URL, `?key=…`; only requests carry it. */
   baseUrlQuery?: string | undefined
@@ -22,7 +22,7 @@ export interface Config extends Settings, Fixed {
 
 const configSchema = z.object(SETTINGS)
 
-/** Returns the environment variable of a setting: `pageSize` → `LOANTAPE_PAGE_SIZE`. */
+/** `pageSize` → `LOANTAPE_PAGE_SIZE`. */
 export function envNameOf(key: string): string {
   return `LOANTAPE_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`
 }
@@ -30,17 +30,16 @@ export function envNameOf(key: string): string {
 const listKeys = (mark: 'isSecret' | 'isPath') =>
   Object.entries(configSchema.shape).flatMap(([key, schema]) => (schema.meta()?.[mark] === true ? [key] : []))
 
-/** Settings that are masked. A file or a command can also provide them: `LOANTAPE_API_KEY_FILE`, `LOANTAPE_API_KEY_COMMAND`. */
+/** Masked when shown. A file or a command can also provide them: `LOANTAPE_API_KEY_FILE`, `LOANTAPE_API_KEY_COMMAND`. */
 const SECRETS = listKeys('isSecret')
 
-/** Lists the folders and files that settings name. */
 export const listPaths = (config: Config): string[] =>
   listKeys('isPath').flatMap((key) => z.string().safeParse(Reflect.get(config, key)).data ?? [])
 
 /**
  * Reads the settings from environment variables.
  *
- * @param outside `run` returns what a setting's command prints, or commands are refused; `findHome`: the user's home
+ * @param outside `run` returns what a setting's command prints; without it, commands are refused
  * @throws ConfigError `CONFIG_INVALID` listing every problem at once
  */
 export function parseConfig(
@@ -114,7 +113,7 @@ export function parseConfig(
   return {...settings, baseUrl: name, ...(query !== '' && {baseUrlQuery: query})}
 }
 
-/** Returns the sha256 of a token of the web side, which may be set as that, hex. */
+/** A token may also be set as its digest. Returns hex. */
 export const digestOfToken = (token: string): string =>
   /^sha256:([0-9a-f]{64})$/.exec(token)?.[1] ?? hash('sha256', token)
 
@@ -153,7 +152,6 @@ function findUnknownNames(env: Record<string, string | undefined>): string[] {
   })
 }
 
-/** Returns the settings as a table for people, with secrets masked. */
 export function maskConfig(config: Config): Record<string, string | number | null> {
   const {baseUrl, baseUrlQuery = '', tapeKeyFile = config.defaultKeyFile} = config
   const shown = {...config, tapeKeyFile, ...(baseUrl !== undefined && {baseUrl: `${baseUrl}${baseUrlQuery}`})}
@@ -172,18 +170,17 @@ function maskValue(key: string, value = ''): string {
   return scrubSecrets(key === 'baseUrl' ? value.replace(/[?#].*$/s, '?***') : value)
 }
 
-/** Returns how many requests may be sent at once after a pause: one second's worth, at least five. */
+/** Requests that may be sent at once after a pause. */
 export function burstOf({ratePerSecond}: Pick<Config, 'ratePerSecond'>): number {
   return Math.max(5, Math.ceil(ratePerSecond))
 }
 
-/** The settings of a run that reads the source. */
 export interface SourceConfig extends Config {
   baseUrl: string
   apiKey: string
 }
 
-/** Requires base URL and API key. @throws ConfigError `CONFIG_MISSING` naming each that is missing */
+/** @throws ConfigError `CONFIG_MISSING` naming each that is missing */
 export function requireSource(config: Config): SourceConfig {
   const {baseUrl, apiKey} = config
   if (baseUrl !== undefined && apiKey !== undefined) return {...config, baseUrl, apiKey}

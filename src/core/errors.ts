@@ -2,15 +2,13 @@ import {readdirSync, readFileSync} from 'node:fs'
 import {ZodError} from 'zod'
 import byKind from './errors.json' with {type: 'json'}
 
-/** What went wrong, what is kept, and what to do next. Every message for users is built from these. */
+/** Every message for users is built from these parts. */
 export interface Failure {
   /** Stable code for programs: `SOURCE_CURSOR_LOOP`. */
   code: string
   /** Problem 'value' in where: what was expected. */
   problem: string
-  /** What is still intact. */
   kept?: string | undefined
-  /** What to do next. */
   next?: string | undefined
   cause?: unknown
   /** For programs: printed with `--json` as `error.details`. */
@@ -33,10 +31,9 @@ const KINDS = {
 }
 type Kind = keyof typeof KINDS
 
-/** The meanings of exit codes, from 0. */
+/** Meanings by exit code, from 0. */
 export const EXIT_CODES: readonly string[] = ['done, or nothing new', ...Object.values(KINDS)]
 
-/** Returns the exit code of a kind of error. */
 export function exitCodeOf(kind: string): number {
   return Object.keys(KINDS).indexOf(kind) + 1
 }
@@ -68,7 +65,6 @@ export class LoantapeError extends Error {
   }
 }
 
-/** Whether a thrown value is an error of one of these kinds. */
 export function isOfKind<K extends Kind>(error: unknown, ...kinds: K[]): error is LoantapeError & {kind: K} {
   return error instanceof LoantapeError && kinds.some((kind) => kind === error.kind)
 }
@@ -84,20 +80,18 @@ export class RetryableError extends LoantapeError {
   }
 }
 
-/** A code of the error catalogue. */
 export type ErrorCode = {[K in Kind]: keyof (typeof byKind)[K]}[Kind]
 
-/** A code of how a run ended that could not say so itself. */
+/** A code for a run that ended without saying how. */
 export type EndCode = keyof (typeof byKind)['ended']
 
-/** The error catalogue, by code: kind, what is kept, what to do next. */
 export const CATALOGUE = Object.fromEntries(
   Object.entries(byKind).flatMap(([kind, errors]) =>
     Object.entries(errors).map(([code, said]) => [code, {kind, ...said}]),
   ),
 ) as Readonly<Record<ErrorCode | EndCode, {kind: string; kept?: string; next?: string}>>
 
-/** Creates an error of the catalogue. `problem`: the value, its place, what was expected; `more` overrides the catalogue. */
+/** `problem`: the value, its place, what was expected; `more` overrides the catalogue. */
 export function newError(
   code: ErrorCode,
   problem: string,
@@ -108,7 +102,6 @@ export function newError(
   return new LoantapeError({...said, ...more, code, problem}, kind)
 }
 
-/** Returns the same error with another `kept` and, if given, another `next`. */
 export function sayKept(error: LoantapeError, kept: string, next = error.next): LoantapeError {
   return new LoantapeError({...error, kept, next, cause: error.cause}, error.kind)
 }
@@ -133,7 +126,7 @@ export const expectationOf = ({message}: {message: string}): string =>
     .replace(/^(Invalid|Too) [\w ]+[:.] expected/i, 'expected')
     .replace(/received undefined$/, 'found none')
 
-/** Returns the message of anything thrown; for a schema error its first paths and reasons, not JSON. */
+/** For a schema error the first paths and reasons, not JSON. */
 export function messageOf(error: unknown): string {
   if (error instanceof ZodError)
     return error.issues
@@ -143,7 +136,7 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** Returns the stable code of anything thrown: ours, the system's (`ENOSPC`), or `UNEXPECTED`. */
+/** Returns our code, the system's (`ENOSPC`), or `UNEXPECTED`. */
 export function codeOf(error: unknown): string {
   // Some system errors have an empty code, or one such as "Unknown system error -122".
   const code = error instanceof Error && 'code' in error ? error.code : ''
@@ -196,7 +189,7 @@ export function explainError(error: unknown): LoantapeError {
   })
 }
 
-/** Returns the machine's fault behind an error: a full or bad disk, too many open files. A read-only disk lacks permission. */
+/** Returns a full or bad disk, or too many open files. A read-only disk is no fault: the user lacks a right. */
 export function findMachineFault(error: unknown): LoantapeError | undefined {
   const explained = explainError(error)
   const isOne = ['DISK_FULL', 'DISK_FAULT', 'TOO_MANY_FILES'].includes(explained.code)

@@ -1,7 +1,6 @@
 import type {z} from 'zod'
 import {expectationOf, messageOf} from './errors.ts'
 
-/** A member name or an element index. */
 type Step = string | number
 
 /** The key under which an object holds the paths of repeated names below it. */
@@ -32,7 +31,6 @@ export function listRepeated(value: unknown): readonly Step[][] {
   return isObject(value) ? (Reflect.get(value, REPEATED) ?? []) : []
 }
 
-/** Creates the error for a problem. */
 export type Refuse = (problem: string, cause?: unknown) => Error
 
 /**
@@ -74,7 +72,7 @@ function countMembers(value: unknown): number {
 
 function findRepeated(text: string): Step[][] {
   const found: Step[][] = []
-  /** By depth, the names seen so far in the object open there. */
+  /** By depth, the names seen in the object that is open there. */
   const names: (Set<string> | undefined)[] = []
   visitParts(text, (path) => {
     names.length = path.length + 1
@@ -99,16 +97,15 @@ function markRepeated(value: unknown, paths: readonly Step[][]): void {
   }
 }
 
-/** No text can have more than 512 MB, which a list of a million items may come to. */
+/** A list of a million items can exceed the 512 MB that a text can hold. */
 const ITEMS_IN_PART = 5000
 
-/** Formats a list as JSON lists of some thousand items. */
 export function* formatParts(list: readonly unknown[]): Generator<string> {
   for (let from = 0; from === 0 || from < list.length; from += ITEMS_IN_PART)
     yield JSON.stringify(list.slice(from, from + ITEMS_IN_PART))
 }
 
-/** Parses the lists that {@link formatParts} made, each in a line, as one list. */
+/** Joins the lists that {@link formatParts} made, each in a line. */
 export function parseParts(parts: Buffer): unknown[] {
   const lists: unknown[] = []
   for (let from = 0, to = 0; from < parts.length; from = to) {
@@ -118,12 +115,11 @@ export function parseParts(parts: Buffer): unknown[] {
   return lists.flat()
 }
 
-/** Whether a JSON value is an object. */
 export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Returns the value at a path; undefined if there is none. @param within what is found within null */
+/** Returns undefined if the path leads nowhere, and `within` if it leads through null. */
 export function findValue(value: unknown, path: readonly string[], within?: null): unknown {
   let found = value
   for (const name of path) {
@@ -134,7 +130,7 @@ export function findValue(value: unknown, path: readonly string[], within?: null
   return found
 }
 
-/** Describes a schema's problems with their paths; `whole` is the file itself. Leaves out values, which could be secrets. */
+/** Names paths, never values, which could be secrets. `whole` stands for the file itself. */
 export function describeIssues({issues}: z.ZodError, whole = '(file)'): string[] {
   return issues.map((issue) => `${issue.path.join('.') || whole}: ${expectationOf(issue)}`)
 }

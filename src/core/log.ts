@@ -52,14 +52,14 @@ export function scrubSecrets(text: string): string {
   return SECRETS.reduce((line, [pattern, mask]) => line.replace(pattern, mask), text)
 }
 
-/** A structured log. Drops fields outside the allow-list and masks secrets in the finished line. */
+/** Drops fields outside the allow-list and masks secrets in the finished line. */
 export type Log = Record<
   'debug' | 'info' | 'warn' | 'error',
   (...said: [LogFields, string] | [string]) => void
 > & {child: (fields: {source: string}) => Log}
 type LogFields = {[field in (typeof ALLOWED_FIELDS)[number]]?: unknown}
 
-/** Creates a log that writes JSON lines to `destination`; in a fleet each line names its source. */
+/** In a fleet each line names its source. */
 export function createLog(
   {level, source}: {level: string; source?: string | undefined},
   destination: DestinationStream,
@@ -79,7 +79,6 @@ export function createLog(
   )
 }
 
-/** Creates a log that drops everything. */
 export function createSilentLog(): Log {
   return pino({level: 'silent'})
 }

@@ -5,10 +5,8 @@ export const LARGEST_EXACT_NUMBER = 7e13
 const decimalText = /^(\d{1,16})(?:\.(\d{1,2})0*)?$/
 
 /**
- * Reads a non-negative amount of money into exact cents.
- *
- * @param value a JSON number up to 7e13, or a decimal string such as `"350000.10"`
- * @returns the cents, or a sentence saying why the value is not an amount
+ * Reads an amount that is not negative, a JSON number up to 7e13 or text such as `"350000.10"`, into exact cents. Returns a
+ * sentence if it is no such amount.
  */
 export function parseCents(value: unknown): bigint | string {
   if (typeof value === 'number') return centsOfNumber(value)
@@ -40,19 +38,19 @@ export function centsOf(amount: string): bigint {
   return BigInt(amount.replace('.', ''))
 }
 
-/** Formats cents as decimal text without separators: `1234.56`. */
+/** Without separators: `1234.56`. */
 export function formatCents(cents: bigint): string {
   const sign = cents < 0n ? '-' : ''
   const digits = String(cents < 0n ? -cents : cents).padStart(3, '0')
   return `${sign}${digits.slice(0, -2)}.${digits.slice(-2)}`
 }
 
-/** Returns the exact sum of amounts, decimal text with two decimals, however large. Null counts as 0. */
+/** Adds decimal texts with two decimals, exactly. Null counts as 0. */
 export function addAmounts(amounts: readonly (string | null)[]): string {
   return formatCents(amounts.reduce((sum, amount) => sum + centsOf(amount ?? '0.00'), 0n))
 }
 
-/** Adds thousands separators to a count or decimal text: `1,234.56`. */
+/** For a count or decimal text: `1,234.56`. */
 export function groupThousands(amount: string | number): string {
   return String(amount).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ',')
 }
@@ -60,7 +58,7 @@ export function groupThousands(amount: string | number): string {
 /** Matches names of columns with interest percentages, which are shown with three decimals. A roll rate is a share, not interest. */
 export const INTEREST = /(?<!roll)(^|[_ ])(coupon|rate|yield|spread)_pct(?= |$)/
 
-/** Formats a count with its noun: `1 entry`, `1,234 entries`. */
+/** `1 entry`, `1,234 entries`. */
 export function quantity(count: number, noun: string): string {
   const plural = /[^aeiou]y$/.test(noun)
     ? noun.replace(/y$/, 'ies')

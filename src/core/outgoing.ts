@@ -3,15 +3,13 @@ import {messageOf, newError, RetryableError} from './errors.ts'
 
 const HERE = /^(localhost\.?|127(\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f.*\])$/
 
-/** Whether a URL leads to this machine. */
 export const isHere = (url: string | URL) => HERE.test(new URL(url).hostname)
 
 /**
- * Opens the connections for requests to an address. They use the proxy of `HTTPS_PROXY` or `HTTP_PROXY`, unless `NO_PROXY`
- * exempts the host or it is this machine. Disposing the result closes them.
+ * Opens connections through the proxy of `HTTPS_PROXY` or `HTTP_PROXY`, unless `NO_PROXY` exempts the host or it is this machine.
  *
  * @param given `timeoutMs` limits connecting, the wait for the headers, and the wait between two parts of a body;
- *   `maxResponseSize` limits a body, in bytes; `certificate` is the client's, in PEM
+ * `maxResponseSize` limits a body, in bytes; `certificate` is the client's, in PEM
  * @throws ConfigError `CONFIG_INVALID` if the proxy is not a URL
  */
 export function openAgent(

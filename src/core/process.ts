@@ -8,13 +8,11 @@ import packageJson from '../../package.json' with {type: 'json'}
 import {DAY_MS, HOUR_MS} from './clock.ts'
 import {codeOf} from './errors.ts'
 
-/** This program's version, such as `1.0.0`. */
 export const VERSION = packageJson.version
 
-/** This program and its version, as manifests name it. */
 export const GENERATOR = `loantape ${VERSION}`
 
-/** Returns the name of the operating system's user, or `uid <number>` if it has none, as in containers. */
+/** Returns `uid <number>` if the user has no name, as in containers. */
 export function nameOfUser(): string {
   try {
     return userInfo().username
@@ -23,7 +21,7 @@ export function nameOfUser(): string {
   }
 }
 
-/** Whether a process with this id runs here. False if both start times are known and differ, since ids are reused. */
+/** False if both start times are known and differ, since ids are reused. */
 export function isProcessAlive(pid: number, start?: string | null): boolean {
   try {
     process.kill(pid, 0)
@@ -33,12 +31,12 @@ export function isProcessAlive(pid: number, start?: string | null): boolean {
   return !start || [null, start].includes(readProcessStart(pid))
 }
 
-/** Whether a process other than this one runs under the pid. Our own pid means a predecessor: containers restart at pid 1. */
+/** Our own pid means a predecessor: containers restart at pid 1. */
 export function isOtherProcess(pid: number, start?: string): boolean {
   return pid !== process.pid && isProcessAlive(pid, start)
 }
 
-/** Returns the start time of a process, in the kernel's units; null if unknown. */
+/** In the kernel's units; null if unknown. */
 export function readProcessStart(pid: number): string | null {
   try {
     // The command, field 2, may contain spaces and parentheses; the start time is field 22.
@@ -50,7 +48,7 @@ export function readProcessStart(pid: number): string | null {
   }
 }
 
-/** The name of this machine. Containers may share a host name, so one with its own pid namespace adds the namespace's number. */
+/** Containers may share a host name, so one with its own pid namespace adds the namespace's number. */
 export const HOST = [hostname(), findNamespace() ?? []].flat().join('.')
 
 function findNamespace(): string | undefined {
@@ -63,7 +61,7 @@ function findNamespace(): string | undefined {
   }
 }
 
-/** Suffix of names this process is writing: host, pid, start time if known, and a random text. */
+/** Ends names that this process is writing: host, pid, start time if known, random text. */
 export const WRITER_MARK = `@${HOST}-${process.pid}~${readProcessStart(process.pid) ?? ''}.${randomBytes(6).toString('hex')}`
 
 /** Prefix of unfinished files and folders. The next writer removes those of dead processes. */
@@ -82,7 +80,6 @@ export function isAbandoned(path: string): boolean {
   return mtimeMs !== undefined && Date.now() - mtimeMs > patience
 }
 
-/** Removes what dead processes left in a folder under names with this prefix. */
 export function removeAbandoned(dir: string, prefix: string): void {
   if (!existsSync(dir)) return
   for (const name of readdirSync(dir)) {
@@ -97,7 +94,7 @@ export function removeAbandoned(dir: string, prefix: string): void {
   }
 }
 
-/** Makes a temporary folder that is removed when disposed. Also removes those that dead processes left. */
+/** Removed when disposed. Also removes those that dead processes left. */
 export function makeTemporaryFolder(prefix: string): {path: string} & Disposable {
   removeAbandoned(tmpdir(), prefix)
   const path = join(tmpdir(), `${prefix}${randomBytes(6).toString('hex')}${WRITER_MARK}`)
@@ -111,13 +108,12 @@ const ENTRY = join(
   extname(import.meta.filename) === '.ts' ? '../../bin/loantape.js' : '../../../bin/loantape.js',
 )
 
-/** Environment and working folder of a child process; inherited by default. */
+/** Of a child process; inherited by default. */
 export interface Environment {
   env?: Record<string, string | undefined> | undefined
   cwd?: string | undefined
 }
 
-/** How a process of loantape ended, with the end of its log. */
 export interface ProcessEnd {
   code: number | null
   signal: string | null
@@ -171,7 +167,7 @@ export async function runLoantape(
 /** How long to wait for the rest of a log and an output once their process has ended. */
 const REST_MS = 1_000
 
-/** Runs a command to its end. Returns its output or its error message, and its exit code, null if it was killed. */
+/** `words` is its output or its error message; `exitCode` is null if it was killed. */
 export async function carryOutCommand(
   args: readonly string[],
   limits: {signal: AbortSignal} & Environment,
@@ -192,7 +188,6 @@ export function findComplaint(log: string): string | undefined {
   return last === -1 ? undefined : lines.slice(last).join('\n').slice(COMPLAINT.length)
 }
 
-/** Bytes kept of a process's log. */
 const KEPT_BYTES = 32 * 1024
 
 /** Copies a child's log to ours. The returned function reads the log's last whole lines. */
@@ -212,7 +207,7 @@ function passLogOn({stderr}: ChildProcess): () => string {
 /** Time between SIGTERM and SIGKILL; container engines allow ten seconds in all. */
 const TERM_MS = 8_000
 
-/** Sends SIGTERM, then SIGKILL, to a child when the signal aborts. Disposing the result stops this. */
+/** Sends SIGTERM, then SIGKILL, when the signal aborts, until disposed. */
 function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
   return addAbortListener(signal, () => {
     child.kill('SIGTERM')

@@ -5,22 +5,17 @@ import type {World} from './types.ts'
 /** A longer requested pause is left to the next run. */
 const LONGEST_PAUSE_MS = 300_000
 
-/** Turns a requested wait into whole ms, never negative; more than a day becomes a minute. */
 export function capWait(ms: number): number {
   if (ms <= 0) return 0
   // A wait longer than a day is a mistake: milliseconds or an epoch instead of seconds.
   return ms > DAY_MS ? 60_000 : Math.ceil(ms)
 }
 
-/** Parses a decimal number; null if the text is not one. */
 export function parseNumber(text: string): number | null {
   return /^[+-]?\d+(\.\d+)?(e\d{1,2})?$/i.test(text.trim()) ? Number(text) : null
 }
 
-/**
- * Parses `Retry-After` (RFC 9110, 10.2.3), seconds or an HTTP date, into ms to wait. Never negative; more than a day becomes a
- * minute. Null if the text is neither.
- */
+/** Parses `Retry-After` (RFC 9110, 10.2.3), seconds or an HTTP date, into ms to wait; null if the text is neither. */
 export function parseRetryAfter(text: string, now: number): number | null {
   const seconds = parseNumber(text)
   if (seconds !== null) return capWait(seconds * 1000)
@@ -29,9 +24,8 @@ export function parseRetryAfter(text: string, now: number): number | null {
 }
 
 /**
- * Tries until the attempt returns, fails for good, asks for a pause over five minutes, or has used up the retries.
- *
- * @param how `pauseMs`: the pause after that many failures, unless a longer one was asked for
+ * Tries until the attempt returns, fails for good, asks for a pause over five minutes, or has used up the retries. `pauseMs`: the
+ * pause after that many failures, unless a longer one was asked for.
  */
 export async function withRetries<T>(
   attempt: () => Promise<T>,

@@ -50,10 +50,9 @@ const WEBHOOK_SECRET = /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-
 /** The settings file in a working folder. In a fleet's folder, its settings apply to all sources. */
 export const ENV_FILE = '.env'
 
-/** The name of a lender in a fleet. */
 export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 
-/** Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: form, default and meaning. Generated documents keep this order. */
+/** Read from `LOANTAPE_<NAME_IN_CAPITALS>`. Generated documents keep this order. */
 export const SETTINGS = {
   baseUrl: webUrl()
     .describe(
@@ -248,7 +247,6 @@ export const SETTINGS = {
     .meta({example: '2026-01-31T23:00:00Z'}),
 }
 
-/** The effective settings. */
 export type Settings = z.output<z.ZodObject<typeof SETTINGS>>
 
 /** Constants that are the same for all lenders; tests may pass other values. */
@@ -283,5 +281,4 @@ export const FIXED = {
   batchesKept: 400,
 }
 
-/** {@link FIXED}, or the values of a test. */
 export type Fixed = typeof FIXED

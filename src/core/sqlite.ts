@@ -13,7 +13,7 @@ interface SqliteOptions {
   check?: ((db: DatabaseSync) => void) | undefined
 }
 
-/** A SQLite file, or a database in memory with `:memory:`. */
+/** `:memory:` makes a database in memory. */
 export class Sqlite implements Disposable {
   readonly #statements = new Map<string, StatementSync>()
   readonly #patienceMs: number
@@ -30,7 +30,7 @@ export class Sqlite implements Disposable {
     this.#file = findFile(path)
   }
 
-  /** The database. With `reopen`, it is reopened if the path now holds another file, except within a transaction. */
+  /** With `reopen`, reopened if the path now holds another file, except within a transaction. */
   get db(): DatabaseSync {
     const {reopen, check} = this.#options
     if (!reopen || this.#db.isTransaction) return this.#db
@@ -47,34 +47,31 @@ export class Sqlite implements Disposable {
     return next
   }
 
-  /** Returns the rows of a query, each parsed by `row`. */
   all<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
     const found = this.#ask(sql, (statement) => statement.all(...values))
     return found.map((one) => row.parse(one))
   }
 
-  /** Returns the first row of a query; undefined if there is none. */
   first<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T | undefined {
     const found = this.#ask(sql, (statement) => statement.get(...values))
     return found && row.parse(found)
   }
 
-  /** Returns the row of a query that always finds one. */
+  /** The row of a query that always finds one. */
   one<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T {
     return row.parse(this.#ask(sql, (statement) => statement.get(...values)))
   }
 
-  /** Returns the values of a one-column query. */
+  /** The values of a one-column query. */
   column<T>(value: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
     return this.all(z.record(z.string(), value), sql, values).flatMap((row) => Object.values(row))
   }
 
-  /** Runs a statement that returns no rows. */
   run(sql: string, values: readonly SQLInputValue[] = []) {
     return this.#ask(sql, (statement) => statement.run(...values))
   }
 
-  /** Inserts a row, values by column. `orElse` says what to do if its key exists. */
+  /** `orElse` says what to do if the key exists. */
   insert(
     table: string,
     row: Record<string, SQLInputValue>,
@@ -86,18 +83,13 @@ export class Sqlite implements Disposable {
     return this.run(sql, Object.values(row))
   }
 
-  /** Changes the rows that match `where`. */
   update(table: string, where: Record<string, SQLInputValue>, changes: Record<string, SQLInputValue>) {
     const [set, has] = [changes, where].map((row) => Object.keys(row).map((column) => `${column} = ?`))
     const sql = `update ${table} set ${set?.join(', ')} where ${has?.join(' and ')}`
     return this.run(sql, [...Object.values(changes), ...Object.values(where)])
   }
 
-  /**
-   * Runs `work` in one transaction, or in the current one. All of it is stored, or nothing.
-   *
-   * @param patienceMs how long to wait for another writer; by default that of the database
-   */
+  /** Joins the current transaction if there is one. `patienceMs`: how long to wait for another writer. */
   transaction<T>(work: () => T, patienceMs = this.#patienceMs): T {
     if (this.db.isTransaction) return work()
     try {

@@ -23,7 +23,7 @@ export function findNearest(asked: string, known: readonly string[]): string | u
   return best && best.edits <= bareOf(asked).length / 3 ? best.name : undefined
 }
 
-/** Says what was expected instead of an unknown name: the nearest name, all names if none is near, or that there are none. */
+/** Says what was expected instead of an unknown name. */
 export function expectOneOf(asked: string, known: readonly string[], none = 'there is none yet'): string {
   if (known.length === 0) return none
   const nearest = findNearest(asked, known)
@@ -32,14 +32,13 @@ export function expectOneOf(asked: string, known: readonly string[], none = 'the
     : `expected a name that is known; the nearest is '${nearest}'`
 }
 
-/** Lists the first of some names; `…` stands for more: `a, b, c, …`. */
+/** `a, b, c, …`: the sign stands for more. */
 export const listSome = (names: readonly string[], most = 3): string =>
   [...names.slice(0, most), ...(names.length > most ? ['…'] : [])].join(', ')
 
 /** Writes line ends as `\\n`, so that a foreign text stays on one line. */
 export const escapeLineEnds = (text: string): string => text.replaceAll('\n', '\\n')
 
-/** Cuts a text to 80 characters. */
 export function shorten(text: string): string {
   return text.length > 80 ? `${text.slice(0, 79)}…` : text
 }

@@ -25,7 +25,6 @@ export const RUN_STEPS = [
   'current moved',
 ] as const
 
-/** The named points of a journal's export, in order. */
 export const JOURNAL_STEPS = [
   'journal planned',
   'act written',
@@ -35,10 +34,8 @@ export const JOURNAL_STEPS = [
   'journal handed over',
 ] as const
 
-/** A point of {@link RUN_STEPS} or {@link JOURNAL_STEPS}. */
 export type RunStep = (typeof RUN_STEPS)[number] | (typeof JOURNAL_STEPS)[number]
 
-/** The progress of the current step. */
 export interface Progress {
   /** `walking`, `details`, `borrowers`, `applying`, `models`, `checks`. */
   step: string
@@ -89,7 +86,7 @@ export interface Moment {
   knownAt: string
 }
 
-/** One JSON object as the source sent it. */
+/** As the source sent it. */
 export type WireRecord = Record<string, unknown>
 
 /** A request and its unchanged answer: a line of a tape. */
@@ -125,7 +122,6 @@ export interface Observation {
   mapped?: string | null | undefined
 }
 
-/** One value of a reference rate in a feed. */
 export interface RateObservation {
   rate: string
   /** `YYYY-MM-DD` */
@@ -136,7 +132,6 @@ export interface RateObservation {
   units: bigint
 }
 
-/** A record that could not be parsed. */
 export interface Quarantined {
   /** Null if not even the id could be read. */
   id: string | null
@@ -149,16 +144,13 @@ export interface Quarantined {
   observedAt: bigint
 }
 
-/** The parsed records of one page. */
 export interface NormalisedPage {
   observations: Observation[]
   quarantined: Quarantined[]
 }
 
-/** The counts of a walk that changed nothing. */
 export const NO_CHANGES = {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 0}
 
-/** The number of records by kind of change. */
 export type ChangeCounts = typeof NO_CHANGES
 
 /** One model file: a SELECT that becomes a table. */
