@@ -12,7 +12,7 @@ import type {StateDb} from '../store/state-db.ts'
 import {type Job, webhookJob} from './job.ts'
 import {isoOf, type JobRun, listLastAttempts} from './job-runs.ts'
 
-/** The present state of one thing that is watched. */
+/** One thing that is watched. */
 export interface Condition {
   /** Stable: `job nightly`, `freshness`, `quarantine`. */
   name: string
@@ -25,13 +25,11 @@ export interface Condition {
   since?: string | null
 }
 
-/** A condition that is not `ok`. */
 export interface Alarm extends Condition {
   /** ISO 8601, real clock. */
   since: string
 }
 
-/** What is watched besides the state database. */
 export interface Watched {
   config: Pick<Config, 'alarmMaxAgeHours' | 'alarmWebhookUrl' | 'alarmEmailTo'>
   release: ReleaseManifest | undefined
@@ -42,7 +40,7 @@ export interface Watched {
   problem?: LoantapeError | undefined
 }
 
-/** Lists what is wrong now, even if people were not told yet; oldest first. */
+/** Includes what people were not told yet; oldest first. */
 export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Alarm[] {
   const alarms = findAlarms(readConditions(stateDb, watched, now), listHeld(stateDb), now)
   return alarms.sort((a, b) => (a.since < b.since ? -1 : 1))
@@ -50,11 +48,11 @@ export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Ala
 
 const heldRow = z.object({name: z.string(), state: z.string(), since: z.string()})
 
-/** Reads the alarms that were active at the last look. */
+/** The alarms that were active at the last look. */
 export const listHeld = (stateDb: StateDb) =>
   new Map(stateDb.all(heldRow, 'select * from alarm').map((alarm) => [alarm.name, alarm]))
 
-/** Finds the conditions that are not `ok`. `since` is when a look first found them, else what the data says, else now. */
+/** `since` is when a look first found the alarm, else what the data says, else now. */
 export const findAlarms = (
   conditions: readonly Condition[],
   held: ReturnType<typeof listHeld>,
@@ -68,7 +66,6 @@ export const findAlarms = (
       return {...condition, since: since ?? isoOf(now)}
     })
 
-/** Reads everything that is watched from the state database, the current release and the jobs. */
 export function readConditions(stateDb: StateDb, watched: Watched, now: number): Condition[] {
   const {config, release, damage, jobs, problem} = watched
   const lastSync = findLastSuccess(stateDb, 'sync')
@@ -170,11 +167,9 @@ function describeFreshness(
   }
 }
 
-/** Whether the last sync ended in the future of the present clock. */
 export const wasClockAhead = ({alarms}: {alarms: readonly Alarm[]}): boolean =>
   alarms.some(({state}) => state === 'clock ahead')
 
-/** The part of a sync's summary that alarms use: how much was read, and how much could not be. */
 const syncSummary = z.object({
   walk: z.object({
     quarantined: z.number(),
@@ -206,7 +201,7 @@ function describeQuarantine(lastSync: Run | undefined): Condition | undefined {
   }
 }
 
-/** Describes what is read deal by deal: own pages, and the lists of child streams. Where too few were asked for, the alarm stays. */
+/** Own pages, and the lists of child streams. Where too few were asked for, the alarm stays. */
 function describeReading(lastSync: Run | undefined): (Condition | undefined)[] {
   const {walk, streams} = summaryOf(lastSync, syncSummary) ?? {}
   if (!lastSync || !walk || !streams) return []
@@ -295,7 +290,6 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
   }
 }
 
-/** Lists the channels that alarms go to. */
 export const listAlarmChannels = ({alarmWebhookUrl, alarmEmailTo}: Watched['config']): string[] => [
   ...(alarmWebhookUrl === undefined ? [] : ['webhook']),
   ...(alarmEmailTo === undefined ? [] : ['email']),
@@ -329,7 +323,7 @@ function describeChannel(
   return {name, state: 'unsent', title, words, since: failed.created_at}
 }
 
-/** Describes the digests mailed to people of their own. A day after one is given up, nobody can tell whether it still matters. */
+/** A day after a digest is given up, nobody can tell whether it still matters. */
 function describeDigests(stateDb: StateDb, now: number): Condition {
   const to = `message ->> '$.to'`
   const failed = stateDb.first(

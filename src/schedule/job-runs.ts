@@ -6,10 +6,7 @@ import type {Job} from './job.ts'
 
 const text = z.string().nullable()
 
-/**
- * A due slot of a job and its outcome. `slot` is null if somebody started the run by hand, or the slot was due only by a clock
- * that was ahead.
- */
+/** `slot` is null if somebody started the run by hand, or the slot was due only by a clock that was ahead. */
 export type JobRun = z.output<typeof jobRunRow>
 export const jobRunRow = z.object({
   job_run_id: z.number(),
@@ -20,7 +17,6 @@ export const jobRunRow = z.object({
   state: z.enum(['queued', 'running', 'done', 'failed', 'skipped']),
   /** Why it was skipped, is queued again, or lost its slot. */
   reason: text,
-  /** The number of attempts so far. */
   attempt: z.number(),
   /** ms since the epoch, real clock. */
   not_before: z.number(),
@@ -35,13 +31,11 @@ export const jobRunRow = z.object({
   summary: text,
 })
 
-/** Identifies one attempt of a run, which a single process may carry out. */
 export type Claim = Pick<JobRun, 'job_run_id' | 'attempt'>
 
-/** Formats an instant, ms since the epoch, as ISO 8601. */
 export const isoOf = (now: number): string => new Date(now).toISOString()
 
-/** Records a slot once, even if several processes find it. */
+/** Records the slot once, even if several processes find it. */
 export function recordSlot(
   stateDb: StateDb,
   slot: {job: string; instant: number; state: 'queued' | 'skipped'; reason: string | null},
@@ -53,29 +47,27 @@ export function recordSlot(
   stateDb.insert('job_run', row, 'or ignore')
 }
 
-/** Lists queued runs, oldest slot first. */
+/** Oldest slot first. */
 export function listQueuedRuns(stateDb: StateDb): JobRun[] {
   return stateDb.all(jobRunRow, `select * from job_run where state = 'queued' order by slot, job_run_id`)
 }
 
-/** Whether a run of this job is queued or running. */
 export function hasPendingRun(stateDb: StateDb, job: string): boolean {
   const sql = `select 1 from job_run where job = ? and state in ('queued', 'running')`
   return stateDb.first(z.unknown(), sql, [job]) !== undefined
 }
 
-/** Records a run that somebody started by hand in this process. */
+/** Somebody started it by hand, in this process. */
 export function beginRun(stateDb: StateDb, job: string, now: number): JobRun {
   const begun = {state: 'running', attempt: 1, not_before: now, started_at: isoOf(now)}
   const {lastInsertRowid} = stateDb.insert('job_run', {job, ...begun, ...markHolder(now)})
   return readRun(stateDb, lastInsertRowid)
 }
 
-/** Reads a run. */
 export const readRun = (stateDb: StateDb, id: number | bigint): JobRun =>
   stateDb.one(jobRunRow, 'select * from job_run where job_run_id = ?', [id])
 
-/** Hands a claimed run to the process that carries it out, this one by default; undefined if another has taken that attempt. */
+/** The process, this one by default, carries the run out. Returns undefined if another has taken that attempt. */
 export function adoptRun(stateDb: StateDb, {job_run_id, attempt}: Claim, now: number, pid?: number) {
   const running = {job_run_id, attempt, state: 'running'}
   const {changes} = stateDb.update('job_run', running, markHolder(now, pid))
@@ -83,8 +75,8 @@ export function adoptRun(stateDb: StateDb, {job_run_id, attempt}: Claim, now: nu
 }
 
 /**
- * Claims the next queued run that may start, unless a slot is running already, whichever process runs it. The job that started
- * longest ago goes first, so that a busy job does not starve the others. @param waiting names of jobs that do not run now
+ * Claims no run while a slot is running, whichever process runs it. The job that started longest ago goes first, so that a busy
+ * job does not starve the others. Jobs named in `waiting` do not run now.
  */
 export function claimRun(stateDb: StateDb, now: number, waiting: readonly string[] = []): JobRun | undefined {
   const {pid, host, process_started, heartbeat_at} = markHolder(now)
@@ -104,11 +96,11 @@ export function claimRun(stateDb: StateDb, now: number, waiting: readonly string
   )
 }
 
-/** How an attempt ended; with `not_before` the run is queued again. */
+/** With `not_before` the run is queued again. */
 export type AttemptEnd = Pick<JobRun, 'exit_code'> &
   Partial<Pick<JobRun, 'error_code' | 'error' | 'summary'>> & {not_before?: number | null}
 
-/** Records how an attempt ended, once. */
+/** A second end of the same attempt changes nothing. */
 export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: number): void {
   const {exit_code, error_code = null, error = null, summary = null, not_before = null} = end
   const {job_run_id, attempt} = run
@@ -127,7 +119,7 @@ export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: numb
   })
 }
 
-/** How one attempt of a run ended; instants are ISO 8601, real clock. */
+/** Instants are ISO 8601, real clock. */
 const attemptRow = z.object({
   attempt: z.number(),
   started_at: z.string(),
@@ -140,13 +132,12 @@ const attemptRow = z.object({
   log: text,
 })
 
-/** Lists the ended attempts of a run, oldest first. */
+/** Oldest first. */
 export const listAttempts = (stateDb: StateDb, id: number) =>
   stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [id])
 
 const runningRow = jobRunRow.extend(holderRow.shape)
 
-/** Lists the running runs with their processes, and whether these are alive. */
 export const listRunning = (stateDb: StateDb, now: number) =>
   stateDb
     .all(runningRow, `select * from job_run where state = 'running'`)
@@ -158,7 +149,7 @@ const SHOWS = `ended_at is not null and (exit_code is not null or error_code is 
   and exit_code is not 4 and error_code is not 'INTERRUPTED'
   and (exit_code is not 0 or summary ->> '$.outcome' is not 'not_due')`
 
-/** Lists for each job the last attempt that shows how it is doing, even if its run has been queued again since. */
+/** For each job the last one that shows how it is doing, even if its run has been queued again since. */
 export function listLastAttempts(stateDb: StateDb): JobRun[] {
   return stateDb.all(
     jobRunRow,
@@ -181,17 +172,17 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
   )
 }
 
-/** Whether an attempt has exceeded its timeout; a run started by hand has none. */
+/** A run started by hand has no timeout. */
 export const isOverdue = ({timeoutMinutes}: Job, {slot, started_at}: JobRun, now: number): boolean =>
   slot !== null && started_at !== null && now - Date.parse(started_at) >= timeoutMinutes * 60_000
 
-/** Describes the end of an attempt whose process could not say itself how it ended. */
+/** For a process that could not say itself how it ended. */
 export function endAs(error_code: EndCode, problem: string): AttemptEnd {
   const {kept, next} = CATALOGUE[error_code]
   return {exit_code: null, error_code, error: `${problem} ${kept} ${next}`}
 }
 
-/** Describes the end of an attempt that timed out. It is not retried, since it would probably hang again. */
+/** No retry, since the run would probably hang again. */
 export function describeTimeout({timeoutMinutes}: Job): AttemptEnd {
   return endAs('JOB_TIMEOUT', `It took longer than its timeout of ${timeoutMinutes} minutes and was stopped.`)
 }

@@ -16,7 +16,7 @@ import {findCronProblem} from './slots.ts'
 
 const folderShape = z.string().regex(/^[^\0]+$/, 'expected a folder')
 
-/** One step of a job: docs/operations.md says what each does. */
+/** docs/operations.md says what each does. */
 export type Step = z.output<typeof stepSchema>
 export type DigestStep = Extract<Step, {do: 'digest'}>
 const stepSchema = z.discriminatedUnion('do', [
@@ -80,7 +80,7 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('notify')}),
 ])
 
-/** A scheduled job, one per file of `jobs/`. The job of an invalid file has a `fault` and is never due. */
+/** One per file of `jobs/`. The job of an invalid file has a `fault` and is never due. */
 export type Job = z.output<typeof jobSchema> & {fault?: LoantapeError}
 const jobSchema = z
   .strictObject({
@@ -99,12 +99,9 @@ const jobSchema = z
     catchUp: z.enum(['latest', 'each', 'none']).default('latest'),
     /** How late a slot may still start. */
     graceMinutes: z.number().nonnegative().default(360),
-    /**
-     * How long one attempt may take before it is stopped. Shorter than the grace of the nightly job, so that a hanging run does
-     * not cost a night.
-     */
+    /** Of one attempt. Shorter than the grace of the nightly job, so that a hanging run does not cost a night. */
     timeoutMinutes: z.number().positive().default(240),
-    /** If `false`, its slots never come due; `loantape run` still runs it. */
+    /** `loantape run` still runs a disabled job. */
     enabled: z.boolean().default(true),
     steps: z.array(stepSchema).min(1),
   })
@@ -113,7 +110,7 @@ const jobSchema = z
     error: `'each' with a sync step: a walk sees today only, so expected latest or none`,
   })
 
-/** The job that applies webhook events: queued while events wait, not by a schedule. */
+/** Queued while events wait, not by a schedule. */
 export const webhookJob: Job = {
   name: 'webhooks',
   schedule: '',
@@ -125,12 +122,12 @@ export const webhookJob: Job = {
   steps: [{do: 'apply_events'}],
 }
 
-/** Finds the job of this name; {@link webhookJob} always exists. */
+/** {@link webhookJob} always exists. */
 export function findJob(jobs: readonly Job[], name: string): Job | undefined {
   return [webhookJob, ...jobs].find((job) => job.name === name)
 }
 
-/** Returns the job of this name. @throws ConfigError `UNKNOWN_NAME` with the names of the jobs; `JOB_INVALID` */
+/** @throws ConfigError `UNKNOWN_NAME` with the names of the jobs; `JOB_INVALID` */
 export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
   const jobs = readJobs(config)
   const job = findJob(jobs, name)
@@ -142,19 +139,17 @@ export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
   throw newError('UNKNOWN_NAME', `Job '${name}': ${expectOneOf(name, names)}.`)
 }
 
-/** Lists the profiles that enabled jobs export. */
 export function listExportedProfiles(jobs: readonly Job[]): string[] {
   const steps = jobs.filter(({enabled}) => enabled).flatMap((job) => job.steps)
   return [...new Set(steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])))]
 }
 
-/** Lists the faults of job files. */
 export const listFaults = (jobs: readonly Pick<Job, 'fault'>[]): LoantapeError[] =>
   jobs.flatMap(({fault}) => fault ?? [])
 
 /**
- * Reads every job file: the built-in ones, and the user's own, which replace those of the same name. A wrong file takes no other
- * job down: its fault names file and field. @throws ConfigError `JOB_INVALID` without the folder
+ * Reads the built-in jobs, and the user's own, which replace those of the same name. A wrong file takes no other job down: its
+ * fault names file and field. @throws ConfigError `JOB_INVALID` without the folder
  */
 export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
   const builtIn = join(import.meta.dirname, '../../jobs')
@@ -200,7 +195,6 @@ function nameIn(file: string): string {
   return name === webhookJob.name ? basename(file) : name
 }
 
-/** Makes the job of an invalid file. */
 const brokenAs = (name: string, fault: LoantapeError): Job => ({
   ...webhookJob,
   name,

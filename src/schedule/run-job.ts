@@ -26,8 +26,8 @@ import {findBusinessDay} from './slots.ts'
 import {pingDeadMan, type RenderDigest, sendDigest, tellPeople} from './tell.ts'
 
 /**
- * Runs a job, records in the state database how it ended and whether it is tried again, and tells people. Without a claim
- * somebody started it by hand. @throws ConfigError `RUN_TAKEN` if another process has the claim; whatever its steps throw
+ * Runs a job, records how it ended and whether it is tried again, and tells people. Without a claim somebody started it by hand.
+ * @throws ConfigError `RUN_TAKEN` if another process has the claim; whatever its steps throw
  */
 export async function performJob(
   config: Config,
@@ -69,15 +69,14 @@ export async function performJob(
   }
 }
 
-/** A job and its slot, ms since the epoch; without a slot, somebody started it by hand. */
+/** `slot` is ms since the epoch; without one, somebody started the job by hand. */
 interface JobRequest {
   job: Job
   slot?: number | undefined
-  /** Renders the pages of digests. */
   render?: RenderDigest | undefined
 }
 
-/** Runs the steps of a job in order until one fails, or says `not_due`: it was too early for it. @returns what `run --json` prints */
+/** Stops at the first step that fails, or says `not_due`. Returns what `run --json` prints. */
 export async function runJob(config: Config, request: JobRequest, world: World) {
   const job = request.job.name
   const steps: Awaited<ReturnType<typeof runStep>>[] = []
@@ -148,15 +147,13 @@ async function runStep(
   }
 }
 
-/** Returns the day of an instant, `YYYY-MM-DD`, in the job's time zone. */
 const dayOf = (instant: number, {timeZone}: Job) => dateOfWallTime(wallTimeOf(instant, timeZone))
 
-/** Returns the month before that of a day, `YYYY-MM`. */
 const previousMonthOf = (day: string) => addDays(`${day.slice(0, 7)}-01`, -1).slice(0, 7)
 
 /**
- * Closes the previous month on its business day, or on a later day if that failed. It is `not_due` before its day, before the
- * first walk, and after a person reopened it, who then closes it.
+ * Tries again on later days if its business day failed. It is `not_due` before that day, before the first walk, and after a
+ * person reopened the month, who then closes it.
  */
 async function closePreviousMonth(
   config: Config,

@@ -26,9 +26,8 @@ import {
 import {listSlots} from './slots.ts'
 
 /**
- * Creates a scheduler, which plans due slots and runs them, one at a time. Its state is in the state database: several can share
- * the slots, and any can die. @param tools `jobs`: the enabled ones, and wrong ones, whose runs wait; `startRun` resolves when the
- * process of a run has ended
+ * Plans due slots and runs them, one at a time. Its state is in the state database: several can share the slots, and any can die.
+ * @param tools `jobs`: the enabled ones, and wrong ones, whose runs wait; `startRun` resolves when the process of a run has ended
  */
 export function createScheduler(
   tools: {stateDb: StateDb; jobs: readonly Job[]; startRun: (run: JobRun) => Promise<ProcessEnd>},
@@ -37,13 +36,13 @@ export function createScheduler(
   const {stateDb, jobs, startRun} = tools
   let current: JobRun | undefined
   let idle: Promise<void> = Promise.resolve()
-  /** Records how the run ended; kept until the state database has stored that. */
+  /** Kept until the state database has stored how the run ended. */
   let recordEnd: (() => void) | undefined
   /** When each overdue attempt was asked to stop. A second SIGTERM would end it before it records its end. */
   const asked = new Map<string, number>()
-  /** Since when the clock has been behind what was planned; undefined if it is not. */
+  /** Since when the clock has been behind what was planned. */
   let behindSince: number | undefined
-  /** How far this scheduler has planned each job: another server may have another schedule for it. */
+  /** Another server may have another schedule for a job. */
   const watches: Watches = new Map()
 
   async function carryOut(run: JobRun): Promise<void> {
@@ -78,17 +77,17 @@ export function createScheduler(
     }
   }
 
-  /** Ends an attempt whose process recorded no result; has no effect if it did. */
+  /** Has no effect if the process recorded a result. */
   function endFailed(run: JobRun, end: AttemptEnd, now: number): void {
     const crashes = listAttempts(stateDb, run.job_run_id).filter((one) => one.error_code === CRASHED).length
     const not_before = decideRetry(findJob(jobs, run.job), {...run, crashes}, end, now)
     endRun(stateDb, run, {...end, not_before}, now)
   }
 
-  /** Returns the job of a run, for its timeout; a default if the job has been disabled, removed or renamed meanwhile. */
+  /** A default if the job has been disabled, removed or renamed meanwhile. */
   const findLimits = (run: JobRun) => findJob(jobs, run.job) ?? webhookJob
 
-  /** Ends other runs whose process is dead. Stops, then kills, overdue runs on this machine, even if another process started them. */
+  /** Ends runs whose process is dead. Stops, then kills, overdue runs on this machine, even if another process started them. */
   function endLost(now: number): void {
     // Time without a heartbeat does not count, since the machine slept. A heartbeat in the future is reset to now, so that a dead
     // process becomes stale.
@@ -123,13 +122,11 @@ export function createScheduler(
   }
 
   return {
-    /** The run that this scheduler has started but not yet recorded as ended. */
+    /** Started, but not yet recorded as ended. */
     current: () => current,
-    /** Resolves when that run has ended. */
     idle: () => idle,
-    /** Whether the clock has just gone back. After a start it may be set right at once; until then nothing is planned or told. */
+    /** After a start the clock may be set right at once; until then nothing is planned or told. */
     isClockBehind: () => behindSince !== undefined,
-    /** Plans what is due, and starts the next run if none is running and `mayStart`. */
     tick({mayStart = true}: {mayStart?: boolean} = {}): void {
       recordEnd?.()
       const now = world.realClock.now()
@@ -156,7 +153,7 @@ const attemptOf = ({job_run_id, attempt}: JobRun) => `${job_run_id}.${attempt}`
 
 const CRASHED = 'JOB_CRASHED'
 
-/** Describes the end of a process that recorded nothing: it may have failed before it reached its run, for instance without a secret. */
+/** A process that recorded nothing may have failed before it reached its run, for instance without a secret. */
 function describeEnd({code, signal, log = ''}: ProcessEnd): AttemptEnd {
   if (signal !== null) return endAs(CRASHED, `Its process was killed by ${signal}.`)
   const problem = `Its process ended with exit code ${code} and recorded no result.`
@@ -167,25 +164,21 @@ function describeEnd({code, signal, log = ''}: ProcessEnd): AttemptEnd {
 }
 
 const MINUTE_MS = 60_000
-/** Longest pause after a failed attempt. */
 const LONGEST_PAUSE_MS = 30 * MINUTE_MS
-/** Most attempts of a run that may crash. */
 const MOST_CRASHES = 3
 /** A slot waits at least this long for other runs, even if its grace is shorter. */
 const LEAST_WAIT_MS = 60 * MINUTE_MS
 
-/** Returns until when a slot may start, ms since the epoch. */
 const endOfGrace = ({graceMinutes}: Job, slot: string) => Date.parse(slot) + graceMinutes * MINUTE_MS
 
-/** Returns until when a slot may start that other runs delayed. */
+/** Other runs delayed the slot. */
 const lastStartOf = (job: Job, slot: string) =>
   Math.max(endOfGrace(job, slot), Date.parse(slot) + LEAST_WAIT_MS)
 
 /**
- * Decides when a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse
+ * Returns when a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse
  * (4), the source was unavailable (6, within the grace), or the process was stopped or killed. Everything else needs a person.
- *
- * @param run `crashes`: how many of its earlier attempts crashed
+ * `crashes` counts earlier attempts of the run.
  */
 export function decideRetry(
   job: Job | undefined,
@@ -209,7 +202,7 @@ const ON_TIME_MS = 60_000
 /** How often `job_watch` is stored while nothing is due; each time is a write to the disk. */
 const STORED_MS = 60_000
 
-/** Records each slot of a job that became due since the last look, queued or skipped; one with a new schedule has slots from now on. */
+/** Records each slot once it is due, queued or skipped. A job with a new schedule has slots from now on. */
 function planSlots(stateDb: StateDb, job: Job, now: number, watches: Watches): void {
   const {name, schedule, timeZone: time_zone} = job
   const sameWatch = 'select * from job_watch where job = ? and schedule = ? and time_zone = ?'
@@ -238,14 +231,13 @@ function planSlots(stateDb: StateDb, job: Job, now: number, watches: Watches): v
   watches.set(name, seen)
 }
 
-/** Returns why a slot found this late does not run; null if it runs. */
+/** Returns null if the slot runs. */
 function whySkipped({catchUp, graceMinutes}: Job, lateMs: number): string | null {
   if (lateMs <= ON_TIME_MS) return null
   if (lateMs > graceMinutes * MINUTE_MS) return `missed: found after the ${graceMinutes} minutes of grace`
   return catchUp === 'none' ? 'missed while the scheduler was down' : null
 }
 
-/** Drops queued runs that are superseded, too late, or of a job that no longer exists. */
 function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void {
   const queued = listQueuedRuns(stateDb)
   const latest = new Map(queued.map(({job, job_run_id}) => [job, job_run_id]))
@@ -265,12 +257,12 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
 /** A longer time between two looks means that the clock was stepped or the machine slept. */
 const JUMP_MS = 120_000
 
-/** How far the slots of a job have been planned; instants are ISO 8601, real clock. */
+/** Instants are ISO 8601, real clock. */
 const watchRow = z.object({
   job: z.string(),
   schedule: z.string(),
   time_zone: z.string(),
-  /** When this schedule was first seen; earlier slots do not count. */
+  /** Earlier slots do not count. */
   watched_from: z.string(),
   seen_until: z.string(),
   /** `seen_until` before the last jump of more than {@link JUMP_MS}; null if there was none. */
@@ -279,13 +271,12 @@ const watchRow = z.object({
 
 type Watches = Map<string, z.output<typeof watchRow>>
 
-/** Returns until when the slots of any job have been planned, ms since the epoch; 0 if none have. */
 function readPlannedUntil(stateDb: StateDb): number {
   const [latest = null] = stateDb.column(z.string().nullable(), 'select max(seen_until) from job_watch')
   return latest === null ? 0 : Date.parse(latest)
 }
 
-/** Undoes slots recorded while the clock ran ahead: all but the done are planned again, and no stored instant stays later than now. */
+/** All but the done are planned again, and no stored instant stays later than now. */
 function undoFutureSlots(
   stateDb: StateDb,
   {now, since}: {now: number; since: number},
@@ -323,11 +314,10 @@ function undoFutureSlots(
   log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')
 }
 
-/** Events are applied together: once no event has come for QUIET_MS, or the first has waited for LONGEST_WAIT_MS. */
+/** Events are applied together: once none has come for QUIET_MS, or the first has waited for LONGEST_WAIT_MS. */
 const QUIET_MS = 3_000
 const LONGEST_WAIT_MS = 60_000
 
-/** Queues a run for waiting events, unless one is queued or running, or has just failed. */
 function planEvents(stateDb: StateDb, now: number): void {
   const waiting = listWaitingEvents(stateDb)
   const [first, last] = [waiting[0], waiting.at(-1)]
@@ -342,7 +332,6 @@ function planEvents(stateDb: StateDb, now: number): void {
   recordSlot(stateDb, {job: webhookJob.name, instant: now, state: 'queued', reason: null}, now)
 }
 
-/** Gives up a queued run, as `skipped` if it was never started, else as `failed`. */
 function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): void {
   stateDb.run(
     `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?, ended_at = ?
@@ -351,7 +340,7 @@ function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): vo
   )
 }
 
-/** Stores the last log lines of an attempt. Keeps the attempts of the last 1000 runs. */
+/** Keeps the attempts of the last 1000 runs. */
 function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: string): void {
   stateDb.transaction(() => {
     stateDb.update('job_attempt', {job_run_id, attempt}, {log})
@@ -359,12 +348,12 @@ function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: s
   })
 }
 
-/** How long runs are kept. Slots before the last look are never planned again, so nothing older is needed. */
+/** Slots before the last look are never planned again, so nothing older is needed. */
 const KEPT_DAYS = 90
 
 /**
- * Deletes old runs of a job and of webhooks. Keeps the last run of each job: if it failed, its alarm lasts until a run succeeds.
- * Of commands it deletes those that ended well, which webhooks make by the hundred thousand a year; metrics count all syncs.
+ * Keeps the last run of each job: if it failed, its alarm lasts until a run succeeds. Of commands it deletes those that ended
+ * well, which webhooks make by the hundred thousand a year; metrics count all syncs.
  */
 function pruneRuns(stateDb: StateDb, job: string, now: number): void {
   const last = listLastAttempts(stateDb).map(({job_run_id}) => job_run_id)

@@ -2,7 +2,7 @@ import {Cron, CronPattern} from 'croner'
 import {addDays, DAY_MS, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 
-/** When a job is due: cron with five fields, or six with seconds first, in an IANA time zone. */
+/** Cron with five fields, or six with seconds first, in an IANA time zone. */
 interface Schedule {
   schedule: string
   timeZone: string
@@ -12,8 +12,8 @@ interface Schedule {
 const RULES = {mode: '5-or-6-parts', domAndDow: true, fixedTimeRule: 'no-wildcard'} as const
 
 /**
- * Yields the due instants after `after`, ascending, ms since the epoch. A time without `*` or step that falls into a clock change
- * is due once: at the end of a gap, or at its first occurrence in a repeated hour. Other times count elapsed time.
+ * Ascending, ms since the epoch. A time without `*` or step that falls into a clock change is due once: at the end of a gap, or
+ * at its first occurrence in a repeated hour. Other times count elapsed time.
  */
 function* slotsAfter({schedule, timeZone}: Schedule, after: number): Generator<number, undefined> {
   const {isFixedTime} = new CronPattern(schedule, timeZone, RULES)
@@ -29,7 +29,7 @@ function* slotsAfter({schedule, timeZone}: Schedule, after: number): Generator<n
   }
 }
 
-/** Returns the first instant at which clocks show a wall time, or a later one if they skip it. */
+/** Returns a later instant if clocks skip the wall time. */
 function firstInstantOf(wall: number, timeZone: string): number {
   const near = [-DAY_MS, DAY_MS].map((step) => 2 * wall + step - wallTimeOf(wall + step, timeZone))
   let [before, reached] = [Math.min(...near), Math.max(...near)]
@@ -42,7 +42,7 @@ function firstInstantOf(wall: number, timeZone: string): number {
   return reached
 }
 
-/** Describes what is wrong with a cron expression; undefined if nothing is. Croner counts days and months from 0 in its messages. */
+/** Croner counts days and months from 0 in its messages. */
 export function findCronProblem(schedule: string): string | undefined {
   try {
     const cron = new Cron(schedule, {...RULES, timezone: 'UTC'})
@@ -54,7 +54,7 @@ export function findCronProblem(schedule: string): string | undefined {
   }
 }
 
-/** Lists the due instants in (`after`, `until`], ascending, ms since the epoch. */
+/** Those in (`after`, `until`], ascending, ms since the epoch. */
 export function listSlots(schedule: Schedule, after: number, until: number): number[] {
   const slots: number[] = []
   for (const slot of slotsAfter(schedule, after)) {
@@ -64,12 +64,11 @@ export function listSlots(schedule: Schedule, after: number, until: number): num
   return slots
 }
 
-/** Lists the next due instants after `after`. */
 export function listNextSlots(schedule: Schedule, after: number, count: number): number[] {
   return slotsAfter(schedule, after).take(count).toArray()
 }
 
-/** Lists the next due instant of each enabled job that has one, soonest first. */
+/** Soonest first. */
 export function listNextOfEach<Job extends Schedule & {enabled: boolean}>(jobs: readonly Job[], now: number) {
   return jobs
     .filter(({enabled}) => enabled)
@@ -77,7 +76,7 @@ export function listNextOfEach<Job extends Schedule & {enabled: boolean}>(jobs: 
     .sort((a, b) => a.slot - b.slot)
 }
 
-/** Formats an instant as `YYYY-MM-DD HH:MM:SS` in a time zone. */
+/** `YYYY-MM-DD HH:MM:SS` */
 export function formatLocal(instant: number, timeZone: string): string {
   return new Date(wallTimeOf(instant, timeZone)).toISOString().slice(0, 19).replace('T', ' ')
 }
@@ -85,7 +84,7 @@ export function formatLocal(instant: number, timeZone: string): string {
 /** 0 is Sunday. */
 const weekdayOf = (day: string) => new Date(`${day}T00:00:00Z`).getUTCDay()
 
-/** Finds the `nth` business day, `YYYY-MM-DD`, of a month, `YYYY-MM`: Monday to Friday, except the given holidays. */
+/** Returns `YYYY-MM-DD`: Monday to Friday, except the holidays. */
 export function findBusinessDay(month: string, nth: number, holidays: 'us-federal' | undefined): string {
   const closed = holidays ? listFederalHolidays(Number(month.slice(0, 4))) : []
   let left = nth
@@ -97,7 +96,7 @@ export function findBusinessDay(month: string, nth: number, holidays: 'us-federa
   }
 }
 
-/** The holidays of 5 U.S.C. § 6103. */
+/** 5 U.S.C. § 6103. */
 const FEDERAL_HOLIDAYS = [
   '0 0 1 1 *',
   '0 0 * 1 MON#3',
@@ -112,10 +111,7 @@ const FEDERAL_HOLIDAYS = [
   '0 0 25 12 *',
 ]
 
-/**
- * Lists the days of a year on which the Federal Reserve is closed. A holiday on a Sunday moves to Monday; one on a Saturday does
- * not move.
- */
+/** The days on which the Federal Reserve is closed. A holiday on a Sunday moves to Monday; one on a Saturday does not move. */
 function listFederalHolidays(year: number): string[] {
   return FEDERAL_HOLIDAYS.flatMap((schedule) =>
     listNextSlots({schedule, timeZone: 'UTC'}, Date.UTC(year - 1, 11, 31), 1),

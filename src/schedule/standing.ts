@@ -11,11 +11,7 @@ import type {Source} from './supervisor.ts'
 /** Above this share of unclassified deals, the figures by class do not describe the portfolio. */
 const TOLERATED_UNCLASSIFIED_PCT = 10
 
-/**
- * Reads how a data folder stands from its state database, current release and jobs, without opening the warehouse.
- *
- * @param maxAgeHours the greatest age of the last sync at which it counts as healthy
- */
+/** Opens no warehouse. A last sync of up to `maxAgeHours` counts as healthy. */
 export function readStanding(
   {config, folder, jobs}: Omit<Source, 'environment'>,
   stateDb: StateDb,
@@ -35,18 +31,14 @@ export function readStanding(
   return {
     now,
     healthy: release !== undefined && is_classified && ageHours <= maxAgeHours && !wasClockAhead({alarms}),
-    /** Deals whose status has no class. */
     unclassified_deals,
     is_classified,
     last_success: run_id && ended_at ? {run_id, ended_at, age_hours: Math.round(ageHours * 100) / 100} : null,
-    /** The run that holds the warehouse. */
     holder: findLockHolder(stateDb, world),
     release,
-    /** What is wrong with the current release. */
     damage,
-    /** What is wrong now, and since when. */
     alarms,
-    /** The next slot of each job, soonest first; `next_slots` for people and programs. */
+    /** `next_slots` are for people and programs. */
     next,
     next_slots: next.map(({job, slot}) => ({job: job.name, slot: isoOf(slot)})),
   }

@@ -16,34 +16,32 @@ import {createScheduler} from './scheduler.ts'
 import {tellPeople} from './tell.ts'
 
 const TICK_MS = 1_000
-/** How often the settings and jobs of a source are read again. */
 const LOOK_MS = 15_000
-/** How often alarms are checked and sent. */
 const TELL_MS = 5_000
 /** People are told of a source's problem, or its end, once it has lasted this long. */
 const STEADY_MS = 60_000
-/** After this long, a run that waits for its source no longer counts against the other sources. */
+/** Then a run that waits for its source no longer counts against the other sources. */
 const WAITED_MS = 300_000
 /** The progress of runs that may be waiting for their source. */
 const CAN_WAIT = /^(opening|walking|details)/
-/** Including waiting ones, at most this many times the allowed runs go on at once. */
+/** Running at once, including those that wait: at most this many times the allowed runs. */
 const MOST_WITH_WAITING = 2
 
-/** The setup of one lender: `serve` has one, a fleet many. */
+/** `serve` has one, a fleet many. */
 export interface Source {
   config: Config
   folder: DataFolder
   jobs: readonly Job[]
-  /** The environment of its processes; by default that of this process. */
+  /** By default that of this process. */
   environment?: Environment
 }
 
 interface Sources {
-  /** Lists the names of the present sources; `['']` for a single source, which needs no name. */
+  /** `['']` for a single source, which needs no name. */
   list: () => readonly string[]
-  /** Reads the present setup of a source; throws if it is wrong. */
+  /** Throws if its setup is wrong. */
   read: (name: string) => Source
-  /** How many runs may go on at once, over all sources. */
+  /** Over all sources. */
   runs: number
   /** How long to wait for a source's state database, ms; all other sources wait too. */
   patienceMs?: number
@@ -52,14 +50,14 @@ interface Sources {
 }
 
 /**
- * Creates the supervisor of these sources: it runs their jobs when due, each in its own process, and sends their alarms. A source
- * that is broken or hangs does not affect the others. @throws if the sources cannot be listed
+ * Runs the jobs of sources when due, each in its own process, and sends their alarms. A source that is broken or hangs does not
+ * affect the others. @throws if the sources cannot be listed
  */
 export function createSupervisor(sources: Sources, world: World) {
   const served = new Map<string, ServedSource>()
   let wasListed = true
 
-  /** Serves the present sources. A removed source ends after its run, and may come back then. */
+  /** A removed source ends after its run, and may come back then. */
   function findSources(): void {
     const names = sources.list()
     for (const [name, one] of served) {
@@ -76,7 +74,7 @@ export function createSupervisor(sources: Sources, world: World) {
     for (const one of served.values()) one.look()
   }
 
-  /** Starts due runs. The source whose last start is longest ago goes first, so that a busy source does not starve the others. */
+  /** The source whose last start is longest ago goes first, so that a busy source does not starve the others. */
   function tick(): void {
     const inTurn = [...served.values()].sort((a, b) => a.startedAt() - b.startedAt())
     const counts = inTurn.map((one) => one.countRuns())
@@ -93,7 +91,6 @@ export function createSupervisor(sources: Sources, world: World) {
   findSources()
   lookAtEach()
   return {
-    /** The sources that are served. */
     served: (): readonly ServedSource[] => [...served.values()].filter((one) => !one.isEnding()),
     /** Runs what is due until stopped; resolves once every run has ended. */
     async run(): Promise<void> {
@@ -122,13 +119,12 @@ function logProblem(error: unknown, {log}: Pick<World, 'log'>, words: string): v
   log.error({code, reason: scrubSecrets(message)}, words)
 }
 
-/** Whether a pause is still going on. An end too far away was set before the clock was stepped back, and does not count. */
+/** An end too far away was set before the clock was stepped back, and does not count. */
 const isBefore = (now: number, end: number, pauseMs: number) => now < end && end - now <= pauseMs
 
-/** A source that is served; its problems are shown and affect no other source. */
 type ServedSource = ReturnType<typeof serveSource>
 
-/** @param tools `isTaken` says whether another source has this data folder */
+/** `isTaken` says whether another source has this data folder. */
 function serveSource(name: string, tools: Sources & {isTaken: (root: string) => boolean}, ours: World) {
   const world = name === '' ? ours : {...ours, log: ours.log.child({source: name})}
   let open: ReturnType<typeof openAs> | undefined
@@ -136,9 +132,9 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   let ending: Promise<void> | undefined
   let telling: Promise<void> | undefined
   let config: Config | undefined
-  /** Keeps what people were told of its problems, because its own state database may be what fails. */
+  /** Holds what people were told of its problems, because its own state database may be what fails. */
   let memory: StateDb | undefined
-  /** The state database that was opened last; if it disappears, it is not created again. */
+  /** If the state database that was opened last disappears, it is not created again. */
   let served: string | undefined
   /** The problem at the last tick. */
   let fault: LoantapeError | undefined
@@ -154,7 +150,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       logProblem(error, world, 'this source cannot be served; it is tried again')
   }
 
-  /** Pauses the source: a full disk, or a busy or damaged state database, must not end the server. */
+  /** A full disk, or a busy or damaged state database, must not end the server. */
   function pause(error: unknown): void {
     fail(error)
     pausedUntil = world.realClock.now() + LOOK_MS
@@ -204,18 +200,16 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
 
   return {
     name,
-    /** Its data folder, once open. */
     root: () => open?.root,
-    /** Returns its setup and state database. @throws why it cannot be served */
+    /** @throws why it cannot be served */
     requireOpen() {
       if (problem) throw problem
       if (open) return open
       throw new Error(`source '${name}' is not open`)
     },
-    /** When this process last started a run of this source, ms since the epoch. */
     startedAt: () => startedAt,
     isEnding: () => ending !== undefined,
-    /** Opens the source. Later, at intervals and while nothing uses it, reopens it if it has changed or was broken. */
+    /** At intervals and while nothing uses it, reopens the source if it has changed or was broken. */
     look(): void {
       const now = world.realClock.now()
       if (ending || isBefore(now, lookAt, LOOK_MS) || isRunning() || telling) return
@@ -233,7 +227,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
         fail(error)
       }
     },
-    /** Sends alarms at intervals, including that the source is not served, or is served again. */
+    /** Sends alarms at intervals, also that the source is not served, or is served again. */
     tell(): void {
       const now = world.realClock.now()
       if (problem?.code !== fault?.code) faultSince = now
@@ -249,7 +243,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
           telling = undefined
         })
     },
-    /** Starts a due run. @returns whether it started one */
+    /** Returns whether it started a run. */
     tick(mayStart: boolean): boolean {
       const now = world.realClock.now()
       if (!open || isBefore(now, pausedUntil, LOOK_MS)) return false
@@ -263,7 +257,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
       startedAt = now
       return true
     },
-    /** Counts its running slots, including those of a previous server, and those that have waited long for their source. */
+    /** Counts slots, including those of a previous server, and those that have waited long for their source. */
     countRuns(): {running: number; waiting: number} {
       if (!open) return {running: 0, waiting: 0}
       try {

@@ -32,22 +32,20 @@ const messageSchema = z.object({
   file: z.string().optional(),
   /** The only recipients, by mail; by default it goes to everybody. */
   to: z.string().optional(),
-  /** The state of the alarm that it reports. */
+  /** Of the alarm that it reports. */
   state: z.string().optional(),
 })
 
-/** A message for people. */
 export type Message = z.output<typeof messageSchema>
-/** A message and what it is about: the name of an alarm, or a digest. `only` limits it to one channel. */
+/** `alarm` is the name of an alarm, or a digest. `only` limits it to one channel. */
 type News = Message & {alarm: string; only?: string}
 
-/** Renders the page of a digest; undefined if there is nothing to send. @throws ConfigError with the place of what fails */
+/** Returns undefined if there is nothing to send. @throws ConfigError with the place of what fails */
 export type RenderDigest = (release: Release, step: DigestStep) => Promise<Message | undefined>
 
 /**
- * Tells each channel the conditions that differ from what it was last told. What fails now is retried by a later call.
- *
- * @param look called when no other process can tell, so that nobody is told what has been over since
+ * Tells each channel the conditions that differ from what it was last told. What fails now is retried by a later call. `look` is
+ * called when no other process can tell, so that nobody is told what has been over since.
  */
 export async function tellPeople(
   stateDb: StateDb,
@@ -77,7 +75,7 @@ export async function tellPeople(
 
 const saidRow = z.object({alarm: z.string(), state: z.string().nullable()})
 
-/** Reads what a channel was last told of each alarm, from notices that were sent, at least to some, or can still be sent. */
+/** From notices that were sent, at least to some, or can still be sent. */
 const listSaid = (stateDb: StateDb, channel: string, now: number) =>
   new Map(
     stateDb
@@ -93,7 +91,7 @@ const listSaid = (stateDb: StateDb, channel: string, now: number) =>
       .map(({alarm, state}) => [alarm, state]),
   )
 
-/** Sends a page of the current release, once for each business date. @throws ConfigError that names job, page and what fails */
+/** Sends once for each business date. @throws ConfigError that names job, page and what fails */
 export async function sendDigest(
   config: Config,
   {job, step, render}: {job: string; step: DigestStep; render: RenderDigest | undefined},
@@ -132,10 +130,10 @@ export async function sendDigest(
   }
 }
 
-/** Codes of errors in pages and job files, which people write. */
+/** Pages and job files are written by people. */
 const IS_OF_PAGE = /^(QUERY_FAILED|UNKNOWN_NAME|USAGE)$/
 
-/** Records messages for channels, and sends those that are due. @param findNews runs in the transaction that records them */
+/** Sends what is due, also of earlier calls. `findNews` runs in the transaction that records its messages. */
 async function sendNews(
   stateDb: StateDb,
   config: Config,
@@ -183,10 +181,7 @@ async function sendNews(
   }
 }
 
-/**
- * Stores which alarms are active. What cannot be seen now, such as the limits of a damaged release, stays; alarms of deleted jobs
- * are removed.
- */
+/** What cannot be seen now, such as the limits of a damaged release, stays; alarms of deleted jobs are removed. */
 function storeAlarms(stateDb: StateDb, conditions: readonly Condition[], alarms: readonly Alarm[]): void {
   const [seen, holding] = [JSON.stringify(conditions), JSON.stringify(alarms)]
   const namesIn = (parameter: number) => `(select value ->> 'name' from json_each(?${parameter}))`
@@ -203,7 +198,7 @@ function storeAlarms(stateDb: StateDb, conditions: readonly Condition[], alarms:
 }
 
 const KEPT_DAYS = 30
-/** The pause after a failed sending; it doubles each time. No sending waits for an answer longer than {@link SEND_TIMEOUT_MS}. */
+/** Doubles with each failure, up to an hour. */
 const FIRST_PAUSE_MS = 60_000
 
 const noticeRow = z.object({
@@ -212,10 +207,7 @@ const noticeRow = z.object({
   message: z.string().transform((text) => messageSchema.parse(JSON.parse(text))),
 })
 
-/**
- * Claims the next notice to send: no other process gets it before its next attempt. An attempt that a clock running ahead
- * scheduled too far off is due now.
- */
+/** No other process gets the notice before its next attempt. What a clock running ahead put off too far is due now. */
 function claimNotice(stateDb: StateDb, config: Config, now: number) {
   return stateDb.first(
     noticeRow,
@@ -240,7 +232,7 @@ function claimNotice(stateDb: StateDb, config: Config, now: number) {
   )
 }
 
-/** Creates the configured channels. Each sends a message and returns the addresses that were refused; it throws if all were. */
+/** Each channel returns the addresses that were refused; it throws if all were. */
 function createChannels(config: Config): Record<string, (message: Message) => Promise<string[]>> {
   const {alarmWebhookUrl: webhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom: from} = config
   return {
@@ -317,7 +309,7 @@ async function mailMessage(
   }
 }
 
-/** Pings the service that raises an alarm when we fall silent. The run succeeds even if the ping fails. */
+/** The run succeeds even if the ping fails. */
 export async function pingDeadMan({deadManUrl}: Config, {log}: World): Promise<void> {
   if (deadManUrl === undefined) return
   try {
