@@ -39,9 +39,8 @@ export interface RateLimit {
 }
 
 /**
- * Creates the rate limiter. It takes one token from a key's bucket and returns the headers of
- * draft-ietf-httpapi-ratelimit-headers: `t` is the seconds until the next token if `r=0`, otherwise until the bucket is full. If
- * the bucket is empty, it throws a Refusal (429), which costs no token.
+ * Takes one token from a key's bucket and returns the headers of draft-ietf-httpapi-ratelimit-headers: `t` is the seconds until
+ * the next token if `r=0`, otherwise until the bucket is full. @throws Refusal (429), which costs no token
  */
 export function createRateLimiter(
   {perSecond, burst}: RateLimit,
@@ -69,7 +68,6 @@ export function createRateLimiter(
 /** `read` allows GET, `write` the other methods; neither includes the other. */
 export const SCOPES = ['read', 'write'] as const
 
-/** A scope of {@link SCOPES}. */
 export type Scope = (typeof SCOPES)[number]
 
 const KEY_FORM = /^sk_(?:live|test)_[A-Za-z0-9_-]+$/
@@ -79,7 +77,6 @@ const scopesOfText = z
   .transform((text) => text.split(','))
   .pipe(z.array(z.enum(SCOPES)))
 
-/** A key without its secret. */
 const keyRow = z.object({
   id: z.string(),
   name: z.string(),
@@ -90,14 +87,13 @@ const keyRow = z.object({
   revoked_at: z.string().nullable(),
 })
 
-/** Who sent a request. `owner` identifies the rate-limit bucket and the idempotency keys. */
+/** `owner` identifies the rate-limit bucket and the idempotency keys. */
 type Caller = z.output<typeof callerRow>
 const callerRow = z.object({owner: z.string(), scopes: scopesOfText})
 
-/** Returns the SHA-256 in hexadecimal. */
 const digestOf = (text: string): string => hash('sha256', text)
 
-/** Creates a key and returns it once. Only its SHA-256 is stored: 192 random bits need no slow hash. `now` is in ms. */
+/** Returns the key once. Only its SHA-256 is stored: 192 random bits need no slow hash. `now` is in ms. */
 export function createApiKey(
   database: ServiceDatabase,
   options: {kind: 'live' | 'test'; name: string; scopes: readonly Scope[]; now: number},
@@ -116,12 +112,12 @@ export function createApiKey(
   return {id, key}
 }
 
-/** Lists all keys, including revoked ones, oldest first. */
+/** Includes revoked keys; oldest first. */
 export function listApiKeys(database: ServiceDatabase): z.output<typeof keyRow>[] {
   return database.all(rowOf(keyRow), 'select * from api_key order by created_at, id')
 }
 
-/** Revokes a key for good; false if there is no such key or it was revoked before. */
+/** False if there is no such key or it was revoked before. */
 export function revokeApiKey(database: ServiceDatabase, id: string, now: number): boolean {
   return (
     database.run('update api_key set revoked_at = ? where id = ? and revoked_at is null', [now, id]).changes >
@@ -135,8 +131,8 @@ function refuseKey(code: 'unauthorized' | 'invalid_token', challenge: string): R
 }
 
 /**
- * Creates the check of an `Authorization` header against the given keys, which have every scope, and those of the database. Keys
- * are looked up by their digest, which nobody can choose, so timing reveals nothing about a key.
+ * The given `apiKeys` have every scope. Keys are looked up by their digest, which nobody can choose, so timing reveals nothing
+ * about a key.
  *
  * @throws ConfigError if a key has another form; the check itself throws a Refusal (401)
  */
@@ -164,7 +160,7 @@ function createKeyCheck(
   }
 }
 
-/** Requires a scope of the caller. @throws Refusal (403) by RFC 6750 */
+/** @throws Refusal (403) by RFC 6750 */
 function checkScope(caller: Caller, scope: Scope): void {
   if (caller.scopes.includes(scope)) return
   throw refuse('insufficient_scope', {
@@ -199,7 +195,7 @@ const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({
   pattern: new RegExp(`^${PREFIX}${path.replace(/\{\w+\}/g, '[^/]+')}(?:\\?|$)`),
 }))
 
-/** Returns the refusal of an unknown path or method: 405 with `Allow` if the path exists, else 404. */
+/** Returns 405 with `Allow` if the path exists, else 404. */
 function refuseUnknown(url: string): Error {
   const allowed = PATHS.filter(({pattern}) => pattern.test(url)).flatMap(({method}) =>
     method === 'GET' ? ['GET', 'HEAD'] : [method],

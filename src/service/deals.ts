@@ -19,7 +19,7 @@ import {createId, FIRST, givenOf, type Kind, kindOf, type ServiceDatabase} from 
 /** A column of cents. The contract allows at most 7e15, which a number holds exactly. */
 const rowCents = z.number().transform(BigInt)
 
-/** A deal as stored; amounts are cents, `created_at` is ms since the epoch. */
+/** Amounts are cents, `created_at` is ms since the epoch. */
 export type StoredDeal = z.output<typeof storedDeal>
 const storedDeal = z.object({
   id: z.string(),
@@ -37,22 +37,21 @@ const IDS = {table: 'deal', row: z.object({id: z.string()})}
 /** Access to the deals in SQLite, without HTTP. */
 export type DealStore = ReturnType<typeof createDealStore>
 
-/** Creates the store of deals over the service's database. */
 export function createDealStore(database: ServiceDatabase) {
   return {
     get: (id: string): StoredDeal | undefined =>
       database.first(storedDeal, 'select * from deal where id = ?', [id]),
     transaction: <T>(work: () => T): T => database.transaction(work),
     fill: (work: () => void): void => database.fill(work),
-    /** Inserts all or none of the deals. */
+    /** Inserts all or none. */
     insert: (deals: Iterable<StoredDeal>): void =>
       database.transaction(() => {
         for (const deal of deals) database.insert('deal', deal)
       }),
-    /** Lists at most `limit` deals, all or those in a status, in list order. */
+    /** At most `limit`, in list order. */
     list: ({status, limit}: {status?: string; limit: number}): StoredDeal[] =>
       database.list(STORED, {after: FIRST, limit}, {status}),
-    /** Lists the ids of all deals, or of those in a status, in list order. */
+    /** In list order. */
     ids: (status?: string): string[] =>
       database.list(IDS, {after: FIRST, limit: -1}, {status}).map(({id}) => id),
     update: (id: string, change: Partial<StoredDeal>) => database.update('deal', {id}, givenOf(change)),
@@ -66,7 +65,6 @@ export const DEALS = kindOf('deal_record', dealRecordSchema, 'deal_not_found')
 
 const LISTED: Kind<Deal> = {...DEALS, json: 'listed'}
 
-/** Returns the columns that a body sets. */
 function changeOf({loan_amount, property_value, ...texts}: DealChanges): Record<string, SQLInputValue> {
   const cents = (amount: number | null | undefined) =>
     typeof amount === 'number' ? centsOf(amount.toFixed(2)) : amount
@@ -82,7 +80,7 @@ function checkTransition(from: string, to: string): void {
   throw refuse('invalid_transition', {detail: `A deal that is ${from} ${ways}.`})
 }
 
-/** Requires amount, value and program from underwriting on; a change within a status must not remove any. @throws Refusal (409) */
+/** From underwriting on, all three are required; a change within a status must not remove any. @throws Refusal (409) */
 function checkComplete(before: Deal, deal: Deal): void {
   if (deal.status === 'draft') return
   const isMoved = before.status !== deal.status
@@ -95,12 +93,12 @@ function checkComplete(before: Deal, deal: Deal): void {
   throw refuse('incomplete_deal', {detail, errors: missing.map((path) => ({path, message: 'expected'}))})
 }
 
-/** Returns the strong entity tag of the answer that holds this record: equal only for equal bodies. */
+/** A strong entity tag: equal only for equal bodies. */
 export function etagOf(record: unknown): string {
   return `"${hash('sha256', JSON.stringify({data: record}), 'base64url').slice(0, 22)}"`
 }
 
-/** Checks `If-Match` (RFC 9110, 13.1.1): `*`, or a list of strong tags. @throws Refusal (412) if the record has changed */
+/** RFC 9110, 13.1.1: `*`, or a list of strong tags. @throws Refusal (412) if the record has changed */
 function checkIfMatch(ifMatch: string | undefined, record: Deal): void {
   if (ifMatch === undefined || ifMatch.trim() === '*') return
   const tags = ifMatch.split(',').map((tag) => tag.trim())
@@ -119,7 +117,6 @@ const totalRow = z
   .object({status: z.string(), deals: z.number(), high: rowCents, low: rowCents})
   .transform(({high, low, ...counted}) => ({...counted, amount: high * 100_000_000n + low}))
 
-/** Creates the operations on deals. */
 export function createDealHandlers({database, clock, emit}: ServiceWorld) {
   return {
     listDeals: ({query: {status}, page}) => database.page(LISTED, page, {status}),
@@ -180,7 +177,6 @@ const RATES_IN_FORCE: Kind<Rate> = {
   )`,
 }
 
-/** Creates the operations on borrowers, tasks and rates. */
 export function createRecordHandlers({database, clock, emit}: ServiceWorld) {
   return {
     // The digits of the national id are validated and dropped.

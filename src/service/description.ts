@@ -16,7 +16,7 @@ import {EVENT_TYPES, webhookEventSchema} from '../contract/webhook.ts'
 import {VERSION} from '../core/process.ts'
 import {PREFIX} from './requests.ts'
 
-/** Adds `/openapi.json` and `/docs`, which describe the routes added later (OpenAPI 3.1). They hold no data, so they need no key. */
+/** OpenAPI 3.1, of the routes that are added later. `/openapi.json` and `/docs` hold no data, so they need no key. */
 export function addDescription(app: FastifyInstance): void {
   app.register(swagger, {
     convertConstToEnum: false,
@@ -62,7 +62,6 @@ const CSP =
 
 const REF = '#/components/schemas/'
 
-/** Builds the JSON Schemas of all named schemas of the contract. */
 function buildSchemas(): Record<string, object> {
   const {schemas} = z.toJSONSchema(z.globalRegistry, {
     io: 'input',

@@ -20,9 +20,8 @@ import {Refusal, refuse} from './refusal.ts'
 import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, kindOf} from './service-database.ts'
 
-/** Limit of one uploaded file. */
 export const MOST_FILE_BYTES = 25 * 1024 * 1024
-/** Limit of one deal. */
+/** Of one deal. */
 const MOST_DOCUMENTS = 200
 
 /** PDF, scans and office documents. Plain text is recognised separately, by its bytes. */
@@ -49,7 +48,7 @@ async function readMediaType(content: Buffer): Promise<string> {
 
 const DOCUMENTS = kindOf('document', documentSchema, 'document_not_found')
 
-/** Attaches a file to a deal, within the current transaction. @throws Refusal (409) if the deal has too many */
+/** Within the current transaction. @throws Refusal (409) if the deal has too many documents */
 function attachDocument(
   {dealId, category, name, file}: {dealId: string; category: string; name: string; file: ReceivedFile},
   {database, clock, emit}: ServiceWorld,
@@ -75,7 +74,7 @@ function attachDocument(
   return document
 }
 
-/** Formats `attachment` with a name in any script (RFC 6266, RFC 8187). */
+/** A name in any script (RFC 6266, RFC 8187). */
 function formatDisposition({file_name, name}: DealDocument): string {
   const encoded = encodeURIComponent(file_name ?? name).replace(
     /['()*]/g,
@@ -86,7 +85,7 @@ function formatDisposition({file_name, name}: DealDocument): string {
 
 const contentRow = z.object({content: z.instanceof(Uint8Array)})
 
-/** Creates the operations on documents and their generations. `onRequested` is called once a requested generation is committed. */
+/** `onRequested` is called once a requested generation is committed. */
 export function createDocumentHandlers(world: ServiceWorld, onRequested: () => void) {
   const {database, clock} = world
   return {
@@ -116,7 +115,7 @@ export function createDocumentHandlers(world: ServiceWorld, onRequested: () => v
   } satisfies Partial<Handlers>
 }
 
-/** Makes a file name safe to show: removes folders, control characters, and characters that change the reading direction. */
+/** Removes folders, control characters, and characters that change the reading direction. */
 function cleanFileName(name: string | undefined): string | null {
   const cleaned = (name ?? '')
     // Forms escape these three characters (HTML, multipart/form-data).
@@ -126,7 +125,7 @@ function cleanFileName(name: string | undefined): string | null {
   return [...cleaned].slice(0, 255).join('') || null
 }
 
-/** Receives a multipart body as the body of the request: the part `file`, and text fields. @throws Refusal */
+/** The part `file`, and text fields, become the body of the request. @throws Refusal */
 export async function receiveParts(request: FastifyRequest): Promise<void> {
   const parts: Record<string, unknown> = {}
   try {
@@ -168,7 +167,7 @@ const COUNT_LINKED = `select
   (select count(*) from borrower where deal_id = ?1) as borrowers,
   (select count(*) from task where deal_id = ?1 and status = 'open') as open_tasks`
 
-/** Makes the document of one generation. File, row and event are stored together or not at all. */
+/** File, row and event are stored together or not at all. */
 function generateOne({id, deal_id: dealId, template}: DocumentGeneration, world: ServiceWorld): void {
   const {database, clock, onError} = world
   const finish = (status: string, document_id: string | null) =>
@@ -189,7 +188,7 @@ function generateOne({id, deal_id: dealId, template}: DocumentGeneration, world:
   }
 }
 
-/** Makes documents in the background. After a kill, the next service continues. */
+/** Works in the background. After a kill, the next service continues. */
 export function createGenerator(world: ServiceWorld) {
   let scheduled: NodeJS.Immediate | undefined
   const wake = (): void => {
@@ -213,10 +212,10 @@ const UNKNOWN = 'to be determined'
 const dollars = (amount: number | null): string =>
   amount === null ? UNKNOWN : `$${groupThousands(amount.toFixed(2))}`
 
-/** Returns a text as one line without Markdown. */
+/** One line without Markdown. */
 const plain = (text: string): string => text.replace(/\s+/g, ' ').replace(/[\\`*_{}[\]<>()#+!|-]/g, '\\$&')
 
-/** Formats loan-to-value in percent with two decimals, rounded half up; the quotient of cents is exact. */
+/** In percent with two decimals, rounded half up; the quotient of cents is exact. */
 function formatLtv({loan_amount, property_value}: Deal): string {
   if (!property_value) return UNKNOWN
   const value = centsOf(property_value.toFixed(2))
@@ -224,7 +223,6 @@ function formatLtv({loan_amount, property_value}: Deal): string {
   return `${formatCents(hundredths)} %`
 }
 
-/** The documents that can be made of a deal, in Markdown. */
 const TEMPLATES: Record<
   NewDocumentGeneration['template'],
   {name: string; render(deal: Deal, linked: Linked): string[]}

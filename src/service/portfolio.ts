@@ -25,12 +25,12 @@ export function seedPortfolio(
   store.fill(() => store.insert(drawn))
 }
 
-/** Seeded random numbers: the same labels give the same sequence on every machine. */
+/** The same labels give the same sequence on every machine. */
 export type Random = ReturnType<typeof createRandom>
 
 const ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
 
-/** Creates the random numbers for `labels` (a seed, a date, a purpose): sfc32, seeded with the SHA-256 of the labels. */
+/** sfc32, seeded with the SHA-256 of `labels` (a seed, a date, a purpose). */
 export function createRandom(...labels: (string | number)[]) {
   const digest = hash('sha256', labels.join('\n'), 'buffer')
   let a = digest.readInt32LE(0)
@@ -48,22 +48,19 @@ export function createRandom(...labels: (string | number)[]) {
     return (sum >>> 0) / 2 ** 32
   }
 
-  /** Uniform whole number from `min` to `max`, both included. */
+  /** From `min` to `max`, both included. */
   const integer = (min: number, max: number): number => min + Math.floor(next() * (max - min + 1))
   return {
     next,
     integer,
-    /** True with this probability. */
     chance: (probability: number): boolean => next() < probability,
-    /** One of the items, each as likely as the others. */
     pick: <T>(items: readonly T[]): T => items[integer(0, items.length - 1)] as T,
-    /** Normal with mean 0 and standard deviation 1, within ±6. */
+    /** Mean 0, standard deviation 1, within ±6. */
     normal(): number {
       let total = -6
       for (let draw = 0; draw < 12; draw++) total += next()
       return total
     },
-    /** This many lower-case letters and digits. */
     text(length: number): string {
       let text = ''
       while (text.length < length) text += ALPHABET.charAt(integer(0, ALPHABET.length - 1))
@@ -100,7 +97,7 @@ function buildUsualAddress(random: Random): string {
 
 const numbered = (text: string, number: number) => text.replaceAll('{n}', String(number))
 
-/** Draws a US property address as people type it. About 3 % name no state; about 1 % hold quotes, accents or a formula. */
+/** As people type it. About 3 % name no state; about 1 % hold quotes, accents or a formula. */
 function buildAddress(random: Random): string {
   const kind = random.next()
   if (kind < 0.01) return numbered(random.pick(madeUp.awkward), random.integer(1, 999))
@@ -123,7 +120,7 @@ function clamp(value: number, least: number, most: number): number {
   return Math.min(most, Math.max(least, value))
 }
 
-/** Draws a loan amount in cents: log-normal around `median` dollars, mostly round, one in four with cents. */
+/** In cents: log-normal around `median` dollars, mostly round, one in four with cents. */
 function drawAmountCents(random: Random, median: number): number {
   const dollars = clamp(median * Math.exp(0.65 * random.normal()), 60_000, 25_000_000)
   const shape = random.next()
@@ -132,7 +129,7 @@ function drawAmountCents(random: Random, median: number): number {
   return Math.round(dollars * 100)
 }
 
-/** Draws an amount and a value, in cents. Loan-to-value is spread around 68 %; one deal in eight is exactly at 65, 70 or 75 %. */
+/** In cents. Loan-to-value is spread around 68 %; one deal in eight is exactly at 65, 70 or 75 %. */
 function drawAmountAndValue(random: Random, median: number): {amount: number; value: number} {
   const amount = drawAmountCents(random, median)
   if (random.chance(0.125)) {
@@ -144,12 +141,11 @@ function drawAmountAndValue(random: Random, median: number): {amount: number; va
   return {amount, value: Math.round(amount / ltv / 100_000) * 100_000}
 }
 
-/** Draws an instant from 13:00 to 22:00 UTC on the day that begins at `day`; both ms since the epoch. */
+/** From 13:00 to 22:00 UTC on the day that begins at `day`; both ms since the epoch. */
 function drawInstant(random: Random, day: number): number {
   return day + random.integer(13 * HOUR_MS, 22 * HOUR_MS - 1)
 }
 
-/** Draws one deal with a new id. */
 function buildDeal(random: Random, born: {status: string; created_at: number}): StoredDeal {
   const program = pickProgram(random)
   const {amount, value} = drawAmountAndValue(random, program.medianAmount)
@@ -163,7 +159,7 @@ function buildDeal(random: Random, born: {status: string; created_at: number}): 
   }
 }
 
-/** Draws the status of a deal from its age in days: most are funded after two months, one in twenty takes longer. */
+/** `age` is in days. Most are funded after two months, one in twenty takes longer. */
 function drawStatus(random: Random, age: number): string {
   const pace = random.chance(0.05) ? 6 : 1
   const underwrittenAt = pace * random.integer(2, 25)
@@ -188,7 +184,7 @@ function drawCreationTimes(random: Random, deals: number, today: string): Float6
 /** Investors who borrow repeatedly, the first of them most often. */
 const REGULARS = 400
 
-/** Documents by category, with the share of deals that have one, by status. */
+/** By category; `shares` of the deals that have one, by status. */
 const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<string, number>>}>> =
   madeUp.documents
 
@@ -199,7 +195,7 @@ interface Linking {
   until: number
 }
 
-/** Adds the missing borrowers of each deal and the missing documents of its status: the same for the same seed, deals and days. */
+/** Adds missing borrowers, and the missing documents of a deal's status: the same for the same seed, deals and days. */
 export function linkPortfolio(
   {database, store}: {database: ServiceDatabase; store: DealStore},
   linking: Linking,
@@ -304,12 +300,12 @@ export function advanceDay(store: DealStore, options: {seed: string | number; da
   })
 }
 
-/** Draws a whole number whose mean is exactly `exact`: the fraction becomes a chance. */
+/** The mean is exactly `exact`: the fraction becomes a chance. */
 function drawCount(random: Random, exact: number): number {
   return Math.floor(exact) + (random.chance(exact % 1) ? 1 : 0)
 }
 
-/** Draws up to `count` of the deals with these ids. Changes the array. */
+/** Draws up to `count`. Changes `ids`. */
 function drawDeals(store: DealStore, random: Random, ids: string[], count: number): StoredDeal[] {
   const drawn = Array.from({length: Math.min(count, ids.length)}, () => {
     const index = random.integer(0, ids.length - 1)
@@ -321,7 +317,7 @@ function drawDeals(store: DealStore, random: Random, ids: string[], count: numbe
   return drawn.flatMap((id) => store.get(id) ?? [])
 }
 
-/** Whether a deal has what the service requires for a later status. */
+/** Has what the service requires for a later status. */
 function isComplete({loan_amount_cents, property_value_cents, loan_program}: StoredDeal): boolean {
   return loan_amount_cents > 0n && (property_value_cents ?? 0n) > 0n && loan_program !== null
 }
@@ -339,13 +335,12 @@ function drawNewValue(random: Random, deal: StoredDeal): bigint {
   return after === deal.property_value_cents ? after + 100_000n : after
 }
 
-/** Lists the deals that are not paid off. */
 function listLiving(store: DealStore): string[] {
   const paidOff = new Set(store.ids('paid_off'))
   return store.ids().filter((id) => !paidOff.has(id))
 }
 
-/** Creates new deals, each with its own random numbers, so that a repeated day shows as a repeated id. */
+/** Each has its own random numbers, so that a repeated day shows as a repeated id. */
 function createDeals(store: DealStore, count: number, options: {seed: string | number; day: string}): void {
   const deals = Array.from({length: count}, (_, index) => {
     const random = createRandom('new deal', options.seed, options.day, index)
@@ -360,7 +355,7 @@ function createDeals(store: DealStore, count: number, options: {seed: string | n
   store.insert(deals)
 }
 
-/** Draws new amounts, and property values (which lists do not show), for at most `count` deals and one in ten. Changes nothing. */
+/** For at most `count` deals and one in ten: new amounts, and property values, which lists do not show. Changes nothing. */
 export function drawEdits(
   store: DealStore,
   {seed, day, count}: {seed: string | number; day: string; count: number},

@@ -14,7 +14,7 @@ export class Refusal extends Error {
   }
 }
 
-/** Creates a refusal (RFC 9457): `about:blank`, so titled like its status; by default, the detail is the code's meaning. */
+/** RFC 9457: `about:blank`, so titled like its status. By default, the detail is the code's meaning. */
 export function refuse(
   code: ProblemCode,
   more: {detail?: string; errors?: {path: string; message: string}[]; headers?: Record<string, string>} = {},

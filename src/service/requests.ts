@@ -6,7 +6,6 @@ import type {Clock} from '../core/clock.ts'
 import {refuse} from './refusal.ts'
 import type {FoundPage, Page, ServiceDatabase} from './service-database.ts'
 
-/** The parsed input of an operation. */
 export interface Call<Op extends Operation> {
   /** The `{id}` of the path; empty if it has none. */
   id: string
@@ -15,47 +14,43 @@ export interface Call<Op extends Operation> {
   query: Op['query']
   body: Op['body']
   ifMatch: string | undefined
-  /** Which records of a list to find. */
   page: Page
 }
 
 /**
- * The handler of every operation. A writing handler shares one transaction with the events it emits and the answer kept for its
- * Idempotency-Key: all three are stored, or none. Before it runs, the path's deal or webhook endpoint has been found to exist.
+ * A writing handler shares one transaction with the events it emits and the answer kept for its Idempotency-Key: all three are
+ * stored, or none. Before it runs, the path's deal or webhook endpoint has been found to exist.
  */
 export type Handlers = {[Id in OperationId]: (call: Call<Operations[Id]>) => Found<Operations[Id]['answer']>}
 
 type Found<Answer> = Answer extends unknown[] ? FoundPage : Answer
 
-/** The prefix of every path. */
 export const PREFIX = '/v1'
 
-/** What handlers work on. */
 export interface ServiceWorld {
   database: ServiceDatabase
   /** Stamps what is created. */
   clock: Clock
   /** Notifies every endpoint subscribed to the event's type, once the transaction is committed. */
   emit(event: Omit<WebhookEvent, 'timestamp'>): void
-  /** Receives errors of background work. */
+  /** For background work. */
   onError(error: unknown): void
 }
 
-/** Length of a signature in base64url: 132 bits. */
+/** 132 bits in base64url. */
 const MAC_LENGTH = 22
 
-/** Signs a cursor together with its list, filters included. */
+/** `list` includes the filters. */
 function signCursor(payload: string, list: string, secret: KeyObject): string {
   return createHmac('sha256', secret).update(`${list}\n${payload}`).digest('base64url').slice(0, MAC_LENGTH)
 }
 
-/** Formats where a list continues as opaque text. */
 export function formatCursor(after: Page['after'], list: string, secret: KeyObject): string {
   const payload = Buffer.from(JSON.stringify(after)).toString('base64url')
   return signCursor(payload, list, secret) + payload
 }
 
-/** Reads where a list continues from a cursor of {@link formatCursor}. @throws Refusal (400) */
+/** @throws Refusal (400) */
 export function readCursor(text: string, list: string, secret: KeyObject): Page['after'] {
   const payload = text.slice(MAC_LENGTH)
   const given = Buffer.from(text.slice(0, MAC_LENGTH))

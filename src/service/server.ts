@@ -45,7 +45,6 @@ import {
   type WebhookOptions,
 } from './webhooks.ts'
 
-/** How to run a local Deal Financing Service. */
 export interface ServiceOptions {
   /** Default 0: a free port. */
   port?: number
@@ -63,10 +62,9 @@ export interface ServiceOptions {
   extend?: (app: FastifyInstance) => void
 }
 
-/** A running service. */
 export type RunningService = Awaited<ReturnType<typeof startService>>
 
-/** Starts a local Deal Financing Service. @throws ConfigError for a malformed key, an unusable database, or a port in use */
+/** @throws ConfigError for a malformed key, an unusable database, or a port in use */
 export async function startService(options: ServiceOptions) {
   const {port = 0, dbPath = ':memory:', log = createSilentLog()} = options
   const app = createApp(log)
@@ -74,7 +72,7 @@ export async function startService(options: ServiceOptions) {
   const store = createDealStore(database)
   const api = buildApi(options, database, log)
   let closed: Promise<void> | undefined
-  /** Ends every connection at once, busy or idle, and closes the database. */
+  /** Ends every connection at once, busy or idle. */
   const close = (): Promise<void> => {
     // Connections first, so that a waiting request sees a closed connection, not an error from the abort.
     app.server.closeAllConnections()
@@ -101,7 +99,7 @@ export async function startService(options: ServiceOptions) {
         {cause},
       )
     })
-    /** The base URL with the prefix: `http://127.0.0.1:4010/v1`. */
+    /** `http://127.0.0.1:4010/v1` */
     const url = address + PREFIX
     api.start()
     return {url, store, database, close, [Symbol.asyncDispose]: close}
@@ -111,7 +109,6 @@ export async function startService(options: ServiceOptions) {
   }
 }
 
-/** Creates the handlers of all operations, and the background work. */
 function buildApi(options: ServiceOptions, database: ServiceDatabase, log: Log) {
   const {clock, webhooks = {}} = options
   const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
@@ -128,7 +125,7 @@ function buildApi(options: ServiceOptions, database: ServiceDatabase, log: Log) 
   return {
     database,
     handlers,
-    /** Runs the checks that need the network, before the transaction begins. @throws Refusal */
+    /** Checks that need the network come before the transaction. @throws Refusal */
     async checkBody(body: unknown): Promise<void> {
       if (!isObject(body) || typeof body.url !== 'string') return
       const message = await guard.findProblem(body.url)
@@ -153,12 +150,11 @@ declare module 'fastify' {
     endpoint?: Endpoint
   }
   interface FastifyRequest {
-    /** The owner of the request's key. */
     keyOwner: string
   }
 }
 
-/** The problem for an error of the framework, by its code or status. */
+/** By code or status of the framework's error. */
 const FAULTS: Record<string | number, ProblemCode> = {
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: 'malformed_body',
   FST_PROTO_VIOLATION: 'malformed_body',
@@ -224,7 +220,7 @@ function createApp(log: Log): FastifyInstance {
 
 const refuseJson = (problem: string) => refuse('malformed_json', {detail: `The body: ${problem}.`})
 
-/** Adds the parsers of bodies. An empty body is not JSON, but endpoints without a body accept it. */
+/** An empty body is not JSON, but endpoints without a body accept it. */
 function addBodyParsers(app: FastifyInstance): void {
   app.removeContentTypeParser('application/json')
   const parse = async (request: FastifyRequest, body: Buffer): Promise<unknown> => {
@@ -246,7 +242,6 @@ function addBodyParsers(app: FastifyInstance): void {
   })
 }
 
-/** Adds a route for every endpoint of the contract. Input is checked by the endpoint's schemas. */
 function addRoutes(app: FastifyInstance, api: Api): void {
   app.setValidatorCompiler<z.ZodType>(({schema, httpPart}) => (value: unknown) => {
     // The framework passes null for what was not sent.
@@ -259,7 +254,7 @@ function addRoutes(app: FastifyInstance, api: Api): void {
 
 type Parsed<Op extends Operation> = Pick<Call<Op>, 'query' | 'body'> & {params: Record<string, string>}
 
-/** Paths of deals and webhook endpoints. If one does not exist, nothing below it is found. */
+/** If one of these does not exist, nothing below it is found. */
 const OWNERS: readonly (readonly [path: string, kind: Kind<unknown>])[] = [
   ['/deals/{id}', DEALS],
   ['/webhook-endpoints/{id}', WEBHOOK_ENDPOINTS],
@@ -299,7 +294,6 @@ function addRoute<Id extends OperationId>(operationId: Id, app: FastifyInstance,
   })
 }
 
-/** Reads one page of a list as JSON. */
 function readPage<Id extends OperationId>(
   operationId: Id,
   call: Call<Operations[Id]>,
@@ -314,7 +308,7 @@ function readPage<Id extends OperationId>(
   return `{"data":[${records}],"has_more":${next !== null},"next_cursor":${JSON.stringify(cursorOfNext)}}`
 }
 
-/** Creates the refusal of input. It names every wrong path, never a value. */
+/** Names every wrong path, never a value. */
 function refuseInput({issues}: z.ZodError, httpPart = 'body'): Refusal {
   const errors = issues.flatMap((issue) => {
     const path = issue.path.join('.')
@@ -326,7 +320,7 @@ function refuseInput({issues}: z.ZodError, httpPart = 'body'): Refusal {
   return refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
 }
 
-/** Formats an answer with the headers of its endpoint; a page is JSON already. */
+/** A page is JSON already. */
 function formatAnswer({status, headers: names}: Endpoint, {url}: FastifyRequest, found: unknown): KeptAnswer {
   const headers: Record<string, string> = {}
   if (names.includes('ETag')) headers.ETag = etagOf(found)
@@ -341,7 +335,7 @@ function send({status, headers, body}: KeptAnswer, reply: FastifyReply): Fastify
   return body === '' ? reply.send() : reply.type('application/json; charset=utf-8').send(body)
 }
 
-/** An answer kept for an Idempotency-Key. */
+/** Kept for an Idempotency-Key. */
 type KeptAnswer = Omit<z.output<typeof answerRow>, 'fingerprint'>
 const answerRow = z.object({
   fingerprint: z.string(),
@@ -351,7 +345,7 @@ const answerRow = z.object({
   body: z.string(),
 })
 
-/** Stores a change, its events, and the answer kept 24 hours for an Idempotency-Key in one transaction. @throws Refusal (422) */
+/** Stores a change, its events, and the answer for an Idempotency-Key, kept 24 hours, in one transaction. @throws Refusal (422) */
 function write(
   work: () => KeptAnswer,
   {method, url, keyOwner: owner, headers: sent, body}: FastifyRequest,

@@ -13,7 +13,6 @@ const TABLES = readFileSync(
   'utf8',
 )
 
-/** The service's SQLite database. */
 export class ServiceDatabase extends Sqlite {
   /** Signs cursors; stored with the data, so that they survive a restart. */
   readonly secret: KeyObject
@@ -30,7 +29,7 @@ export class ServiceDatabase extends Sqlite {
     this.secret = createSecretKey(this.one(secretRow, 'select secret from cursor_secret').secret)
   }
 
-  /** Runs `work`, which inserts very many deals, in one transaction. Indexes and totals are made afterwards, which halves the time. */
+  /** For very many deals: indexes and totals are made afterwards, which halves the time. */
   fill(work: () => void): void {
     this.transaction(() => {
       this.db.exec('drop trigger deal_counted; drop index deal_listed; drop index deal_by_status')
@@ -48,13 +47,12 @@ export class ServiceDatabase extends Sqlite {
     return result
   }
 
-  /** Inserts one row and returns it as a record of its kind. */
   create<T>({table, row}: Kind<T>, values: Record<string, SQLInputValue> & {id: string}): T {
     this.insert(table, values)
     return this.one(row, `select * from ${table} where id = ?`, [values.id])
   }
 
-  /** Returns the record that has these values. @throws Refusal (404) */
+  /** @throws Refusal (404) */
   record<T>({table, row, missing = 'not_found'}: Kind<T>, values: Record<string, string>): T {
     const has = Object.keys(values).map((column) => `${column} = ?`)
     const found = this.first(row, `select * from ${table} where ${has.join(' and ')}`, Object.values(values))
@@ -62,12 +60,7 @@ export class ServiceDatabase extends Sqlite {
     return found
   }
 
-  /**
-   * Lists the records that match the filter, in list order.
-   *
-   * @param filter undefined values are ignored
-   * @param before the values of placeholders in `table`
-   */
+  /** In list order. `filter` ignores undefined values; `before` holds the values of placeholders in `table`. */
   list<T>(
     {table, row}: Kind<T>,
     page: Page,
@@ -78,7 +71,7 @@ export class ServiceDatabase extends Sqlite {
     return this.all(row, `select * ${sql}`, [...before, ...values])
   }
 
-  /** Returns a page of {@link list} as JSON. */
+  /** As JSON. */
   page<T>(rows: Kind<T>, page: Page, filter: Filter = {}, before: readonly SQLInputValue[] = []): FoundPage {
     // One more record shows whether the list goes on.
     const asked = {...page, limit: page.limit + 1}
@@ -100,7 +93,7 @@ export class ServiceDatabase extends Sqlite {
     return this.one(joinedRow, joined, [...before, ...values])
   }
 
-  /** Runs `work` once the current transaction is committed, never after a rollback; at once if there is none. */
+  /** Runs `work` once the current transaction is committed, never after a rollback. */
   afterCommit(work: () => void): void {
     this.#onCommit.push(work)
   }
@@ -108,7 +101,6 @@ export class ServiceDatabase extends Sqlite {
 
 type Filter = Record<string, string | undefined>
 
-/** Builds the end of a query for a page of a list, and the values of its placeholders. */
 function selectPage(table: string, {after, limit}: Page, filter: Filter) {
   const given = givenOf(filter)
   const has = Object.keys(given).map((column) => `${column} = ? and `)
@@ -123,7 +115,7 @@ const joinedRow = z.object({records: z.string(), count: z.number()})
 const RECORD_START = '{"id":'
 const lastRecord = z.object({id: z.string(), created_at: z.string()})
 
-/** Opens the service's database in a file, or in memory with `:memory:`. @throws ConfigError `SERVICE_DB_OPEN` */
+/** @throws ConfigError `SERVICE_DB_OPEN` */
 export function openServiceDatabase(path: string): ServiceDatabase {
   try {
     return new ServiceDatabase(path)
@@ -136,19 +128,19 @@ export function openServiceDatabase(path: string): ServiceDatabase {
   }
 }
 
-/** Creates an id of the service: the prefix and 80 random bits. */
+/** The prefix and 80 random bits. */
 export function createId(prefix: string): string {
   return `${prefix}_${randomBytes(10).toString('hex')}`
 }
 
-/** Returns the values that are not undefined, by column. */
+/** Leaves out undefined values. */
 export function givenOf(values: Record<string, SQLInputValue | undefined>): Record<string, SQLInputValue> {
   return Object.fromEntries(
     Object.entries(values).flatMap(([column, value]) => (value === undefined ? [] : [[column, value]])),
   )
 }
 
-/** Reads rows as the API shows them: columns `…_at` are ms since the epoch, `has_…` are 0 or 1. */
+/** As the API shows rows: columns `…_at` are ms since the epoch, `has_…` are 0 or 1. */
 export function rowOf<T>(record: z.ZodType<T>): z.ZodType<T> {
   const show = (column: string, value: unknown) => {
     if (typeof value !== 'number') return value
@@ -161,12 +153,11 @@ export function rowOf<T>(record: z.ZodType<T>): z.ZodType<T> {
   }, record)
 }
 
-/** Creates a kind of records, read from columns of the same names. `missing` is the problem if there is no such record. */
+/** Columns have the names of the record's fields. `missing` is the problem if there is no such record. */
 export function kindOf<T>(table: string, record: z.ZodType<T>, missing?: ProblemCode): Kind<T> {
   return {table, row: rowOf(record), missing}
 }
 
-/** Where the records of a kind are, and how to read them. */
 export interface Kind<T> {
   /** A table, a view or a query in parentheses. */
   table: string
@@ -185,7 +176,7 @@ export interface Page {
   limit: number
 }
 
-/** The records of a page as JSON, separated by commas, and where the list continues; null at its end. */
+/** `records` are JSON, separated by commas; `next` is null at the end of the list. */
 export interface FoundPage {
   records: string
   next: Page['after'] | null

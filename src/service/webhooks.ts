@@ -24,7 +24,6 @@ const endpoint = webhookEndpointSchema.extend({
   events: z.string().transform((text) => events.parse(JSON.parse(text))),
 })
 
-/** The registered endpoints. */
 export const WEBHOOK_ENDPOINTS = kindOf('webhook_endpoint', endpoint, 'webhook_endpoint_not_found')
 
 const DELIVERIES = kindOf('webhook_delivery_record', webhookDeliverySchema, 'webhook_delivery_not_found')
@@ -33,9 +32,8 @@ function writeEvents(events: readonly EventType[] = EVENT_TYPES): string {
   return JSON.stringify([...new Set(events)])
 }
 
-/** How a service sends webhooks. */
 export interface WebhookOptions {
-  /** Allows webhooks to private addresses and over plain http; default false. */
+  /** Allows private addresses and plain http; default false. */
   allowPrivate?: boolean
   /** Waits before the second and each further attempt, ms; by default those of Standard Webhooks. */
   retryDelaysMs?: readonly number[]
@@ -44,7 +42,7 @@ export interface WebhookOptions {
 
 type WebhookWorld = Pick<ServiceWorld, 'database' | 'clock' | 'onError'>
 
-/** Creates the operations on webhook endpoints. `onDue` is called when a delivery may have become due. */
+/** `onDue` is called when a delivery may have become due. */
 export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: () => void) {
   return {
     createWebhookEndpoint: ({body: {url, events, description = null}}) => {
@@ -85,7 +83,7 @@ export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: ()
   } satisfies Partial<Handlers>
 }
 
-/** Waits before the second and each further attempt, as Standard Webhooks recommends. After the last, the delivery has failed. */
+/** As Standard Webhooks recommends. After the last, the delivery has failed. */
 const RETRY_DELAYS_MS: readonly number[] = [
   ...[5_000, 5 * 60_000, 30 * 60_000],
   ...[2, 5, 10, 14, 20, 24].map((hours) => hours * HOUR_MS),
@@ -93,7 +91,6 @@ const RETRY_DELAYS_MS: readonly number[] = [
 
 /** Deliveries at once per endpoint, so that one that hangs does not delay the others. */
 const MOST_PER_ENDPOINT = 4
-/** How often to look for deliveries to retry. */
 const LOOK_MS = 250
 
 const dueRow = z.object({
@@ -128,7 +125,6 @@ const HASTEN = `
   where status = 'pending' and id not in (select value from json_each(?3))
     and next_attempt_at > ?1 + ${SMALL_STEP_MS} + coalesce(json_extract(?2, '$[' || attempts || ']'), 0)`
 
-/** Deletes ended deliveries older than 30 days. */
 export function pruneDeliveries(database: ServiceDatabase, now: number): void {
   database.transaction(() => {
     const ended = "delete from webhook_delivery where status <> 'pending' and created_at < ?"
@@ -137,7 +133,7 @@ export function pruneDeliveries(database: ServiceDatabase, now: number): void {
   })
 }
 
-/** The result of one attempt: the status of the answer, or why there was none. */
+/** The status of the answer, or why there was none. */
 interface Outcome {
   status: number | null
   error: string | null
@@ -147,7 +143,7 @@ const SELECT_SUBSCRIBED = `
   select id from webhook_endpoint
   where status = 'enabled' and exists (select 1 from json_each(events) where value = ?)`
 
-/** Stores the outcome of an attempt, unless the delivery changed meanwhile. A 410 disables the endpoint if its URL is the same. */
+/** Stores nothing if the delivery changed meanwhile. A 410 disables the endpoint if its URL is the same. */
 function storeOutcome(
   {id, endpoint_id, url, next_attempt_at: asked_at, ...due}: Due,
   {status: last_status, error: last_error}: Outcome,
@@ -197,8 +193,8 @@ async function send(
 }
 
 /**
- * Creates the outbox. Events are stored in the transaction of the change and sent until they are accepted, at least once and in
- * no fixed order, always with the same `webhook-id`. It uses the real clock.
+ * Events are stored in the transaction of the change and sent until they are accepted, at least once and in no fixed order,
+ * always with the same `webhook-id`. Uses the real clock.
  */
 export function createOutbox(
   guard: AddressGuard,
@@ -221,7 +217,6 @@ export function createOutbox(
     wake()
   }
 
-  /** Sends what is due. */
   function wake(): void {
     if (signal.aborted) return
     try {
@@ -245,12 +240,12 @@ export function createOutbox(
   const timer = setInterval(wake, LOOK_MS).unref()
   return {
     wake,
-    /** Deletes old deliveries and sends what an earlier service left. */
+    /** Also sends what an earlier service left. */
     start(): void {
       pruneDeliveries(database, clock.now())
       wake()
     },
-    /** Stores an event and its deliveries in the current transaction; they are sent once it is committed. */
+    /** Within the current transaction; sent once it is committed. */
     emit({type, data}: Omit<WebhookEvent, 'timestamp'>): void {
       const endpoints = database.column(z.string(), SELECT_SUBSCRIBED, [type])
       if (endpoints.length === 0) return
@@ -262,7 +257,7 @@ export function createOutbox(
         database.insert('webhook_delivery', {id: createId('dlv'), endpoint_id, event_id, ...pending})
       database.afterCommit(wake)
     },
-    /** Aborts deliveries in progress; the next service sends them again. */
+    /** The next service sends aborted deliveries again. */
     stop: async () => {
       stopping.abort(new Error('The service is closing.'))
       clearInterval(timer)
@@ -272,7 +267,7 @@ export function createOutbox(
   }
 }
 
-/** Resolves a host name; `dns.lookup` outside tests. */
+/** `dns.lookup` outside tests. */
 export type AddressLookup = (
   name: string,
   options: LookupOptions & {all: true},
@@ -282,13 +277,12 @@ export type AddressLookup = (
 /** Keeps webhooks away from private networks (server-side request forgery). */
 type AddressGuard = ReturnType<typeof createAddressGuard>
 
-/** Creates the guard; `allowPrivate` allows every address and plain http. */
 export function createAddressGuard({allowPrivate = false, lookup = systemLookup}: WebhookOptions) {
   // IPv4 in IPv6 counts as IPv4.
   const isRefused = (address: string): boolean =>
     !allowPrivate && ipaddr.process(address).range() !== 'unicast'
 
-  /** The lookup of sockets. It checks again, since a name can change its address after the first check. */
+  /** Checks again, since a name can change its address after the first check. */
   const guardedLookup: LookupFunction = (name, lookupOptions, callback) => {
     lookup(name, {...lookupOptions, all: true}, (error, found) => {
       const refused = found?.some(({address}) => isRefused(address))
@@ -301,7 +295,6 @@ export function createAddressGuard({allowPrivate = false, lookup = systemLookup}
   }
 
   return {
-    /** Returns why webhooks cannot go to this URL, or null. */
     async findProblem(text: string): Promise<string | null> {
       const {protocol, hostname, username, password} = new URL(text)
       if (username !== '' || password !== '') return 'expected a URL without a user name or password'
