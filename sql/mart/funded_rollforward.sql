@@ -25,7 +25,7 @@
 -- refinanced: the same with the ending refinanced, USD
 -- foreclosed: the same with the ending foreclosed, USD
 -- charged_off: the same with the ending charged_off, USD
--- ended_other: the same with another ending or none, USD
+-- ended_other: the same with the ending ended_other or none, USD
 -- closing: funded positions at the end of the month's last day, or at as_of, USD
 -- difference: closing − (opening + found + originated + refunded + restored + increased − decreased − reversed − vanished
 --   − paid_off − sold − refinanced − foreclosed − charged_off − ended_other), USD; always 0

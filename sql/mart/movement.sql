@@ -11,7 +11,7 @@
 -- deal_id: the service's id
 -- what: opening: there at the end of the day of the first walk. came: there for the first time. gone: confirmed gone. returned: there
 --   again after that. funded: from another class to funded. paid_off, sold, refinanced, foreclosed, charged_off: to the class
---   ended_funded, by the status's ending in seed.status; ended_other if that is none of these. reversed: from funded to any other
+--   ended_funded, by the status's ending in seed.status; ended_other if that says none. reversed: from funded to any other
 --   class. fell_out: to the class ended_unfunded. reopened: from an ended class to pipeline or unclassified. status: any other
 --   change of status. increased, decreased: another amount in the same status
 -- status_before: at the end of the day before; null if the deal was not there
@@ -82,7 +82,7 @@ select
     when status_after is null then 'gone'
     when class_before <> class_after and class_after = 'funded' then 'funded'
     when class_before <> class_after and class_after = 'ended_funded'
-      then if(ending in ('paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off'), ending, 'ended_other')
+      then coalesce(ending, 'ended_other')
     when class_before <> class_after and class_before = 'funded' then 'reversed'
     when class_before <> class_after and class_after = 'ended_unfunded' then 'fell_out'
     when class_before <> class_after and starts_with(class_before, 'ended') then 'reopened'

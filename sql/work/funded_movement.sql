@@ -9,7 +9,7 @@
 --   walk. originated: funded for the first time. refunded: funded again after it had left, or after it was seen in a
 --   status of class ended_funded. restored: vanished as funded and came back as funded. increased, decreased: another
 --   amount while funded. paid_off, sold, refinanced, foreclosed, charged_off: to a status of class ended_funded, by its
---   ending in seed.status; ended_other if that is none of these. A loan that ends after it was reversed or had vanished,
+--   ending in seed.status; ended_other if that says none. A loan that ends after it was reversed or had vanished,
 --   or in another way than before (but for the sale of a foreclosed property), is refunded or restored and ended by one version, both at what last left; one that
 --   had ended and is funded again comes back as it left before it changes. reversed: to a status of any other class.
 --   vanished: confirmed gone. reclass: another program while funded, which moves no total: it comes before an increase or
@@ -39,8 +39,7 @@ stated as (
       when history.change = 'vanished' then null
       when history.status_class = 'funded' then 'funded'
       when history.status_class <> 'ended_funded' then null
-      when status.ending in ('paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off') then status.ending
-      else 'ended_other'
+      else coalesce(status.ending, 'ended_other')
     end as outcome
   from core.deal_history as history
   left join seed.status as status on status.status = history.status

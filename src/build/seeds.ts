@@ -77,8 +77,8 @@ const LIKE = 'like'
 
 /**
  * Replaces seeds by later ones of the same name, or adds the later rows to them. The columns of the earlier seed come first, then
- * new ones. A column left out is null if optional, else copied from the row that the column `like` names. A type left out is the
- * earlier one.
+ * new ones. A column left out is null if optional, else copied from the row that the column `like` names. Its columns keep their
+ * types, which models rely on.
  *
  * @throws CheckError `SEED_FILE`
  */
@@ -108,7 +108,7 @@ function alignTo(replaced: Seed, seed: Seed): Seed {
   return {
     ...seed,
     columns: [...new Set([...replaced.columns, ...own])],
-    types: {...replaced.types, ...seed.types},
+    types: {...seed.types, ...replaced.types},
     // Rows of the earlier file have no value in a new column.
     optional: [...(replaced.optional ?? []), ...own.filter((name) => !replaced.columns.includes(name))],
     rows: isCopying ? copyLikes(replaced, seed.rows) : seed.rows,

@@ -61,6 +61,13 @@ const broken: [behaviour: string, text: string, code: string, words: RegExp, fil
     'seeds/status.csv',
   ],
   [
+    'a misspelt ending, also where the header gives the column another type',
+    'status,class,sort_order,ending:canonical?\ndefault sale,ended_funded,145,forclosed\n',
+    'SEED_FILE',
+    /'forclosed' of seed column 'ending': expected one of paid_off, .*seeds\/status\.csv:2\./,
+    'seeds/status.csv',
+  ],
+  [
     'a limit of an unknown kind that is not yet in force',
     `${LIMIT}Texas,state,TX,funded,percent,20,90,2099-03-10\n`,
     'SEED_FILE',

@@ -178,7 +178,7 @@ function drawSeeding(random: Random, ids: readonly string[], date: string): Even
   const statuses: Seeding['statuses'] = {}
   if (random.chance(0.5)) statuses.in_review = [random.pick(classes), 55]
   const funded: Reference['statuses'][string] = ['funded', 100]
-  const ended: typeof funded = ['ended_funded', 100, random.pick(['sold', 'short_sale'])]
+  const ended: typeof funded = ['ended_funded', 100, random.pick(['sold', 'ended_other'])]
   if (random.chance(0.5)) statuses.servicing = random.pick([funded, ended])
   return {do: 'seed', statuses}
 }
