@@ -93,7 +93,7 @@ export const commands = {
 
 type NoteCall = Invocation<Partial<Record<'text' | (typeof ABOUT)[number], string>>>
 
-/** Requires a limit of the current release: a note about another name would stand nowhere. @throws ConfigError `UNKNOWN_NAME` */
+/** A note about another name would stand nowhere. @throws ConfigError `UNKNOWN_NAME` */
 async function requireLimit({dataDir}: Config, name: string): Promise<void> {
   await using db = await openRelease(requireRelease(dataFolderAt(dataDir)))
   const known = await db.all(
@@ -121,7 +121,7 @@ export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'per
     : `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
 }
 
-/** Says what to do about batches that the record lacks but somebody may have imported; false if there are none. */
+/** For batches that the record lacks but somebody may have imported. */
 export const warnOfUnknown = (batches: readonly string[]) =>
   batches.length > 0 &&
   `Delete what your books imported of ${batches.join(', ')}: what ${batches.length === 1 ? 'it' : 'they'} held is issued again.`

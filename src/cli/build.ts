@@ -103,7 +103,6 @@ interface DiffOptions extends ReleaseOptions {
   schema?: boolean
 }
 
-/** Renders one line for each check that warned: sample rows, and what to do. */
 export function renderWarnings({results}: Pick<ReleaseManifest['checks'], 'results'>): string[] {
   return results.map(({name, failures, samples, deals, next}) => {
     const counted = `${quantity(failures, 'row')}${deals === undefined ? '' : ` of ${quantity(deals, 'deal')}`}`
@@ -135,14 +134,14 @@ export function renderBuild(built: BuildResult & Partial<Compared>): string {
   ])
 }
 
-/** Converts an instant to DuckDB's format, UTC. */
+/** To DuckDB's format, UTC. */
 function parseKnownAt(text: string): string {
   const micros = parseInstant(isCalendarDate(text) ? `${text}T00:00:00Z` : text)
   if (micros !== null) return formatInstant(micros).replace('T', ' ').replace('Z', '')
   throw refuseValue(text, '--known-at', 'ISO 8601 with an offset, such as 2026-01-31T23:00:00Z')
 }
 
-/** Most rows shown of a failed case. */
+/** Of a failed case. */
 const MOST_ROWS = 20
 
 function renderTested({folder, passed, failed, duration_ms, cases}: Tested, width?: number): string {
@@ -175,13 +174,13 @@ function renderFailure(
   ])
 }
 
-/** Puts quotes around an empty text, and around one with blanks at its ends. */
+/** Quotes an empty text, and one with blanks at its ends. */
 function toText(value: string | null): string {
   if (value === null) return 'null'
   return value === '' || value !== value.trim() ? `'${value}'` : value
 }
 
-/** Finds a release by id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` if it lacks the deals or their history */
+/** By id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` if it lacks the deals or their history */
 async function findRelease(call: Invocation<DiffOptions>, name = 'current'): Promise<Release> {
   if (name === 'current') return await requireAskedRelease(call, {})
   if (isCalendarDate(name)) return await requireAskedRelease(call, {asOf: name})
@@ -234,7 +233,7 @@ function renderDiff(found: Awaited<ReturnType<typeof diff>>, {limit}: DiffOption
 const titleOf = ({total, status}: Pick<TotalMovement, 'total' | 'status'>) =>
   status === null ? total.replace('_', ' ') : `${total} of ${status}`
 
-/** Renders the largest movements of a total; for a count, only those of deals that the amount's list does not name. */
+/** For a count, only the movements of deals that the amount's list does not name. */
 function renderParts({parts: all, ...of}: TotalMovement, others: readonly TotalMovement[], limit: number) {
   const amount = others.find(
     ({total, status}) => total === of.total.replace('deals', 'amount') && status === of.status,
@@ -258,7 +257,7 @@ function describeChange({change, before, after, is_corrected}: MovementPart): st
   return is_corrected ? `${words}, corrected later` : words
 }
 
-/** Adds up movements exactly, amounts or counts. */
+/** Amounts or counts, exactly. */
 function addUp(parts: readonly MovementPart[]): string {
   const sum = parts.reduce((total, {movement}) => total + centsOf(movement), 0n)
   return parts.some(({movement}) => movement.includes('.')) ? formatCents(sum) : String(sum)

@@ -6,7 +6,7 @@ import {dataFolderAt, requireStores} from '../store/data-folder.ts'
 import type {Release} from '../store/release.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
-/** One call of a command. `config` and `world` are created on first use. */
+/** `config` and `world` are created on first use. */
 export interface Invocation<Options = object> {
   cli: Cli
   command: Command
@@ -16,18 +16,16 @@ export interface Invocation<Options = object> {
   readonly world: World
 }
 
-/** The options of a command that reads a release. */
 export interface ReleaseOptions {
   release?: string
   asOf?: string
 }
 
-/** Makes the error for an option with a wrong value. */
 export function refuseValue(text: string, flags: string, expected: string) {
   return newError('USAGE', `Value '${text}' in ${flags.split(' ')[0]}: expected ${expected}.`)
 }
 
-/** Parses an option that takes one or more words, separated by commas. @throws ConfigError `USAGE` */
+/** One or more words, separated by commas. @throws ConfigError `USAGE` */
 export function parseWords<Word extends string>(text: string, flags: string, known: readonly Word[]): Word[] {
   const words = text.split(',').map((word) => word.trim())
   const found = known.filter((word) => words.includes(word))
@@ -35,10 +33,7 @@ export function parseWords<Word extends string>(text: string, flags: string, kno
   throw refuseValue(text, flags, `one or more of ${known.join(', ')}`)
 }
 
-/**
- * Makes a command of its work. The result is printed by `render`, or as JSON; without `render` nothing is printed. The function
- * returned carries the command out.
- */
+/** Prints the result with `render`, or as JSON; without `render` nothing is printed. */
 export function does<Options extends object, Args extends unknown[], T>(
   work: (call: Invocation<Options>, ...args: Args) => T | Promise<T>,
   render?: (value: T, options: Options, width: number | undefined) => string,
@@ -77,7 +72,7 @@ export function does<Options extends object, Args extends unknown[], T>(
   }
 }
 
-/** Returns the release asked for, by default in the options; builds the release of a past date if it does not exist. */
+/** Builds the release of a past date if it does not exist. */
 export async function requireAskedRelease(
   call: Invocation<ReleaseOptions>,
   {asOf, release}: ReleaseOptions = call.options,

@@ -20,7 +20,7 @@ const WAITING_FROM_MS = 2000
 const isHeldUp = (source: Progress['source'], now: number) =>
   now - (source?.waitingSince ?? now) >= WAITING_FROM_MS
 
-/** Shows progress as one line of a terminal, or in the log. The last report is shown again and again until the end. */
+/** Shows one line of a terminal, or logs. The last report is shown again and again until the end. */
 function createDisplay(stderr: Surroundings['stderr'], log: Log) {
   let last: Progress | undefined
   let timer: NodeJS.Timeout | undefined
@@ -87,7 +87,7 @@ function createDisplay(stderr: Surroundings['stderr'], log: Log) {
   }
 }
 
-/** Formats milliseconds as `1:05` or `1:02:05`. */
+/** `1:05` or `1:02:05` */
 function formatDuration(ms: number): string {
   const seconds = Math.floor(ms / 1000)
   const [hours, minutes, rest] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60]
@@ -95,20 +95,18 @@ function formatDuration(ms: number): string {
   return hours ? `${hours}:${tail}` : tail
 }
 
-/** What `main.ts` passes to the command line, once per process. */
+/** From `main.ts`, once per process. */
 interface Surroundings {
   env: Record<string, string | undefined>
-  /** A file with more settings; the environment overrides them. */
+  /** The environment overrides its settings. */
   envFile?: string
   stdout: {write: (text: string) => unknown; columns?: number}
   stderr: {write: (text: string) => unknown; isTTY?: boolean; columns?: number}
   /** Overrides constants, for tests. */
   fixed?: Partial<Fixed>
-  /** Registers a handler for requests to stop. */
   onStop: (stop: (signal: string) => void) => void
 }
 
-/** The options that every command has. */
 export interface CommonOptions {
   data?: string
   json?: boolean
@@ -117,7 +115,6 @@ export interface CommonOptions {
 
 export type Cli = ReturnType<typeof createCli>
 
-/** Creates what commands print to and read settings from. */
 export function createCli(surroundings: Surroundings) {
   const {stdout, stderr, onStop} = surroundings
   let progress: ReturnType<typeof createDisplay> | undefined
@@ -134,9 +131,8 @@ export function createCli(surroundings: Surroundings) {
   return {
     /** The exit code if no error is thrown; set by commands that find something wrong. */
     exitCode: 0,
-    /** The width of the terminal in columns; undefined if stdout is not a terminal. */
+    /** In columns; undefined if stdout is not a terminal. */
     width: stdout.columns,
-    /** Writes a problem to stderr. */
     complain(text: string): void {
       progress?.end()
       stderr.write(`${escapeControls(text)}\n`)
@@ -176,11 +172,9 @@ export function createCli(surroundings: Surroundings) {
         },
       }
     },
-    /** Writes text to stdout: unchanged into a file or pipe; on a terminal with control characters escaped, which keeps JSON valid. */
+    /** Unchanged into a file or pipe; on a terminal with control characters escaped, which keeps JSON valid. */
     print,
-    /** Writes one JSON object to stdout, as {@link print} does. */
     printJson,
-    /** Writes a result as JSON with `--json`, otherwise as text. */
     printResult<T>(options: CommonOptions, value: T, render: (value: T) => string): void {
       if (options.json) printJson(value)
       else print(escapeControls(render(value)))
@@ -188,7 +182,7 @@ export function createCli(surroundings: Surroundings) {
   }
 }
 
-/** Steps after which a run may stop: their work is stored, and the next run continues from there. */
+/** Their work is stored, and the next run continues from there. */
 const MAY_END_AFTER = new Set<RunStep>([
   'details stored',
   'history copied',

@@ -42,7 +42,7 @@ export const commands = {
   }),
 }
 
-/** The settings that a demo takes from the lender's configuration. It takes no jobs, targets, servers, models or alarms. */
+/** Of the lender's configuration, a demo takes no jobs, targets, servers, models or alarms. */
 const OF_LENDER = [
   'dataDir',
   'timeZone',
@@ -148,7 +148,7 @@ async function runDemo(
     }
     const morning = Date.parse(day)
     linkPortfolio(service, {seed, since: day === releasedFrom ? 0 : morning, until: morning + DAY_MS})
-    /** The changes received since the night before. */
+    /** Received since the night before. */
     const webhooks =
       day === firstDay ? null : await receiver.passDay({seed, day}, worldAt(evening - DESK_HOURS_MS))
     if (webhooks) {
@@ -172,7 +172,7 @@ async function runDemo(
   }
 }
 
-/** Returns the last full hour, in UTC, of a business date. */
+/** The last full hour, in UTC. */
 function eveningOf(day: string, config: Config): number {
   const midnight = Date.parse(`${addDays(day, 1)}T00:00:00Z`)
   const hours = Array.from({length: 48}, (_, hour) => midnight + (24 - hour) * HOUR_MS)
@@ -181,10 +181,10 @@ function eveningOf(day: string, config: Config): number {
 
 const EDITS = 12
 
-/** How long to wait for webhooks; later ones are applied the next day. */
+/** Later webhooks are applied the next day. */
 const LONGEST_WAIT_MS = 30_000
 
-/** Starts the web side as `serve` does, and registers it with the demo's service as a receiver of webhooks. */
+/** Starts the web side as `serve` does. */
 async function startReceiver(
   config: Config & {baseUrl: string; apiKey: string},
   {service, stateDb, folder}: {service: RunningService; stateDb: StateDb; folder: DataFolder},
@@ -198,7 +198,7 @@ async function startReceiver(
   const web = await startWeb(webConfig, {stateDb, folder, jobs: []}, world)
   await client.webhookEndpoints.update(endpoint.id, {url: `${web.url}/webhooks/deals`})
   return {
-    /** Changes some deals through the API and applies the webhooks. The same seed and day give the same changes. */
+    /** The same seed and day give the same changes. */
     async passDay(options: {seed: string; day: string}, dayWorld: World): Promise<EventsResult> {
       const edits = drawEdits(service.store, {...options, count: EDITS})
       for (const {id, changes} of edits) await client.deals.update(id, changes)
@@ -218,14 +218,17 @@ const MARK =
 
 const ACCOUNTS_FILE = 'accounting.json'
 
-/** The accounts of the synthetic lender, so that its journals can be shown. */
+/** With accounts, journals of the synthetic lender can be shown. */
 const DEMO_ACCOUNTS = `${JSON.stringify(DEFAULT_MAPPING, null, 2)}\n`
 
-/** Files that a demo, or another command on its data, makes in the folder. */
+/** A demo, or another command on its data, makes these. */
 const MADE_BY_DEMO =
   /^(\.loantape-demo|\.spill|\.writing-.+|(warehouse|state)\..+|current|hash\.key|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
 
-/** Claims an empty folder, or an earlier demo's, which is emptied; a `fields.json` stays and counts. @throws ConfigError `DEMO_FOLDER`, LockedError `RUN_IN_PROGRESS` */
+/**
+ * Empties the folder of an earlier demo; a `fields.json` stays and counts. @throws ConfigError `DEMO_FOLDER`, LockedError
+ * `RUN_IN_PROGRESS`
+ */
 function claimDemoFolder(folder: DataFolder): Disposable {
   createDataFolder(folder)
   const {root, demoMark, fields} = folder

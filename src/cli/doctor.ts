@@ -97,7 +97,7 @@ async function examine(examinations: Examinations, config: Config, world: World)
   return findings
 }
 
-/** Examinations by name. Each returns words about what is in order, or the faults found; it may also throw one. */
+/** Each returns words about what is in order, or the faults found; it may also throw one. */
 type Examinations = Readonly<
   Record<string, (config: Config, folder: DataFolder, world: World) => Promise<string | readonly Fault[]>>
 >
@@ -222,7 +222,7 @@ const EXAMINATIONS: Examinations = {
   },
 }
 
-/** Shows what this version would change in the data folder of another version, without changing it. */
+/** What this version would change in the data folder of another version, without changing it. */
 const OF_UPGRADE: Examinations = {
   release: async (_config, folder) => {
     const release = findCurrentRelease(folder)
@@ -290,7 +290,7 @@ interface Told {
   where: string
 }
 
-/** Asks for the list's first deal, then for its own page if deals have one. */
+/** The list's first deal, then its own page if deals have one. */
 async function askForFirstDeal(
   client: SourceClient,
   source: SourceConfig,
@@ -314,7 +314,7 @@ async function askForFirstDeal(
   return {told: [listed], problem: `Its own page cannot be read: GET ${ownPage}: ${reason}.`}
 }
 
-/** Shows how each field of the list's first deal was sent and read, there or on its own page, with any problem of the record. */
+/** How each field was sent and read, in the list or on its own page, with any problem of the record. */
 async function readFirstDeal(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const description = readDescription(folder)
@@ -355,11 +355,10 @@ async function readFirstDeal(config: Config, world: World) {
   return {fields: [...ofContract, ...ofMapping], problems}
 }
 
-/** Says that a source is read without TLS; of this machine that is no matter. */
+/** On this machine, TLS does not matter. */
 export const describeTransport = (url: string): string =>
   url.startsWith('http:') && !isHere(url) ? ', unencrypted: anybody on the way can read key and deals' : ''
 
-/** Lists what a step needs but lacks, in words. */
 function listLacking(
   step: Step,
   config: Config,
@@ -383,10 +382,10 @@ function listTargets(step: Step): string[] {
   return step.do === 'export' || step.do === 'backup' ? (step.deliver ?? []) : []
 }
 
-/** The number of deals that the time of a first sync is given for, since a list does not tell its length. */
+/** A list does not tell its length, so the time of a first sync is given for this many. */
 const DEALS = 1000
 
-/** Estimates the time of a first sync from its requests: the pages of the list, and for each deal its own page and its lists. */
+/** From its requests: the pages of the list, and for each deal its own page and its lists. */
 export function describeFirstSync(config: Config): string {
   const {ratePerSecond, pageSize, detail, detailBudgetMinutes, streams} = config
   const children = parseChildStreams(streams).map(({plural}) => plural)
@@ -400,7 +399,7 @@ export function describeFirstSync(config: Config): string {
   return `${words} with ${listed} at ${ratePerSecond} requests/s; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${groupThousands(most)} deals, later runs the rest`
 }
 
-/** Whether list rows have every field, so that deals need not be fetched one by one. */
+/** Then deals need not be fetched one by one. */
 function isWholeList(records: readonly unknown[], mapped: readonly MappedField[]): boolean {
   const names = (path: readonly string[]) => (record: unknown) => findValue(record, path, null) !== undefined
   return (

@@ -54,7 +54,7 @@ async function exportFiles(
   const {reissue, redeliver, deliver: targets = []} = options
   if (redeliver !== undefined)
     return {deliveries: await redeliverBatch(config, {batchId: redeliver, targets}, world)}
-  // Checks the names of targets before a long export.
+  // Before a long export.
   if (targets.length > 0) readTargets(config, targets)
   const batches =
     reissue === undefined
@@ -72,7 +72,7 @@ function readRequest(profiles: string[], options: CliOptions): ExportRequest {
   return {profiles, tables, releaseId, asOf, period, withOpening, partition, dialect: dialect.data}
 }
 
-/** Requires either a batch or profiles, and refuses options that would have no effect. */
+/** Also refuses options that would have no effect. */
 function requireOneSubject(profiles: readonly string[], options: CliOptions): void {
   const isBatch = (options.reissue ?? options.redeliver) !== undefined
   if (isBatch && profiles.length > 0) throw usageError('expected no profile with --reissue or --redeliver')
@@ -99,7 +99,6 @@ function usageError(words: string): LoantapeError {
   return newError('USAGE', `Command line: ${words}.`)
 }
 
-/** Renders what was written, sent, or would be issued. */
 export function renderExported({batches = [], deliveries = [], previews = []}: Exported): string {
   const lines = [...batches.map(renderBatch), ...deliveries.map(renderDelivery)]
   return [...lines, ...previews.map(renderPreview)].join('\n')

@@ -42,7 +42,7 @@ function listAll() {
   })
 }
 
-/** Looks up an error code. @throws ConfigError `UNKNOWN_NAME` naming codes that contain the word or are similar to it */
+/** @throws ConfigError `UNKNOWN_NAME` naming codes that contain the word or are similar to it */
 function explain(asked: string): Explained {
   const word = asked.toUpperCase().replace(/\W/g, '')
   const all = listAll()
@@ -99,7 +99,7 @@ complete -c loantape -a '(loantape completion fish -- (commandline -opc) | strin
 `,
 }
 
-/** Lists the commands and options that can come next. @param typed the line so far; its first word is the program */
+/** `typed` is the line so far; its first word is the program. */
 function listWords(program: Command, typed: readonly string[]): {name: string; about: string}[] {
   const find = (above: Command, word: string) => above.commands.find((one) => one.name() === word) ?? above
   const command = typed.slice(1).reduce(find, program)

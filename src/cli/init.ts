@@ -58,7 +58,7 @@ export const commands = {
 
 const TEMPLATES = join(import.meta.dirname, '../../templates')
 
-/** Templates whose names get a leading dot here, because npm leaves some dotfiles out of packages. */
+/** npm leaves some dotfiles out of packages, so these get their leading dot here. */
 const HIDDEN = ['env', 'gitignore']
 
 function listTemplates(): {path: string; name: string}[] {
@@ -68,7 +68,7 @@ function listTemplates(): {path: string; name: string}[] {
   })
 }
 
-/** Writes a new file. @throws ConfigError `OUT_PLACE` */
+/** @throws ConfigError `OUT_PLACE` */
 export function writeNew(path: string, text: string): void {
   try {
     mkdirSync(dirname(path), {recursive: true})
@@ -79,14 +79,14 @@ export function writeNew(path: string, text: string): void {
   }
 }
 
-/** Finds what is in the way of a file: the name itself, or a file in place of a folder above it. */
+/** Finds the name itself, or a file in place of a folder above it. */
 function findTaken(folder: string, name: string): string | undefined {
   if (existsSync(join(folder, name))) return name
   for (let above = dirname(name); above !== '.'; above = dirname(above))
     if (isFile(join(folder, above))) return above
 }
 
-/** Quotes a value for `.env`. */
+/** For `.env`. */
 export function quote(value: string): string {
   if (/^[\w:/.?=&%~+-]*$/.test(value)) return value
   const mark = [`'`, '`', '"'].find((one) => !value.includes(one))
@@ -95,7 +95,7 @@ export function quote(value: string): string {
   return `${mark}${value}${mark}`
 }
 
-/** Asks for base URL and API key at the terminal, without showing the key. */
+/** Does not show the key. */
 async function askBoth(): Promise<[string, string]> {
   let isShown = true
   const output = new Writable({

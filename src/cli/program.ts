@@ -9,7 +9,7 @@ import {type does, refuseValue} from './command.ts'
 import specs from './commands.json' with {type: 'json'}
 import type {Cli} from './context.ts'
 
-/** An option in `commands.json`, by its flags: its description, or an object with more. */
+/** Its description, or an object with more. */
 type OptionSpec =
   | string
   | {
@@ -25,7 +25,6 @@ type OptionSpec =
       mandatory?: boolean
     }
 
-/** A command in `commands.json`. */
 interface CommandSpec {
   /** The file with its code and that of its subcommands; by default one of its own name. */
   file?: string
@@ -43,10 +42,10 @@ interface CommandSpec {
   needs?: boolean
 }
 
-/** Every command by its words, in the order of the help. */
+/** By their words, in the order of the help. */
 export const COMMANDS: Readonly<Record<string, CommandSpec>> = specs
 
-/** The files of the commands, loaded on demand; each exports its commands by their words. */
+/** Loaded on demand; each exports its commands by their words. */
 const FILES: Record<string, () => Promise<{commands: Record<string, ReturnType<typeof does>>}>> = {
   books: () => import('./books.ts'),
   build: () => import('./build.ts'),
@@ -66,7 +65,6 @@ const FILES: Record<string, () => Promise<{commands: Record<string, ReturnType<t
   trace: () => import('./trace.ts'),
 }
 
-/** Creates the command line. The file of a command is loaded when the command is called. */
 export function createProgram(cli: Cli): Command {
   const program = new Command('loantape')
   const {subcommandTerm} = Help.prototype
@@ -104,7 +102,6 @@ export function createProgram(cli: Cli): Command {
   return program
 }
 
-/** The options that say which release is read. */
 const OF_RELEASE: NonNullable<CommandSpec['options']> = {
   '--release <id>': {about: 'of this release; the current one by default', conflicts: ['asOf']},
   '--as-of <date>': {about: 'of the portfolio as of this business date, YYYY-MM-DD', form: 'date'},
@@ -134,7 +131,7 @@ function createOption(flags: string, spec: Exclude<OptionSpec, string>): Option 
   return option.hideHelp(hidden).makeOptionMandatory(mandatory)
 }
 
-/** What options expect, by `form` in `commands.json`. A parser returns undefined for any other text. */
+/** By `form` in `commands.json`. A parser returns undefined for any other text. */
 const FORMS: Record<string, {expected: string; parse: (text: string, before: unknown) => unknown}> = {
   date: {
     expected: 'a calendar date YYYY-MM-DD',
@@ -164,7 +161,7 @@ const FORMS: Record<string, {expected: string; parse: (text: string, before: unk
   list: {expected: 'a text', parse: (text, before) => (before === undefined ? text : `${before},${text}`)},
 }
 
-/** Runs one command line and prints its error. @returns the exit code */
+/** Prints the error, if any. Returns the exit code. */
 export async function runProgram(cli: Cli, args: readonly string[]): Promise<number> {
   try {
     await createProgram(cli).parseAsync(args, {from: 'user'})

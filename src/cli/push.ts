@@ -31,7 +31,7 @@ export const commands = {
   ),
 }
 
-/** Pushes a file. Returns the number of rows by outcome, which `push deals --json` prints. */
+/** Returns the number of rows by outcome, which `push deals --json` prints. */
 async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, file: string) {
   const {cli, options} = call
   const rows = parseDealRows(file, readWrittenText(file, refuseFile(file)))
@@ -58,12 +58,11 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
   return {...(await pushDeals(rows, {...service, client, resultFile: result_file, signal})), result_file}
 }
 
-/** Where deals are sent, and what pushing needs of the world. */
 interface PushWorld {
   client: Pick<DealClient, 'deals'>
   baseUrl: string
   apiKey: string
-  /** The file for the result of each row; it also holds the results of earlier pushes. */
+  /** Gets the result of each row; it also holds those of earlier pushes. */
   resultFile: string
   clock: Pick<RealClock, 'now'>
   signal: AbortSignal
@@ -141,7 +140,6 @@ async function pushRow(row: DealRow, results: ReturnType<typeof openResults>, wo
 
 const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_large'])
 
-/** A row of the file: the deal to create, or its problem. */
 type DealRow = {line: number; reference: string} & ({deal: NewDeal} | {problem: string})
 
 const REQUIRED = ['external_reference', 'property_address', 'loan_amount'] as const
@@ -186,7 +184,7 @@ const rowSchema = z
   .transform(({external_reference, ...deal}): unknown => deal)
   .pipe(newDealSchema)
 
-/** Reads the deals of a CSV file with a header; a wrong row becomes a row with a problem. @throws ConfigError `PUSH_FILE` */
+/** A wrong row becomes a row with a problem. @throws ConfigError `PUSH_FILE` */
 export function parseDealRows(file: string, text: string): DealRow[] {
   if (text.trim() === '') throw refuseFile(file)('it is empty')
   let records: {record: Record<string, string>; info: {lines: number; error: unknown}}[]
@@ -216,10 +214,7 @@ const RESULT = ['line', 'external_reference', 'outcome', 'deal_id', 'message', '
 const HEADER = `${RESULT.join(',')}\n`
 type ResultLine = Partial<Record<(typeof RESULT)[number], string | number>>
 
-/**
- * A line that tells what happened to a request. Requests are compared by `request`, because a spreadsheet that saves the file
- * never turns that into a number.
- */
+/** Requests are compared by `request`, because a spreadsheet that saves the file never turns that into a number. */
 const earlierSchema = z
   .record(z.enum(RESULT), z.string())
   .refine(({outcome, deal_id}) => (outcome === 'created' ? deal_id !== '' : DECISIVE.includes(outcome)))
@@ -228,10 +223,10 @@ const DECISIVE = ['sent', 'refused', 'unclear']
 const LOST =
   'Restore it as a push wrote it, with commas: with another file every row is sent again, and deals may exist twice.'
 
-/** Opens the result file before anything is sent, and refuses one that cannot be used. Cuts off an incomplete line at its end. */
+/** Refuses, before anything is sent, a file that cannot be used. Cuts off an incomplete line at its end. */
 function openResults(path: string) {
   const refuse = refuseFile(path, 'Name another file with --result.')
-  /** The last line of each request; a `created` line is never replaced. */
+  /** By request, its last line; a `created` line is never replaced. */
   const earlier = new Map<string, z.output<typeof earlierSchema>>()
   try {
     if (existsSync(path) && !isFile(path)) throw refuse('is not a file')
@@ -260,7 +255,7 @@ function openResults(path: string) {
     if (isOfKind(error, 'config')) throw error
     throw findMachineFault(error) ?? refuse(`cannot be used (${codeOf(error)})`, error)
   }
-  /** Appends one line, durably. */
+  /** Durable once it returns. */
   const append = (result: ResultLine): void => {
     const cast = {string: (text: string) => text.replace(/[\r\n]+/g, ' ')}
     appendFileSync(path, stringify([result], {columns: [...RESULT], cast}), {flush: true})

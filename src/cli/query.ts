@@ -52,7 +52,6 @@ interface QueryOptions extends ReleaseOptions {
 
 const STANDARD_INPUT = 0
 
-/** Reads the statement from the command line, a file, or standard input. */
 function readStatement(sql: string | undefined, file: string | undefined): string {
   if ((sql === undefined) === (file === undefined))
     throw newError(
@@ -72,7 +71,7 @@ function readStatement(sql: string | undefined, file: string | undefined): strin
   }
 }
 
-/** Runs a query; decimals arrive as exact text. @throws ConfigError `QUERY_FAILED`, `QUERY_MEMORY` */
+/** Decimals arrive as exact text. @throws ConfigError `QUERY_FAILED`, `QUERY_MEMORY` */
 async function runQuery(connection: Database['connection'], sql: string) {
   try {
     await requireOneStatement(connection, sql)
@@ -89,7 +88,7 @@ async function runQuery(connection: Database['connection'], sql: string) {
   }
 }
 
-/** Suggests quotes if an unknown column was probably meant as text. */
+/** An unknown column was probably meant as text. */
 function hintQuotes(sql: string, refusal: string): string {
   const [, word] = /^Binder Error: Referenced column "(\w+)" not found/.exec(refusal) ?? []
   const compared = new RegExp(`(?:[=<>]|\\blike|\\bin\\s*\\((?:[^()]*,)?)\\s*"?${word}\\b`, 'i')
@@ -127,7 +126,7 @@ function renderCell(value: unknown): string {
   return typeof value === 'object' ? JSON.stringify(value) : String(value)
 }
 
-/** Converts safe integers to numbers; decimals stay text, which is exact. */
+/** Decimals stay text, which is exact. */
 function toJson(value: unknown, type: string): unknown {
   const count = counted.test(type) && typeof value === 'string' ? Number(value) : Number.NaN
   return Number.isSafeInteger(count) ? count : value
@@ -200,16 +199,13 @@ function answerCommand(command: string, tables: ReadonlyMap<string, unknown>): s
   return command === '.help' ? HELP : `Command '${command}': expected .tables, .help or .quit.`
 }
 
-/** Whether a text ends with a `;` outside of quotes and comments. */
+/** Ends with a `;` outside of quotes and comments. */
 function isComplete(text: string): boolean {
   const rest = text.replace(/'[^']*'|"[^"]*"|--.*|\/\*[\s\S]*?(\*\/|$)/g, '')
   return /^[^'"]*;\s*$/.test(rest)
 }
 
-/**
- * Completes the last word of a text: names of tables, and columns of the tables in the text, also after an alias. Returns the
- * candidates and the word.
- */
+/** Names of tables, and columns of the tables in the text, also after an alias. Returns the candidates and the last word. */
 function completeName(text: string, tables: ReadonlyMap<string, TableColumn[]>): [string[], string] {
   const [word = ''] = /[\w.]*$/.exec(text) ?? []
   const named = [...tables].filter(([name]) => text.includes(name))

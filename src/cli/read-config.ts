@@ -12,7 +12,7 @@ import type {Cli, CommonOptions} from './context.ts'
 
 const SOURCES = 'sources'
 
-/** Reads the effective settings. `--data` overrides the environment, which overrides the file. */
+/** `--data` overrides the environment, which overrides the file. */
 export function readConfig(
   {env: own, envFile, fixed}: Pick<Cli, 'env' | 'envFile'> & {fixed?: Partial<Fixed> | undefined},
   options: CommonOptions,
@@ -62,7 +62,7 @@ export function readConfig(
 
 const COMMAND_MS = 30_000
 
-/** What the command of a vault prints; neither it nor its output is told to anybody. @throws DeferredError `SECRET_COMMAND` */
+/** Neither the command nor its output is told to anybody. @throws DeferredError `SECRET_COMMAND` */
 function runForSecret(name: string, command: string): string {
   const {stdout, status, signal, error} = spawnSync(command, {
     shell: true,
@@ -80,7 +80,7 @@ function runForSecret(name: string, command: string): string {
   throw newError('SECRET_COMMAND', `The command of ${name} ${what}: expected a secret.`)
 }
 
-/** Lists the links in a folder: a lender's people may put links into folders that we read. */
+/** A lender's people may put links into folders that we read. */
 function listLinks(folder: string, recursive = false): string[] {
   if (!statSync(folder, {throwIfNoEntry: false})?.isDirectory()) return []
   return readdirSync(folder, {withFileTypes: true, recursive})
@@ -91,7 +91,7 @@ function listLinks(folder: string, recursive = false): string[] {
 /** Settings of the fleet's own process, and settings that sources must not share. */
 const NOT_COMMON = /^LOANTAPE_(WEB_|FLEET_|DATA_DIR$|POSTGRES_URL)/
 
-/** Reads the defaults of a source: the settings of its fleet, its name, and its folder of jobs. */
+/** The settings of a source's fleet, its name, and its folder of jobs. */
 function readCommonEnv({name, dir, fleetDir}: NonNullable<ReturnType<typeof findSource>>, own: Cli['env']) {
   const common = Object.entries(readEnvFile(join(fleetDir, ENV_FILE), own))
   return {
@@ -105,7 +105,7 @@ function readCommonEnv({name, dir, fleetDir}: NonNullable<ReturnType<typeof find
 const ENTRY =
   /[^\S\n]*(?:(?:export )?[^\S\n]*\w+[^\S\n]*=[^\S\n]*(?:"[^"]*"|'[^']*'|`[^`]*`)?[^\n]*|#[^\n]*)?(?:\n|$)/gy
 
-/** Reads a `.env` file; a missing file has no settings. @throws ConfigError `CONFIG_INVALID` if it cannot be read */
+/** A missing file has no settings. @throws ConfigError `CONFIG_INVALID` if it cannot be read */
 function readEnvFile(path: string, own: Cli['env']): Record<string, string | undefined> {
   const refuse = (problem: string, cause?: unknown) =>
     newError('CONFIG_INVALID', `Settings '${path}' ${problem}.`, {
@@ -130,14 +130,14 @@ function readEnvFile(path: string, own: Cli['env']): Record<string, string | und
   }
 }
 
-/** Whether a file whose commands are run belongs to this user, to root or to the caller of `sudo`, and only that user may write it. */
+/** Its commands are run only if it belongs to this user, to root or to the caller of `sudo`, and only that user may write it. */
 function isOurs(path: string, {SUDO_UID}: Cli['env']): boolean {
   const {uid, mode} = statSync(path)
   const us = [0, process.getuid?.() ?? uid, Number(SUDO_UID)]
   return us.includes(uid) && (mode & 0o022) === 0
 }
 
-/** Finds the source of a working folder `<fleet>/sources/<name>`; undefined outside a fleet, whose folder has an `.env`. */
+/** A working folder is `<fleet>/sources/<name>`, and the folder of a fleet has an `.env`. */
 function findSource(dir: string) {
   const [sources, name] = [dirname(dir), basename(dir)]
   const fleetDir = dirname(sources)
@@ -145,11 +145,7 @@ function findSource(dir: string) {
   return existsSync(join(fleetDir, ENV_FILE)) ? {name, dir, fleetDir} : undefined
 }
 
-/**
- * Lists the names of a fleet's source folders, even invalid ones, but none that begins with a dot.
- *
- * @throws ConfigError `FLEET_NONE`
- */
+/** Includes invalid names, but none that begins with a dot. @throws ConfigError `FLEET_NONE` */
 export function listSources(fleetDir: string): string[] {
   if (!existsSync(join(fleetDir, ENV_FILE))) {
     throw newError('FLEET_NONE', `No fleet in '${fleetDir}': expected a file '${ENV_FILE}' there.`)
@@ -169,7 +165,7 @@ export function listSources(fleetDir: string): string[] {
   }
 }
 
-/** Returns the folder of one source of a fleet. @throws ConfigError `FLEET_SOURCE` */
+/** @throws ConfigError `FLEET_SOURCE` */
 export function requireSourceFolder(fleetDir: string, name: string): string {
   const dir = join(fleetDir, SOURCES, name)
   if (!SOURCE_NAME.test(name)) {

@@ -34,7 +34,7 @@ export const commands = {
 
 type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]
 
-/** Renders what each step of a job did, in the words of the step's own command. */
+/** In the words of each step's own command. */
 export const renderSteps = (steps: readonly StepResult[]) => steps.map(renderStep).join('\n')
 
 function renderStep(step: StepResult): string {
@@ -78,12 +78,9 @@ function describeJob(job: Job, now: number) {
     catch_up: job.catchUp,
     grace_minutes: job.graceMinutes,
     timeout_minutes: job.timeoutMinutes,
-    /** If false, it is never due; `loantape run` still runs it. */
     enabled: job.enabled,
-    /** What is wrong with its file; null if nothing is. */
     fault: job.fault?.problem ?? null,
     steps: job.steps.map((step) => step.do),
-    /** The next five slots, in the job's time zone and in UTC. */
     next_slots: (job.enabled ? listNextSlots(job, now, 5) : []).map((instant) => ({
       local: formatLocal(instant, job.timeZone),
       utc: new Date(instant).toISOString(),

@@ -65,29 +65,28 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
     last_success,
     running: holder ?? null,
     release: release ?? null,
-    /** What is wrong with the current release. */
     damage: damage?.message ?? null,
     alarms,
     next_slots,
     disagreements: disagreements.map(({store, problem}) => ({store, problem})),
-    /** How many units and batches were given up by `loantape tape go-on`. */
+    /** Units and batches, by `loantape tape go-on`. */
     given_up: listLosses(stateDb).size,
-    /** The checks of the last build that was meant to become current. */
+    /** Of the last build that was meant to become current. */
     checking: findLastChecking(stateDb) ?? null,
     ...history,
-    /** How many changes of the last walk webhooks had reported; null without webhooks, or if nothing was compared. */
+    /** Null without webhooks, or if nothing was compared. */
     webhooks: config.webhookSecret !== undefined ? (findLastCoverage(stateDb) ?? null) : null,
     learnt_rate_per_second:
       config.baseUrl !== undefined ? (findLearnt(stateDb, config.baseUrl, world)?.learntRate ?? null) : null,
     runs: listRuns(stateDb, 5),
     /** Why no journal can be issued and no month closed; null if both can. */
     refused: isStored && hasWarehouse(folder) ? await findRefusal(stateDb, folder) : null,
-    /** Journal entries of the current release that no batch has issued, by profile and month. */
+    /** Entries of the current release, by profile and month. */
     not_issued: release ? await listNotIssued(config, listExportedProfiles(jobs)) : [],
   }
 }
 
-/** Reads what waits in quarantine, and what the last walk met that the contract, `fields.json` and `seed.status` do not know. */
+/** Drift is what the last walk met and the contract, `fields.json` and `seed.status` do not know. */
 async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<string>) {
   const drift: DriftFinding[] = []
   if (!hasWarehouse(folder)) return {drift, quarantine_waiting: 0}
@@ -105,7 +104,6 @@ async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<strin
   return {drift, quarantine_waiting: (await countUnreplayed(db)).waiting}
 }
 
-/** How many of the slowest models are shown. */
 const SLOWEST = 3
 
 function renderRelease({release_id, as_of, checks, source, models}: ReleaseManifest): string {
@@ -122,7 +120,6 @@ function renderRelease({release_id, as_of, checks, source, models}: ReleaseManif
   ])
 }
 
-/** How many ids are shown of each check. */
 const NAMED_IDS = 5
 
 function renderChecking({release_id, failed}: Checking): string[] {

@@ -2,7 +2,7 @@ import type {TiedTerm} from '../accounting/profiles.ts'
 import {groupThousands} from '../core/money.ts'
 import {escapeLineEnds} from '../core/text.ts'
 
-/** Escapes control and bidirectional characters except line ends, so that text of the source cannot control the terminal. */
+/** Otherwise text of the source could control the terminal. Line ends stay. */
 export function escapeControls(text: string): string {
   return text.replace(
     /[[\p{Cc}\p{Bidi_Control}]--\n]/gv,
@@ -10,7 +10,7 @@ export function escapeControls(text: string): string {
   )
 }
 
-/** Joins lines; leaves out values that are not text. */
+/** Leaves out values that are not text. */
 export function joinLines(lines: readonly (string | false | null | undefined)[]): string {
   return lines.filter((line) => typeof line === 'string').join('\n')
 }
@@ -18,7 +18,7 @@ export function joinLines(lines: readonly (string | false | null | undefined)[])
 /** Matches counts, amounts and shares as text, but not account numbers. */
 const FIGURE = /^([-+]?\$?[\d,]+\.\d+( %)?|[-+][\d,]+)$/
 
-/** Renders rows as {@link renderColumns} does, titled by their fields; figures are right-aligned with separators. */
+/** Figures are right-aligned with separators. */
 export function renderTable(
   rows: readonly Readonly<Record<string, string | number | null | undefined>>[],
   width?: number,
@@ -40,7 +40,7 @@ export function renderTable(
   )
 }
 
-/** Renders texts as a table or, if that is wider than `width`, as records with one line for each column. */
+/** If a table is wider than `width`, renders records with one line for each column. */
 export function renderColumns(
   columns: readonly {name: string; isFigure?: boolean}[],
   texts: readonly (readonly string[])[],
@@ -71,7 +71,7 @@ export function renderColumns(
   return [renderLine(titles), rule, ...rows.map(renderLine)].join('\n')
 }
 
-/** Renders a month's roll-forward with its booked and unbooked amounts; empty if nothing moved. */
+/** A month's roll-forward with its booked and unbooked amounts; empty if nothing moved. */
 export function renderTerms(terms: readonly TiedTerm[] = []): string {
   if (terms.length === 0) return ''
   const table = renderTable(
