@@ -9,8 +9,8 @@ import {type Batch, type ChangePlan, dropPlan, type OpenWalk, stagedOf} from './
 import {amountOf, buildReachSql, carryLate, clearStage, comparedSql, tablesOf} from './stream-tables.ts'
 
 /**
- * Stores what `planChanges` found: appends versions, replaces the latest states, completes the certificate with its bridge, and
- * drops the staged rows. Call it in {@link settle}.
+ * Stores what `planChanges` found, completes the certificate with its bridge, and drops the staged rows. Call it in {@link
+ * settle}.
  */
 export async function applyObservations(
   db: Database,
@@ -39,7 +39,7 @@ export async function applyObservations(
   await dropPlan(db)
 }
 
-/** SQL that appends version rows. Only ids are sorted for `seq`: a window over whole rows would run in one thread. */
+/** Only ids are sorted for `seq`: a window over whole rows would run in one thread. */
 function buildAppendSql(stream: Stream): string {
   const {version} = tablesOf(stream)
   const {idColumn} = stream
@@ -69,7 +69,7 @@ function buildAppendSql(stream: Stream): string {
     join placed using (${idColumn})`
 }
 
-/** SQL that stores own pages which confirmed a value without changing it. They append no version. */
+/** Own pages that confirm a value without changing it append no version. */
 function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): string {
   return `
     insert into ${confirmation} by name
@@ -83,7 +83,7 @@ function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): s
     where not is_appended and source in ('detail', 'webhook') and ${confirmed}_present`
 }
 
-/** SQL of the latest states that change. Without a new version, only the digest of the list row and the time of the last detail change. */
+/** Without a new version, only the digest of the list row and the time of the last own page change. */
 function buildNextHeadSql({idColumn, columns}: Stream): string {
   return `
     select
@@ -101,9 +101,8 @@ function buildNextHeadSql({idColumn, columns}: Stream): string {
 }
 
 /**
- * Stores a walk that ended without being applied, and clears the stage. Rejected records of a refused walk stay as evidence.
- *
- * @param tapeHead chain of the line that says how it ended
+ * Stores a walk that was not applied. Rejected records of a refused walk stay as evidence. `tapeHead` is the chain of its
+ * outcome.
  */
 export function storeWalk(
   db: Database,
@@ -118,7 +117,7 @@ export function storeWalk(
   })
 }
 
-/** Stores a walk, with its lists if it was applied, and with its rejected records unless it was abandoned. Call it in a transaction. */
+/** Call it in a transaction. */
 async function insertWalk(
   db: Database,
   stream: Stream,
@@ -144,7 +143,6 @@ async function insertWalk(
     )
 }
 
-/** Returns the columns of `raw.walk` about a walk's progress. */
 function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   const instant = (micros: bigint | null) => (micros === null ? null : new DuckDBTimestampValue(micros))
   const {certified, cursors, accepted} = walk
@@ -175,8 +173,8 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
 }
 
 /**
- * SQL of the bridge of a walk's certificate, in records and amount: present = distinct + kept because quarantined + kept because
- * missing + adjusted by observations outside the list. Every record that the walk covers falls under exactly one term.
+ * The bridge of a certificate, in records and amount: present = distinct + kept because quarantined + kept because missing +
+ * adjusted by observations outside the list. Every record that the walk covers falls under exactly one term.
  */
 function buildBridgeSql(stream: Stream, {walkId, unreadableIds}: OpenWalk): string {
   const {idColumn} = stream
@@ -226,21 +224,19 @@ function buildBridgeSql(stream: Stream, {walkId, unreadableIds}: OpenWalk): stri
     from termed`
 }
 
-/** Only the most frequent findings of each kind are kept, so that a source with ids as field names cannot flood a report. */
+/** Of each kind, so that a source with ids as field names cannot flood a report. */
 const MOST_FINDINGS = 100
 
-/** One way in which records differed from the contract. */
 export type DriftFinding = z.output<typeof findingRow>
 const findingRow = z.object({
   kind: z.enum(['new_field', 'missing_field', 'unknown_value']),
   /** `borrower.name` */
   path: z.string(),
-  /** The value of an `unknown_value`; otherwise null. */
+  /** Null except for an `unknown_value`. */
   value: z.string().nullable(),
   records: z.coerce.number(),
 })
 
-/** Lists the drift of the last applied walk. */
 export function listLastDrift(db: Database, {name}: Stream): Promise<DriftFinding[]> {
   return db.all(
     findingRow,
@@ -254,10 +250,7 @@ export function listLastDrift(db: Database, {name}: Stream): Promise<DriftFindin
   )
 }
 
-/**
- * SQL that stores in `raw.drift` how the staged records of walk `$1` differ from the contract, with the number of records that
- * show it. List rows are shorter by design, so only own pages can miss a field.
- */
+/** List rows are shorter by design, so only own pages can miss a field. */
 function buildDriftSql(stream: Stream): string {
   const {staged} = tablesOf(stream)
   const missing = optionalColumnsOf(stream).map(
@@ -288,7 +281,7 @@ function buildDriftSql(stream: Stream): string {
     order by kind, path, value`
 }
 
-/** SQL condition: a value is outside its vocabulary: the fixed list, or the values stored before, if there are any. */
+/** Without a fixed list, the values stored before are the vocabulary, if there are any. */
 function buildUnknownSql(stream: Stream, {column, known}: Vocabulary, value: string): string {
   if (known !== null) return `${value} not in (${known.map(quoteLiteral).join(', ')})`
   const {version} = tablesOf(stream)

@@ -27,7 +27,7 @@ const KEPT_MS = 24 * 3600 * 1000
 
 const learntRow = z.object({learntRate: z.number(), pausedUntil: z.number()})
 
-/** Returns what a run of the last day learnt of this source: the rate per second, and until when to wait, ms since the epoch. */
+/** What a run of the last day learnt of this source. `pausedUntil` is in ms since the epoch. */
 export function findLearnt(stateDb: StateDb, baseUrl: string, world: World) {
   const now = world.realClock.now()
   // If the clock has gone back since then, the instant means nothing.
@@ -36,7 +36,6 @@ export function findLearnt(stateDb: StateDb, baseUrl: string, world: World) {
   return stateDb.first(learntRow, sql, [now, baseUrl, now - KEPT_MS])
 }
 
-/** Stores what this run learnt and deletes what has expired. */
 export function storeLearnt(
   stateDb: StateDb,
   baseUrl: string,
@@ -89,7 +88,7 @@ export async function atSource<T>(
   })
 }
 
-/** Returns since when `source.json` reads records as it does now, microseconds since the epoch; 0 if there was never one. */
+/** Since when `source.json` reads records as it does now, microseconds since the epoch; 0 if there was never one. */
 function findDescribedSince(stateDb: StateDb, {description}: WalkTools['config'], now: bigint): bigint {
   const {deals, borrowers, documents} = description ?? {}
   const said = [deals?.record, deals?.fields, borrowers?.fields, documents?.fields]
@@ -100,7 +99,6 @@ function findDescribedSince(stateDb: StateDb, {description}: WalkTools['config']
   return now
 }
 
-/** Runs `work` with a client of the source. Afterwards stores the rate it learnt, the wait it was asked for, and its answers by status. */
 export async function askSource<T>(
   config: WalkTools['config'],
   stateDb: StateDb,
@@ -122,10 +120,8 @@ export async function askSource<T>(
 }
 
 /**
- * Reads `source.json` of the data folder; undefined if there is no such file.
- *
- * @throws ConfigError `SOURCE_FILE`; unless `isAccepted`, also if the folder was filled with a file that is gone, since the key
- *   could be one that the source itself must not see
+ * @throws ConfigError `SOURCE_FILE`; unless `isAccepted`, also if the folder was filled with a `source.json` that is gone, since
+ *   the key could be one that the source itself must not see
  */
 export function readDescription(folder: DataFolder, isAccepted = false): SourceDescription | undefined {
   const found = findDescription(folder)
@@ -136,7 +132,7 @@ export function readDescription(folder: DataFolder, isAccepted = false): SourceD
 }
 
 /**
- * Requires that a data folder belongs to this source (which may have moved) and stage, or to none yet. Returns its settings.
+ * Requires that a data folder belongs to this source (which may have moved) and stage, or to none yet.
  *
  * @throws ConfigError `SOURCE_PINNED`
  */
@@ -155,7 +151,7 @@ async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
   )
 }
 
-/** Requires what {@link requirePin} does of a data folder that may be new. Returns its settings. @throws ConfigError `SOURCE_PINNED` */
+/** {@link requirePin} of a data folder that may be new. @throws ConfigError `SOURCE_PINNED` */
 export async function readPin(folder: DataFolder, config: SourceConfig) {
   if (!hasWarehouse(folder)) return {}
   await using db = await openHistory(folder)
@@ -163,8 +159,7 @@ export async function readPin(folder: DataFolder, config: SourceConfig) {
 }
 
 /**
- * Creates the clock of one run at the source. It is never behind what is stored and never goes back, neither between requests nor
- * until a walk is settled.
+ * The clock of one run at the source: never behind what is stored, and it never goes back until a walk is settled.
  *
  * @throws ConfigError `CLOCK_BACKWARDS`; its `now` throws DeferredError `CLOCK_STEPPED`
  */
@@ -178,7 +173,6 @@ async function createWalkClock(db: Database, walks: OpenWalks, zone: Zone, clock
   return createSteadyClock(clock, Math.max(now, ...taken.map((instant) => toMs(instant ?? 0n))))
 }
 
-/** What the business date of an instant depends on. */
 type Zone = Parameters<typeof businessDateOf>[1]
 
 const toMs = (micros: bigint) => Number(micros / 1000n)
@@ -187,13 +181,13 @@ const formatMs = (ms: number) => new Date(ms).toISOString()
 const lateUnit = z.object({name: z.string().nullable(), settled_ms: z.coerce.number()})
 const lateRecords = z.object({plural: z.string(), ids: z.array(z.string())})
 
-/** How many ids an error names in its text, and in its details. */
+/** Ids that an error names in its text, and in its details. */
 const NAMED = 3
 const LISTED = 100
 
 /**
- * Requires that the clock, ms since the epoch, is not behind what is stored, because what is read then would never count. Returns
- * the instant of the last settle, microseconds since the epoch.
+ * Requires that the clock, ms since the epoch, is not behind what is stored: what is read then would never count. Returns the
+ * instant of the last settle, microseconds since the epoch.
  *
  * @throws ConfigError `CLOCK_BACKWARDS`, which names what was stored later as `rebuild --without` takes it
  */
@@ -241,7 +235,6 @@ export async function requireClock(db: Database, zone: Zone, now: number): Promi
   )
 }
 
-/** SQL of the records of all streams, each with the time of the last request that showed it. */
 const OBSERVED = STREAMS.map(
   ({name, plural, idColumn}) =>
     `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from history.raw.${name}_head`,

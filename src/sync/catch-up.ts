@@ -34,17 +34,15 @@ import {endWalk, settleUnit} from './settle.ts'
 import {clearStage, createStage} from './stream-tables.ts'
 import {isHistory, listReadableTapes, openTapes, parseOutcome, type ReadableTape} from './tapes.ts'
 
-/** Reads which data folder a warehouse belongs to, and the last unit it contains. */
+/** Which data folder a warehouse belongs to, and the last unit it contains. */
 export async function readStand(folder: DataFolder) {
   await using db = await openHistory(folder)
   return await readSettings(db)
 }
 
 /**
- * Compares the warehouse with the record. Returns null if a run is under way, which does this itself, or if the warehouse is
- * damaged, which its readers report.
- *
- * @param gone tapes to treat as missing
+ * Null if a run is under way, which compares by itself, or if the warehouse is damaged, which its readers report. `gone` are
+ * tapes to treat as missing.
  */
 export async function planCatchUp(
   config: Config,
@@ -81,8 +79,8 @@ export async function openToSettle(
 
 /**
  * Settles again what the tapes hold and an open warehouse lacks: a run died before storing it, or an older file was put back.
+ * Returns whether it still lacks units after `atMost`.
  *
- * @returns whether it still lacks units, after `atMost` of them
  * @throws ConfigError `STORES_DISAGREE` if it is ahead, of another folder, from before a walk was taken back, or its tapes are
  *   unreadable
  */
@@ -117,7 +115,6 @@ export async function catchUpWarehouse(
   return isLeft
 }
 
-/** Lists the units that a warehouse lacks, in order, or says why it cannot be brought up to date. */
 function planFrom(
   {folder_id: folderId, tape_head: head}: Awaited<ReturnType<typeof readStand>>,
   key: TapeKey | undefined,
@@ -165,14 +162,14 @@ function planFrom(
   )
 }
 
-/** A unit of history whose tape can be read: a walk, a look, a replay, a feed of rates, or a walk taken back. */
+/** A unit of history whose tape can be read. */
 export interface HistoryUnit extends Omit<RecordedUnit, 'tape'> {
   tape: ReadableTape
   /** The chain of the unit before it on its tape. */
   after: string | undefined
 }
 
-/** Lists the units of history after number `from`, in order, without those given up. `lacking` are those whose tapes cannot be read. */
+/** Leaves out units that were given up. `lacking` are those whose tapes cannot be read. */
 export function listUnits(
   stateDb: StateDb,
   readable: readonly ReadableTape[],
@@ -206,7 +203,7 @@ function* readUnit({tape, no, chain, after}: HistoryUnit): Generator<TapeLine> {
   throw newError('TAPE_DAMAGED', `Tape '${tape.file}': it lacks unit ${no} of the record.`)
 }
 
-/** Returns the last begin line of a unit, and its outcome. */
+/** The last begin line of a unit, and its outcome. */
 export function readFrames(unit: HistoryUnit): {begin: Frame; outcome: Frame} {
   let begin: Frame = {frame: 'begin'}
   let outcome = begin
@@ -217,7 +214,7 @@ export function readFrames(unit: HistoryUnit): {begin: Frame; outcome: Frame} {
   return {begin, outcome}
 }
 
-/** A walk, or what came in on a day, that no longer counts: the units of that tape before unit `no`, whose chain is `chain`. */
+/** The units of tape `walk` before unit `no`, whose chain is `chain`, no longer count. */
 export interface TakenBack {
   walk: string
   why: string
@@ -225,7 +222,6 @@ export interface TakenBack {
   chain: string
 }
 
-/** Returns what these units take back, in order. */
 export function readTakenBack(units: readonly HistoryUnit[]): TakenBack[] {
   return units
     .filter(({kind}) => kind === 'without')
@@ -235,10 +231,9 @@ export function readTakenBack(units: readonly HistoryUnit[]): TakenBack[] {
     })
 }
 
-/** Lines of a tape that are staged at once. */
 const LINES_AT_ONCE = 200
 
-/** Creates a reader that hands lines to the intakes of their units. After the first problem it skips the rest of a unit. */
+/** After the first problem, the rest of a unit is skipped. */
 function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks = new Map()) {
   const read: {kind: string; intake?: Intake | undefined; problem: string | null} = {kind: '', problem: null}
   let taken = 0
@@ -274,7 +269,7 @@ function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks
         Object.assign(read, {kind: String(kind), intake: undefined, problem: null})
       return attempt(() => takeIn(line))
     },
-    /** Ends the last unit. Returns its kind, its intake if it is readable and has answers, and the first problem. */
+    /** The kind of the last unit, its intake if it is readable and has answers, and the first problem. */
     async finish(): Promise<typeof read> {
       await attempt(() => read.intake?.stage())
       const {kind, intake, problem} = read
@@ -285,10 +280,7 @@ function createReader(db: Database, streams: readonly Stream[], walks: OpenWalks
   }
 }
 
-/**
- * Creates the stage and reads back the tapes `left` by dead runs. An open walk resumes where its tape ends; a walk that cannot be
- * continued is ended.
- */
+/** Reads back the tapes `left` by dead runs. An open walk resumes where its tape ends; one that cannot be continued is ended. */
 async function resumeWalks(
   {db, tapes}: Pick<WalkTools, 'db' | 'tapes'>,
   left: readonly TapeRow[],
@@ -317,9 +309,9 @@ async function resumeWalks(
 }
 
 /**
- * Settles a unit again from its tape, at its original instant and without the guards. Requires the stage.
+ * Settles a unit again from its tape, at its original instant and without the guards. Requires the stage. `takenBack` says why
+ * it no longer counts.
  *
- * @param takenBack why it no longer counts
  * @throws UnexpectedError `DATA_NEWER` if this version cannot read the tape; `TAPE_DAMAGED`
  */
 export async function settleAgain(db: Database, unit: HistoryUnit, takenBack?: string): Promise<void> {

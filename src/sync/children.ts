@@ -16,11 +16,9 @@ import {continueWalk, requestOf, startWalk} from './walk.ts'
 import {listNamedDeals} from './webhook-events.ts'
 
 /**
- * Lists the parents whose lists to read, in order of need: those with a child that was missed on an earlier day; those never
- * listed, or changed or announced since; then those listed under another `source.json`, or not for longest. Parents whose list
- * could not be read last time come last, so that they hold up no others.
- *
- * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` parents
+ * The parents whose lists to read, in order of need: those with a child that was missed on an earlier day; those never listed,
+ * or changed or announced since; then those listed under another `source.json`, or not for longest. Parents whose list could not
+ * be read last time come last, so that they hold up no others. `now` is on the business clock, microseconds since the epoch.
  */
 async function listParentsInNeed(
   {db, stateDb, stream, describedSince}: WalkTools,
@@ -83,19 +81,17 @@ async function listParentsInNeed(
   )
 }
 
-/** The result of one child stream in a run. */
 export type ChildResult = ReturnType<typeof createResult>
 
 function createResult({plural}: Stream) {
   return {
     /** `borrowers` */
     stream: plural,
-    /** `unchanged`: no list was due; `refused`: nothing was applied, `reason` says why. */
+    /** `unchanged`: no list was due; `refused`: nothing was applied. */
     outcome: 'unchanged' as 'applied' | 'unchanged' | 'refused',
     /** Deals whose list was read to its end, and deals whose list could not be read. */
     listed: 0,
     failed: 0,
-    /** Why reading ended: `done`, `budget`, `failing`, … */
     ended: 'done' as EachSummary['ended'],
     changes: NO_CHANGES,
     /** Code of the error that refused the stream. */
@@ -107,9 +103,9 @@ function createResult({plural}: Stream) {
 type ChildRun = {businessDate: string; budgetMs: number; hashKey: string | undefined}
 
 /**
- * Reads the lists of the parents in need, within the budget, and applies them as one walk of the child stream. Nothing is
- * concluded from a list that cannot be read. If a guard refuses the walk, the source breaks its contract, or the clock steps
- * back, only this stream is refused, since its parents have already been applied; the next run reads its lists again.
+ * Reads the lists of the parents in need, within the budget, and applies them as one walk. If a guard refuses it, the source
+ * breaks its contract, or the clock steps back, only this stream is refused, since its parents have already been applied; the
+ * next run reads its lists again.
  */
 export async function syncChildren(tools: WalkTools, run: ChildRun, world: World): Promise<ChildResult> {
   const {stream, walks, config} = tools
@@ -141,7 +137,7 @@ export async function syncChildren(tools: WalkTools, run: ChildRun, world: World
   return result
 }
 
-/** Reads the due lists into the stream's open walk, or a new one; undefined if no walk is open and no list is due. */
+/** Undefined if no walk is open and no list is due. */
 async function readLists(
   tools: WalkTools,
   {businessDate, budgetMs, hashKey}: ChildRun,
@@ -181,7 +177,7 @@ async function readLists(
   return unit
 }
 
-/** Returns the lines of a list: its pages as received. Records of people are sealed; a digest of the original is added. */
+/** Records of people are sealed; a digest of the original is added. */
 function describeList(
   answer: ListingAnswer,
   seal: ((record: unknown) => unknown) | undefined,

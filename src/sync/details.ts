@@ -17,20 +17,16 @@ import {isSettledSql, ROTATION_DAYS, TONIGHT_HOURS, tablesOf} from './stream-tab
 import {findBusinessDate, findPast} from './walk.ts'
 
 /**
- * Chooses the records whose own page to fetch, in the order of need of {@link buildCandidatesSql}; but of the pages never read only
- * a day's share comes before those that lists contradict, which may fill the budget every night. Leaves out records that this
- * walk has already fetched and, in mode `auto`, those whose list rows lack nothing. The first record is listed and, if any record
- * has, has shown its page before, so that its answer proves the path. Reads the temporary tables of `findAbsences`.
- *
- * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` records
- * @returns each with the wire fields known from this walk's list row, or from the last state, and whether its list contradicts it
+ * Chooses the records whose own page to fetch, in the order of need of {@link buildCandidatesSql}. Of the pages never read, only
+ * a day's share comes before those that lists contradict, which may fill the budget every night. The first record is listed and,
+ * if any has, has shown its page before, so that its answer proves the path. Reads the temporary tables of `findAbsences`. `now`
+ * is on the business clock, microseconds since the epoch; `known` are wire fields of this walk's list row, or of the last state.
  */
 export async function listDetailCandidates(
   db: Database,
   stream: Stream,
   asked: {now: bigint; limit: number; mode: 'auto' | 'on'; describedSince: bigint},
 ): Promise<z.output<typeof candidateRow>[]> {
-  // SQL condition: the list row has every field of the contract.
   const whole = optionalColumnsOf(stream).map(({name}) => `${name}_present`)
   const isWhole =
     asked.mode === 'auto' && (await namesMappedFields(db, stream)) ? whole.join(' and ') : 'false'
@@ -72,7 +68,7 @@ export async function listDetailCandidates(
   )
 }
 
-/** Whether the list shows every mapped field. If so, a row without one has no value for it. */
+/** If the list shows every mapped field, a row without one has no value for it. */
 async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<boolean> {
   if (mapped.length === 0) return true
   const named = await db.value(
@@ -120,7 +116,7 @@ const knownRow = z.object({
 })
 const candidateRow = knownRow.extend({is_contradicted: z.boolean()})
 
-/** SQL of a row's columns as wire fields: a JSON object of texts and nulls, without optional fields that are null or left out. */
+/** A row as wire fields: a JSON object of texts and nulls, without optional fields that are null or left out. */
 function buildWireSql(columns: readonly Column[]): string {
   const precisions = columns.map(({precisionColumn}) => precisionColumn)
   const objectOf = (isOptional: boolean) => {
@@ -138,7 +134,7 @@ function buildWireSql(columns: readonly Column[]): string {
   return `json_merge_patch(${objectOf(false)}, ${objectOf(true)})`
 }
 
-/** Returns the last known wire fields of records, by id, without optional ones. They fill in what a page leaves out. */
+/** The last known wire fields by id, without optional ones: they fill in what a page leaves out. */
 export async function listLastKnown(
   db: Database,
   stream: Stream,
@@ -154,7 +150,6 @@ export async function listLastKnown(
   return new Map(rows.map(({id, known}) => [id, known]))
 }
 
-/** Returns the request for own pages. */
 const requestOf = (ids: readonly string[], config: SourceConfig) => ({
   ids,
   step: 'details',
@@ -165,12 +160,12 @@ const requestOf = (ids: readonly string[], config: SourceConfig) => ({
   budgetMs: config.detailBudgetMinutes * 60_000,
 })
 
-/** The part of the budget that own pages leave to child streams once only those are left that lists may contradict every night. */
+/** Left to child streams once only pages remain that lists may contradict every night. */
 const CHILD_SHARE = 1 / 6
 
 /**
- * Fetches the own pages that hold more than the list, within the budget, and takes them in. If the path fails or does not exist,
- * only their fields are missing: a page that is gone counts only for a deal that the list lacks.
+ * Fetches the own pages that hold more than the list, within the budget. If the path fails or does not exist, only their fields
+ * are missing: a page that is gone counts only for a deal that the list lacks.
  */
 export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
   const {db, stream, config, describedSince} = tools
@@ -187,7 +182,6 @@ export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, wo
   const known = new Map(candidates.map(({id, known}) => [id, known]))
   const absent = new Set(await db.column(z.string(), `select ${stream.idColumn} from absence`))
   let unread = 0
-  /** Asks for pages until so much of the budget is left. Returns why it ended. */
   const ask = async (ids: readonly string[], keptMs: number) => {
     const request = {...requestOf(ids, config), budgetMs: endsAt - world.realClock.now() - keptMs}
     const describe = (answer: DetailAnswer): Answer[] => {
@@ -218,7 +212,7 @@ export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, wo
 /** Reading this many own pages takes longer than a walk. Running out of the details budget leads to that walk. */
 const MOST_HINTS = 100_000
 
-/** Lists the ids of deals that the source, if it can, names as changed since the last walk began. These lists are not kept. */
+/** The deals that the source, if it can, names as changed since the last walk began. These lists are on no tape. */
 export async function listChanged({db, stream, client, config}: WalkTools): Promise<string[]> {
   const {startedAt} = await findPast(db, stream)
   if (config.description?.deals.changedSince === undefined || startedAt === null) return []
@@ -238,9 +232,7 @@ export async function listChanged({db, stream, client, config}: WalkTools): Prom
 
 /**
  * Looks at deals on their own pages and appends what is new. Leaves out deals that were never in the stage that is walked: no
- * walk would have them.
- *
- * @returns how many versions were appended, and whether every page could be read
+ * walk would have them. `isComplete` says that every page could be read.
  */
 export async function lookAt(
   {db, stream: deals, tapes, walks, client, config}: WalkTools,

@@ -7,15 +7,12 @@ import {type Database, quoteLiteral} from '../store/database.ts'
 import type {ChangePlan, OpenWalk} from './plan-changes.ts'
 import {amountOf, buildHeadSql, comparedSql, hasEndedSql, isSettledSql, tablesOf} from './stream-tables.ts'
 
-/** What an operator can accept. */
 export const ACCEPTABLE = ['shrink', 'change', 'growth', 'envelope', 'source'] as const
 
-/** One of {@link ACCEPTABLE}. */
 export type Acceptance = (typeof ACCEPTABLE)[number]
 
 type GuardLimits = Pick<Config, 'shrinkLimitPct' | 'changeLimitPct' | 'growthLimitPct'>
 
-/** A plan and its movement since the last applied walk. */
 export type MeasuredPlan = ChangePlan & {moved: Movement}
 
 /** Up to this many records never trip a guard: a small portfolio moves in large steps. */
@@ -33,7 +30,7 @@ const IGNORED_STEPS = 10
 /** A larger share of the pipeline never enters a settled status between two walks. */
 const ENTERED_LIMIT_PCT = 50
 
-/** Judges a plan by its temporary tables; of a walk, also how much could be read. @throws GuardError; ContractError `SOURCE_QUARANTINE` */
+/** Reads the temporary tables of the plan. @throws GuardError; ContractError `SOURCE_QUARANTINE` */
 export async function judgePlan(
   db: Database,
   {stream, walk}: {stream: Stream; walk?: OpenWalk},
@@ -45,11 +42,10 @@ export async function judgePlan(
   guardChanges({...plan, moved: await measureMovement(db, stream)}, limits, accepted, stream)
 }
 
-/** This many unreadable records are always tolerated. */
 const TOLERATED_RECORDS = 3
 const TOLERATED_PCT = 5
 
-/** Refuses a walk with too many unreadable records: the source has changed. @throws ContractError `SOURCE_QUARANTINE` */
+/** @throws ContractError `SOURCE_QUARANTINE` */
 export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Promise<void> {
   const {quarantined, records} = walk
   if (quarantined <= TOLERATED_RECORDS || quarantined * 100 <= records * TOLERATED_PCT) return
@@ -67,8 +63,8 @@ export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Pr
 }
 
 /**
- * Refuses a plan that removes, changes or adds more of the portfolio than a day can explain. Nothing explains an empty list.
- * Changes from looks since the last walk count as part of the plan.
+ * Refuses a plan that removes, changes or adds more than a day can explain. Nothing explains an empty list. Changes from looks
+ * since the last walk count as part of the plan.
  *
  * @throws GuardError `GUARD_SHRINK`, `GUARD_GROWTH` or `GUARD_CHANGE`
  */
@@ -94,7 +90,7 @@ export function guardChanges(
 
 const CODES = {shrink: 'GUARD_SHRINK', growth: 'GUARD_GROWTH', change: 'GUARD_CHANGE'} as const
 
-/** Returns how many records a list may show if `known` were present before: more than {@link guardChanges} would let through. */
+/** How many records a list may show if `known` were present before: more than {@link guardChanges} lets through. */
 export function mostListed(
   known: number,
   {growthLimitPct}: Pick<GuardLimits, 'growthLimitPct'>,
@@ -110,7 +106,6 @@ function countListed({counts}: ChangePlan): number {
   return counts.created + counts.updated + counts.restored + counts.unchanged
 }
 
-/** Returns what exceeds the limits, by what accepts it. */
 function listFindings(
   plan: MeasuredPlan,
   {shrinkLimitPct, growthLimitPct, changeLimitPct}: GuardLimits,
@@ -159,12 +154,12 @@ function listFindings(
 }
 
 /**
- * What a plan changes, and what looks have changed, since the last applied walk. Except for the sizes, every number counts
- * records that were present then and are listed, or looked at, now.
+ * Since the last applied walk, with what looks have changed. Except for the sizes, every number counts records that were present
+ * then and are listed, or looked at, now.
  */
 export type Movement = Awaited<ReturnType<typeof measureMovement>>
 
-/** Lists the movements of a stream, each as an SQL condition on a record before (`b`) and after (`a`). */
+/** SQL conditions on a record before (`b`) and after (`a`). */
 function listMovements(stream: Stream): [name: string, condition: string][] {
   const {settled, parent} = stream
   const differs = (column: string) => {
@@ -194,21 +189,21 @@ function listMovements(stream: Stream): [name: string, condition: string][] {
   return found
 }
 
-/** Measures a plan from its temporary table `change`. */
+/** Reads the plan's temporary table `change`. */
 export async function measureMovement(db: Database, stream: Stream) {
   const row = await db.one(z.record(z.string(), z.string()), buildMovementSql(stream))
   const count = (name: string) => Number(row[name] ?? 0)
   const cents = (name: string) => BigInt((row[name] ?? '0').replace('.', ''))
   const columns = Object.keys(row).flatMap((name) => /^column (.*)/.exec(name)?.[1] ?? [])
   return {
-    /** Records present after the last walk, and the sum of their amounts; `pipeline` counts those neither settled nor ended. */
+    /** Present after the last walk; `pipeline` counts those neither settled nor ended. */
     before: {
       records: count('known'),
       amountCents: cents('known_amount'),
       pipeline: count('known_pipeline'),
     },
     after: {records: count('next'), amountCents: cents('next_amount')},
-    /** Records that left, and records that entered, a settled status. */
+    /** Records that left, and that entered, a settled status. */
     left: count('left'),
     entered: count('entered'),
     /** By column, records whose known value changed; for the settled column, without those counted above. */

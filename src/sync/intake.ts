@@ -31,7 +31,6 @@ import {instant, parseOutcome, type Tapes} from './tapes.ts'
  * already parsed; reading a tape back hands over the same lines in the same order. What they hold waits on the stage.
  */
 
-/** The intake of a walk. */
 export type WalkIntake = ReturnType<typeof openWalk>
 
 /** The intake of a look or a replay. */
@@ -40,7 +39,7 @@ export type BesideIntake = ReturnType<typeof openBeside>
 /** Takes in one unit of a tape. */
 export type Intake = WalkIntake | BesideIntake | ReturnType<typeof openRates>
 
-/** The open walks by stream name, at most one each. */
+/** By stream name. */
 export type OpenWalks = Map<string, WalkIntake>
 
 const anyRecord = z.record(z.string(), z.unknown())
@@ -86,7 +85,7 @@ const replayFrame = z.object({
   listed: anyRecord.optional(),
 })
 
-/** Begins the intake of a unit from its first line; undefined for units without answers. */
+/** Undefined for units without answers. */
 export function openIntake(db: Database, streams: readonly Stream[], begin: Frame): Intake | undefined {
   if (!['walk', 'look', 'replay', 'rates'].includes(String(begin.kind))) return undefined
   const said = beginFrame.parse(begin)
@@ -98,7 +97,6 @@ export function openIntake(db: Database, streams: readonly Stream[], begin: Fram
 
 const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
 
-/** Begins the intake of a walk from its first line. */
 export function openWalk(db: Database, stream: Stream, begin: Frame) {
   const walk = createWalk(begin)
   const normalise = createNormaliser(stream)
@@ -143,7 +141,6 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
     walk.waitedMs = waited_ms
   }
 
-  /** Takes an own page as one observation: its fields override those of the list row. */
   function takeDetail(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, id, outcome, listed} = detailFrame.parse(frame)
     if (outcome === 'gone') {
@@ -190,7 +187,7 @@ export function openWalk(db: Database, stream: Stream, begin: Frame) {
     kind: 'walk' as const,
     stream,
     walk,
-    /** Takes in the next line of the unit, with its body as {@link parseBody} returns it. */
+    /** `body` is what {@link parseBody} returns. */
     take(frame: Frame, body?: unknown): void {
       if (frame.frame === 'begin') {
         const {resumed, accepted} = walkBegin.parse(frame)
@@ -226,7 +223,6 @@ function openBeside(
     entries.push(id)
   }
 
-  /** Takes a fetched record as one observation: its fields override the last known ones. */
   function takeLook(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, id, known} = lookFrame.parse(frame)
     push(id, normalise([{...known, ...recordOf(body)}], observedAt))
@@ -242,7 +238,7 @@ function openBeside(
     kind,
     stream,
     batch: {walkId: null, businessDate, isWalkOpen} satisfies ReadBeside,
-    /** The readable records, in order: deal ids of a look, quarantine ids of a replay. */
+    /** Of the readable records, in order: deal ids of a look, quarantine ids of a replay. */
     entries,
     take(frame: Frame, body?: unknown): void {
       if (frame.frame === 'look') takeLook(frame, body)
@@ -271,7 +267,6 @@ function openRates(
   }
 }
 
-/** Returns the body of a line: parsed JSON, or the text of a rate feed. */
 export function parseBody(line: TapeLine): unknown {
   if (line.body === undefined) return undefined
   return line.frame.frame === 'rates' ? textOf(line) : parseJson(textOf(line))
@@ -279,31 +274,27 @@ export function parseBody(line: TapeLine): unknown {
 
 const recordOf = (body: unknown): object => (isObject(body) ? Object(body.data) : {})
 
-/** What a run needs at the source. */
 export interface WalkTools {
   runId: string
   db: Warehouse
   stateDb: StateDb
   tapes: Tapes
   walks: OpenWalks
-  /** The stream being read: the deals first, with their mapped fields. */
+  /** The stream being read; the deals have their mapped fields. */
   stream: Stream
   client: SourceClient
   config: SourceConfig & {description?: SourceDescription | undefined}
   /** Own pages and lists of deals read before this instant were read by another `source.json`; microseconds since the epoch. */
   describedSince: bigint
   accepted: ReadonlySet<Acceptance>
-  /** Why the operator accepts it. */
+  /** Why it is accepted, and by whom. */
   why?: string | undefined
-  /** Who accepts it. */
   who?: string | undefined
 }
 
-/** A line with its parsed body. */
 export interface Answer {
   frame: Frame
   body?: unknown
-  /** The answer as received; undefined if there was none. */
   received?: Received | {body: Buffer; original?: undefined} | undefined
 }
 
@@ -358,11 +349,10 @@ export async function takeDown<T>(
   })
 }
 
-/** Returns how many records can be asked for within a budget. */
+/** How many records can be asked for within a budget. */
 export const mostWithin = (budgetMs: number, config: SourceConfig) =>
   Math.ceil((budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
 
-/** Asks for each id, writes the lines that `describe` makes of the answers to the tape, and takes them in. */
 export async function askAndTake<Found>(
   tools: WalkTools,
   unit: WalkIntake,

@@ -28,12 +28,11 @@ const fieldRow = z.object({
   since: z.string().nullable(),
 })
 
-/** Lists the mapped fields of the warehouse, by name. */
 export function listKnownFields(db: Database): Promise<KnownField[]> {
   return db.all(fieldRow, 'from history.raw.mapped_field order by name')
 }
 
-/** Replaces the mapped fields of the warehouse, and marks their values as stored for all rows. */
+/** With `since` null: their values are stored for all rows. */
 export function writeKnownFields(db: Database, fields: readonly MappedField[]): Promise<void> {
   return inTransaction(db, async () => {
     await db.run('delete from history.raw.mapped_field')
@@ -44,7 +43,7 @@ export function writeKnownFields(db: Database, fields: readonly MappedField[]): 
   })
 }
 
-/** Returns every stream, the deals first, with the mapped fields of the warehouse. */
+/** The deals first, with the mapped fields of the warehouse. */
 export async function readStreams(db: Database): Promise<[Stream, ...Stream[]]> {
   const deals = {...dealStream, mapped: await listKnownFields(db)}
   return [deals, ...STREAMS.filter(({name}) => name !== deals.name)]
@@ -99,15 +98,12 @@ export async function applyMapped(
   )
 }
 
-/** Reads `source.json`; undefined if there is no such file. @throws ConfigError `SOURCE_FILE` */
+/** @throws ConfigError `SOURCE_FILE` */
 export function findDescription({source: file}: DataFolder): SourceDescription | undefined {
   return existsSync(file) ? parseDescription(readWrittenText(file, refuseSourceFile(file)), file) : undefined
 }
 
-/**
- * Reads the fields that `fields.json` maps, by name; none if there is no such file. @throws ConfigError `FIELDS_FILE`,
- * `SOURCE_FILE`
- */
+/** @throws ConfigError `FIELDS_FILE`, `SOURCE_FILE` */
 export function readMappedFields(folder: DataFolder): MappedField[] {
   const {fields: file} = folder
   if (!existsSync(file)) return []
@@ -121,7 +117,7 @@ export function readMappedFields(folder: DataFolder): MappedField[] {
   ])
 }
 
-/** Returns `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
+/** `recorded_at`, microseconds since the epoch; null before the first. */
 export const findLastSettle = (db: Database) =>
   db.value(z.coerce.bigint().nullable(), 'select epoch_us(max(recorded_at)) from history.raw.settle')
 
@@ -145,7 +141,6 @@ export async function adoptFields(db: Database, folder: DataFolder, {log}: Pick<
   }
 }
 
-/** Returns the fields for which the present warehouse has values. */
 export async function findKnownFields(folder: DataFolder): Promise<KnownField[]> {
   if (!hasWarehouse(folder)) return []
   await using db = await openHistory(folder)

@@ -15,7 +15,6 @@ import {
 } from './stream-tables.ts'
 import {instant} from './tapes.ts'
 
-/** The first line of a walk: what it asks for. */
 export const walkBegin = z.object({
   kind: z.literal('walk'),
   stream: z.string(),
@@ -29,14 +28,13 @@ export const walkBegin = z.object({
   businessDate: z.string(),
   startedAt: instant,
   resumed: z.number(),
-  /** What an operator accepted beforehand, although a guard would refuse it. */
+  /** What an operator accepted although a guard would refuse it. */
   accepted: z.object({what: z.array(z.string()), who: z.string(), why: z.string().nullable()}).nullable(),
 })
 
-/** The progress of an open walk, updated as answers are taken in. Instants in microseconds since the epoch. */
+/** Updated as answers are taken in. Instants are microseconds since the epoch. */
 export type OpenWalk = ReturnType<typeof createWalk>
 
-/** Begins a walk by its first line. */
 export function createWalk(begin: Frame) {
   const {tape: walkId, kind: _kind, stream: _stream, ...asked} = walkBegin.parse(begin)
   return {
@@ -44,7 +42,7 @@ export function createWalk(begin: Frame) {
     walkId,
     /** Start of the last request for a list. */
     endedAt: null as bigint | null,
-    /** The cursors of its pages, in order; empty text for the first page. */
+    /** In order; empty text for the first page. */
     cursors: [] as string[],
     nextCursor: null as string | null,
     /** When `nextCursor` was received, real clock; null before the first page. */
@@ -55,28 +53,28 @@ export function createWalk(begin: Frame) {
     records: 0,
     quarantined: 0,
     unreadableIds: 0,
-    /** How many own pages or lists could be read, and how many could not. */
+    /** Own pages or lists that could be read, and that could not. */
     details: {fetched: 0, failed: 0},
     waitedMs: 0,
-    /** The totals of its certificate; null until its changes are planned. */
+    /** Null until its changes are planned. */
     certified: null as {distinct_records: number; duplicates: number; amount_total: string} | null,
   }
 }
 
-/** Staged observations that are applied together: those of a walk, a look or a replay. */
+/** Staged observations that are applied together. */
 export type Batch = OpenWalk | ReadBeside
 
-/** A look or replay; it proves nothing about records outside it. */
+/** A look or replay: it proves nothing about records outside it. */
 export interface ReadBeside {
   walkId: null
   businessDate: string
-  /** Whether a walk is open. When it is applied, it must not supersede this. */
+  /** When the open walk is applied, it must not supersede this. */
   isWalkOpen: boolean
 }
 
 const count = z.coerce.number()
 const planRow = z.object({
-  /** The rows of lists that a walk saw. The next two count a record seen twice once, by its later request. */
+  /** Rows of lists that a walk saw. The next two count a record seen twice once, by its later request. */
   listed: count,
   distinct_records: count,
   amount_total: z.string(),
@@ -88,23 +86,21 @@ const planRow = z.object({
   vanished: count,
   /** Records that this walk covers and that were present before, missing ones included. */
   known: count,
-  /** Missing and vanished records. */
   absent: count,
-  /** Records that are absent for the first time. Under a filter only those that vanished, since others may have left the filter. */
+  /** For the first time. Under a filter only those that vanished, since others may have left the filter. */
   newlyAbsent: count,
-  /** Versions that would be appended, absences included. */
+  /** Versions, absences included. */
   appended: count,
   /** Records observed earlier than their latest state. */
   late: count,
 })
 
-/** What applying a walk would change. The guards judge it. */
 export type ChangePlan = Awaited<ReturnType<typeof planChanges>>
 
 /**
- * Compares the staged rows with the latest known states. Leaves the temporary table `change`: a row for each record that leaves a
- * trace, with its kind: `seen`, or `missing` or `vanished` if it is proved absent. Sets the totals of a walk's certificate. A
- * field that was left out is carried over from the last state. Another spelling is appended, but counts as unchanged.
+ * Compares the staged rows with the latest known states. Leaves the temporary table `change`, with a row for each record that
+ * leaves a trace: its `kind` is `seen`, or `missing` or `vanished` if it is proved absent. Sets the totals of a walk's
+ * certificate. Another spelling is appended, but counts as unchanged.
  */
 export async function planChanges(db: Database, stream: Stream, batch: Batch) {
   await findAbsences(db, stream, batch)
@@ -119,11 +115,10 @@ export async function planChanges(db: Database, stream: Stream, batch: Batch) {
   return {counts: counts satisfies ChangeCounts, known, absent, newlyAbsent, appended, late}
 }
 
-/** Returns the staged table of a batch. */
 export const stagedOf = (stream: Stream, {walkId}: Batch) =>
   walkId === null ? `temp.${BESIDE}` : tablesOf(stream).staged
 
-/** Creates only the temporary table `absence` and what it is computed from. That is enough to choose the own pages to fetch. */
+/** Creates the temporary table `absence` and what it is computed from: enough to choose the own pages to fetch. */
 export async function findAbsences(db: Database, stream: Stream, batch: Batch): Promise<void> {
   const {idColumn} = stream
   const staged = stagedOf(stream, batch)
@@ -136,8 +131,8 @@ export async function findAbsences(db: Database, stream: Stream, batch: Batch): 
 }
 
 /**
- * SQL of the view `incoming`: the latest staged row of each record. At the same instant, the record's own page takes precedence
- * over the list. Only records staged more than once are sorted.
+ * The latest staged row of each record; at the same instant, its own page before the list. Only records staged more than once
+ * are sorted.
  */
 function buildIncomingSql(stream: Stream, staged: string): string {
   const {idColumn} = stream
@@ -172,14 +167,13 @@ function buildIncomingSql(stream: Stream, staged: string): string {
     qualify row_number() over (partition by ${idColumn} order by ${latestFirst}) = 1`
 }
 
-/** Drops the tables that {@link planChanges} left. */
 export function dropPlan(db: Database): Promise<void> {
   return db.run(
     `drop view temp.incoming; drop table temp.repeated; drop table temp.change; drop table temp.absence`,
   )
 }
 
-/** SQL of the value a column has after observation `i`, given the state `h` before it. */
+/** The value a column has after observation `i`, given the state `h` before it. */
 function carry(stream: Stream, column: Column): string {
   const {name} = column
   if (column.mayBeAbsent) return `case when i.${name}_present then i.${name} else h.${name} end`
@@ -192,7 +186,7 @@ function carry(stream: Stream, column: Column): string {
   return `case when ${keepsInstant} then h.${name} else i.${name} end`
 }
 
-/** SQL condition: observation `i` says the same as the state `h` before it, perhaps in another spelling. */
+/** Observation `i` says the same as the state `h` before it, perhaps in another spelling. */
 export function buildSameSql(stream: Stream): string {
   const isSame = (column: Column) => {
     const [before, after] = [`h.${column.name}`, `(${carry(stream, column)})`].map((value) =>
@@ -283,7 +277,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
 }
 
 /**
- * SQL of known records that this walk proves absent, or whose own page says they are gone. Only a complete walk, or a list of the
+ * Known records that this walk proves absent, or whose own page says they are gone. Only a complete walk, or a list of the
  * parent, proves absence, and every id in it must have been readable. A record absent twice in a row has vanished; a child only
  * if on two business dates, since a list may be read again at once. A record absent from a filtered walk may only have left the
  * filter: it stays missing until its own page is read, then keeps the state of that page, and is looked for until it has ended.
@@ -355,7 +349,7 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
       )`
 }
 
-/** SQL of one row with what decides what a walk proves; no row for looks and replays. */
+/** No row for looks and replays. */
 function buildWalkSql(batch: Batch): string {
   if (batch.walkId === null) return 'from history.raw.walk where false'
   const {walkId, businessDate, startedAt, isComplete, filter, unreadableIds} = batch

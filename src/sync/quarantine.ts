@@ -11,7 +11,6 @@ import {findReadKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import {listReadableTapes, type ReadableTape} from './tapes.ts'
 
-/** A record in quarantine. */
 export type QuarantineEntry = z.output<typeof entryRow>
 const entryRow = z.object({
   quarantine_id: z.string(),
@@ -30,11 +29,11 @@ const entryRow = z.object({
   replayed_at: z.string().nullable(),
   /** When its walk was settled; null for a refused walk. */
   recorded_at: z.string().nullable(),
-  /** Its place on the tape of its walk; null once that tape is pruned. */
+  /** On the tape of its walk; null once that tape is pruned. */
   place: z.string().nullable(),
 })
 
-/** SQL condition: the record is on a tape and waits to be replayed. One of a refused walk waits only until a later walk is applied. */
+/** On a tape and not replayed. A record of a refused walk waits only until a later walk is applied. */
 const WAITS = `replayed_at is null and place is not null and (
   recorded_at is not null
   or not exists (
@@ -43,7 +42,6 @@ const WAITS = `replayed_at is null and place is not null and (
   )
 )`
 
-/** Lists the records in quarantine that wait to be replayed, oldest first. */
 export function listWaiting(db: Database): Promise<QuarantineEntry[]> {
   return db.all(
     entryRow,
@@ -51,10 +49,10 @@ export function listWaiting(db: Database): Promise<QuarantineEntry[]> {
   )
 }
 
-/** SQL: what tells one record from another, however often it was met. */
+/** Tells one record from another, however often it was met. */
 const RECORD = `concat(stream, ' ', coalesce(record_id, quarantine_id))`
 
-/** Counts the records that wait to be replayed; and how often one was met that no longer can be, as it or its tape was pruned. */
+/** `waiting` counts records; `pruned` counts how often one was met that, without a place on a tape, can no longer be replayed. */
 export function countUnreplayed(db: Database) {
   return db.one(
     z.object({waiting: z.coerce.number(), pruned: z.coerce.number()}),
@@ -65,21 +63,20 @@ export function countUnreplayed(db: Database) {
 
 const ON_TAPES = `place is not null and walk_id in (select unnest(from_json($1, '["varchar"]')))`
 
-/** Counts the quarantined records with a place on one of these tapes. */
 export function countPlaced(db: Database, tapes: readonly string[]): Promise<number> {
   const sql = `select count(*) from history.raw.quarantine where ${ON_TAPES}`
   return db.value(z.coerce.number(), sql, [JSON.stringify(tapes)])
 }
 
-/** Clears the places of records on tapes that are gone. No row is ever removed: releases of past dates read them. */
+/** No row is ever removed: releases of past dates read them. */
 export function clearPlaces(db: Database, tapes: readonly string[]): Promise<void> {
   return db.run(`update history.raw.quarantine set place = null where ${ON_TAPES}`, [JSON.stringify(tapes)])
 }
 
-/** A quarantined record as its source sent it; personal data is sealed. */
+/** As its source sent it; personal data is sealed. */
 export type FoundRecord = ReturnType<typeof read>
 
-/** Finds quarantined records by their ids on the tapes of their walks; skips unreadable tapes. @throws `TAPE_DAMAGED` */
+/** By id. Skips tapes that are not readable. @throws `TAPE_DAMAGED` */
 export function findQuarantinedRecords(
   entries: readonly QuarantineEntry[],
   tapes: readonly ReadableTape[],
@@ -100,11 +97,10 @@ export function findQuarantinedRecords(
   return found
 }
 
-/** Shown instead of a record that is gone. */
 export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or sealed with another key'
 
 /**
- * Returns a record in quarantine with its text as sent, null if it is not at hand, and its translated text, if it has one.
+ * `record` is the text as sent, null if it is not at hand; `read` is its translation, if it has one.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `RELEASE_NONE`; UnexpectedError `TAPE_DAMAGED`
  */
@@ -128,14 +124,13 @@ export async function showQuarantined(
   return {...entry, record: record ?? null, read}
 }
 
-/** Which records to read: those with a path and a reason, or all. Pages count from 1. */
+/** Records with a path and a reason, or all. Pages count from 1. */
 export interface ReasonsRequest {
   path?: string | null
   reason?: string | null
   page: number
 }
 
-/** How often records were seen, and when first and last. */
 const seen = {times: z.coerce.number(), since: z.string(), until: z.string()}
 
 /** `records` counts distinct records. */
@@ -149,7 +144,7 @@ const waitingRow = entryRow
 const MOST_REASONS = 100
 const PER_PAGE = 50
 
-/** Returns the reasons, most records first; a page of the waiting records, the latest first; and how many were pruned. */
+/** Reasons with most records first, waiting records latest first. */
 export async function readReasons({dataDir}: Config, {path = null, reason = null, page}: ReasonsRequest) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {reasons: [], records: [], per_page: PER_PAGE, pruned: 0}
@@ -187,9 +182,9 @@ function read(line: NumberedLine, position: number) {
   const {frame, listed, parent} = line.frame
   const list = frame === 'detail' ? undefined : readPage(parseJson(textOf(line)))
   return {
-    /** For a child: the parent in whose list it was. */
+    /** The parent in whose list a child was. */
     parent: frame === 'children' ? String(parent) : undefined,
-    /** For an own page: the list row, which has the fields that the page leaves out. */
+    /** The list row, which has the fields that an own page leaves out. */
     listed: list ? undefined : (Object(listed) satisfies object),
     texts: () => sliceRecord(line, list ? [...list.path, position] : ['data']),
   }

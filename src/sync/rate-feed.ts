@@ -9,7 +9,6 @@ import type {RateObservation} from '../core/types.ts'
 import type {Database} from '../store/database.ts'
 import {appendRows} from '../store/row-buffer.ts'
 
-/** Stages the values of a feed. */
 export async function stageRates(db: Database, observations: readonly RateObservation[]): Promise<void> {
   await db.run(
     'create or replace temp table read_rate (rate varchar, rate_date date, instant bigint, value decimal(18,8))',
@@ -19,8 +18,7 @@ export async function stageRates(db: Database, observations: readonly RateObserv
 }
 
 /**
- * Appends the latest staged value of each day if it is new or differs from the last known one. Returns the number of days with a
- * staged value, and of values appended.
+ * Appends the latest staged value of each day unless it is the last known one. `read` is the number of days with a staged value.
  */
 export async function appendRates(
   db: Database,
@@ -98,13 +96,12 @@ export const feedsFile = z
 /** A row of a feed: its value; null if its day has none; or what is wrong with the row, never its content. */
 export type RateRow = RateObservation | string | null
 
-/** Whether a row is readable and has a value. */
 export function isObservation(row: RateRow): row is RateObservation {
   return row !== null && typeof row !== 'string'
 }
 
 /**
- * Reads the rows of one answer of a feed; `timeZone` turns the service's instants into days.
+ * `timeZone` turns the service's instants into days.
  *
  * @throws ContractError `RATES_FEED` if it is not CSV with the columns named; `SOURCE_ENVELOPE` if it is not a page of the
  *   service
@@ -153,7 +150,7 @@ function parseCsv({name, rate, date, value}: FeedParser & {rate: string}, text: 
 const NO_VALUE = ['', '.']
 const COMMON_YEARS = /^(19|20|21)/
 
-/** A decimal number in units of 10⁻⁸, as in `decimal(18,8)`. */
+/** In units of 10⁻⁸, as in `decimal(18,8)`. */
 const decimal = z
   .string()
   .regex(/^[+-]?\d{1,10}(\.\d{1,8}0*)?$/, 'expected a decimal number with at most 8 decimals')

@@ -16,7 +16,7 @@ import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed} from './rate-feed.ts'
 import {settleBeside} from './settle.ts'
 
-/** Reads the feeds of `LOANTAPE_RATES_FILE`; none if it is not set. @throws ConfigError `RATES_FILE`; `FLEET_DATA_SHARED` */
+/** None if `LOANTAPE_RATES_FILE` is not set. @throws ConfigError `RATES_FILE`; `FLEET_DATA_SHARED` */
 export function readRateFeeds(config: Config): RateFeed[] {
   const {ratesFile} = config
   if (ratesFile === undefined) return []
@@ -29,14 +29,12 @@ export function readRateFeeds(config: Config): RateFeed[] {
 
 const isUrl = (csv: string) => /^https?:\/\//.test(csv)
 
-/** The result of reading all feeds. */
 export type RatesResult = Awaited<ReturnType<typeof ingestRates>>
 
 const PROBLEMS_SHOWN = 5
 
 /**
- * Reads every feed of `LOANTAPE_RATES_FILE` and appends what is new. A feed that fails is reported and does not affect the
- * others. The next release shows what was appended.
+ * Reads every feed and appends what is new. A feed that fails is reported and does not affect the others.
  *
  * @throws ConfigError `RATES_FILE`; LockedError `RUN_IN_PROGRESS`
  */
@@ -63,7 +61,7 @@ export async function ingestRates(config: Config, world: World) {
     return {
       run_id: runId,
       outcome: isChanged ? ('appended' as const) : ('unchanged' as const),
-      /** Feeds that failed or had rows that could not be read. */
+      /** Feeds that failed or had unreadable rows. */
       faulty: results.filter(({outcome, rejected}) => outcome === 'failed' || rejected > 0).length,
       feeds: results,
     }
@@ -78,7 +76,6 @@ function wasFaulty(folder: DataFolder): boolean {
   return last !== undefined && last.faulty > 0
 }
 
-/** Reads one feed. Returns the unit to store, and the report. */
 async function readFeed(feed: RateFeed, config: Config, world: World) {
   const {csv, ...parser} = feed
   const {timeZone} = config
@@ -87,13 +84,11 @@ async function readFeed(feed: RateFeed, config: Config, world: World) {
   const said = {kind: 'rates', feed: parser, businessDate: businessDateOf(now, config), startedAt, timeZone}
   const report = {
     feed: feed.name,
-    /** `failed`: nothing was stored; `problems` says why. */
+    /** `failed`: nothing was stored. */
     outcome: 'read' as 'read' | 'failed',
     rows: 0,
     empty: 0,
-    /** Rows that could not be read. */
     rejected: 0,
-    /** Values appended, and values already known. */
     appended: 0,
     known: 0,
     problems: [] as string[],

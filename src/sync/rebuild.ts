@@ -39,7 +39,7 @@ import {readMappedFields, writeKnownFields} from './mapped-fields.ts'
 import {createStage, rebuildHead} from './stream-tables.ts'
 import {listReadableTapes, openTapes} from './tapes.ts'
 
-/** Requires that every settle since `since` is on a tape. @throws UnexpectedError `REBUILD_LOSES` */
+/** @throws UnexpectedError `REBUILD_LOSES` if a settle since `since` is on no tape */
 async function requireEverySettle(db: Database, {units, since}: Basis): Promise<void> {
   const lost = await db.column(
     z.string(),
@@ -55,11 +55,10 @@ async function requireEverySettle(db: Database, {units, since}: Basis): Promise<
   )
 }
 
-/** Lists the tables that differ, with the number of rows that only the present warehouse has, and that only the new one has. */
 async function compareTables(db: Database) {
   const differences = []
   for (const table of await listRawTables(db)) {
-    // How records differed from the contract of their time; a later one may know their fields, or miss others.
+    // It says how records differed from the contract of their time, which may have changed.
     if (table === 'drift') continue
     const [now, rebuilt] = [selectCompared('present', table), selectCompared('history', table)]
     const counts = await db.one(
@@ -73,26 +72,25 @@ async function compareTables(db: Database) {
   return differences
 }
 
-/** SQL of the rows to compare, without the columns of the latest states that can change without a new version. */
+/** Leaves out the columns of the latest states that can change without a new version. */
 function selectCompared(catalog: 'present' | 'history', table: string): string {
   const columns = table.endsWith('_head') ? '* exclude (detail_at, list_hash)' : '*'
   return `select ${columns} from ${catalog}.raw.${table}`
 }
 
-/** What a new warehouse is made of. */
 interface Basis {
   units: readonly HistoryUnit[]
-  /** Whether nothing was stored before these units. */
+  /** Nothing was stored before these units. */
   isWhole: boolean
   /** When the first of them was settled; null if none was. */
   since: string | null
   takenBack: readonly TakenBack[]
-  /** The fields to map; undefined keeps those of the warehouse. */
+  /** Undefined keeps those of the warehouse. */
   fields: readonly MappedField[] | undefined
   settings: Parameters<typeof writeSettings>[1]
 }
 
-/** Copies the mapped fields of the warehouse, or maps the given ones. The past of a new field is known only from the tapes. */
+/** The past of a new field is known only from the tapes. */
 async function takeOverFields(db: Database, {fields, since}: Basis): Promise<void> {
   if (!fields) return db.run('insert into history.raw.mapped_field from present.raw.mapped_field')
   await writeKnownFields(db, fields)
@@ -134,18 +132,15 @@ async function takeOverRows(db: Database, {units, since}: Basis): Promise<void> 
 }
 
 interface RebuildRequest {
-  /** Replaces the present warehouse with the new one. */
   isApplied?: boolean
-  /** Takes a walk back. */
   without?: {walk: string; why: string} | undefined
   /** Keeps the mapped fields of the warehouse, whatever `fields.json` says now. */
   keepsFields?: boolean
 }
 
-/** Units to settle before the engine is closed. Only closing it frees its memory, so years need no more than days. */
+/** Units to settle before the engine is closed: only that frees its memory, so years need no more than days. */
 const UNITS_AT_ONCE = 20
 
-/** The result of a rebuild. */
 export type RebuildResult = Awaited<ReturnType<typeof rebuildWarehouse>>
 
 /**
@@ -199,7 +194,6 @@ export async function rebuildWarehouse(
       return compute(false)
     })
     const result = {
-      /** Walks, looks, rates and replays that were settled again. */
       units: units.length,
       /** When the first of them was settled; earlier rows were copied unchanged. */
       since,
@@ -228,7 +222,7 @@ export async function rebuildWarehouse(
   })
 }
 
-/** Ends the rebuild if it was asked to stop. @throws DeferredError `INTERRUPTED` */
+/** @throws DeferredError `INTERRUPTED` */
 function endIfStopped({signal}: World): void {
   if (signal.aborted)
     throw newError('INTERRUPTED', 'The rebuild was asked to stop.', {
@@ -243,7 +237,7 @@ function removeDatabase(file: string): void {
 
 /**
  * Copies into an empty warehouse what was stored before the first settle of the tapes, settles their units, and compares the
- * result with the present warehouse, if that can be read. Closes the engine at intervals.
+ * result with the present warehouse, if that can be read.
  *
  * @throws UnexpectedError `REBUILD_BASE`, `REBUILD_LOSES`
  */
@@ -319,7 +313,7 @@ async function nameTakenBack(
   )
 }
 
-/** Returns when the first unit that settled anything was recorded; null if none did. */
+/** When the first unit that settled anything was recorded. */
 function findFirstSettle(units: readonly HistoryUnit[]): string | null {
   for (const unit of units) {
     const {outcome, recorded_at} = readFrames(unit).outcome
@@ -328,7 +322,7 @@ function findFirstSettle(units: readonly HistoryUnit[]): string | null {
   return null
 }
 
-/** Finds a walk, or all a day brought, of which something was applied; its chain is not known yet. @throws `UNKNOWN_NAME` */
+/** A walk, or all that a day brought, of which something was applied. Its chain is not known yet. @throws `UNKNOWN_NAME` */
 function requireWalk(units: readonly HistoryUnit[], without: Pick<TakenBack, 'walk' | 'why'>): TakenBack {
   const {walk} = without
   const own = units.filter(({tape, kind}) => tape.name === walk && kind !== 'without')
@@ -341,7 +335,7 @@ function requireWalk(units: readonly HistoryUnit[], without: Pick<TakenBack, 'wa
   )
 }
 
-/** Whether the warehouse opens. This also migrates its tables. */
+/** This also migrates its tables. */
 async function isOpenable(config: Config, folder: DataFolder, world: World): Promise<boolean> {
   if (!existsSync(folder.warehouse)) return false
   try {

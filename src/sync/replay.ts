@@ -36,12 +36,11 @@ export async function replayRecords(
   const waiting = await listWaiting(db)
   const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
   const counts = {
-    /** Records that can be read now, and records that still cannot be. */
     replayed: 0,
     waiting: 0,
-    /** Records that never can be, because their texts were pruned. */
+    /** Never to be read, because their texts were pruned. */
     pruned: (await countUnreplayed(db)).pruned,
-    /** Versions appended; a record that says nothing new appends none. */
+    /** A record that says nothing new appends no version. */
     appended: 0,
   }
   for (const stream of streams) {
@@ -70,7 +69,7 @@ export async function replayRecords(
   return counts
 }
 
-/** Returns the line of a quarantined record if it can be read now; otherwise none. */
+/** None if the record still cannot be read. */
 function describeReplay(
   entry: QuarantineEntry,
   {text, parent, listed}: Partial<Omit<FoundRecord, 'texts'>> & {text: string},

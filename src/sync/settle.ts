@@ -25,13 +25,9 @@ import type {Tapes} from './tapes.ts'
 import {findDealsToldSince, settleWalkCoverage} from './webhook-events.ts'
 
 /**
- * Stores what becomes history, in one transaction with a row of `raw.settle`. Its `history_id` stands for everything stored so
- * far: two histories are equal up to a settle exactly when both have its id. If nothing was appended, history is unchanged and
- * gets no row.
- *
- * @param what `walkId`: the walk whose lists are stored with it; `now`: business clock, microseconds since the epoch
- * @param append stores rows with the given `recorded_at`, and returns the tape's head afterwards
- * @returns `recorded_at`, microseconds since the epoch; later than every one before it
+ * Stores what becomes history, in one transaction with a row of `raw.settle`, whose `history_id` stands for everything stored so
+ * far. If nothing was appended, history is unchanged and gets no row. `now` is on the business clock, microseconds since the
+ * epoch; `append` returns the tape's head. Returns `recorded_at`, microseconds since the epoch, later than every one before it.
  */
 export function settle(
   db: Database,
@@ -74,7 +70,7 @@ export function settle(
 }
 
 /**
- * SQL of each table's number of rows stored at `$1` or with walk `$2`, and a digest of them that ignores order; no row for a table
+ * Each table's number of rows stored at `$1` or with walk `$2`, and a digest of them that ignores order; no row for a table
  * without any, so that a table of a later version changes no earlier `history_id`.
  */
 async function buildStoredSql(db: Database): Promise<string> {
@@ -121,13 +117,13 @@ interface Settling {
   now: bigint
   /** Throws if the planned changes are not believable. */
   judge?: ((plan: ChangePlan) => Promise<void>) | undefined
-  /** Writes to the tape that the unit is stored at this instant. Returns the chain of that line. */
+  /** Writes to the tape that the unit is stored at this instant, and returns the chain of that line. */
   conclude: (recordedAt: bigint) => string
 }
 
 /**
- * Makes the staged rows of a unit history, in one transaction: for the first time, or again from its tape. Returns how many records
- * or values could be read, and how many versions or values were appended.
+ * Makes the staged rows of a unit history: for the first time, or again from its tape. Counts records or values that could be
+ * read, and versions or values appended.
  */
 export async function settleUnit(db: Database, unit: Intake, settling: Settling) {
   const {now, judge, conclude} = settling
@@ -160,11 +156,14 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
   return {read, appended: plan.appended}
 }
 
-/** SQL of the ids in `$1`, a JSON array, with their positions. */
+/** The ids in `$1`, a JSON array, with their positions. */
 const ENTRIES = `select unnest(ids) as id, unnest(range(len(ids))) as position
   from (select from_json($1, '["varchar"]') as ids)`
 
-/** Drops staged records that are no longer in quarantine, since their walk may have been taken back. Returns whether any are left. */
+/**
+ * Drops staged records that are no longer in quarantine, since their walk may have been taken back. Returns whether any are
+ * left.
+ */
 async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolean> {
   await db.run(
     `delete from temp.${BESIDE} where position in (
@@ -175,7 +174,7 @@ async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolea
   return db.value(z.boolean(), `select count(*) > 0 from temp.${BESIDE}`)
 }
 
-/** Writes a unit that is not a walk to the tape of a day, with `said` in its first line. Then takes it in and settles it. */
+/** Settles a unit that is not a walk. `said` is in its first line on the tape. */
 export function settleBeside(
   {db, tapes}: {db: Database; tapes: Tapes},
   date: string,
@@ -194,8 +193,7 @@ export function settleBeside(
 }
 
 /**
- * Applies a walk, unless too much of it is unreadable or a guard refuses it. Of a refused walk nothing is applied, but its
- * certificate and its rejected records are kept.
+ * Applies a walk. If it is refused, its certificate and its rejected records are kept.
  *
  * @throws ContractError `SOURCE_QUARANTINE`; GuardError; DeferredError `CLOCK_STEPPED`
  */
@@ -231,14 +229,13 @@ export async function settleWalk(tools: WalkTools, unit: WalkIntake, world: Worl
   return counts
 }
 
-/** Returns the facts of a walk that no other line of its tape holds. */
+/** What no other line of a walk's tape holds. */
 const describeEnd = ({isComplete, waitedMs, certified}: OpenWalk) => ({
   is_complete: isComplete,
   waited_ms: waitedMs,
   is_certified: certified !== null,
 })
 
-/** Drops the open walks that `isDropped` picks, of any stream. */
 export async function dropWalks(
   tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
   how: string,
@@ -262,8 +259,7 @@ export async function endWalk(
 }
 
 /**
- * Returns the certificate of a walk and what settling it would change, then drops the walk. A walk that another run began is left
- * to the next run.
+ * The certificate of a walk and what settling it would change. Drops the walk, unless another run began it.
  *
  * @throws as {@link settleWalk} does
  */
@@ -280,9 +276,9 @@ export async function previewWalk(tools: WalkTools, unit: WalkIntake) {
 }
 
 /**
- * Compares what a planned walk of deals found (deals new, different, back or newly absent) with what webhooks announced. An event
- * counts if it was received after the previous walk began; the first walk under webhooks is only a baseline. The walk is not
- * applied yet: if the run dies now, the next one counts again.
+ * Compares what a planned walk of deals found (deals new, different, back or newly absent) with what webhooks announced since
+ * the previous walk began; the first walk under webhooks is only a baseline. The walk is not applied yet: if the run dies now,
+ * the next one counts again.
  */
 async function settleCoverage(
   db: Database,
@@ -316,7 +312,7 @@ async function settleCoverage(
     )
 }
 
-/** Returns the certificate of a walk whose changes were planned; `sync --json` prints it. */
+/** Requires that the walk's changes were planned. `sync --json` prints it. */
 export function certificateOf(walk: OpenWalk) {
   return {
     walk_id: walk.walkId,
@@ -327,7 +323,6 @@ export function certificateOf(walk: OpenWalk) {
     duplicates: walk.certified?.duplicates ?? 0,
     quarantined: walk.quarantined,
     resumed: walk.resumed,
-    /** Own pages that could be read, and that could not be. */
     details: walk.details,
   }
 }

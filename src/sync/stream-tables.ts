@@ -20,35 +20,31 @@ import {buildDigestSql, canonicalSql} from '../store/sql.ts'
 /** The staged table of looks and replays. */
 export const BESIDE = 'staged_beside'
 
-/** Where a staged observation came from; `gone`: the own page answered 404 or 410. */
+/** `gone`: the own page answered 404 or 410. */
 const SOURCES = ['list', 'detail', 'gone', 'replay', 'webhook'] as const
 
-/** Returns the names of a stream's tables, with catalog and schema. Staged tables are in memory. */
 export function tablesOf({name, confirmed, mapped}: Stream) {
   return {
     version: `history.raw.${name}_version`,
     head: `history.raw.${name}_head`,
     staged: `temp.staged_${name}`,
-    /** Null if the stream confirms no values. */
     confirmation: confirmed === undefined ? null : `history.raw.${name}_confirmation`,
-    /** Null if the stream has no mapped fields. */
     extra: mapped === undefined ? null : `history.raw.${name}_extra`,
   }
 }
 
-/** SQL of a stream's amount; zero if it has none. */
 export function amountOf({amountColumn}: Stream): string {
   return amountColumn ?? 'cast(0 as decimal(18, 2))'
 }
 
-/** SQL of a column, or of another expression of its values, in the form used for comparisons. */
+/** A column, or another expression of its values, in the form used for comparisons. */
 export function comparedSql({columns}: Stream, column: string, value: string = column): string {
   const {isCanonical, mayBeBlank} = columns.find(({name}) => name === column) ?? {}
   if (mayBeBlank) return `case when trim(${value}) <> '' then ${value} end`
   return isCanonical ? canonicalSql(value) : value
 }
 
-/** The statuses of settled records, and of those that have ended, in any spelling. */
+/** In any spelling. */
 export interface Statuses {
   settled: readonly string[]
   ended: readonly string[]
@@ -59,7 +55,7 @@ export const ROTATION_DAYS = 30
 /** What was read within these hours counts for tonight: a night may begin sooner than the last. */
 export const TONIGHT_HOURS = 20
 
-/** Tells an engine the statuses for {@link isSettledSql} and {@link hasEndedSql}. */
+/** For {@link isSettledSql} and {@link hasEndedSql}. */
 export async function setStatuses(db: Database, statuses: Statuses): Promise<void> {
   for (const [name, values] of Object.entries(statuses))
     await db.run(
@@ -72,13 +68,12 @@ const isOneOf = (stream: Stream, name: keyof Statuses, value?: string) =>
     ? `coalesce(list_contains(getvariable('${name}'), ${comparedSql(stream, stream.settled.column, value)}), false)`
     : 'false'
 
-/** SQL condition: the settled column of a row, or another expression of it, has a settled value. */
+/** `value` is another expression of the settled column. */
 export const isSettledSql = (stream: Stream, value?: string): string => isOneOf(stream, 'settled', value)
 
-/** SQL condition: the settled column of a row, or another expression of it, says that the record has ended. */
 export const hasEndedSql = (stream: Stream, value?: string): string => isOneOf(stream, 'ended', value)
 
-/** SQL condition on a row of a stream's tables: the staged lists of a walk cover it. */
+/** The staged lists of a walk cover the row. */
 export function buildReachSql({name, parent}: Stream, walkId: string): string {
   if (!parent) return 'true'
   return `${parent.column} in (
@@ -93,7 +88,7 @@ const duckTypes: Record<Column['type'], DuckDBType> = {
   TIMESTAMP,
 }
 
-/** Lists the columns of staged observations, in order. Closed lists of words are ENUMs, which enter the engine as numbers. */
+/** Closed lists of words are ENUMs, which enter the engine as numbers. */
 function listStaged({idColumn, columns}: Stream): [name: string, type: DuckDBType][] {
   const precisions = columns.map(({precisionColumn}) => precisionColumn)
   const own = columns.flatMap(({name, type, mayBeAbsent}): [string, DuckDBType][] => [
@@ -112,7 +107,6 @@ function listStaged({idColumn, columns}: Stream): [name: string, type: DuckDBTyp
   ]
 }
 
-/** Creates an empty table of staged observations of a stream. */
 export async function createStaged(
   db: Database,
   stream: Stream,
@@ -122,7 +116,6 @@ export async function createStaged(
   await db.run(`create or replace temp table ${table} (${columns.join(', ')})`)
 }
 
-/** Creates an empty batch of observations for a staged table. */
 export function createStagedRows(stream: Stream) {
   const rows = createRowBuffer(listStaged(stream).map(([, type]) => type))
 
@@ -139,26 +132,24 @@ export function createStagedRows(stream: Stream) {
       row.push(unknownFields, mapped ?? null)
       rows.push(row)
     },
-    /** Appends the batch to the stream's staged table, or to another one like it. */
     append(db: Database, table = `staged_${stream.name}`): Promise<void> {
       return rows.append(db, table)
     },
   }
 }
 
-/** SQL of the digest of a staged row: its columns, and which optional ones it has. */
+/** Of a staged row: its columns, and which optional ones it has. */
 export function buildListHashSql(stream: Stream): string {
   const optional = optionalColumnsOf(stream).map(({name}) => `case when ${name}_present then '${name}' end`)
   return buildRowHashSql(stream, optional)
 }
 
-/** SQL of a record's digest over its contract columns; nulls and empty texts differ. */
+/** Of the contract's columns; nulls and empty texts differ. */
 export function buildRowHashSql({columns}: Stream, others: readonly string[] = []): string {
   const names = columns.map(({name}) => name)
   return buildDigestSql(names, others)
 }
 
-/** Computes the latest states of a stream again from its versions. */
 export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
   const {head} = tablesOf(stream)
   await db.run(`delete from ${head}`)
@@ -181,7 +172,7 @@ export async function carryLate(db: Database, stream: Stream): Promise<void> {
   )
 }
 
-/** SQL of the latest states. A field that an observation left out keeps its last value; absences keep all fields. */
+/** A field that an observation left out keeps its last value; absences keep all fields. */
 export function buildHeadSql(stream: Stream, condition = 'true'): string {
   const {idColumn} = stream
   const columns = stream.columns.map(({name, mayBeAbsent}) => {
@@ -214,10 +205,7 @@ export function buildHeadSql(stream: Stream, condition = 'true'): string {
     from latest`
 }
 
-/**
- * Creates the stage: tables in memory that hold what walks have read, until it becomes history. They end with their run; the next
- * run fills them again from the tape.
- */
+/** Tables in memory for what walks have read. They end with their run; the next run fills them again from the tape. */
 export async function createStage(db: Database): Promise<void> {
   for (const stream of STREAMS) await createStaged(db, stream)
   await db.run(
@@ -227,7 +215,6 @@ export async function createStage(db: Database): Promise<void> {
   )
 }
 
-/** Removes the rows of a walk from the stage. */
 export async function clearStage(db: Database, stream: Stream, walkId: string): Promise<void> {
   const ofWalk = `where walk_id = ${quoteLiteral(walkId)}`
   await db.run(
@@ -236,13 +223,10 @@ export async function clearStage(db: Database, stream: Stream, walkId: string): 
   )
 }
 
-/**
- * A rejected record. `place` is `page/position`, the id of a deal for its own page, or `deal/page/position` in a list of
- * children.
- */
+/** `place` is `page/position`, the id of a deal for its own page, or `deal/page/position` in a list of children. */
 export type RejectedRecord = Quarantined & {source: 'list' | 'detail'; place: string}
 
-/** Stages the places of rejected records on their tape, never their content. They count in releases once their walk is applied. */
+/** Stages the places of rejected records on their tape, never their content. */
 export async function stageQuarantined(
   db: Database,
   stream: Stream,
@@ -258,7 +242,7 @@ export async function stageQuarantined(
   await appendRows(db, {table: 'staged_quarantine', types}, rows)
 }
 
-/** Stages the outcomes of parents' lists, one row each, in the columns of `raw.listing`. */
+/** In the columns of `raw.listing`. */
 export function stageLists(db: Database, lists: readonly ColumnValue[][]): Promise<void> {
   const types = [...Array<DuckDBType>(4).fill(VARCHAR), TIMESTAMP, ...Array<DuckDBType>(4).fill(BIGINT)]
   return appendRows(db, {table: 'staged_listing', types}, lists)

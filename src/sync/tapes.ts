@@ -34,13 +34,12 @@ import {
 } from '../store/tape.ts'
 import {type KeyConfig, requireTapeKey, type TapeKey} from '../store/tape-key.ts'
 
-/** How a unit ended, and what else is known then. */
 type TapeOutcome = {outcome: 'settled' | 'refused' | 'abandoned' | 'dry run'; [said: string]: unknown}
 
-/** Writes what a run receives: each walk to a tape of its own, everything else to the tape of its day. */
+/** Each walk goes to a tape of its own, everything else to the tape of its day. */
 export type Tapes = ReturnType<typeof openTapes>
 
-/** Returns the path of a tape below the data folder. */
+/** Below the data folder. */
 export function pathOfTape(name: string, date: string): string {
   return join('tape', date.slice(0, 4), date.slice(5, 7), `${name}.jsonl.zst`)
 }
@@ -51,7 +50,7 @@ interface OpenTape {
   kind: string
 }
 
-/** Opens the tapes of a run. @throws as {@link requireTapeKey} does */
+/** @throws as {@link requireTapeKey} does */
 export function openTapes(
   config: KeyConfig,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
@@ -93,9 +92,8 @@ export function openTapes(
   }
 
   const tapes = {
-    /** The key that seals the tapes. */
     key,
-    /** Writes the first line of a unit, or that another run continues it, and creates the tape if needed. Returns the line. */
+    /** Writes the first line of a unit, or that another run continues it. Creates the tape if needed. */
     begin(name: string, date: string, said: Record<string, unknown>): Frame {
       if (!open.has(name)) {
         const row = {name, path: pathOfTape(name, date)}
@@ -110,7 +108,7 @@ export function openTapes(
       stateDb.run('update tape set bytes = 0 where name = ? and bytes is null', [name])
       return begin
     },
-    /** Begins a unit on the tape of its day, such as a look, a replay or rates. `settle` writes the rest and calls `conclude` last. */
+    /** `settle` writes the rest of the unit and calls `conclude` last. */
     async settleOfDay<T>(
       date: string,
       said: Record<string, unknown>,
@@ -156,7 +154,7 @@ export function openTapes(
       }
       return false
     },
-    /** Adds a line, which is on the disk after `store`. Returns it without its body. */
+    /** Adds a line, which is on the disk after `store`. */
     take(name: string, frame: Frame, received?: Received | {body: Buffer; original?: undefined}): Frame {
       const line = received && 'path' in received ? {...frame, ...describeReceived(received)} : frame
       const tape = tapeOf(name)
@@ -210,7 +208,6 @@ function describeReceived(received: Omit<Received, 'body' | 'original'>) {
   }
 }
 
-/** Whether a tape was never finished. */
 export const isBeingWritten = ({ended_at, removed_at}: TapeRow) => ended_at === null && removed_at === null
 
 /** Whether the warehouse contains a unit. It contains refused walks too. */
@@ -218,7 +215,7 @@ export function isHistory(kind: string, outcome: string): boolean {
   return kind === 'walk' || (outcome === 'settled' && ['look', 'rates', 'replay', 'without'].includes(kind))
 }
 
-/** Parses an instant of a tape into microseconds since the epoch. */
+/** Microseconds since the epoch. */
 export const instant = z.string().transform((text, context) => {
   const micros = parseInstant(text)
   if (micros === null) context.addIssue('expected an instant')
@@ -238,14 +235,13 @@ const outcomeSchema = z.object({
   details: z.object({fetched: z.number(), failed: z.number()}).optional(),
 })
 
-/** Parses the outcome of a unit, with its place in the record. */
 export const parseOutcome = ({frame}: Pick<TapeLine, 'frame'>) => outcomeSchema.parse(frame)
 
 /**
  * Adds to the record the outcomes that dead runs wrote to their tapes but not to the state database; `own` is the tape that the
- * caller is writing. Call it in a transaction, before anything else is added to the record.
+ * caller is writing. Call it in a transaction, before anything else is added to the record. Returns the tapes that were never
+ * closed and end with an outcome; `bytes` is where their whole lines stop.
  *
- * @returns the tapes that were never closed and end with an outcome; `bytes` is where their whole lines stop
  * @throws ConfigError `STORES_DISAGREE` if another command wrote a tape and died before recording it in the state database
  */
 export function adoptEnded(
@@ -276,13 +272,13 @@ export function adoptEnded(
   })
 }
 
-/** Reads the last whole line of a tape, if it is readable, and where its whole lines stop. */
+/** The last whole line of a tape, if it is readable, and where its whole lines stop. */
 export function readEndOf({root}: DataFolder, {path}: {path: string}, key: TapeKey) {
   const file = join(root, path)
   return existsSync(file) ? readEnd(file, key) : {last: undefined, bytes: 0}
 }
 
-/** Reads a tape's whole lines. `end`: where they stop, undefined if none of this tape can be read; `kind`: its last unit's. */
+/** `end` is where the whole lines stop, undefined if none of this tape can be read; `kind` is that of the last unit. */
 async function readThrough(
   folder: DataFolder,
   row: Pick<TapeRow, 'name' | 'path' | 'fingerprint'>,
@@ -291,7 +287,6 @@ async function readThrough(
 ): Promise<{end?: TapeEnd; kind: string}> {
   const path = join(folder.root, row.path)
   let kind = ''
-  // A tape cannot be read without its key.
   if (row.fingerprint !== key.fingerprint || !existsSync(path)) return {kind}
   const {lines, end} = openTape(path, key)
   for (const line of lines) {
@@ -303,20 +298,20 @@ async function readThrough(
   return end.groups === 0 ? {kind} : {end, kind}
 }
 
-/** Returns the size of each tape file, by its path below the data folder. */
+/** Sizes of tape files, by path below the data folder. */
 export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
   const paths = listFilesBelow(tapes).filter((path) => path.endsWith('.jsonl.zst'))
   return new Map(paths.map((path) => [path.slice(root.length + 1), statSync(path).size]))
 }
 
-/** A tape that can be read: its file exists and was sealed with the present key. */
+/** Its file exists and was sealed with the present key. */
 export interface ReadableTape extends TapeRow {
   file: string
-  /** Reads all lines. @throws UnexpectedError `TAPE_DAMAGED` */
+  /** @throws UnexpectedError `TAPE_DAMAGED` */
   lines(): Generator<NumberedLine>
 }
 
-/** Lists the readable tapes, oldest first; none without a key. */
+/** Oldest first; none without a key. */
 export function listReadableTapes(
   {root}: DataFolder,
   stateDb: StateDb,

@@ -16,9 +16,9 @@ import {endWalk, settleWalk} from './settle.ts'
 import {tablesOf} from './stream-tables.ts'
 
 /**
- * Reads the list to its end, from the start or from where an interrupted walk stopped, and stores pages as they come. If the
- * source no longer accepts a cursor, begins a new walk, once. Drops a walk whose cursors loop or never end: they cannot be
- * trusted even once the source is repaired.
+ * Reads the list to its end, from the start or from where an interrupted walk stopped. If the source no longer accepts a cursor,
+ * begins a new walk, once. Drops a walk whose cursors loop or never end: they cannot be trusted even once the source is
+ * repaired.
  */
 export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: World): Promise<WalkIntake> {
   const unit = await beginWalk(tools, isDryRun, world)
@@ -63,16 +63,15 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   return startAnew(tools, world)
 }
 
-/** A cursor older than this has probably expired, so a new walk begins. */
+/** An older cursor has probably expired. */
 const CURSOR_MS = 30 * 60_000
 
-/** Whether the walk's last cursor may still be valid. */
 function isYoung({walk}: WalkIntake, world: World): boolean {
   const ageMs = world.realClock.now() - Number((walk.cursorReceivedAt ?? 0n) / 1000n)
   return ageMs <= CURSOR_MS
 }
 
-/** Returns what a walk asks for. If any of it changes, a new walk begins. */
+/** If any of it changes, a new walk begins. */
 export function requestOf({parent}: Stream, {baseUrl, pageSize, stage, description}: WalkTools['config']) {
   const filter = parent || stage === undefined ? '' : `status=${stage}`
   const described = description && hash('sha256', JSON.stringify({...description, auth: null, $schema: null}))
@@ -93,7 +92,7 @@ const pastRow = z.object({
   filter: z.string().nullable(),
 })
 
-/** Returns the latest business date, start (microseconds since the epoch) and filter of the applied walks; null before the first. */
+/** Of the applied walks: the latest, and null before the first. `startedAt` is microseconds since the epoch. */
 export function findPast(db: Database, stream: Stream) {
   return db.one(
     pastRow,
@@ -104,7 +103,7 @@ export function findPast(db: Database, stream: Stream) {
   )
 }
 
-/** Returns the business date of what is read at `now` (ms since the epoch), never earlier than that of the last walk. */
+/** Of what is read at `now` (ms since the epoch); never earlier than that of the last walk. */
 export async function findBusinessDate(db: Database, stream: Stream, config: Config, now: number) {
   const {businessDate: last} = await findPast(db, stream)
   const today = businessDateOf(now, config)
@@ -113,7 +112,7 @@ export async function findBusinessDate(db: Database, stream: Stream, config: Con
 
 type Asked = Pick<OpenWalk, 'baseUrl' | 'pageSize' | 'filter' | 'described' | 'businessDate' | 'startedAt'>
 
-/** Begins a walk. Its first line holds what it asks for and the limits it will be judged by. */
+/** The first line holds what the walk asks for and the limits it will be judged by. */
 export async function startWalk(
   tools: WalkTools,
   when: Pick<OpenWalk, 'businessDate' | 'startedAt'>,
@@ -164,7 +163,6 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
   const {db, client, config, accepted} = tools
   const {stream, walk} = unit
   const envelope = accepted.has('envelope') ? null : ((await readSettings(db)).envelope ?? null)
-  // The records listed last, and missing ones.
   const known = `select count(*) from ${tablesOf(stream).head} where kind in ('seen', 'missing')`
   const present = await db.value(z.coerce.number(), known)
   const waitedBefore = client.waitedMs - walk.waitedMs

@@ -1,13 +1,13 @@
 import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 
-/** Returns the deals named by events since a walk began, as JSON; undefined if the coverage of that walk was not recorded. */
+/** Deals named by events since a walk began, as JSON; undefined if the coverage of that walk was not recorded. */
 export function findDealsToldSince(stateDb: StateDb, walkId: string | null): string | undefined {
   const told = '(select json_group_array(deal_id) from webhook_event where received_at >= began_at)'
   return stateDb.column(z.string(), `select ${told} from webhook_coverage where walk_id = ?`, [walkId])[0]
 }
 
-/** Stores a walk's coverage, null if it cannot be compared. Events received since its tape was begun count for the next walk. */
+/** `found` is null if it cannot be compared. Events received since the walk's tape was begun count for the next walk. */
 export function settleWalkCoverage(
   stateDb: StateDb,
   walkId: string,
@@ -21,7 +21,7 @@ export function settleWalkCoverage(
   )
 }
 
-/** Returns how many changes the last walk found and how many of them no webhook had announced; undefined if that could not be compared. */
+/** Undefined if the last walk could not be compared. */
 export function findLastCoverage(stateDb: StateDb) {
   return stateDb.first(
     z.object({
@@ -43,8 +43,8 @@ export function findLastCoverage(stateDb: StateDb) {
 const KEPT_DAYS = 4
 
 /**
- * Stores an event, durably when this returns; false if it was stored before. An event that names no deal is settled at once: no
- * look and no walk would see more.
+ * Durable when this returns; false if it was stored before. An event that names no deal is settled at once: no look and no walk
+ * would see more.
  */
 export function storeEvent(
   stateDb: StateDb,
@@ -58,7 +58,7 @@ export function storeEvent(
   return stateDb.insert('webhook_event', row, 'or ignore').changes === 1
 }
 
-/** Lists the events not yet settled, oldest first; their deals must be looked at again. `received_at` is ISO 8601, real clock. */
+/** Oldest first; their deals must be looked at again. `received_at` is ISO 8601, real clock. */
 export function listWaitingEvents(stateDb: StateDb) {
   return stateDb.all(
     z.object({event_id: z.string(), received_at: z.string(), type: z.string(), deal_id: z.string()}),
@@ -67,7 +67,7 @@ export function listWaitingEvents(stateDb: StateDb) {
   )
 }
 
-/** Lists the deals named by the events still kept, settled or not, with the time of the last event: ISO 8601, real clock. */
+/** Of the events still kept, settled or not; `received_at` of the last one is ISO 8601, real clock. */
 export function listNamedDeals(stateDb: StateDb) {
   return stateDb.all(
     z.object({deal_id: z.string(), received_at: z.string()}),
@@ -75,7 +75,7 @@ export function listNamedDeals(stateDb: StateDb) {
   )
 }
 
-/** Stores the outcome of events, and deletes old settled ones. A walk that was begun before an event may have missed its change. */
+/** Also deletes old settled events. A walk that was begun before an event may have missed its change. */
 export function settleEvents(
   stateDb: StateDb,
   {
