@@ -14,16 +14,14 @@ import {codeOf, findMachineFault, newError} from '../core/errors.ts'
 import {readProcessStart} from '../core/process.ts'
 import {ENV_FILE} from '../core/settings.ts'
 
-/** The paths of a data folder (`--data`), all absolute. */
 export type DataFolder = ReturnType<typeof dataFolderAt>
 
-/** Returns the paths of a data folder, which need not exist. */
+/** The folder need not exist. */
 export function dataFolderAt(dataDir: string) {
   const root = resolve(dataDir)
   return {
     root,
     warehouse: join(root, 'warehouse.duckdb'),
-    /** The lock for reading or writing the warehouse. */
     warehouseLock: join(root, 'warehouse.lock'),
     stateDb: join(root, 'state.sqlite'),
     releases: join(root, 'releases'),
@@ -31,11 +29,10 @@ export function dataFolderAt(dataDir: string) {
     /** The release of the last `build --select`. */
     scratch: join(root, 'scratch'),
     exports: join(root, 'exports'),
-    /** The tapes: everything received, as it came. */
     tapes: join(root, 'tape'),
     /** Holds only what can be computed again, so it may be removed at any time. */
     cache: join(root, 'cache'),
-    /** Names the build that the next one can start from; without this file the next build is whole. */
+    /** Without this file the next build is whole. */
     lastBuild: join(root, 'cache', 'last-build.json'),
     /** The key of hashed personal data. */
     hashKey: join(root, 'hash.key'),
@@ -43,18 +40,14 @@ export function dataFolderAt(dataDir: string) {
     fields: join(root, 'fields.json'),
     /** Describes how the source differs from the Deal Financing Service. */
     source: join(root, 'source.json'),
-    /** Queries that people saved. */
     queries: join(root, 'queries'),
-    /** Pages that people made in the workbench. */
     pages: join(root, 'pages'),
-    /** Where the engine spills what does not fit into memory. */
     spill: join(root, '.spill'),
-    /** Marks the folder as a demo's. */
     demoMark: join(root, '.loantape-demo'),
   }
 }
 
-/** The folder that a restore copies a backup into before it moves the files to their places. */
+/** A restore copies a backup here before it moves the files to their places. */
 export const RESTORING = '.restoring'
 
 /** Whether a folder holds anything that loantape stored, or part of a backup. */
@@ -66,27 +59,22 @@ export function hasStores(folder: DataFolder): boolean {
   return [restoring, stateDb, tapes, warehouse, releases, exports].some(isThere)
 }
 
-/** Requires that a folder holds something: another one was meant otherwise. @throws ConfigError `RELEASE_NONE` */
+/** An empty folder means that another one was meant. @throws ConfigError `RELEASE_NONE` */
 export function requireStores(folder: DataFolder): void {
   if (!hasStores(folder)) throw newError('RELEASE_NONE', `Data folder '${folder.root}' holds nothing yet.`)
 }
 
-/** Lists the names in a folder; none if it is not a folder. */
+/** None if it is not a folder. */
 export function listNames(dir: string): string[] {
   return statSync(dir, {throwIfNoEntry: false})?.isDirectory() ? readdirSync(dir).sort() : []
 }
 
-/** Identifies this process in a demo's mark; a process id alone may be reused. */
+/** In a demo's mark; a process id alone may be reused. */
 export const DEMO_PROCESS = `pid ${process.pid} since ${readProcessStart(process.pid) ?? performance.timeOrigin}`
 
-/** Whether a demo made this folder. */
 export const isDemoFolder = ({demoMark}: DataFolder) => existsSync(demoMark)
 
-/**
- * Creates the folder if it is missing and requires that it can be written. A demo's folder is open only to that demo's process.
- *
- * @throws ConfigError `NOT_WRITABLE`, `DEMO_FOLDER`
- */
+/** A demo's folder is open only to that demo's process. @throws ConfigError `NOT_WRITABLE`, `DEMO_FOLDER` */
 export function requireWritable(folder: DataFolder): void {
   createDataFolder(folder)
   const {root, demoMark} = folder
@@ -94,16 +82,12 @@ export function requireWritable(folder: DataFolder): void {
   throw newError('DEMO_FOLDER', `Data folder '${root}' is a demo's: expected one of your own.`)
 }
 
-/**
- * Creates the folder if it is missing, even a demo's, and requires that it can be written.
- *
- * @throws ConfigError `NOT_WRITABLE`
- */
+/** Even a demo's. @throws ConfigError `NOT_WRITABLE` */
 export function createDataFolder({root}: DataFolder): void {
   requireWritableFolder(`Data folder '${root}'`, root)
 }
 
-/** Requires that batches of a profile can be written. @throws ConfigError `NOT_WRITABLE` */
+/** @throws ConfigError `NOT_WRITABLE` */
 export function requireExports(folder: DataFolder, profile: string): void {
   const own = join(folder.exports, profile)
   for (const path of existsSync(own) ? [folder.exports, own] : [folder.exports])
@@ -127,9 +111,8 @@ function requireWritableFolder(name: string, path: string, more: {kept?: string;
 const KEPT_NAMES = /^(\.|warehouse\.|state\.|accounting\.json$)/
 
 /**
- * Checks the file that `--out` names: a new file, or an ordinary one to replace.
+ * Requires of `--out` a new file, or an ordinary one to replace. Returns its absolute path, links followed.
  *
- * @returns its absolute path, links followed
  * @throws ConfigError `OUT_PLACE` if its folder does not exist, it is not an ordinary file, or loantape keeps it
  */
 export function requireOutFile(folder: DataFolder, out: string): string {
@@ -149,7 +132,7 @@ export function requireOutFile(folder: DataFolder, out: string): string {
   return file
 }
 
-/** Whether a path is the folder or lies below it, links followed. */
+/** Also true of the folder itself. Links are followed. */
 export function isInside(path: string, folder: string): boolean {
   const place = relative(followLinks(folder), followLinks(path))
   return place.split('/')[0] !== '..' && !isAbsolute(place)
@@ -173,7 +156,7 @@ export function requireOwnPlace({sourceDir: dir}: {sourceDir?: string | undefine
   throw newError('FLEET_DATA_SHARED', `Path '${place}' of source '${basename(dir)}' lies in another's.`)
 }
 
-/** Follows links as far as the path exists. */
+/** As far as the path exists. */
 function followLinks(path: string): string {
   const whole = resolve(path)
   if (existsSync(whole)) return realpathSync(whole)
@@ -192,12 +175,7 @@ function createFolder(path: string): void {
   }
 }
 
-/**
- * Checks a new folder outside the data folder.
- *
- * @returns its absolute path
- * @throws ConfigError `OUT_PLACE` if it lies within the data folder or is not empty
- */
+/** Returns the absolute path. @throws ConfigError `OUT_PLACE` if it lies within the data folder or is not empty */
 export function requireNewFolder(folder: DataFolder, to: string, what: 'backup' | 'evidence'): string {
   const dir = resolve(to)
   if (isInside(dir, folder.root)) {

@@ -20,22 +20,16 @@ interface DatabaseOptions {
   attach?: readonly {path: string; alias: string; readOnly?: boolean}[]
   /** By default, a number that fits the size of the attached files. */
   threads?: number
-  /** Number of connections; 1 by default. */
   lanes?: number
 }
 
 type Params = DuckDBValue[] | undefined
 
-/**
- * Queries by the shape of their result. BIGINT, HUGEINT and DECIMAL arrive as exact decimal text, DATE as `YYYY-MM-DD`, TIMESTAMP
- * as `YYYY-MM-DD HH:MM:SS[.ssssss]`.
- */
+/** BIGINT, HUGEINT and DECIMAL arrive as exact decimal text, DATE as `YYYY-MM-DD`, TIMESTAMP as `YYYY-MM-DD HH:MM:SS[.ssssss]`. */
 export type Queries = ReturnType<typeof queriesOver>
 
-/** Makes queries of a function that returns rows. */
 export function queriesOver(read: (sql: string, params: Params) => Promise<Record<string, unknown>[]>) {
   return {
-    /** Runs a query and parses each row. */
     async all<T>(row: z.ZodType<T>, sql: string, params?: Params): Promise<T[]> {
       return (await read(sql, params)).map((values) => row.parse(values))
     },
@@ -43,43 +37,40 @@ export function queriesOver(read: (sql: string, params: Params) => Promise<Recor
       const [values] = await read(sql, params)
       return values && row.parse(values)
     },
-    /** Returns the row of a query that always has one. */
+    /** Of a query that always has a row. */
     async one<T>(row: z.ZodType<T>, sql: string, params?: Params): Promise<T> {
       return row.parse((await read(sql, params))[0])
     },
-    /** Returns the values of a query that has one column. */
     async column<T>(value: z.ZodType<T>, sql: string, params?: Params): Promise<T[]> {
       return (await read(sql, params)).map((values) => value.parse(Object.values(values)[0]))
     },
-    /** Returns the value of a query that always has one row and one column. */
+    /** Of a query that always has one row. */
     async value<T>(value: z.ZodType<T>, sql: string, params?: Params): Promise<T> {
       return value.parse(Object.values((await read(sql, params))[0] ?? {})[0])
     },
   }
 }
 
-/** A connection to an in-memory DuckDB with files attached. Disposing it detaches and closes everything. */
+/** An in-memory DuckDB with files attached. */
 export interface Database extends Queries, AsyncDisposable {
   readonly connection: DuckDBConnection
   /** All connections, this one first; their statements run in parallel. */
   readonly lanes: readonly Database[]
   /** Runs one or more statements; only the last may have parameters. */
   run(sql: string, params?: Params): Promise<void>
-  /** Reads the rows of a query a few thousand at a time, never all in memory; values as {@link Queries} returns them. */
+  /** A few thousand rows at a time, never all in memory; values as {@link Queries} returns them. */
   stream(sql: string): AsyncGenerator<Json[][]>
 }
 
-/** Writes a text as an SQL string literal. */
 export function quoteLiteral(text: string): string {
   return `'${text.replaceAll("'", "''")}'`
 }
 
-/** Writes a name as an SQL identifier. */
 export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
 }
 
-/** Names a table of an attached database, such as `core.deal` of `release`. */
+/** `core.deal` of catalog `release`. */
 export function quoteTable(catalog: string, table: string): string {
   return [catalog, ...table.split('.').map(quoteName)].join('.')
 }
@@ -87,15 +78,11 @@ export function quoteTable(catalog: string, table: string): string {
 /** Stored bytes per thread; with fewer, threads only obstruct each other. */
 const THREAD_BYTES = 4_000_000
 
-/** Returns the number of threads for this many stored bytes, at most those of the machine. */
 export function threadsFor(bytes: number): number {
   return Math.min(availableParallelism(), Math.max(1, Math.floor(bytes / THREAD_BYTES)))
 }
 
-/**
- * Opens an in-memory DuckDB and attaches files to it, because attached files replay their write-ahead log reliably, and one
- * process can hold several. The session time zone is UTC.
- */
+/** Files are attached because the engine replays only their write-ahead logs reliably. The session time zone is UTC. */
 export async function openDatabase(options: DatabaseOptions = {}): Promise<Database> {
   const bytes = (options.attach ?? []).map(({path}) => statSync(path, {throwIfNoEntry: false})?.size ?? 0)
   const threads = options.threads ?? threadsFor(bytes.reduce((sum, size) => sum + size, 0))
@@ -135,7 +122,7 @@ const ENGINE = {
 const idle: DuckDBInstance[] = []
 const MOST_IDLE = 2
 
-/** The catalogs of an engine with the number of their tables. */
+/** The catalogs of an engine, each with the number of tables in memory. */
 const CATALOGS = `
   select database_name, (select count(*)::int from duckdb_tables() where duckdb_tables.database_name = 'memory')
   from duckdb_databases() where not internal`
@@ -169,11 +156,7 @@ async function renew(instance: DuckDBInstance): Promise<boolean> {
   }
 }
 
-/**
- * Rewords the engine's error about a warehouse file that is cut off.
- *
- * @throws UnexpectedError `WAREHOUSE_UNREADABLE`, or the cause
- */
+/** @throws UnexpectedError `WAREHOUSE_UNREADABLE` if the engine finds a warehouse file cut off; otherwise the cause */
 function explainDamage(cause: unknown): never {
   const words = messageOf(cause)
   const [, file] = /read enough bytes from file "([^"]*warehouse\.duckdb)"/.exec(words) ?? []
@@ -181,7 +164,7 @@ function explainDamage(cause: unknown): never {
   throw newError('WAREHOUSE_UNREADABLE', `File '${file}' is cut off: ${words.split('\n')[0]}.`, {cause})
 }
 
-/** Makes one connection; disposing it closes only this one. */
+/** Disposing it closes only this connection. */
 function createLane(connection: DuckDBConnection, lanes: readonly Database[]): Database {
   // The work that closing must wait for: closing during a statement crashes the process.
   let underWay: Promise<unknown> = Promise.resolve()
@@ -209,7 +192,7 @@ function createLane(connection: DuckDBConnection, lanes: readonly Database[]): D
   }
 }
 
-/** Reads the rows of a materialised result. Fetching chunks would cost two turns of the thread pool per query. */
+/** Fetching chunks would cost two turns of the thread pool per query. */
 function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
   const names = result.deduplicatedColumnNames()
   const chunks = Array.from({length: result.chunkCount}, (_, index) => result.getChunk(index))
@@ -218,12 +201,12 @@ function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
     .map((values) => Object.fromEntries(values.map((value, column) => [names[column] ?? '', value])))
 }
 
-/** Refuses a text with NUL, where the engine would stop reading. @throws Error */
+/** The engine would stop reading at NUL. @throws Error */
 export function requireText(sql: string): void {
   if (sql.includes('\0')) throw new Error('NUL character in a statement: expected text.')
 }
 
-/** Requires that a text is one statement. @throws Error with the engine's message */
+/** @throws Error with the engine's message */
 export async function requireOneStatement(connection: DuckDBConnection, sql: string): Promise<void> {
   requireText(sql)
   const {count} = await connection.extractStatements(sql).catch((error: unknown) => {
@@ -245,7 +228,6 @@ export function trimStatement(sql: string): string {
   return tokens.slice(0, tokens.findLastIndex((token) => !/^(--|\/\*|[;\s])/.test(token)) + 1).join('')
 }
 
-/** Runs `work` in one transaction. */
 export async function inTransaction<T>(db: Database, work: () => Promise<T>): Promise<T> {
   await db.run('begin transaction')
   try {
@@ -265,12 +247,11 @@ function totalMb(): number {
   return Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY) / 1e6
 }
 
-/** Returns the most memory to use, in megabytes. */
 export function mostMemoryMb(): number {
   return totalMb() * 0.8
 }
 
-/** Returns the default memory for staging and settling, in megabytes; the engine spills the rest to the disk. */
+/** For staging and settling; the engine spills the rest to the disk. */
 export function loadMemoryMb(): number {
   return Math.floor(Math.min(mostMemoryMb(), Math.max(512, totalMb() / 3)))
 }
@@ -283,7 +264,6 @@ export async function giveBackMemory(): Promise<void> {
   await nextTurn()
 }
 
-/** Why work was interrupted: it took too long, needed too much memory, or the process was asked to stop. */
 export type Cut = 'time' | 'memory' | 'stopped'
 
 const REPEAT_MS = 20
@@ -298,9 +278,8 @@ function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>
 }
 
 /**
- * Runs statements, and interrupts them if they take longer than `limitMs` or the process is asked to stop.
- *
- * @param explain makes the error of an interruption; other errors are thrown unchanged
+ * Interrupts statements that take longer than `limitMs`, or once the process is asked to stop. `explain` makes the error of an
+ * interruption; other errors are thrown unchanged.
  */
 export async function withinLimits<T>(
   db: Database,
@@ -331,10 +310,9 @@ export async function withinLimits<T>(
 }
 
 /**
- * Runs pieces of work in parallel, one at a time on each connection, each after those it waits for.
+ * Runs pieces of work in parallel, one at a time on each connection, each after those it waits for. `pieces` are in an order in
+ * which they could run one by one, and so are the results.
  *
- * @param pieces in an order in which they could run one by one
- * @returns the results, in the order of the pieces
  * @throws the first failure; running pieces are then interrupted, and no others start
  */
 export async function inLanes<P, T>(

@@ -29,8 +29,8 @@ import type {Refuse} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
 
 /**
- * Gives a new file or folder the read rights of its parent folder. If private, it stays readable by its owner alone, which is the
- * default (`main.ts` sets the umask).
+ * Gives a new file or folder the read rights of its parent folder. If private, only its owner can read it, as the umask of
+ * `main.ts` has it.
  */
 export function shareWithFolder(path: string, isPrivate = false): void {
   const readers = isPrivate ? 0 : statSync(dirname(path)).mode & 0o055
@@ -46,11 +46,10 @@ export function shareWithFolder(path: string, isPrivate = false): void {
 const LOOK_MS = 5
 
 /**
- * Takes a lock that many readers or one writer can hold; the lock of a dead process is free. Everybody enters through a gate that
- * a waiting writer keeps shut, so new readers queue behind the writer.
+ * Takes a lock that many readers or one writer can hold; the lock of a dead process is free. Everybody enters through a gate
+ * that a waiting writer keeps shut, so new readers queue behind the writer. The lock is SQLite's locks on two empty files,
+ * `path` and `<path>.gate`. Undefined if others still hold it after `waitMs`, or once `signal` asks to stop.
  *
- * @param path an empty file, created if missing, as is `<path>.gate`; the lock is SQLite's locks on these two
- * @returns undefined if others still hold it after `waitMs`, or once `signal` asks to stop
  * @throws ConfigError `NOT_WRITABLE`
  */
 export async function takeFileLock(
@@ -98,14 +97,10 @@ async function take(
 
 const SQLITE_BUSY = 5
 
-/** Longest file that people write. */
+/** Longest file of those that people write. */
 const LONGEST_WRITTEN_BYTES = 64 * 1024 * 1024
 
-/**
- * Reads the bytes of a file that people write; refuses a pipe, since reading it might never end.
- *
- * @throws an error whose `code` messages show
- */
+/** Of a file that people write. Refuses a pipe, since reading it might never end. Messages show the `code` of its errors. */
 export function readWritten(path: string): Buffer {
   const stat = statSync(path)
   if (!stat.isFIFO() && stat.size <= LONGEST_WRITTEN_BYTES) return readFileSync(path)
@@ -113,11 +108,7 @@ export function readWritten(path: string): Buffer {
   throw Object.assign(new Error(`${code}: '${path}'`), {code})
 }
 
-/**
- * Reads the text of a file that people write with any editor, without a byte order mark and with LF line ends.
- *
- * @param refuse makes the error of a problem
- */
+/** Of a file that people write with any editor: without a byte order mark, with LF line ends. */
 export function readWrittenText(path: string, refuse: Refuse): string {
   let bytes: Buffer
   try {
@@ -132,7 +123,7 @@ export function readWrittenText(path: string, refuse: Refuse): string {
   )
 }
 
-/** Describes the first byte that is not UTF-8, with line and column: the first at which decoding changed the bytes. */
+/** The first at which decoding changed the bytes, with line and column. */
 function findBadByte(bytes: Buffer, text: string): string {
   const decoded = Buffer.from(text)
   let at = decoded.findIndex((byte, index) => byte !== bytes[index])
@@ -142,7 +133,6 @@ function findBadByte(bytes: Buffer, text: string): string {
   return `byte 0x${bytes[at]?.toString(16).toUpperCase()} at ${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}`
 }
 
-/** Forces the content of a file or folder to the disk. */
 export function syncToDisk(path: string): void {
   const handle = openSync(path, 'r')
   try {
@@ -155,7 +145,7 @@ export function syncToDisk(path: string): void {
 /** Enough for the disk's journal to take many files in one write, and few enough for any limit of open files. */
 const SYNCS_AT_ONCE = 16
 
-/** Forces everything below a folder to the disk, in parallel: one by one takes five times as long. */
+/** In parallel: one by one takes five times as long. */
 export async function syncBelow(dir: string): Promise<void> {
   const inTurn = pLimit(SYNCS_AT_ONCE)
   const syncs = readdirSync(dir, {recursive: true, encoding: 'utf8'}).map((name) =>
@@ -169,20 +159,16 @@ export async function syncBelow(dir: string): Promise<void> {
   await Promise.all(syncs)
 }
 
-/** Gives a finished file or folder its final name, durably; nobody sees it half-written. */
+/** Gives a finished file or folder its final name, durably. */
 export function moveIntoPlace(temporary: string, final: string): void {
   syncToDisk(temporary)
   renameSync(temporary, final)
   syncToDisk(dirname(final))
 }
 
-/** A folder under its temporary name. */
 export type BegunFolder = ReturnType<typeof beginFolder>
 
-/**
- * Begins a folder under a temporary name beside its final one; disposing it removes what is unfinished. Also removes what dead
- * writers left there.
- */
+/** Disposing it removes what is unfinished. Also removes what dead writers left beside `final`. */
 export function beginFolder(final: string) {
   const parent = dirname(final)
   removeAbandoned(parent, WRITING)
@@ -192,7 +178,6 @@ export function beginFolder(final: string) {
   }
   mkdirSync(dir, {recursive: true, mode: 0o700})
   return {
-    /** The temporary folder. */
     dir,
     final,
     /**
@@ -223,7 +208,7 @@ export function removeFolder(path: string): void {
   rmSync(aside, {recursive: true, force: true})
 }
 
-/** Writes a file under a temporary name, then renames it; it gets the read rights of its folder. */
+/** The file gets the read rights of its folder. */
 export function writeFileAtomically(path: string, content: string | {copyOf: string}): void {
   const temporary = temporaryBeside(path)
   if (typeof content === 'string') writeFileSync(temporary, content)
@@ -232,10 +217,9 @@ export function writeFileAtomically(path: string, content: string | {copyOf: str
   moveIntoPlace(temporary, path)
 }
 
-/** Error codes of file systems without hard links. */
 const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
 
-/** Gives a file a second name, or renames it on file systems without hard links. */
+/** Renames on file systems without hard links. */
 export function linkOrMove(path: string, other: string): void {
   try {
     linkSync(path, other)
@@ -246,7 +230,7 @@ export function linkOrMove(path: string, other: string): void {
 }
 
 /**
- * Writes a new key of 32 bytes as hex digits, readable by its owner alone.
+ * Writes 32 bytes as hex digits.
  *
  * @throws an error with the code `EEXIST` if the name is taken; without hard links the last writer wins instead
  */
@@ -265,7 +249,7 @@ export function writeNewKey(path: string): Buffer {
   return bytes
 }
 
-/** Lists the files below a folder, sorted, without those being written; none if the folder does not exist. */
+/** Sorted, without those being written; none if the folder does not exist. */
 export function listFilesBelow(dir: string): string[] {
   if (!existsSync(dir)) return []
   return readdirSync(dir, {recursive: true, withFileTypes: true})
@@ -275,7 +259,7 @@ export function listFilesBelow(dir: string): string[] {
     .sort()
 }
 
-/** Returns a text that changes whenever one of these files is written, replaced or removed. */
+/** Changes whenever one of these files is written, replaced or removed. */
 export function stampOf(...files: string[]): string {
   return files
     .map((file) => statSync(file, {bigint: true, throwIfNoEntry: false}))
@@ -285,7 +269,7 @@ export function stampOf(...files: string[]): string {
 
 const CHUNK_BYTES = 1 << 20
 
-/** Computes the sha256 of a file, as hex, synchronously. */
+/** The sha256 as hex, synchronously. */
 export function digestFileNow(path: string): string {
   const digest = createHash('sha256')
   const chunk = Buffer.allocUnsafe(Math.min(statSync(path).size + 1, CHUNK_BYTES))
@@ -300,7 +284,6 @@ export function digestFileNow(path: string): string {
   return digest.digest('hex')
 }
 
-/** Computes the sha256 of a file, as hex. */
 export async function digestFile(path: string): Promise<string> {
   // For a small file, a stream would allocate two whole chunks: 70 MB of garbage in a build.
   if (statSync(path).size < CHUNK_BYTES) return digestFileNow(path)
@@ -309,10 +292,9 @@ export async function digestFile(path: string): Promise<string> {
   return digest.digest('hex')
 }
 
-/** Whether the path is an ordinary file. */
 export const isFile = (path: string): boolean => statSync(path, {throwIfNoEntry: false})?.isFile() === true
 
-/** Describes how a file differs from its manifest; undefined if it does not. Nothing is read of a file of another size. */
+/** Undefined if the file is as its manifest says. Nothing is read of a file of another size. */
 export function findFileFault(
   path: string,
   {bytes, sha256}: {bytes: number; sha256: string},

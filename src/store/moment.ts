@@ -7,10 +7,9 @@ import {type ReleaseManifest, type SourceBridge, sourceBridgeSchema} from './rel
 import {fillIn, readQuery} from './sql.ts'
 
 /**
- * Completes a moment. `asOf` defaults to the latest business date. `knownAt` defaults to the last apply that stored something
- * about days up to `asOf`, so the release of a past date is always the one that was current that night.
+ * `asOf` defaults to the latest business date; none later than `today` is built. `knownAt` defaults to the last apply that
+ * stored something about days up to `asOf`, so the release of a past date is always the one that was current that night.
  *
- * @param today the present business date; no release is made for a later one
  * @throws ConfigError `MOMENT_RANGE`, `RELEASE_NONE`
  */
 export async function resolveMoment(
@@ -36,7 +35,7 @@ export async function resolveMoment(
   return {asOf, knownAt: asked.knownAt ?? (await findLastTold(db, asOf))}
 }
 
-/** Returns when anything about days up to `asOf` was last stored: a version, a confirmation, a rate, a list, or the first walk of a day. */
+/** When anything about days up to `asOf` was last stored. */
 function findLastTold(db: Database, asOf: string): Promise<string> {
   const versions = STREAMS.map(
     ({name}) => `select recorded_at, business_date from history.raw.${name}_version`,
@@ -46,11 +45,8 @@ function findLastTold(db: Database, asOf: string): Promise<string> {
 }
 
 /**
- * Returns the `history_id` of the last settle by `knownAt`, which stands for everything a release knows. Settles that store
- * nothing new come after `knownAt`, so the same release gets the same name.
- *
- * @param knownAt an instant in UTC, such as `2026-03-02 04:59:59.123456`
- * @returns it and the head of the tape at that time; both '' if nothing was stored by then
+ * Of the last settle by `knownAt` (`2026-03-02 04:59:59.123456`, UTC); both '' if there was none. Settles that store nothing new
+ * come after `knownAt`, so the same release gets the same name.
  */
 export function readHistoryId(db: Database, knownAt: string): Promise<{historyId: string; tapeHead: string}> {
   return db.one(
@@ -64,16 +60,11 @@ export function readHistoryId(db: Database, knownAt: string): Promise<{historyId
   )
 }
 
-/** Returns the moment of a release. */
 export function momentOf({as_of, known_at}: Pick<ReleaseManifest, 'as_of' | 'known_at'>): Moment {
   return {asOf: as_of, knownAt: known_at.replace('T', ' ').replace('Z', '')}
 }
 
-/**
- * Reads the certificate of the last walk at a moment, with its bridge to the present deals.
- *
- * @throws ConfigError `MOMENT_RANGE`
- */
+/** @throws ConfigError `MOMENT_RANGE` if no walk was stored by then */
 export async function readSourceBridge(db: Database, {asOf, knownAt}: Moment): Promise<SourceBridge> {
   const bridge = await readBridge(
     db,
@@ -90,7 +81,7 @@ export async function readSourceBridge(db: Database, {asOf, knownAt}: Moment): P
   )
 }
 
-/** Reads the certificate and bridge of one walk of `raw.walk` or `mart.run`. */
+/** `from` is one walk of `raw.walk` or `mart.run`. */
 export function readBridge(db: Database, from: string): Promise<SourceBridge | undefined> {
   return db.first(
     sourceBridgeSchema,

@@ -9,7 +9,6 @@ import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
 import {readQuery} from './sql.ts'
 
-/** The result of one check. */
 export type CheckResult = z.output<typeof checkResult>
 export const checkResult = z.object({
   name: z.string(),
@@ -21,11 +20,10 @@ export const checkResult = z.object({
   ids: z.array(z.string()),
   /** The sum of the wrong rows' column `deals`, if they have one. */
   deals: z.number().optional(),
-  /** What to do about the wrong rows. */
   next: z.string().optional(),
 })
 
-/** A check that ran on a release, with the first rows it found, up to 100. */
+/** With the first rows it found, up to 100. */
 const releaseCheck = z.object({
   ...checkResult.pick({name: true, severity: true}).shape,
   description: z.string(),
@@ -33,10 +31,8 @@ const releaseCheck = z.object({
   rows: z.array(z.record(z.string(), z.unknown())),
 })
 
-/** All that is found out about a check. */
 export type CheckOutcome = CheckResult & z.output<typeof releaseCheck>
 
-/** One table of a release. */
 export type ReleaseTable = z.output<typeof releaseTable>
 const releaseTable = z.object({
   name: z.string(),
@@ -50,7 +46,7 @@ const releaseTable = z.object({
   contract: z.number(),
 })
 
-/** A decision to go on without lost tapes, units of the record or batches. */
+/** A decision to go on without lost tapes, units or batches. */
 export type WentOn = z.output<typeof wentOnSchema>
 export const wentOnSchema = z.object({
   /** ISO 8601 */
@@ -61,7 +57,7 @@ export const wentOnSchema = z.object({
 
 const part = z.object({deals: z.number(), amount: z.string()})
 
-/** The bridge from the records of the last walk to the present deals; amounts are decimal text. */
+/** From the records of the last walk to the present deals; amounts are decimal text. */
 export type SourceBridge = z.output<typeof sourceBridgeSchema>
 export const sourceBridgeSchema = z.object({
   walk_id: z.string(),
@@ -78,7 +74,6 @@ export const sourceBridgeSchema = z.object({
   present: part,
 })
 
-/** The content of a release's `manifest.json`. */
 export type ReleaseManifest = z.output<typeof releaseManifestSchema>
 export const releaseManifestSchema = z.object({
   schema_version: z.literal(1),
@@ -93,7 +88,7 @@ export const releaseManifestSchema = z.object({
   history_id: z.string(),
   /** The tape's chain at that settle, which covers every line before it. */
   tape_head: z.string(),
-  /** What the data folder went on without, oldest first; absent if nothing was lost. */
+  /** Oldest first; absent if nothing was lost. */
   went_on: z.array(wentOnSchema).optional(),
   /** The business date of the last walk that counts. */
   observed_until: z.string(),
@@ -107,22 +102,20 @@ export const releaseManifestSchema = z.object({
   files: z.array(z.object({file: z.string(), bytes: z.number()})),
 })
 
-/** The DuckDB files of a release: the published tables, and the `work` tables that its pages and the next build read. */
+/** The published tables, and the `work` tables that pages and the next build read. */
 export type ReleaseDatabases = ReturnType<typeof databasesOf>
 
-/** Returns the paths of a release's databases. */
 export function databasesOf(dir: string) {
   return {database: join(dir, 'portfolio.duckdb'), work: join(dir, 'work.duckdb')}
 }
 
-/** A release on disk. */
 export interface Release extends ReleaseDatabases {
   dir: string
   manifest: ReleaseManifest
 }
 
 /**
- * Reads the release in a folder; undefined if there is none.
+ * Undefined if there is none.
  *
  * @throws UnexpectedError `RELEASE_DAMAGED` if its manifest cannot be read, or a file is missing or has another size
  */
@@ -151,11 +144,7 @@ export function unlessDamaged<T>(read: () => T): T | undefined {
   }
 }
 
-/**
- * Finds the current release. Returns it with its own folder, since the link may be moved while it is read.
- *
- * @throws UnexpectedError `RELEASE_DAMAGED`
- */
+/** With its own folder, since the link may be moved while it is read. @throws UnexpectedError `RELEASE_DAMAGED` */
 export function findCurrentRelease(folder: Pick<DataFolder, 'current'>): Release | undefined {
   const {current} = folder
   const findLink = () => lstatSync(current, {throwIfNoEntry: false})?.ino
@@ -171,7 +160,6 @@ export function findCurrentRelease(folder: Pick<DataFolder, 'current'>): Release
   }
 }
 
-/** Reads the manifest of the current release, if there is one, or what is wrong with it. */
 export function examineCurrent(folder: DataFolder): {
   release: ReleaseManifest | undefined
   damage?: LoantapeError
@@ -186,11 +174,10 @@ export function examineCurrent(folder: DataFolder): {
   }
 }
 
-/** Names the release of the last `build --select`. */
 const SCRATCH = 'scratch'
 
 /**
- * Returns the release named (`scratch` is that of the last `build --select`), or the current one.
+ * `scratch` is the release of the last `build --select`; the default is the current one.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `RELEASE_NONE`
  */
@@ -212,7 +199,7 @@ export function requireRelease(folder: DataFolder, releaseId?: string): Release 
   })
 }
 
-/** A model as it was when the release was built. */
+/** As it was when the release was built. */
 export type ReleaseModel = z.output<typeof releaseModel>
 const releaseModel = z.object({
   /** `core.deal` */
@@ -222,9 +209,9 @@ const releaseModel = z.object({
   columns: z.array(z.object({name: z.string(), type: z.string(), meaning: z.string()})),
   /** Columns whose values over the parts of a portfolio add up to the total. */
   adds_up: z.array(z.string()),
-  /** The models, seeds and raw tables that it reads. */
+  /** Models, seeds and raw tables. */
   reads: z.array(z.string()),
-  /** Whether each row depends only on rows of its own deal. */
+  /** Each row depends only on rows of its own deal. */
   is_per_deal: z.boolean(),
   is_published: z.boolean(),
   sql: z.string(),
@@ -234,18 +221,16 @@ const FILE = 'models.json'
 
 const CHECKS_FILE = 'checks.json'
 
-/** Writes the checks and their findings into a release. */
 export async function writeChecks(dir: string, outcomes: readonly CheckOutcome[]): Promise<void> {
   await writeFile(join(dir, CHECKS_FILE), JSON.stringify(z.array(releaseCheck).parse(outcomes)))
 }
 
-/** Reads the checks of a release, those that found rows first. */
+/** Those that found rows first. */
 export function readReleaseChecks(dir: string) {
   const checks = z.array(releaseCheck).parse(parseJson(readFileSync(join(dir, CHECKS_FILE), 'utf8')))
   return checks.toSorted((a, b) => Number(b.failures > 0) - Number(a.failures > 0))
 }
 
-/** Writes what the tables of a release mean and how each is computed. */
 export async function writeModels(
   dir: string,
   {models, reads, columns}: Pick<BuildPlan, 'models' | 'reads' | 'columns'>,
@@ -267,16 +252,15 @@ export async function writeModels(
   await writeFile(join(dir, FILE), JSON.stringify(written))
 }
 
-/** Reads the models of a release, each after those it reads. */
+/** Each after those it reads. */
 export function readReleaseModels(dir: string): ReleaseModel[] {
   return z.array(releaseModel).parse(parseJson(readFileSync(join(dir, FILE), 'utf8')))
 }
 
-/** The most that queries may spill to the disk. */
 const MOST_SPILLED = '4GB'
 
 interface QuestionOptions {
-  /** The engine's memory; 80 % of all memory by default. */
+  /** The default is 80 % of all memory. */
   memoryMb?: number | undefined
   /** Also attaches the `work` tables, as `kept`, and sets the variables that models use. */
   withWork?: boolean
@@ -288,14 +272,9 @@ interface QuestionOptions {
 
 const MACROS = readQuery('macros')
 
-/** What to do about a release that differs from its manifest. */
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
 
-/**
- * Opens a release read-only, attached as `release`; its tables are named `core.deal`, `mart.portfolio_summary`, … .
- *
- * @throws UnexpectedError `RELEASE_DAMAGED` if its database does not open
- */
+/** Read-only, attached as `release`. @throws UnexpectedError `RELEASE_DAMAGED` if its database does not open */
 export async function openRelease({dir, database}: Release): Promise<Database> {
   const attach = [{path: database, alias: 'release', readOnly: true}]
   const db = await openDatabase({attach}).catch((error: unknown) => {
@@ -309,7 +288,7 @@ export async function openRelease({dir, database}: Release): Promise<Database> {
   return db
 }
 
-/** Opens a release for statements that people type; these can reach nothing outside it. */
+/** For statements that people type; they can reach nothing outside the release. */
 export async function openForQuestions(release: Release, options: QuestionOptions = {}): Promise<Database> {
   const {memoryMb, withWork, spillDir, file} = options
   const {as_of, time_zone} = release.manifest

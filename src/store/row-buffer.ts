@@ -18,8 +18,8 @@ import type {Database} from './database.ts'
 const CHUNK_ROWS = 2048
 
 /**
- * Creates an empty buffer for rows of these column types, in order. It writes into the engine's own vectors: those of
- * `@duckdb/node-api` would keep every text on the JavaScript heap until the end of a chunk.
+ * Writes into the engine's own vectors: those of `@duckdb/node-api` would keep every text on the JavaScript heap until the end
+ * of a chunk.
  */
 export function createRowBuffer(types: readonly DuckDBType[]) {
   const chunks: DuckDBDataChunk[] = []
@@ -50,7 +50,7 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
       for (let index = 0; index < columns.length; index += 1) columns[index]?.put(rows, row[index] ?? null)
       rows += 1
     },
-    /** Appends all rows to a temporary table with these columns; call it once. */
+    /** To a temporary table. Call it once. */
     async append(db: Database, table: string): Promise<void> {
       if (chunks.length === 0) return
       endChunk()
@@ -65,7 +65,7 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
   }
 }
 
-/** Appends rows to a temporary table; each row has a value for every column. */
+/** To a temporary table. */
 export async function appendRows(
   db: Database,
   {table, types}: {table: string; types: readonly DuckDBType[]},
@@ -97,12 +97,12 @@ function openColumn(type: DuckDBType, vector: Vector) {
   }
 }
 
-/** Writes a value; returns false if it does not fit. */
+/** False if the value does not fit. */
 type Write = (row: number, value: ColumnValue) => boolean
 
 /**
- * Makes the writer of a column. Texts are written one by one; all other values go into an array of numbers: cents, microseconds,
- * days, positions of enum values.
+ * Texts are written one by one; all other values go into an array of numbers: cents, microseconds, days, positions of enum
+ * values.
  */
 function openValues(
   type: DuckDBType,

@@ -8,7 +8,6 @@ import {fenceWrites, openStateDb, type StateDb} from './state-db.ts'
 /** After this long without a heartbeat, a holder on another machine counts as dead. */
 const STALE_AFTER_MS = 60_000
 
-/** A process that holds a lock or a run in the state database. */
 export type Holder = z.output<typeof holderRow>
 export const holderRow = z.object({
   pid: z.number(),
@@ -19,12 +18,10 @@ export const holderRow = z.object({
   heartbeat_at: z.number(),
 })
 
-/** Describes a process of this machine, by default this one, as a holder. */
 export function markHolder(now: number, pid: number = process.pid): Holder {
   return {pid, host: HOST, process_started: readProcessStart(pid), heartbeat_at: now}
 }
 
-/** Whether the holder still runs. */
 export function isHolderAlive(holder: Holder, now: number): boolean {
   if (holder.host !== HOST) return now - holder.heartbeat_at < STALE_AFTER_MS
   return isProcessAlive(holder.pid, holder.process_started)
@@ -32,7 +29,6 @@ export function isHolderAlive(holder: Holder, now: number): boolean {
 
 const HEARTBEAT_MS = 5_000
 
-/** The holder of the warehouse, or of something else that only one process at a time may hold. */
 const lockRow = z.object({
   run_id: z.string(),
   command: z.string(),
@@ -44,14 +40,14 @@ const lockRow = z.object({
 
 const WAREHOUSE = 'warehouse'
 
-/** Finds the holder of a lock, by default the warehouse's; undefined if that process is dead. */
+/** Undefined if that process is dead. */
 export function findLockHolder(stateDb: StateDb, world: World, name: string = WAREHOUSE) {
   const holder = stateDb.first(lockRow, 'select * from lock where name = ?', [name])
   return holder && isHolderAlive(holder, world.realClock.now()) ? holder : undefined
 }
 
 /**
- * Takes a lock, by default the warehouse's, without waiting. The lock of a dead holder is taken over.
+ * Does not wait. The lock of a dead holder is taken over.
  *
  * @throws LockedError `RUN_IN_PROGRESS` naming the holder's pid, start and progress
  */
@@ -87,7 +83,6 @@ export function acquireLock(
   const heartbeat = setInterval(beat, HEARTBEAT_MS)
   heartbeat.unref()
   return {
-    /** Shows other processes what this run is doing. */
     setProgress(text: string): void {
       progress = text
       beat()
@@ -99,7 +94,7 @@ export function acquireLock(
   }
 }
 
-/** One execution of a command, from the state database; instants are ISO 8601 of the real clock. */
+/** Instants are ISO 8601 of the real clock. */
 export type Run = z.output<typeof runRow>
 const runRow = z.object({
   run_id: z.string(),
@@ -111,22 +106,22 @@ const runRow = z.object({
   outcome: z.string().nullable(),
   error_code: z.string().nullable(),
   error: z.string().nullable(),
-  /** The output of the command with `--json`, as JSON text. */
+  /** What the command prints with `--json`. */
   summary: z.string().nullable(),
 })
 
-/** Makes a sortable id: the real time, then six random hex digits. */
+/** Sortable: the real time, then six random hex digits. */
 function createRunId(world: World): string {
   const time = new Date(world.realClock.now()).toISOString().replace(/[-:]/g, '').replace(/\..*/, 'Z')
   const digits = Math.floor(world.random() * 0x1000000).toString(16)
   return `${time}-${digits.padStart(6, '0')}`
 }
 
-/** A run in progress that holds the warehouse. */
+/** It holds the warehouse. */
 export interface CurrentRun {
   runId: string
   stateDb: StateDb
-  /** The world, with progress that other processes see too. */
+  /** With progress that other processes see too. */
   world: World
 }
 
@@ -145,8 +140,7 @@ function watch(lock: ReturnType<typeof acquireLock>, world: World): World {
 }
 
 /**
- * Runs `work` as the only run that may write the warehouse. Records in the state database how the run ended, with the result of
- * `work` as its summary.
+ * Runs `work` as the only run that may write the warehouse, and records in the state database how it ended.
  *
  * @throws LockedError `RUN_IN_PROGRESS`, also if another run has taken over from this one; whatever `work` throws
  */
@@ -186,28 +180,27 @@ export function recordFailure(record: () => void, {log}: Pick<World, 'log'>): vo
   }
 }
 
-/** Lists the latest runs, newest first, in the order they began, even if the clock was set back. */
+/** In the order they began, newest first, even if the clock was set back. */
 export function listRuns(stateDb: StateDb, limit: number): Run[] {
   return stateDb.all(runRow, 'select * from run order by rowid desc limit ?', [limit])
 }
 
-/** Finds the latest run of `command`, ended or not. @param where SQL condition that limits the runs */
+/** Ended or not. `where` is an SQL condition. */
 export const findLastRun = (stateDb: StateDb, command: string, where = 'true'): Run | undefined =>
   stateDb.first(runRow, `select * from run where command = ? and ${where} order by rowid desc limit 1`, [
     command,
   ])
 
-/** Finds the latest successful run of `command`. */
 export const findLastSuccess = (stateDb: StateDb, command: string) =>
   findLastRun(stateDb, command, 'exit_code = 0')
 
-/** Reads the summary of a run; undefined if it does not fit this schema. */
+/** Undefined if it does not fit the schema. */
 export const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>
   schema.safeParse(JSON.parse(run?.summary ?? 'null')).data
 
 /**
- * Finds the latest finished run of the command that made a job fail, except runs that were locked out or stopped. That command is
- * the last one of the failed attempt that failed with the same error, was interrupted, or died.
+ * The latest finished run of the command that made a job fail, except runs that were locked out or stopped. That command is the
+ * last one of the failed attempt that failed with the same error, was interrupted, or died.
  */
 export function findRunSince(
   stateDb: StateDb,

@@ -6,59 +6,56 @@ import {escapeLineEnds, shorten} from '../core/text.ts'
 import type {Database, Queries} from './database.ts'
 import {readWrittenText} from './files.ts'
 
-/** The folder of SQL that loantape ships. */
 export const SQL_DIR = join(import.meta.dirname, '../../sql')
 
-/** Reads the text of a model, check, case, seed or page. @throws CheckError `SQL_FILE` if it cannot be read or is not UTF-8 */
+/** @throws CheckError `SQL_FILE` if it cannot be read or is not UTF-8 */
 export function readSqlFile(path: string): string {
   return readWrittenText(path, (problem, cause) =>
     newError('SQL_FILE', `File '${path}': ${problem}.`, {cause}),
   )
 }
 
-/** Lists the files of a folder whose names have this ending, sorted by name; none if there is no such folder. */
+/** Sorted by name; none if there is no such folder. */
 export function listFiles(folder: string, ending: string): string[] {
   if (!existsSync(folder)) return []
   const names = readdirSync(folder).filter((name) => name.endsWith(ending))
   return names.sort().map((name) => join(folder, name))
 }
 
-/** Splits a model or check into the comment lines at its top, and its SQL (the whole text) without the final semicolon. */
+/** Splits off the comment lines at the top. `sql` is the whole text without the final semicolon. */
 export function splitHeader(text: string): {header: string[]; sql: string} {
   const lines = text.split('\n')
   const end = lines.findIndex((line) => !line.startsWith('--'))
   return {header: end === -1 ? lines : lines.slice(0, end), sql: text.replace(/;\s*$/, '\n')}
 }
 
-/** Reads `sql/queries/<name>.sql`, a query of the program itself. */
+/** A query of the program itself. */
 export function readQuery(name: string): string {
   return readFileSync(join(SQL_DIR, 'queries', `${name}.sql`), 'utf8')
 }
 
-/** Replaces each `{name}` in a text by its value; unknown names stay. */
+/** Unknown names stay. */
 export function fillIn(text: string, values: Readonly<Record<string, unknown>>): string {
   return text.replace(/\{([a-z_]+)\}/g, (known, name: string) => String(values[name] ?? known))
 }
 
-/** SQL that makes a text comparable: lower case, without the surrounding blanks that JavaScript's `trim` removes. */
+/** Lower case, without the surrounding blanks that JavaScript's `trim` removes. */
 export function canonicalSql(text: string): string {
   return `lower(regexp_replace(${text}, '^[\\s\\x0b\\p{Z}\\x{feff}]+|[\\s\\x0b\\p{Z}\\x{feff}]+$', '', 'g'))`
 }
 
-/** A column of a table; its type as DuckDB names it. */
+/** Its type as DuckDB names it. */
 export type TableColumn = z.output<typeof columnRow>
 const columnRow = z.object({name: z.string(), type: z.string()})
 
-/** Reads the columns of a table, in order. */
 export function readColumns(db: Database, table: string): Promise<TableColumn[]> {
   return db.all(columnRow, `select column_name as name, column_type as type from (describe ${table})`)
 }
 
-/** Counts the rows of a table or subquery. */
 export const countRows = (db: Queries, from: string) =>
   db.value(z.coerce.number(), `select count(*) from ${from}`)
 
-/** Describes a row in one line: the first column is its id, the others explain it: `deal_7f3a (loan_amount=250000.00)`. */
+/** The first column is the id, the others explain it: `deal_7f3a (loan_amount=250000.00)`. */
 export function describeRow(row: Record<string, unknown>): string {
   const [[id, subject] = ['', ''], ...others] = Object.entries(row)
   const named = id.endsWith('_id') ? String(subject) : shorten(String(subject))
@@ -67,15 +64,15 @@ export function describeRow(row: Record<string, unknown>): string {
 }
 
 /**
- * SQL of a row's digest over named columns and further texts that later versions compute alike: a null counts for nothing, so
- * neither does a column that did not exist yet; the engine's own `hash` changes with its version.
+ * Every version computes the same digest: a null counts for nothing, so neither does a column that did not exist yet; the
+ * engine's own `hash` changes with its version.
  */
 export function buildDigestSql(columns: readonly string[], others: readonly string[] = []): string {
   const texts = columns.map((name) => `'${name}=' || ${name}`)
   return `md5_number(concat_ws(chr(31), ${[...texts, ...others].join(', ')}))`
 }
 
-/** Computes a digest of rows that does not depend on their order. Reads every value. */
+/** Ignores the order of rows. Reads every value. */
 export function digestRows(db: Database, from: string): Promise<string> {
   return db.value(
     z.string(),
@@ -83,7 +80,7 @@ export function digestRows(db: Database, from: string): Promise<string> {
   )
 }
 
-/** Reads the columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */
+/** Of the database attached as `release`. */
 export async function readTables(db: Queries): Promise<Map<string, TableColumn[]>> {
   const tables = await db.all(
     z.object({table: z.string(), columns: z.array(columnRow)}),

@@ -10,11 +10,7 @@ import {listFiles} from './sql.ts'
 /** The state database: a SQLite file that stays readable while a run holds the warehouse. */
 export type StateDb = Sqlite
 
-/**
- * Whether a data folder has a state database.
- *
- * @throws ConfigError `RESTORE_UNFINISHED` if a restore died or is under way
- */
+/** @throws ConfigError `RESTORE_UNFINISHED` if a restore died or is under way */
 export function hasStateDb({stateDb}: {stateDb: string}): boolean {
   requireRestored(stateDb)
   return existsSync(stateDb)
@@ -31,11 +27,10 @@ function requireRestored(stateDb: string): void {
 }
 
 /**
- * Opens the state database and brings its tables up to date.
+ * Opens the state database and brings its tables up to date. `patienceMs` is how long to wait for another writer, which blocks
+ * this process; five seconds by default. `isServed` is for a connection that stays open long: the file is checked when opened,
+ * opened again when it is replaced, and refused once a later version has changed its tables.
  *
- * @param options `patienceMs`: how long to wait for another writer, which blocks this process; five seconds by default.
- *   `isServed`: for a connection that stays open long; the file is checked when opened, opened again when it is replaced, and refused
- *   once a later version has changed its tables
  * @throws UnexpectedError `DATA_NEWER` if a later version of loantape has written it, `STATE_UNREADABLE`; ConfigError
  *   `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
  */
@@ -64,7 +59,6 @@ export function openStateDb(path: string, options: {patienceMs?: number; isServe
   }
 }
 
-/** The error of a write that {@link fenceWrites} refuses. */
 const TAKEN_OVER = 'another run has the lock'
 
 /**
@@ -84,11 +78,7 @@ export function fenceWrites(stateDb: StateDb, runId: string): void {
       )
 }
 
-/**
- * Requires that the file exists: a server that made a new one would write into a restore under way.
- *
- * @throws UnexpectedError `STATE_UNREADABLE`
- */
+/** A server that made a new file would write into a restore under way. @throws UnexpectedError `STATE_UNREADABLE` */
 export function requireThere(path: string): void {
   if (existsSync(path)) return
   throw newError('STATE_UNREADABLE', `State database '${path}' is not there: it was moved or removed.`, {
@@ -97,7 +87,7 @@ export function requireThere(path: string): void {
   })
 }
 
-/** Checks that the file is not corrupt. @throws UnexpectedError `STATE_UNREADABLE` */
+/** @throws UnexpectedError `STATE_UNREADABLE` */
 function requireSound(stateDb: StateDb, path: string): void {
   const found = stateDb.one(z.object({quick_check: z.string()}), 'pragma quick_check(1)').quick_check
   if (found !== 'ok') throw newError('STATE_UNREADABLE', `State database '${path}' cannot be read: ${found}.`)
@@ -106,7 +96,7 @@ function requireSound(stateDb: StateDb, path: string): void {
 /** Result codes: https://sqlite.org/rescode.html */
 const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 14]
 
-/** Rewords the errors of SQLite that a user can fix; returns others unchanged. */
+/** Rewords the errors that a user can fix; returns others unchanged. */
 function explainFault(path: string, cause: unknown): unknown {
   // The low byte is the kind of error, the rest its details.
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
@@ -130,10 +120,9 @@ function explainFault(path: string, cause: unknown): unknown {
   return cause
 }
 
-/** The folder of the state database's migrations. */
 export const STATE_MIGRATIONS = join(import.meta.dirname, '../../sql/migrations/state')
 
-/** Brings the tables up to date: runs each new file of `dir` once, in order, all of them or none. */
+/** Runs each new file of `dir` once, in order, all of them or none. */
 export function migrateStateDb(stateDb: StateDb, dir: string = STATE_MIGRATIONS): void {
   // If nothing is to be done, nothing may be written: reading must work on a full disk.
   const files = listFiles(dir, '.sql')
@@ -144,7 +133,7 @@ export function migrateStateDb(stateDb: StateDb, dir: string = STATE_MIGRATIONS)
   })
 }
 
-/** Lists the migrations that a state database still lacks, by path, in order; changes nothing. @throws as {@link openStateDb} */
+/** Changes nothing. @throws as {@link openStateDb} */
 export function listPendingOfState(path: string): string[] {
   try {
     using stateDb = new Sqlite(path)
@@ -154,7 +143,7 @@ export function listPendingOfState(path: string): string[] {
   }
 }
 
-/** Lists the files that a state database has not run yet. @throws UnexpectedError `DATA_NEWER` */
+/** @throws UnexpectedError `DATA_NEWER` */
 function listPending({db}: Pick<StateDb, 'db'>, files: readonly string[]): string[] {
   const version = Number(db.prepare('pragma user_version').get()?.user_version)
   if (version <= files.length) return files.slice(version)

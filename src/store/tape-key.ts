@@ -8,31 +8,28 @@ import {readWrittenText, writeNewKey} from './files.ts'
 import {findTapeKey} from './recorded.ts'
 import type {StateDb} from './state-db.ts'
 
-/** The key that tapes are sealed with. */
 export interface TapeKey {
   /** 32 bytes. */
   bytes: Buffer
-  /** Identifies the key without revealing it: 16 hex digits. */
+  /** Identifies the key without revealing it. */
   fingerprint: string
 }
 
-/** Makes a key of 32 bytes. */
 export function createTapeKey(bytes: Buffer): TapeKey {
   const digest = hash('sha256', Buffer.concat([Buffer.from('loantape tape key'), bytes]))
   return {bytes, fingerprint: digest.slice(0, 16)}
 }
 
-/** The settings that name the key. */
 export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
 
-/** Returns the path of the tape key; a demo has its own beside its folder. */
+/** A demo's key is beside its folder. */
 export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
   return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
 }
 
 /**
- * Makes a new key, readable by its owner alone. If another process, such as the first walk of another lender, has just made one,
- * returns that one: replacing it would leave tapes that nobody can read.
+ * If another process, such as the first walk of another lender, has just made a key, returns that one: replacing it would leave
+ * tapes that nobody can read.
  *
  * @throws ConfigError `TAPE_KEY_FILE`
  */
@@ -54,7 +51,7 @@ function createKeyError(file: string, problem: string, cause?: unknown): Loantap
 }
 
 /**
- * Reads the key for reading tapes; undefined if its file is missing.
+ * Undefined if its file is missing.
  *
  * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, which people copy
  */
@@ -71,14 +68,14 @@ export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | un
   return createTapeKey(Buffer.from(text, 'hex'))
 }
 
-/** Reads the key for reading tapes. @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey} */
+/** @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey} */
 export function requireReadKey(config: KeyConfig, folder: DataFolder): TapeKey {
   const key = findReadKey(config, folder)
   if (key) return key
   throw newError('TAPE_KEY_LOST', `Key of tapes '${keyFileOf(config, folder)}': it does not exist.`)
 }
 
-/** Returns the key that seals tapes, made at first use. @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE` */
+/** Made at first use. @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE` */
 export function requireTapeKey(
   config: KeyConfig,
   folder: DataFolder,

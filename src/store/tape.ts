@@ -21,7 +21,6 @@ import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
 import {digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
 import type {TapeKey} from './tape-key.ts'
 
-/** Kinds of lines: how a unit began, what was received or done, how it ended. */
 const FRAME_KINDS = [
   'begin',
   'received',
@@ -36,7 +35,7 @@ const FRAME_KINDS = [
   'outcome',
 ] as const
 
-/** One line of a tape without its body. */
+/** A line without its body. */
 export interface Frame {
   frame: (typeof FRAME_KINDS)[number]
   /** The path to the records in an answer whose translation is the next line. */
@@ -44,7 +43,6 @@ export interface Frame {
   [field: string]: unknown
 }
 
-/** A line read from a tape. */
 export interface TapeLine {
   frame: Frame
   /** The sha256 of the body, even if the body was dropped. */
@@ -57,14 +55,11 @@ export interface TapeLine {
   bare: string
 }
 
-/** Returns the body of a line as text. */
 export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)
 
 /**
- * Cuts a record out of an answer.
- *
- * @returns `record`: its text as the source sent it, undefined if that was not kept; `read`: its translation by `source.json`,
- *   undefined without one
+ * `record` is the text as the source sent it, undefined if that was not kept; `read` is its translation by `source.json`,
+ * undefined without one.
  */
 export function sliceRecord({original, ...line}: NumberedLine, path: readonly (string | number)[]) {
   const read = sliceJson(textOf(line), path)
@@ -73,7 +68,6 @@ export function sliceRecord({original, ...line}: NumberedLine, path: readonly (s
   return {record: at && sliceJson(textOf(original), [...at, ...path.slice(1)]), read}
 }
 
-/** The chain before the first line. */
 const CHAIN_START = '0'.repeat(64)
 
 /** Begins the chain, and ends the text that it covers. Inside JSON text the quotes would be escaped. */
@@ -92,9 +86,8 @@ const bodySchema = z.object({body: z.string()})
 const digest = (content: string | Buffer) => hash('sha256', content)
 
 /**
- * Formats a line: the frame with the sha256 of its body, the chain, the body. A body that is one line of UTF-8 is written as
- * received, several lines as JSON text, anything else as base64. The chain covers the digest of the body, so the body may be
- * dropped later.
+ * A body that is one line of UTF-8 is written as received, several lines as JSON text, anything else as base64. The chain covers
+ * only the digest of the body, so the body may be dropped later.
  */
 function formatLine(
   frame: Frame,
@@ -117,7 +110,7 @@ function formatLine(
 
 const requestSchema = z.looseObject({path: z.string()})
 
-/** Returns the request of a line: `/deals?limit=100`. */
+/** `/deals?limit=100`. */
 export function targetOf({request}: Frame): string {
   const {path, ...query} = requestSchema.parse(request)
   const asked = new URLSearchParams()
@@ -126,7 +119,7 @@ export function targetOf({request}: Frame): string {
 }
 
 /**
- * Reads a line and verifies its body and, with `previous`, its chain. Returns the problem if there is one.
+ * Verifies the body and, with `previous`, the chain.
  *
  * @throws UnexpectedError `DATA_NEWER` for a kind of line that this version does not know
  */
@@ -177,7 +170,7 @@ function seal(packed: Buffer, {tapeId, number}: {tapeId: string; number: number}
   return Buffer.concat([length, nonce, ...sealed])
 }
 
-/** Decrypts the lines of a group; null if a byte was changed, or it belongs to another place or key. */
+/** Null if a byte was changed, or the group belongs to another place or key. */
 function unseal({header, read}: TapeFile, {number, from, to}: Group, key: TapeKey): string[] | null {
   const sealed = read(from, to - from)
   const end = sealed.length - TAG_BYTES
@@ -193,7 +186,6 @@ function unseal({header, read}: TapeFile, {number, from, to}: Group, key: TapeKe
   }
 }
 
-/** Begins a tape in a data folder. */
 export function createTape(path: string, key: TapeKey, folderId: string): TapeWriter {
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   const tapeId = `${folderId} ${randomBytes(8).toString('hex')}`
@@ -203,7 +195,7 @@ export function createTape(path: string, key: TapeKey, folderId: string): TapeWr
   return writeTape(path, key, {tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
 }
 
-/** Writes a tape of one group atomically, first under a temporary name in the folder of all tapes. */
+/** Written atomically, as one group, first under a temporary name in the folder of all tapes. */
 export function writeWholeTape(
   {tapes, path}: {tapes: string; path: string},
   lines: readonly {frame: Frame; body?: Buffer}[],
@@ -220,14 +212,14 @@ export function writeWholeTape(
   return {...written, chain: tape.chain}
 }
 
-/** Continues a tape after its last whole group; cuts off a torn rest. */
+/** Continues after the last whole group; cuts off a torn rest. */
 export function resumeTape(path: string, key: TapeKey, end: TapeEnd): TapeWriter {
   truncateSync(path, end.bytes)
   syncToDisk(path)
   return writeTape(path, key, end)
 }
 
-/** A tape being written; disposing it closes the file and drops lines that were not stored. */
+/** Disposing it closes the file and drops lines that were not stored. */
 export type TapeWriter = ReturnType<typeof writeTape>
 function writeTape(
   path: string,
@@ -261,11 +253,11 @@ function writeTape(
   }
 
   return {
-    /** The chain of the last line added. */
+    /** Of the last line added. */
     get chain() {
       return chain
     },
-    /** Adds a line, which is on the tape after `store`, or sooner. */
+    /** The line is on the tape after `store`, or sooner. */
     add(frame: Frame, body?: Buffer): void {
       const line = formatLine(frame, body, chain)
       ;({chain} = line)
@@ -275,7 +267,7 @@ function writeTape(
     },
     /** Writes the added lines to the disk as one group. After one failure, every call fails. */
     store,
-    /** Stores the remaining lines and makes the file read-only. */
+    /** Also makes the file read-only. */
     finish(): {sha256: string; bytes: number} {
       store()
       chmodSync(path, 0o400)
@@ -302,14 +294,14 @@ function openTapeFile(path: string) {
   return {size, header, read, [Symbol.dispose]: () => closeSync(file)}
 }
 
-/** The position of a group; `number` counts from 0. */
+/** `number` counts from 0. */
 interface Group {
   number: number
   from: number
   to: number
 }
 
-/** Lists the whole groups of a tape, from their lengths alone. */
+/** From their lengths alone. */
 function* listGroups({size, read}: TapeFile): Generator<Group> {
   let at = HEADER_BYTES
   for (let number = 0; at + LENGTH_BYTES <= size; number += 1) {
@@ -321,30 +313,28 @@ function* listGroups({size, read}: TapeFile): Generator<Group> {
   }
 }
 
-/** How far a tape could be read. */
 export interface TapeEnd {
   /** The id of the tape; empty if its header is unreadable. */
   tapeId: string
   groups: number
   lines: number
-  /** The end of its last whole group. */
+  /** Where its last whole group ends. */
   bytes: number
-  /** The chain of its last whole line. */
+  /** Of its last whole line. */
   chain: string
-  /** What is wrong after that; null if nothing is. */
+  /** After that; null if nothing is wrong. */
   problem: string | null
 }
 
 /**
- * A line with its number on the tape, from 1. For a translated answer, `original` is the line before, which has what the source sent.
- * `parts`: the bodies of the parts before it.
+ * Numbered from 1. For a translated answer, `original` is the line before, with what the source sent. `parts` are the bodies of
+ * the parts before it.
  */
 export type NumberedLine = TapeLine & {number: number; original?: NumberedLine | undefined; parts: Buffer[]}
 
 /**
- * Reads a tape group by group, so that a long tape needs no more memory.
+ * Reads group by group, so that a long tape needs no more memory. `end` says how far it has been read so far.
  *
- * @returns its lines, and how far it has been read so far
  * @throws ConfigError `TAPE_KEY_WRONG` if it is sealed with another key
  */
 export function openTape(path: string, key: TapeKey): {lines: Generator<NumberedLine>; end: TapeEnd} {
@@ -388,13 +378,13 @@ export function openTape(path: string, key: TapeKey): {lines: Generator<Numbered
   return {lines: read(), end}
 }
 
-/** Reads which folder a tape belongs to and which key seals it; undefined if the file is not a tape. */
+/** Undefined if the file is not a tape. */
 export function readTapeHeader(path: string): TapeFile['header'] {
   using file = openTapeFile(path)
   return file.header
 }
 
-/** Reads the last whole line of a tape, if possible, and where its last whole group ends; verifies no chain. */
+/** The last whole line of a tape, and where its last whole group ends. Verifies no chain. */
 export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined; bytes: number} {
   using file = openTapeFile(path)
   const group = file.header && [...listGroups(file)].at(-1)
@@ -404,7 +394,7 @@ export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined
   return {last: last && 'chain' in last ? last : undefined, bytes: group.to}
 }
 
-/** Reads every line of a tape, which must be whole. @throws ConfigError `TAPE_KEY_WRONG`; UnexpectedError `TAPE_DAMAGED` */
+/** The tape must be whole. @throws ConfigError `TAPE_KEY_WRONG`; UnexpectedError `TAPE_DAMAGED` */
 export function* readLines(path: string, key: TapeKey): Generator<NumberedLine> {
   const {lines, end} = openTape(path, key)
   yield* lines

@@ -9,7 +9,7 @@ import {listRawTables, openHistory} from './warehouse.ts'
 
 const NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
 
-/** Verifies that every table of the warehouse can be read, and that each rule of `sql/checks/warehouse` runs and finds no rows. */
+/** Every table can be read, and no rule of `sql/checks/warehouse` finds rows. */
 export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
   await using db = await openHistory(folder)
   await db.run('use history.raw')
@@ -37,8 +37,8 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
 }
 
 /**
- * Reads the rules of `sql/checks/warehouse`: SELECTs of wrong rows, with an id first, each with its header as the problem. A rule
- * that contains `{name}`, `{plural}` or `{id}` is filled in for each stream.
+ * Each is a SELECT of wrong rows, with an id first; its header is the problem. One that contains `{name}`, `{plural}` or `{id}`
+ * is filled in for each stream.
  */
 function readRules() {
   const texts = listFiles(join(SQL_DIR, 'checks/warehouse'), '.sql').map(readSqlFile)

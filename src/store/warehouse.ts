@@ -22,20 +22,17 @@ import {listFiles} from './sql.ts'
 /** More threads need more memory and gain little: settling copies more than it computes. */
 const MAX_THREADS = 4
 
-/** How long to wait for others to release the warehouse, by default. */
 const MAX_WAIT_MINUTES = 10
 
-/** The warehouse, attached for writing as `history` to an in-memory engine. */
+/** Attached for writing as `history` to an in-memory engine. */
 export type Warehouse = Awaited<ReturnType<typeof openWarehouse>>
 
 /**
  * Opens the warehouse for writing and brings its tables up to date. Waits for readers, and keeps others out. A write-ahead log
  * that cannot be replayed is set aside, never deleted: its content is on the tapes.
  *
- * @param config `memoryMb` is the engine's memory; the rest spills into the data folder
  * @throws LockedError `WAREHOUSE_LOCKED` if others read it after the longest wait, or another program has it open; DeferredError
- *   `INTERRUPTED`
- * @throws UnexpectedError `WAREHOUSE_UNREADABLE` if the file does not open, `WAREHOUSE_MISSING` if it is lost
+ *   `INTERRUPTED`; UnexpectedError `WAREHOUSE_UNREADABLE` if the file does not open, `WAREHOUSE_MISSING` if it is lost
  */
 export async function openWarehouse(
   folder: DataFolder,
@@ -73,7 +70,7 @@ export async function openWarehouse(
   }
   return {
     ...db,
-    /** Closes the file while `work` runs, so that others may read it; tables in memory stay. @throws LockedError `WAREHOUSE_LOCKED` */
+    /** Closes the file, so that others may read it; tables in memory stay. @throws LockedError `WAREHOUSE_LOCKED` */
     async closedWhile<T>(work: () => Promise<T>): Promise<T> {
       await letGo()
       try {
@@ -86,11 +83,10 @@ export async function openWarehouse(
   }
 }
 
-/** A wait longer than this is logged. */
 const TELL_MS = 3_000
 
 /**
- * Locks the warehouse of a data folder: nobody else writes it and, with `write`, nobody reads it either.
+ * Keeps others from writing and, with `write`, from reading.
  *
  * @throws LockedError `WAREHOUSE_LOCKED`; DeferredError `INTERRUPTED` if asked to stop while waiting
  */
@@ -116,7 +112,6 @@ export async function lockWarehouse(
   )
 }
 
-/** Sets the engine's limits for loading. */
 export async function prepareLoad(
   db: Database,
   {spill}: DataFolder,
@@ -129,11 +124,7 @@ export async function prepareLoad(
   )
 }
 
-/**
- * Whether anything was ever stored here.
- *
- * @throws UnexpectedError `WAREHOUSE_MISSING` if there are tapes but no warehouse: a new one would start history over
- */
+/** @throws UnexpectedError `WAREHOUSE_MISSING` if there are tapes but no warehouse: a new one would start history over */
 export function hasWarehouse({warehouse, tapes}: DataFolder): boolean {
   if (existsSync(warehouse)) return true
   // Tapes of acts do not count, since acts are not history.
@@ -175,7 +166,7 @@ async function attachWarehouse(
     })
 }
 
-/** Renames a file, so that it is kept but no longer used. Returns the new name. @param move does the renaming */
+/** Renames a file, so that it is kept but no longer used. */
 export function setAside(
   path: string,
   now: number,
@@ -208,7 +199,6 @@ function describeOpenFailure(path: string, error: unknown): Error {
   return newError(code, `File '${path}' ${what}: ${closeWords(words.split('\n')[0] ?? '')}`, {cause: error})
 }
 
-/** Whether an error says that the file of the warehouse is damaged. */
 export const isDamage = (error: unknown) =>
   error instanceof LoantapeError
     ? error.code === 'WAREHOUSE_UNREADABLE'
@@ -218,12 +208,10 @@ export const isDamage = (error: unknown) =>
 const IS_NEWER = /newer version of DuckDB|storage version of an existing database/i
 const IS_LOCKED = /could not set lock|conflicting lock/i
 
-/** The folder of the warehouse's migrations. */
 export const MIGRATIONS_DIR = join(import.meta.dirname, '../../sql/migrations')
 
 const migrationRow = z.object({name: z.string(), sha256: z.string()})
 
-/** Lists the tables of the warehouse that is attached as `history`. */
 export const listRawTables = (db: Database): Promise<string[]> =>
   db.column(
     z.string(),
@@ -231,7 +219,7 @@ export const listRawTables = (db: Database): Promise<string[]> =>
      where database_name = 'history' and schema_name = 'raw' order by table_name`,
   )
 
-/** Brings an attached database to the newest schema: runs each new file of `dir` once, in order, in a transaction of its own. */
+/** Runs each new file of `dir` once, in order, in a transaction of its own. */
 export async function migrate(db: Database, catalog: string, dir?: string): Promise<void> {
   await db.run(
     `create table if not exists ${catalog}.main.migration (name varchar not null, sha256 varchar not null)`,
@@ -249,8 +237,6 @@ export async function migrate(db: Database, catalog: string, dir?: string): Prom
 }
 
 /**
- * Lists the migrations that an attached database still lacks, in order.
- *
  * @throws UnexpectedError `DATA_NEWER` if it has one that this version does not know, `MIGRATION_CHANGED` if the file of an
  *   applied one was changed since
  */
@@ -287,21 +273,17 @@ async function listPendingMigrations(db: Database, catalog: string, dir: string 
   return [...known.values()]
 }
 
-/**
- * Facts about a warehouse: its source and the envelope of that source's answers, the fingerprint of its hash key, its data
- * folder, the last unit of its tapes.
- */
+/** `hash_key` is the fingerprint of the key, `tape_head` the chain of the last unit. */
 type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | 'tape_head'
 
 const settingRow = z.object({name: z.string(), value: z.string()})
 
-/** Reads every stored fact, by name. */
 export async function readSettings(db: Database): Promise<Partial<Record<SettingName, string>>> {
   const rows = await db.all(settingRow, `select name, value from history.raw.setting`)
   return Object.fromEntries(rows.map(({name, value}) => [name, value]))
 }
 
-/** Stores facts, replacing earlier ones; skips undefined and null. */
+/** Skips undefined and null. */
 export async function writeSettings(
   db: Database,
   settings: Partial<Record<SettingName, string | null | undefined>>,
@@ -317,11 +299,7 @@ export async function writeSettings(
   )
 }
 
-/**
- * Returns the key of the hashes in this warehouse, made at first use. Under another key, one person would become two.
- *
- * @throws ConfigError `HASH_KEY_CHANGED`
- */
+/** Made at first use. Under another key, one person would become two. @throws ConfigError `HASH_KEY_CHANGED` */
 export async function requireHashKey(db: Database, folder: DataFolder): Promise<string> {
   const {hash_key: pinned} = await readSettings(db)
   const own = isFile(folder.hashKey) ? readFileSync(folder.hashKey, 'utf8').trim() : undefined
@@ -337,7 +315,7 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
 }
 
 /**
- * Opens the warehouse for reading, attached as `history`, and keeps writers out. Brings its tables up to date first.
+ * For reading, attached as `history`; keeps writers out. Brings the tables up to date first.
  *
  * @throws ConfigError `RELEASE_NONE` if nothing was ever stored
  */
@@ -349,7 +327,7 @@ export async function openHistory(folder: DataFolder): Promise<Database> {
   return openHistory(folder)
 }
 
-/** Does the same as {@link openHistory} but changes nothing; `pending` names the migrations that the warehouse lacks. */
+/** Changes nothing; `pending` names the migrations that the warehouse lacks. */
 export async function openHistoryAsItIs(folder: DataFolder): Promise<Database & {pending: string[]}> {
   if (!hasWarehouse(folder)) {
     throw newError('RELEASE_NONE', `No history in '${folder.root}': no walk has been completed there yet.`)
