@@ -28,11 +28,8 @@ import {
 import type {Around} from './build-models.ts'
 
 /**
- * Writes tables as `<schema>.<table>.parquet` beside the database.
- *
- * @param tables the published ones; `order` names the columns that order a table's file, `isStored` says whether its rows are
- * stored in that order; `contract` is 1 by default
- * @returns what the manifest says of them, by name
+ * Writes tables as `<schema>.<table>.parquet` beside the database. `order` names the columns that order a table's file;
+ * `isStored` says that its rows are stored in that order. `contract` is 1 by default.
  */
 export async function writeParquetFiles(
   db: Database,
@@ -58,9 +55,8 @@ export async function writeParquetFiles(
 }
 
 /**
- * Writes the manifest as the last file, makes every file read-only and gives the folder its final name. If another process has
- * published the same release meanwhile, that copy stays: a reader may have it open. The scratch release and a damaged release are
- * replaced.
+ * Writes the manifest last, makes every file read-only and gives the folder its final name. If another process has published the
+ * same release meanwhile, that copy stays: a reader may have it open. The scratch release and a damaged release are replaced.
  */
 export async function placeRelease(
   built: BegunFolder,
@@ -111,12 +107,11 @@ export function linkCurrent({current, releases, root}: DataFolder): void {
 /** Marks a release of a past date that was never current. Such releases have a retention of their own. */
 const MARK = '.past'
 
-/** Marks a new release as a release of a past date. */
 export function markPast(buildDir: string): void {
   writeFileSync(join(buildDir, MARK), '')
 }
 
-/** Whether a release is of a past date and was never current. */
+/** Of a past date and never current. */
 export function isPast(dir: string): boolean {
   return existsSync(join(dir, MARK))
 }
@@ -135,17 +130,16 @@ export function noteUse(dir: string, isCurrent: boolean, now: number): void {
   utimesSync(dir, at, at)
 }
 
-/** When a release was last used; 0 if another process removes it. */
+/** 0 if another process removes it. */
 const usedAtOf = (dir: string) => statSync(dir, {throwIfNoEntry: false})?.mtimeMs ?? 0
 
 const listReleaseIds = (releases: string) => readdirSync(releases).filter((name) => !name.startsWith('.'))
 
-/** How many releases to keep: nightly ones, and those of past dates. */
 type Retention = Pick<Config, 'releasesKept' | 'pastReleasesKept'>
 
 /**
- * Lists the releases to remove: the oldest nightly ones, and the least recently used of past dates, beyond what is kept. Never
- * lists the current release or a needed one.
+ * The oldest nightly releases, and the least recently used of past dates, beyond what is kept; never the current one or a needed
+ * one.
  */
 export function listSurplusReleases(
   folder: DataFolder,
@@ -166,11 +160,11 @@ export function listSurplusReleases(
   return [...nightly.slice(Math.max(0, others)), ...past.slice(pastReleasesKept)]
 }
 
-/** Returns the id of the release that was current before; undefined if none is kept. */
+/** The release that was current before; undefined if none is kept. */
 export const findPreviousRelease = (folder: DataFolder): string | undefined =>
   listSurplusReleases(folder, {releasesKept: 1, pastReleasesKept: Number.POSITIVE_INFINITY}, new Set())[0]
 
-/** Removes surplus releases ({@link listSurplusReleases}) and what dead builds left. @returns the removed ids */
+/** Also removes what dead builds left. Returns the ids of surplus releases. */
 export function pruneReleases(
   folder: DataFolder,
   retention: Retention,

@@ -13,15 +13,13 @@ import {loadSeed} from './seeds.ts'
 /** The moment to build for, and the settings that turn instants into days. */
 export type Counted = Moment & Pick<Config, 'timeZone' | 'dayCutoff'>
 
-/** What a build works on: a model, a check, or the file of a table. */
 export type Subject = Model | Check | {name: string; file: string}
 
-/** Wraps the work on one of them, to keep limits; our own errors pass through. */
+/** Wraps the work on one of them, to keep limits. */
 export type Around = <T>(subject: Subject, work: () => Promise<T>, lane: Database) => Promise<T>
 
-/** Options of {@link buildModels}. */
 export interface BuildOptions {
-  /** Wraps the building of each model into its table; our own errors pass through. */
+  /** Wraps the building of each model into its table. */
   around?: (model: Model, build: () => Promise<void>, lane: Database, table: string) => Promise<void>
   /** Binds every model without running it: tables stay empty and get no comments. */
   isDry?: boolean
@@ -37,19 +35,20 @@ export interface BuildOptions {
 /** Digests, by name, of the models that are built whole and read by models built per deal. */
 type Shared = Readonly<Record<string, string>>
 
-/** The models to build. While compiling, `columns` is empty, and each table takes the types of its SELECT. */
+/** While compiling, `columns` is empty, and each table takes the types of its SELECT. */
 type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
 
 const countRow = z.object({Count: z.coerce.number()})
 
 /**
  * Builds every model into the attached database `release` from `history`. Published tables are sorted by their `order` and have
- * comments on tables and columns. Models of the schema `work` are not sorted; they stay in memory until their last reader is
- * built, except those that {@link createTableNames} puts into `kept`. Afterwards the search path is {@link RELEASE_PATH}. Must
- * not run inside a transaction. With `before`, models `per: deal_id` are built only for the deals in `changed`, and the new rows
- * replace those deals' old ones; all other models are built whole.
+ * comments on tables and columns. Models of the schema `work` stay in memory until their last reader is built, except those that
+ * {@link createTableNames} puts into `kept`. Afterwards the search path is {@link RELEASE_PATH}. Must not run inside a
+ * transaction. With `before`, models `per: deal_id` are built only for the deals in `changed`, and the new rows replace those
+ * deals' old ones; all other models are built whole.
  *
- * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; with `before` also an Error that says why the build cannot start from it
+ * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; with `before` also an Error that says why the build cannot
+ *   start from it
  */
 export async function buildModels(
   db: Database,
@@ -92,7 +91,6 @@ async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Co
   )
 }
 
-/** Builds the models, independent ones in parallel. */
 async function buildEach(db: Database, {models, reads, columns}: Buildable, options: BuildOptions) {
   const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
   const tableOf = createTableNames({models, reads})
@@ -121,7 +119,7 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
   }
   const built = await inLanes(db, models, build, readBy)
   return {
-    /** The published models, in build order. */
+    /** The published ones, in build order. */
     models: built.filter((_, index) => models[index]?.isPublished),
     /** The `before` of the next build. */
     shared,
@@ -129,8 +127,8 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
 }
 
 /**
- * Returns a function that names the table of a model during a build. A `work` model is kept with the release if a model built
- * whole reads it, and it cannot be computed from a release because it is built per deal or reads raw tables.
+ * A `work` model is kept with the release if a model built whole reads it, and it cannot be computed from a release because it
+ * is built per deal or reads raw tables.
  */
 function createTableNames({models, reads}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => string {
   const whole = models.filter(({isPerDeal}) => !isPerDeal).flatMap(({name}) => reads.get(name) ?? [])
@@ -144,7 +142,6 @@ function createTableNames({models, reads}: Pick<BuildPlan, 'models' | 'reads'>):
 /** The search path once all tables are built. */
 export const RELEASE_PATH = 'release.main,history.raw'
 
-/** The schemas of unpublished tables. */
 const WORK_SCHEMAS = [`kept.${WORK_SCHEMA}`, `unkept.${WORK_SCHEMA}`]
 
 /** The search path of models built whole. */
@@ -203,10 +200,8 @@ async function commentOn(db: Database, model: Model): Promise<void> {
 }
 
 /**
- * Computes one digest of everything a release is built from, except seeds that are apart, whose changes need no whole build. It
- * changes only if a name or a content does.
- *
- * @returns sha256 as 64 hex digits
+ * Digests everything a release is built from, except seeds that are apart: their changes need no whole build. sha256 as 64 hex
+ * digits.
  */
 export function fingerprintModels({models, checks, seeds}: ModelSource): string {
   const parts = [
@@ -221,10 +216,9 @@ export function fingerprintModels({models, checks, seeds}: ModelSource): string 
 }
 
 /**
- * Marks the models to build per deal. A model `per: deal_id` is still built whole if it reads notes, which can come at any time,
- * or a deal table that is built whole, such as a user's replacement of a shipped model, or if it counts days up to the release's.
- *
- * @param models in dependency order
+ * A model `per: deal_id` is still built whole if it reads notes, which can come at any time, or a deal table that is built
+ * whole, such as a user's replacement of a shipped model, or if it counts days up to the release's. `models` are in dependency
+ * order.
  */
 export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads']): Model[] {
   const marked: Model[] = []
@@ -236,7 +230,7 @@ export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads'])
   return marked
 }
 
-/** Marks the checks to run over changed deals only; a check that reads a deal table built whole runs over all deals. */
+/** Checks run over changed deals only, but over all deals if they read a deal table built whole. */
 export function markChecks(
   checks: readonly Check[],
   {models, checkReads}: Pick<BuildPlan, 'models' | 'checkReads'>,
@@ -266,16 +260,14 @@ function needsWhole(
 }
 
 /**
- * Returns a search path on which raw tables and models `per: deal_id` hold only rows of changed deals.
- *
- * @param others schemas of the other tables
+ * On this search path, raw tables and models `per: deal_id` hold only rows of changed deals. `others` are schemas of the other
+ * tables.
  */
 export function changedPathOf(models: readonly Model[], others: readonly string[] = []): string {
   const changed = [...schemasOf(models), 'raw'].map((schema) => `changed.${quoteName(schema)}`)
   return ['release.main', ...changed, ...others, 'history.raw'].join(',')
 }
 
-/** The schemas of models built per deal. */
 export function schemasOf(models: readonly Model[]): string[] {
   return [...new Set(models.filter(({isPerDeal}) => isPerDeal).map(({schema}) => schema))]
 }

@@ -52,27 +52,24 @@ import {attachWhatChanged, type Base, findBase, noteLastBuild} from './last-buil
 import {publishedOf, readPublished, requireContract} from './published.ts'
 import {planSelection, readSources} from './sources.ts'
 
-/** Which release to build. */
 export interface BuildRequest {
   /** `YYYY-MM-DD`; the latest business date by default. */
   asOf?: string | undefined
   /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; by default the last apply that stored something new. */
   knownAt?: string | undefined
-  /** Also write the DuckDB file here. */
+  /** Where to write the DuckDB file, too. */
   out?: string | undefined
-  /** Build only these models, into the scratch release (see `selectModels`). */
+  /** Builds only these models, into the scratch release (see `selectModels`). */
   select?: string | undefined
   /** Accepts published tables and columns that differ from the current release's. */
   accept?: 'columns' | undefined
 }
 
-/** The result of a build. */
 export type BuildResult = Awaited<ReturnType<typeof buildRelease>>
 
 /**
  * Builds every model into a new release, checks it, and only then gives it its final name. An existing release is not built
- * again. Only a plain build moves `current`, and not if a sync has stored something meanwhile. With `select`, builds only the
- * selected models, into the scratch release.
+ * again. Only a plain build moves `current`, and not if a sync has stored something meanwhile.
  *
  * @throws CheckError when a model or check fails, or `MODEL_CONTRACT`; nothing is then released; DeferredError `INTERRUPTED`;
  *   ConfigError `OUT_PLACE`
@@ -114,16 +111,14 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
     as_of: moment.asOf,
     known_at,
     dir: release.dir,
-    /** Whether `current` points to it. */
     is_current: !isScratch && isCurrent(),
-    /** Whether it is the scratch release, which holds a selection of models. */
     is_scratch: isScratch,
     checks,
     models,
   }
 }
 
-/** Returns the release of a date, built if it does not exist. */
+/** Built if it does not exist. */
 export async function requireBuilt(config: Config, request: BuildRequest, world: World): Promise<Release> {
   const {release_id} = await buildRelease(config, request, world)
   return requireRelease(dataFolderAt(config.dataDir), release_id)
@@ -148,7 +143,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   return {...placed, ...databasesOf(placed.dir)}
 }
 
-/** Summarises check results for a manifest: warnings in full, passed checks as a count. */
+/** Warnings in full, passed checks as a count. */
 function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
   const warned = outcomes.filter(({severity, failures}) => severity === 'warn' && failures > 0)
   return {
@@ -158,10 +153,9 @@ function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['ch
   }
 }
 
-/** A release to build: its sources, moment and folder. */
 type Build = NonNullable<Awaited<ReturnType<typeof prepareBuild>>['build']>
 
-/** Returns the files of a build, including those that are removed before release. */
+/** Including those that are removed before release. */
 function filesOf(dir: string): ReleaseDatabases & {history: string; spill: string} {
   return {...databasesOf(dir), history: join(dir, 'history.duckdb'), spill: join(dir, 'spill')}
 }
@@ -172,10 +166,8 @@ function isPlainBuild({asOf, knownAt, select}: BuildRequest): boolean {
 }
 
 /**
- * Reads from the warehouse what a build needs, and copies it; an existing release needs no build.
- *
- * @param how `aside` builds it even if it exists, in a folder with this suffix; `from` is the build to start from, by default the last
- * one if that is possible
+ * Reads from the warehouse what a build needs, and copies it; an existing release needs no build. With `aside`, a suffix of its
+ * folder, it is built even if it exists. `from` is the build to start from, by default the last one if that is possible.
  */
 export async function prepareBuild(
   folder: DataFolder,
@@ -233,18 +225,17 @@ export async function prepareBuild(
       request,
       sources,
       moment,
-      /** The part of the manifest that is known before the build. */
+      /** Known before the build. */
       identity,
       /** What the release depends on besides history and moment. */
       inputs,
-      /** Whether it may become the current one, and the next build start from it. */
+      /** It may become the current release, and the next build start from it. */
       isPlain,
       isBase,
-      /** Whether it is built only to be compared with another build. */
+      /** Built only to be compared with another build. */
       isAside: aside !== undefined,
-      /** The build to start from. */
       base,
-      /** The folder being written. It holds a copy of the warehouse, so that nobody waits for the warehouse while models run. */
+      /** It holds a copy of the warehouse, so that nobody waits for the warehouse while models run. */
       place,
     },
   }
@@ -254,8 +245,8 @@ export async function prepareBuild(
 const GO_ON_BYTES = 8_000_000
 
 /**
- * Compiles, builds, checks and writes the tables of a release, or the selected ones. If the models are those of the last build
- * and the history has only grown since, builds only changed deals; the tables come out the same.
+ * If the models are those of the last build and the history has only grown since, builds only changed deals; the tables come out
+ * the same.
  *
  * @throws CheckError when a model or check fails
  */
@@ -293,7 +284,7 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   const rebuilt = before
     ? await attachWhatChanged(db, files, {config, moment, models: plan.models}, before)
     : 0
-  // A crashed build is deleted, so it needs no write-ahead log. Readers have other engines, down to this version.
+  // Readers have other engines, down to this version.
   await db.run(
     `attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes, storage_version 'v1.1.0')`,
   )
@@ -349,11 +340,7 @@ const LANE_MB = 850
 /** From this many bytes of history on, there is one lane: two large statements at once need twice the memory and save no time. */
 const ONE_LANE_BYTES = 60_000_000
 
-/**
- * Sets the engine's memory limit, threads and spill folder; returns a function that limits the time of each model, check or file.
- *
- * @param build `spillDir` is a folder that only this build uses; `historyBytes` is the size of the history it reads
- */
+/** Returns a function that limits the time of each model, check or file. `spillDir` is a folder that only this build uses. */
 export async function limitBuild(
   db: Database,
   config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
@@ -370,7 +357,6 @@ export async function limitBuild(
     withinLimits(lane, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
 }
 
-/** Wraps `limited` to report how many models, checks or files of a step are done. */
 function countEach(
   limited: Around,
   {step, total}: {step: string; total: number},
@@ -387,13 +373,12 @@ function countEach(
   }
 }
 
-/** Returns how many models, checks or files to work on at once. */
+/** Models, checks or files to work on at once. */
 function lanesOf(config: Pick<Config, 'memoryMb'>, historyBytes: number): number {
   if (historyBytes >= ONE_LANE_BYTES) return 1
   return Math.max(1, Math.min(availableParallelism(), Math.floor(memoryFor(config) / LANE_MB)))
 }
 
-/** Returns the memory of a build in megabytes: as configured, else {@link ENOUGH_MB} or what the machine allows, whichever is less. */
 function memoryFor(config: Pick<Config, 'memoryMb'>): number {
   return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
 }

@@ -5,18 +5,11 @@ import rows from './case-rows.json' with {type: 'json'}
 
 type Value = string | number | boolean | null | undefined
 
-/** One row of a raw table. */
 export type Row = Record<string, Value>
 
-/** The usual row of each table of the schema `raw` that cases fill. */
 const USUAL: Readonly<Record<string, Row>> = rows
 
-/**
- * Returns a row of a raw table as the walk of a business day stores it: the usual row of `case-rows.json`, with the given columns
- * replaced.
- *
- * @param draft `day`: the business day, by default 2026-03-02
- */
+/** A row as the walk of a business day stores it: the usual one of `case-rows.json`, with the given columns replaced. */
 export function aRow(table: string, {day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
   const usual = USUAL[table]
   if (!usual) throw new Error(`src/build/case-rows.json has no usual row of raw.${table}`)
@@ -28,18 +21,17 @@ export function aRow(table: string, {day = '2026-03-02', ...row}: Row & {day?: s
   return {...Object.fromEntries(filled), ...row}
 }
 
-/** The rows of a history by table, in the order they were stored. */
+/** By table, in the order the rows were stored. */
 export type History = Partial<Record<string, Row[]>>
 
-/** Inserts a history into the database attached as `history`. */
+/** Into the database attached as `history`. */
 export async function insertHistory(db: Database, history: History): Promise<void> {
   for (const [table, rows] of Object.entries(history)) await insertRows(db, table, rows)
 }
 
 /**
- * Inserts rows into a raw table of the database attached as `history`. A column that a row leaves out becomes null if it may be
- * null, else 0, false or an empty text; counts and flags of a walk always have a value. `seq` becomes the row's position, and
- * `x_present` says whether the row has the column `x`.
+ * A column that a row leaves out becomes null if it may be null, else 0, false or an empty text; counts and flags of a walk
+ * always have a value. `seq` becomes the row's position, and `x_present` says whether the row has the column `x`.
  */
 export async function insertRows(db: Database, table: string, rows: readonly Row[] = []): Promise<void> {
   if (rows.length === 0) return

@@ -32,7 +32,7 @@ const row = z.record(z.string(), value)
 const FATES = ['missing', 'vanished', 'quarantined', 'confirmed'] as const
 const shown = z.union([z.enum(FATES), row], `expected columns with values, or ${FATES.join(', ')}`)
 
-/** Records of a child stream, by deal, then by the child's own id. */
+/** By deal, then by the child's own id. */
 const lists = z
   .record(
     z.string(),
@@ -42,7 +42,6 @@ const lists = z
 
 const CHILDREN = STREAMS.filter(({parent}) => parent)
 
-/** What one walk found. */
 const walk = z
   .object({
     /** Columns of `raw.walk`; `none` if no walk certifies the records, as between two walks. */
@@ -71,7 +70,7 @@ const caseFile = z.record(
         (rows) => new Set(rows.map((one) => Object.keys(one).join())).size <= 1,
         'expected the same columns in each row',
       ),
-    /** A condition that limits the rows compared. */
+    /** SQL that limits the rows compared. */
     where: z.string().default('true'),
     /** The business day; by default the last one of the case. */
     as_of: z.string().optional(),
@@ -82,7 +81,6 @@ const caseFile = z.record(
   'expected the names of cases, below each its `walks` and `rows`',
 )
 
-/** One test: a history in, the rows of one model out. */
 type ModelCase = z.output<typeof caseFile>[string] & {
   table: string
   name: string
@@ -90,7 +88,7 @@ type ModelCase = z.output<typeof caseFile>[string] & {
   line: number
 }
 
-/** Lists the `tests/<schema>.<table>.yaml` of a folder of models. @throws CheckError `TEST_FILE` if it holds any other file */
+/** @throws CheckError `TEST_FILE` if the folder holds any other file than `tests/<schema>.<table>.yaml` */
 function listCaseFiles(folder: string): string[] {
   const tests = join(folder, 'tests')
   const stray = listFilesBelow(tests).find((file) => dirname(file) !== tests || !file.endsWith('.yaml'))
@@ -99,7 +97,7 @@ function listCaseFiles(folder: string): string[] {
   throw newError('TEST_FILE', problem)
 }
 
-/** Reads the cases of `<schema>.<table>.yaml` files. @throws CheckError `TEST_FILE` naming every problem found */
+/** @throws CheckError `TEST_FILE` naming every problem found */
 function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>): ModelCase[] {
   const tables = models.map(({name}) => name).sort()
   const problems: string[] = []
@@ -139,15 +137,14 @@ type Zone = Pick<Counted, 'timeZone' | 'dayCutoff'>
 const MINUTE = 60_000
 const timestamp = (instant: number) => new Date(instant).toISOString().replace('T', ' ').replace('Z', '')
 
-/** The columns of a list row, which a record repeats each time. */
+/** A record repeats these columns in each list row. */
 const LISTED = new Set(
   STREAMS.flatMap(({columns}) => columns.filter(({mayBeAbsent}) => !mayBeAbsent).map(({name}) => name)),
 )
 
 /**
- * Returns the raw rows of a case's walks. A record that appears again keeps its listed fields unless the case gives new ones.
- *
- * @param mapped names of mapped fields that are not called like a column of a deal; a deal can have them, too
+ * A record that appears again keeps its listed fields unless the case gives new ones. `mapped` are the mapped fields that are
+ * not named like a column of a deal.
  */
 function buildCaseHistory(
   walks: ModelCase['walks'],
@@ -199,7 +196,6 @@ function buildCaseHistory(
 
 type AddRow = (table: string, draft: Row & {day?: string}) => void
 
-/** Adds the raw rows of the lists that one walk of a child stream read. */
 function addLists(
   add: AddRow,
   stream: string,
@@ -228,10 +224,8 @@ function addLists(
   add('walk', {day, walk_id, stream, records: inAll, started_at: observed_at, recorded_at})
 }
 
-/** The result of a case. */
 export type CaseResult = Awaited<ReturnType<typeof runCase>>
 
-/** What {@link runCase} needs besides a case. */
 interface Bench {
   plan: BuildPlan
   zone: Zone
@@ -242,7 +236,6 @@ interface Bench {
 async function runCase(db: Database, tested: ModelCase, bench: Bench) {
   const startedAt = performance.now()
   const {table, name, file, line} = tested
-  /** Why the table could not be built or read. */
   let problem: string | null = null
   let differing: Awaited<ReturnType<typeof compareRows>> = {missing: [], unexpected: []}
   await db.run(
@@ -294,7 +287,7 @@ async function buildCase(
   await buildModels(db, {...plan, models, seeds: used}, counted, {around})
 }
 
-/** Returns the rows that only one side has; if only the order differs, rows with their positions. */
+/** The rows that only one side has; if only the order differs, rows with their positions. */
 async function compareRows(db: Database, {table, where, rows}: ModelCase, {models, columns}: BuildPlan) {
   const types = new Map(columns.get(table)?.map(({name, type}) => [name, type]))
   const names = Object.keys(rows[0] ?? Object.fromEntries(types))
@@ -321,21 +314,18 @@ async function compareRows(db: Database, {table, where, rows}: ModelCase, {model
   return isSame && order.join() !== grain.join() ? compare('select row_number() over () as place, *') : diff
 }
 
-/** Returns a value as SQL. Numbers are not quoted, so that no decimal is rounded away. */
+/** Numbers are not quoted, so that no decimal is rounded away. */
 function literalOf(text: string | null, type = 'varchar'): string {
   if (text === null) return `cast(null as ${type})`
   const isNumber = /^(DECIMAL|BIGINT|HUGEINT|DOUBLE)/.test(type) && /^-?\d+(\.\d+)?$/.test(text)
   return isNumber ? text : `cast(${quoteLiteral(text)} as ${type})`
 }
 
-/** The result of {@link testModels}. */
 export type Tested = Awaited<ReturnType<typeof testModels>>
 
 /**
- * Runs the cases of the user's own folder, in parallel: builds each case's model and all it reads from the case's history, and
- * compares the rows. Reads nothing from the warehouse.
+ * Runs the cases of the user's own folder, in parallel. Reads nothing from the warehouse.
  *
- * @param table limits the run to the cases of this table
  * @throws ConfigError `SQL_DIR_MISSING`, `UNKNOWN_NAME`; CheckError `TEST_FILE`, or if a model does not compile
  */
 export async function testModels(config: Config, table: string | undefined, world: World) {

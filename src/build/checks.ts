@@ -11,18 +11,15 @@ import type {StateDb} from '../store/state-db.ts'
 import {type Around, RELEASE_PATH} from './build-models.ts'
 import {createModelError, hideValues} from './read-models.ts'
 
-/** The parts of a model that its header checks need. */
 type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal' | 'isPublished'>
 
-/** A check in a model's header. */
 type CheckTag = Model['checks'][number]
 
 /**
- * Reads the checks in the models' headers and every `checks/<name>.sql` of the folders. A file of a later folder replaces an
+ * Reads the checks in the models' headers and every `checks/<name>.sql` of the folders; a later folder's file replaces an
  * earlier one of the same name. The header of a check file says what it demands, then `-- severity: error` or `-- severity:
  * warn`, then optionally `-- next:`, what to do about its findings. Its one SELECT returns the wrong rows, their id first.
  *
- * @returns checks by name
  * @throws CheckError `CHECK_SQL`, with file and line
  */
 export function readChecks(models: readonly CheckedModel[], folders: readonly string[]): Check[] {
@@ -36,7 +33,7 @@ export function readChecks(models: readonly CheckedModel[], folders: readonly st
   return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-/** Makes the check of a grain that no `unique` of the header makes certain: rows that share it are in no certain order. */
+/** For a grain that no `unique` of the header makes certain: rows that share it are in no certain order. */
 function checkGrain(model: CheckedModel, models: readonly CheckedModel[]): Check[] {
   const {grain, checks, isPublished} = model
   const isCertain = checks.some(
@@ -47,7 +44,7 @@ function checkGrain(model: CheckedModel, models: readonly CheckedModel[]): Check
   return [{...parseTag(model, {rule: 'unique', args: grain, line: 1}, models), severity: 'warn', next}]
 }
 
-/** Makes the check of a header tag: a SELECT on one line that returns the columns of the model's grain first. */
+/** The SELECT is on one line and returns the columns of the model's grain first. */
 function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedModel[]): Check {
   const {name: table, file, grain} = model
   const {rule, args, line} = tag
@@ -58,7 +55,7 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
   const rest = values.map((value) => value.replace(/^'(.*)'$/, '$1'))
   const [schema, other, key, ...more] = rest.join('.').split('.').map(quoteName)
   const isReference = rest.length === 1 && key !== undefined && more.length === 0
-  /** By rule: what it demands, and a SQL condition that holds for rows which break it; false if the arguments do not fit. */
+  /** What each rule demands, and a SQL condition that holds for rows which break it; false if the arguments do not fit. */
   const demands: Record<string, false | [description: string, condition: string]> = {
     unique: args.length > 0 && [
       `No two rows of ${table} have the same ${args.join(', ')}.`,
@@ -104,8 +101,8 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
 }
 
 /**
- * SQL: whether these columns may have duplicates. They have none if each stored row is greater than the one before, as in a
- * sorted table; comparing neighbors takes a sixth of the time of counting.
+ * Whether these columns may have duplicates. They have none if each stored row is greater than the one before, as in a sorted
+ * table; comparing neighbors takes a sixth of the time of counting.
  */
 function buildDoubtSql({name, order}: CheckedModel, columns: readonly string[]): string {
   if (!order.every((column) => columns.includes(column))) return 'true'
@@ -142,18 +139,14 @@ function wordsOf(header: readonly string[]): string {
     .trim()
 }
 
-/** How many wrong rows a message shows. */
 const SAMPLES = 5
 
-/** How many ids of wrong rows are kept. */
 const KEPT_IDS = 100
 
 /**
- * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
+ * A check that finds rows is a result, not an error: see `requirePassed`. `changed` is of a build in which only changed deals
+ * have new rows: `path` leads to tables with only those, enough for checks per deal that did not fail in the previous build.
  *
- * @param how `changed` is of a build in which only changed deals have new rows, where `path` leads to tables with only those: enough
- * for checks per deal that did not fail in the previous build
- * @returns one result per check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
  * @throws CheckError `CHECK_SQL` when the engine refuses a check
  */
 export async function runChecks(
@@ -202,12 +195,7 @@ async function findWrongRows(db: Database, check: Check): Promise<CheckOutcome> 
   }
 }
 
-/**
- * Stops the build if a check of severity error found rows.
- *
- * @throws CheckError `CHECK_FAILED` with each failed check, its number of wrong rows and the first of them; `details` has up to
- *   100 ids of each
- */
+/** @throws CheckError `CHECK_FAILED` with each check of severity error that found rows; `details` has up to 100 ids of each */
 export function requirePassed(results: readonly CheckOutcome[]): void {
   const failed = results.filter(({severity, failures}) => severity === 'error' && failures > 0)
   if (failed.length === 0) return
@@ -222,7 +210,6 @@ export function requirePassed(results: readonly CheckOutcome[]): void {
   })
 }
 
-/** One run of a release's checks, and the checks that found rows. */
 export type Checking = z.output<typeof checkingRow>
 const checkingRow = z.object({
   release_id: z.string(),
@@ -235,9 +222,8 @@ const checkingRow = z.object({
 const failedCheck = checkResult.pick({name: true, severity: true, failures: true, ids: true})
 
 /**
- * Stores what the checks of a release found, even if it is not released. The state database keeps the last 100 runs.
- *
- * @param isPlain whether the release was to become current
+ * Also of a release that is not released. The state database keeps the last 100 runs. `isPlain` says that the release was to
+ * become current.
  */
 export function storeChecking(
   stateDb: StateDb,
@@ -258,7 +244,7 @@ export function storeChecking(
   stateDb.run('delete from checking where checking_id <= ?', [Number(lastInsertRowid) - 100])
 }
 
-/** Finds the last check run of a release that was to become current. */
+/** Of a release that was to become current. */
 export function findLastChecking(stateDb: StateDb): Checking | undefined {
   return stateDb.first(
     checkingRow,

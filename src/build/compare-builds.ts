@@ -13,10 +13,9 @@ import {openHistory} from '../store/warehouse.ts'
 import {type BuildRequest, buildRelease, buildTables, prepareBuild} from './build.ts'
 import {type Base, noteWhole, readLastBuild} from './last-build.ts'
 
-/** The result of a comparison. */
 export type Compared = Awaited<ReturnType<typeof compareBuilds>>
 
-/** Runs {@link compareBuilds} for the current release if no build was whole in the last week. */
+/** Compares the current release, if no build was whole in the last week. */
 export async function compareBuildsWhereDue(config: Config, world: World): Promise<void> {
   const last = readLastBuild(dataFolderAt(config.dataDir))
   if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < 7 * DAY_MS) return
@@ -26,8 +25,7 @@ export async function compareBuildsWhereDue(config: Config, world: World): Promi
 
 /**
  * Builds a release if it does not exist, builds it whole beside it, and compares every published table byte by byte, and the
- * findings of the checks. If the release itself was built whole, also builds it starting from up to seven earlier walks and
- * compares that.
+ * findings of the checks. A release that was itself built whole is also built starting from up to seven earlier walks.
  *
  * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is then whole
  */
@@ -54,7 +52,7 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
   return {...result, rebuilt}
 }
 
-/** Builds in a separate folder, whole or starting from another build; disposing the result removes the folder. */
+/** Builds in a folder of its own, whole or starting from another build; disposing the result removes the folder. */
 async function buildAside(
   config: Config,
   {name, moment, before}: {name: string; moment: Moment; before?: Base},
@@ -73,7 +71,7 @@ async function buildAside(
   return {dir, last: next, manifest: {...manifest, files: []}, models: plan.models, [Symbol.dispose]: remove}
 }
 
-/** Returns the moments after up to seven walks of the deals before a moment, each with its lists, earliest first. */
+/** The moments after up to seven walks of the deals before a moment, each with its lists, earliest first. */
 async function listEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment[]> {
   await using db = await openHistory(folder)
   const nights = await db.all(
@@ -91,7 +89,6 @@ async function listEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise
   return nights.toReversed()
 }
 
-/** Requires equal bytes of every table and equal findings of every check. */
 async function requireSame(
   folder: DataFolder,
   built: Pick<Base, 'dir' | 'manifest'>,
@@ -120,7 +117,7 @@ async function requireSame(
     )
 }
 
-/** Describes up to three rows that only one of two files has, for each. */
+/** Up to three rows that only one of two files has, for each. */
 async function describeDifference(built: string, whole: string): Promise<string> {
   await using db = await openDatabase()
   const rowsOnlyIn = async (one: string, other: string) => {

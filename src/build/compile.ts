@@ -16,9 +16,8 @@ import {widenNumbers} from './seeds.ts'
 
 /**
  * Binds every model and check on an empty warehouse in memory, without running any, so that a wrong name fails in milliseconds
- * and before anything is written.
+ * and before anything is written. Models of the plan are in dependency order.
  *
- * @returns the plan for `buildModels`, models in dependency order
  * @throws CheckError `MODEL_FILE`, `MODEL_BUILD`, `CHECK_SQL` or `SEED_…`, with file and line
  */
 export async function compileModels(source: ModelSource): Promise<BuildPlan> {
@@ -29,10 +28,10 @@ export async function compileModels(source: ModelSource): Promise<BuildPlan> {
   return parsePlan(text, source)
 }
 
-/** Plans known to this process, as text, by {@link keyOfPlan}. */
+/** As text, by {@link keyOfPlan}. */
 export const compiledPlans = new Map<string, string>()
 
-/** Compiles the models even if their plan is known. */
+/** Even if the plan is known. */
 export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   await using db = await openDatabase({
     // Nothing runs, so more threads gain nothing.
@@ -76,15 +75,11 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   return {models, seeds: source.seeds, reads, checkReads: listReads(checkSelects), columns}
 }
 
-/** The tables that each SELECT reads. */
 function listReads(selects: ReadonlyMap<string, ParsedSelect>): BuildPlan['reads'] {
   return new Map([...selects].map(([name, {tables}]) => [name, [...new Set(tables.map((one) => one.name))]]))
 }
 
-/**
- * Checks a model's columns against its header: every column has a description, every description a column, and published types
- * are plain.
- */
+/** Every column has a description, every description a column, and published types are plain. */
 function requireDescribedColumns(
   {name: model, file, isPublished, columns: described}: Model,
   columns: readonly TableColumn[],
@@ -116,7 +111,6 @@ async function bindCheck(db: Database, check: Check): Promise<void> {
   }
 }
 
-/** A SELECT as parsed by the engine. */
 type ParsedSelect = ReturnType<typeof parseSelect>
 
 const parsedSelect = z.object({
@@ -126,11 +120,7 @@ const parsedSelect = z.object({
   statements: z.array(z.unknown()).optional(),
 })
 
-/**
- * Parses files of one SELECT each, all in one statement. Returns the SELECTs by name.
- *
- * @param code of the CheckError if a file is not one SELECT, with file and line
- */
+/** Parses files of one SELECT each, all in one statement. `code` is that of the CheckError if a file is not one SELECT. */
 export async function parseSelects(
   db: Database,
   sources: readonly {name: string; file: string; sql: string}[],
@@ -173,9 +163,8 @@ function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, 
 }
 
 /**
- * Sorts models by their dependencies, then by name.
+ * By dependencies, then by name. `given` are tables that exist without a model: `raw.…` and `seed.…`.
  *
- * @param given tables that exist without a model: `raw.…` and `seed.…`
  * @throws CheckError `MODEL_FILE`, with file and line
  */
 function orderModels(
@@ -215,7 +204,7 @@ function orderModels(
 const PURE_TABLE_FUNCTIONS = /^(range|generate_series|unnest|repeat|repeat_row|json_each|json_tree)$/
 
 /**
- * Requires that a SELECT reads only tables. Checked before the engine binds it, since binding opens the files it names.
+ * Checked before the engine binds a SELECT, since binding opens the files it names.
  *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
@@ -236,7 +225,7 @@ function requireTablesAlone({statements, placeOf}: ParsedSelect): void {
 /** Functions that the engine wrongly calls constant: they depend on the time or the machine (`age` only with one argument). */
 const TAKEN_FOR_CONSTANT = ['current_localtime', 'current_localtimestamp', 'current_setting', 'age']
 
-/** Lists the functions whose result can change between statements. */
+/** Their result can change between statements. */
 async function listChangingFunctions(db: Database): Promise<Set<string>> {
   const names = await db.column(
     z.string(),
@@ -250,8 +239,8 @@ async function listChangingFunctions(db: Database): Promise<Set<string>> {
 const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
 
 /**
- * Requires that a model gives the same rows whenever it is built: it uses neither time nor randomness, and does not sum or
- * average a DOUBLE or FLOAT.
+ * A model gives the same rows whenever it is built: it uses neither time nor randomness, and does not sum or average a DOUBLE or
+ * FLOAT.
  *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
@@ -299,7 +288,7 @@ interface Node {
   arguments?: {id: string}[]
 }
 
-/** Finds the wanted nodes of a tree, outer ones first. */
+/** Outer nodes first. */
 function findNodes(tree: unknown, isWanted: (node: Node) => boolean, found: Node[] = []): Node[] {
   if (typeof tree !== 'object' || tree === null) return found
   if (isWanted(tree)) found.push(tree)
@@ -316,12 +305,12 @@ const planFile = z.object({
   columns: byName(z.object({name: z.string(), type: z.string()})),
 })
 
-/** The compiled plan of the shipped models, written by `npm run docs`. */
+/** Written by `npm run docs`. */
 export const SHIPPED_PLAN: string = join(SQL_DIR, 'plan.json')
 
 /**
- * Returns the key of a plan: of these sources under this engine and version. Rows of a computed seed do not count: they were
- * validated when read, and no plan depends on them.
+ * Of these sources under this engine and version. Rows of a computed seed do not count: they were validated when read, and no
+ * plan depends on them.
  */
 export function keyOfPlan({models, checks, seeds}: ModelSource): string {
   const shapes = seeds.map((seed) => (seed.isComputed ? {...seed, text: seed.columns.join()} : seed))
@@ -334,14 +323,13 @@ function readShippedPlan(key: string): string | undefined {
   return shipped.startsWith(`{"key":"${key}"`) ? shipped : undefined
 }
 
-/** Restores a plan from its text. */
 function parsePlan(text: string, {models, seeds}: ModelSource): BuildPlan {
   const {models: order, ...lists} = planFile.parse(JSON.parse(text))
   const ordered = order.flatMap((name) => models.find((model) => model.name === name) ?? [])
   return {models: markPerDeal(ordered, lists.reads), seeds, ...lists}
 }
 
-/** Writes the parts of a plan that its sources do not contain, as text. */
+/** Only what the sources do not contain. */
 export function formatPlan(key: string, {models, reads, checkReads, columns}: BuildPlan): string {
   return JSON.stringify({
     key,

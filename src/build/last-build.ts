@@ -21,7 +21,6 @@ import {
 import {countRows, fillIn, readQuery} from '../store/sql.ts'
 import {schemasOf} from './build-models.ts'
 
-/** The build that the next one can start from. */
 type LastBuild = z.output<typeof lastBuildSchema>
 const lastBuildSchema = z.object({
   release_id: z.string(),
@@ -40,13 +39,12 @@ const lastBuildSchema = z.object({
   files: z.string(),
 })
 
-/** Reads the last build; undefined if it was removed from the cache. */
+/** Undefined if it was removed from the cache. */
 export function readLastBuild({lastBuild}: DataFolder): LastBuild | undefined {
   if (!existsSync(lastBuild)) return undefined
   return lastBuildSchema.safeParse(parseJson(readFileSync(lastBuild, 'utf8'))).data
 }
 
-/** Records a build for the next one to start from. */
 export function noteLastBuild(
   {cache, lastBuild}: DataFolder,
   last: Omit<LastBuild, 'files'>,
@@ -56,14 +54,13 @@ export function noteLastBuild(
   writeFileAtomically(lastBuild, JSON.stringify({...last, files: stampOf(files.database, files.work)}))
 }
 
-/** Records that a build was compared with a whole one and equals it. */
+/** Records that a build equals a whole one. */
 export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void {
   const last = readLastBuild(folder)
   if (last?.release_id !== releaseId) return
   writeFileAtomically(folder.lastBuild, JSON.stringify({...last, whole_at: at.toISOString()}))
 }
 
-/** A build to start from. */
 export interface Base {
   /** Without `files`, the databases are certain to be unchanged. */
   last: Omit<LastBuild, 'release_id' | 'files'> & {files?: string}
@@ -71,7 +68,7 @@ export interface Base {
   manifest: ReleaseManifest
 }
 
-/** Returns the last build if one with these inputs can start from it for this moment. */
+/** The last build, if one with these inputs can start from it for this moment. */
 export function findBase(folder: DataFolder, inputs: string, moment: Moment): Base | undefined {
   const last = readLastBuild(folder)
   if (last?.inputs !== inputs) return undefined
@@ -86,9 +83,9 @@ export function findBase(folder: DataFolder, inputs: string, moment: Moment): Ba
 const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
 
 /**
- * Attaches what changed since the last build, and copies its databases.
+ * Attaches what changed since the last build, and copies its databases. Returns the share of deals rebuilt since the last whole
+ * build.
  *
- * @returns the share of deals rebuilt since the last whole build
  * @throws Error that says why every model must be built whole
  */
 export async function attachWhatChanged(
@@ -123,12 +120,11 @@ export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
   quarantine: 'record_id',
 }
 
-/** SQL: whether a row counts at a moment. */
 function counts(row: string, {asOf, knownAt}: Moment): string {
   return `(${row}.business_date <= date ${quoteLiteral(asOf)} and ${row}.recorded_at <= timestamp ${quoteLiteral(knownAt)})`
 }
 
-/** SQL: whether a row counts now but did not before; a later moment never hides a row. */
+/** A later moment never hides a row. */
 function countsNew(row: string, before: Moment, now: Moment): string {
   return `${counts(row, now)} and not coalesce(${counts(row, before)}, false)`
 }
@@ -148,9 +144,7 @@ async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise
 
 /**
  * Attaches the database `changed`: `main.deal` holds the deals with a row visible at only one of the two moments, the schema
- * `raw` all raw rows of those deals. The schemas of models `per: deal_id` exist but are empty.
- *
- * @returns the number of those deals
+ * `raw` all raw rows of those deals. The schemas of models `per: deal_id` exist but are empty. Returns the number of deals.
  */
 async function attachChanged(
   db: Database,

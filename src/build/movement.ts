@@ -3,10 +3,9 @@ import {type Database, openDatabase, type Queries, quoteLiteral} from '../store/
 import type {Release} from '../store/release.ts'
 import {fillIn, readQuery} from '../store/sql.ts'
 
-/** How many deals are listed by default. */
 const NAMED = 12
 
-/** What moved the open, funded and pipeline amounts between two moments: totals, and the deals that moved most, largest first. */
+/** Between two moments: totals, and the deals that moved most, largest first. */
 export type Movements = z.output<typeof movementsRow>
 const parts = {open: z.string(), funded: z.string(), pipeline: z.string()}
 const movementsRow = z.object({
@@ -14,7 +13,7 @@ const movementsRow = z.object({
   moved: z.array(z.object({deal_id: z.string(), ...parts, what: z.string()})),
 })
 
-/** Which deals to list, largest movement first; by default the {@link NAMED} largest. */
+/** The deals to list, largest movement first. */
 export interface Which {
   /** Leave out this many of the largest, in totals and list. */
   beyond?: number
@@ -26,15 +25,10 @@ export interface Which {
 const fillMoved = (moves: 'moved_since' | 'moved_between', which: Which) =>
   fillIn(readQuery('moved'), {moves: readQuery(moves), beyond: 0, offset: 0, limit: NAMED, ...which})
 
-/** Reads what moved since the end of a day. */
 export const readMovedSince = (tables: Queries, day: string, which: Which = {}): Promise<Movements> =>
   tables.one(movementsRow, fillMoved('moved_since', which), [day])
 
-/**
- * Reads what differs between two releases of any dates.
- *
- * @param condition SQL over `core.deal as deal`, applied to each release; by default every deal counts
- */
+/** Between releases of any dates. `condition` is SQL over `core.deal as deal`, applied to each release. */
 export async function readMovedBetween(
   before: Release,
   after: Release,
@@ -46,14 +40,13 @@ export async function readMovedBetween(
   return await db.one(movementsRow, fillMoved('moved_between', which))
 }
 
-/** Finds which totals moved between two releases, and which deals and fields moved them. */
 export async function diffReleases(before: Release, after: Release): Promise<TotalMovement[]> {
   await using db = await openDatabase({attach: []})
   await readStandings(db, before, after)
   return await readMovements(db)
 }
 
-/** Does the same over the tables that {@link readStandings} makes. */
+/** Over the tables that {@link readStandings} makes. */
 export function readMovements(db: Database): Promise<TotalMovement[]> {
   return db.all(totalRow, readQuery('total_movement'))
 }
@@ -84,7 +77,6 @@ async function readStandings(
     )
 }
 
-/** A deal as one of two releases has it. */
 const stateRow = z.object({status: z.string(), status_class: z.string(), loan_amount: z.string()})
 
 /** What one deal adds to the movement of one total. */
@@ -101,7 +93,7 @@ const partRow = z.object({
   after: stateRow.nullable(),
 })
 
-/** A total that deals moved, even if the movements cancel out; its parts add up to its movement exactly. */
+/** Listed even if its movements cancel out; its parts add up to its movement exactly. */
 export type TotalMovement = z.output<typeof totalRow>
 const totalRow = z.object({
   total: z.enum(['deals', 'amount', 'funded_deals', 'funded_amount']),
@@ -110,6 +102,6 @@ const totalRow = z.object({
   before: z.string(),
   after: z.string(),
   movement: z.string(),
-  /** The largest movement first. */
+  /** Largest movement first. */
   parts: z.array(partRow),
 })

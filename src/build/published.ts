@@ -7,25 +7,22 @@ import {findCurrentRelease, openRelease, type Release, unlessDamaged} from '../s
 import {readQuery, readTables, type TableColumn} from '../store/sql.ts'
 import {MAPPED_TABLES} from './sources.ts'
 
-/** What readers of a published table rely on: its columns, in order, and the contract number of its model. */
+/** What readers of a published table rely on; `columns` are in order. */
 interface Published extends Pick<Model, 'name' | 'contract'> {
   columns: readonly TableColumn[]
 }
 
-/** Reads the published tables of a release. */
 export async function readPublished(release: Release): Promise<Published[]> {
   await using db = await openRelease(release)
   const tables = await readTables(db)
   return release.manifest.tables.map((table) => ({...table, columns: tables.get(table.name) ?? []}))
 }
 
-/** Returns the tables that a plan publishes. */
 export const publishedOf = ({models, columns}: Pick<BuildPlan, 'models' | 'columns'>): Published[] =>
   models.flatMap(({isPublished, name, contract}) =>
     isPublished ? {name, contract, columns: columns.get(name) ?? []} : [],
   )
 
-/** A table or column that differs between two releases. */
 export type SchemaChange = z.output<typeof changeRow>
 const changeRow = z.object({
   table: z.string(),
@@ -41,7 +38,7 @@ const changeRow = z.object({
   is_breaking: z.boolean(),
 })
 
-/** Compares the published tables of two releases. Returns the differences by table, then in the order of columns. */
+/** By table, then in the order of columns. */
 export async function compareSchemas(
   before: readonly Published[],
   after: readonly Published[],
@@ -55,11 +52,9 @@ export async function compareSchemas(
 }
 
 /**
- * Requires that readers of the current release find what they know in the next one: each table, and each column in its place with
- * its type, unless the table's contract number is higher. Requires nothing if there is no current release, or none that can be
- * read.
+ * Readers of the current release find what they know in the next one: each table, and each column in its place with its type,
+ * unless the table's contract number is higher. Nothing is required without a readable current release. Returns all differences.
  *
- * @returns all differences
  * @throws CheckError `MODEL_CONTRACT`
  */
 export async function requireContract(

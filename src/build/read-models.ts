@@ -6,16 +6,12 @@ import {expectOneOf} from '../core/text.ts'
 import type {Model} from '../core/types.ts'
 import {readSqlFile, SQL_DIR, splitHeader} from '../store/sql.ts'
 
-/** A position in a file. */
 export interface Place {
   file: string
   line: number
 }
 
-/**
- * Makes the error of a model or seed file, with file and line in the form that terminals and editors open. Always a `CheckError`,
- * exit 3.
- */
+/** File and line are in the form that terminals and editors open. Always a `CheckError`. */
 export function createModelError(
   code: ErrorCode,
   {file, line}: Place,
@@ -26,10 +22,8 @@ export function createModelError(
 }
 
 /**
- * Makes the error of an SQL file that the engine refused: the first lines of its message, and the line in the file.
- *
- * @param place the position of the engine's `LINE 1`
- * @param isOfRecords hides the values in the message, which goes into alarms
+ * Of an SQL file that the engine refused: the first lines of its message, and the line in the file. `place` is the position of
+ * the engine's `LINE 1`; `isOfRecords` hides the values in the message, which goes into alarms.
  */
 export function createSqlError(
   code: ErrorCode,
@@ -46,7 +40,7 @@ export function createSqlError(
   return createModelError(code, {file: place.file, line}, `${what}: ${said},`, cause)
 }
 
-/** Returns the first line of what the engine says of records, without the value that it could not convert. */
+/** The first line of what the engine says of records, without the value that it could not convert. */
 export const hideValues = (words: string): string =>
   words
     .replace(/(['"]).*\1/s, '$1…$1')
@@ -88,17 +82,16 @@ const RESERVED_SCHEMAS = new Set([
 export const WORK_SCHEMA = 'work'
 
 const modelName = /^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$/
-/** The name of a column, as a header can describe it. */
+/** As a header can describe it. */
 export const COLUMN_NAME = /^[a-z][a-z0-9_]*$/
 const fieldLine = /^-- ([a-z][a-z0-9_]*): (.*\S)\s*$/
 const checkTag = /^([a-z_]+)\((.*)\)$/
 
 /**
- * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`. A file of a later folder replaces an earlier
- * one of the same name. A file of SQL outside or below a schema's folder is refused, and so is a check or seed that nobody would
+ * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`; a later folder's file replaces an earlier one
+ * of the same name. A file of SQL outside or below a schema's folder is refused, and so is a check or seed that nobody would
  * read.
  *
- * @returns models by name
  * @throws CheckError `MODEL_FILE`, with file and line
  */
 export function readModels(folders: readonly string[]): Model[] {
@@ -127,7 +120,7 @@ export function readModels(folders: readonly string[]): Model[] {
 }
 
 /**
- * Parses a model. Its header is the comment lines at its top: docs/analyst-guide.md#a-table-of-your-own.
+ * The header is the comment lines at the top: docs/analyst-guide.md#a-table-of-your-own.
  *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
@@ -205,16 +198,15 @@ function splitList(text: string): string[] {
     .filter((part) => part !== '')
 }
 
-/** What each model reads. A name that is not a key here is a seed or raw table. */
+/** A name that is not a key here is a seed or raw table. */
 type Reads = ReadonlyMap<string, readonly string[]>
 
 const selectorPattern = /^(\+?)([a-z0-9_*?]+\.[a-z0-9_*?]+)(\+?)$/
 
 /**
- * Returns the models that a selection names. Parts are separated by commas or spaces and add up: `mart.run` is one model,
- * `mart.*` a schema, `+mart.run` a model with everything it is built from, `mart.run+` with everything built from it.
+ * Parts are separated by commas or spaces and add up: `mart.run` is one model, `mart.*` a schema, `+mart.run` a model with
+ * everything it is built from, `mart.run+` with everything built from it.
  *
- * @returns names of models
  * @throws ConfigError `USAGE`, or `UNKNOWN_NAME` if a part names no model
  */
 export function selectModels(selection: string, reads: Reads): ReadonlySet<string> {
@@ -242,7 +234,6 @@ export function selectModels(selection: string, reads: Reads): ReadonlySet<strin
   return new Set(selected)
 }
 
-/** Returns models together with all that they are built from. */
 export function withAncestors(names: ReadonlySet<string>, reads: Reads): ReadonlySet<string> {
   return expand([...names], (name) => (reads.get(name) ?? []).filter((read) => reads.has(read)))
 }

@@ -17,8 +17,8 @@ const WIDE = 19
 const RATIO_NAME = /(^|_)(pct|ltv|ratio|rate)$/
 
 /**
- * Returns the published type of a column: whole numbers are BIGINT, and decimals become wide enough for `loan_amount * ltv`.
- * DECIMAL(18,2) is money and stays, unless the name is that of a ratio.
+ * Whole numbers become BIGINT, and decimals wide enough for `loan_amount * ltv`. DECIMAL(18,2) is money and stays, unless the
+ * name is that of a ratio.
  */
 function widen(name: string, type: string): string {
   if (/INT(EGER)?$/.test(type)) return 'BIGINT'
@@ -28,7 +28,6 @@ function widen(name: string, type: string): string {
   return isMoney ? type : `DECIMAL(${WIDE},${scale})`
 }
 
-/** Gives the columns of a new table their published types. */
 export async function widenNumbers(db: Database, table: string): Promise<void> {
   for (const {name, type} of await readColumns(db, table)) {
     const wide = widen(name, type)
@@ -38,11 +37,11 @@ export async function widenNumbers(db: Database, table: string): Promise<void> {
 
 /**
  * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type after a colon
- * (`deal_id,funded_on:date,"limit:decimal(18,2)",scope:open|funded`): that of a mapped field, a set of values, or `canonical`, text in
- * the form statuses are compared in. A column with a type has a value in every row, unless `?` ends it. A later folder's file adds its
- * rows to an earlier file of the same name and replaces those with the same key, the first column and `valid_from`.
+ * (`deal_id,funded_on:date,"limit:decimal(18,2)",scope:open|funded`): that of a mapped field, a set of values, or `canonical`,
+ * text in the form statuses are compared in. A column with a type has a value in every row, unless `?` ends it. A later folder's
+ * file adds its rows to an earlier file of the same name and replaces those with the same key, the first column and
+ * `valid_from`.
  *
- * @returns seeds by name
  * @throws CheckError `SEED_FILE`
  */
 export function readSeeds(folders: readonly string[]): Seed[] {
@@ -57,7 +56,7 @@ export function readSeeds(folders: readonly string[]): Seed[] {
 /** The column that dates a row: from that day on, the row replaces the previous one of its key. */
 const DATED = 'valid_from'
 
-/** Adds the rows of a seed to those of an earlier one; rows with the same key replace them. */
+/** Rows of the later seed replace those with the same key. */
 function addLines(before: Seed, seed: Seed): Seed {
   const keysOf = ({values}: Row) =>
     [seed.columns[0] ?? '', DATED].map((column) => comparable(seed, column, values[column])).join('\n')
@@ -66,7 +65,7 @@ function addLines(before: Seed, seed: Seed): Seed {
   return {...seed, text: `${before.text}\n${seed.text}`, rows: [...kept, ...seed.rows]}
 }
 
-/** Returns a key value in the form that keys are compared in. */
+/** In the form that keys are compared in. */
 function comparable({types}: Seed, column: string, value: string | null | undefined): string {
   const text = value?.trim() ?? ''
   return types[column] === 'canonical' ? text.toLowerCase() : text
@@ -131,7 +130,7 @@ function copyLikes(replaced: Seed, rows: readonly Row[]): Row[] {
   })
 }
 
-/** Parses the text of a seed. @throws CheckError `SEED_FILE` */
+/** @throws CheckError `SEED_FILE` */
 export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
   const [header = {fields: [''], file: source.file, line: 1}, ...records] = readRecords(source)
   const types: Record<string, string> = {}
@@ -171,7 +170,7 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
   return {...source, types, columns, optional, rows}
 }
 
-/** Returns the values of a type that is a set; none for other types. */
+/** Empty unless the type is a set. */
 const setOf = (type: string): string[] => (type.includes('|') ? type.split('|') : [])
 
 type Row = Seed['rows'][number]
@@ -202,7 +201,7 @@ function readRecords({file, text}: Pick<Seed, 'file' | 'text'>) {
 /** A column name that no seed can have. */
 const ROW = quoteName('row no')
 
-/** Writes a seed into `release.seed.<name>`, ordered by its first column. @throws CheckError `SEED_FILE`, with file and line */
+/** Ordered by its first column. @throws CheckError `SEED_FILE`, with file and line */
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   const columns = seed.columns.map((name, index) => {
     const declared = seed.types[name] ?? 'varchar'
@@ -252,7 +251,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   await widenNumbers(db, table)
 }
 
-/** SQL that fails with the number of the row and of the column. */
+/** Fails with the number of the row and of the column. */
 const buildErrorSql = (column: number) => `error(concat_ws(' ', 'wrong value', ${ROW}, ${column}))`
 
 function buildValueSql(column: string, type: string, {wrong, empty}: {wrong: string; empty: string}): string {

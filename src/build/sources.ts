@@ -17,11 +17,9 @@ import {parseModel, readModels, selectModels, withAncestors} from './read-models
 import {readSeeds} from './seeds.ts'
 
 /**
- * Reads what a release is built from: the built-in models, checks and seeds, the user's own, accounts, notes, and the tables of
- * mapped fields.
+ * `fields` are those that the warehouse knows. A release lacks accounts of later periods and notes written after its `moment`;
+ * without one, there are all accounts and no notes.
  *
- * @param fields mapped fields that the warehouse knows
- * @param moment of the release, which then lacks accounts of later periods and later notes; without it, all accounts and no notes
  * @throws ConfigError `SQL_DIR_MISSING`; CheckError if one of the files cannot be read
  */
 export function readSources(config: Config, fields: readonly KnownField[], moment?: Moment): ModelSource {
@@ -43,7 +41,7 @@ export function readSources(config: Config, fields: readonly KnownField[], momen
   return {models, seeds, checks: [...readChecks(models, folders), ...mapped.checks]}
 }
 
-/** Makes `seed.note`: the notes written by the moment of a release; none without a moment. */
+/** The notes written by the moment of a release; none without one. */
 function createNoteSeed(config: Config, moment: Moment | undefined): Seed {
   const {stateDb} = dataFolderAt(config.dataDir)
   using opened = moment && hasStateDb({stateDb}) ? openStateDb(stateDb) : null
@@ -58,7 +56,7 @@ function createNoteSeed(config: Config, moment: Moment | undefined): Seed {
   return {...computeSeed('note', types, Object.keys(noteSchema.shape), rows), isApart: true}
 }
 
-/** Makes a seed of validated rows; columns are VARCHAR unless `types` says otherwise. */
+/** Its rows are valid. Columns are VARCHAR unless `types` says otherwise. */
 function computeSeed(
   name: string,
   types: Seed['types'],
@@ -79,8 +77,8 @@ function computeSeed(
 }
 
 /**
- * Returns the statuses of `seed.status` by what they mean for a deal. If the user's seeds cannot be read, returns the shipped
- * statuses: the build reports the fault, and the night's walk is not lost.
+ * By what they mean for a deal. If the user's seeds cannot be read, these are the shipped statuses: the build reports the fault,
+ * and the night's walk is not lost.
  */
 export function readStatuses(config: Pick<Config, 'sqlDir'>) {
   const read = (folders: readonly string[]) => {
@@ -100,14 +98,14 @@ export function readStatuses(config: Pick<Config, 'sqlDir'>) {
   }
 }
 
-/** The folders of SQL, the built-in one first. */
+/** The built-in one first. */
 function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
   return [SQL_DIR, ...(sqlDir === undefined ? [] : [sqlDir])]
 }
 
 /**
- * Plans a build of selected models with everything they read; tables that were not selected are dropped again. A check runs if it
- * reads a selected model, and only models that are built. Without a selection, everything is built.
+ * Builds selected models with everything they read; tables that were not selected are dropped again. A check runs if it reads a
+ * selected model, and only models that are built.
  *
  * @throws ConfigError `USAGE`, `UNKNOWN_NAME`
  */
@@ -128,19 +126,15 @@ export function planSelection(whole: BuildPlan, checks: readonly Check[], select
   ])
   return {
     plan: {...whole, models, seeds: whole.seeds.filter(({name}) => read.has(`seed.${name}`))},
-    /** The checks of the selected models whose tables are all built. */
     checks: ofSelected,
-    /** Tables that are built only for the selected ones, then dropped. */
     dropped: models.filter(({name, isPublished}) => isPublished && !selected.has(name)).map(({name}) => name),
   }
 }
 
 const FILE = 'fields.json'
 
-/** The tables of mapped fields. */
 export const MAPPED_TABLES: readonly string[] = ['core.deal_extra_history', 'core.deal_extra']
 
-/** Makes the models `core.deal_extra` and `core.deal_extra_history` and their check; none without fields. */
 function createMappedModels(fields: readonly KnownField[]): {models: Model[]; checks: Check[]} {
   if (fields.length === 0) return {models: [], checks: []}
   const list = (told: (column: string, field: KnownField) => string, separator = ',\n    ') =>

@@ -12,8 +12,7 @@ import {openRelease, RELEASE_NEXT, type Release, type ReleaseTable} from '../sto
 import {countRows, digestRows} from '../store/sql.ts'
 
 /**
- * Verifies the files of a release, that its manifest has its name and its date, and that its databases open; unless `isQuick`, also
- * that its tables hold their rows, and the last walk of `mart.run` is that of the manifest.
+ * Unless `isQuick`, also reads the tables: they must hold the rows of their files, and `mart.run` the last walk of the manifest.
  */
 export async function verifyRelease(release: Release, {isQuick = false} = {}): Promise<Fault[]> {
   const {dir, manifest} = release
@@ -52,7 +51,7 @@ export async function verifyRelease(release: Release, {isQuick = false} = {}): P
 /** How many differing rows to read for the ids in a finding; a changed row takes two. */
 const FOUND = 7
 
-/** Describes how a table differs from its manifest or its file, which is only compared if it is whole. */
+/** A damaged file is not compared. */
 async function findFault(
   db: Database,
   {dir, manifest: {source}}: Release,
