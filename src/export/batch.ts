@@ -12,15 +12,13 @@ import type {Release, ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import type {Dialect} from './dialect.ts'
 
-/** The month that a batch was requested for. */
 export interface PeriodMark {
   /** `YYYY-MM` */
   period: string
-  /** Whether the month was over and a walk had covered its end. */
+  /** The month was over and a walk had covered its end. */
   isComplete: boolean
 }
 
-/** The result of an export. */
 export interface BatchResult {
   profile: string
   /** Journals only, `YYYY-MM`. */
@@ -38,7 +36,7 @@ export interface BatchResult {
   renamed?: readonly RenamedAccount[]
 }
 
-/** Media types of files, by file extension. */
+/** By file extension. */
 export const CONTENT_TYPES: ReadonlyMap<string, string> = new Map([
   ['.csv', 'text/csv; charset=utf-8'],
   ['.xlsx', 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet'],
@@ -46,17 +44,15 @@ export const CONTENT_TYPES: ReadonlyMap<string, string> = new Map([
   ['.parquet', 'application/vnd.apache.parquet'],
 ])
 
-/** A batch and its folder. */
 export type NamedBatch = Pick<BatchResult, 'profile' | 'batch_id' | 'dir'>
 
-/** SQL of a table's rows in the order of its Parquet file. The order must be given: the database keeps changed rows at the end. */
+/** In the order of the table's Parquet file. It must be given: the database keeps changed rows at the end. */
 export function inOrder({manifest}: Pick<Release, 'manifest'>, table: string): string {
   const order = manifest.tables.find(({name}) => name === table)?.order ?? []
   const by = order.length === 0 ? '' : ` order by ${order.map(quoteName).join(', ')}`
   return `(from release.${table}${by})`
 }
 
-/** A file in a batch's folder, and its control totals. */
 export interface WrittenFile extends ControlTotals {
   /** Relative to the batch's folder, with `/`. */
   name: string
@@ -72,9 +68,8 @@ export interface NeutralisedCell {
   column: string
 }
 
-/** What a profile is to write. */
 export interface WriteRequest {
-  /** The database with the release attached as `release`. */
+  /** It has the release attached as `release`. */
   db: Database
   source: Release
   tables: readonly string[]
@@ -86,16 +81,15 @@ export interface WriteRequest {
   dir: string
 }
 
-/** What a profile wrote. */
 export interface Written {
   files: WrittenFile[]
   /** CSV only. */
   dialect?: Dialect
-  /** Texts that were given a leading `'`; only in a spreadsheet-safe dialect. */
+  /** Only in a spreadsheet-safe dialect. */
   neutralised?: NeutralisedCell[]
 }
 
-/** Totals that importers compare. */
+/** Importers compare them. */
 export type ControlTotals = z.output<typeof totalsRow> & {columns: string[]}
 const totalsRow = z.object({
   rows: z.coerce.number(),
@@ -106,7 +100,6 @@ const totalsRow = z.object({
   sum_credit: z.string().nullable(),
 })
 
-/** Computes the totals of a table, or of the rows that `where` selects. */
 export async function readControlTotals(db: Database, table: string, where = 'true'): Promise<ControlTotals> {
   const columns = (await readColumns(db, `release.${table}`)).map(({name}) => name)
   const sumOf = (...names: string[]) => {
@@ -122,19 +115,18 @@ export async function readControlTotals(db: Database, table: string, where = 'tr
   return {...totals, columns}
 }
 
-/** One file of a batch. */
 export interface BatchFile extends WrittenFile {
   bytes: number
   sha256: string
 }
 
-/** The manifest of a batch, without what it copies from the release. */
+/** Without what the manifest copies from the release. */
 interface BatchContent extends Omit<Written, 'files'> {
   batch_id: string
   profile: string
   /** `YYYY-MM`; null if the batch was not requested by period. */
   period: string | null
-  /** Whether the month was over and a walk had covered its end; null without a period. */
+  /** Null without a period. */
   period_complete: boolean | null
   files: readonly BatchFile[]
   /** Batches whose entries this one reverses, fully or in part. */
@@ -143,10 +135,7 @@ interface BatchContent extends Omit<Written, 'files'> {
   bridge?: object
 }
 
-/**
- * Formats `manifest.json`; the same batch always gives the same text. It is written last, because a batch without it counts as
- * unfinished.
- */
+/** The same batch always gives the same text. It is written last: a batch without it counts as unfinished. */
 export function formatManifest(release: ReleaseManifest, batch: BatchContent): string {
   const {generator, release_id, as_of, known_at, history_id, went_on, currency, time_zone, source} = release
   const {files, supersedes = [], bridge, dialect, neutralised, ...named} = batch
@@ -155,7 +144,7 @@ export function formatManifest(release: ReleaseManifest, batch: BatchContent): s
   return `${JSON.stringify({schema_version: 1, generator, ...named, ...content}, null, 2)}\n`
 }
 
-/** A file of a batch; its name has `/` between folders. */
+/** `name` has `/` between folders. */
 export type BatchedFile = z.output<typeof namedFile> & {encoding?: string | undefined}
 const namedFile = z.object({name: z.string(), bytes: z.number(), sha256: z.string()})
 const writtenManifest = z.object({
@@ -166,21 +155,21 @@ const writtenManifest = z.object({
   dialect: z.looseObject({encoding: z.string().optional()}).optional(),
 })
 
-/** Reads a batch's manifest; undefined when it is missing or damaged. */
+/** Undefined when it is missing or damaged. */
 function readBatchManifest(dir: string): z.output<typeof writtenManifest> | undefined {
   const path = join(dir, 'manifest.json')
   if (!isFile(path)) return undefined
   return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
 }
 
-/** What a written batch comes to, by its manifest. */
+/** By its manifest. */
 export function measureBatch(dir: string): Pick<BatchResult, 'files' | 'rows' | 'bytes'> {
   const files = readBatchManifest(dir)?.files ?? []
   const sum = (what: 'rows' | 'bytes') => files.reduce((total, file) => total + file[what], 0)
   return {files: files.length, rows: sum('rows'), bytes: sum('bytes')}
 }
 
-/** Lists the files that a batch's manifest names, and what is wrong with them. @param dir ends in `<profile>/<batch>` */
+/** The files that a batch's manifest names, and what is wrong with them. `dir` ends in `<profile>/<batch>`. */
 export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[]} {
   const [profile, id] = [basename(dirname(dir)), basename(dir)]
   const batch = `${profile}/${id}`
@@ -198,27 +187,26 @@ export function examineBatch(dir: string): {files: BatchedFile[]; faults: Fault[
   return {files: files.map((file) => ({...file, encoding: dialect?.encoding})), faults}
 }
 
-/** Whether a folder holds a batch whose files all match its manifest. @param text requires the manifest to have this text */
+/** All files match the manifest, which has this `text` if one is given. */
 export function isWholeBatch(dir: string, text?: string): boolean {
   if (examineBatch(dir).faults.length > 0) return false
   return text === undefined || readFileSync(join(dir, 'manifest.json'), 'utf8') === text
 }
 
-/** Says how to get back a batch whose files are missing or damaged. */
 export function describeRepair(profile: string, batchId: string): string {
   return findJournalProfile(profile)
     ? `Run \`loantape export --reissue ${batchId}\`: the files come out byte for byte the same.`
     : 'Export its release again the same way: the files come out byte for byte the same.'
 }
 
-/** Finds the finished batches with this id, in any profile. */
+/** Finished ones, in any profile. */
 export function findBatches({exports}: DataFolder, batch_id: string): NamedBatch[] {
   return listNames(exports)
     .map((profile) => ({profile, batch_id, dir: join(exports, profile, batch_id)}))
     .filter(({dir}) => /^[\w-]+$/.test(batch_id) && existsSync(join(dir, 'manifest.json')))
 }
 
-/** Lists the folders of the finished batches of every profile, by name; names of unfinished ones begin with a dot. */
+/** The finished batches of every profile, by name; names of unfinished ones begin with a dot. */
 function listBatchFolders({exports}: DataFolder): string[] {
   return listFolders(exports).flatMap(listFolders)
 }
@@ -229,7 +217,6 @@ function listFolders(dir: string): string[] {
   return paths.filter((path) => lstatSync(path, {throwIfNoEntry: false})?.isDirectory())
 }
 
-/** Compares the files of every batch with its manifest. */
 export async function verifyBatches(
   folder: DataFolder,
 ): Promise<{batches: number; files: number; faults: Fault[]}> {

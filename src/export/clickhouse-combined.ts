@@ -13,11 +13,10 @@ import {createDatabases, describeFields, fieldsOf, type Session, sourceField} fr
 import {literal, MADE, NotRewritten, quote, STATE, toClickhouseSql} from './clickhouse-sql.ts'
 import {describeTable, readTotals, type TargetTable} from './target.ts'
 
-/** Reference data that models over all lenders read. */
 const SHARED_SEEDS = ['seed.status']
 
 /**
- * Reads what a release can tell of all lenders: `models` as of {@link planCombined}, and `inputs`, the unpublished tables they need.
+ * What a release can tell of all lenders: `models` as of {@link planCombined}, and `inputs`, the unpublished tables they need.
  * Disposing removes the files of these.
  */
 export async function readCombined({dir, database, work}: Release, world: Pick<World, 'log'>) {
@@ -53,7 +52,7 @@ export async function readCombined({dir, database, work}: Release, world: Pick<W
   return {models: plan.models, inputs, [Symbol.dispose]: () => folder[Symbol.dispose]()}
 }
 
-/** Returns a type that every target knows for integers of other sizes, which unpublished tables may have. */
+/** Unpublished tables may have integer types that a target lacks. */
 function plainTypeOf(type: string): string {
   if (/^U?(TINY|SMALL)?INT(EGER)?$/.test(type)) return 'BIGINT'
   return /^(HUGE|UBIG)INT$/.test(type) ? 'DECIMAL(38,0)' : type
@@ -61,10 +60,9 @@ function plainTypeOf(type: string): string {
 
 /**
  * Finds the marts that can be computed over all lenders from what each publishes: marts that describe deals, whose rows are not
- * single deals, and that read nothing of one lender alone, such as its walks, feeds and limits.
- *
- * @param kept the `work` tables that the release keeps
- * @returns the models after those they read, their `sql` ClickHouse's, whose types may differ from `columns`; unpublished inputs
+ * single deals, and that read nothing of one lender alone, such as its walks, feeds and limits. `kept` are the `work` tables
+ * that the release keeps. Each model comes after those it reads; its `sql` is ClickHouse's, whose types may differ from
+ * `columns`.
  */
 export async function planCombined(
   {models, kept}: {models: readonly ReleaseModel[]; kept: readonly string[]},
@@ -122,8 +120,8 @@ const SETTINGS = 'settings join_use_nulls = 1, group_by_use_nulls = 1, prefer_co
 const OWN_IDS = [...STREAMS.map(({name}) => `${name}_id`), 'walk_id']
 
 /**
- * Creates the views of every model over all lenders: `fleet.portfolio_summary` has the published rows of each lender, and the rows
- * computed over all. They read other views, so they show what is published now.
+ * `fleet.portfolio_summary` has the published rows of each lender, and the rows computed over all. The views read other views,
+ * so they show what is published now.
  */
 export async function createCombined(
   session: Session,
@@ -153,7 +151,7 @@ export async function createCombined(
 
 const overAll = (table: string): string => `${MADE}.${quote(table)}`
 
-/** SQL of the rows of a published table, of all lenders, with the columns of each. */
+/** Of all lenders, with the columns of each. */
 function selectAll({schema, name, columns}: TargetTable): string {
   const ids = columns.map((column) => column.name).filter((column) => OWN_IDS.includes(column))
   const named = ids.map((id) => `concat(source, '/', ${quote(id)}) as ${quote(id)}`)
@@ -163,7 +161,6 @@ function selectAll({schema, name, columns}: TargetTable): string {
   return `select ${cells} from ${quote(schema)}.${quote(name)}${once}`
 }
 
-/** SQL of the rows of a model over all lenders. */
 function computeOverAll({name, sql, columns, is_published}: ReleaseModel): string {
   const cells = (is_published ? fieldsOf(columns, name) : []).map(
     (field) => `cast(${quote(field.name)} as ${field.type}) as ${quote(field.name)}`,
@@ -171,7 +168,6 @@ function computeOverAll({name, sql, columns, is_published}: ReleaseModel): strin
   return `select ${is_published ? cells.join(', ') : '*'} from (\n${sql}\n) ${SETTINGS}`
 }
 
-/** SQL of a model's rows: those of each lender, and those over all. */
 function showModel({name, columns}: ReleaseModel): string {
   const names = columns.map((column) => quote(column.name)).join(', ')
   return `select source, ${names} from ${name.split('.').map(quote).join('.')}
@@ -194,10 +190,10 @@ const CALENDAR: [columns: string[], isWhole: string][] = [
   ],
 ]
 
-/** A column that adds up: its total over all lenders, and the sum of each lender's total, both exact, as text. */
+/** Of a column that adds up: its total over all lenders, and the sum of each lender's total, both exact, as text. */
 const totalRow = z.object({column: z.string(), together: z.string(), sum: z.string()})
 
-/** Computes the totals of every column that adds up, over days and months that the releases of all lenders cover. */
+/** Of every column that adds up, over days and months that the releases of all lenders cover. */
 export async function compareTotals(
   session: Session,
   models: readonly {name: string; grain: readonly string[]; addsUp: readonly string[]}[],
@@ -231,7 +227,7 @@ export async function compareTotals(
   return totals
 }
 
-/** Returns the name of a model's table in {@link SHOWN}. */
+/** In {@link SHOWN}. */
 function shownName(model: string): string {
   const [schema = '', name = ''] = model.split('.')
   return schema === 'mart' ? name : `${schema}_${name}`

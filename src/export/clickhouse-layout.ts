@@ -5,20 +5,18 @@ import {newError} from '../core/errors.ts'
 import {literal, quote} from './clickhouse-sql.ts'
 import {explainTarget, type TargetErrors, type TargetTable} from './target.ts'
 
-/** How to reach ClickHouse. */
 export interface ClickhouseServer {
   /** `https://host:8443` */
   url: string
   user?: string | undefined
   password?: string | undefined
-  /** The cluster that holds the tables; by default a single server. */
+  /** By default a single server. */
   cluster?: string | undefined
 }
 
-/** A connection to ClickHouse; disposing it closes it. */
 export type Session = ReturnType<typeof openSession>
 
-/** Opens a client over HTTP or HTTPS; sends nothing yet. */
+/** Over HTTP or HTTPS; sends nothing yet. */
 export function openSession({url, user, password, cluster}: ClickhouseServer, signal: AbortSignal) {
   const {host, pathname} = new URL(url)
   const server = `${host}${pathname.replace(/\/$/, '')}`
@@ -58,12 +56,11 @@ export function openSession({url, user, password, cluster}: ClickhouseServer, si
     ...topologyOf(cluster),
     /** `host:port` */
     server,
-    /** Runs a statement that returns no rows. */
     run: (query: string): Promise<void> =>
       explained(async () => {
         await client.command({query, abort_signal: signal})
       }),
-    /** Runs a query and parses each row; 64-bit integers and decimals arrive as text. */
+    /** 64-bit integers and decimals arrive as text. */
     async rows<T>(row: z.ZodType<T>, query: string): Promise<T[]> {
       const found = await explained(async () => {
         const result = await client.query({query, format: 'JSONEachRow', abort_signal: signal})
@@ -71,7 +68,6 @@ export function openSession({url, user, password, cluster}: ClickhouseServer, si
       })
       return z.array(row).parse(found)
     },
-    /** Runs an INSERT with the data of a file. */
     send: (query: string, path: string): Promise<void> =>
       explained(async () => {
         const values = createReadStream(path)
@@ -103,14 +99,14 @@ const TYPES: Readonly<Record<string, string>> = {
   TIMESTAMP: "DateTime64(6, 'UTC')",
 }
 
-/** Returns ClickHouse's name of a type; undefined for a type that releases do not publish. */
+/** Undefined for a type that releases do not publish. */
 const typeOf = (type: string): string | undefined =>
   TYPES[type] ??
   (/^DECIMAL\(\d+,\d+\)$/.test(type) ? type.replace('DECIMAL', 'Decimal').replace(',', ', ') : undefined)
 
 type TableName = Pick<TargetTable, 'schema' | 'name'>
 
-/** A column as ClickHouse lists it. */
+/** As ClickHouse lists it. */
 export interface Field {
   name: string
   type: string
@@ -123,7 +119,7 @@ export const sourceField = (comment = 'the lender'): Field => ({name: 'source', 
 /** The columns that loantape adds to every table. */
 export const ADDED = ['source', 'content']
 
-/** Returns the columns of a release's table as ClickHouse has them. @throws ConfigError `CLICKHOUSE_TYPE` */
+/** As ClickHouse has them. @throws ConfigError `CLICKHOUSE_TYPE` */
 export const fieldsOf = (columns: TargetTable['columns'], table: string): Field[] =>
   columns.map(({name, type, meaning}) => {
     if (ADDED.includes(name))
@@ -140,15 +136,13 @@ export const fieldsOf = (columns: TargetTable['columns'], table: string): Field[
     })
   })
 
-/** Lists columns for a statement that creates a table or view. */
 export const describeFields = (fields: readonly Field[]): string =>
   fields.map(({name, type, comment}) => `${quote(name)} ${type} comment ${literal(comment)}`).join(',\n')
 
 /**
- * How tables are spread: on one server, or over the nodes of a cluster.
- *
- * @returns `on`: appended to a statement that every node must run; `engine`: that of tables whose rows are sharded, or the same on
- *   all nodes; `local` and `whole`: the table that holds rows, and the one that is read and written, quoted
+ * How tables are spread: on one server, or over the nodes of a cluster. `on` is appended to a statement that every node must
+ * run; `engine` is that of tables whose rows are sharded, or the same on all nodes; `local` is the table that holds rows,
+ * `whole` the one that is read and written, both quoted.
  */
 export function topologyOf(cluster: string | undefined) {
   const path = (shard: string) => `'/clickhouse/tables/${shard}/{database}/{table}'`
@@ -166,7 +160,7 @@ export function topologyOf(cluster: string | undefined) {
   }
 }
 
-/** Creates the databases of these schemas. @throws ConfigError `PUBLISH_FOREIGN` */
+/** @throws ConfigError `PUBLISH_FOREIGN` */
 export async function createDatabases(session: Session, schemas: readonly string[]): Promise<void> {
   const there = await session.rows(
     z.object({name: z.string(), comment: z.string()}),

@@ -4,13 +4,11 @@ import type {Database} from '../store/database.ts'
 const quoted = (text: string, mark: string): string =>
   `${mark}${text.replaceAll('\\', '\\\\').replaceAll(mark, `\\${mark}`)}${mark}`
 
-/** Quotes a name for ClickHouse. */
 export const quote = (name: string): string => quoted(name, '`')
 
-/** Quotes a text for ClickHouse. */
 export const literal = (text: string): string => quoted(text, "'")
 
-/** Thrown for SQL that cannot be written for ClickHouse; the message names the construct. */
+/** The message names the construct that cannot be written for ClickHouse. */
 export class NotRewritten extends Error {}
 
 const unknown = (what: string): never => {
@@ -30,11 +28,10 @@ export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${S
 export const MADE = 'total'
 
 /**
- * Rewrites a model's SELECT for ClickHouse, over the tables of {@link MADE}. Changes the parser's tree where the engines differ,
- * and has DuckDB print it; refuses anything it does not know. Columns keep their names but may change type, so the caller casts
- * them. Divisions are done in DOUBLE, and halves round away from zero, as in DuckDB.
+ * Rewrites a model's SELECT, a statement of `json_serialize_sql`, for ClickHouse, over the tables of {@link MADE}. Changes the
+ * parser's tree where the engines differ, and has DuckDB print it; refuses anything it does not know. Columns keep their names
+ * but may change type, so the caller casts them. Divisions are done in DOUBLE, and halves round away from zero, as in DuckDB.
  *
- * @param tree a statement of `json_serialize_sql`
  * @throws NotRewritten
  */
 export async function toClickhouseSql(db: Database, tree: unknown): Promise<string> {
@@ -142,7 +139,7 @@ const VALUES: Record<string, RegExp> = {
 /** A subquery in FROM has the same type as one in an expression. */
 const kindOf = (node: Node) => node.class ?? (node.type === 'SUBQUERY' ? 'FROM' : node.type)
 
-/** Refuses a node with something that ClickHouse lacks or reads differently. @throws NotRewritten */
+/** Refuses what ClickHouse lacks or reads differently. @throws NotRewritten */
 function requireKnown(node: Node): void {
   const kind = kindOf(node)
   const parts = PARTS[kind]?.split(' ') ?? unknown(kind === node.type ? kind : `${kind} ${node.type}`)
@@ -182,18 +179,17 @@ const text = (value: string) => constant('VARCHAR', value)
 
 const integer = (value: number) => constant('BIGINT', value)
 
-/** Makes a DOUBLE. As a constant, a whole number would lose its type in JSON. */
+/** As a constant, a whole number would lose its type in JSON. */
 const double = (value: number): Node => call('toFloat64', text(String(value)))
 
 const column = (name: string): Node => make({class: 'COLUMN_REF', type: 'COLUMN_REF', column_names: [name]})
 
-/** Makes a call of a ClickHouse function. */
 const call = (name: string, ...children: Node[]): Node =>
   make({class: 'FUNCTION', type: 'FUNCTION', function_name: name, children, order_bys: NO_ORDER})
 
 const NO_ORDER = {type: 'ORDER_MODIFIER', orders: []}
 
-/** Rewrites a node by its kind. Nodes without a rule stay; only those below them are rewritten. */
+/** Nodes without a rule stay; only those below them are rewritten. */
 const RULES: Record<string, (node: Node) => Node> = {
   CONSTANT(node) {
     const {type, is_null, value} = node.value
@@ -265,7 +261,7 @@ const RULES: Record<string, (node: Node) => Node> = {
   },
 }
 
-/** Rewrites and names the columns of a SELECT. Several unnested lists are zipped, because separate array joins would multiply rows. */
+/** Several unnested lists are zipped, because separate array joins would multiply rows. */
 function rewriteItems(list: readonly Node[]): Node[] {
   const unnested = list.filter((item) => item.function_name === 'unnest')
   const lists = unnested.length > 1 ? unnested.flatMap(({children}) => children.map(rewrite)) : []
@@ -319,7 +315,7 @@ const FORMS: Record<string, (...args: Node[]) => Node> = {
   },
 }
 
-/** Makes the list of a function's results for the numbers from 0 to below `end`. */
+/** The results of a function for the numbers from 0 to below `end`. */
 const mapSteps = (name: string, first: Node[], end: Node): Node => {
   const expr = call(name, ...first, column('step'))
   const each = make({class: 'LAMBDA', type: 'LAMBDA', lhs: column('step'), expr})
@@ -347,7 +343,7 @@ function rewriteFunction(node: Node): Node {
   return form(...parts.children)
 }
 
-/** Makes the list of days or months from one date to another. */
+/** The days or months from one date to another. */
 function rewriteSeries([from, to, step]: readonly Node[]): Node {
   const unit = step && {to_days: 'Day', to_months: 'Month'}[step.function_name]
   if (!from || !to || !unit || findConstant(step) !== 1) return unknown('generate_series')
@@ -357,7 +353,7 @@ function rewriteSeries([from, to, step]: readonly Node[]): Node {
   return mapSteps(`add${unit}s`, [first], call('greatest', integer(0), count))
 }
 
-/** Whether a node is the constant 0.5, which the parser's tree has as a decimal. */
+/** The parser's tree has 0.5 as a decimal. */
 const isHalf = (node: Node | undefined) => node?.value?.value === 5 && node.value.type.type_info?.scale === 1
 
 function findConstant(node: Node | undefined): unknown {

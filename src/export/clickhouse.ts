@@ -27,13 +27,12 @@ import {
   visibleRow,
 } from './target.ts'
 
-/** A ClickHouse server, and the lender whose releases are published there. */
 export interface ClickhouseRequest extends ClickhouseServer {
   /** The lender: lower-case letters, digits and `_`. */
   source: string
 }
 
-/** How many releases of a source are kept, including the visible one: somebody may still read an earlier one. */
+/** Of a source, including the visible one: somebody may still read an earlier one. */
 const RELEASES_KEPT = 3
 
 const numberRow = z.object({number: z.coerce.number()})
@@ -45,8 +44,7 @@ const numberRow = z.object({number: z.coerce.number()})
  * partition names are never used again, because a stalled publication may still write to such a partition or drop it.
  *
  * @throws ConfigError `PUBLISH_FOREIGN`, `CLICKHOUSE_TYPE`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
- *   `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the target throw the
- *   same
+ *   `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the target throw the same
  */
 export async function openClickhouse(
   request: ClickhouseRequest,
@@ -56,7 +54,6 @@ export async function openClickhouse(
   const source = literal(request.source)
   const kept = `where source = ${source} order by number desc limit ${RELEASES_KEPT}`
   let visible: VisibleRelease | undefined
-  /** Whether a partition holds a table whole. */
   async function isWhole(table: TargetTable, content: string): Promise<boolean> {
     const totals = selectTotals(table.columns, quote)
     const [found = []] = await session.rows(
@@ -201,7 +198,6 @@ export async function openClickhouse(
   }
 }
 
-/** Creates the table and view that say which release readers see. */
 async function createState(session: Session): Promise<void> {
   await createDatabases(session, [STATE])
   await session.run(`
@@ -225,8 +221,8 @@ async function createState(session: Session): Promise<void> {
 }
 
 /**
- * Creates missing tables and columns, and the views that show them: all of them, since a new node of a cluster has none. In a
- * column that another source lacks, its rows are null.
+ * Creates missing tables and columns, and all the views that show them, since a new node of a cluster has none. In a column that
+ * another source lacks, its rows are null.
  *
  * @throws ConfigError `CLICKHOUSE_TYPE`
  */
@@ -314,9 +310,8 @@ async function createTable(session: Session, table: TargetTable, own: readonly F
 
 /**
  * Takes the next number of a source: whoever took an earlier one shows nothing any more. ClickHouse has no locks, but creates a
- * table name only once, so a number is the table `publication_<source>_<number>`.
+ * table name only once, so a number is the table `publication_<source>_<number>`. `lastSql` is SQL of the last number taken.
  *
- * @returns `lastSql`: SQL of the last number taken
  * @throws LockedError `PUBLISH_LOCKED` if another publication takes the same
  */
 async function takeNumber(session: Session, source: string) {

@@ -9,8 +9,8 @@ import {inOrder, type NeutralisedCell, readControlTotals, type WriteRequest, typ
 import type {Dialect} from './dialect.ts'
 
 /**
- * Writes each table as CSV with a header line. A null is an empty field and an empty text `""`; in a table of one column, a null
- * is `""` too. Timestamps are ISO 8601 in UTC with microseconds; decimals keep all their places.
+ * A null is an empty field and an empty text `""`; in a table of one column, a null is `""` too. Timestamps are ISO 8601 in UTC
+ * with microseconds; decimals keep all their places.
  *
  * @throws CheckError `EXPORT_CELL` naming a cell that the dialect cannot hold
  */
@@ -55,17 +55,13 @@ export async function writeCsv({db, source, tables, dialect, dir}: WriteRequest)
   return written
 }
 
-/**
- * SQL of rows as CSV lines. A null in a table of one column becomes an empty text, which is quoted, because many readers skip
- * empty lines.
- */
+/** A null in a table of one column becomes an empty text, which is quoted: many readers skip empty lines. */
 export function buildLines([only, ...others]: readonly TableColumn[], from: string): string {
   if (!only || others.length > 0) return `from ${from}`
   const quoted = quoteName(only.name)
   return `select coalesce(${quoted}::varchar, '') as ${quoted} from ${from}`
 }
 
-/** SQL of a column's cells as the dialect writes them. */
 function writeCell(column: TableColumn, {decimal, spreadsheetSafe, replaceCharacters}: Dialect): string {
   const quoted = quoteName(column.name)
   if (column.type === 'TIMESTAMP') return `strftime(${quoted}, '%Y-%m-%dT%H:%M:%S.%fZ')`
@@ -74,10 +70,10 @@ function writeCell(column: TableColumn, {decimal, spreadsheetSafe, replaceCharac
   return replaceCharacters && isFreeText(column) ? `regexp_replace(${safe}, ${LACKED}, '?', 'g')` : safe
 }
 
-/** The cells to look for: a test for columns, and SQL that is true for a matching cell. */
+/** A test for columns, and SQL that is true for a matching cell. */
 type Wanted = [isOf: (column: TableColumn) => boolean, isHit: (quoted: string) => string]
 
-/** Lists matching cells in file order. @param rows SQL of the table's rows in that order */
+/** In file order, which is that of `rows`. */
 async function listCells(
   db: Database,
   rows: string,
@@ -100,23 +96,21 @@ async function listCells(
 /** Matches a text that is a formula to spreadsheets: `= + - @`, also full-width and after blanks, or TAB, CR or LF first (OWASP). */
 const FORMULA = quoteLiteral('^[\\p{Z}\\p{C}]*[=+@＝＋＠－-]|^[\\t\\r\\n]')
 
-/** SQL that is true for a text that a spreadsheet takes for a formula. */
 const isFormula = (text: string) => `coalesce(regexp_matches(${text}, ${FORMULA}), false)`
 
-/** SQL that puts a `'` before a text that a spreadsheet would take for a formula. */
 const neutralise = (text: string) => `case when ${isFormula(text)} then '''' || ${text} else ${text} end`
 
 const isText = ({type}: TableColumn) => type === 'VARCHAR'
 const isDouble = ({type}: TableColumn) => type === 'DOUBLE'
 const isId = (column: TableColumn) => isText(column) && /(^|_)id$/.test(column.name)
 
-/** Whether a column holds text written by people. Ids must stay as they are. */
+/** Text written by people. Ids must stay as they are. */
 const isFreeText = (column: TableColumn) => isText(column) && !isId(column)
 
 /** Types whose values are never taken for formulas. */
 const NO_TEXT = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL|FLOAT|DOUBLE|BOOLEAN|DATE|TIME|UUID|INTERVAL)\b/
 
-/** SQL of rows made safe for a spreadsheet in every column, ids included; for people, not for importers. */
+/** Safe for a spreadsheet in every column, ids included; for people, not for importers. */
 export function buildSafeRows(columns: readonly TableColumn[], from: string): string {
   const cells = columns.map(({name, type}) => {
     const quoted = quoteName(name)
@@ -133,11 +127,9 @@ const OWN = `[${AT_80.replace(/[\x80-\x9f]/g, '')}]`
 
 const NOT_1252 = new RegExp(OWN.replace('[', '[^\\x00-\\x7f\\xa0-\\xff'), 'u')
 
-/** Matches a character that windows-1252 lacks. */
 const LACKED = quoteLiteral(OWN.replace('[', '[^\\x00-\\x7f\\x{a0}-\\x{ff}'))
 const isLacked = (text: string) => `regexp_matches(${text}, ${LACKED})`
 
-/** Adds a byte order mark to a UTF-8 file, or changes its encoding, part by part. */
 async function encodeFile(path: string, {bom, encoding}: Dialect): Promise<void> {
   const plain = `${path}.utf-8`
   renameSync(path, plain)

@@ -23,7 +23,6 @@ import type {StateDb} from '../store/state-db.ts'
 import {type BatchedFile, CONTENT_TYPES, examineBatch, type NamedBatch} from './batch.ts'
 import {addressOfBucket, type NamedTarget, placeOf, readSecret, type Target} from './delivery-target.ts'
 
-/** A target and how to deliver to it. */
 export interface DeliveryRequest extends NamedTarget {
   /** Sends all files again, even those the target has. */
   isAgain?: boolean
@@ -33,7 +32,6 @@ export interface DeliveryRequest extends NamedTarget {
   silenceMs?: number
 }
 
-/** The result of a delivery. */
 export type DeliveryResult = Awaited<ReturnType<typeof deliverBatch>>
 
 const RETRIES = 3
@@ -41,9 +39,8 @@ const PAUSE_MS = 1000
 
 /**
  * Sends a batch to a target, the manifest last: a consumer who waits for it finds everything it names. Transient failures are
- * retried; files that the target has are recorded and not sent twice.
+ * retried; files that the target has are not sent twice. `sent` counts the files that were sent.
  *
- * @returns `sent`: how many files were sent; the target had the others
  * @throws what {@link openCarrier} throws; CheckError `BATCH_DAMAGED` before anything is sent; LockedError `RUN_IN_PROGRESS`
  *   while another process makes the same delivery; DeferredError `INTERRUPTED`
  */
@@ -74,11 +71,7 @@ export async function deliverBatch(
   return {...delivery, outcome: 'delivered' as const, sent: missing.length}
 }
 
-/**
- * Sends the files of a backup to a target, its manifest last.
- *
- * @throws what {@link deliverBatch} throws for a target
- */
+/** The manifest is sent last. @throws what {@link deliverBatch} throws for a target */
 export async function sendBackup(
   {dir, profile, batch_id, files: listed}: NamedBatch & {files: readonly BatchedFile[]},
   {name: target, ...how}: DeliveryRequest,
@@ -92,16 +85,16 @@ export async function sendBackup(
 }
 
 interface Sending {
-  /** The folder of the files. */
+  /** Where the files are. */
   dir: string
-  /** The folder to put them in, below the target's path. */
+  /** Where to put them, below the target's path. */
   folder: string
   files: readonly BatchedFile[]
   /** Called with each file that has arrived. */
   note?: (file: BatchedFile) => void
 }
 
-/** Sends files in their order; those that have not arrived again after a failure that may pass. */
+/** In their order. After a failure that may pass, those that have not arrived are sent again. */
 async function sendFiles(
   {dir, folder, files, note}: Sending,
   how: Omit<DeliveryRequest, 'name'>,
@@ -126,14 +119,10 @@ async function sendFiles(
   })
 }
 
-/** The largest file that a store takes in one request, in bytes. */
+/** In one request, in bytes. */
 const MOST_BYTES = {s3: 5 * 1024 ** 3, azure: 5000 * 1024 ** 2}
 
-/**
- * Refuses files that are too large, which a store would refuse only after receiving them.
- *
- * @throws ConfigError `TARGET_REFUSED`
- */
+/** A store would refuse files that are too large only after receiving them. @throws ConfigError `TARGET_REFUSED` */
 function requireAccepted(files: readonly BatchedFile[], target: Target): void {
   const most = target.kind === 's3' || target.kind === 'azure' ? MOST_BYTES[target.kind] : Infinity
   const large = files.find(({bytes}) => bytes > most)
@@ -145,13 +134,12 @@ function requireAccepted(files: readonly BatchedFile[], target: Target): void {
   )
 }
 
-/** Describes the manifest of a batch or backup as a file to send. */
 function measureManifest(dir: string): BatchedFile {
   const path = join(dir, 'manifest.json')
   return {name: 'manifest.json', bytes: statSync(path).size, sha256: digestFileNow(path)}
 }
 
-/** The targets that files of a batch have reached, under their last names; by its place a renamed target is the same one. */
+/** By place, since a renamed target is the same one; under their last names. */
 export const listDeliveries = (stateDb: StateDb, batchId: string) =>
   stateDb.all(
     z.object({target: z.string(), place: z.string()}),
@@ -161,7 +149,7 @@ export const listDeliveries = (stateDb: StateDb, batchId: string) =>
 
 type Kind<K extends Target['kind']> = Extract<Target, {kind: K}>
 
-/** A connection to a target. A file appears there complete, or not at all. */
+/** A file appears at the target complete, or not at all. */
 interface Carrier extends AsyncDisposable {
   /** @throws RetryableError `TARGET_FAILED`; AuthError `TARGET_AUTH`, `TARGET_HOST_KEY`; ConfigError `TARGET_REFUSED` */
   put(file: BatchedFile & {path: string}): Promise<void>
@@ -170,22 +158,19 @@ interface Carrier extends AsyncDisposable {
 /** The text of every error of an unfinished delivery. */
 const {kind: _, ...UNFINISHED} = CATALOGUE.TARGET_FAILED
 
-/** Makes the errors of a target. */
 const errorsAt = (where: string) => ({
   failed: (what: string, cause?: unknown, retryAfterMs = 0) =>
     new RetryableError(
       {code: 'TARGET_FAILED', problem: `Target ${where}: ${what}.`, ...UNFINISHED, cause},
       retryAfterMs,
     ),
-  /** The target will not take this file or request. */
   refused: (what: string, cause?: unknown) =>
     newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause}),
-  /** The target does not accept our credentials. */
   unauthorised: (what: string, cause?: unknown) =>
     newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause}),
 })
 
-/** Connects to a target; files go into `folder` below the target's path. */
+/** Files go into `folder` below the target's path. */
 async function openCarrier(
   {target, silenceMs = 60_000, isPrivate}: Omit<DeliveryRequest, 'name'>,
   folder: string,
@@ -206,7 +191,7 @@ async function openCarrier(
   }
 }
 
-/** Copies files into a folder as `.part`, then renames them. Private files are readable by their owner alone. */
+/** Files are copied as `.part`, then renamed. */
 export async function openFolder(
   target: Kind<'folder'>,
   folder: string,
@@ -242,7 +227,7 @@ export async function openFolder(
   }
 }
 
-/** Makes the folders of a path below another folder, each with the readers of its parent, or private. */
+/** Each has the readers of its parent, or is private. */
 function makeFolders(root: string, path: string, isPrivate: boolean): void {
   let dir = root
   for (const name of path.split('/')) {
@@ -251,13 +236,12 @@ function makeFolders(root: string, path: string, isPrivate: boolean): void {
   }
 }
 
-/** Returns the URL that a file is put to, and its headers. */
 type Put = (
   place: string,
   file: BatchedFile & {path: string},
 ) => Promise<{url: string; headers: Record<string, string>}>
 
-/** Puts files at `<url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` made of path and digest. */
+/** `<url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` made of path and digest. */
 function putToEndpoint({url, token_file}: Kind<'http'>): Put {
   const token = readSecret(token_file)
   return async (place, {sha256}) => ({
@@ -270,7 +254,7 @@ function putToEndpoint({url, token_file}: Kind<'http'>): Put {
   })
 }
 
-/** Puts files into a bucket. Each request is signed with the file's digest, which the store compares with what it received. */
+/** Each request is signed with the file's digest, which the store compares with what it received. */
 async function putToBucket(target: Kind<'s3'>): Promise<Put> {
   const {
     default: {sign},
@@ -293,7 +277,7 @@ async function putToBucket(target: Kind<'s3'>): Promise<Put> {
   }
 }
 
-/** Puts files into a container. Each has its MD5, the only digest that the store compares with what it received. */
+/** MD5 is the only digest that the store compares with what it received. */
 function putToContainer({url, sas_file}: Kind<'azure'>): Put {
   // Portals show the signature with the URL, or with a leading question mark.
   const signature = (readSecret(sas_file) ?? '').replace(/^.*\?/s, '')
@@ -372,7 +356,7 @@ async function openHttp(
 /** Node's codes for a certificate it does not trust: `CERT_HAS_EXPIRED`, `DEPTH_ZERO_SELF_SIGNED_CERT`, … */
 const UNTRUSTED = /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL|EPROTO/
 
-/** Connects to an SFTP server with the pinned host key; files are uploaded as `.part`, then renamed. */
+/** The host key is pinned. Files are uploaded as `.part`, then renamed. */
 async function openSftp(
   target: Kind<'sftp'>,
   {folder, silenceMs}: {folder: string; silenceMs: number},
@@ -461,7 +445,7 @@ async function openSftp(
   }
 }
 
-/** Renames a file over an existing one: in one step if the server can, else by deleting that first. */
+/** Over an existing file: in one step if the server can, else by deleting that first. */
 async function rename(client: SftpClient, from: string, to: string): Promise<void> {
   try {
     await client.posixRename(from, to)

@@ -17,12 +17,9 @@ const bareUrl = z
   .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
   .transform((url) => url.replace(/\/+$/, ''))
 
-/** A place that batches are delivered to. */
 export type Target = z.output<typeof targetSchema>
 const targetSchema = z.discriminatedUnion('kind', [
-  /** A folder, such as a mounted share. */
   z.strictObject({kind: z.literal('folder'), path: text}),
-  /** A server that speaks SFTP. */
   z.strictObject({
     kind: z.literal('sftp'),
     host: text,
@@ -39,7 +36,7 @@ const targetSchema = z.discriminatedUnion('kind', [
   z.strictObject({
     kind: z.literal('http'),
     url: bareUrl,
-    /** A file with a bearer token. */
+    /** Holds a bearer token. */
     token_file: text.optional(),
   }),
   /** A bucket of S3, or of a store with the same protocol: MinIO, R2, Google Cloud Storage with HMAC keys. */
@@ -47,30 +44,28 @@ const targetSchema = z.discriminatedUnion('kind', [
     kind: z.literal('s3'),
     bucket: z.string().regex(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, 'expected the name of a bucket'),
     region: z.string().regex(/^[a-z0-9-]+$/, 'expected a region such as us-east-1'),
-    /** The URL of the store; by default Amazon's for the region. */
+    /** By default Amazon's for the region. */
     endpoint: bareUrl.optional(),
     /** The prefix of all names. */
     path: text.refine((path) => !/(^|\/)\.{1,2}(\/|$)/.test(path), "expected no '.' or '..'").optional(),
     access_key_id: z.string().regex(/^[\w+/=-]+$/, 'expected letters and digits'),
     secret_key_file: text,
   }),
-  /** A container of Azure Blob Storage. */
   z.strictObject({
     kind: z.literal('azure'),
     /** `https://<account>.blob.core.windows.net/<container>`, optionally with a prefix for all names. */
     url: bareUrl.refine((url) => new URL(url).pathname.length > 1, 'expected the URL of a container'),
-    /** A file with a shared access signature that may create and write. */
+    /** Holds a shared access signature that may create and write. */
     sas_file: text,
   }),
 ])
 
-/** A target and its name in the targets file. */
 export interface NamedTarget {
   name: string
   target: Target
 }
 
-/** Returns the location of a target, which does not depend on its name. */
+/** Does not depend on the name of the target. */
 export function placeOf(target: Target): string {
   if (target.kind === 'folder') return resolve(target.path)
   if (target.kind === 'http' || target.kind === 'azure') return target.url
@@ -79,13 +74,12 @@ export function placeOf(target: Target): string {
   return `sftp://${user}@${host}:${port}/${posix.normalize(path)}`
 }
 
-/** Returns the URL below which the files of a bucket are. */
 export function addressOfBucket(target: Extract<Target, {kind: 's3'}>): string {
   const {region, bucket, path = '', endpoint = `https://s3.${region}.amazonaws.com`} = target
   return [endpoint, bucket, ...path.split('/').filter(Boolean).map(encodeURIComponent)].join('/')
 }
 
-/** Reads the targets of these names, or all. @throws ConfigError `CONFIG_MISSING`, `TARGETS_INVALID`, `UNKNOWN_NAME`, `FLEET_…` */
+/** All by default. @throws ConfigError `CONFIG_MISSING`, `TARGETS_INVALID`, `UNKNOWN_NAME`, `FLEET_…` */
 export function readTargets(
   {targetsFile: path, sourceDir}: {targetsFile?: string | undefined; sourceDir?: string | undefined},
   names?: readonly string[],
@@ -117,7 +111,7 @@ export function readTargets(
 /** Secrets read from pipes, by path: a pipe can be read only once. */
 const ofPipes = new Map<string, string>()
 
-/** Reads a secret from a file, or from a pipe as secret managers provide. @throws ConfigError `TARGETS_INVALID` */
+/** From a file, or from a pipe as secret managers provide. @throws ConfigError `TARGETS_INVALID` */
 export function readSecret(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {

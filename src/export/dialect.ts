@@ -1,6 +1,6 @@
 import {z} from 'zod'
 
-/** How CSV is written, as command-line options and job steps say it. The default is RFC 4180 in UTF-8, with LF. */
+/** As command-line options and job steps say it. The default is RFC 4180 in UTF-8, with LF. */
 export type Dialect = z.output<typeof dialectSchema>
 export const dialectSchema = z
   .strictObject({
@@ -31,13 +31,12 @@ export const dialectSchema = z
     error: 'expected windows-1252 with it',
   })
 
-/** The dialect of a batch that asks for none. */
 export const USUAL_DIALECT: Dialect = dialectSchema.parse({})
 
-/** Returns an option's name on the command line: `spreadsheet-safe`. */
+/** As on the command line: `spreadsheet-safe`. */
 export const wordOf = (name: string): string => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)
 
-/** Lists the options of a dialect that are not the default, as words; they are part of a batch's id. */
+/** The options that are not the default; they are part of a batch's id. */
 export const listWords = (dialect: Dialect): string[] =>
   Object.entries(dialect)
     .filter(([name, value]) => value !== Object(USUAL_DIALECT)[name])

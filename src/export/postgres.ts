@@ -25,7 +25,6 @@ import {
   visibleRow,
 } from './target.ts'
 
-/** A PostgreSQL database, and who may read there. */
 export interface PostgresRequest {
   /** `postgres://user:password@host:5432/database` */
   url: string
@@ -36,12 +35,12 @@ export interface PostgresRequest {
 }
 
 /**
- * Opens PostgreSQL as a target. One transaction fills tables in new schemas and then gives the schemas the names of the old ones:
- * readers see either release whole, and a crashed publication leaves nothing behind.
+ * One transaction fills tables in new schemas and then gives the schemas the names of the old ones: readers see either release
+ * whole, and a crashed publication leaves nothing behind.
  *
- * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `POSTGRES_NAMES`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
- *   `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the
- *   target throw the same
+ * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `POSTGRES_NAMES`, `PUBLISH_PRIVILEGE`; LockedError
+ *   `PUBLISH_LOCKED`; AuthError `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the
+ *   methods of the target throw the same
  */
 export async function openPostgres(
   request: PostgresRequest,
@@ -115,7 +114,7 @@ export async function openPostgres(
   }
 }
 
-/** Types whose name differs in PostgreSQL. */
+/** Where the name differs in PostgreSQL. */
 const TYPES: Readonly<Record<string, string>> = {
   VARCHAR: 'text',
   DOUBLE: 'double precision',
@@ -123,7 +122,7 @@ const TYPES: Readonly<Record<string, string>> = {
   TIMESTAMP: 'timestamptz',
 }
 
-/** Creates the new table `target` (quoted) with its comments, and copies the rows of the attached release into it. */
+/** `target` is quoted. */
 async function copyTable(session: Session, db: Database, table: TargetTable, target: string): Promise<void> {
   const {columns} = table
   const source = `${table.schema}.${table.name}`
@@ -161,7 +160,7 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
   )
 }
 
-/** Finds a column with a text that holds the character 0, which the server refuses without naming the column. */
+/** The server refuses the character 0 in a text without naming the column. */
 async function findZeroed(db: Database, source: string, columns: TargetTable['columns']) {
   for (const {name} of columns.filter(({type}) => type === 'VARCHAR')) {
     const zeroed = `select 1 from release.${source} where contains(${quoteName(name)}, chr(0)) limit 1`
@@ -170,13 +169,13 @@ async function findZeroed(db: Database, source: string, columns: TargetTable['co
   return undefined
 }
 
-/** Returns the column in which the server met a wrong value. */
+/** Where the server met a wrong value. */
 function columnAt(error: unknown): string | undefined {
   const cause = error instanceof LoantapeError ? error.cause : error
   return cause instanceof DatabaseError ? /, column (.+?): /.exec(cause.where ?? '')?.[1] : undefined
 }
 
-/** Copies rows of CSV into a new table, frozen: otherwise a reader whose transaction began before the swap would find it empty. */
+/** Frozen: otherwise a reader whose transaction began before the swap would find the table empty. */
 const copyRows = (session: Session, target: string, rows: Readable): Promise<void> =>
   session.send(`copy ${target} from stdin with (format csv, freeze)`, rows)
 
@@ -190,7 +189,6 @@ async function grantReading(
   await session.run(`grant usage on ${to}; grant select on all tables in ${to}`)
 }
 
-/** Records which release the new schemas hold. */
 async function copyState(
   session: Session,
   {release: {manifest}, folderId}: Publication,
@@ -255,7 +253,7 @@ async function lockOldTables(
   }
 }
 
-/** Names the server in messages: `db.example.com:5432/reporting`, without user and password. */
+/** `db.example.com:5432/reporting`, without user and password. */
 function describeServer(url: string): string {
   const {hostname, port, pathname} = new URL(url)
   return `${hostname}:${port || '5432'}${pathname}`
@@ -273,10 +271,10 @@ const ERRORS: TargetErrors = [
   ['PUBLISH_UNREACHABLE', /^(57P0.|53300|08...) |terminated|timeout expired|not queryable/],
 ]
 
-/** A connection to PostgreSQL. Disposing it closes it; a statement still running then fails. */
+/** Disposing it makes a statement that is still running fail. */
 type Session = Awaited<ReturnType<typeof openSession>>
 
-/** Connects to a server. @throws AuthError `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE` */
+/** @throws AuthError `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE` */
 async function openSession(url: string) {
   const server = describeServer(url)
   const explained = <T>(answer: Promise<T>): Promise<T> =>
@@ -309,15 +307,12 @@ async function openSession(url: string) {
   return {
     /** `host:port/database` */
     server,
-    /** Runs one or more statements. */
     async run(sql: string): Promise<void> {
       await explained(client.query(sql))
     },
     rows,
-    /** Returns the values of a query that has one column. */
     column: async <T>(value: z.ZodType<T>, sql: string, values: unknown[] = []): Promise<T[]> =>
       (await rows(z.record(z.string(), value), sql, values)).flatMap((row) => Object.values(row)),
-    /** Runs a COPY with this data. */
     send: (sql: string, data: Readable): Promise<void> =>
       explained(pipeline(data, client.query(copyFrom(sql)))),
     [Symbol.asyncDispose]: () => client.end(),
@@ -330,10 +325,7 @@ const MARK = 'loantape release'
 /** The schema whose table `release` says which release readers see. */
 const STATE = 'loantape'
 
-/**
- * Lists our schemas, `live` ones that readers see and `old` ones that were replaced or never finished, and the `foreign` ones of
- * others.
- */
+/** Readers see `live` schemas; `old` ones were replaced or never finished; `foreign` ones are not ours. */
 async function listSchemas(session: Session): Promise<{live: string[]; old: string[]; foreign: string[]}> {
   const schemas = await session.rows(
     z.object({name: z.string(), kind: z.string()}),
@@ -367,7 +359,7 @@ async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Prom
   }
 }
 
-/** Lists our tables in schemas, quoted; those of {@link STATE} come first. Each has a comment, which others made by hand lack. */
+/** Quoted; those of {@link STATE} come first. Each table of ours has a comment, which those that others made by hand lack. */
 async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
   return await session.column(
     z.string(),
@@ -379,7 +371,6 @@ async function listTables(session: Session, schemas: readonly string[]): Promise
   )
 }
 
-/** Returns the release that readers see now, if any. */
 async function findPublished(session: Session): Promise<VisibleRelease | undefined> {
   const [isThere] = await session.column(z.boolean(), `select to_regclass('${STATE}.release') is not null`)
   if (!isThere) return undefined
@@ -390,14 +381,14 @@ async function findPublished(session: Session): Promise<VisibleRelease | undefin
   return release
 }
 
-/** The longest name, in bytes. */
+/** In bytes. */
 const LONGEST_NAME = 63
 
-/** Cuts a name as the server does, before the character that does not fit. */
+/** As the server does, before the character that does not fit. */
 const cutName = (name: string) =>
   new TextDecoder().decode(Buffer.from(name).subarray(0, LONGEST_NAME), {stream: true})
 
-/** Refuses names that the server would cut to the same one. @throws ConfigError `POSTGRES_NAMES` */
+/** The server would cut such names to the same one. @throws ConfigError `POSTGRES_NAMES` */
 function requireDistinctNames(tables: readonly TargetTable[]): void {
   const given = new Map<string, string>()
   for (const {schema, name, columns} of tables)

@@ -23,13 +23,13 @@ import {
 
 type PublishTarget = (typeof PUBLISH_TARGETS)[number]
 
-/** The result of a publication; `publish --json` prints it. */
+/** `publish --json` prints it. */
 export type PublishResult = Awaited<ReturnType<typeof publishTo>>
 
 /**
- * Publishes a release, the current one by default, to a configured target.
+ * Publishes the current release by default. With `isForced`, even if readers see a newer release, this one, or one of another
+ * data folder.
  *
- * @param request.isForced publishes even if readers see a newer release, this one, or one of another data folder
  * @throws ConfigError `CONFIG_MISSING`; LockedError `RUN_IN_PROGRESS`; what {@link publishTo} throws
  */
 export async function publishRelease(
@@ -50,7 +50,7 @@ export async function publishRelease(
   return await publishTo(target, release, {...request, folderId, command}, world)
 }
 
-/** Opens a target. Clients are loaded late, since they would slow the start of every command. */
+/** Clients are loaded late, since they would slow the start of every command. */
 async function openTarget(config: Config, to: PublishTarget, world: World): Promise<ReleaseTarget> {
   if (to === 'clickhouse')
     return await (await import('./clickhouse.ts')).openClickhouse(clickhouseOf(config), world)
@@ -62,7 +62,7 @@ async function openTarget(config: Config, to: PublishTarget, world: World): Prom
   return await (await import('./postgres.ts')).openPostgres({url, reader}, world)
 }
 
-/** Returns the configured ClickHouse. @throws ConfigError `CONFIG_MISSING` */
+/** @throws ConfigError `CONFIG_MISSING` */
 function clickhouseOf(config: Config): ClickhouseRequest {
   const {clickhouseUrl: url, clickhouseUser: user, clickhousePassword: password} = config
   if (url === undefined)
@@ -71,9 +71,9 @@ function clickhouseOf(config: Config): ClickhouseRequest {
 }
 
 /**
- * Publishes a release: every table is at the target, with the same rows and sums, before readers see any of it.
+ * Every table is at the target, with the same rows and sums, before readers see any of it. `loaded` counts the tables that were
+ * sent; the target had the others from earlier releases.
  *
- * @returns `loaded`: how many tables were sent; the target had the others from earlier releases
  * @throws UnexpectedError `PUBLISH_INCOMPLETE`; ConfigError `PUBLISH_OLDER`, `PUBLISH_FOREIGN`; DeferredError `INTERRUPTED`
  */
 export async function publishTo(
@@ -125,10 +125,10 @@ export async function publishTo(
   }
 }
 
-/** Orders releases by their day, and those of one day by what was known. */
+/** By day, and releases of one day by what was known. */
 const momentOf = ({as_of, known_at}: Pick<VisibleRelease, 'as_of' | 'known_at'>) => `${as_of} ${known_at}`
 
-/** Describes the tables of a release and computes their totals. @throws UnexpectedError `PUBLISH_INCOMPLETE` */
+/** @throws UnexpectedError `PUBLISH_INCOMPLETE` */
 async function describeTables(release: Release): Promise<TargetTable[]> {
   const {dir, manifest} = release
   const models = readReleaseModels(dir)
@@ -146,10 +146,9 @@ async function describeTables(release: Release): Promise<TargetTable[]> {
   })
 }
 
-/** The result of {@link verifyCombined}. */
 export type CombinedVerification = Awaited<ReturnType<typeof verifyCombined>>
 
-/** Compares totals over all lenders with the sums of each lender's totals. @throws ConfigError `CONFIG_MISSING` */
+/** Compares totals over all lenders with the sums of each lender's. @throws ConfigError `CONFIG_MISSING` */
 export async function verifyCombined(config: Config, {signal}: World) {
   const request = clickhouseOf(config)
   const {openSession} = await import('./clickhouse-layout.ts')

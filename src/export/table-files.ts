@@ -28,14 +28,12 @@ import {type Dialect, listWords, USUAL_DIALECT} from './dialect.ts'
 import {describeTable} from './target.ts'
 import {writeXlsx} from './xlsx.ts'
 
-/** The profiles that write tables. */
 export const TABLE_PROFILE_NAMES = ['csv', 'parquet', 'xlsx'] as const
 type TableProfileName = (typeof TABLE_PROFILE_NAMES)[number]
 
-/** The names of all profiles. */
 export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
 
-/** Which tables to write, and how; options of other profiles have no effect. */
+/** Options of other profiles have no effect. */
 export interface BatchRequest extends Pick<WriteRequest, 'partition'> {
   profile: TableProfileName
   /** All published tables by default. */
@@ -45,8 +43,8 @@ export interface BatchRequest extends Pick<WriteRequest, 'partition'> {
 }
 
 /**
- * Writes tables of a release as one batch, the manifest last. The folder has a temporary name until everything is on the disk. A
- * complete batch is not written again.
+ * Writes tables as one batch, the manifest last. The folder has a temporary name until everything is on the disk. A complete
+ * batch is not written again.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`
  */
@@ -96,7 +94,7 @@ export async function writeBatch(
 
 const WRITERS = {csv: writeCsv, parquet: writeParquet, xlsx: writeXlsx}
 
-/** Returns the profile of this name if it writes tables. @throws ConfigError `UNKNOWN_NAME` */
+/** @throws ConfigError `UNKNOWN_NAME` if no profile of this name writes tables */
 export function requireProfile(name: string): TableProfileName {
   const profile = TABLE_PROFILE_NAMES.find((known) => known === name)
   if (profile) return profile
@@ -107,7 +105,7 @@ function unknownName(kind: string, name: string, known: readonly string[]): Loan
   return newError('UNKNOWN_NAME', `${kind} '${name}': ${expectOneOf(name, known)}.`)
 }
 
-/** Returns `<as_of>-<12 hex>`: the same id for the same tables of the same release with the same options. */
+/** `<as_of>-<12 hex>`: the same for the same tables of the same release with the same options. */
 function batchIdOf(
   {as_of, release_id}: ReleaseManifest,
   {profile, tables = [], period, dialect = USUAL_DIALECT, partition}: BatchRequest,
@@ -126,7 +124,7 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
 }
 
-/** Describes CSV files as a Data Package (datapackage.org, version 2), which keeps types, keys and meanings. */
+/** As a Data Package (datapackage.org, version 2), which keeps types, keys and meanings. */
 async function describePackage(
   db: Database,
   {dir, manifest}: Release,
@@ -170,7 +168,7 @@ async function describePackage(
   return `${JSON.stringify(content, null, 2)}\n`
 }
 
-/** Whether checks of the release prove that these columns of a table are unique together and never null. */
+/** Checks of the release prove that these columns are unique together and never null. */
 function isKey(checks: readonly string[], table: string, columns: readonly string[]): boolean {
   const demand = `${table} not_null(`
   const known = checks.flatMap((name) =>
@@ -192,8 +190,8 @@ const FIELD_TYPES: Readonly<Record<string, object>> = {
 }
 
 /**
- * Copies each table's Parquet file from the release. With `partition: 'month'` a table in which a row has a date becomes the Hive
- * partitions `<table>/month=YYYY-MM/<table>.parquet` instead.
+ * With `partition: 'month'`, a table in which a row has a date becomes the Hive partitions
+ * `<table>/month=YYYY-MM/<table>.parquet`.
  */
 async function writeParquet({db, source, tables, partition, dir}: WriteRequest): Promise<Written> {
   const files: WrittenFile[] = []
@@ -216,7 +214,7 @@ async function writeParquet({db, source, tables, partition, dir}: WriteRequest):
   return {files}
 }
 
-/** The date columns that tables can be partitioned by, in order of preference. */
+/** In order of preference. */
 const PARTITION_DATES = ['day', 'entry_date', 'business_date', 'observed_on', 'created_on']
 
 /** The key of the path, which readers add as a column: if the table has one of that name, they refuse it or show the wrong value. */

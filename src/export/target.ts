@@ -7,7 +7,7 @@ import type {TableColumn} from '../store/sql.ts'
 /** What errors mean: the first entry whose pattern fits the error's code, a space and its message. */
 export type TargetErrors = readonly [kind: Parameters<typeof newError>[0], told: RegExp][]
 
-/** Node's errors, the same for every target. */
+/** The same for every target. */
 const OF_NODE: TargetErrors = [
   [
     'PUBLISH_UNREACHABLE',
@@ -15,7 +15,7 @@ const OF_NODE: TargetErrors = [
   ],
 ]
 
-/** Turns an error of a target's client into one of ours. @param server such as `PostgreSQL at db.example.com:5432/reporting` */
+/** `server` is such as `PostgreSQL at db.example.com:5432/reporting`. */
 export function explainTarget(error: unknown, server: string, errors: TargetErrors): LoantapeError {
   if (error instanceof LoantapeError) return error
   const code = codeOf(error)
@@ -33,26 +33,24 @@ export function explainTarget(error: unknown, server: string, errors: TargetErro
   return newError(kind, problems[kind] ?? `${server} refused: ${said}.`, {cause: error})
 }
 
-/** Returns the code that a target's server gave an error, before or after {@link explainTarget}. */
+/** The code of the target's server, before or after {@link explainTarget}. */
 export const codeAt = (error: unknown): string => codeOf(error instanceof LoantapeError ? error.cause : error)
 
-/** The kinds of database that releases are published to. */
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
 
-/** A published table of a release on its way to a target; a seed has no description. */
+/** A seed has no description. */
 export interface TargetTable extends Pick<ReleaseModel, 'description' | 'columns'> {
   schema: string
   name: string
   /** The columns its Parquet file is sorted by. */
   order: readonly string[]
-  /** Its Parquet file, and the sha256 that identifies the content. */
+  /** `sha256` identifies the content. */
   file: string
   sha256: string
-  /** Its totals in the release ({@link selectTotals}). */
+  /** In the release, by {@link selectTotals}. */
   totals: readonly string[]
 }
 
-/** The release that readers of a target see. */
 export type VisibleRelease = z.output<typeof visibleRow>
 export const visibleRow = z.object({
   release_id: z.string(),
@@ -64,24 +62,23 @@ export const visibleRow = z.object({
   folder_id: z.string(),
 })
 
-/** A release on its way to a target, and the data folder it is from. */
 export interface Publication {
   release: Release
   tables: readonly TargetTable[]
   folderId: string
 }
 
-/** A database that releases are published to, open for one publication. */
+/** Open for one publication. */
 export interface ReleaseTarget extends AsyncDisposable {
   /** `host:port/database`, for messages. */
   readonly server: string
   /** Reads what readers see now. PostgreSQL lets in no other publication from here on. */
   prepare(): Promise<VisibleRelease | undefined>
   /**
-   * Shows a release to readers, all tables at once, after proving that each is there with its rows and totals. Until then they see
-   * the previous one; what a failed publication has created is dropped or stays invisible.
+   * Shows a release to readers, all tables at once, after proving that each is there with its rows and totals. Until then they
+   * see the previous one; what a failed publication has created is dropped or stays invisible. Returns the tables that were
+   * sent; the target has kept the others from earlier releases.
    *
-   * @returns those of the tables that were sent; the target has kept the others from earlier releases
    * @throws what {@link requireWhole} throws
    */
   publish(publication: Publication): Promise<readonly TargetTable[]>
@@ -95,9 +92,8 @@ const SUMMABLE = /^(BIGINT|DECIMAL\(([12]?\d),(\d+)\))$/
 const WIDE_DECIMAL = /^DECIMAL\(\d+,(\d+)\)$/
 
 /**
- * Returns the columns of a SELECT that proves that a table arrived unchanged: the count of rows, then by type of column the exact
- * sum and the count, or the count, the minimum and the maximum, or the count alone. Each is a text expression that DuckDB,
- * PostgreSQL and ClickHouse understand.
+ * Columns of a SELECT that prove that a table arrived unchanged. Each is a text expression that DuckDB, PostgreSQL and
+ * ClickHouse understand.
  */
 export function selectTotals(columns: readonly TableColumn[], quote: (name: string) => string): string {
   const totals = columns.flatMap(({name, type}) => {
@@ -118,14 +114,12 @@ export function selectTotals(columns: readonly TableColumn[], quote: (name: stri
   return texts.map((text, index) => `${text} as total_${index}`).join(', ')
 }
 
-/** A row of {@link selectTotals}, as a list. */
+/** A row of {@link selectTotals}. */
 export const totalsRow = z.record(z.string(), z.string()).transform((row) => Object.values(row))
 
-/** Reads the totals of a table or subquery in DuckDB. */
 export const readTotals = (db: Database, columns: readonly TableColumn[], from: string): Promise<string[]> =>
   db.one(totalsRow, `select ${selectTotals(columns, quoteName)} from ${from}`)
 
-/** Returns a release's description of a table with these columns. */
 export function describeTable(
   models: readonly ReleaseModel[],
   table: string,
@@ -139,14 +133,14 @@ export function describeTable(
   return {schema, name, description, grain, columns: described}
 }
 
-/** Whether two engines have the same totals, apart from zeros at either end of decimals. */
+/** Apart from zeros at either end of decimals. */
 export function isSameTotals(one: readonly string[], other: readonly string[]): boolean {
   const plain = (total: string | undefined) =>
     total?.replace(/^-?(?=\.)/, '$&0').replace(/\.0*$|(\.\d*?)0+$/, '$1')
   return one.length === other.length && one.every((total, index) => plain(total) === plain(other[index]))
 }
 
-/** Requires that a table has arrived whole. @throws UnexpectedError `PUBLISH_INCOMPLETE` */
+/** @throws UnexpectedError `PUBLISH_INCOMPLETE` */
 export function requireWhole(isWhole: boolean, {schema, name, totals}: TargetTable, server: string): void {
   if (isWhole) return
   throw newError(

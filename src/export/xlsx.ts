@@ -19,12 +19,11 @@ const MOST_BYTES = 0xffff_fffe
 /** Most characters of a worksheet's name. */
 const NAME_CHARACTERS = 31
 
-/** The totals of one table, what it holds, and the names of its sheets. */
+/** What a table holds, its totals, and the names of its sheets. */
 type SheetNote = ControlTotals & {table: string; about: string; names: string[]}
 
 /**
- * Writes one workbook: a summary and a sheet per table, with typed cells; more rows than a sheet takes go on in `core.deal (2)`.
- * The same release gives the same bytes.
+ * A summary and a sheet per table; more rows than a sheet takes go on in `core.deal (2)`. The same release gives the same bytes.
  */
 export async function writeXlsx(
   {db, source, tables, dir}: Pick<WriteRequest, 'db' | 'source' | 'tables' | 'dir'>,
@@ -55,11 +54,7 @@ export async function writeXlsx(
   return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
 }
 
-/**
- * Writes the rows of a table or subquery as a workbook of one sheet.
- *
- * @throws Error if there are too many rows; CheckError `EXPORT_CELL`
- */
+/** @throws Error if there are too many rows; CheckError `EXPORT_CELL` */
 export async function writeQueryBook(
   db: Database,
   {path, title, from}: {path: string; title: string; from: string},
@@ -82,7 +77,6 @@ export async function writeQueryBook(
   }
 }
 
-/** Writes a workbook as a stream while `fill` adds to it. */
 async function writeBook(
   path: string,
   {known_at, generator}: ReleaseManifest,
@@ -116,7 +110,7 @@ async function writeBook(
   await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
 }
 
-/** Names the sheets of one table after the other, unique without regard to case, as spreadsheets compare them. */
+/** Unique without regard to case, as spreadsheets compare them. */
 function createNaming(sheetRows: number) {
   const taken = new Set<string>()
   const take = (table: string, number = 1): string => {
@@ -203,7 +197,7 @@ function closeSheet(sheet: Worksheet, columns: readonly SheetColumn[], rows: num
   sheet.commit()
 }
 
-/** The value of a cell; texts are never taken for formulas. */
+/** Texts are never taken for formulas. */
 type CellValue = string | number | boolean | Date | {richText: {text: string}[]} | null
 
 /** Most characters of a cell (Excel specifications and limits). */
@@ -212,7 +206,7 @@ const CELL_CHARACTERS = 32_767
 /** Most digits that a spreadsheet keeps; numbers with more stay text. */
 const EXACT_DIGITS = 15
 
-/** How a kind of column is shown, and its width unless that depends on the content. */
+/** `width` is left out if it depends on the content. */
 interface Look {
   /** Excel's number format; null for text. */
   format: string | null
@@ -220,7 +214,7 @@ interface Look {
   read: (text: string) => CellValue
 }
 
-/** A column of a worksheet, its width in characters. If it is not plain, its values are read as text. */
+/** `width` is in characters. If a column is not plain, its values are read as text. */
 type SheetColumn = Look & {name: string; width: number; isPlain: boolean}
 
 /** Types of numbers and booleans. Dates and timestamps have a look of their own; all other types are shown as text. */
@@ -267,19 +261,19 @@ function readText(text: string): CellValue {
 
 const toHex = (unit: string) => unit.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')
 
-/** Makes a cell value of a number, as text if it has too many digits for a spreadsheet or is `NaN` or `Infinity`. */
+/** Text if it has too many digits for a spreadsheet or is `NaN` or `Infinity`. */
 function readNumber(text: string): CellValue {
   const digits = text.replace(/[^\d]/g, '').replace(/^0+/, '')
   return digits.length <= EXACT_DIGITS && Number.isFinite(Number(text)) ? Number(text) : readText(text)
 }
 
-/** Makes a cell value of an instant, as text before 1900-03-01, where spreadsheets disagree, and after their last date. */
+/** Text before 1900-03-01, where spreadsheets disagree, and after their last date. */
 function readInstant(text: string, iso: string): CellValue {
   const at = new Date(iso)
   return text < '1900-03-01' || text > '9999-12-31 23:59:59' || Number.isNaN(at.getTime()) ? text : at
 }
 
-/** Reads how a worksheet shows the columns of a table, or of the SQL `from`. @throws CheckError `EXPORT_CELL` */
+/** Of a table, or of the SQL `from`. @throws CheckError `EXPORT_CELL` */
 async function readSheetColumns(db: Database, table: string, from: string): Promise<SheetColumn[]> {
   const columns = await readColumns(db, from)
   const lengths = columns.map(({name}) => {
@@ -317,7 +311,6 @@ const FONT = {name: 'Calibri', family: 2, size: 11} as const
 /** The index of the column "What it holds". */
 const ABOUT = 5
 
-/** Writes the first sheet: the release, how it ties out to the source, and the totals of each sheet. */
 function writeSummarySheet(
   book: WorkbookWriter,
   manifest: ReleaseManifest,
