@@ -16,10 +16,8 @@ import {findWayBack, formOf, refuse} from './http-server.ts'
 import {viewState} from './pages.ts'
 import type {Overview, Page, WebTools} from './view.ts'
 
-/** The reason a person gives; may be empty. */
 const why = z.string().trim().max(500).default('')
 
-/** What operators can do, as forms send it. */
 const askedSchema = z.discriminatedUnion('do', [
   z.object({do: z.literal('run'), job: z.string()}),
   z.object({do: z.literal('replay')}),
@@ -38,7 +36,6 @@ const askedSchema = z.discriminatedUnion('do', [
 ])
 type Asked = z.output<typeof askedSchema>
 
-/** The arguments of the command that does it. */
 function wordsOf(asked: Asked): string[] {
   const option = (name: string, value: string) => (value === '' ? [] : [`--${name}=${value}`])
   if (asked.do === 'run') return ['run', asked.job]
@@ -51,16 +48,15 @@ function wordsOf(asked: Asked): string[] {
     : ['note', 'add', `--${asked.about}=${asked.subject}`, `--text=${asked.note}`]
 }
 
-/** How long an answer waits for the action, so that it usually shows the result. */
+/** An answer waits this long for the action, so that it usually shows the result. */
 const WAITED_MS = 5_000
 
-/** How often the end of an action is recorded again. */
 const AGAIN_MS = 1_000
 
 /**
- * Adds `POST /actions`, through which operators act. Each action is recorded in the state database. A job run is queued for the
- * scheduler and a note is written at once; anything else runs as a command in its own process, one at a time. Disposing the
- * result stops a running command and waits for it.
+ * Operators act through `POST /actions`. Each action is recorded in the state database. A job run is queued for the scheduler and
+ * a note is written at once; anything else runs as a command in its own process, one at a time. Disposing the result stops a
+ * running command and waits for it.
  */
 export function addActions(
   server: FastifyInstance,
@@ -72,7 +68,6 @@ export function addActions(
   const signal = AbortSignal.any([world.signal, closing.signal])
   let underWay: Promise<void> | undefined
 
-  /** Why the action is not possible now. */
   function findObstacle(asked: Asked): string | undefined {
     if (asked.do === 'run') {
       if (!jobs.some(({name, enabled}) => enabled && name === asked.job))
@@ -86,7 +81,7 @@ export function addActions(
     return undefined
   }
 
-  /** Records the end of an action. While the state database cannot be written, the action goes on for all pages. */
+  /** While the state database cannot be written, pages show the action as going on. */
   async function end(action_id: number, exit_code: number | null, words: string): Promise<void> {
     const row = {ended_at: isoOf(realClock.now()), exit_code, words}
     for (;;)
@@ -163,14 +158,13 @@ export function addActions(
   }
 }
 
-/** The guard's message, if a guard refused the last sync. */
 function findHeldBack(stateDb: StateDb) {
   const run = findLastRun(stateDb, 'sync')
   const what = ACCEPTABLE.find((one) => run?.error_code === `GUARD_${one.toUpperCase()}`)
   return what && {what, words: run?.error ?? ''}
 }
 
-/** `/runs`: alarms, release, next slots, last runs, actions. */
+/** `/runs` */
 export async function viewRuns(
   {now, alarms, holder, release, next}: Overview,
   {stateDb, config}: WebTools,

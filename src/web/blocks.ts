@@ -23,7 +23,7 @@ import {dollarsAtAGlance, linked, ratio} from './figures.ts'
 import {hidden, without} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
 
-/** Returns a string if the rows do not fit the shape; it says why. */
+/** A string says why the rows do not fit the shape. */
 type Render = (block: Block, around: Around) => Html | Html[] | string
 
 const drawn =
@@ -31,7 +31,7 @@ const drawn =
   (...asked) =>
     renderChart(shape, ...asked)
 
-/** Renders each row as one sentence: its values in order, nulls left out. */
+/** Each row is one sentence: its values in order, nulls left out. */
 const lines =
   (write: (line: Html) => Html): Render =>
   (block, {linkTo}) => {
@@ -41,7 +41,6 @@ const lines =
     )
   }
 
-/** The shapes a block can have. */
 const RENDERERS = {
   table: (block, {linkTo}) => renderMeant(block, linkTo),
   number: renderFigures,
@@ -63,22 +62,22 @@ const RENDERERS = {
 } satisfies Record<string, Render>
 export type Shape = keyof typeof RENDERERS
 
-/** Shapes that a mail shows as tables. */
+/** A mail shows these as tables. */
 const DRAWN = ['line', 'area', 'bar', 'waterfall', 'map'] as const
 
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
 
-/** The shape of this name, or a table. */
+/** A table for any other name. */
 export const shapeNamed = (name: string | null) => SHAPES.find((one) => one === name) ?? 'table'
 
-/** Blocks that only pages have: a title, a paged list of deals, page links, action forms. */
+/** Only pages have these: a title, a paged list of deals, page links, action forms. */
 const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
 
 const OPTIONS = 'heading note title label values day empty deals needs name range'.split(' ')
 
 const listWords = (text: string) => [...text.matchAll(/([^\s=]+)(?:=("[^"]*"|\S*))?/g)]
 
-/** Reads the options of a block: `by=state empty="None."`. */
+/** `by=state empty="None."` */
 export const readOptions = (text: string): Record<string, string> =>
   Object.fromEntries(
     listWords(text).flatMap(([, key = '', value]) =>
@@ -86,7 +85,7 @@ export const readOptions = (text: string): Record<string, string> =>
     ),
   )
 
-/** Reads what follows `sql` in a fence: `table heading="By state" empty="None."`. Returns a string that says what is wrong. */
+/** What follows `sql` in a fence: `table heading="By state" empty="None."`. Returns a string that says what is wrong. */
 export function parseAsked(text: string) {
   const [, name = 'table'] = listWords(text).find(([, , value]) => value === undefined) ?? []
   const shapes = [...SHAPES, ...OF_PAGES]
@@ -100,9 +99,8 @@ export function parseAsked(text: string) {
 
 /**
  * Renders a block under its heading. Without rows it shows the text of `empty`, or nothing if that is blank. Rows that do not fit
- * the shape are shown as a table, and `tell` gets the reason.
- *
- * @param mostOfMail set for a mail: charts become tables of at most so many places
+ * the shape are shown as a table, and `tell` gets the reason. `mostOfMail` is set for a mail: charts become tables of at most so
+ * many places.
  */
 export function renderBlock(
   block: Block,
@@ -136,7 +134,7 @@ function renderFigures(block: Block, {linkTo}: Around): Html {
   })}</div>`
 }
 
-/** Draws the last values of a figure as a small line, with a description for screen readers. */
+/** The last values of a figure, with a description for screen readers. */
 function renderLine(column: Shown, row: Row): Html | false {
   const values = (column.beside(row, 'line') ?? '')
     .split(/[^-\d.e]+/)
@@ -154,7 +152,7 @@ function renderLine(column: Shown, row: Row): Html | false {
   return html`<svg class="spark" viewBox="0 0 100 24" preserveAspectRatio="none" role="img" aria-label="${words}"><polyline points="${points.join(' ')}"/></svg>`
 }
 
-/** Exposures against limits: name, amount used, limit and state, each with a bar; other columns are facts. */
+/** The columns are name, amount used, limit and state; all others are facts. */
 function renderLimits(block: Block, {linkTo}: Around): Html | string {
   const [name, used, limit, state, ...others] = listShown(block)
   if (!name || !used || !limit || !state)
@@ -203,7 +201,7 @@ ${received.map((column) => column.of(row) !== null && html`${column.name !== 're
 
 const objects = z.array(z.record(z.string(), z.unknown()))
 
-/** Parses a list of objects, also from JSON; undefined for anything else. */
+/** Also from JSON; undefined for anything else. */
 function listObjects(value: unknown) {
   try {
     return objects.parse(typeof value === 'string' ? parseJson(value) : (value ?? []))
@@ -212,7 +210,7 @@ function listObjects(value: unknown) {
   }
 }
 
-/** A list of objects as rows. Amounts follow the first column, so that a phone shows them. */
+/** Amounts follow the first column, so that a phone shows them. */
 function blockOf(value: unknown): Block {
   const rows = listObjects(value) ?? []
   const [subject, ...names] = Object.keys(rows[0] ?? {})
@@ -239,7 +237,7 @@ ${note !== undefined && html`<p><textarea name="note" rows="3" maxlength="${LONG
 <button>${String(button)}</button></form></details>`
 }
 
-/** Links side by side; the current one is marked. With the option `day`, a field for any other day. */
+/** The current choice is marked. With the option `day`, there is a field for any other day. */
 function renderChoices(block: Block, {linkTo, options: {label, day}}: Around): Html {
   const [column] = listShown(block)
   const hrefOf = (row: Row) => linkTo(column?.beside(row, 'href') ?? '')
@@ -256,7 +254,6 @@ function renderChoices(block: Block, {linkTo, options: {label, day}}: Around): H
   }`
 }
 
-/** Where each state stands on a map of equal tiles. */
 const TILES = `
 .. .. .. .. .. .. .. .. .. .. ME
 .. .. .. .. .. WI .. .. .. VT NH
@@ -274,7 +271,7 @@ HI .. .. TX .. .. .. .. FL .. ..`
 const TILE = 48
 const ON_TILE = new Intl.NumberFormat('en-US', {notation: 'compact', maximumSignificantDigits: 3})
 
-/** A tile for each state, shaded by its number; names without a tile are listed below. */
+/** Shades each state by its number; names without a tile are listed below. */
 function renderMap(block: Block, {linkTo, options}: Around): Html | string {
   const [state, number] = listShown(block)
   if (!state || !number || !isNumeric(number)) return 'A map needs a column of states and one of numbers.'

@@ -5,7 +5,7 @@ import {capitalised, count, dollars, instant, linked, percent, ratio, span, word
 import {addressOfDeal} from './filter.ts'
 import {Html, html, prose} from './html.ts'
 
-/** Name endings that tell the meaning of a column; titles leave them out. */
+/** Titles leave these endings out. */
 const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
 
 /**
@@ -26,7 +26,6 @@ export function meaningOf({name, type}: TableColumn) {
     : 'text'
 }
 
-/** How numbers of each meaning are written. */
 const NUMBERS = {
   usd: dollars,
   ratio,
@@ -36,14 +35,12 @@ const NUMBERS = {
 
 export const isDollars = (column: TableColumn) => meaningOf(column) === 'usd'
 
-/** Whether values of a column are numbers. */
 export const isNumeric = (column: TableColumn) => !['name', 'prose', 'text'].includes(meaningOf(column))
 
-/** The title of a column: its name in words, without the ending. */
+/** The name in words, without its ending. */
 export const titleOfColumn = ({name}: TableColumn) =>
   capitalised(words(name.replace(MEANINGS, ''))).replace(/^Ltv\b/, 'LTV')
 
-/** Formats a value by the meaning of its column. */
 export function formatValue(column: TableColumn, value: unknown): string {
   if (value === null || value === undefined) return '–'
   if (typeof value === 'boolean') return value ? 'yes' : 'no'
@@ -57,7 +54,7 @@ export function formatValue(column: TableColumn, value: unknown): string {
   return /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text) ? NUMBERS[meaning](text, column.name) : text
 }
 
-/** Columns and rows of any values; markup in them is escaped. A column without a type is of an unknown one. */
+/** Values may be anything; markup in them is escaped. A column without a type is of an unknown one. */
 export interface Block {
   columns: readonly TableColumn[]
   rows: readonly (readonly unknown[])[]
@@ -66,11 +63,10 @@ export interface Block {
 }
 export type Row = Block['rows'][number]
 
-/** Rows as objects. */
 export const objectsOf = ({columns, rows}: Block): Record<string, unknown>[] =>
   rows.map((row) => Object.fromEntries(columns.map(({name}, index) => [name, row[index]])))
 
-/** Turns an address that SQL wrote into a link; undefined if it leads nowhere. */
+/** For an address that SQL wrote; undefined if it leads nowhere. */
 export type LinkTo = (address: string) => string | undefined
 
 /** Helper columns of a column: its link, a bar, a colour, a note. */
@@ -87,11 +83,10 @@ export interface Shown extends TableColumn {
   hasBar: boolean
 }
 
-/** The index of a helper column. */
 const indexSaying = ({columns, asNamed = 0}: Block, wanted: string) =>
   columns.findIndex(({name}, index) => index >= asNamed && name === wanted)
 
-/** The columns that are shown, without helper columns. */
+/** Without helper columns. */
 export function listShown(block: Block, beside = BESIDE): Shown[] {
   const indexOf = (wanted: string) => indexSaying(block, wanted)
   return block.columns.flatMap((column, index) => {
@@ -110,20 +105,18 @@ export function listShown(block: Block, beside = BESIDE): Shown[] {
   })
 }
 
-/** Whether a row is a total, or the current choice. */
 export function isSo(block: Block, name: 'is_total' | 'is_current', row: Row): boolean {
   // SQLite has 1 for true; the totals of a matrix are 1, 2 or 3.
   return Number(row[indexSaying(block, name)]) > 0
 }
 
-/** A value as the name of a place or series. */
 export const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')
 
 /** In the state database, instants are text. */
 const isInstant = ({type}: TableColumn, text: string) =>
   type === 'TIMESTAMP' || (/^(text)?$/i.test(type) && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(text))
 
-/** A formatted value, with its note below it. */
+/** With its note below it. */
 export function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const [value, note] = [contentOf(column, row, linkTo), column.beside(row, 'note')]
   return note === undefined ? value : html`${value}<span class="lines muted small">\n${note}</span>`
@@ -158,13 +151,12 @@ const line = z.object({text: z.string(), href: z.string().nullish()})
 /** The names on both sides keep their own text direction. */
 const ARROW = ' → '
 
-/** A small bar; `share` is a percentage. */
+/** `share` is a percentage. */
 function bar(share: number): Html {
   const width = Math.max(0, Math.min(100, share)).toFixed(2)
   return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
 }
 
-/** A column of a table; cells are made from rows. */
 export interface Column<Row> {
   /** Empty for a column of bars. */
   title: Html | string
@@ -177,7 +169,7 @@ export interface Column<Row> {
 /** A day or month, also as a link. */
 const DAY = /^(<[^>]+>)?\d{4}-\d\d(-\d\d)?(<\/a>)?$/
 
-/** A table of rows, with an optional row of totals. */
+/** `total` stands at the foot. */
 function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
   const cells = (row: Row) =>
     columns.map(({kind, cell, shade}) => {
@@ -194,7 +186,7 @@ ${rows.map((row) => html`<tr>${cells(row)}</tr>\n`)}</tbody>
 ${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table></div>`
 }
 
-/** A table, formatted by the meaning of its columns. Bars stand before their numbers, the last total at the foot. */
+/** Bars stand before their numbers, the last total at the foot. */
 export function renderMeant(
   block: Block,
   linkTo: LinkTo = () => undefined,
@@ -221,7 +213,7 @@ export function renderMeant(
     : cells
 }
 
-/** One of five shades for a share of a whole; none for zero or no share. */
+/** None for zero or no share. */
 export const shadeOf = (share: number) => (share > 0 ? `shade-${Math.min(5, Math.ceil(share * 5))}` : '')
 
 /**
@@ -266,7 +258,7 @@ export function renderMatrix(block: Block, linkTo: LinkTo): Html | string {
   return html`<div class="matrix">${table([first, ...columns], rows, foot)}</div>`
 }
 
-/** Rows as they are, under column names: numbers formatted, with the exact value as a tooltip; deals as links. */
+/** Titles are column names. Numbers are formatted, with the exact value as a tooltip; deals are links. */
 export function renderExact({columns, rows}: Block, linkTo: LinkTo): Html {
   if (rows.length === 0) return html`<p class="empty">No rows.</p>`
   const write = (column: TableColumn, value: unknown) => {

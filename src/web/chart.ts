@@ -28,11 +28,9 @@ export type ChartShape = 'area' | 'line' | 'bar' | 'waterfall'
 type Chart = Exclude<ReturnType<typeof readChart>, string>
 type Values = readonly (number | null)[]
 
-/** A note about a day. */
 export type DayNote = z.output<typeof dayNote>
 export const dayNote = z.object({subject: z.string(), text: z.string(), who: z.string()})
 
-/** What a block is rendered with. */
 export interface Around {
   linkTo: LinkTo
   /** `range` of a chart names the parameters of its days: `day` stands for `day_from` and `day_to`. */
@@ -44,7 +42,7 @@ export interface Around {
 /** Shapes over days or months. */
 export const isOfTime = (shape: string) => shape === 'line' || shape === 'area'
 
-/** Series that colours can tell apart. */
+/** As many as colours can tell apart. */
 const MOST_SERIES = 7
 
 const FONT = 'system-ui, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif'
@@ -52,7 +50,6 @@ const COLOURS = Array.from({length: MOST_SERIES}, (_, index) => `var(--series-${
 
 const NAMES_OF_BARS = {interval: 0, width: 100, overflow: 'truncate', rotate: 35} as const
 
-/** Formats of the value axis. */
 const UNITS = {
   usd: {style: 'currency', currency: 'USD', notation: 'compact'},
   ratio: {style: 'percent'},
@@ -60,8 +57,8 @@ const UNITS = {
 } as const
 
 /**
- * A chart, with its values below it if the option `values` asks for them. A single place is shown as values only. Returns a
- * string if the rows do not fit a chart.
+ * The option `values` asks for the values below the chart. A single place is shown as values only. Returns a string if the rows
+ * do not fit a chart.
  */
 export function renderChart(
   shape: ChartShape,
@@ -83,7 +80,7 @@ export function renderChart(
   }${values !== undefined && html`<details${isOnlyListed && html` open`}><summary>${values}</summary>${listValues(shape, block, linkTo)}</details>`}`
 }
 
-/** The values of a chart as a table; over time, newest first. @param most places */
+/** Over time, newest first; at most `most` places. */
 export function listValues(shape: ChartShape | 'map', block: Block, linkTo: LinkTo, most = Infinity) {
   const chart = readChart(block, shape, linkTo)
   if (typeof chart === 'string') return chart
@@ -95,8 +92,8 @@ export function listValues(shape: ChartShape | 'map', block: Block, linkTo: Link
 }
 
 /**
- * Reads rows as a chart, without totals. The first column names the places. Each number after it is a series; if places repeat,
- * the values of the one text column are the series.
+ * Leaves out totals. The first column names the places. Each number after it is a series; if places repeat, the values of the one
+ * text column are the series.
  */
 function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
   const rows = block.rows.filter((row) => !isSo(block, 'is_total', row))
@@ -131,12 +128,12 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
   const isAll = (...meanings: string[]) => numbers.every((column) => meanings.includes(meaningOf(column)))
   return {
     unit: isAll('usd') ? 'usd' : isAll('ratio', 'percent') ? 'ratio' : ('number' as keyof typeof UNITS),
-    /** Whether the second column names the series. */
+    /** The second column names the series. */
     isMatrix: named !== undefined && named === others[0],
-    /** Whether the places are days or months. */
+    /** The places are days or months. */
     areDays,
     places: places.map(words),
-    /** A description for screen readers. */
+    /** For screen readers. */
     title: named ? `${numbers[0]?.name} by ${named.name}` : series.join(', '),
     series: series.map((name) => {
       const own = places.map((place) => points.get(keyOf(place, name)))
@@ -161,7 +158,7 @@ function numberAt(column: Shown, row: Row): number | null {
 /** The latest notes are shown, at most so many. */
 const MOST_MARKS = 20
 
-/** Places notes on an axis of days or months. A note on a day without a place goes to the next one. */
+/** A note on a day without a place goes to the next one. */
 function placeNotes(places: readonly string[], notes: readonly DayNote[]) {
   const months = places.map((place) => place.slice(0, 7))
   const isMonthly = new Set(months).size === places.length
@@ -175,7 +172,7 @@ function placeNotes(places: readonly string[], notes: readonly DayNote[]) {
     .slice(-MOST_MARKS)
 }
 
-/** A chart as SVG. With scripts, `workbench.js` draws it again from `data-option`, with exact values on hover. */
+/** With scripts, `workbench.js` draws the chart again from `data-option`, with exact values on hover. */
 function drawChart(
   shape: ChartShape,
   {title, unit, places, areDays, series, isMatrix}: Chart,
@@ -263,10 +260,10 @@ function drawChart(
   }
 }
 
-/** A label, shortened so that labels do not overlap. */
+/** Shortened, so that labels do not overlap. */
 const nameOf = (name: string) => showControls(name.length > 40 ? `${name.slice(0, 39)}…` : name)
 
-/** The start and end of each bar; the first and last start at zero. */
+/** The first and last bar start at zero. */
 function levelsOf(values: Values): [from: number, to: number][] {
   let level = 0
   return values.map((value, index) => {
@@ -276,7 +273,7 @@ function levelsOf(values: Values): [from: number, to: number][] {
   })
 }
 
-/** The bars of a waterfall, stacked on transparent ones. */
+/** Stacks the bars of a waterfall on transparent ones. */
 function standOnInvisible<Bar extends {data: Values}>(bar: Bar) {
   const levels = levelsOf(bar.data)
   const colourOf = (from: number, to: number, index: number) =>

@@ -17,7 +17,6 @@ let files = 0
 /** Bytes written before the answer starts, so that most failures still get an error page. */
 const FIRST_BYTES = 64 * 1024
 
-/** How often the file is looked at. */
 const LOOK_MS = 50
 
 /**

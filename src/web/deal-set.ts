@@ -2,7 +2,6 @@ import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import type {ReleaseModel} from '../store/release.ts'
 
-/** The tables of a release for some of its deals. */
 export type DealSet = Awaited<ReturnType<typeof createDealSet>>
 
 /**
@@ -79,9 +78,9 @@ export async function createDealSet(
   }
 
   return {
-    /** The catalog that holds them, with the release's schemas. */
+    /** Holds the tables, in the release's schemas. */
     catalog,
-    /** Makes tables that do not exist yet, and the tables they read. @param names such as `mart.portfolio_summary` */
+    /** Makes what does not exist yet, and the tables it reads. */
     async require(names: readonly string[]) {
       for (const name of names) await make(name)
     },

@@ -18,7 +18,6 @@ import {renderPage} from './page-frame.ts'
 import {viewState} from './pages.ts'
 import {bySchema, renderColumns, renderTold} from './tables.ts'
 
-/** What a release is built from, the results of the last checks, and the current release. */
 interface Dictionary {
   plan: BuildPlan
   tables: readonly Table[]
@@ -59,8 +58,7 @@ function listTables({models, seeds, reads, columns}: BuildPlan) {
 }
 
 /**
- * Describes every table, and renders a self-contained page with rows and build times of the current release and results of the
- * last checks.
+ * Returns the tables, and a self-contained page with rows and build times of the current release and results of the last checks.
  */
 export async function describeTables(folder: DataFolder, config: Config) {
   const sources = readSources(config, await findKnownFields(folder))
@@ -98,7 +96,6 @@ ${tables.map((entry) => renderTable(entry, dictionary))}
   return {tables, page: renderPage({title: 'loantape: data dictionary', body, script: 'dictionary.js'})}
 }
 
-/** The last result of a check. */
 function findResult({name, severity}: Check, checking: Checking | undefined) {
   const {failures, ids} = checking?.failed.find((entry) => entry.name === name) ?? {failures: 0, ids: []}
   const found = failures === 0 ? 'passed' : severity === 'error' ? 'failed' : 'warned'
@@ -117,7 +114,7 @@ function listProfiles({name, kind}: Table): string[] {
 const CHARACTER_WIDTH = 7.3
 const NODE_HEIGHT = 24
 
-/** Tables from left to right, each to the right of those it reads; nodes link to `#<name>`. */
+/** Each table stands to the right of those it reads; nodes link to `#<name>`. */
 function renderModelGraph({tables, plan}: Dictionary): Html {
   const graph = new Graph()
   graph.setGraph({rankdir: 'LR', nodesep: 12, edgesep: 8, ranksep: 48, marginx: 4, marginy: 20})

@@ -3,7 +3,7 @@ import {groupThousands, quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import {type Html, html} from './html.ts'
 
-/** Exact decimal text as `$1,234.56`. */
+/** `$1,234.56`, from exact decimal text. */
 export function dollars(amount: string): string {
   return amount.startsWith('-') ? `−$${groupThousands(amount.slice(1))}` : `$${groupThousands(amount)}`
 }
@@ -15,37 +15,33 @@ const AT_A_GLANCE = new Intl.NumberFormat('en-US', {
   maximumSignificantDigits: 3,
 })
 
-/** An amount in three digits, as on chart axes: `$1.62B`. */
+/** `$1.62B`, as on chart axes. */
 export function dollarsAtAGlance(amount: string): string {
   return Math.abs(Number(amount)) < 1000 ? dollars(amount) : AT_A_GLANCE.format(Number(amount))
 }
 
-/** A count with thousands separators. */
 export const count = groupThousands
 
 /** `44 checks passed, 1 warned` */
 export const wordChecks = ({passed, warned}: {passed: number; warned: number}) =>
   `${quantity(passed, 'check')} passed${warned > 0 ? `, ${count(warned)} warned` : ''}`
 
-/** A name from the data in words, shortened. */
 export const words = (text: string) => (text === '' ? '(blank)' : shorten(text.replaceAll('_', ' ')))
 
-/** A name with a capital first letter. */
 export const capitalised = (name: string) => name.replace(/^./u, (letter) => letter.toUpperCase())
 
-/** The page number in an address. */
 export const pageOf = (query: URLSearchParams) =>
   Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '', 10) || 1))
 
-/** A percentage: 61.4 is `61.4 %`. @param decimals at most; at least one is shown */
+/** 61.4 is `61.4 %`: at most so many decimals, at least one. */
 export const percent = (value: number | null, decimals = 1): string =>
   value === null ? '–' : `${value.toFixed(decimals).replace(/(\.\d)(\d*?)0+$/, '$1$2')} %`
 
-/** A ratio as a percentage: 0.614 is `61.4 %`. */
+/** 0.614 is `61.4 %`. */
 export const ratio = (value: number | string | null): string =>
   percent(value === null ? null : Number(value) * 100)
 
-/** An instant to the second, from ISO 8601 or a TIMESTAMP as text, in UTC; {@link inTimeZone} converts it. */
+/** To the second, in UTC, from ISO 8601 or a TIMESTAMP as text. {@link inTimeZone} converts it. */
 export function instant(at: string): Html {
   const date = new Date(/^[\d-]+ [\d:.]+$/.test(at) ? `${at.replace(' ', 'T')}Z` : at)
   if (Number.isNaN(date.getTime())) return html`${at}`
@@ -54,7 +50,7 @@ export function instant(at: string): Html {
 
 const secondOf = (date: Date) => date.toISOString().slice(0, 19).replace('T', ' ')
 
-/** Converts every instant in markup to wall time, with the zone's name: `2026-03-03 23:30:00 EST`. */
+/** Instants in the markup become wall time: `2026-03-03 23:30:00 EST`. */
 export function inTimeZone(markup: string, timeZone: string): string {
   const zoneName = new Intl.DateTimeFormat('en-US', {timeZone, timeZoneName: 'short'})
   return markup.replaceAll(/<time datetime="([^"]+)">[^<]+/g, (_, iso: string) => {
@@ -64,7 +60,7 @@ export function inTimeZone(markup: string, timeZone: string): string {
   })
 }
 
-/** A duration in its two largest units. */
+/** In its two largest units. */
 export function span(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000))
   const parts = [
@@ -78,10 +74,10 @@ export function span(ms: number): string {
   return first === -1 ? '0 s' : shown.map((part) => part.join(' ')).join(' ')
 }
 
-/** Links that other programs and proxies take, too; a status can have any length. */
+/** Other programs and proxies refuse longer links; a status can have any length. */
 export const LONGEST_ADDRESS = 8_000
 
-/** A link, or the plain value if there is no address. */
+/** Without an address, the plain value. */
 export function linked(value: Html | string, href: string | undefined): Html {
   return href === undefined || href.length > LONGEST_ADDRESS
     ? html`${value}`

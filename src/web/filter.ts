@@ -5,14 +5,14 @@ import {words} from './figures.ts'
 import filters from './filters.json' with {type: 'json'}
 import {type Html, html} from './html.ts'
 
-/** A parameter that stays in the address from page to page. */
+/** Stays in the address from page to page. */
 interface Dimension {
   title: string
-  /** The kind of its values; any text by default. */
+  /** Any text by default. */
   kind?: string
-  /** Whether a deal's value changes from day to day. */
+  /** A deal's value changes from day to day. */
   moves?: boolean
-  /** SQL: whether `core.deal as deal` has one of the values, or lies within a bound; undefined if it selects no deals. */
+  /** SQL over `core.deal as deal` with `{values}`; undefined if it selects no deals. */
   is_of?: string
   /** The table it reads besides `core.deal`. */
   reads?: string
@@ -23,36 +23,34 @@ const DIMENSIONS: Readonly<Record<string, Dimension>> = filters.dimensions
 /** Parameters that select no deals: the release, and what it is compared with. */
 export const CLOCKS = ['as_of', 'known_at', 'against']
 
-/** A filter of all deals that keeps the release. */
+/** Keeps the release. */
 export const ofAllDeals = ({values}: Filter): Filter => ({
   values: new URLSearchParams([...values].filter(([name]) => CLOCKS.includes(name))),
   condition: undefined,
   reads: [],
 })
 
-/** Parts of a portfolio. `open` is everything that has not ended. */
+/** `open` is everything that has not ended. */
 const PARTS: readonly string[] = filters.parts
 
-/** The deals that a page is about. */
 export interface Filter {
-  /** The parameters of the address that are dimensions. */
+  /** Those parameters of the address that are dimensions. */
   values: URLSearchParams
   /** SQL over `core.deal as deal`; undefined for all deals. */
   condition: string | undefined
-  /** The tables it reads. */
+  /** The tables that `condition` reads. */
   reads: readonly string[]
 }
 
-/** Whether it selects different deals on different days. */
+/** It selects different deals on different days. */
 export const isMoving = ({values}: Filter) => [...values.keys()].some((name) => DIMENSIONS[name]?.moves)
 
 const isMoment = (text: string) =>
   isCalendarDate(text.slice(0, 10)) && /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)
 
 /**
- * The last instant of a day, hour, minute or second, in `timeZone`, or in UTC if it ends in `Z`.
- *
- * @returns `YYYY-MM-DDTHH:MM:SS.ssssss`, in UTC
+ * The last instant of a day, hour, minute or second, in `timeZone`, or in UTC if it ends in `Z`. Returns
+ * `YYYY-MM-DDTHH:MM:SS.ssssss`, in UTC.
  */
 export function endOfMoment(text: string, timeZone: string): string {
   const given = text.replace(/Z$/, '')
@@ -63,15 +61,14 @@ export function endOfMoment(text: string, timeZone: string): string {
   return `${new Date(Math.min(instant, Date.parse('9999-12-31T23:59:59Z'))).toISOString().slice(0, 19)}${end.slice(19)}`
 }
 
-/** A kind of values. */
 interface Kind {
   has(text: string): boolean
   expected: string
-  /** The unit that forms show beside a bound. */
+  /** Forms show it beside a bound. */
   unit?: string
   /** Removes the marks that people write around a value. */
   plain?(text: string): string
-  /** Formats a value for people; in words by default. */
+  /** For people; in words by default. */
   write?(value: string): string
 }
 
@@ -106,16 +103,15 @@ const KINDS: Record<string, Kind> = {
 
 const kindOf = (name: string) => KINDS[DIMENSIONS[name]?.kind ?? '']
 
-/** A base for parsing addresses of this site. */
 const SITE = 'http://site.invalid'
 
-/** Parses an address of this site, which begins with `/`; undefined for any other. */
+/** An address of this site begins with `/`; undefined for any other. */
 export function parseAddress(address: string): URL | undefined {
   const url = address.startsWith('/') ? URL.parse(address, SITE) : null
   return url?.origin === SITE && !url.pathname.startsWith('//') ? url : undefined
 }
 
-/** Reads a filter from an address; other parameters belong to the page. */
+/** Other parameters belong to the page. */
 export function parseFilter(query: URLSearchParams): Filter {
   const values = new URLSearchParams()
   const conditions: string[] = []
@@ -140,10 +136,10 @@ export function parseFilter(query: URLSearchParams): Filter {
   return {values, condition: conditions.join(' and '), reads: ['core.deal', ...reads]}
 }
 
-/** Whether a dimension is one end of a range. */
+/** One end of a range. */
 const isBound = (name: string) => kindOf(name) && name !== 'part' && DIMENSIONS[name]?.is_of !== undefined
 
-/** What is wrong with the filter of an address; undefined if nothing. @param mayRead every table by default */
+/** By default every table may be read. */
 export function findFault(
   {values, reads}: Filter,
   mayRead: (table: string) => boolean = () => true,
@@ -162,7 +158,7 @@ export function findFault(
   }
 }
 
-/** The address of a page with the same filter; `changes` replace its parameters. */
+/** Keeps the filter; `changes` replace parameters. */
 export function addressOf(
   path: string,
   {values}: Filter,
@@ -174,7 +170,7 @@ export function addressOf(
   return query.size === 0 ? path : `${path}?${query}`
 }
 
-/** The address of the deals of a part, within the filter; undefined if they do not overlap. */
+/** Within the filter; undefined if part and filter do not overlap. */
 export function addressOfPart(filter: Filter, part: string, changes?: URLSearchParams): string | undefined {
   const set = filter.values.has('part') ? filter.values.getAll('part') : [part]
   const isWithin = (inner: string, outer: string) =>
@@ -186,14 +182,14 @@ export function addressOfPart(filter: Filter, part: string, changes?: URLSearchP
   return both.length === 0 ? undefined : addressOf('/deals', filter, changed)
 }
 
-/** The address of a deal's page. Browsers remove `.` and `..` from a path, even encoded; a leading `~` keeps them. */
+/** Browsers remove `.` and `..` from a path, even encoded; a leading `~` keeps them. */
 export const addressOfDeal = (dealId: string) =>
   `/deals/${encodeURIComponent(dealId.replace(/^(?=~|\.{1,2}$)/, '~'))}`
 
 /** Tables that name no deal: the catalogue, and the names of statuses and states. */
 const FOR_ALL = 'information_schema.*,pg_catalog.*,seed.status,seed.us_state'
 
-/** Whether viewers may read a table. @param viewerTables `LOANTAPE_VIEWER_TABLES`: `mart.*,core.deal` */
+/** `viewerTables` is `LOANTAPE_VIEWER_TABLES`: `mart.*,core.deal`. */
 export function isForViewers(name: string, viewerTables: string | undefined): boolean {
   if (viewerTables === undefined) return true
   return `${FOR_ALL},${viewerTables}`
@@ -201,17 +197,11 @@ export function isForViewers(name: string, viewerTables: string | undefined): bo
     .some((one) => one === name || (one.endsWith('.*') && name.startsWith(one.slice(0, -1))))
 }
 
-/** The title of a dimension. */
 export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name
 
-/** A value of a dimension, formatted for people. */
 export const wordValue = (name: string, value: string): string => (kindOf(name)?.write ?? words)(value)
 
-/**
- * The filter form of a page.
- *
- * @param given `offered`: rows of `sql/queries/offered.sql`; `saved`: saved filters by name; `maySave`: whether to offer saving
- */
+/** `offered` are rows of `sql/queries/offered.sql`; `maySave` offers saving. */
 export function renderFilter(
   here: string,
   {filter, query}: {filter: Filter; query: URLSearchParams},
@@ -257,10 +247,9 @@ ${
 }</details>`
 }
 
-/** Parameters as hidden fields of a form. */
 export const hidden = (parameters: Iterable<[name: string, value: string]>): Html =>
   html`${[...parameters].map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}`
 
-/** An address's parameters without some of them, and on the first page of its list. */
+/** Leads to the first page of a list. */
 export const without = (query: URLSearchParams, names: readonly string[]) =>
   new URLSearchParams([...query].filter(([name]) => name !== 'page' && !names.includes(name)))

@@ -14,10 +14,9 @@ import {addMetrics, createRegistry} from './metrics.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewState} from './pages.ts'
 
-/** The state of one source of a fleet, or why it is unknown. */
 export type SourceRow = ReturnType<typeof readRow>
 
-/** Returns the row of a source, with the error if it cannot be read. */
+/** Has the error, if the source cannot be read. */
 export function readRow(source: string, read: () => ReturnType<typeof readState>) {
   try {
     return {source, error: null, ...read()}
@@ -29,7 +28,7 @@ export function readRow(source: string, read: () => ReturnType<typeof readState>
   }
 }
 
-/** Reads the health of a source without opening its warehouse. @param maxAgeHours as of `readStanding` */
+/** Opens no warehouse. `maxAgeHours` as of `readStanding`. */
 export function readState(source: Source, stateDb: StateDb, world: World, maxAgeHours?: number) {
   const standing = readStanding(source, stateDb, world, maxAgeHours)
   const {now, healthy, is_classified, last_success, alarms, release, holder, next_slots} = standing
@@ -40,7 +39,6 @@ export function readState(source: Source, stateDb: StateDb, world: World, maxAge
     is_classified,
     last_success,
     release: release ? {as_of: release.as_of, known_at: release.known_at, ...release.source.present} : null,
-    /** Job and progress of the current run. */
     running: running.join(': ') || null,
     alarms,
     next_slot: next_slots[0] ?? null,
@@ -58,7 +56,6 @@ const CLASSES = {
   healthy: 'passed',
 }
 
-/** The state of a source in a word or two. */
 export function stateOf(row: SourceRow): keyof typeof CLASSES {
   if (row.error) return 'broken'
   if (!row.is_classified) return 'unclassified'
@@ -71,14 +68,14 @@ export function stateOf(row: SourceRow): keyof typeof CLASSES {
 
 const ORDER = Object.keys(CLASSES)
 
-/** Sorts sources that need attention to the top. */
+/** Those that need attention come first. */
 export function sortSources(rows: readonly SourceRow[]): SourceRow[] {
   return rows.toSorted(
     (a, b) => ORDER.indexOf(stateOf(a)) - ORDER.indexOf(stateOf(b)) || a.source.localeCompare(b.source),
   )
 }
 
-/** The page of a fleet. @param now ms since the epoch */
+/** `now` is ms since the epoch. */
 export async function renderFleet(rows: readonly SourceRow[], now: number): Promise<string> {
   using db = new DatabaseSync(':memory:')
   const sources = sortSources(rows).map((row) => ({...row, state: stateOf(row), tone: CLASSES[stateOf(row)]}))
@@ -93,12 +90,7 @@ export async function renderFleet(rows: readonly SourceRow[], now: number): Prom
   })
 }
 
-/**
- * Serves the page, the probe and the metrics of a fleet.
- *
- * @param readRows returns the state of each source
- * @throws ConfigError `WEB_TOKEN_MISSING`, `WEB_ADDRESS`
- */
+/** @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS` */
 export function startFleetWeb(config: Config, readRows: () => readonly SourceRow[], world: World) {
   const {realClock} = world
   // The fleet page shows no tables.

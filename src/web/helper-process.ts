@@ -1,13 +1,11 @@
 import {flushCompileCache} from 'node:module'
 import {explainError, type Failure} from '../core/errors.ts'
 
-/** What a helper sends back. */
 export type Told = {answer: unknown} | {failure: Failure; isLast: boolean}
 
 /**
- * Answers the questions of the parent process, and ends with it.
- *
- * @param ends `leave` is called before it exits; once `isSpent` is true, the parent ends it
+ * Answers the questions of the parent process, and ends with it. `leave` is called before it exits; once `isSpent` is true, the
+ * parent ends it.
  */
 export function answerParent(
   questions: object,

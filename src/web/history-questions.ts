@@ -13,7 +13,7 @@ import {requireRelease} from '../store/release.ts'
 import {type ReasonsRequest, readReasons, showQuarantined} from '../sync/quarantine.ts'
 import {answerParent} from './helper-process.ts'
 
-/** Questions about history, tapes and journals, answered by the functions that commands call. */
+/** Answered by the functions that commands call. */
 export const questions = {
   periods: async (config: Config) =>
     listPeriods(config, createWorld(config), listExportedProfiles(readJobs(config))),

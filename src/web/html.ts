@@ -1,4 +1,4 @@
-/** Markup. A class, so that no value of a row can pass for it. */
+/** A class, so that no value of a row can pass for markup. */
 export class Html {
   readonly html: string
 
@@ -7,10 +7,10 @@ export class Html {
   }
 }
 
-/** Values of a template: strings are escaped, undefined and false are left out. */
+/** Strings are escaped, undefined and false are left out. */
 type Insert = Html | string | number | null | undefined | false | readonly Insert[]
 
-/** Markup from a template. Values are escaped unless they are markup, and pass {@link showControls} where people read them. */
+/** Values are escaped unless they are markup, and pass {@link showControls} where people read them. */
 export function html(strings: TemplateStringsArray, ...inserts: readonly Insert[]): Html {
   let before = ''
   const parts = strings.map((text, index) => {
@@ -34,7 +34,7 @@ export function showControls(text: string): string {
 
 const showText = (text: string) => escapeText(showControls(text))
 
-/** Text with code between backticks, and instants in the zone of the page. */
+/** Code stands between backticks; instants are shown in the zone of the page. */
 export function prose(text: string): Html {
   return html`${text.split('`').map((part, index) => (index % 2 === 1 ? html`<code>${part}</code>` : withInstants(part)))}`
 }

@@ -13,7 +13,6 @@ import {html} from './html.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {createPlaces} from './turns.ts'
 
-/** The navigation. */
 export const PLACES = [
   ['Morning', '/'],
   ['Portfolio', '/portfolio'],
@@ -26,7 +25,6 @@ export const PLACES = [
   ['Runs', '/runs'],
 ] as const
 
-/** The navigation of a fleet. */
 export const FLEET_PLACES = [['Fleet', '/']] as const
 
 declare module 'fastify' {
@@ -37,15 +35,10 @@ declare module 'fastify' {
   }
 }
 
-/** Whether a browser asks for a page, not a script or a tool for data. */
+/** Not a script or a tool that asks for data. */
 const wantsPage = ({headers}: FastifyRequest) => headers.accept?.includes('text/html') ?? false
 
-/**
- * Answers with an error: a page with navigation for people, plain text for tools.
- *
- * @param problem the title is its first part
- * @param next what to do
- */
+/** Answers with a page for people, with plain text for tools. The title is the first part of `problem`; `next` says what to do. */
 export function refuse(reply: FastifyReply, status: number, problem: string, next?: string): FastifyReply {
   const {request} = reply.code(status)
   if (!wantsPage(request)) return reply.type('text/plain').send(`${problem}\n`)
@@ -61,19 +54,17 @@ export function refuse(reply: FastifyReply, status: number, problem: string, nex
   return sendPage(reply, page)
 }
 
-/** The form that a request sends; empty without one. */
+/** Empty if the request sends none. */
 export const formOf = ({body}: Pick<FastifyRequest, 'body'>) =>
   body instanceof URLSearchParams ? body : new URLSearchParams()
 
-/** Answers with a page. */
 export const sendPage = (reply: FastifyReply, page: string) =>
   reply.type('text/html; charset=utf-8').send(page)
 
-/** The status of a failure: 503 for what may soon pass. */
+/** 503 for what may soon pass. */
 export const statusOf = (error: unknown) =>
   isOfKind(error, 'deferred') ? 503 : codeOf(error) === 'QUERY_FAILED' ? 400 : 500
 
-/** Answers 503 with `Retry-After`. */
 export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', '10')
 
 /** The page of ours that led here, or the first page. */
@@ -92,11 +83,7 @@ const FOR_OPERATORS = /^\/(deals\/[^/]+\/received|quarantine\/[^/]+|books\/[^/]+
 /** Open to viewers with a table list; other pages read any table. */
 const OF_TABLES = /^\/(find|tables|sql|pages|data|metrics|assets|runs\/live)(\/|$)/
 
-/**
- * Refuses to start without a token on an address that other machines can reach.
- *
- * @throws ConfigError `WEB_TOKEN_MISSING`
- */
+/** @throws ConfigError `WEB_TOKEN_MISSING` on an address that other machines can reach */
 function requireSafeAddress({webHost, webToken}: Config): void {
   if (webToken !== undefined || LOOPBACK.has(webHost)) return
   throw newError(
@@ -105,7 +92,6 @@ function requireSafeAddress({webHost, webToken}: Config): void {
   )
 }
 
-/** The headers of every answer. */
 const SECURITY_HEADERS = {
   'content-security-policy':
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -176,10 +162,10 @@ export function askerOf({headers}: FastifyRequest): 'ours' | 'person' | 'elsewhe
   return isBrowser ? 'person' : 'tool'
 }
 
-/** Not pages: links of other sites never lead here. */
+/** Links of other sites never lead here. */
 const NO_PAGES = /^\/(data|assets|metrics|runs\/live)\b/
 
-/** Whether a browser navigates to a page, for example by a link. */
+/** A browser navigates, for example by a link. */
 function isVisit(request: FastifyRequest): boolean {
   const {headers, method, routeOptions} = request
   if (method !== 'GET' || NO_PAGES.test(routeOptions.url ?? '')) return false
@@ -187,14 +173,13 @@ function isVisit(request: FastifyRequest): boolean {
   return headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document'
 }
 
-/** The host header itself; Fastify's value may come from a proxy. */
+/** Fastify's value may come from a proxy. */
 const hostOf = ({headers}: FastifyRequest) =>
   URL.parse(`http://${headers.host}`)?.hostname.replace(/^\[|\]$/g, '') ?? ''
 
-/** Who sent a request, and what they may do. */
 export type Caller = ReturnType<typeof readCaller>
 
-/** Identifies the caller by address and token, sent as Bearer or as the password of Basic with any user name. */
+/** The token comes as Bearer, or as the password of Basic with any user name. */
 function readCaller(
   {headers, ip}: FastifyRequest,
   {webToken, webViewerToken, viewerTables, dataDir}: Config,
@@ -210,27 +195,25 @@ function readCaller(
     network,
     isOperator,
     isViewer: webViewerToken !== undefined && isSame(token, webViewerToken),
-    /** The readable tables, as in `LOANTAPE_VIEWER_TABLES`; undefined for all. */
+    /** As in `LOANTAPE_VIEWER_TABLES`; undefined for all tables. */
     only,
-    /** May act. */
     mayAct: isOperator && !isDemoFolder(dataFolderAt(dataDir)),
-    /** May open a page, given its path or route pattern. */
+    /** Takes a path or a route pattern. */
     mayOpen: (path: string) =>
       isOperator || (!FOR_OPERATORS.test(path) && (only === undefined || OF_TABLES.test(path))),
-    /** May read a table. */
     mayRead: (name: string) => isForViewers(name, only),
-    /** The signature of actions. */
+    /** Signs actions. */
     who: name ? `${name} (web ${ip})` : `web ${ip}`,
     /** The key of personal data such as last queries: the given name or else the network, operators apart. */
     person: `${isOperator ? 'operator' : 'viewer'} ${name ? JSON.stringify(name) : network}`,
   }
 }
 
-/** Compares digests, which have one length, so that timing leaks nothing. */
+/** Digests have one length, so that timing leaks nothing. */
 const isSame = (given: string, expected: string) =>
   timingSafeEqual(Buffer.from(hash('sha256', given)), Buffer.from(digestOfToken(expected)))
 
-/** The network of a caller: an IPv4 address, or the first 64 bits of an IPv6 address, since one machine may use all behind them. */
+/** Of an IPv6 address the first 64 bits, since one machine may use all behind them. */
 function networkOf(ip: string): string {
   if (!isIPv6(ip) || ip.includes('.')) return ip
   return ipaddr.IPv6.parse(ip).parts.slice(0, 4).join(':')
@@ -252,16 +235,14 @@ function limitConnections(server: Server, most: number, answered: ReadonlySet<So
   })
 }
 
-/** A listening server; disposing it closes it. */
 export type WebSide = Awaited<ReturnType<typeof startServer>>
 
 /** Bytes: the address of a query holds its text. */
 const LONGEST_HEADERS = 64 * 1024
-/** Limit for receiving headers and body. */
+/** For headers and body. */
 const REQUEST_MS = 10_000
-/** Most connections; beyond that, a new one replaces an idle one. */
 const MOST_CONNECTIONS = 200
-/** Most answers in progress, in total and for each caller; probes and webhooks do not count. */
+/** In progress, in total and for each caller; probes and webhooks do not count. */
 const ANSWERS = {all: 60, each: 20}
 /** Longest time a slow reader may take. */
 export const LONGEST_ANSWER_MS = 3_600_000
@@ -276,7 +257,6 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
       maxHeaderSize: LONGEST_HEADERS,
       // Node's own limit for headers is longer, and Node gives the longer limit to the whole request.
       headersTimeout: REQUEST_MS,
-      // How often slow requests are looked for.
       connectionsCheckingInterval: 1_000,
     },
     trustProxy: config.webProxy?.split(/\s*,\s*/) ?? false,
@@ -337,9 +317,8 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
 }
 
 /**
- * Starts a server with access control, error pages and `/healthz`.
+ * `add` adds routes, and returns what to dispose before the server closes.
  *
- * @param add adds routes, and returns what to dispose before the server closes
  * @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS`
  */
 export async function startServer(

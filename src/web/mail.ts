@@ -1,6 +1,6 @@
 import {Html} from './html.ts'
 
-/** Styles by tag and class, for mail readers that ignore style sheets. */
+/** By tag and class: mail readers ignore style sheets. */
 const STYLES: Readonly<Record<string, string>> = {
   main: 'max-width:900px;font:14px/1.45 Arial,sans-serif;color:#1a1a1a;background:#ffffff',
   h1: 'margin:0 0 8px;font-size:22px',
@@ -25,7 +25,7 @@ const STYLES: Readonly<Record<string, string>> = {
 /** Charts and controls. */
 const ONLY_ON_A_PAGE = /<(svg|nav|form)\b[\s\S]*?<\/\1>|<details class="ask">[\s\S]*?<\/details>/g
 
-/** Markup for a mail: inline styles, links to other sites only, no charts, nothing folded. */
+/** Inline styles, links to other sites only, no charts, nothing folded. */
 export const styleForMail = ({html: markup}: Html): Html =>
   new Html(
     markup
@@ -45,7 +45,7 @@ export const styleForMail = ({html: markup}: Html): Html =>
       .replaceAll('</details>', '</div>'),
   )
 
-/** A text from the source in one line, without control characters. */
+/** Without control characters. */
 export const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
 
 const MARKS: Record<string, string> = {lt: '<', gt: '>', quot: '"', '#39': "'", amp: '&'}
@@ -53,7 +53,7 @@ const MARKS: Record<string, string> = {lt: '<', gt: '>', quot: '"', '#39': "'", 
 /** Tags that start or end a line: all but inline elements, table cells and headings. */
 const BLOCKS = /(?:<\/?(?!(?:a|b|bdi|code|del|em|h\d|i|s|small|span|strong|t[dh]|time|wbr)\b)\w+[^>]*>\s*)+/g
 
-/** A page as plain text: a line for each figure, fact, row, sentence, heading and list item. */
+/** Has a line for each figure, fact, row, sentence, heading and list item. */
 export const textOf = (text: string) =>
   inOneLine(text)
     .replaceAll(ONLY_ON_A_PAGE, '')

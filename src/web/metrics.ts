@@ -14,9 +14,7 @@ const METRIC = /^-- (\w+): (.+)\n([^;]+);/gm
 
 /**
  * Process metrics, and those of a file: counters if named `…_total`, otherwise gauges. They are read from the database on each
- * request, so that they continue after a restart; null values are left out.
- *
- * @param read parameters of their SQL
+ * request, so that they continue after a restart; null values are left out. `read` returns the parameters of their SQL.
  */
 export function createRegistry(
   file: string,
@@ -51,7 +49,7 @@ export function createRegistry(
   return {
     registry,
     answers,
-    /** Text in the Prometheus format. */
+    /** In the Prometheus format. */
     render(mayRead: MayRead) {
       const given = textsOf(read(mayRead))
       for (const {sql, labelNames, metric} of metrics) {
@@ -69,7 +67,6 @@ export function createRegistry(
   }
 }
 
-/** Adds `/metrics`, and counts answers. */
 export function addMetrics(
   server: FastifyInstance,
   {registry, answers, render}: ReturnType<typeof createRegistry>,
@@ -80,7 +77,7 @@ export function addMetrics(
   )
 }
 
-/** The metrics of one data folder. Walks and exports run in other processes, so all are read from the state database. */
+/** Walks and exports run in other processes, so all are read from the state database. */
 export function createMetrics(tools: WebTools, world: World) {
   const {stateDb, folder, config} = tools
   return createRegistry('metrics', stateDb, (mayRead) => {

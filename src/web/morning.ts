@@ -15,7 +15,7 @@ import type {AskingView, Page, View} from './view.ts'
 /** A report has a release only: no runs, no history. */
 type MorningView = View & Partial<Pick<AskingView, 'overview' | 'history' | 'mayAct'>>
 
-/** The other kept releases; `is_before` if readers saw them before this one. */
+/** `is_before`: readers saw it before this release. */
 function listOthers({dir, manifest: {release_id, known_at}}: Release) {
   const own = realpathSync(dir)
   const isBefore = ({dir: other, manifest}: Release) =>
@@ -39,9 +39,8 @@ const baseRow = z.looseObject({
 })
 
 /**
- * Compares the release with what `against` in the address asks for.
- *
- * @returns parameters for the SQL of pages: `bases` to choose from, the chosen `base`, and the movements since, if known
+ * Compares the release with what `against` in the address asks for. Returns parameters for the SQL of pages: `bases` to choose
+ * from, the chosen `base`, and the movements since, if known.
  */
 async function compare({ask, release, filter, history}: MorningView, which: Which = {}): Promise<Params> {
   const tables = queriesOf(ask)
@@ -69,7 +68,7 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   return other ? {...shown, ...(await readMovedBetween(other, release, asked))} : told
 }
 
-/** `/`: the figures, what moved them since another day, and what needs attention. */
+/** `/` */
 export async function viewMorning(view: MorningView): Promise<Page | undefined> {
   const {release, overview, history} = view
   const {as_of, observed_until, known_at, checks} = release.manifest
@@ -100,7 +99,7 @@ export const viewPortfolio = async (view: MorningView, told: Params = {}): Promi
 
 const PER_PAGE = 50
 
-/** `/behind/moved`: every deal that moved the figures; undefined if there is nothing to compare with. */
+/** `/behind/moved`; undefined if there is nothing to compare with. */
 export async function viewMoved(view: MorningView): Promise<Page | undefined> {
   const {query} = view
   const beyond = Math.max(0, Math.min(1_000_000, Number.parseInt(query.get('beyond') ?? '', 10) || 0))

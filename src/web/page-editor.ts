@@ -14,14 +14,14 @@ import {formOf} from './http-server.ts'
 import {A_NAME, beginPage, listPages, NAME, viewPage, viewState} from './pages.ts'
 import type {AskingView, Page} from './view.ts'
 
-/** A page with one block, from the query of a form. */
+/** From the query of a form. */
 function writePage(sql: string, form: URLSearchParams): string {
   const title = (form.get('title') ?? '').trim()
   const fence = '`'.repeat(Math.max(3, ...[...sql.matchAll(/`+/g)].map(([marks]) => marks.length + 1)))
   return `${title && `---\n${stringify({title})}---\n\n`}${fence}sql ${shapeNamed(form.get('as'))}\n${sql}\n${fence}\n`
 }
 
-/** A saved text of a page, by its number in `page_action`; the last by default. */
+/** By its number in `page_action`; the last by default. */
 const findSaved = (stateDb: StateDb, name: string, id?: string | null) =>
   stateDb.first(
     z.object({words: z.string()}),
@@ -29,7 +29,7 @@ const findSaved = (stateDb: StateDb, name: string, id?: string | null) =>
     [`page ${name}`, id ?? null],
   )?.words
 
-/** Saves a page and records its text. A version that was written by hand is recorded first. */
+/** A version that was written by hand is recorded first. */
 function savePage(
   stateDb: StateDb,
   {name, path, text, who}: Record<'name' | 'path' | 'text' | 'who', string>,
@@ -52,9 +52,7 @@ function savePage(
 
 /**
  * `/edit?name=<page>`: an editor for a page, one of its saved versions, or a new page. The form previews or saves the text, or
- * saves a query as a page. It refuses to overwrite a version that the form did not show.
- *
- * @param now ms since the epoch
+ * saves a query as a page. It refuses to overwrite a version that the form did not show. `now` is ms since the epoch.
  */
 export async function viewEditor(
   view: AskingView,

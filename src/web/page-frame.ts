@@ -6,7 +6,7 @@ import {Html, html} from './html.ts'
 
 const readAsset = (name: string) => new Html(readFileSync(join(import.meta.dirname, 'assets', name), 'utf8'))
 
-/** A self-contained page with the styles, and `script`, of `assets` inlined. @param page instants are shown in `timeZone`, UTC by default */
+/** Inlines the styles, and `script`, of `assets`. Instants are shown in `timeZone`, UTC by default. */
 export function renderPage(page: {
   title: string
   body: Html
@@ -33,14 +33,11 @@ ${script !== undefined && html`<script>\n${readAsset(script)}</script>\n`}</body
   return timeZone === undefined ? document.html : inTimeZone(document.html, timeZone)
 }
 
-/** What surrounds every page of the workbench. */
 interface Frame {
   title: string
-  /** The path of the page. */
   path: string
-  /** The navigation. */
   places: readonly (readonly [title: string, href: string])[]
-  /** The search field: the filter it keeps, and its text; undefined without one. */
+  /** The filter that the search field keeps, and its text. */
   find?: {filter?: Filter; q?: string | undefined}
   /** Shown below the title. */
   subject?: Html
@@ -52,7 +49,6 @@ interface Frame {
   body: Html
 }
 
-/** Renders a page of the workbench. */
 export function renderWorkbench(page: Frame): string {
   const {title, path, places, find, subject, alarms = 0, live, body, timeZone} = page
   const ways = places.map(([, href]) => href.split('?')[0] ?? '').sort((a, b) => b.length - a.length)

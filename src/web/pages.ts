@@ -24,10 +24,9 @@ import type {AskingView, Page, View} from './view.ts'
 /** Names that people may give to a page or query. */
 export const NAME = /^[\w-]{1,100}$/
 
-/** {@link NAME} in words. */
 export const A_NAME = 'a name of letters, digits, _ and -'
 
-/** The names of files with an ending in a folder, sorted; none if there is no folder. */
+/** Sorted; none if there is no folder. */
 export const listNamed = (folder: string, ending: '.md' | '.sql' | '.filter'): string[] =>
   listFiles(folder, ending)
     .map((file) => basename(file, ending))
@@ -42,13 +41,13 @@ const FOLDERS = ['', 'parts/', 'behind/']
 /** Pages over the state database. Own pages cannot replace them, since they read more than viewers may. */
 const OF_STATE = 'state/'
 
-/** The folders of own pages: beside own models, then in the data folder. A new page goes into the first. */
+/** Beside own models, then in the data folder. A new page goes into the first. */
 export const listPageDirs = ({sqlDir, dataDir}: Pick<Config, 'sqlDir' | 'dataDir'>): string[] => [
   ...(sqlDir === undefined ? [] : [join(sqlDir, 'pages')]),
   dataFolderAt(dataDir).pages,
 ]
 
-/** Lists every page. An own page replaces a shipped page of the same name; the first folder wins. */
+/** An own page replaces a shipped page of the same name; the first folder wins. */
 export function listPages(pageDirs: readonly string[]) {
   const pages = [...pageDirs, SHIPPED].flatMap((dir) => {
     const isOwn = dir !== SHIPPED
@@ -62,7 +61,7 @@ export function listPages(pageDirs: readonly string[]) {
   return [...new Map(pages.toReversed().map((page) => [page.name, page])).values()].reverse()
 }
 
-/** Files of Markdown in the folders of own pages that are no page, by their names or places. */
+/** Markdown in the folders of own pages that is no page, by its name or place. */
 export const listStrays = (pageDirs: readonly string[]): string[] =>
   pageDirs.flatMap((dir) =>
     listFilesBelow(dir).filter((file) => {
@@ -71,31 +70,30 @@ export const listStrays = (pageDirs: readonly string[]): string[] =>
     }),
   )
 
-/** Front matter: YAML between lines of `---` at the top. */
+/** YAML between lines of `---` at the top. */
 const frontMatter = z.strictObject({
   title: z.string().min(1).optional(),
-  /** Its place in the navigation, after ours. */
+  /** In the navigation, after ours. */
   order: z.number().optional(),
   for: z.literal('operators').optional(),
   /** Tables it cannot do without. */
   needs: z.array(z.string()).default([]),
 })
 
-/** A page as written. */
 interface PageText {
   name: string
   about: z.output<typeof frontMatter>
   markdown: string
-  /** The line where the Markdown begins. */
+  /** Where the Markdown begins. */
   line: number
-  /** What is wrong with the front matter. */
+  /** Of the front matter. */
   problems: string[]
 }
 
 const wordProblem = (name: string, line: number, problem: string) =>
   `pages/${name}.md, line ${line}: ${problem}`
 
-/** Reads a page. @param given replaces the text of the file */
+/** `given` replaces the text of the file. */
 function readPage({name, path}: {name: string; path: string}, given?: string): PageText {
   const page: PageText = {name, about: {needs: []}, markdown: '', line: 1, problems: []}
   const tell = (line: number, problem: string) => page.problems.push(wordProblem(name, line, problem))
@@ -121,16 +119,15 @@ function readPage({name, path}: {name: string; path: string}, given?: string): P
   return page
 }
 
-/** The tables that a shipped page needs. */
 export const needsOf = (name: string) => readPage({name, path: join(SHIPPED, `${name}.md`)}).about.needs
 
-/** Shipped pages, except those that own pages replace. */
+/** Except those that own pages replace. */
 export const listShipped = (pageDirs: readonly string[]) =>
   listPages(pageDirs)
     .filter(({isOwn}) => !isOwn)
     .map((file) => ({...readPage(file), path: file.path}))
 
-/** Own pages that the viewer may see. A page with broken front matter may be meant for operators, so only they see it. */
+/** For the viewer. A page with broken front matter may be meant for operators, so only they see it. */
 export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) =>
   listPages(pageDirs)
     .filter(({isOwn}) => isOwn)
@@ -140,17 +137,16 @@ export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) 
 
 const isForAll = ({about, problems}: PageText) => about.for === undefined && problems.length === 0
 
-/** The title of a page: from its front matter, its first heading, or its name. */
+/** From its front matter, its first heading, or its name. */
 export const nameOf = ({name, about, markdown}: PageText) =>
   about.title ?? /^# (.+)/m.exec(markdown)?.[1] ?? capitalised(name.replaceAll('_', ' '))
 
-/** Own pages in the navigation. */
+/** In the navigation. */
 export const listPlaces = (view: Parameters<typeof listOwn>[0]): [title: string, href: string][] =>
   listOwn(view).flatMap((page) =>
     page.about.order === undefined ? [] : [[nameOf(page), `/pages/${page.name}`]],
   )
 
-/** The text of a new page. */
 export const beginPage = (name: string) =>
   readSqlFile(join(SHIPPED, 'first_page.md')).replaceAll('first_page', name)
 
@@ -174,10 +170,10 @@ ${shipped.map((page) => html`<div class="ask">${!page.name.includes('/') && lead
   return {title: 'Pages', body}
 }
 
-/** Values for `$name` in SQL: text, or anything else as JSON; missing ones are null. */
+/** For `$name` in SQL: text, or anything else as JSON; missing ones are null. */
 export type Params = Readonly<Record<string, unknown>>
 
-/** Parameters as text, as both engines take them. */
+/** Both engines take text. */
 export const textsOf = (params: Params) =>
   Object.fromEntries(
     Object.entries(params)
@@ -191,18 +187,17 @@ const TOLD = [
   ...['running', 'next', 'alarms', 'not_issued', 'checks'],
 ]
 
-/** Most rows of a table, of a mail, and of a chart. */
+/** Of a table, of a mail, and of a chart. */
 const MOST_ROWS = 1000
 const MOST_OF_MAIL = 50
 const MOST_PLACES = 50_000
 
-/** What a page needs of a view; without a release it reads the state database. */
+/** Without a release, a page reads the state database. */
 type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'pageDirs' | 'mayOpen' | 'isFile' | 'isMail'> &
   Partial<Pick<AskingView, 'release' | 'askAsPerson' | 'mayAct' | 'mayRead'>> & {
     stateDb?: Pick<StateDb, 'all'>
   }
 
-/** What a page is shown with. */
 interface Given {
   isAmongOwn?: boolean
   params?: Params
@@ -211,8 +206,8 @@ interface Given {
 }
 
 /**
- * Renders a page. Undefined if there is none, if the caller may not see it, or if its title has no rows. Own pages are asked as
- * people's questions; shipped pages are trusted, unless shown among own pages.
+ * Undefined if there is no such page, if the caller may not see it, or if its title has no rows. Own pages are asked as people's
+ * questions; shipped pages are trusted, unless shown among own pages.
  *
  * @param given `params` of its SQL override those of the address; `text` replaces the file; `within` names the pages that hold it
  */
@@ -272,7 +267,7 @@ export async function viewState(
   return await viewPage(name, {...view, ...('all' in stateDb && {stateDb})})
 }
 
-/** Says which needed table is missing or hidden from the caller; undefined if none is. */
+/** Undefined if no table is missing or hidden from the caller. */
 export function findLacking(
   needs: readonly string[],
   {release, mayRead}: Pick<Shown, 'release' | 'mayRead'>,
@@ -284,7 +279,6 @@ export function findLacking(
   return hidden && `Table '${hidden}', which is needed here, is not for viewers.`
 }
 
-/** Renders the text of a page, its blocks and the pages it holds. */
 async function renderPageText(
   page: PageText,
   view: Shown,
@@ -309,7 +303,7 @@ async function renderPageText(
     shown.problems.push(words)
     return failed(words)
   }
-  /** A held page. Shipped pages within own pages do not get the program's parameters. */
+  /** Shipped pages within own pages do not get the program's parameters. */
   const hold = async (part: string, asked: string) => {
     if (within.includes(part)) return tell(`Page '${part}' holds itself.`)
     const {empty, ...own} = readOptions(asked)
@@ -361,8 +355,8 @@ async function renderPageText(
 }
 
 /**
- * Makes links of this site that keep the filter. A `part` in the address is narrowed to what the filter allows. Undefined if the
- * viewer may not open the page.
+ * Links of this site keep the filter. A `part` in the address is narrowed to what the filter allows. Undefined if the viewer may
+ * not open the page.
  */
 export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: string) => {
   const url = parseAddress(address)
@@ -380,10 +374,8 @@ export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: stri
 }
 
 /**
- * Renders a block; undefined for a title without rows.
- *
- * @param given `tell` reports a problem at a line of the block; `shown` is the page, whose title and row counts the block may
- *   change
+ * Undefined for a title without rows. `tell` reports a problem at a line of the block, which may change title and row counts of
+ * `shown`, the page.
  */
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
@@ -436,7 +428,6 @@ async function answerBlock(
   }
 }
 
-/** Notes about days that a release holds. */
 const DAY_NOTES = {
   'mart.run': `select cast(business_date as varchar) as subject,
       concat_ws(': ', 'Accepted ' || accepted, accepted_why) as text, accepted_by as who
@@ -445,7 +436,7 @@ const DAY_NOTES = {
     from core.note where about = 'day' and ended_at is null`,
 }
 
-/** Notes about days: from the state database if there is one, otherwise from the release; and why guards were overruled. */
+/** From the state database if there is one, otherwise from the release; also why guards were overruled. */
 async function listDayNotes(view: Shown): Promise<DayNote[]> {
   const {stateDb, release, ask} = view
   const mayRead = view.mayRead?.('core.note') !== false
@@ -457,14 +448,14 @@ async function listDayNotes(view: Shown): Promise<DayNote[]> {
   return noted.sort((a, b) => (a.subject < b.subject ? -1 : 1))
 }
 
-/** The current address with another parameter value, at the first page. */
+/** Leads to the first page of a list. */
 function addressWith(query: URLSearchParams, name: string, value: string): string {
   const changed = without(query, [])
   changed.set(name, value)
   return `?${changed}`
 }
 
-/** A form for the days of charts, and a link to all days. Dragging over a chart does the same. */
+/** Dragging over a chart does the same. */
 function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): Html | false {
   const ends = [`${name}_from`, `${name}_to`] as const
   const [from, to] = ends.map((end) => query.get(end))
@@ -475,7 +466,7 @@ function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): 
 <label>Days from <input type="date" name="${ends[0]}" value="${from}"></label> <label>to <input type="date" name="${ends[1]}" value="${to}"></label> <button>Show</button>${isChosen && html` <a href="?${String(kept)}">All days</a>`}</form>`
 }
 
-/** Links to the previous and next page of a list; false if there is one page. */
+/** False if there is one page. */
 function renderPages(query: URLSearchParams, rows: number, perPage: number): Html | false {
   const page = pageOf(query)
   const all = Math.max(1, Math.ceil(rows / perPage))
@@ -488,17 +479,16 @@ ${page < all && html`<a rel="next" href="${addressOfPage(page + 1)}">next →</a
 </nav>`
 }
 
-/** A column that keeps the written order. */
+/** Keeps the written order. */
 const PLACE = 'place as written'
 
-/** Whether a statement has its own ORDER BY, outside texts, comments and parentheses. */
+/** Looks outside texts, comments and parentheses. */
 function isOrdered(sql: string): boolean {
   let text = sql.replaceAll(/'[^']*'|"[^"]*"|--.*/g, '')
   while (/\([^()]*\)/.test(text)) text = text.replaceAll(/\([^()]*\)/g, '')
   return /\border\s+by\b/i.test(text)
 }
 
-/** Deals on a page of a list. */
 const PER_PAGE = 50
 
 /**

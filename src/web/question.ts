@@ -22,11 +22,11 @@ const node = z.looseObject({
   function_name: z.string().optional(),
   table_name: z.string().optional(),
   schema_name: z.string().optional(),
-  /** The function that a table function calls. */
+  /** Called by a table function. */
   function: z.object({function_name: z.string()}).optional().catch(undefined),
 })
 
-/** Every node of a tree, also below parts that this version does not know. */
+/** Also below parts that this version does not know. */
 function* listNodes(part: unknown): Generator<z.output<typeof node>> {
   if (typeof part !== 'object' || part === null) return
   if (!Array.isArray(part)) yield node.parse(part)
@@ -34,10 +34,9 @@ function* listNodes(part: unknown): Generator<z.output<typeof node>> {
 }
 
 /**
- * Checks a person's question: one SELECT, DESCRIBE, SHOW or SUMMARIZE that reads nothing but tables. It walks the tree of the
- * engine's own parser.
+ * A question is one SELECT, DESCRIBE, SHOW or SUMMARIZE that reads nothing but tables. Returns the tables it names (`core.deal`),
+ * including its CTEs; `isShown` for DESCRIBE, SHOW and SUMMARIZE.
  *
- * @returns the tables it names (`core.deal`), including its CTEs; `isShown` for DESCRIBE, SHOW and SUMMARIZE
  * @throws Error in words for the person
  */
 export async function parseQuestion(

@@ -17,11 +17,9 @@ import type {questions as ofHistory} from './history-questions.ts'
 import type {Asked, questions, ReleaseLimits, ReleaseReading} from './release-questions.ts'
 import {createTurns} from './turns.ts'
 
-/** Limits of a pool of processes. */
 interface Limits {
-  /** Longest time for an answer. */
   timeoutMs: number
-  /** An idle process is ended after this time, to free its memory. */
+  /** An idle process is ended, to free its memory. */
   idleMs: number
   /** Questions answered at once; 1 by default. */
   processes?: number
@@ -32,11 +30,11 @@ interface Limits {
   each?: number
   /** A question runs on when nobody waits for it: restarting the process takes longer. */
   goesOn?: boolean
-  /** Everything else goes first: pages, and runs of jobs. */
+  /** Pages and runs of jobs go first. */
   isLast?: boolean
 }
 
-/** Whose turn a question takes; by default each question is its own caller. */
+/** By default each question is its own caller. */
 export interface Turn {
   caller?: unknown
   /** Aborts the question, or its waiting. */
@@ -45,7 +43,7 @@ export interface Turn {
   until?: Promise<unknown>
 }
 
-/** The module that answers, and the error if it does not: its code and first words. */
+/** The error of a module that does not answer: its code and first words. */
 const MODULES = {
   history: ['HISTORY_STOPPED', 'The history was not read to the end'],
   release: ['QUERY_STOPPED', 'Query stopped'],
@@ -56,7 +54,7 @@ const FEW_PROCESSES = {
   next: 'Free memory, or let this user run more processes (`ulimit -u`); then ask again.',
 }
 
-/** A process that answers one question at a time. */
+/** Answers one question at a time. */
 interface Helper {
   args: readonly string[]
   process?: ChildProcess | undefined
@@ -67,7 +65,6 @@ interface Helper {
 
 const LAST = constants.priority.PRIORITY_BELOW_NORMAL
 
-/** Starts the process of a helper if it is not running. */
 function requireProcess(helper: Helper, module: keyof typeof MODULES, isLast: boolean): ChildProcess {
   if (helper.process) return helper.process
   const path = join(import.meta.dirname, `${module}-questions${extname(import.meta.filename)}`)
@@ -88,7 +85,7 @@ function requireProcess(helper: Helper, module: keyof typeof MODULES, isLast: bo
   return process
 }
 
-/** Ends the process of a helper, unless it has another one by now. */
+/** Unless the helper has another process by now. */
 function end(helper: Helper, process = helper.process, error?: Error): void {
   if (process !== helper.process) return
   helper.process = undefined
@@ -97,12 +94,7 @@ function end(helper: Helper, process = helper.process, error?: Error): void {
   helper.take?.(error)
 }
 
-/**
- * Creates a pool of helper processes; the one that answered last is asked first. Disposing it ends them.
- *
- * @typeParam Asked the functions of the module
- * @param argsOf arguments of each process
- */
+/** The process that answered last is asked first. Disposing the pool ends all. */
 function createHelpers<Asked extends Record<string, (...about: never[]) => unknown>>(
   module: keyof typeof MODULES,
   limits: Limits,
@@ -165,8 +157,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
 
   return {
     /**
-     * Asks a free process, in turn. A question that takes too long, or that nobody waits for, is killed with its process; the
-     * next question starts a new one.
+     * A question that takes too long, or that nobody waits for, is killed with its process; the next question starts a new one.
      *
      * @throws what the function threw; DeferredError `WEB_BUSY`, `HISTORY_STOPPED`, `QUERY_STOPPED`, `INTERRUPTED`
      */
@@ -196,7 +187,7 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
   }
 }
 
-/** The releases in a folder: latest business date first, then latest `known_at`. */
+/** Latest business date first, then latest `known_at`. */
 export function listReleases(releases: string): Release[] {
   if (!existsSync(releases)) return []
   const order = ({manifest}: Release) => `${manifest.as_of} ${manifest.known_at}`
@@ -206,7 +197,7 @@ export function listReleases(releases: string): Release[] {
     .sort((a, b) => (order(a) < order(b) ? 1 : -1))
 }
 
-/** The release that an address asks for: the current one, or one by business date and moment. */
+/** The current one, or one by business date and moment. */
 function findRelease(
   folder: DataFolder,
   {values}: Pick<Filter, 'values'>,
@@ -222,14 +213,13 @@ function findRelease(
   )
 }
 
-/** Queries with rows as objects, over a function that returns columns and rows. */
+/** Rows come as objects. */
 export const queriesOf = (ask: (asked: Asked) => Promise<Block>) =>
   queriesOver(async (sql, params) => objectsOf(await ask({sql, params})))
 
-/** Reads one release. */
 export type Reader = ReturnType<ReturnType<typeof createReaderPool>['of']>
 
-/** Starts processes that read releases; disposing the pool ends them. A question that fails or kills its process fails alone. */
+/** A question that fails or kills its process fails alone. */
 export function createReaderPool(limits: Limits & ReleaseLimits) {
   const files = makeTemporaryFolder('loantape-reader-')
   const filesDir = files.path
@@ -238,13 +228,12 @@ export function createReaderPool(limits: Limits & ReleaseLimits) {
     return [JSON.stringify(reading)]
   })
   return {
-    /** The reader of one release. */
     of: (dir: string) => ({
-      /** The folder for requested files. */
+      /** For requested files. */
       filesDir,
-      /** Asks a question of ours. */
+      /** A question of ours. */
       page: (asked: Asked) => helpers.ask('page', [dir, asked]),
-      /** Asks a person's question. */
+      /** A person's question. */
       ask: (asked: Asked, turn?: Turn) => helpers.ask('person', [dir, asked], turn),
     }),
     [Symbol.dispose]() {
@@ -254,18 +243,17 @@ export function createReaderPool(limits: Limits & ReleaseLimits) {
   }
 }
 
-/** Limits for people's questions and for downloads. */
+/** For people's questions and for downloads. */
 const QUESTIONS = {processes: 2, waiting: 20, each: 4, isLast: true}
 
-/** Limits for questions about the history. */
 const HISTORY = {processes: 4, waiting: 56, each: 20, tries: 2, goesOn: true}
 
 const IDLE_MS = 300_000
 
-/** Releases with a process of their own for pages. */
+/** With a process of their own for pages. */
 const OPEN_RELEASES = 3
 
-/** Finds the readers of the release that an address asks for; disposing it ends all processes. */
+/** Disposing it ends all processes. */
 export function createReaders(folder: DataFolder, config: Config) {
   const pools = new DisposableStack()
   const create = (most: number, limits: Omit<Limits & ReleaseLimits, 'idleMs' | 'memoryMb'>) => {
@@ -281,7 +269,7 @@ export function createReaders(folder: DataFolder, config: Config) {
     fileBytes: 2e9,
     folderBytes: 4e9,
   })
-  /** Pools for pages, each for one release. */
+  /** Each for one release. */
   const pages = Array.from({length: OPEN_RELEASES}, () => ({
     dir: '',
     usedAt: 0,
@@ -303,15 +291,13 @@ export function createReaders(folder: DataFolder, config: Config) {
 
 type OfHistory = typeof ofHistory
 
-/** Answers questions about history, tapes and journals. */
 export type History = ReturnType<ReturnType<typeof readHistory>['of']>
 
-/** Creates the pool for questions about the history; processes start on demand. Disposing it ends them. */
+/** Processes start on demand; disposing the pool ends them. */
 export function readHistory(config: Config) {
   const limits = {timeoutMs: config.historyTimeoutSeconds * 1000, idleMs: IDLE_MS, ...HISTORY}
   const helpers = createHelpers<OfHistory>('history', limits)
   return {
-    /** The history as asked by a caller. */
     of: (turn: Turn) => ({
       /** @throws what went wrong; DeferredError `HISTORY_STOPPED`, `WEB_BUSY` */
       ask: <Name extends keyof OfHistory>(

@@ -12,7 +12,6 @@ import {isForViewers} from './filter.ts'
 import {answerParent} from './helper-process.ts'
 import {parseQuestion} from './question.ts'
 
-/** A question about a release. */
 export interface Asked {
   /** One SELECT. */
   sql: string
@@ -20,21 +19,20 @@ export interface Asked {
   condition?: string | undefined
   /** The tables the caller may read, as in `LOANTAPE_VIEWER_TABLES`; all by default. */
   only?: string | undefined
-  /** Most rows. */
   most?: number | undefined
   /** Parameters, by position or by name (`$month`); a missing name is null. */
   params?: DuckDBValue[] | Record<string, string | undefined> | undefined
   /**
-   * Writes the rows into this new file; `title` is that of a sheet. `isSafe` puts a `'` before text that a spreadsheet would take
-   * for a formula.
+   * A new file for the rows; `title` is that of a sheet. `isSafe` puts a `'` before text that a spreadsheet would take for a
+   * formula.
    */
   file?: {name: string; format: keyof typeof COPIES | 'xlsx'; title: string; isSafe: boolean} | undefined
 }
 
-/** Resource limits of a process that answers. */
+/** Of a process that answers. */
 export interface ReleaseLimits {
   memoryMb: number
-  /** Most bytes of one file, and of all files in the folder. */
+  /** Of one file, and of all files in the folder. */
   fileBytes?: number
   folderBytes?: number
 }
@@ -45,13 +43,12 @@ export interface ReleaseReading extends ReleaseLimits {
   spillDir: string
 }
 
-/** Deal sets that are kept; the least recently used is dropped. */
+/** The least recently used is dropped. */
 const KEPT_SETS = 6
 
 /** Memory for Node and for rows in transit. */
 const BESIDE_ENGINE_MB = 700
 
-/** How often resources are checked. */
 const WATCH_MS = 50
 
 const reading: ReleaseReading = JSON.parse(process.argv[2] ?? '')
@@ -61,7 +58,7 @@ rmSync(spillDir, {recursive: true, force: true})
 
 type Instance = Awaited<ReturnType<typeof open>>
 
-/** Opens a release in its own engine instance; questions can read only what is attached. */
+/** Questions can read only what is attached. */
 async function open(dir: string, file?: string) {
   // A machine removes what is old from its temporary folder; a server runs for months.
   mkdirSync(filesDir, {recursive: true, mode: 0o700})
@@ -86,7 +83,7 @@ async function open(dir: string, file?: string) {
 
 let made = 0
 
-/** Points table names at the release, or at a deal set; the tables that are asked for are made. */
+/** Points table names at the release, or at a deal set. Makes the tables that are asked for. */
 async function narrow(
   instance: Instance,
   condition: string | undefined,
@@ -143,10 +140,7 @@ async function answerPage(dir: string, asked: Asked): Promise<Rows> {
   return await readRows(shared.db, asked)
 }
 
-/**
- * Answers a person's question in its own engine instance, so that nothing it does affects others. The engine runs the checked
- * text unchanged.
- */
+/** In its own engine instance, so that nothing a question does affects others. The engine runs the checked text unchanged. */
 async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
   const {sql, condition, only, file} = asked
   const path = file && join(filesDir, file.name)
@@ -182,7 +176,6 @@ async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
   return {columns: [], rows: []}
 }
 
-/** How the engine writes a file of each format. */
 const COPIES = {
   csv: 'format csv, header',
   json: 'format json, array true',
@@ -190,8 +183,8 @@ const COPIES = {
 }
 
 /**
- * Replaces what a format cannot hold. In JSON, NaN and infinity become null, and decimals get a digit before the point; Parquet
- * has whole numbers of 64 bits, so larger ones become decimals.
+ * In JSON, NaN and infinity become null, and decimals get a digit before the point; Parquet has whole numbers of 64 bits, so
+ * larger ones become decimals.
  */
 function buildRows(columns: readonly TableColumn[], from: string, format: 'json' | 'parquet'): string {
   const cells = columns.map(({name, type}) => {
@@ -214,7 +207,7 @@ type Rows = Awaited<ReturnType<typeof readRows>>
 /** Browsers cannot use a longer page. */
 const MOST_CHARACTERS = 20_000_000
 
-/** Reads at most `most` rows of a statement, in order. Values are exact text if a number could not hold them. */
+/** Reads at most `most`, in order. Values are exact text if a number could not hold them. */
 async function readRows({connection}: Database, {sql, params, most = Number.POSITIVE_INFINITY}: Asked) {
   const prepared = await connection.prepare(sql)
   if (params) prepared.bind(Array.isArray(params) ? params : namedOf(prepared, params))
@@ -235,7 +228,6 @@ async function readRows({connection}: Database, {sql, params, most = Number.POSI
   return {columns, rows}
 }
 
-/** A value for each named parameter of a statement. */
 function namedOf(
   prepared: DuckDBPreparedStatement,
   params: Record<string, string | undefined>,
@@ -246,19 +238,19 @@ function namedOf(
   )
 }
 
-/** The error in words, without paths and without advice on engine settings. */
+/** Without paths, and without advice on engine settings. */
 function wordFailure(error: unknown): string {
   if (error instanceof LoantapeError) return error.problem
   const [words = ''] = messageOf(error).split('\n\nPossible solutions:')
   return words.replaceAll(`${filesDir}/`, '')
 }
 
-/** Whether this process exceeded a limit; it then answers nothing more. */
+/** A process that exceeded a limit answers nothing more. */
 let hasSpent = false
 
 const sizeOf = (name: string) => statSync(join(filesDir, name), {throwIfNoEntry: false})?.size ?? 0
 
-/** Throws if a question exceeds its limits. The engine bounds what it spills, but does not count all text towards its memory limit. */
+/** The engine bounds what it spills, but does not count all text towards its memory limit. */
 function requireModest(file: string | undefined): void {
   const stop = (reason: string) => newError('QUERY_STOPPED', `Query stopped: ${reason}.`)
   if (process.memoryUsage.rss() >= (memoryMb + BESIDE_ENGINE_MB) * 1e6)
@@ -269,10 +261,9 @@ function requireModest(file: string | undefined): void {
     throw stop(`what people download at this moment takes more than ${folderBytes / 1e6} MB`)
 }
 
-/** Codes of errors that are not the question's: of limits, of the release, of the machine. */
+/** Errors of limits, of the release, of the machine. */
 const IS_NOT_ITS_OWN = /^(QUERY_STOPPED|RELEASE_DAMAGED|DISK_FULL|DISK_FAULT|TOO_MANY_FILES)$/
 
-/** Answers a question, unless it exceeds its limits; failures of the question are put in words. */
 async function answer(question: Promise<Rows>, file?: string): Promise<Rows> {
   const {promise: tooMuch, reject} = Promise.withResolvers<never>()
   const watch = setInterval(() => {
@@ -295,7 +286,6 @@ async function answer(question: Promise<Rows>, file?: string): Promise<Rows> {
   }
 }
 
-/** The questions about the release in a folder. */
 export const questions = {
   page: (dir: string, asked: Asked) => answer(answerPage(dir, asked)),
   async person(dir: string, asked: Asked) {

@@ -30,7 +30,7 @@ const COMPARED: Readonly<Record<string, (view: View) => Promise<Page | undefined
 }
 
 /**
- * A view of a release without a server; disposing it ends its reader.
+ * Needs no server; disposing it ends its reader.
  *
  * @param page a name with parameters (`margins?state=TX`); all pages of the report by default
  * @throws ConfigError `USAGE` for an invalid filter, or one that viewers may not use; `UNKNOWN_NAME`
@@ -70,13 +70,13 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
     query,
     name,
     isFile: true,
-    /** Whether a page is compared with another day, which needs all tables. */
+    /** A comparison with another day needs all tables. */
     isCompared: (one: string) => only === undefined && !(name === 'morning' && files.includes(one)),
     [Symbol.dispose]: () => pool[Symbol.dispose](),
   }
 }
 
-/** Renders the pages of the report, or the page asked for, without links. */
+/** Without links. */
 async function showPages(view: ReturnType<typeof openReport>, isMail = false) {
   const {name, isCompared} = view
   const isAll = name === undefined
@@ -97,7 +97,6 @@ async function showPages(view: ReturnType<typeof openReport>, isMail = false) {
   }
 }
 
-/** The filter and parameters of a page, as names and values. */
 const chosenOf = ({filter, query}: Pick<View, 'filter' | 'query'>) => [
   ...[...filter.values].map(([key, value]): [string, string] => [titleOf(key), wordValue(key, value)]),
   ...Object.entries(Object.fromEntries(query))
@@ -108,7 +107,6 @@ const chosenOf = ({filter, query}: Pick<View, 'filter' | 'query'>) => [
 const subjectOf = (view: Pick<View, 'release' | 'filter' | 'query'>, title: string) =>
   `${[title, ...chosenOf(view).map((chosen) => chosen.join(' '))].join(', ')} as of ${view.release.manifest.as_of}`
 
-/** The sheet around the pages. */
 function renderSheet(view: Pick<View, 'release' | 'filter' | 'query'>, title: string, content: Html): Html {
   const {release_id, as_of, known_at, generator, checks} = view.release.manifest
   const chosen = chosenOf(view).map(([name, value]) => html`<li>${name} <b>${value}</b></li>\n`)
@@ -125,7 +123,6 @@ ${content}
 </main>`
 }
 
-/** The pages as one self-contained file. */
 async function renderFile(view: ReturnType<typeof openReport>) {
   const {title, content, problems} = await showPages(view)
   const {time_zone: timeZone} = view.release.manifest
@@ -137,11 +134,9 @@ async function renderFile(view: ReturnType<typeof openReport>) {
 }
 
 /**
- * Renders one page of a release, or Morning, Portfolio, Pipeline and Data quality, as one self-contained file.
+ * Renders one page (`margins?state=TX`) of a release, or Morning, Portfolio, Pipeline and Data quality, as one self-contained
+ * file. Own pages replace shipped ones. `problems` are shown in place of blocks.
  *
- * @param config own pages replace shipped ones
- * @param page a name with parameters: `margins?state=TX`
- * @returns the text, and the problems that it shows in place of blocks
  * @throws ConfigError `RELEASE_PARTIAL` if tables are missing, `UNKNOWN_NAME`, `USAGE`
  */
 export async function renderReport(release: Release, config: Config, page?: string) {
@@ -159,9 +154,8 @@ const LARGEST_FILE = 10_000_000
 const LONGEST_WORDS = 10_000
 
 /**
- * Renders a page as a message, with the printable page as a file in the release's folder.
+ * The printable page becomes a file in the release's folder. Returns undefined if there is nothing to send.
  *
- * @returns undefined if there is nothing to send
  * @throws ConfigError `UNKNOWN_NAME`, `QUERY_FAILED` with the place of each problem, `USAGE`
  */
 export async function renderDigest(
@@ -203,7 +197,7 @@ export async function renderDigest(
   }
 }
 
-/** Removes links, except those within the page and to other sites: a file has no server. */
+/** Keeps links within the page and to other sites: a file has no server. */
 const linkless = ({html: text}: Html): Html =>
   new Html(
     text

@@ -26,7 +26,7 @@ import type {AskingView, Page, WebTools} from './view.ts'
 
 const idOfDeal = (id: string) => id.replace(/^~/, '')
 
-/** A page of a release; undefined for an unknown name. */
+/** Undefined for an unknown name. */
 type Route = (view: AskingView, id: string) => Promise<Page | undefined> | Page | undefined
 
 /** A shipped page with an answer from the history; undefined for an unknown name. */
@@ -39,7 +39,6 @@ const ofHistory =
     return params && viewPage(name, view, {params})
   }
 
-/** The page at each address. */
 export const ROUTES: Record<string, Route> = {
   '/': async (view) => addNotes(await viewMorning(view), view, 'day', [view.release.manifest.as_of]),
   '/portfolio': viewLimits,
@@ -88,7 +87,7 @@ export const ROUTES: Record<string, Route> = {
   '/sql': viewSql,
 }
 
-/** Adds notes about days, deals or limits to a page, with forms to write more. */
+/** About days, deals or limits, with forms to write more. */
 async function addNotes(
   page: Page | undefined,
   {stateDb, mayAct}: AskingView,
@@ -161,14 +160,13 @@ export function viewNone(
   return viewState(page, {stateDb, params: {kept, as_of, known_at}, mayAct})
 }
 
-/** Pages without parameters that are not in the navigation. */
+/** Without parameters, and not in the navigation. */
 const BESIDE = [
   ['Checks', '/checks'],
   ['Compare', '/compare'],
   ['Quarantine', '/quarantine'],
 ] as const
 
-/** Pages that the viewer may open. */
 function listOpen(view: AskingView): (readonly [title: string, address: string])[] {
   const places = [...PLACES, ...BESIDE].filter(([, address]) => view.mayOpen(address))
   const written = [...listOwn(view), ...listShipped(view.pageDirs)].filter(

@@ -20,17 +20,17 @@ import {queriesOf} from './reader.ts'
 import {FORMATS} from './tables.ts'
 import type {AskingView, Page, View} from './view.ts'
 
-/** Rows and cells shown; a download has all. */
+/** Shown; a download has all. */
 const MOST = 500
 const MOST_CELLS = 5_000
 
-/** Measures of a pivot. */
+/** Of a pivot. */
 const MEASURES = ['sum', 'count', 'avg', 'min', 'max']
 
-/** Recent queries kept for each person, and in total. */
+/** Recent queries of each person, and in total. */
 const KEPT = {each: 30, all: 3_000}
 
-/** Adds a query to the person's recent queries and drops the oldest. Returns why, if it cannot. */
+/** Drops the oldest. Returns why, if the query cannot be kept. */
 function keepQuery({stateDb, person, overview}: AskingView, sql: string): string | undefined {
   const at = new Date(overview.now).toISOString()
   const keep = () => {
@@ -58,7 +58,6 @@ function keepQuery({stateDb, person, overview}: AskingView, sql: string): string
 
 const keptRow = z.object({began_at: z.string(), words: z.string()})
 
-/** The person's recent queries. */
 function renderKept({stateDb, person, filter}: AskingView): Html | false {
   const select = `select began_at, words from page_action where command = 'sql' and who = ? order by action_id desc`
   const kept = stateDb.all(keptRow, select, [person])
@@ -70,7 +69,6 @@ function renderKept({stateDb, person, filter}: AskingView): Html | false {
 
 type Columns = Block['columns']
 
-/** The pivot that an address asks for. */
 function readPivot(query: URLSearchParams) {
   const [rows, columns, of] = ['rows', 'columns', 'of'].map((name) => query.get(name))
   const by = MEASURES.find((name) => name === query.get('by')) ?? 'sum'
@@ -78,10 +76,9 @@ function readPivot(query: URLSearchParams) {
 }
 type Pivot = NonNullable<ReturnType<typeof readPivot>>
 
-/** The column names of a pivot's result. */
 const namesOf = ({rows, columns, of, by}: Pivot) => [rows, columns, by === 'count' ? 'count' : of, 'is_total']
 
-/** The SQL of a pivot: a row for each cell, for a matrix with totals. Column totals come first, so that they name every column in order. */
+/** A row for each cell, for a matrix with totals. Column totals come first, so that they name every column in order. */
 function writePivot(sql: string, pivot: Pivot, known: Columns, hasTotals: boolean): string {
   const {rows, columns, of, by} = pivot
   const [, places] = /^DECIMAL\(\d+,(\d+)\)$/.exec(known.find(({name}) => name === of)?.type ?? '') ?? []
@@ -99,11 +96,7 @@ group by ${hasTotals ? 'cube' : ''} (asked.row, asked.col)
 order by grouping(asked.row) desc, asked.row, grouping(asked.col), asked.col`
 }
 
-/**
- * Runs a query or its pivot.
- *
- * @returns the columns of the query, and rows with their SQL, or the error
- */
+/** Returns the columns of the query, and rows with their SQL, or the error. */
 async function askSql({askAsPerson}: AskingView, sql: string, pivot: Pivot | undefined) {
   const ask = async (text: string, most: number) => {
     const {columns, rows} = await askAsPerson({sql: text, most: most + 1})
@@ -122,7 +115,6 @@ async function askSql({askAsPerson}: AskingView, sql: string, pivot: Pivot | und
   return {columns, shown: {...cells, columns: named, asNamed: 3, download}}
 }
 
-/** A form that pivots a query's rows. */
 function renderPivot({filter}: AskingView, sql: string, columns: Columns, pivot: Pivot | undefined): Html {
   const choose = (label: string, name: keyof Pivot, names: readonly string[], usual: string | undefined) =>
     html`<label>${label} <select name="${name}">${names.map((one) => html`<option${one === (pivot?.[name] ?? usual) && html` selected`}>${one}</option>`)}</select></label> `
@@ -162,7 +154,6 @@ ${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure})}${n
 
 const NOTHING_ASKED = {columns: [], shown: undefined}
 
-/** The rows, with downloads and a form that saves the query or makes it a page. */
 function renderAnswer(
   view: AskingView,
   {sql, download, isCut, ...block}: Block & {sql: string; download: string; isCut: boolean},
@@ -185,7 +176,7 @@ ${hidden(filter.values)}<input type="hidden" name="q" value="${sql}"><input type
 ${shape === 'table' ? renderExact(block, linkTo) : renderBlock(block, shape, {linkTo, options: {}})}`
 }
 
-/** The query form; a script turns its text area into an editor that knows the tables. */
+/** A script turns the text area into an editor that knows the tables. */
 async function renderForm(
   {ask, filter, mayRead}: View,
   text: string,
@@ -206,13 +197,12 @@ ${hidden(filter.values)}
 <script src="/assets/sql-editor.js" type="module"></script>`
 }
 
-/** The text of a saved query; undefined if there is none. */
 function readSavedQuery(folder: DataFolder, name: string): string | undefined {
   if (!listNamed(folder.queries, '.sql').includes(name)) return undefined
   return readWritten(join(folder.queries, `${name}.sql`)).toString()
 }
 
-/** Saved filters by name; invalid files are left out. */
+/** Invalid files are left out. */
 export const listSavedFilters = (folder: DataFolder): {name: string; filter: Filter}[] =>
   listNamed(folder.queries, '.filter').flatMap((name) => {
     const file = join(folder.queries, `${name}.filter`)
@@ -221,7 +211,7 @@ export const listSavedFilters = (folder: DataFolder): {name: string; filter: Fil
     return filter.condition === undefined || findFault(filter) !== undefined ? [] : [{name, filter}]
   })
 
-/** What a form saves, and the address that shows it; or a string that says what is wrong. */
+/** `address` shows what is saved; a string says what is wrong. */
 type Given = {name: string; text: string; address: string} | string
 
 function readQueryForm(form: URLSearchParams, filter: Filter): Given {
@@ -248,8 +238,8 @@ const SAVED = [
 ]
 
 /**
- * Adds `POST /sql/queries` and `POST /filters`, which save a query or a filter under a name for everybody, as a file in
- * `queries/` of the data folder. A name that is taken is refused.
+ * `POST /sql/queries` and `POST /filters` save a query or a filter under a name for everybody, as a file in `queries/` of the
+ * data folder. A name that is taken is refused.
  */
 export function addSaved(server: FastifyInstance, folder: DataFolder): void {
   for (const {path, what, ending, read} of SAVED)

@@ -7,7 +7,6 @@ import {type Html, html, prose} from './html.ts'
 import {linkOf} from './pages.ts'
 import type {AskingView, Page, View} from './view.ts'
 
-/** Download formats of a table. */
 export const FORMATS = ['csv', 'xlsx', 'json', 'parquet'] as const
 
 /** Order of schemas; the blank stands for people's own. */
@@ -18,11 +17,11 @@ function placeOf({name}: {name: string}): number {
   return place === -1 ? SCHEMAS.indexOf('') : place
 }
 
-/** Sorts tables that analysts read first to the top. */
+/** What analysts read first comes first. */
 export const bySchema = (a: {name: string}, b: {name: string}): number =>
   placeOf(a) - placeOf(b) || (a.name < b.name ? -1 : 1)
 
-/** The readable published tables of a release, sorted. */
+/** Published tables that the viewer may read, sorted. */
 export function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): ReleaseModel[] {
   return readReleaseModels(release.dir)
     .filter(({is_published, name}) => is_published && mayRead(name))
@@ -31,7 +30,7 @@ export function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>
 
 const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tables, here, on <a href="/sql">SQL</a> and as downloads: the lines of the journal and the hashes of borrowers’ e-mail addresses among them.</p>`
 
-/** `/tables`: every table of the release. */
+/** `/tables` */
 export function viewTables(view: AskingView): Page {
   const {webViewerToken, viewerTables} = view.config
   const rows = new Map(view.release.manifest.tables.map(({name, rows}) => [name, rows]))
@@ -51,7 +50,7 @@ export function viewTables(view: AskingView): Page {
   return {title: 'Tables', body: html`${isAll && SEEN_BY_VIEWERS}${body}`}
 }
 
-/** `/tables/<name>`: what a table means, how it is computed, and its first rows; undefined if there is none. */
+/** `/tables/<name>`; undefined if there is none. */
 export async function viewTable(view: View, name: string): Promise<Page | undefined> {
   const {filter, release} = view
   const models = readReleaseModels(release.dir)
@@ -76,7 +75,6 @@ ${renderExact(sample, linkOf(view))}
   return {title: name, body}
 }
 
-/** The columns of a table and their meanings. */
 export const renderColumns = (columns: ReleaseModel['columns']): Html =>
   renderMeant({
     columns: ['column', 'type', 'meaning_prose'].map((name) => ({name, type: ''})),
@@ -89,7 +87,6 @@ export const renderColumns = (columns: ReleaseModel['columns']): Html =>
 
 type Told = Record<'grain' | 'reads' | 'read_by', readonly string[]> & {adds_up?: readonly string[]}
 
-/** Facts about a table: `facts`, its grain, the tables it reads and those that read it. */
 export function renderTold(
   {grain, reads, read_by, adds_up = []}: Told,
   hrefOf: (name: string) => string | undefined,
@@ -108,6 +105,6 @@ export function renderTold(
 ${all.map((fact) => fact && html`<li>${fact}</li>\n`)}</ul>`
 }
 
-/** A name that may break after dots and underscores. */
+/** May break after dots and underscores. */
 const breakable = (name: string) =>
   name.split(/(?<=[._])/).map((part, index) => (index > 0 ? html`<wbr>${part}` : part))

@@ -3,10 +3,8 @@ import pLimit, {type LimitFunction} from 'p-limit'
 import {newError} from '../core/errors.ts'
 
 /**
- * Limits places in total and for each caller.
- *
- * @returns takes a place and returns a function that frees it, which returns whether it was the caller's last; undefined if no
- *   place is free
+ * Limits places in total and for each caller. Taking one returns undefined if none is free, or a function that frees it, which
+ * returns whether it was the caller's last.
  */
 export function createPlaces({all, each}: {all: number; each: number}) {
   /** The caller on each place. */
@@ -22,10 +20,9 @@ export function createPlaces({all, each}: {all: number; each: number}) {
 }
 
 /**
- * Runs limited work in turns: callers alternate, however much one of them asks, and no caller takes all running places. Aborting
- * while waiting frees the place.
+ * Callers alternate, however much one of them asks; no caller takes all running places. A place is kept until `work` ends, and
+ * until `until` if that is later; aborting while waiting frees it.
  *
- * @returns runs `work` when it is the caller's turn; the caller's place is kept until then, and until `until` if that is later
  * @throws DeferredError `WEB_BUSY` if too much is waiting, in total or for one caller
  */
 export function createTurns({running, waiting, each}: {running: number; waiting: number; each: number}) {

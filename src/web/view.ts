@@ -16,7 +16,6 @@ import type {Caller} from './http-server.ts'
 import type {History} from './reader.ts'
 import type {Asked} from './release-questions.ts'
 
-/** What the web side works with. */
 export interface WebTools {
   stateDb: StateDb
   folder: DataFolder
@@ -24,14 +23,13 @@ export interface WebTools {
   config: Config
   /** Throws if no job can run, and says why. */
   requireServed?: () => void
-  /** Environment of the commands that operators start; that of this process by default. */
+  /** Of commands that operators start; that of this process by default. */
   env?: Record<string, string>
 }
 
-/** The state of a data folder, for pages. */
 export type Overview = ReturnType<typeof readOverview>
 
-/** Reads it from the state database and the current release's manifest, never from the warehouse. */
+/** From the state database and the current release's manifest, never from the warehouse. */
 export function readOverview(tools: WebTools, world: World) {
   // First: whatever ends from here on, the page shows as going on, and reloads.
   const underWay = readUnderWay(tools, world)
@@ -68,27 +66,22 @@ export function readUnderWay({stateDb, folder}: Pick<WebTools, 'stateDb' | 'fold
   return {...since, running: open !== undefined, words: open?.command ?? 'idle'}
 }
 
-/** Asks a question over the filtered deals, or over all (`isWhole`). */
+/** Over the filtered deals, or over all (`isWhole`). */
 export type Ask = (asked: Omit<Asked, 'condition' | 'only'> & {isWhole?: boolean}) => Promise<Block>
 
-/** The question to a reader. */
 export const withFilter = ({isWhole, ...asked}: Parameters<Ask>[0], {condition}: Filter): Asked => ({
   ...asked,
   condition: isWhole ? undefined : condition,
 })
 
-/** What a page is rendered from. */
 export interface View {
   release: Release
   filter: Filter
   ask: Ask
-  /** Whether the viewer may read a table. */
   mayRead(name: string): boolean
-  /** Whether the viewer may open the page at a path; every page by default. */
+  /** Every page by default. */
   mayOpen?(path: string): boolean
-  /** The query parameters. */
   query: URLSearchParams
-  /** The folders of own pages. */
   pageDirs: readonly string[]
   /** For a file: lists are not paged. */
   isFile?: boolean
@@ -98,29 +91,28 @@ export interface View {
 
 type Tools = Pick<WebTools, 'config' | 'folder' | 'stateDb'>
 
-/** What a page of the workbench is rendered from. */
 export interface AskingView extends View, Tools, Pick<Caller, 'mayAct' | 'person' | 'who'> {
   mayOpen(path: string): boolean
-  /** Asks as people's own questions are asked. */
+  /** As people's own questions are asked. */
   askAsPerson: Ask
-  /** Asks in the same way for a file, which is written into `filesDir`. */
+  /** Likewise, into a file of `filesDir`. */
   download: Ask
   filesDir: string
   history: History
   overview: Overview
-  /** Whether a query in the address is run; one that came from outside is only shown. */
+  /** A query that came from outside is only shown. */
   mayRun: boolean
 }
 
-/** A page without its frame. */
+/** Without its frame. */
 export interface Page {
   title: string
   body: Html
-  /** HTTP status; 200 by default. */
+  /** 200 by default. */
   status?: number
   /** What could not be shown, with places. */
   problems?: readonly string[]
-  /** Row counts of its named blocks. */
+  /** Row counts of named blocks. */
   rows?: Readonly<Record<string, number>>
   /** Redirects to this address. */
   leadsTo?: string

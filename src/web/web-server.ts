@@ -34,8 +34,8 @@ const TELL_MS = 60_000
 const ID = /^[\w.:-]{1,200}$/
 
 /**
- * Adds `POST /webhooks/deals`: events signed by Standard Webhooks with one of the secrets, at most five minutes old, and stored
- * durably before they are acknowledged. Their content is only a hint.
+ * Takes events signed by Standard Webhooks with one of the secrets, at most five minutes old, and stores them durably before they
+ * are acknowledged. Their content is only a hint.
  */
 export function addWebhooks(
   server: FastifyInstance,
@@ -46,7 +46,6 @@ export function addWebhooks(
   const verifiers = webhookSecret.split(/\s*,\s*/).flatMap((secret) => (secret ? [new Webhook(secret)] : []))
   let refused = 0
   let toldAt = Number.NEGATIVE_INFINITY
-  /** Limits log lines during a flood. */
   function noteRefused(): void {
     refused += 1
     const now = world.realClock.now()
@@ -95,11 +94,7 @@ function isSigned(verifier: Webhook, body: string, headers: Record<string, strin
   }
 }
 
-/**
- * Serves the workbench, probes, metrics and the receiver of webhooks.
- *
- * @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS`
- */
+/** @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS` */
 export function startWeb(config: Config, given: Omit<WebTools, 'config'>, world: World) {
   const tools: WebTools = {...given, config}
   return startServer(config, world, (server) => {
@@ -115,7 +110,7 @@ export function startWeb(config: Config, given: Omit<WebTools, 'config'>, world:
 
 const READY_MS = 5_000
 
-/** Adds `/readyz`: whether jobs can run, and the state database and current release answer a query. Asked at most once in some seconds. */
+/** `/readyz`: jobs can run, and state database and current release answer a query. Asked at most once in some seconds. */
 function addReadiness(server: FastifyInstance, tools: WebTools, {realClock}: World): void {
   const {stateDb, folder, requireServed} = tools
   let asked = {at: Number.NEGATIVE_INFINITY, problem: Promise.resolve<string | null>(null)}

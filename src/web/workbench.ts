@@ -45,7 +45,6 @@ import {
 
 const OWN = join(import.meta.dirname, 'assets')
 
-/** Scripts that pages load, by name. */
 const SCRIPTS = {
   'workbench.js': join(OWN, 'workbench.js'),
   'sql-editor.js': join(OWN, 'sql-editor.js'),
@@ -55,7 +54,7 @@ const SCRIPTS = {
 /** An import or export from a package. */
 const IMPORT = /^((?:import|export)[\w\s{},*$]* from )'([^'./][^']*)'/gm
 
-/** Adds `/assets/`: our scripts and the packages they import, as published. Package names in imports are replaced by addresses. */
+/** Our scripts and the packages they import, as published. Package names in imports are replaced by addresses. */
 function addAssets(server: FastifyInstance): void {
   const added = new Set<string>()
   const add = (name: string, file: string) => {
@@ -77,7 +76,7 @@ function addAssets(server: FastifyInstance): void {
 
 const packageSchema = z.object({exports: z.object({import: z.string()})})
 
-/** The module file of a package, resolved as `importer` would: `import.meta.resolve` resolves for this file only. */
+/** Resolved as `importer` would: `import.meta.resolve` resolves for this file only. */
 function findModule(name: string, importer: string): string {
   const path = findPackageJSON(name, pathToFileURL(importer))
   if (path === undefined) throw new Error(`no package '${name}' for '${importer}'`)
@@ -101,7 +100,7 @@ function describeFailure(error: unknown): Page {
   return {status: statusOf(error), title: 'Not shown', body}
 }
 
-/** Adds the pages and the data API; disposing the result ends the reading processes. */
+/** Disposing the result ends the reading processes. */
 export function addWorkbench(server: FastifyInstance, tools: WebTools, world: World): Disposable {
   const {config, folder} = tools
   const opened = new DisposableStack()
@@ -111,7 +110,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const pageDirs = listPageDirs(config)
   addAssets(server)
 
-  /** The filter form, for those who may see what it offers. If it fails, the page is shown without it. */
+  /** For those who may see what it offers. If it fails, the page is shown without it. */
   const renderChoice = async (path: string, view: AskingView): Promise<Html | undefined> => {
     const {tables} = view.release.manifest
     const isThere = (name: string) => view.mayRead(name) && tables.some((table) => table.name === name)
@@ -173,7 +172,7 @@ ${choice}`
     })
   }
 
-  /** Everything a request asks for; without a release there is no view. */
+  /** Without a release there is no view. */
   const open = (reply: FastifyReply) => {
     const {request} = reply
     const query = new URL(request.url, 'http://localhost').searchParams
@@ -218,7 +217,7 @@ ${choice}`
     return {request, given, filter, refusal, query, overview, caller, view}
   }
   type Opened = ReturnType<typeof open>
-  /** Adds a page; if it fails, the page says why. */
+  /** If a page fails, it says why. */
   const addAnyPage = (
     path: string,
     make: (opened: Opened, id: string) => Promise<Page | undefined> | Page | undefined,
@@ -279,7 +278,6 @@ const isOfAllDeals = ({routeOptions}: FastifyRequest) =>
 
 const NO_FILTER = parseFilter(new URLSearchParams())
 
-/** Controls for the business date and for `known_at`. */
 function renderClocks(
   path: string,
   {filter, query, linkTo}: Pick<AskingView, 'filter' | 'query'> & {linkTo: LinkTo},
