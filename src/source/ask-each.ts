@@ -7,19 +7,19 @@ import {type Page, readAhead, walkPages} from './walk-pages.ts'
 
 type Client = Pick<SourceClient, 'getJson'>
 
-/** Records to ask for one by one, or their lists. `step` and `unit` name them in the progress. */
+/** Of records one by one, or of their lists. `step` and `unit` name them in the progress. */
 export interface EachRequest<Found> extends Required<Pick<Progress, 'step' | 'unit'>> {
   /** The first should be known to exist: a 404 means `gone` only if the path answers for some id in this run, otherwise `failed`. */
   ids: readonly string[]
-  /** Path, relative to the base URL; `{id}` stands for a record's id. */
+  /** Relative to the base URL; `{id}` stands for a record's id. */
   path: string
-  /** Asks for one id. The client's requests are cancelled when asking ends; {@link askEach} judges the errors. */
+  /** The client's requests are cancelled when asking ends; {@link askEach} judges the errors. */
   ask: (id: string, path: string, client: Client) => Promise<EachAnswer<Found>>
   concurrency: number
   budgetMs: number
 }
 
-/** The result for one id; `Found` is the content of its answer. */
+/** `Found` is the content of the answer. */
 export type EachAnswer<Found> =
   | ({id: string; outcome: 'found'} & Found)
   /** 404 or 410 from a path that answered for another id in this run. */
@@ -27,19 +27,18 @@ export type EachAnswer<Found> =
   /** `reason` is a code: `HTTP_422`, `OTHER_RECORD`, `SOURCE_FAILING`. */
   | {id: string; outcome: 'failed'; reason: string}
 
-/** Why asking ended. `failing`: too many failures in a row, so the path may not exist or the key may not read it. */
+/** `failing`: too many failures in a row, so the path may not exist or the key may not read it. */
 type EachEnd = 'done' | 'budget' | 'interrupted' | 'rate_limited' | 'failing'
 
-/** The counts of the answers. `proven`: the path answered for some id. */
+/** `proven`: the path answered for some id. */
 export type EachSummary = {proven: boolean; fetched: number; gone: number; failed: number; ended: EachEnd}
 
-/** Failures in a row that end the asking. */
 export const MOST_FAILURES_IN_A_ROW = 5
 /** Outstanding answers, as a multiple of the concurrency, so that a slow one does not hold up the others. */
 const WINDOW = 2
 
 /**
- * Asks for each id: one at a time until the path has answered for one, then several at once. Hands over the answers in the order
+ * Asks for one id at a time until the path has answered for one, then for several at once. Hands over the answers in the order
  * of the ids, each after the last was taken. A failure of the source is an outcome; a clock that steps back throws.
  */
 export async function askEach<Found>(
@@ -135,16 +134,14 @@ function failedAs(id: string, reason: string): {id: string; outcome: 'failed'; r
   return {id, outcome: 'failed', reason}
 }
 
-/** Encodes an id as one path segment. @throws URIError for `.` and `..`, which lead to another path, and for lone surrogates */
+/** @throws URIError for `.` and `..`, which lead to another path, and for lone surrogates */
 function encodeSegment(id: string): string {
   if (id === '.' || id === '..') throw new URIError('a dot segment')
   return encodeURIComponent(id)
 }
 
-/** A record's own page, with the answer as received. */
 export type DetailAnswer = EachAnswer<{record: WireRecord; received: Received}>
 
-/** Asks for a record's own page. */
 export async function askOwnPage(id: string, path: string, client: Client): Promise<DetailAnswer> {
   const {status, body, received} = await client.getJson(path)
   if (status === 404 || status === 410) return {id, outcome: 'gone', received}
@@ -156,14 +153,14 @@ export async function askOwnPage(id: string, path: string, client: Client): Prom
   return {id, outcome: 'found', record, received}
 }
 
-/** The list of one record, complete or not at all. */
+/** Complete or not at all. */
 export type ListingAnswer = EachAnswer<{pages: Page[]}>
 
 /** Larger lists of one record are refused, because they are held in memory. */
 const MOST_PAGES = 100
 const MOST_LENGTH = 32_000_000
 
-/** Creates the function that asks for the list of one record. A list that is not read to its end fails as a whole. */
+/** A list that is not read to its end fails as a whole. */
 export function createListAsker(pageSize: number) {
   return async (id: string, path: string, client: Client): Promise<ListingAnswer> => {
     const pages: Page[] = []

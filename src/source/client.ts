@@ -15,7 +15,6 @@ import {createTranslator} from './described.ts'
 import {backoffMs, classifyFault, createTooLarge, giveUp, type Target} from './faults.ts'
 import {createRateLimiter, type LimitedAnswer, type ResponseHeaders} from './rate-limit.ts'
 
-/** The settings of a client. */
 export type ClientConfig = Pick<
   SourceConfig,
   | 'baseUrl'
@@ -30,7 +29,6 @@ export type ClientConfig = Pick<
   apiKey?: string | undefined
   /** Used once the source refuses `apiKey`. */
   nextApiKey?: string | undefined
-  /** How the source differs from the Deal Financing Service. */
   description?: SourceDescription | undefined
   /** The rate at which an earlier run ended, requests per second. */
   learntRate?: number | undefined
@@ -40,7 +38,7 @@ export type ClientConfig = Pick<
 
 type Query = Record<string, string | number>
 
-/** HTTP to the source, with one rate limit and one retry policy. */
+/** With one rate limit and one retry policy. */
 export type SourceClient = ReturnType<typeof createClient>
 
 /** Shorter values, such as words in the base URL's query, may occur in any answer. */
@@ -54,7 +52,7 @@ const unescapeAscii = (text: string) =>
 
 const NOTHING_READ = 'This run has read nothing; what was stored before is kept.'
 
-/** Creates the client of one run: a rate limiter that can send requests. Disposing it cancels open requests and closes connections. */
+/** A rate limiter that can send requests. Disposing it cancels open requests and closes connections. */
 export function createClient(config: ClientConfig, world: World) {
   const base = new URL(`${config.baseUrl}${config.baseUrlQuery ?? ''}`)
   const timeoutMs = Math.ceil(config.requestTimeoutSeconds * 1000)
@@ -142,16 +140,14 @@ export function createClient(config: ClientConfig, world: World) {
   }
 
   return Object.assign(limiter, {
-    /** Answers so far by HTTP status. */
+    /** By HTTP status. */
     answers,
     /**
-     * Asks for one resource.
+     * `path` is relative to the base URL. `cancelled` cancels this request alone, which then throws the signal's reason.
      *
-     * @param path relative to the base URL
-     * @param cancelled cancels this request alone, which then throws the signal's reason
      * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_COMPRESSED`,
-     * `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_NOT_JSON`,
-     * `SOURCE_RATE_LIMITED`, `INTERRUPTED`; of a described source, ContractError `SOURCE_ENVELOPE`, `SOURCE_NOT_FOUND`
+     *   `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_NOT_JSON`,
+     *   `SOURCE_RATE_LIMITED`, `INTERRUPTED`; of a described source, ContractError `SOURCE_ENVELOPE`, `SOURCE_NOT_FOUND`
      */
     async getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
       const request = translator?.(path, query)
@@ -167,7 +163,7 @@ export function createClient(config: ClientConfig, world: World) {
       const translated = {...told, path, query, body: Buffer.from(text), original}
       return {status, body: parseJson(text), received: translated}
     },
-    /** Asks for one resource that need not be JSON; throws as `getJson` does. */
+    /** For answers that need not be JSON. @throws as `getJson` does */
     async getText(path: string): Promise<Received> {
       return (await ask({path, query: {}, isJson: false})).received
     },
@@ -175,7 +171,7 @@ export function createClient(config: ClientConfig, world: World) {
   })
 }
 
-/** Reads the client's certificate and key. @throws ConfigError `CONFIG_INVALID` */
+/** @throws ConfigError `CONFIG_INVALID` */
 function readCertificate({clientCertFile: file}: ClientConfig): {cert?: string; key?: string} {
   if (file === undefined) return {}
   try {
@@ -211,7 +207,7 @@ function pickHeaders(headers: ResponseHeaders): Record<string, string> {
   )
 }
 
-/** Builds the path of a request. The given path may need escaping or have a query. */
+/** `path` may need escaping or have a query. */
 function buildPath(base: URL, path: string, query: Query): string {
   const {pathname, search} = new URL(`${base.origin}${base.pathname.replace(/\/+$/, '')}${path}`)
   const asked = Object.entries(query)
@@ -252,7 +248,7 @@ const NOT_NOW = new Set([408, 425])
 
 const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
 
-/** Parses an answer; null for a 4xx one that is not JSON. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError */
+/** Null for a 4xx answer that is not JSON. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError */
 function parseAnswer({status, headers, received}: Exchange, target: Target): unknown {
   const text = new TextDecoder().decode(received.body)
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
@@ -265,7 +261,7 @@ function parseAnswer({status, headers, received}: Exchange, target: Target): unk
   return body ?? null
 }
 
-/** Requires a 2xx answer, or a 4xx one that the caller must judge. @throws as `getJson` does; RetryableError */
+/** Lets pass 2xx answers, and 4xx ones that the caller must judge. @throws as `getJson` does; RetryableError */
 function requireServed({status, headers, received}: Exchange, target: Target, base: URL): void {
   if (status === 401 || status === 403)
     throw newError(
@@ -301,7 +297,7 @@ function requireServed({status, headers, received}: Exchange, target: Target, ba
 const CODINGS = {gzip: /^1f8b/, deflate: /^78(01|5e|9c|da)/, zstd: /^28b52ffd/}
 const KNOWN_CODINGS = /^(gzip|x-gzip|deflate|br|zstd|compress)$/
 
-/** Finds the compression of bytes that are not text, by their first bytes or the answer's header. */
+/** By the first bytes or the answer's header. */
 function findCoding(headers: ResponseHeaders, body: Buffer): string | undefined {
   const begin = body.subarray(0, 4).toString('hex')
   const [found] = Object.entries(CODINGS).find(([, magic]) => magic.test(begin)) ?? []
@@ -309,7 +305,7 @@ function findCoding(headers: ResponseHeaders, body: Buffer): string | undefined 
   return found ?? (said === 'identity' ? undefined : tellForeign(said, KNOWN_CODINGS))
 }
 
-/** Whether JSON text holds more than `most` values. A value takes at least two bytes as text, and up to a hundred once parsed. */
+/** A value takes at least two bytes as text, and up to a hundred once parsed. */
 function holdsMoreValues(text: string, most: number): boolean {
   if (text.length < most * 2) return false
   let [separators, isInText] = [0, false]

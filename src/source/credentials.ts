@@ -5,7 +5,6 @@ import {openAgent, receive} from '../core/outgoing.ts'
 import {parseRetryAfter} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
 
-/** What authenticates a request. */
 export interface Credential {
   headers: Record<string, string>
   query: Record<string, string>
@@ -16,7 +15,7 @@ type Auth = SourceDescription['auth']
 /** A token is renewed this long before it expires; a short-lived one at half its life. */
 const RENEWED_MS = 30_000
 
-/** Creates the credentials of one run: the next key once the source refuses one; for OAuth 2, a token per key. */
+/** The next key is used once the source refuses one; for OAuth 2, there is a token per key. */
 export function createCredentials(
   auth: Auth,
   {keys, timeoutMs}: {keys: readonly string[]; timeoutMs: number},
@@ -45,7 +44,7 @@ export function createCredentials(
   }
 
   return {
-    /** Returns the credential to send now: the same object until it changes. @throws as {@link fetchToken} does */
+    /** The same object until it changes. @throws as {@link fetchToken} does */
     async get(): Promise<Credential> {
       if (current && world.realClock.now() < current.until) return current.credential
       making ??= make().finally(() => {
@@ -86,8 +85,9 @@ const LONGEST_WAIT_MS = 60_000
 const REFUSED = /^(invalid|unauthorized|unsupported)_/
 
 /**
- * Exchanges a secret for a token (RFC 6749, 4.4); null if the server does not know it and another one is left. @throws AuthError
- * `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError
+ * Exchanges a secret for a token (RFC 6749, 4.4); null if the server does not know it and another one is left.
+ *
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError
  */
 async function fetchToken(
   {tokenUrl, clientId, scope}: Extract<Auth, {by: 'oauth2'}>,

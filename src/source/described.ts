@@ -17,18 +17,18 @@ import type {ResponseHeaders} from './rate-limit.ts'
 
 type Query = Record<string, string | number>
 
-/** A request in the source's own terms. */
+/** In the source's own terms. */
 interface Request {
   /** Below the base URL. */
   path: string
   query: Query
   /** For the tape: the path as described, the query without anything the source could have put into it, and where the records stand. */
   told: {path: string; query: Query; at: string[]}
-  /** Returns the text of the answer that the Deal Financing Service would have given. */
+  /** The text of the answer that the Deal Financing Service would have given. */
   translate: (body: unknown, headers: ResponseHeaders) => string
 }
 
-/** Creates the function that rewrites requests; undefined for paths that are the same everywhere. @throws `SOURCE_NOT_FOUND` */
+/** Undefined for paths that are the same everywhere. @throws `SOURCE_NOT_FOUND` */
 export function createTranslator(source: SourceDescription, base: URL) {
   const readers = new Map(STREAMS.map((stream) => [stream.plural, createRecordReader(stream, source)]))
   const stepsOf = (path: string | undefined) => path?.split('.') ?? []
@@ -102,7 +102,7 @@ export function createTranslator(source: SourceDescription, base: URL) {
   }
 }
 
-/** Refuses a page that does not tell the next one, unless the list may end there. @throws `SOURCE_CURSOR_MISSING` */
+/** A page tells the next one, unless the list may end there. @throws `SOURCE_CURSOR_MISSING` */
 function requireTold(paging: Paging, count: number, isCut: boolean): void {
   const isEnd =
     paging.by === 'nothing' ||
@@ -123,7 +123,7 @@ function requireTold(paging: Paging, count: number, isCut: boolean): void {
 
 const fillIn = (template: string, id = '') => template.replaceAll('{id}', () => id)
 
-/** Formats a translated answer. JSON has no infinite numbers: they become objects, which the contract rejects. */
+/** JSON has no infinite numbers: they become objects, which the contract rejects. */
 export const formatAnswer = (answer: unknown) =>
   JSON.stringify(answer, (_name, value) =>
     typeof value === 'number' && !Number.isFinite(value) ? {number: String(value)} : value,
@@ -138,13 +138,13 @@ function filterBy({deals}: SourceDescription, status: string): Query {
   )
 }
 
-/** Returns the parameter that asks for a page; `cursor` is null for the first. */
+/** `cursor` is null for the first page. */
 function pageQuery(paging: Paging, cursor: string | null): Query {
   if (paging.by === 'page') return {[paging.parameter]: cursor ?? paging.first}
   return cursor !== null && 'parameter' in paging ? {[paging.parameter]: cursor} : {}
 }
 
-/** A page that was read: the `cursor` it was asked for with, and the `count` of its records. */
+/** `cursor` is what it was asked for with, `count` the number of its records. */
 interface ReadPage {
   body: unknown
   headers: ResponseHeaders
@@ -152,7 +152,7 @@ interface ReadPage {
   count: number
 }
 
-/** Returns what asks for the next page; null after the last page; undefined if the answer does not tell. */
+/** What asks for the next page; null after the last page; undefined if the answer does not tell. */
 function findNext(paging: Paging, {body, headers, cursor, count}: ReadPage): string | null | undefined {
   const at = (path: string) => findValue(body, path.split('.'))
   const told = (path: string) => (at(path) === undefined ? undefined : textAt(body, path))
@@ -189,7 +189,7 @@ function findNext(paging: Paging, {body, headers, cursor, count}: ReadPage): str
   return isEnd ? null : String(next)
 }
 
-/** Returns the text or exact whole number at a path as text; null if it is null or empty. */
+/** A text or exact whole number as text; null if it is null or empty. */
 function textAt(body: unknown, path: string): string | null {
   const value = findValue(body, path.split('.'))
   if (value === null || value === '') return null
@@ -203,7 +203,7 @@ function countAt(body: unknown, path: string): number {
   throw createBroken(`expected a whole number at '${path}', found none`)
 }
 
-/** Returns the target of `rel=next` in a Link header (RFC 8288); null if it has none, undefined without the header. */
+/** The target of `rel=next` in a Link header (RFC 8288); null if it has none, undefined without the header. */
 function findLink(header: string | string[] | undefined): string | null | undefined {
   const links = String(header ?? '').matchAll(/<([^>]*)>((?:\s*;\s*[^,;="]+(?:=(?:"[^"]*"|[^,;"]*))?)*)/g)
   for (const [, url = '', attributes = ''] of links)
@@ -211,7 +211,7 @@ function findLink(header: string | string[] | undefined): string | null | undefi
   return header === undefined ? undefined : null
 }
 
-/** Turns a URL, possibly relative to its page's, into a path below the base URL. @throws `SOURCE_ENVELOPE` */
+/** A URL may be relative to its page's. @throws `SOURCE_ENVELOPE` */
 function belowBase(
   url: string,
   {source: {auth}, base, path}: {source: SourceDescription; base: URL; path: string},
@@ -229,7 +229,7 @@ function belowBase(
   return next.href.slice(prefix.length)
 }
 
-/** Creates the function that gives a record our names and forms. A record that repeats a name becomes unreadable. */
+/** Gives a record our names and forms. One that repeats a name becomes unreadable. */
 export function createRecordReader(
   {plural, columns, parent}: Stream,
   source: SourceDescription,
@@ -262,13 +262,13 @@ export function createRecordReader(
   }
 }
 
-/** Joins the parts of a text; null if none says anything. What is no text makes the field unreadable. */
+/** Null if no part says anything. What is no text makes the field unreadable. */
 function joinParts(parts: readonly unknown[]): unknown {
   if (parts.some((part) => typeof part !== 'string')) return {parts}
   return parts.filter((part) => /\S/.test(String(part))).join(', ') || null
 }
 
-/** Removes what stands at a path from a record; objects on the way are copied, and go once they hold nothing else. */
+/** Objects on the way are copied, and go once they hold nothing else. */
 function remove(record: WireRecord, [name = '', ...rest]: readonly string[]): void {
   const value = Object.hasOwn(record, name) ? record[name] : undefined
   const isWithin = rest.length > 0
@@ -279,7 +279,7 @@ function remove(record: WireRecord, [name = '', ...rest]: readonly string[]): vo
   else delete record[name]
 }
 
-/** Creates the reader of a field's non-null values. An unreadable value becomes an object, which the contract rejects. */
+/** Of a field's non-null values. An unreadable value becomes an object, which the contract rejects. */
 function readerOf(field: FieldDescription, type: string): (value: unknown) => unknown {
   const {unit, values = {}, timeZone, epoch} = field
   if (unit === 'cents') return readCents
@@ -317,7 +317,7 @@ function readEpoch(value: unknown, unitMs: number): unknown {
 
 const LOCAL = /^(\d{4}-\d{2}-\d{2})[Tt ](\d{2}:\d{2}(?::\d{2})?)(\.\d{1,9})?$/
 
-/** Turns a time without an offset into an instant; dates and instants stay as they are. */
+/** A time without an offset becomes an instant; dates and instants stay as they are. */
 function readLocal(value: unknown, timeZone: string): unknown {
   const text = typeof value === 'string' ? value.trim() : ''
   if (isCalendarDate(text) || parseInstant(text) !== null) return text
@@ -328,7 +328,7 @@ function readLocal(value: unknown, timeZone: string): unknown {
   return `${new Date(instant).toISOString().slice(0, 19)}${fraction}Z`
 }
 
-/** Returns the first instant at which clocks show a wall time. A skipped wall time moves forward by the length of the gap. */
+/** The first instant at which clocks show a wall time. A skipped wall time moves forward by the length of the gap. */
 function firstInstantOf(wall: number, timeZone: string): number {
   const [before = 0, after = 0] = [wall - DAY_MS, wall + DAY_MS].map(
     (day) => wall - (wallTimeOf(day, timeZone) - day),

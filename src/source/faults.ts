@@ -1,7 +1,7 @@
 import {errors} from 'undici'
 import {codeOf, type LoantapeError, messageOf, newError, RetryableError, reachOf} from '../core/errors.ts'
 
-/** The request, as errors and logs name it. */
+/** As errors and logs name it. */
 export interface Target {
   host: string
   /** Relative to the base URL, without the query. */
@@ -11,7 +11,7 @@ export interface Target {
 const FIRST_WAIT_MS = 500
 const LONGEST_WAIT_MS = 30_000
 
-/** Returns the wait before another attempt, ms: uniform between 0 and 0.5 s, doubled by each earlier wait, at most 30 s ("full jitter"). */
+/** In ms: uniform between 0 and 0.5 s, doubled by each earlier wait, at most 30 s ("full jitter"). */
 export function backoffMs(attempt: number, random: () => number): number {
   return Math.floor(random() * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt))
 }
@@ -26,7 +26,7 @@ const OWN_FAULTS = new Set([
   'UND_ERR_NOT_SUPPORTED',
 ])
 
-/** Classifies a failed exchange: broken connections and timeouts are worth a retry, an answer that is too large is not. */
+/** Broken connections and timeouts are worth a retry, an answer that is too large is not. */
 export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {maxAnswerMb: number}): unknown {
   const code = codeOf(error)
   if (code === 'UND_ERR_RES_EXCEEDED_MAX_SIZE') {
@@ -45,7 +45,6 @@ export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {ma
   return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: reachOf(error), cause: error})
 }
 
-/** Creates the error of an answer that is too large. */
 export function createTooLarge({host, path}: Target, size: string, cause?: unknown): LoantapeError {
   return newError(
     'SOURCE_TOO_LARGE',
@@ -54,7 +53,7 @@ export function createTooLarge({host, path}: Target, size: string, cause?: unkno
   )
 }
 
-/** Creates the error after the last retry. */
+/** The error after the last retry. */
 export function giveUp(failure: RetryableError, retries: number, {host, path}: Target): LoantapeError {
   const {problem} = failure
   const tries = retries === 0 ? 'once' : `${retries + 1} times in a row`

@@ -4,7 +4,6 @@ import {capWait, parseNumber, parseRetryAfter} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
 import {backoffMs} from './faults.ts'
 
-/** The settings of the limiter. */
 export interface RateLimitSettings {
   /** Upper bound, requests per second. */
   ratePerSecond: number
@@ -16,11 +15,9 @@ export interface RateLimitSettings {
   pausedUntil?: number | undefined
   /** How long one run may wait for the source's limits, ms. */
   maxWaitMs: number
-  /** Named in errors. */
   host: string
 }
 
-/** What the limiter needs to know about an answer. */
 export interface LimitedAnswer {
   status: number
   headers: ResponseHeaders
@@ -31,7 +28,6 @@ export interface LimitedAnswer {
 /** Added to each wait, because the source rounds to seconds and has another clock. */
 const SLACK_MS = 250
 
-/** Creates a limiter that starts requests at the rate that settings and source allow. */
 export function createRateLimiter(
   settings: RateLimitSettings,
   world: Pick<World, 'realClock' | 'random' | 'log'>,
@@ -45,7 +41,7 @@ export function createRateLimiter(
   let waitedMs = 0
   let waitingSince: number | null = null
 
-  /** Returns the rest of the pause. If the clock is set back, the pause restarts. */
+  /** If the clock is set back, the pause restarts. */
   function pausedMs(now: number): number {
     if (now < pause.from) pause = {...pause, from: now}
     return Math.max(0, pause.ms - (now - pause.from))
@@ -90,7 +86,7 @@ export function createRateLimiter(
     }
   }
 
-  /** Adapts pause and rate to an answer. Returns whether the request must be sent again. */
+  /** Adapts pause and rate to the answer. */
   function mustSendAgain(answer: LimitedAnswer, refusals: number): boolean {
     const toldMs = parseWait(answer.headers, clock.now())
     const isOverload = answer.status === 503
@@ -112,7 +108,7 @@ export function createRateLimiter(
   }
 
   return {
-    /** The present rate, requests per second; later runs start with it. */
+    /** Requests per second; later runs start with it. */
     get ratePerSecond(): number {
       return bucket.rate
     },
@@ -124,12 +120,12 @@ export function createRateLimiter(
     get waitedMs(): number {
       return waitedMs
     },
-    /** Since when the source has made us wait, real clock, ms; null if it does not. */
+    /** Real clock, ms; null if the source does not make us wait. */
     get waitingSince(): number | null {
       return waitingSince
     },
     /**
-     * Sends a request, and repeats it while the source answers with a limit: 429, or 503 with a wait.
+     * Repeats a request while the source answers with a limit: 429, or 503 with a wait.
      *
      * @throws DeferredError `SOURCE_RATE_LIMITED` when waiting would pass `maxWaitMs`; the signal's reason on abort
      */
@@ -143,10 +139,10 @@ export function createRateLimiter(
   }
 }
 
-/** Response headers by lower-case name, as undici hands them over. */
+/** By lower-case name, as undici hands them over. */
 export type ResponseHeaders = Record<string, string | string[] | undefined>
 
-/** Parses a reset, given as seconds from now, an epoch in seconds or milliseconds, or a date, into ms to wait. */
+/** A reset is seconds from now, an epoch in seconds or milliseconds, or a date. Returns ms to wait. */
 function parseReset(text: string, now: number): number {
   const value = parseNumber(text)
   if (value === null) return parseRetryAfter(text, now) ?? 0
@@ -154,7 +150,7 @@ function parseReset(text: string, now: number): number {
   return capWait(value >= 1e9 ? value * 1000 - now : value * 1000)
 }
 
-/** Lists the parameters of each policy: `"default";r=0;t=3` → r 0, t 3. The older form has one set for all: `remaining=0, reset=3`. */
+/** Of each policy: `"default";r=0;t=3` → r 0, t 3. The older form has one set for all: `remaining=0, reset=3`. */
 function listPolicies(header: string): Record<string, string>[] {
   const items = /\b(remaining|reset)\s*=/i.test(header) ? [header] : header.split(',')
   return items.map((item) => {
@@ -164,7 +160,7 @@ function listPolicies(header: string): Record<string, string>[] {
 }
 
 /**
- * Returns the longest wait that headers ask for, ms; 0 if none. Reads `Retry-After`, `RateLimit` and `RateLimit-Policy`
+ * The longest wait that headers ask for, ms; 0 if none. Reads `Retry-After`, `RateLimit` and `RateLimit-Policy`
  * (draft-ietf-httpapi-ratelimit-headers, newer and older forms), `RateLimit-*`, `X-RateLimit-*`; ignores the unreadable.
  */
 export function parseWait(headers: ResponseHeaders, now: number): number {
@@ -190,7 +186,7 @@ const RAISE_PER_SECOND = 0.01
 /** Idle time proves nothing about the source, so one answer counts for no more than this. */
 const LONGEST_RAISE_MS = 5_000
 
-/** Creates a token bucket, full at `now`. Refusals halve its rate; answers then raise it slowly. Instants are in ms. */
+/** Full at `now`. Refusals halve the rate; answers then raise it slowly. Instants are in ms. */
 export function createTokenBucket(
   {ratePerSecond, burst, learntRate}: Omit<RateLimitSettings, 'maxWaitMs' | 'host'>,
   now: number,
@@ -220,7 +216,7 @@ export function createTokenBucket(
       fill(instant)
       tokens -= 1
     },
-    /** Halves the rate, once for all requests that started before the last cut; never below the least rate. */
+    /** Once for all requests that started before the last cut; never below the least rate. */
     cut(instant: number, startedAt: number): void {
       fill(instant)
       tokens = Math.min(tokens, 0)
@@ -229,7 +225,7 @@ export function createTokenBucket(
       cutAt = instant
       changedAt = instant
     },
-    /** Raises the rate after an answer: by 1 % of the upper bound for each second since the last change, at most five. */
+    /** By 1 % of the upper bound for each second since the last change, at most five. */
     raise(instant: number): void {
       fill(instant)
       const elapsedMs = Math.min(LONGEST_RAISE_MS, Math.max(0, instant - changedAt))

@@ -10,8 +10,8 @@ import {FIELD_NAME, tellForeign} from '../core/text.ts'
 import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
 
 /**
- * Creates the function that turns wire records of a stream into observations. Records about people must be sealed first. It names
- * unknown fields and sets aside each record it cannot read. `parentId` is the record whose list they are from.
+ * Turns wire records of a stream into observations. Records about people must be sealed first. Names unknown fields and sets
+ * aside each record it cannot read. `parentId` is the record whose list they are from.
  */
 export function createNormaliser(stream: Stream) {
   const known = new Set(stream.wireFields)
@@ -61,7 +61,7 @@ export function createNormaliser(stream: Stream) {
   }
 }
 
-/** Rejects a record that repeats a name, since nobody knows which value is meant. */
+/** Nobody knows which value is meant. */
 function rejectRepeated(
   record: unknown,
   [twice = [], ...more]: readonly (string | number)[][],
@@ -77,7 +77,7 @@ function rejectRepeated(
   }
 }
 
-/** Adds the list's parent to a child record. If the record names another parent, the field becomes unreadable. */
+/** If a child names another parent than the list's, the field becomes unreadable. */
 function placeUnder(record: unknown, {parent}: Stream, parentId: string | undefined): unknown {
   if (!parent || parentId === undefined || !isObject(record)) return record
   const named = record[parent.column]
@@ -96,7 +96,7 @@ function readId(record: unknown, {parent}: Stream): string | null {
   return isId(parentId) ? childIdOf(parentId, record.id) : null
 }
 
-/** Lists the paths of fields that the contract does not know, one level deep and without values; null if there are none. */
+/** One level deep and without values; null if there are none. */
 function listUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {
   if (!isObject(record)) return null
   const paths: string[] = []
@@ -113,9 +113,9 @@ function listUnknownFields(record: unknown, known: ReadonlySet<string>): string 
 const HASHED = /^hmac-sha256:[0-9a-f]{64}$/
 
 /**
- * Creates the function that removes personal data from the records of a stream before anything else sees them. Hashed fields
- * become `hmac-sha256:…`, dropped fields are removed, and unknown fields keep only their names. Anything but an object becomes
- * null; so does a record that repeats a name. Sealing twice changes nothing.
+ * Removes personal data from the records of a stream before anything else sees them. Hashed fields become `hmac-sha256:…`,
+ * dropped fields are removed, and unknown fields keep only their names. Anything but an object becomes null; so does a record
+ * that repeats a name. Sealing twice changes nothing.
  */
 export function createSealer(
   {privacy, wireFields, plural}: Stream,
@@ -152,10 +152,10 @@ function hashField(value: unknown, key: string): string | null {
   return `hmac-sha256:${createHmac('sha256', key).update(canonical).digest('hex')}`
 }
 
-/** Reads a value as text for its column; undefined if it does not fit. */
+/** Undefined if the value does not fit the column. */
 type Reader = (value: unknown) => string | undefined
 
-/** Creates the reader of a record's mapped fields: JSON text, or null if it has none. A value that does not fit is unreadable. */
+/** Reads mapped fields as JSON text, or null if a record has none. A value that does not fit is unreadable. */
 export function createMappedReader(fields: readonly MappedField[]): (record: unknown) => string | null {
   const readers = fields.map(({name, path, type}) => ({name, path, read: readerOf(type)}))
   return (record) => {
@@ -194,7 +194,7 @@ const READERS: Readonly<Record<string, Reader>> = {
 /** A date, alone or as midnight in some zone. */
 const MIDNIGHT = /^(\d{4}-\d{2}-\d{2})(?:[T ]00:00(?::00(?:\.0+)?)?\s*(?:Z|[+-]\d{2}:?\d{2})?)?$/
 
-/** Returns a number as text, unless a double may have rounded it. */
+/** Undefined if a double may have rounded the number. */
 function readNumber(value: number): string | undefined {
   return Math.abs(value) <= Number.MAX_SAFE_INTEGER ? String(value) : undefined
 }
@@ -209,7 +209,7 @@ function readDecimal(value: unknown, digits: number, decimals: number): string |
   return (sign === '-' ? '-' : '') + (decimals === 0 ? whole || '0' : number)
 }
 
-/** Returns a number with this many decimals if that is exact: a double holds about 15 digits. */
+/** Undefined unless it is exact: a double holds about 15 digits. */
 function readFixed(value: number, decimals: number): string | undefined {
   if (Math.abs(value) * 10 ** decimals > Number.MAX_SAFE_INTEGER) return undefined
   const text = value.toFixed(decimals)

@@ -14,11 +14,10 @@ export function readAhead<T>(answer: Promise<T>): Promise<T> {
   return answer
 }
 
-/** One walk, from its start or from where an earlier run stopped. */
 export interface WalkRequest {
-  /** Path of the list endpoint, relative to the base URL. */
+  /** Relative to the base URL. */
   path: string
-  /** Where to resume; the start by default. */
+  /** The start by default. */
   cursor?: string | null
   /** Cursors and ids that a resumed walk has seen. The ids of new pages are added. */
   seenCursors?: Iterable<string>
@@ -32,11 +31,10 @@ export interface WalkRequest {
   envelope?: string | null
 }
 
-/** One response of a list endpoint. Its records are not yet checked to be objects. */
+/** Its records are not yet checked to be objects. */
 export interface Page extends PageBody {
   /** The cursor of the request; null for the first page. */
   cursor: string | null
-  /** The whole answer, parsed. */
   body: unknown
   received: Received
 }
@@ -47,10 +45,11 @@ const MOST_TIMES_PAGE = 10
 const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
 
 /**
- * Walks the pages of a list in the source's order, and fetches one page ahead while the consumer handles the last. A page already
- * received is still yielded after the world's signal has aborted. @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`,
- * `SOURCE_TOO_LARGE`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`, `SOURCE_REQUEST_REFUSED`, and those of the envelope; whatever
- * the client throws
+ * Walks the pages of a list in the source's order, and fetches one page ahead while the consumer handles the last. A page
+ * already received is still yielded after the world's signal has aborted.
+ *
+ * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`, `SOURCE_TOO_LARGE`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`,
+ *   `SOURCE_REQUEST_REFUSED`, and those of the envelope; whatever the client throws
  */
 export async function* walkPages(
   request: WalkRequest,
@@ -111,7 +110,7 @@ export async function* walkPages(
   }
 }
 
-/** Formats a request as the source got it, for errors: `GET /loans (per_page, stage)`. */
+/** As the source got it, for errors: `GET /loans (per_page, stage)`. */
 function tellAsked({original, path, query}: Received): string {
   const asked = original ?? {path, query}
   const names = Object.keys(asked.query).join(', ')
@@ -126,7 +125,7 @@ export function isOutside(status: string | undefined, record: unknown): boolean 
   return status !== undefined && found !== undefined && found !== plain(status)
 }
 
-/** Requires records of the status asked for: a source that ignores the filter lists every deal. */
+/** A source that ignores the filter lists every deal. */
 function requireFiltered({filter: {status} = {}}: WalkRequest, {records, received}: Page): void {
   const others = records.filter((record) => isOutside(status, record)).length
   if (others === 0) return
@@ -141,14 +140,13 @@ function requireFiltered({filter: {status} = {}}: WalkRequest, {records, receive
 
 const KNOWN_REASONS = new Set([...Object.keys(PROBLEMS), ...Object.values(STATUS_CODES).map(String)])
 
-/** Returns `code` or `title` of problem details (RFC 9457); a word that is not known is hashed. */
+/** `code` or `title` of problem details (RFC 9457); a word that is not known is hashed. */
 function reasonOf(body: unknown): string {
   if (!isObject(body)) return ''
   const given = [body.code, body.title].find((text) => typeof text === 'string' && text !== '')
   return typeof given === 'string' ? ` (${tellForeign(given, KNOWN_REASONS)})` : ''
 }
 
-/** Creates the error of a refused page. */
 export function createRefused({status, body, received}: JsonAnswer, hasCursor = false): LoantapeError {
   const answered = `Status ${status}${reasonOf(body)} from the source`
   if (hasCursor && CURSOR_REFUSALS.has(status))
