@@ -61,7 +61,6 @@ const manifestSchema = z.object({
   made_at: z.string(),
   /** The fingerprint of the tape key, which is not in the backup. */
   tape_key: z.string().nullable(),
-  /** The id of the data folder. */
   folder_id: z.string(),
   files: z.array(z.object({path: z.string(), bytes: z.number(), sha256: z.string()})),
   /**
@@ -72,16 +71,13 @@ const manifestSchema = z.object({
 })
 type Manifest = z.output<typeof manifestSchema>
 
-/** The result of a backup. */
 export type BackupResult = Awaited<ReturnType<typeof backUp>>
 
 /**
- * Copies everything that cannot be built again: warehouse, exports, tapes, the key of hashes, mappings of accounts and fields,
- * saved queries and pages, and the state database. The run lock keeps them consistent; each copy is read back and compared.
- * Releases are left out, and so is the tape key, which makes the MAC of the manifest.
+ * Copies everything that cannot be built again. The run lock keeps it consistent; each copy is read back and compared. Releases
+ * are left out, and so is the tape key, which makes the MAC of the manifest. `to` is a new or empty folder; `made_at` is when
+ * the backup was begun, ISO 8601.
  *
- * @param to a new or empty folder
- * @param made_at when the backup was begun, ISO 8601
  * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`, `TAPE_DAMAGED` (the backup is made even so); LockedError
  *   `RUN_IN_PROGRESS`
  */
@@ -134,16 +130,15 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
       tape_key,
       /** The units of the record that it certainly holds; `prune` keeps the tapes of later ones. */
       units,
-      /** Whether its manifest carries a MAC. */
+      /** Its manifest carries a MAC. */
       authenticated: manifest.mac !== null,
-      /** Names of the older backups that were removed. */
       removed: [] as string[],
     }
   })
 }
 
 /**
- * Requires that each finished tape in a backup is still the file that was finished; otherwise no older backup may be removed.
+ * Each finished tape in a backup must still be the file that was finished; otherwise no older backup may be removed.
  *
  * @throws UnexpectedError `TAPE_DAMAGED`
  */
@@ -164,20 +159,15 @@ function requireWholeTapes(stateDb: StateDb, dir: string, files: Manifest['files
   )
 }
 
-/** The name of a dated backup. */
 const DATED = /^loantape-\d{8}T\d{6}Z$/
 
 const isoNow = ({realClock}: Pick<World, 'realClock'>) => new Date(realClock.now()).toISOString()
 
-/** Returns the name of a backup made at an instant in ISO 8601. */
+/** `made_at` is an instant in ISO 8601. */
 export const nameOf = ({made_at}: Pick<Manifest, 'made_at'>) =>
   `loantape-${made_at.replace(/[-:]|\.\d+/g, '')}`
 
-/**
- * Returns the folder of this data folder's dated backups below `to`, which several lenders may share.
- *
- * @throws ConfigError `FLEET_DATA_SHARED`
- */
+/** Of this data folder's dated backups; several lenders may share `to`. @throws ConfigError `FLEET_DATA_SHARED` */
 function placeOf(config: Config, to: string): string {
   requireOwnPlace(config, to)
   const folder = dataFolderAt(config.dataDir)
@@ -186,7 +176,7 @@ function placeOf(config: Config, to: string): string {
   return join(to, requireFolderId(stateDb))
 }
 
-/** Lists the names of the dated backups in a folder, oldest first, except those that this clock puts in the future. */
+/** Oldest first, except those that this clock puts in the future. */
 function listDated(dir: string, world: Pick<World, 'realClock'>): string[] {
   const last = nameOf({made_at: isoNow(world)})
   return listNames(dir).filter(
@@ -223,7 +213,7 @@ export async function backUpDated<Delivery = never>(
 }
 
 /**
- * Requires that dated backups hold no act that this data folder lacks: books of that time would be issued once more.
+ * Dated backups must hold no act that this data folder lacks: books of that time would be issued once more.
  *
  * @throws UnexpectedError `BACKUP_AHEAD`
  */
@@ -248,19 +238,18 @@ function requireOwnActs(config: Config, place: string, dated: readonly string[])
 
 const STATE_DB = 'state.sqlite'
 
-/** What of a data folder a backup can hold. */
 const KEPT_FOLDERS = ['exports', 'tape', 'queries', 'pages']
 const KEPT_FILES = ['warehouse.duckdb', 'hash.key', 'fields.json', 'accounting.json', STATE_DB]
 const KEPT_NAMES = [...KEPT_FOLDERS, ...KEPT_FILES]
 
-/** Whether a backup may name this path; others could overwrite settings or programs. */
+/** Other paths could overwrite settings or programs. */
 function isKept(path: string): boolean {
   const [folder = '', ...below] = path.split('/')
   const isBelow = below.length > 0 && !below.some((name) => ['', '.', '..'].includes(name))
   return KEPT_FILES.includes(path) || (KEPT_FOLDERS.includes(folder) && isBelow)
 }
 
-/** Lists the files of a data folder that a backup can hold, as paths below it. */
+/** As paths below the data folder. */
 function listKept({root}: DataFolder): string[] {
   return KEPT_NAMES.map((name) => join(root, name))
     .filter((path) => existsSync(path))
@@ -270,7 +259,7 @@ function listKept({root}: DataFolder): string[] {
 
 const MOVE_AWAY = 'Move it elsewhere, then run again.'
 
-/** Copies a file and compares both; repeats that if somebody saved the file meanwhile. @returns their sha256 */
+/** Repeats the copy if somebody saved the file meanwhile. Returns the sha256 of both. */
 async function copyVerified(from: string, to: string, copies = 3): Promise<string> {
   // Reading a pipe might never end.
   if (!statSync(from, {throwIfNoEntry: false})?.isFile())
@@ -309,9 +298,9 @@ async function copyStateDb(folder: DataFolder, copy: string): Promise<void> {
 }
 
 /**
- * Compares each file of a backup with its manifest and, if the tape key is at hand, the manifest with its MAC.
+ * If the tape key is at hand, also compares the manifest with its MAC; `isTrusted` accepts a manifest even if its MAC is not of
+ * that key.
  *
- * @param isTrusted accepts a manifest even if its MAC is not of the key at hand
  * @throws ConfigError `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
 export async function examineBackup(
@@ -337,26 +326,24 @@ export async function examineBackup(
   }
   return {
     outcome: 'whole' as const,
-    /** The folder of the backup. */
     from: dir,
     files: files.length,
     tape_key,
-    /** Whether its manifest has the MAC of the key at hand. */
+    /** Its manifest has the MAC of the key at hand. */
     authenticated,
     listed: files,
   }
 }
 
-/** Says whether a backup was proven to be authentic. */
 export const sayAuthentic = ({authenticated, tape_key}: {authenticated: boolean; tape_key: string | null}) =>
   authenticated
     ? `Its manifest has the MAC of the key of tapes, ${tape_key}.`
     : 'It may have been changed: no MAC of the tape key was compared. Anybody who can write there could have made it.'
 
 /**
- * Restores a backup into a data folder that has none of the files a backup holds: copies it all into a folder inside, then moves
- * each file to its place. While that inner folder exists, no command opens the data folder except another restore, once this one
- * has ended.
+ * Restores into a data folder that has none of the files a backup holds: copies it all into a folder inside, then moves each
+ * file to its place. While that inner folder exists, no command opens the data folder except another restore, once this one has
+ * ended.
  *
  * @throws LockedError `RUN_IN_PROGRESS`; ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`,
  *   `BACKUP_NOT_AUTHENTIC`
@@ -398,7 +385,7 @@ export async function restoreBackup(config: Config, from: string, trust: {isTrus
   return {...examined, outcome: 'restored' as const, last_batches: listLastBatches(folder)}
 }
 
-/** Lists the last journal batch of each profile: `xero/2026-02-5d136da876e4`. */
+/** The last journal batch of each profile: `xero/2026-02-5d136da876e4`. */
 function listLastBatches({stateDb: path}: DataFolder): string[] {
   // Opened read-only, so that the restored files stay unchanged.
   using stateDb = new DatabaseSync(path, {readOnly: true})
@@ -411,7 +398,7 @@ function listLastBatches({stateDb: path}: DataFolder): string[] {
 
 const LONGEST_MANIFEST = 256 * 1024 * 1024
 
-/** Reads the manifest of a backup. @throws ConfigError `BACKUP_UNREADABLE`; UnexpectedError `DATA_NEWER` */
+/** @throws ConfigError `BACKUP_UNREADABLE`; UnexpectedError `DATA_NEWER` */
 export function readManifest(dir: string): Manifest {
   let format: string
   try {
@@ -430,7 +417,7 @@ export function readManifest(dir: string): Manifest {
   throw newError('DATA_NEWER', `Backup '${dir}' is a '${format}': this version knows '${FORMAT}'.`)
 }
 
-/** Computes the MAC of a manifest over its fields in schema order, with a key derived for that purpose. */
+/** Over the fields in schema order, with a key derived for that purpose. */
 function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
   const derived = hkdfSync('sha256', key.bytes, '', 'loantape backup manifest', 32)
   return createHmac('sha256', Buffer.from(derived)).update(JSON.stringify(fields)).digest('hex')
@@ -444,10 +431,11 @@ const createDamaged = (dir: string, path: string) =>
 
 /**
  * Restores the data folder's latest dated backup beside it, examines everything it brought back, builds its release and compares
- * that with the one that was built at the time. What was restored is removed again.
+ * that with the one that was built at the time. What was restored is removed again. `compared` is `not kept` where that release
+ * is no longer there.
  *
- * @returns `compared`: `equal`, or `not kept` where that release is no longer there
- * @throws ConfigError `BACKUP_NONE`; LockedError `RUN_IN_PROGRESS`; UnexpectedError `DRILL_FAILED`; what restoring and building throw
+ * @throws ConfigError `BACKUP_NONE`; LockedError `RUN_IN_PROGRESS`; UnexpectedError `DRILL_FAILED`; what restoring and building
+ *   throw
  */
 export async function rehearseRestore(config: Config, {from}: {from: string}, world: World) {
   const place = placeOf(config, from)

@@ -35,7 +35,6 @@ import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
 
-/** The script that checks a folder of evidence. */
 const CHECK = join(import.meta.dirname, '../../evidence/check.py')
 
 interface EvidenceRequest {
@@ -48,7 +47,6 @@ interface EvidenceRequest {
   allFields?: boolean | undefined
 }
 
-/** The result of writing evidence. */
 export type EvidenceResult = Awaited<ReturnType<typeof writeEvidence>>
 
 /**
@@ -56,8 +54,8 @@ export type EvidenceResult = Awaited<ReturnType<typeof writeEvidence>>
  * of a walk as a WARC (whole, or reduced to the fields of the contract), the certificates, and a script; for a batch also its
  * files and, if it is a journal, the act that issued it.
  *
- * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `RELEASE_NONE`, `TAPE_KEY_LOST`;
- *   UnexpectedError `EVIDENCE_TAPES`, `TAPE_DAMAGED`
+ * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `RELEASE_NONE`, `TAPE_KEY_LOST`; UnexpectedError
+ *   `EVIDENCE_TAPES`, `TAPE_DAMAGED`
  */
 export async function writeEvidence(config: Config, request: EvidenceRequest) {
   const {to, allFields = false} = request
@@ -95,12 +93,12 @@ export async function writeEvidence(config: Config, request: EvidenceRequest) {
   }
 }
 
-/** What a manifest says about the release to prove; `profile` only that of a batch. */
+/** Only a batch has a `profile`. */
 const subjectSchema = releaseManifestSchema
   .pick({release_id: true, known_at: true, history_id: true, source: true})
   .extend({profile: z.string().optional()})
 
-/** What evidence is written from. Collecting it throws if the release cannot be proven. */
+/** Collecting it throws if the release cannot be proven. */
 type Proof = Awaited<ReturnType<typeof collectProof>>
 async function collectProof(config: Config, folder: DataFolder, {of, from}: EvidenceRequest) {
   const [{dir: batch} = {}] = findBatches(folder, of)
@@ -151,9 +149,8 @@ async function collectProof(config: Config, folder: DataFolder, {of, from}: Evid
 }
 
 /**
- * Finds the tapes that lead to a head, or on to the act that issued a batch, oldest first.
- *
- * @returns also the head before them, whose tape is no longer kept; that act; and a tape that lacks between head and act
+ * The tapes that lead to a head, or on to the act that issued a batch, oldest first. `before` is the head before them, whose
+ * tape is no longer kept; `gap` is a tape that lacks between head and act.
  */
 function followBack(folder: DataFolder, key: TapeKey, head: string, batchId: string | undefined) {
   using stateDb = openStateDb(folder.stateDb)
@@ -175,7 +172,6 @@ function followBack(folder: DataFolder, key: TapeKey, head: string, batchId: str
 
 const issuing = z.looseObject({batches: z.array(z.looseObject({batch_id: z.string()})).default([])})
 
-/** Finds the act that issued a batch: its number, its chain and its text. */
 function findIssuing(
   units: readonly RecordedUnit[],
   readable: ReadonlyMap<string, ReadableTape>,
@@ -190,10 +186,9 @@ function findIssuing(
     }
 }
 
-/** Returns the day of a unit from its first line. */
 const dayOf = (begin?: Frame) => String(begin?.businessDate ?? begin?.tape ?? '')
 
-/** Writes every line without its body, and the answers of the release's walk, or those of every day since `from`. */
+/** Every line without its body, and the answers of the release's walk, or those of every day since `from`. */
 async function writeTapes(
   dir: string,
   {tapes, subject, baseUrl, deals}: Proof,
@@ -205,7 +200,7 @@ async function writeTapes(
   const written = {
     lines: 0,
     answers: 0,
-    /** How many answers are not as received, because fields were left out or `source.json` translated them. */
+    /** Not as received, because fields were left out or `source.json` translated them. */
     reduced: 0,
     shown: [] as string[],
   }
@@ -239,20 +234,20 @@ async function writeTapes(
   return written
 }
 
-/** Whether a unit contains books, or a stream about people: its answers are never written. */
+/** Answers about books or people are never written. */
 function isClosed({kind, stream: name}: Frame): boolean {
   if (kind === 'act') return true
   return STREAMS.some((stream) => stream.name === name && stream.privacy !== undefined)
 }
 
-/** Sets the value at a path of an object, creating objects on the way. */
+/** Creates objects on the way. */
 function setValue(holder: object, [name = '', ...inner]: readonly string[], value: unknown): void {
   const within = findValue(holder, [name]) ?? {}
   Reflect.set(holder, name, inner.length === 0 ? value : within)
   if (inner.length > 0) setValue(Object(within), inner, value)
 }
 
-/** Copies the values at some paths, except objects and lists. */
+/** Except objects and lists. */
 function keepPaths(value: unknown, paths: readonly (readonly string[])[]): WireRecord {
   const kept: WireRecord = {}
   for (const path of paths) {
@@ -263,8 +258,8 @@ function keepPaths(value: unknown, paths: readonly (readonly string[])[]): WireR
 }
 
 /**
- * Makes a function that reduces an answer about deals: each readable deal to its known fields, and the envelope of a list to its
- * paging fields, with a hash in place of the cursor. It returns undefined if nothing has to be left out.
+ * Reduces an answer about deals: each readable deal to its known fields, and the envelope of a list to its paging fields, with a
+ * hash in place of the cursor. Undefined if nothing has to be left out.
  */
 function createReducer(deals: Stream): (line: TapeLine) => string | undefined {
   const normalise = createNormaliser(deals)
@@ -305,7 +300,7 @@ const answerFrame = z.object({
   received_at: z.string(),
 })
 
-/** Formats the record of an answer: as received, with the headers that were kept and its length, or as `shown`. */
+/** As received, with the headers that were kept and its length, or as `shown`. */
 function formatAnswer(
   {frame, body = Buffer.alloc(0), sha256}: TapeLine,
   {place, baseUrl, shown}: {place: string; baseUrl: string; shown: string | undefined},
@@ -326,7 +321,7 @@ function formatAnswer(
   return formatRecord({type: 'response', place, date, fields}, 'application/http; msgtype=response', content)
 }
 
-/** Formats a record of an archive (ISO 28500, WARC 1.1). */
+/** ISO 28500, WARC 1.1. */
 function formatRecord(
   {type, place, date, fields}: {type: string; place: string; date: string; fields: Record<string, string>},
   contentType: string,

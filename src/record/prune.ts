@@ -21,9 +21,8 @@ import {describeGone} from './record-compare.ts'
 export type PruneResult = Awaited<ReturnType<typeof pruneData>>
 
 /**
- * Removes releases, batches and tapes beyond what the settings keep, and warehouses that a rebuild replaced. Never removes the
- * current release, what a closed period needs, or a tape with a unit that the last backup lacks. The ages of tapes count back
- * from the last tape, so a clock that is ahead makes none old.
+ * Never removes the current release, what a closed period needs, or a tape with a unit that the last backup lacks. The ages of
+ * tapes count back from the last tape, so a clock that is ahead makes none old.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
@@ -64,17 +63,16 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
     const done = removed === 0 ? ('unchanged' as const) : ('pruned' as const)
     return {
       outcome: isDryRun ? ('dry_run' as const) : done,
-      /** Ids of releases. */
       releases,
       /** `profile/batch` */
       batches,
-      /** How many quarantined records are on removed tapes; their rows stay. */
+      /** Records on removed tapes; their rows stay. */
       quarantined,
-      /** Paths of tapes below the data folder. */
+      /** Paths below the data folder. */
       tapes,
       /** Old tapes that stay because no backup has been made since; without them the warehouse could not be computed again. */
       unsaved: aged.length - old.length,
-      /** Names of the warehouses that a rebuild replaced. */
+      /** Warehouses that a rebuild replaced. */
       replaced,
     }
   }
@@ -83,7 +81,7 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
   return await prune(stateDb)
 }
 
-/** Lists tapes of history that ended more than `days` before the last tape that ended by `now`. Tapes of acts are never old. */
+/** Those that ended more than `days` before the last tape that ended by `now`. Tapes of acts are never old. */
 function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
   const endOf = ({ended_at}: TapeRow) => Date.parse(ended_at ?? '')
   const tapes = listTapes(stateDb)
@@ -93,7 +91,7 @@ function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
   )
 }
 
-/** Removes tapes. The removal is recorded as an act, so that the record keeps their units. */
+/** Recorded as an act, so that the record keeps their units. */
 function removeTapes(
   {folder, stateDb, config}: {folder: DataFolder; stateDb: StateDb; config: Config},
   old: readonly TapeRow[],

@@ -41,7 +41,7 @@ import {planCatchUp, readStand} from '../sync/catch-up.ts'
 import {compareWarehouse} from '../sync/rebuild.ts'
 import {isBeingWritten, isHistory, listTapeFiles, parseOutcome, readEndOf} from '../sync/tapes.ts'
 
-/** Lists everything on which the stores disagree, after bringing the state database up to date if possible. */
+/** Brings the state database up to date first, if possible. */
 export async function listDisagreements(config: Config, world: World): Promise<Disagreement[]> {
   const folder = dataFolderAt(config.dataDir)
   if (!hasStores(folder)) return []
@@ -98,7 +98,6 @@ export async function goOn(
   return {given_up: [...listGivenUp(act)], problems}
 }
 
-/** Describes a missing tape with its units of the record. */
 export function describeGone(
   recorded: readonly RecordedUnit[],
   {name, path}: Pick<TapeRow, 'name' | 'path'>,
@@ -107,7 +106,7 @@ export function describeGone(
   return {name, path, units}
 }
 
-/** Requires that the current release rests on a unit of the record, and every journal batch on an act. */
+/** The current release rests on a unit of the record, and every journal batch on an act. */
 function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
   const losses = listLosses(stateDb)
   const isKnown = (what: string) => losses.has(what) || findRecorded(stateDb, what) !== undefined
@@ -138,19 +137,17 @@ function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
   return found
 }
 
-/** Whether the state database has a tape as finished and kept. */
+/** The state database has the tape as finished and kept. */
 const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
   ended_at !== null && removed_at === null && outcome !== 'lost'
 
-/** Whether the file of a kept tape is missing or cut off. */
+/** Or cut off. */
 const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
   isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
 
 /**
  * Reads new tapes, and those longer than the state database knows, and applies the acts on them. Then compares the current
- * release and the batches with both. Changes nothing if there are problems.
- *
- * @param fillsGaps records missing units as gaps
+ * release and the batches with both. Changes nothing if there are problems. `fillsGaps` records missing units as gaps.
  */
 export function compareTapes(
   config: Config,
@@ -185,7 +182,7 @@ interface Backlog {
   folderId: string | undefined
   /** Tapes that are new to the state database, or longer than it knows. */
   tapes: Exclude<ReturnType<typeof readFound>, string>[]
-  /** The units to add to the record, in order. */
+  /** To add to the record, in order. */
   units: FoundUnit[]
   /** Those of `units` that are on no tape. */
   gaps: RecordedUnit[]
@@ -263,11 +260,7 @@ function readBacklog(
   return backlog
 }
 
-/**
- * Reads a tape.
- *
- * @returns what the state database should hold of it, and whether its source was described by `source.json`; or the problem
- */
+/** Returns what the state database should hold of a tape, and whether its source was described by `source.json`; or the problem. */
 function readFound(folder: DataFolder, path: string, key: TapeKey) {
   const name = basename(path, '.jsonl.zst')
   const units: FoundUnit[] = []
@@ -357,7 +350,7 @@ function chainUp(
   }
 }
 
-/** Makes a unit that is no longer on any tape. */
+/** It is no longer on any tape. */
 const createGone = (unit: RecordedUnit): FoundUnit => ({...unit, previous: null, isHistory: false})
 
 function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, tapes}: Backlog): void {

@@ -42,7 +42,7 @@ export async function bringUpToDate(config: Config, world: World): Promise<void>
   }
 }
 
-/** Describes the stores' files by name, size and time, without tapes that are being written. */
+/** By name, size and time, without tapes that are being written. */
 function describeStores(folder: DataFolder, stateDb: StateDb): string {
   const open = stateDb.column(
     z.string(),

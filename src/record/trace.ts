@@ -16,7 +16,6 @@ import {requireReadKey} from '../store/tape-key.ts'
 import {openHistory} from '../store/warehouse.ts'
 import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
-/** A figure of `mart.portfolio_summary` and the deals behind it. */
 export type FigureTrace = Awaited<ReturnType<typeof traceFigure>>
 
 const dealRow = z.object({
@@ -30,12 +29,11 @@ const dealRow = z.object({
 
 const TABLE = 'mart.portfolio_summary'
 
-/** Whether a name is that of a figure and not of a deal. */
 export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
 
 /**
- * Lists the deals behind a figure of the current release, such as `mart.portfolio_summary.funded_amount`, the largest first. For
- * an average LTV these are the deals with an LTV of at most 1.5; for the median amount, the deals in the middle.
+ * Lists the largest deals first. For an average LTV these are the deals with an LTV of at most 1.5; for the median amount, the
+ * deals in the middle.
  *
  * @throws ConfigError `UNKNOWN_NAME`; what {@link requireRelease} throws
  */
@@ -59,7 +57,6 @@ export async function traceFigure(config: Config, name: string) {
   return {figure: name, value, as_of, release_id: release.manifest.release_id, deals}
 }
 
-/** The origin of one version of a deal. */
 export interface Trace extends Omit<Version, 'told_by' | 'walk_id' | 'value'> {
   /** The stored value of the requested field; null if the record left it out. */
   value?: string | null
@@ -95,14 +92,14 @@ const versionRow = z.object({
 })
 
 interface Asked {
-  /** Also show the stored value of this column. */
+  /** A column whose stored value to show, too. */
   field?: string | undefined
   /** Only versions up to this business date. */
   asOf?: string | undefined
 }
 
 /**
- * Traces every version of a deal to its record as the source sent it, oldest first.
+ * Leads every version to its record as the source sent it, oldest first.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`, `RELEASE_NONE`; UnexpectedError `TAPE_DAMAGED`
  */
@@ -141,7 +138,6 @@ export async function traceDeal(config: Config, dealId: string, asked: Asked): P
   return traces.map(({trace}) => trace)
 }
 
-/** Whether a deal's own page lacks a field of its list row. */
 function leavesOut(record: string | null, listed: unknown): boolean {
   if (record === null || !isObject(listed)) return false
   const said = Object(parseJson(record))
@@ -172,7 +168,7 @@ function mayHold({name}: ReadableTape, walkId: string | null, recordedAt: string
   return Math.abs(Date.parse(name.slice(0, 10)) - Date.parse(recordedAt)) < 3 * DAY_MS
 }
 
-/** Finds the record of a version in a line; for an absence, the line that proves it. */
+/** For an absence, the line that proves it. */
 function findRecord(
   line: NumberedLine,
   dealId: string,
@@ -187,7 +183,6 @@ function findRecord(
   return isOwnPage ? sliceRecord(line, ['data']) : findListed(line, dealId)
 }
 
-/** Finds a deal's row on a list page. */
 function findListed(line: NumberedLine, dealId: string) {
   if (line.frame.frame !== 'list') return undefined
   const text = textOf(line)

@@ -31,10 +31,9 @@ import {hasWarehouse} from '../store/warehouse.ts'
 import {listReadableTapes, parseOutcome} from '../sync/tapes.ts'
 import {listDisagreements} from './record-compare.ts'
 
-/** The result of {@link verifyAll}; `verify --json` prints it. */
+/** `verify --json` prints it. */
 export type VerifyResult = Awaited<ReturnType<typeof verifyAll>>
 
-/** Verifies the tapes, the certificates and every row of the warehouse, the current release, each batch, and the state database. */
 export async function verifyAll(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const disagreements = await listDisagreements(config, world)
@@ -71,7 +70,7 @@ export async function verifyAll(config: Config, world: World) {
   return {
     ...tapes,
     outcome,
-    /** `walks`: applied walks; `batch_files`: files of batches; `release_tables`: tables of the current release. */
+    /** Applied walks; files of batches; tables of the current release. */
     walks: warehouse.walks,
     batch_files: batches.files,
     release_tables: current.tables,
@@ -80,7 +79,7 @@ export async function verifyAll(config: Config, world: World) {
   }
 }
 
-/** Finds whether an issued journal batch is missing or has another manifest; no command removes or changes one. */
+/** No command removes or changes an issued batch. */
 function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedBatch): Fault[] {
   const {profile, batch_id} = batch
   const dir = join(exports, profile, batch_id)
@@ -99,7 +98,7 @@ function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedB
   }
 }
 
-/** Verifies a store. One that cannot be read is reported as a fault, and the next is verified even so. */
+/** A store that cannot be read is reported as a fault, and the next is verified even so. */
 async function reportUnread<Found extends {faults: Fault[]}>(
   nothing: Found,
   examine: () => Promise<Found | undefined> | undefined,
@@ -112,7 +111,6 @@ async function reportUnread<Found extends {faults: Fault[]}>(
   }
 }
 
-/** Verifies every tape: its file, the chain and bodies of its lines, and its units, which must be those of the record. */
 async function verifyTapes(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
@@ -143,7 +141,7 @@ async function verifyTapes(
     else lines += found
   }
   return {
-    /** Kept tapes; `lines` counts the lines read on them. */
+    /** `lines` are those read on kept tapes. */
     tapes: kept.length,
     lines,
     /** Tapes whose key was given up or is not at hand; only their sha256 was compared. */
@@ -159,10 +157,8 @@ async function verifyTapes(
 }
 
 /**
- * Verifies one tape.
- *
- * @param known `key`: undefined if it was given up or is not at hand; `recorded`: the units of the record, from number 1 on without gaps
- * @returns the number of lines read, or the problem
+ * `key` is undefined if it was given up or is not at hand; `recorded` are the units of the record, from number 1 on without
+ * gaps. Returns the number of lines read, or the problem.
  */
 async function examine(
   path: string,
@@ -206,11 +202,7 @@ const BOOKS = {
   note: '*',
 }
 
-/**
- * Computes the books from the acts on readable tapes and compares them with the state database.
- *
- * @returns the tables that differ
- */
+/** Computes the books from the acts on readable tapes. Returns the tables that differ from the state database. */
 export function compareBooks(config: Config): string[] {
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
@@ -236,7 +228,7 @@ function digestBooks(stateDb: StateDb, table: string, columns: string): string {
 }
 
 /**
- * Reads the lines of one tape as they were written; a body that is not text comes as base64.
+ * Lines are as they were written; a body that is not text comes as base64.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`, `TAPE_KEY_WRONG`; UnexpectedError `TAPE_DAMAGED`
  */
