@@ -36,21 +36,21 @@ import {type ClosedPeriod, nextPeriod, periodEventSchema, registeredLoanSchema} 
 import {issuedLineSchema, journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.stringify(mapping), 'on a tape'))
-/** A batch on a tape, with everything needed to hand it out again byte for byte. */
+/** With everything needed to hand it out again byte for byte. */
 export type BatchAct = z.output<typeof batchSchema>
 const batchSchema = batchRow.extend({
   lines: z.array(issuedLineSchema),
   files: z.array(z.object({name: z.string(), sha256: z.string(), content: z.string()})),
 })
 
-/** A tape that is gone, with its units, so that the record has no gap. */
+/** With its units, so that the record has no gap. */
 const goneTapeSchema = z.object({
   name: z.string(),
   path: z.string(),
   units: z.array(z.object({no: z.number(), kind: z.string(), chain: z.string()})),
 })
 
-/** A note. Without a text, it withdraws the note that it replaces. */
+/** Without a text, a note withdraws the one that it replaces. */
 export type Note = z.output<typeof noteSchema>
 export const noteSchema = z.object({
   note_no: z.number(),
@@ -61,7 +61,6 @@ export const noteSchema = z.object({
   /** ISO 8601, business clock. */
   at: z.string(),
   who: z.string(),
-  /** The number of the note that it replaces. */
   replaces: z.number().nullable(),
 })
 
@@ -103,7 +102,6 @@ const actSchema = z.discriminatedUnion('act', [
     at: z.string(),
     who: z.string(),
     why: z.string(),
-    /** Tapes that are gone. */
     tapes: z.array(goneTapeSchema),
     /** Chains and batches that other stores name but the record lacks. */
     losses: z.array(z.string()),
@@ -115,7 +113,6 @@ const actSchema = z.discriminatedUnion('act', [
 /** What may be long is on lines of its own before an act, and the act holds their number. */
 const LONG = ['lines', 'register', 'content']
 
-/** Formats an act as lines of a tape. */
 function formatAct(act: Act): {frame: Frame; body: Buffer}[] {
   const parts: Buffer[] = []
   const text = JSON.stringify(act, (name, value) => {
@@ -130,7 +127,7 @@ function formatAct(act: Act): {frame: Frame; body: Buffer}[] {
   return [...lines, {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)}]
 }
 
-/** Parses the act of a tape. @throws UnexpectedError `DATA_NEWER` if it is of a later version */
+/** @throws UnexpectedError `DATA_NEWER` if the act is of a later version */
 export function parseAct(line: NumberedLine, tape: string): Act {
   const parts = [...line.parts]
   const act = JSON.parse(textOf(line), (name, value) => {
@@ -144,10 +141,10 @@ export function parseAct(line: NumberedLine, tape: string): Act {
   throw newError('DATA_NEWER', `Tape '${tape}': this version of loantape cannot read its act: ${words}.`)
 }
 
-/** Performs the act that `decide` chooses, in one transaction, and returns it. An error after it is on its tape says that it stands. */
+/** Performs the act that `decide` chooses, in one transaction. An error after it is on its tape says that it stands. */
 export type Perform = <A extends Act | undefined>(decide: () => A) => A
 
-/** Makes the function that performs acts in a data folder: each is written to a tape of its own and takes effect in the state database. */
+/** Each act is written to a tape of its own and takes effect in the state database. */
 export function createPerformer(
   config: KeyConfig,
   {folder, stateDb, newKey}: {folder: DataFolder; stateDb: StateDb; newKey?: TapeKey},
@@ -195,7 +192,7 @@ export function createPerformer(
 const ON_TAPE = 'What you asked for is on its tape all the same, and takes effect with the next command.'
 const LOOK = 'Correct the cause, then look whether it is there before you do it again.'
 
-/** Opens the state database of a folder to perform acts. @throws ConfigError `NOT_WRITABLE` */
+/** @throws ConfigError `NOT_WRITABLE` */
 export function openBooks(config: Pick<Config, 'dataDir'> & KeyConfig, world: World) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -204,7 +201,7 @@ export function openBooks(config: Pick<Config, 'dataDir'> & KeyConfig, world: Wo
   return {folder, stateDb, perform, [Symbol.dispose]: () => stateDb[Symbol.dispose]()}
 }
 
-/** Applies an act to the state database in one transaction, when it is performed or read back from a tape. */
+/** When it is performed, or read back from a tape. */
 export const applyAct = (stateDb: StateDb, act: Act): void =>
   stateDb.transaction(() => applyParts(stateDb, act))
 
@@ -247,7 +244,7 @@ function applyParts(stateDb: StateDb, act: Act): void {
   }
 }
 
-/** Stores a batch with its lines and files, as not yet handed over. Call it in a transaction. */
+/** As not yet handed over. Call it in a transaction. */
 function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): void {
   const {lines, files, ...named} = batch
   const is_handed_over = Number(files.length === 0)
@@ -258,7 +255,6 @@ function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): vo
   for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
 }
 
-/** Stores a closed period, which depends on the history of its release. */
 function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history_id' | 'after_batch'>): void {
   const pack = (list: readonly unknown[]) =>
     gzipSync(Buffer.concat([...formatParts(list).map((part) => Buffer.from(`${part}\n`))]))
@@ -277,19 +273,19 @@ function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history
   })
 }
 
-/** Reopens a period and deletes what was kept of it. If balances were to be moved in the next period, they are now moved in this one. */
+/** If balances were to be moved in the next period, they are now moved in this one. */
 function dropClosedPeriod(stateDb: StateDb, period: string): void {
   stateDb.run('delete from closed_period where period = ?', [period])
   const {changes} = stateDb.run('delete from remapped_period where period = ?', [nextPeriod(period)])
   if (changes > 0) stateDb.insert('remapped_period', {period}, 'or ignore')
 }
 
-/** Lists what was given up: chains of units, and batches. */
+/** Chains of units, and batches. */
 export function listGivenUp({tapes, losses}: Extract<Act, {act: 'went on'}>): Set<string> {
   return new Set([...losses, ...tapes.flatMap(({units}) => units.map(({chain}) => chain))])
 }
 
-/** Replaces a lost key with the one at hand, or a new one. @throws ConfigError `TAPE_KEY_FILE`; `RECORD_WHOLE` if it is not lost */
+/** By the key at hand, or a new one. @throws ConfigError `TAPE_KEY_FILE`; `RECORD_WHOLE` if it is not lost */
 export function replaceTapeKey(
   config: KeyConfig & Pick<Config, 'dataDir'>,
   why: string,

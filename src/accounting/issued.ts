@@ -4,7 +4,6 @@ import {type AccountMapping, nameAccounts} from './mapping.ts'
 import type {ClosedPeriod} from './periods.ts'
 import {type IssuedLine, issuedLineSchema, type JournalProfile, type RenamedAccount} from './profiles.ts'
 
-/** A journal batch in the state database. */
 export type IssuedBatch = z.output<typeof batchRow>
 export const batchRow = z.object({
   profile: z.string(),
@@ -13,11 +12,10 @@ export const batchRow = z.object({
   period: z.string(),
   /** ISO 8601 with microseconds: what was known when the batch was made. */
   known_at: z.string(),
-  /** The history that the batch depends on. */
   history_id: z.string(),
 })
 
-/** Journal batches with files, oldest first: all, or those with these values; two profiles may share an id. */
+/** Those with files, oldest first: all, or those with these values; two profiles may share an id. */
 export function listBatches(
   stateDb: StateDb,
   only: {profile?: string; period?: string; batch_id?: string; is_handed_over?: 0} = {},
@@ -32,7 +30,6 @@ export function listBatches(
   )
 }
 
-/** Records whether a batch's files are in their place. */
 export function markHandedOver(
   stateDb: StateDb,
   {profile, batch_id}: IssuedBatch,
@@ -41,7 +38,7 @@ export function markHandedOver(
   stateDb.update('journal_batch', {profile, batch_id}, {is_handed_over: Number(isHandedOver)})
 }
 
-/** Lists the lines issued to a profile in the order of issue, each with its batch: all, or those of a month or of some deals. */
+/** In the order of issue: all, or those of a month or of some deals. */
 export function listIssuedLines(
   stateDb: StateDb,
   profile: string,
@@ -71,15 +68,12 @@ export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPer
   return {
     /** Opening balances belong to all months once the profile has booked any. */
     withOpening: opened === 1,
-    /** Whether the month is still to be issued as it was closed. */
+    /** The month is still to be issued as it was closed. */
     isAsClosed: closed !== undefined && corrected !== 1,
   }
 }
 
-/**
- * Lists renamed accounts, for an importer that knows accounts by name: those that the mapping names differently from the lines
- * issued last.
- */
+/** For an importer that knows accounts by name: those that the mapping names differently from the lines issued last. */
 export const listRenamed = (
   stateDb: StateDb,
   {name, looks_up_by}: JournalProfile,
@@ -96,7 +90,7 @@ export const listRenamed = (
     mapping,
   ).filter(({account_name, before}) => account_name !== before)
 
-/** Lists the profiles that anything was ever issued to. */
+/** To which anything was ever issued. */
 export function listIssuedProfiles(stateDb: StateDb): string[] {
   return stateDb.column(z.string(), 'select distinct profile from journal_batch order by profile')
 }

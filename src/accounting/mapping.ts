@@ -13,12 +13,12 @@ import type {JournalLine} from './profiles.ts'
 /** Sorts before every month. */
 export const FIRST_PERIOD = '0000-00'
 
-/** A mapping and the periods it holds for: from `since` until that of the next one. */
+/** It holds from `since` until that of the next one. */
 export interface MappingVersion {
   /** `YYYY-MM`; {@link FIRST_PERIOD} for the first. */
   since: string
   mapping: AccountMapping
-  /** Whether balances booked earlier are moved to its accounts, on the first day of `since`. */
+  /** Balances booked earlier are moved to its accounts, on the first day of `since`. */
   movesBalances: boolean
 }
 
@@ -36,7 +36,7 @@ const text = (longest: number) =>
 
 const given = (longest: number) => text(longest).refine((value) => value !== '', 'expected a value')
 
-/** A ledger account; some accounting systems look it up by code, others by name. */
+/** Some accounting systems look it up by code, others by name. */
 type Account = z.output<typeof account>
 const account = z.strictObject({
   code: given(60),
@@ -63,7 +63,6 @@ const either = <A, B>(isFirst: (value: unknown) => boolean, first: z.ZodType<A>,
 
 const isElsewhere = (value: unknown) => value === ELSEWHERE
 
-/** The account that an ending is booked to, or {@link ELSEWHERE}. */
 const booking = either(isElsewhere, z.literal(ELSEWHERE), account)
 
 /** A booking for each ending, or one for all of them. */
@@ -73,7 +72,7 @@ const endings = either(
   z.partialRecord(z.enum(ENDINGS), booking),
 )
 
-/** The accounts and dimensions that journals are booked to: `accounting.json`, described in docs/accounting.md. */
+/** `accounting.json`, described in docs/accounting.md. */
 export type AccountMapping = z.output<typeof mappingShape>
 const mappingShape = z.strictObject({
   receivable: z.record(sourceText.regex(/\S/), account),
@@ -94,7 +93,7 @@ const mappingShape = z.strictObject({
     .prefault([]),
 })
 
-/** The mapping used without a file: one receivable account for all programs, and an account for every ending. */
+/** Used without a file. */
 export const DEFAULT_MAPPING = mappingShape.parse({
   receivable: {[ANY_PROGRAM]: {code: '1200', name: 'Loans receivable'}},
   clearing: {code: '1090', name: 'Funding clearing'},
@@ -108,10 +107,10 @@ export const DEFAULT_MAPPING = mappingShape.parse({
   },
 })
 
-/** A placeholder for a code or name: a hint in angle brackets. */
+/** A hint in angle brackets. */
 const PLACEHOLDER = /^<.*>$/
 
-/** Drafts a mapping to edit: the accounts of {@link DEFAULT_MAPPING}, with one receivable account for each program, all as placeholders. */
+/** The accounts of {@link DEFAULT_MAPPING}, with one receivable account for each program, all as placeholders. */
 function draftMapping(programs: readonly string[]): string {
   const {receivable, ...others} = DEFAULT_MAPPING
   const named = Object.fromEntries(programs.map((program) => [program, receivable[ANY_PROGRAM]]))
@@ -122,7 +121,7 @@ function draftMapping(programs: readonly string[]): string {
   return `${JSON.stringify({receivable: {...named, ...receivable}, ...others}, mark, 2)}\n`
 }
 
-/** Reads an account mapping from `file`. @throws ConfigError `ACCOUNTING_MAPPING` naming it and every field that is wrong */
+/** @throws ConfigError `ACCOUNTING_MAPPING` naming `file` and every field that is wrong */
 export function parseMapping(json: string, file: string): AccountMapping {
   const refuse = refuseMapping(file)
   const mapping = parseWritten(json, refuse, mappingShape)
@@ -144,7 +143,7 @@ function findClashes(mapping: AccountMapping): string[] {
   })
 }
 
-/** An account of a mapping with its field and its use: for one program, for one term of the roll-forward, or for all. */
+/** For one program, for one term of the roll-forward, or for all. */
 interface Role {
   field: string
   /** `receivable`, `clearing`, `opening`, `ended` or `elsewhere`. */
@@ -173,18 +172,17 @@ function listRoles({receivable, clearing, opening, ended}: AccountMapping): Role
 const listAccounts = (mapping: AccountMapping) =>
   listRoles(mapping).flatMap(({field, account}) => (account ? [{field, account}] : []))
 
-/** Finds the receivable account of a program (null for deals without one). */
+/** `program` is null for deals without one. */
 export function findReceivable({receivable}: AccountMapping, program: string | null): Account | undefined {
   return receivable[program !== null && Object.hasOwn(receivable, program) ? program : ANY_PROGRAM]
 }
 
-/** Whether two mappings book every program to the same receivable account. */
 export function hasSameReceivables(a: AccountMapping, b: AccountMapping): boolean {
   const programs = [...Object.keys(a.receivable), ...Object.keys(b.receivable)]
   return programs.every((program) => findReceivable(a, program)?.code === findReceivable(b, program)?.code)
 }
 
-/** Gives lines the account names of a mapping; an account that the mapping lacks keeps its name. */
+/** An account that the mapping lacks keeps its name. */
 export function nameAccounts<T extends Pick<JournalLine, 'account_code' | 'account_name'>>(
   lines: readonly T[],
   mapping: AccountMapping,
@@ -196,7 +194,7 @@ export function nameAccounts<T extends Pick<JournalLine, 'account_code' | 'accou
   })
 }
 
-/** Lists names shared by two account codes, as `'name' (1200, 1210)`: importers could not tell these apart. */
+/** As `'name' (1200, 1210)`: importers could not tell these apart. */
 export function findSharedNames(mapping: AccountMapping): string[] {
   const accounts = listAccounts(mapping).map(({account}) => account)
   // QuickBooks ignores case.
@@ -207,7 +205,6 @@ export function findSharedNames(mapping: AccountMapping): string[] {
   })
 }
 
-/** Makes the errors of an account mapping that cannot be used. */
 const refuseMapping =
   (file: string): Refuse =>
   (problem, cause) =>
@@ -217,7 +214,7 @@ const refuseMapping =
     })
 
 /**
- * The mapping for open periods: `LOANTAPE_ACCOUNTING_FILE`, else `accounting.json` in the data folder; undefined without a file.
+ * `LOANTAPE_ACCOUNTING_FILE`, else `accounting.json` in the data folder; undefined without a file.
  *
  * @throws ConfigError `ACCOUNTING_MAPPING` naming file and field
  */
@@ -232,7 +229,7 @@ function mappingFileOf({accountingFile, dataDir}: Pick<Config, 'accountingFile' 
 }
 
 /**
- * Requires a mapping whose accounts somebody has set: nothing is issued or closed under accounts that nobody chose.
+ * Nothing is issued or closed under accounts that nobody chose.
  *
  * @throws ConfigError `ACCOUNTING_NONE`, `ACCOUNTING_MAPPING`, `ACCOUNTING_PLACEHOLDER` naming the fields
  */
@@ -255,7 +252,7 @@ export function requireOwnMapping(config: Config): AccountMapping {
   )
 }
 
-/** Writes a mapping to edit: an account for each program of the book, all placeholders. @throws ConfigError `OUT_PLACE` */
+/** An account for each program of the book, all placeholders. @throws ConfigError `OUT_PLACE` */
 export async function initAccounting(config: Config): Promise<{file: string; programs: string[]}> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -281,14 +278,14 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   return {file, programs}
 }
 
-/** Lists the programs of a release's deals, with null if a deal has none. */
+/** With null if a deal has none. */
 export async function readPrograms(release: Release): Promise<(string | null)[]> {
   await using db = await openRelease(release)
   const sql = 'select distinct loan_program from core.deal order by loan_program'
   return await db.column(z.string().nullable(), sql)
 }
 
-/** Returns the rows of `seed.account`: the accounts of every mapping, by the period from which it holds. */
+/** Of `seed.account`: the accounts of every mapping, by the period from which it holds. */
 export function listAccountRows(versions: readonly MappingVersion[]) {
   return versions.flatMap(({since, mapping, movesBalances}) =>
     listRoles({...mapping, opening: mapping.opening ?? mapping.clearing}).map(

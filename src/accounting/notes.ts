@@ -7,10 +7,8 @@ import type {World} from '../core/types.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {type Note, noteSchema, openBooks} from './acts.ts'
 
-/** Most characters of a note. */
 export const LONGEST_NOTE = 500
 
-/** The text of a note, with line ends as `\n` and no control characters but tab and line end. */
 export const noteText = z
   .string()
   .transform((text) => text.replaceAll(/\r\n?/g, '\n').trim())
@@ -27,11 +25,7 @@ interface Draft {
   text: string | null
 }
 
-/**
- * Writes or withdraws a note, as an act.
- *
- * @throws ConfigError `USAGE`, `UNKNOWN_NAME` if the note to replace does not stand
- */
+/** Performs an act. @throws ConfigError `USAGE`, `UNKNOWN_NAME` if the note to replace does not stand */
 export function writeNote(config: Config, draft: Draft, world: World): Note {
   const isWithdrawn = draft.about === 'replaces' && draft.text === null
   const text = isWithdrawn ? null : noteText.safeParse(draft.text).data
@@ -76,15 +70,15 @@ function requireStanding(stateDb: StateDb, no: string): Note {
   throw newError('UNKNOWN_NAME', `Note '${no}' does not stand: ${ended ?? 'there is none of this number'}.`)
 }
 
-/** Lists all notes by number, including those replaced and withdrawn. */
+/** By number, including those replaced and withdrawn. */
 export const listNotes = (stateDb: StateDb): Note[] =>
   stateDb.all(noteSchema, 'select * from note order by note_no')
 
-/** A note that was neither replaced nor withdrawn. */
+/** Neither replaced nor withdrawn. */
 type StandingNote = z.output<typeof standingNote>
 const standingNote = noteSchema.extend({text: z.string()})
 
-/** Lists the notes that stand about days or limits, by subject and number. */
+/** By subject and number. */
 export const listStanding = (stateDb: Pick<StateDb, 'all'>, about: 'day' | 'limit'): StandingNote[] =>
   stateDb.all(
     standingNote,

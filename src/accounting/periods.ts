@@ -20,12 +20,12 @@ import {
 } from './mapping.ts'
 import {journalLineSchema, tiedTermSchema} from './profiles.ts'
 
-/** Returns the last day of a period `YYYY-MM`. */
+/** Of a period `YYYY-MM`. */
 export function lastDayOf(period: string): string {
   return addDays(`${nextPeriod(period)}-01`, -1)
 }
 
-/** Reads the months of the history, and how far they are known. @throws ConfigError `RELEASE_NONE` */
+/** The months of the history, and how far they are known. @throws ConfigError `RELEASE_NONE` */
 export async function readPeriodRange(config: Config, {clock}: Pick<World, 'clock'>) {
   const today = businessDateOf(clock.now(), config)
   await using db = await openHistory(dataFolderAt(config.dataDir))
@@ -45,7 +45,6 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
     /** The months of the first and last walk: `YYYY-MM`. */
     first: first.slice(0, 7),
     last: asOf.slice(0, 7),
-    /** Today's business date. */
     today,
     /** The last business date observed. */
     observedUntil: asOf,
@@ -54,8 +53,8 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
     /** By month: when the last complete walk of the month's last day began, ISO 8601. Months without such a walk are left out. */
     lastDayWalks: new Map(ends.map(({period, at}) => [period, at])),
     /**
-     * Whether a month is over, and a complete walk saw its last day or a later one. Webhooks do not count, since each tells of
-     * one deal only.
+     * A month is over, and a complete walk saw its last day or a later one. Webhooks do not count, since each tells of one deal
+     * only.
      */
     isOver(period: string) {
       const end = lastDayOf(period)
@@ -65,7 +64,7 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
 }
 
 /**
- * Reads how far a month is known; `asOf` is its last day, or the last day observed if that is earlier.
+ * `asOf` is the last day of the month, or the last day observed if that is earlier.
  *
  * @throws ConfigError `USAGE`; `PERIOD_RANGE` for a month before the first walk, `PERIOD_STATE` for one after the last
  */
@@ -81,13 +80,13 @@ export async function readPeriodSpan(config: Config, period: string, world: Worl
   )
 }
 
-/** Checks the format of a period. @throws ConfigError `USAGE` */
+/** @throws ConfigError `USAGE` */
 export function requirePeriodName(period: string): void {
   if (/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) return
   throw newError('USAGE', `Period '${period}': expected a month YYYY-MM.`)
 }
 
-/** A funded loan in the register of a closed period; amounts are decimal text. */
+/** Amounts are decimal text. */
 export const registeredLoanSchema = z.object({
   deal_id: z.string(),
   property_address: z.string().nullable(),
@@ -98,19 +97,18 @@ export const registeredLoanSchema = z.object({
   funded_on_is_exact: z.boolean(),
 })
 
-/** What is kept of a closed period: enough to export it without a release. */
+/** Enough to export a closed period without a release. */
 export type ClosedPeriod = z.output<typeof closedRow>
 const closedColumns = z.object({
   /** `YYYY-MM` */
   period: z.string(),
-  /** The manifest of the release that it was closed with. */
+  /** Of the release that it was closed with. */
   release: stored(releaseManifestSchema),
   mapping: z.string(),
   lines: stored(z.array(journalLineSchema)),
   /** The terms of its roll-forward, as its mapping books them. */
   terms: stored(z.array(tiedTermSchema)),
   register: stored(z.array(registeredLoanSchema)),
-  /** The history that it depends on. */
   history_id: z.string(),
   /** The number of the last batch issued before it was closed; 0 if there was none. */
   after_batch: z.number(),
@@ -124,17 +122,17 @@ function stored<T>(schema: z.ZodType<T>) {
     .transform((json) => schema.parse(typeof json === 'string' ? JSON.parse(json) : parseParts(json)))
 }
 
-/** Lists the closed periods. They have no gap, since periods are closed and reopened in order. */
+/** They have no gap, since periods are closed and reopened in order. */
 export function listClosedPeriods(stateDb: StateDb): string[] {
   return stateDb.column(z.string(), 'select period from closed_period order by period')
 }
 
-/** Reads what was kept of a closed period; undefined if it is open. */
+/** Undefined if it is open. */
 export function findClosedPeriod(stateDb: StateDb, period: string): ClosedPeriod | undefined {
   return stateDb.first(closedRow, 'select * from closed_period where period = ?', [period])
 }
 
-/** Reads the release and the register of a closed period, but not its journal, which takes long; undefined if it is open. */
+/** Without its journal, which takes long; undefined if it is open. */
 export const findClosing = (stateDb: StateDb, period: string) =>
   stateDb.first(
     closedColumns.pick({release: true, register: true}),
@@ -142,12 +140,12 @@ export const findClosing = (stateDb: StateDb, period: string) =>
     [period],
   )
 
-/** Lists the releases that closed periods were closed with, which are never pruned. */
+/** Closed periods were closed with them, so they are never pruned. */
 export function listNeededReleases(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), `select release ->> '$.release_id' from closed_period`))
 }
 
-/** Something done to a period: by whom, when (ISO 8601, real clock) and why. These records never change. */
+/** `at` is ISO 8601, real clock. These records never change. */
 export type PeriodEvent = z.output<typeof periodEventSchema>
 export const periodEventSchema = z.object({
   period: z.string(),
@@ -157,12 +155,12 @@ export const periodEventSchema = z.object({
   why: z.string().nullable(),
 })
 
-/** Lists everything that was done to periods, oldest first. */
+/** Oldest first. */
 export function listPeriodEvents(stateDb: StateDb): PeriodEvent[] {
   return stateDb.all(periodEventSchema, 'select * from period_event order by event_id')
 }
 
-/** Every mapping with the periods it holds for, as far as they matter to a release as of a day, `YYYY-MM-DD`. */
+/** As far as they matter to a release as of a day, `YYYY-MM-DD`. */
 export function readMappingVersions(config: Config, asOf = '9999-12-31'): MappingVersion[] {
   const mapping = findOwnMapping(config) ?? DEFAULT_MAPPING
   const folder = dataFolderAt(config.dataDir)
@@ -171,7 +169,7 @@ export function readMappingVersions(config: Config, asOf = '9999-12-31'): Mappin
   return listMappingVersions(stateDb, mapping, asOf.slice(0, 7))
 }
 
-/** Which mapping holds when, in periods up to `until`: closed periods keep theirs, `current` holds from the first open one on. */
+/** In periods up to `until`: closed ones keep their mapping, `current` holds from the first open one on. */
 export function listMappingVersions(
   stateDb: StateDb,
   current: AccountMapping,
@@ -201,28 +199,23 @@ export function listMappingVersions(
   return versions
 }
 
-/** Returns the first open period; undefined if none is closed. */
+/** Undefined if none is closed. */
 export function findFirstOpen(stateDb: StateDb): string | undefined {
   const last = listClosedPeriods(stateDb).at(-1)
   return last === undefined ? undefined : nextPeriod(last)
 }
 
-/**
- * Returns the first open day, `YYYY-MM-DD`, on which entries and reversals of earlier days are dated. If no period is closed, it
- * sorts before every day.
- */
+/** Entries and reversals of earlier days are dated on it, `YYYY-MM-DD`. If no period is closed, it sorts before every day. */
 export function findFirstOpenDay(stateDb: StateDb): string {
   return `${findFirstOpen(stateDb) ?? FIRST_PERIOD}-01`
 }
 
-/** Lists the months from `first` to `last`. */
 export function listMonths(first: string, last: string): string[] {
   const months: string[] = []
   for (let month = first; month <= last; month = nextPeriod(month)) months.push(month)
   return months
 }
 
-/** Returns the period after `YYYY-MM`. */
 export function nextPeriod(period: string): string {
   return addDays(`${period}-28`, 4).slice(0, 7)
 }

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {addAmounts} from '../core/money.ts'
 import profiles from './profiles.json' with {type: 'json'}
 
-/** A line of the canonical journal, as in `accounting.journal_line`, but with an account. */
+/** As in `accounting.journal_line`, but with an account. */
 export type JournalLine = z.output<typeof journalLineSchema>
 export const journalLineSchema = z.object({
   entry_id: z.string(),
@@ -21,10 +21,9 @@ export const journalLineSchema = z.object({
   loan_program: z.string().nullable(),
 })
 
-/** An account with its present name and its name in the lines last issued to it. */
+/** `before` is the name in the lines last issued to the account. */
 export type RenamedAccount = Pick<JournalLine, 'account_code' | 'account_name'> & {before: string}
 
-/** An issued journal line. */
 export type IssuedLine = z.output<typeof issuedLineSchema>
 export const issuedLineSchema = journalLineSchema.extend({
   /** The month that the entry belongs to, whichever batch hands it out: `YYYY-MM`. */
@@ -48,7 +47,7 @@ export const tiedTermSchema = z.object({
   difference: z.string(),
 })
 
-/** Returns the same terms with opening balances booked. */
+/** With opening balances booked. */
 export function bookOpenings(terms: readonly TiedTerm[]): TiedTerm[] {
   return terms.map((term) =>
     term.because === 'opening balance'
@@ -57,11 +56,10 @@ export function bookOpenings(terms: readonly TiedTerm[]): TiedTerm[] {
   )
 }
 
-/** How journals are written for an importer, from `profiles.json`. A limit without a source there is our own. */
+/** From `profiles.json`. A limit without a source there is our own. */
 export type JournalProfile = z.output<typeof profileSchema>
 const profileSchema = z.object({
   name: z.string(),
-  /** What the importer identifies accounts by. */
   looks_up_by: z.enum(['code', 'name']),
   /** What each column contains, in order. */
   columns: z.record(z.string(), z.string()),
@@ -73,19 +71,16 @@ const profileSchema = z.object({
     bytes: z.number().default(Infinity),
     /** Digits of an amount before the decimal point. */
     digits: z.number().default(Infinity),
-    /** Most characters of a cell, by column. */
+    /** By column. */
     cells: z.record(z.string(), z.number()),
-    /** Which characters a cell may have: printable ASCII, or printable Unicode. */
     characters: z.enum(['ascii', 'printable']),
   }),
 })
 
 const PROFILES = z.array(profileSchema).parse(profiles)
 
-/** The names of all journal profiles. */
 export const JOURNAL_NAMES: readonly string[] = PROFILES.map(({name}) => name)
 
-/** Returns the journal profile of this name, if there is one. */
 export function findJournalProfile(name: string): JournalProfile | undefined {
   return PROFILES.find((profile) => profile.name === name)
 }

@@ -15,10 +15,9 @@ const lineRow = journalLineSchema.extend({
 })
 
 /**
- * Reads the canonical journal of some months, `YYYY-MM`, with opening balances (event `opening`).
+ * The canonical journal of some months, `YYYY-MM`, with opening balances (event `opening`). With `isClosed`, the months keep the
+ * accounts they were closed with.
  *
- * @param isClosed whether the months keep the accounts they were closed with
- * @param deals limits it to these deals
  * @throws ConfigError `ACCOUNTING_UNMAPPED` naming programs and endings without an account, or a status without a class with
  *   which a loan left the funded book
  */
@@ -78,7 +77,7 @@ export async function readJournal(
 
 const KEPT_OF_CLOSED = 'The entries the period was closed with are issued; later knowledge is not.'
 
-/** Names programs, in quotes because they may contain commas or control characters, and endings as the mapping does. */
+/** Programs are in quotes because they may contain commas or control characters; endings are named as the mapping does. */
 function nameUnmapped(programs: Iterable<string | null>, terms: Iterable<string | null>): string {
   const quoted = [...programs]
     .sort()
@@ -92,7 +91,7 @@ function nameUnmapped(programs: Iterable<string | null>, terms: Iterable<string 
     .join('; ')
 }
 
-/** Lists what has no account in a release, as `programs "bridge"; endings sold`: programs of any deal, and booked endings. */
+/** What has no account, as `programs "bridge"; endings sold`: programs of any deal, and booked endings. */
 export async function listUnmapped(release: Release, mapping: AccountMapping): Promise<string> {
   await using db = await openRelease(release)
   const terms = await db.column(
@@ -104,7 +103,7 @@ export async function listUnmapped(release: Release, mapping: AccountMapping): P
   return nameUnmapped(programs, terms)
 }
 
-/** Reads the terms of a month's roll-forward: how much of each is booked, and why the rest is not. */
+/** How much of each term of the roll-forward is booked, and why the rest is not. */
 export async function readTieOut(release: Release, period: string): Promise<TiedTerm[]> {
   await using db = await openRelease(release)
   return await db.all(
@@ -121,7 +120,7 @@ export async function readTieOut(release: Release, period: string): Promise<Tied
   )
 }
 
-/** Reads what is kept of a month when it is closed: its journal, its roll-forward, and the funded loans of a release as of its end. */
+/** The journal and roll-forward of a month, and the funded loans of a release as of its end. */
 export async function readClosing(release: Release, period: string) {
   const lines = await readJournal(release, [period])
   const terms = await readTieOut(release, period)
