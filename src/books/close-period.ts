@@ -28,7 +28,7 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {findRefusal, listNotIssued, requireSameHistory} from './standing.ts'
 
 /**
- * Closes a month, the first open one: its journal and register stay as they are, whatever becomes known later.
+ * Closes the first open month: its journal and register stay as they are, whatever becomes known later.
  *
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`: nothing was closed
  */
@@ -90,7 +90,7 @@ function requireNext(stateDb: StateDb, period: string, first: string): void {
   )
 }
 
-/** Reopens the period that was closed last. @throws ConfigError `PERIOD_STATE`, `USAGE` */
+/** Only the period that was closed last. @throws ConfigError `PERIOD_STATE`, `USAGE` */
 export function reopenPeriod(
   config: Config,
   {period, why}: {period: string; why: string},
@@ -162,12 +162,14 @@ export function remapPeriods(
   return {outcome: act ? 'remapped' : 'unchanged', period}
 }
 
-/** Returns who acts, and when. */
 export function signedBy({realClock, who = nameOfUser()}: World): {at: string; who: string} {
   return {at: new Date(realClock.now()).toISOString(), who}
 }
 
-/** Every month from the first walk to the last, and all that was done to them, oldest first; `exported` by jobs: profiles. */
+/**
+ * Every month from the first walk to the last, and all that was done to them, oldest first. Jobs export to the profiles
+ * `exported`.
+ */
 export async function listPeriods(config: Config, world: World, exported: readonly string[] = []) {
   const folder = dataFolderAt(config.dataDir)
   const range = await readPeriodRange(config, world)
@@ -182,9 +184,8 @@ export async function listPeriods(config: Config, world: World, exported: readon
     return {
       period,
       state: closed ? ('closed' as const) : ('open' as const),
-      /** Whether the month is over, so that it can be closed. */
+      /** The month is over, so that it can be closed. */
       is_complete: range.isOver(period),
-      /** When and by whom it was closed, from which release, and what its register adds up to. */
       closed:
         closed && closing
           ? {
@@ -197,7 +198,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
           : null,
       last_day_walked_at: range.lastDayWalks.get(period) ?? null,
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
-      /** The part of its journal in the current release that has not been handed out. */
+      /** In the current release. */
       not_issued: notIssued
         .filter((one) => one.entries === null || isOfPeriod(one))
         .map(({profile, entries, amount}) => ({profile, entries, amount})),
@@ -206,7 +207,6 @@ export async function listPeriods(config: Config, world: World, exported: readon
   return {periods, events, refused: await findRefusal(stateDb, folder)}
 }
 
-/** The funded loans of a register, and what they come to. */
 const addUp = (register: ClosedPeriod['register']) => ({
   loans: register.length,
   amount: addAmounts(register.map(({loan_amount}) => loan_amount)),

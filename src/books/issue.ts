@@ -31,7 +31,6 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {describeStale, type JournalTarget, prepareBatch, readIssueState} from './journal-batch.ts'
 import {requireSameHistory} from './standing.ts'
 
-/** Which journal to export. */
 export interface JournalRequest {
   profile: JournalProfile
   /** `YYYY-MM` */
@@ -41,10 +40,10 @@ export interface JournalRequest {
 }
 
 /**
- * Issues what is new in a period's journal and hands its files over, after those that an earlier run could not hand over.
- * A closed period is issued as it was closed; what became known later follows as a batch of its own, dated in the open period.
+ * Issues what is new in a period's journal and hands its files over, after those that an earlier run could not hand over. A
+ * closed period is issued as it was closed; what became known later follows as a batch of its own, dated in the open period.
+ * Returns the batches handed over; if none is of the period, also its last one.
  *
- * @returns the batches handed over; if none is of the period, also its last one
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `NOT_WRITABLE`, `JOURNAL_…`
  */
 export async function exportJournal(
@@ -58,8 +57,8 @@ export async function exportJournal(
 }
 
 /**
- * Issues what is new in a month. The state database stays free while a batch is made: it is stored in one transaction if nothing was
- * issued meanwhile, otherwise all is done again, after what was handed out `earlier`. Once stored it is issued.
+ * The state database stays free while a batch is made: it is stored in one transaction if nothing was issued meanwhile,
+ * otherwise all is done again, after what was handed out `earlier`. Once stored it is issued.
  */
 async function issueMonth(
   config: Config,
@@ -113,7 +112,7 @@ async function issueMonth(
   )
 }
 
-/** Yields what the issued lines of a month must add up to, one target after the other: see {@link readTarget}. */
+/** What the issued lines of a month must add up to, one target after the other: see {@link readTarget}. */
 async function* listTargets(
   stateDb: StateDb,
   {profile, period, withOpening}: JournalRequest,
@@ -146,7 +145,7 @@ async function* listTargets(
   }
 }
 
-/** Reads the files of a batch as they were handed out, by name, with the manifest last. @throws UnexpectedError `STATE_UNREADABLE` */
+/** As they were handed out, by name, with the manifest last. @throws UnexpectedError `STATE_UNREADABLE` */
 export function readBatchFiles(
   stateDb: StateDb,
   {profile, batch_id}: Pick<IssuedBatch, 'profile' | 'batch_id'>,
@@ -165,7 +164,7 @@ export function readBatchFiles(
   }
 }
 
-/** Writes the files of a journal batch again, byte for byte. @throws ConfigError `UNKNOWN_NAME` */
+/** Byte for byte. @throws ConfigError `UNKNOWN_NAME` */
 export function reissueBatch(config: Config, batchId: string, world: World): BatchResult[] {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -189,14 +188,14 @@ function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string 
   return join(folder.exports, profile, batch_id)
 }
 
-/** A batch whose files are in their place. */
+/** Its files are in their place. */
 function describeBatch(folder: DataFolder, batch: IssuedBatch) {
   const {profile, period, batch_id} = batch
   const dir = batchDir(folder, batch)
   return {profile, period, batch_id, ...measureBatch(dir), dir}
 }
 
-/** Puts the files of an issued batch into their place, manifest last, and records it; their bytes come from the state database. */
+/** Puts the files of an issued batch into their place, manifest last, and records it. */
 export function handOver(
   stateDb: StateDb,
   folder: DataFolder,
@@ -219,7 +218,7 @@ export function handOver(
   return {...describeBatch(folder, batch), outcome: 'written'}
 }
 
-/** Puts the files of an issued batch into place if they were removed or never put there. */
+/** If the files were removed or never put there. */
 export function requireHandedOver(
   stateDb: StateDb,
   folder: DataFolder,
@@ -230,13 +229,11 @@ export function requireHandedOver(
   return {...describeBatch(folder, batch), outcome: 'unchanged'}
 }
 
-/** Whether the files of an issued batch are in their place. */
 export const isHandedOver = (folder: DataFolder, batch: IssuedBatch) => isWholeBatch(batchDir(folder, batch))
 
-/** A batch that an export would issue, what it would book, and the first lines of its files. */
 export type JournalPreview = Awaited<ReturnType<typeof previewJournal>>[number]
 
-/** What {@link exportJournal} would issue, from a temporary copy of the state database; a missing release is built, and kept. */
+/** What {@link exportJournal} would issue, from a temporary copy of the state database. A missing release is built, and kept. */
 export async function previewJournal(config: Config, request: JournalRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
   using dir = makeTemporaryFolder('loantape-preview-')
@@ -254,7 +251,7 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
   const batches = await issueMonth(config, request, {folder: copy, stateDb, perform}, world)
   const lines = listIssuedLines(stateDb, request.profile.name)
   return batches.map((batch) => ({
-    /** Without `dir`, since the files no longer exist. */
+    /** The files no longer exist. */
     batch: {...batch, dir: ''},
     accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
     files: readBatchFiles(stateDb, batch)
@@ -263,7 +260,7 @@ export async function previewJournal(config: Config, request: JournalRequest, wo
   }))
 }
 
-/** Adds up lines by account; amounts are decimal text, USD. */
+/** Amounts are decimal text, USD. */
 function addUpAccounts(lines: readonly IssuedLine[]) {
   const accounts = Map.groupBy(lines, ({account_code}) => account_code)
   return [...accounts].sort().map(([account_code, own]) => ({

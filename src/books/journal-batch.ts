@@ -18,49 +18,45 @@ import type {ReleaseManifest} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {formatJournalFiles, proveJournalFiles} from './journal-files.ts'
 
-/** What a batch is made for and of. */
 interface BatchTarget {
   profile: JournalProfile
   /** `YYYY-MM` */
   period: string
   isComplete: boolean
-  /** The mapping that fills the cells besides those of lines. */
+  /** It fills the cells besides those of lines. */
   mapping: AccountMapping
-  /** The present mapping, which names the accounts even of old lines. */
+  /** It names the accounts even of old lines. */
   present: AccountMapping
   source: ReleaseManifest
 }
 
-/** The journal of a month that everything issued to a profile must add up to. */
+/** Everything issued to a profile for the month must add up to it. */
 export interface JournalTarget extends BatchTarget {
   /** Includes opening balances. */
   lines: readonly JournalLine[]
-  /** The terms of the month's roll-forward, without opening balances booked. */
+  /** Of the month's roll-forward, without opening balances booked. */
   terms: readonly TiedTerm[]
-  /** Whether opening balances are to be booked, in this month and all others. */
+  /** Opening balances are booked, in this month and all others. */
   withOpening: boolean
   /** No entry is dated before this day: `YYYY-MM-DD`. */
   firstOpenDay: string
 }
 
-/** What a batch issues. */
 interface BatchPlan {
-  /** Lines for the state database, entry by entry; none if everything still holds. */
+  /** For the state database, entry by entry; none if everything still holds. */
   lines: readonly IssuedLine[]
-  /** Lines for the files; without any, there are no files. */
+  /** For the files; without any, there are no files. */
   handedOut: readonly IssuedLine[]
-  /** Lines issued earlier that may now be reversed. */
+  /** Issued earlier, and may now be reversed. */
   before: readonly (IssuedLine & {batch_id: string})[]
   bridge: ReturnType<typeof bridgeJournal>
 }
 
 /**
- * Prepares the batch that turns what was already issued into the target's journal, and proves its files. If the deals have
- * standing entries of other months that no longer hold, these are reversed in the same batch, since this month may now book what
- * they booked.
+ * The batch that turns what was already issued into the target's journal, with its files proved; undefined if there is nothing
+ * to issue. If the deals have standing entries of other months that no longer hold, these are reversed in the same batch, since
+ * this month may now book what they booked. `readOther` reads the present journal of other months, with opening balances.
  *
- * @param readOther reads the present journal of other months for some deals, with opening balances
- * @returns undefined if there is nothing to issue
  * @throws CheckError `JOURNAL_FILE`; ConfigError `ACCOUNTING_MAPPING`
  */
 export async function prepareBatch(
@@ -93,7 +89,7 @@ export async function prepareBatch(
   return composeBatch(target, {lines, handedOut: lines, before: [...before, ...superseded], bridge})
 }
 
-/** Makes a batch and proves its files; undefined if there is nothing to issue. @throws what {@link prepareBatch} throws */
+/** Undefined if there is nothing to issue. @throws what {@link prepareBatch} throws */
 export function composeBatch(target: BatchTarget, plan: BatchPlan): BatchAct | undefined {
   const {profile, period, isComplete, mapping, present, source} = target
   const {before, bridge} = plan
@@ -123,7 +119,7 @@ export function composeBatch(target: BatchTarget, plan: BatchPlan): BatchAct | u
   return {...named, files: texts.map(({name, text}) => ({name, sha256: hash('sha256', text), content: text}))}
 }
 
-/** Counts what was done to periods, and batches issued. If a count changes, a batch under way may be out of date. */
+/** If a count changes, a batch under way may be out of date. */
 export function readIssueState(stateDb: StateDb) {
   return stateDb.one(
     z.object({events: z.number(), batches: z.number()}),
@@ -131,7 +127,6 @@ export function readIssueState(stateDb: StateDb) {
   )
 }
 
-/** Makes the error for a journal that another process changed meanwhile. */
 export function describeStale(period: string): LoantapeError {
   return newError(
     'JOURNAL_STALE',
@@ -139,11 +134,7 @@ export function describeStale(period: string): LoantapeError {
   )
 }
 
-/**
- * Requires account names to be unique for an importer that looks accounts up by name.
- *
- * @throws ConfigError `ACCOUNTING_MAPPING`
- */
+/** An importer that looks accounts up by name needs unique names. @throws ConfigError `ACCOUNTING_MAPPING` */
 function requireOwnNames({profile: {name, looks_up_by}, present}: BatchTarget): void {
   const shared = looks_up_by === 'name' ? findSharedNames(present) : []
   if (shared.length === 0) return
@@ -158,10 +149,8 @@ function requireOwnNames({profile: {name, looks_up_by}, present}: BatchTarget): 
 
 /**
  * What to issue so that everything issued adds up to a journal: the entries that are new, and reversals of those that no longer
- * hold, as lines by date, deal and number. Two entries are the same if they have the same `entry_id`.
- *
- * @param issued everything issued before, in the order of issue
- * @param firstOpenDay entries and reversals of earlier days are dated on it: `YYYY-MM-DD`
+ * hold. Two entries are the same if they have the same `entry_id`. `issued` is in the order of issue; entries and reversals of
+ * days before `firstOpenDay` (`YYYY-MM-DD`) are dated on it.
  */
 export function planIssue(
   journal: readonly JournalLine[],
@@ -211,7 +200,7 @@ function findMovedDeals(journal: readonly JournalLine[], issued: readonly Issued
   return moved
 }
 
-/** Returns the state of every issued entry, by id, with its lines as last issued. */
+/** The state of every issued entry, by id, with its lines as last issued. */
 function findStanding(issued: readonly IssuedLine[]) {
   const entries = [...Map.groupBy(issued, ({entry_id}) => entry_id)]
   return new Map(
@@ -251,7 +240,7 @@ function reverseEntry(lines: readonly IssuedLine[], issueNo: number, firstOpenDa
   }))
 }
 
-/** Returns the number of an issue. An entry issued again gets a new number, because importers refuse a known one. */
+/** An entry issued again gets a new number, because importers refuse a known one. */
 function numberOf(entryId: string, issueNo: number): string {
   if (issueNo === 0) return entryId
   return `${entryId.slice(0, -12)}${hash('sha256', `${entryId} ${issueNo}`).slice(0, 12)}`
@@ -261,11 +250,8 @@ const compare = (a: string, b: string) => Number(a > b) - Number(a < b)
 
 /**
  * How a batch ties out to the journal of its month: `journal` = `issued_before` + `booked` + `left_out`; and the journal to the
- * month's roll-forward by its `terms`, none in a true-up.
- *
- * @param journal of the month as it is now
- * @param wanted the same without opening balances that nobody asked for
- * @param elsewhere what the batch issues in other months
+ * month's roll-forward by its `terms`, none in a true-up. `wanted` is the journal without opening balances that nobody asked
+ * for; `elsewhere` is what the batch issues in other months.
  */
 function bridgeJournal(
   journal: readonly JournalLine[],
@@ -291,7 +277,6 @@ function bridgeJournal(
   }
 }
 
-/** Whether a line reverses an issued one. */
 const isReversal = ({issue_no}: IssuedLine) => issue_no % 2 === 1
 
 function totalOf(lines: readonly JournalLine[]) {
@@ -302,12 +287,10 @@ function totalOf(lines: readonly JournalLine[]) {
 }
 
 /**
- * What to hand out so that everything issued for a deal adds up to the journal of all months, for the deals with a standing entry
- * that no longer holds; others are left to exports. A reversal is dated on the latest of three days: that of its booking,
- * `firstOpenDay` (`YYYY-MM-DD`), and the day on which the journal first books the deal again.
- *
- * @param journal of all months, with opening balances
- * @param issued everything issued to the profile, in the order of issue
+ * What to hand out so that everything issued for a deal adds up to the journal of all months, for the deals with a standing
+ * entry that no longer holds; others are left to exports. A reversal is dated on the latest of three days: that of its booking,
+ * `firstOpenDay` (`YYYY-MM-DD`), and the day on which the journal first books the deal again. `journal` is of all months, with
+ * opening balances; `issued` is in the order of issue.
  */
 export function planTrueUp(
   journal: readonly JournalLine[],

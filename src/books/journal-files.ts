@@ -8,13 +8,11 @@ import {messageOf, newError} from '../core/errors.ts'
 import {addAmounts, centsOf} from '../core/money.ts'
 import type {BatchFile} from '../export/batch.ts'
 
-/** A file of a journal batch: its entry in the manifest, its text, and its lines. */
 interface JournalFile extends BatchFile {
   text: string
   lines: readonly IssuedLine[]
 }
 
-/** The input of a cell. */
 interface JournalCell {
   line: IssuedLine
   /** The position of the line in its entry, from 0. */
@@ -31,9 +29,8 @@ type Told = Partial<
   Record<'number' | 'date' | 'account' | 'debit' | 'credit' | 'line_no' | 'narration', string>
 >
 
-/** What a column of a profile contains. */
 interface Content {
-  /** @param fit fits text into the cell: its characters, and its maximum length minus `less` */
+  /** `fit` fits text into the cell: its characters, and its maximum length minus `less`. */
   write(cell: JournalCell, fit: (text: string, less?: number) => string): string
   /** Most contents say nothing that is booked. */
   read?(text: string): Told
@@ -95,7 +92,7 @@ const CONTENTS: Record<string, Content> = {
 
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
 
-/** Parses a date into `YYYY-MM-DD`. */
+/** Into `YYYY-MM-DD`. */
 function parseDate(text: string, form: RegExp, expected: string): string {
   const {year, month = '', day} = form.exec(text)?.groups ?? {}
   const number = MONTHS.includes(month) ? String(MONTHS.indexOf(month) + 1).padStart(2, '0') : month
@@ -104,10 +101,8 @@ function parseDate(text: string, form: RegExp, expected: string): string {
 }
 
 /**
- * Formats lines as the files of a batch, as many as the importer's limits demand. Lines with the same number are an entry and
- * stay together in one file. UTF-8, LF, with a header line each.
- *
- * @returns `<profile>_<batch>.csv`, or `<profile>_<batch>_part01of03.csv`, …
+ * As many files as the importer's limits demand: `<profile>_<batch>.csv`, or `<profile>_<batch>_part01of03.csv`, …, each UTF-8,
+ * LF, with a header line. Lines with the same number are an entry and stay together in one file.
  */
 export function formatJournalFiles(
   profile: JournalProfile,
@@ -156,8 +151,7 @@ export function formatJournalFiles(
 }
 
 /**
- * Reads files back as the importer would, and proves columns, characters, limits, dates and amounts, and that each entry is
- * complete, contiguous, under a number of its own, balanced, and line by line as written.
+ * Reads files back as the importer would, and proves that what they hold can be imported and is what was written.
  *
  * @throws CheckError `JOURNAL_FILE` naming file, line and what was expected
  */
@@ -195,7 +189,7 @@ function prove(isRight: boolean, problem: string): void {
   if (!isRight) throw new Error(problem)
 }
 
-/** The rows of a file below its header. */
+/** Below its header. */
 function readRows({limits, columns}: JournalProfile, text: string, written: number): string[][] {
   prove(Buffer.byteLength(text) <= limits.bytes, 'too many bytes')
   const [header = [], ...rows]: string[][] = parse(text)
@@ -207,7 +201,7 @@ function readRows({limits, columns}: JournalProfile, text: string, written: numb
   return rows
 }
 
-/** Reads the cells of a row; columns of the first line only are not read on others. */
+/** Columns of the first line only are not read on others. */
 function readCells(
   {columns, first_line_only, limits}: JournalProfile,
   cells: readonly string[],
@@ -228,7 +222,6 @@ function readCells(
   return told
 }
 
-/** Requires that a row says what was written for its line. */
 function proveLine(
   told: Told,
   line: IssuedLine,
@@ -263,14 +256,14 @@ const CHARACTERS = {
   printable: [/^\P{C}*$/u, 'printable characters in one line'],
 } as const
 
-/** Typographic characters, each with its plain form behind it. */
+/** Each with its plain form behind it. */
 const PLAIN: Readonly<Record<string, string>> = Object.fromEntries(
   `‘' ’' “" ”" –- —- ′' ⁄/ ×x đd ĐD ßss øo ØO æae ÆAE łl ŁL`
     .split(' ')
     .map(([sign, ...plain]) => [sign, plain.join('')]),
 )
 
-/** Makes text that an importer accepts: one line of at most `longest` characters. In ASCII, characters without a plain form become `?`. */
+/** One line of at most `longest` characters. In ASCII, characters without a plain form become `?`. */
 export function fitText(text: string, longest: number, characters: keyof typeof CHARACTERS): string {
   const shown = text.replace(/\s/g, ' ').replace(/\p{C}/gu, '')
   const line = characters === 'ascii' ? toAscii(shown) : shown.normalize('NFC')

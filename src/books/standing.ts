@@ -13,7 +13,7 @@ import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 
 /**
- * Lists what was issued or closed from something that the history lacks, because it was restored from an earlier state.
+ * What was issued or closed from something that the history lacks, because it was restored from an earlier state.
  *
  * @throws ConfigError `JOURNAL_HISTORY` if the history began later and has nothing from before
  */
@@ -47,7 +47,7 @@ export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<st
   return lost
 }
 
-/** Refuses a history that lacks what batches and closings rest on: it would be booked again. @throws ConfigError `JOURNAL_HISTORY` */
+/** It would be booked again. @throws ConfigError `JOURNAL_HISTORY` if the history lacks what batches and closings rest on */
 export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): Promise<void> {
   const [first, ...others] = await listLost(stateDb, folder)
   if (first === undefined) return
@@ -58,14 +58,14 @@ export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): 
   )
 }
 
-/** Returns why nothing can be issued or closed now; null if the history has all that batches and closings rest on. */
+/** Why nothing can be issued or closed now; null if something can. */
 export const findRefusal = (stateDb: StateDb, folder: DataFolder): Promise<string | null> =>
   requireSameHistory(stateDb, folder).then(
     () => null,
     (error: unknown) => explainError(error).message,
   )
 
-/** The part of a month's journal that was not yet handed out to a profile: new entries, and booked ones that no longer hold. */
+/** Of a month's journal and a profile: new entries, and booked ones that no longer hold. */
 export type NotIssued = z.output<typeof notIssuedRow>
 const notIssuedRow = z.object({
   profile: z.string(),
@@ -78,8 +78,8 @@ const notIssuedRow = z.object({
 })
 
 /**
- * What has not been issued yet, by profile and month, closed ones too: the journal of the current release against the entries that
- * stand, for the profiles that jobs `exported` or anything was issued to. Builds nothing.
+ * By profile and month, closed ones too: the journal of the current release against the entries that stand, for the profiles
+ * that jobs `exported` or anything was issued to. Builds nothing.
  */
 export async function listNotIssued(config: Config, exported: readonly string[]): Promise<NotIssued[]> {
   const folder = dataFolderAt(config.dataDir)
@@ -110,7 +110,7 @@ export async function listNotIssued(config: Config, exported: readonly string[])
   return await db.all(notIssuedRow, readQuery('not_issued'), [JSON.stringify(profiles), ...standing])
 }
 
-/** Whether a release has the account numbers that `accounting.json` now gives its months; false if that file is unusable. */
+/** False if `accounting.json` is unusable. */
 async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promise<boolean> {
   const text = z.string().nullable()
   const row = z.object({
@@ -126,7 +126,6 @@ async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promis
     'select distinct period from (from accounting.journal_line union all by name from accounting.opening_line)',
   )
   type Row = z.output<typeof row>
-  /** Returns the accounts of the mapping in force in a period. */
   const inForce = (rows: readonly Row[], period: string) => {
     const last = rows.map(({since}) => since).reduce((a, b) => (b <= period && b > a ? b : a), '')
     return rows.filter(({since}) => since === last)

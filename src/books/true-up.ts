@@ -17,14 +17,13 @@ import {handOver} from './issue.ts'
 import {composeBatch, describeStale, planTrueUp, readIssueState} from './journal-batch.ts'
 import {listLost} from './standing.ts'
 
-/** The result of a true-up. */
 export type TrueUpResult = Awaited<ReturnType<typeof trueUp>>
 
 /**
  * Brings books and history together after a recovery: hands out, for each profile and deal, the journal of all months minus
- * everything ever issued, dated from `period`, the first open month, on. From then on the books depend on this history.
+ * everything ever issued, dated from the first open month on. From then on the books depend on this history. `lost` is what was
+ * made from a history that this one lacks.
  *
- * @returns `unchanged` if books and history agree; `lost`: what was made from a history that this one lacks
  * @throws ConfigError `JOURNAL_HISTORY` if the history is another one, `ACCOUNTING_UNMAPPED`
  */
 export async function trueUp(
@@ -38,7 +37,7 @@ export async function trueUp(
   const profiles = listIssuedProfiles(stateDb)
   if (isIssued) for (const profile of profiles) requireExports(folder, profile)
   const lost = await listLost(stateDb, folder)
-  /** Batches that were given up when somebody went on without them, such as `xero/2026-02-5d136da876e4`. */
+  /** Given up when somebody went on without them, such as `xero/2026-02-5d136da876e4`. */
   const given_up = [...listLosses(stateDb)].filter((what) => what.includes('/'))
   if (isIssued)
     for (const batch of profiles.flatMap((profile) => listBatches(stateDb, {profile, is_handed_over: 0})))
@@ -90,14 +89,13 @@ export async function trueUp(
   return {outcome: 'issued' as const, period, lost, given_up, profiles: handedOut}
 }
 
-/** Describes by how much the books of a profile and the history differ. */
 function describePlan(
   {profile, plan: {deals, handedOut}}: {profile: string; plan: ReturnType<typeof planTrueUp>},
   batch: BatchResult | null,
 ) {
   return {
     profile,
-    /** The number of deals with issued entries that no longer hold. */
+    /** Deals with issued entries that no longer hold. */
     deals: deals.length,
     /** The sum of the debits to hand out. */
     amount: addAmounts(handedOut.map(({debit}) => debit)),
@@ -105,7 +103,7 @@ function describePlan(
     differences: handedOut.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => {
       return {deal_id, entry_date, account_code, account_name, debit, credit}
     }),
-    /** The batch handed out; null if there was none. */
+    /** Null if none was handed out. */
     batch,
   }
 }
