@@ -281,7 +281,6 @@ const mappedValues = z.array(
   z.object({name: z.string(), value: z.string().nullable(), is_readable: z.boolean()}),
 )
 
-/** What an answer says of a deal. */
 interface Told {
   read: unknown
   received: JsonAnswer['received']
@@ -290,7 +289,6 @@ interface Told {
   where: string
 }
 
-/** The list's first deal, then its own page if deals have one. */
 async function askForFirstDeal(
   client: SourceClient,
   source: SourceConfig,
@@ -385,7 +383,6 @@ function listTargets(step: Step): string[] {
 /** A list does not tell its length, so the time of a first sync is given for this many. */
 const DEALS = 1000
 
-/** From its requests: the pages of the list, and for each deal its own page and its lists. */
 export function describeFirstSync(config: Config): string {
   const {ratePerSecond, pageSize, detail, detailBudgetMinutes, streams} = config
   const children = parseChildStreams(streams).map(({plural}) => plural)
@@ -399,7 +396,6 @@ export function describeFirstSync(config: Config): string {
   return `${words} with ${listed} at ${ratePerSecond} requests/s; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${groupThousands(most)} deals, later runs the rest`
 }
 
-/** Then deals need not be fetched one by one. */
 function isWholeList(records: readonly unknown[], mapped: readonly MappedField[]): boolean {
   const names = (path: readonly string[]) => (record: unknown) => findValue(record, path, null) !== undefined
   return (

@@ -95,7 +95,6 @@ export function quote(value: string): string {
   return `${mark}${value}${mark}`
 }
 
-/** Does not show the key. */
 async function askBoth(): Promise<[string, string]> {
   let isShown = true
   const output = new Writable({

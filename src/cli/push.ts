@@ -255,7 +255,6 @@ function openResults(path: string) {
     if (isOfKind(error, 'config')) throw error
     throw findMachineFault(error) ?? refuse(`cannot be used (${codeOf(error)})`, error)
   }
-  /** Durable once it returns. */
   const append = (result: ResultLine): void => {
     const cast = {string: (text: string) => text.replace(/[\r\n]+/g, ' ')}
     appendFileSync(path, stringify([result], {columns: [...RESULT], cast}), {flush: true})

@@ -34,7 +34,6 @@ export const commands = {
 
 type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]
 
-/** In the words of each step's own command. */
 export const renderSteps = (steps: readonly StepResult[]) => steps.map(renderStep).join('\n')
 
 function renderStep(step: StepResult): string {

@@ -270,9 +270,8 @@ function createSender(options: ClientOptions) {
 }
 
 interface CallParts extends WriteOptions {
-  /** Values for the placeholders of the path, in order. */
+  /** In the order of the path. */
   ids?: readonly string[]
-  /** Parameters by name; undefined ones are not sent. */
   query?: Readonly<Record<string, unknown>>
   body?: unknown
 }

@@ -29,7 +29,6 @@ const address = z
 
 const ofDeal = address.refine((text) => text.includes('{id}'), 'expected {id} for the id of the deal')
 
-/** Where a field or its parts stand in the source's records, and how to read its value. */
 export type FieldDescription = z.output<typeof fieldShape>
 const fieldShape = z.strictObject({
   path: place,
@@ -70,7 +69,6 @@ const FIELD_OF_TYPE: Record<string, z.ZodType<FieldDescription>> = {
   VARCHAR: z.union([places.transform((path) => ({path})), textShape]),
 }
 
-/** Of the fields that are kept. */
 function fieldsOf({wireFields, columns, privacy, parent}: Stream) {
   const kept = wireFields.filter((name) => !privacy?.dropped.includes(name))
   const shapes = kept.map((name) => {

@@ -18,7 +18,6 @@ const TEMPLATES = ['term_sheet', 'closing_checklist'] as const
 const isReceivedFile = (value: unknown): boolean =>
   typeof value === 'object' && value !== null && 'sha256' in value
 
-/** The parts of `POST /deals/{id}/documents`, once the file has been received. */
 const newDocumentSchema = z
   .strictObject({
     file: z

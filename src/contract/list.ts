@@ -117,7 +117,6 @@ function readCursor(places: Place[]): string {
   )
 }
 
-/** Tells the kind, never the value. */
 function kindOf(value: unknown): string {
   if (value === undefined) return 'none'
   if (value === null) return 'null'
@@ -133,7 +132,6 @@ export function createBroken(expectation: string): LoantapeError {
 /** Pages in a row without progress that end the walk. */
 const MOST_STALE_PAGES = 3
 
-/** Checks that a list makes progress from page to page. */
 export function createListProgress({
   name,
   cursors = [],

@@ -11,7 +11,6 @@ export interface MappedField {
   meaning: string
 }
 
-/** A mapped field as the warehouse knows it. */
 export interface KnownField extends MappedField {
   /** The first `recorded_at` for which its values are stored; null if they are stored for all rows. */
   since: string | null

@@ -11,7 +11,6 @@ const ratePct = z
   .refine((value) => Number(value.toFixed(4)) === value, 'expected at most 4 decimals')
   .meta({description: 'Percent a year with at most 4 decimals.', examples: [7.125]})
 
-/** One pricing update of a provider. */
 export type NewRate = z.output<typeof newRateSchema>
 const newRateSchema = z
   .strictObject({

@@ -8,7 +8,6 @@ export const problemSchema = z
     title: z.string(),
     status: z.number().int(),
     detail: z.string().optional(),
-    /** `invalid_cursor` */
     code: z.string().meta({description: 'Stable, for programs.'}),
     errors: z.array(z.object({path: z.string(), message: z.string()})).optional(),
   })

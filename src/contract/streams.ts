@@ -24,6 +24,5 @@ export function parseChildStreams(text: string): Stream[] {
   )
 }
 
-/** Whether fields are hashed with the key of the data folder. */
 export const needHashKey = (streams: readonly Stream[]): boolean =>
   streams.some(({privacy}) => privacy && privacy.hashed.length > 0)

@@ -31,7 +31,6 @@ const KINDS = {
 }
 type Kind = keyof typeof KINDS
 
-/** Meanings by exit code, from 0. */
 export const EXIT_CODES: readonly string[] = ['done, or nothing new', ...Object.values(KINDS)]
 
 export function exitCodeOf(kind: string): number {

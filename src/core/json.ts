@@ -72,7 +72,6 @@ function countMembers(value: unknown): number {
 
 function findRepeated(text: string): Step[][] {
   const found: Step[][] = []
-  /** By depth, the names seen in the object that is open there. */
   const names: (Set<string> | undefined)[] = []
   visitParts(text, (path) => {
     names.length = path.length + 1

@@ -37,14 +37,11 @@ export const JOURNAL_STEPS = [
 export type RunStep = (typeof RUN_STEPS)[number] | (typeof JOURNAL_STEPS)[number]
 
 export interface Progress {
-  /** `walking`, `details`, `borrowers`, `applying`, `models`, `checks`. */
+  /** Shown to people; `schedule/supervisor.ts` knows `opening`, `walking` and `details`. */
   step: string
-  /** What the step counts, if anything. */
   unit?: string
   done?: number
-  /** Null if unknown. */
   total?: number | null
-  /** Pages read by the walk. */
   pages?: number
   /** Since when the source has made us wait (real clock, or null), and for how long in all (ms). */
   source?: {readonly waitedMs: number; readonly waitingSince: number | null}
@@ -107,7 +104,7 @@ export interface Received {
   original?: Omit<Received, 'body' | 'original'> & {body?: Buffer; at: string[]}
 }
 
-/** A typed column value; a bigint is cents or microseconds. */
+/** A bigint is cents or microseconds. */
 export type ColumnValue = string | number | bigint | boolean | null
 
 /** One record as one request showed it, parsed. */
@@ -215,7 +212,6 @@ export interface Seed {
   isApart?: boolean
 }
 
-/** What a release is built from besides the history. */
 export interface ModelSource {
   models: readonly Model[]
   seeds: readonly Seed[]

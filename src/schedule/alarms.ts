@@ -12,7 +12,6 @@ import type {StateDb} from '../store/state-db.ts'
 import {type Job, webhookJob} from './job.ts'
 import {isoOf, type JobRun, listLastAttempts} from './job-runs.ts'
 
-/** One thing that is watched. */
 export interface Condition {
   /** Stable: `job nightly`, `freshness`, `quarantine`. */
   name: string
@@ -48,7 +47,6 @@ export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Ala
 
 const heldRow = z.object({name: z.string(), state: z.string(), since: z.string()})
 
-/** The alarms that were active at the last look. */
 export const listHeld = (stateDb: StateDb) =>
   new Map(stateDb.all(heldRow, 'select * from alarm').map((alarm) => [alarm.name, alarm]))
 

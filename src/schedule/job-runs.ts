@@ -47,7 +47,6 @@ export function recordSlot(
   stateDb.insert('job_run', row, 'or ignore')
 }
 
-/** Oldest slot first. */
 export function listQueuedRuns(stateDb: StateDb): JobRun[] {
   return stateDb.all(jobRunRow, `select * from job_run where state = 'queued' order by slot, job_run_id`)
 }
@@ -96,7 +95,6 @@ export function claimRun(stateDb: StateDb, now: number, waiting: readonly string
   )
 }
 
-/** With `not_before` the run is queued again. */
 export type AttemptEnd = Pick<JobRun, 'exit_code'> &
   Partial<Pick<JobRun, 'error_code' | 'error' | 'summary'>> & {not_before?: number | null}
 
@@ -124,7 +122,6 @@ const attemptRow = z.object({
   attempt: z.number(),
   started_at: z.string(),
   ended_at: z.string(),
-  /** Null if it was killed. */
   exit_code: z.number().nullable(),
   error_code: text,
   error: text,
@@ -132,7 +129,6 @@ const attemptRow = z.object({
   log: text,
 })
 
-/** Oldest first. */
 export const listAttempts = (stateDb: StateDb, id: number) =>
   stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [id])
 

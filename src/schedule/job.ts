@@ -23,9 +23,7 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('sync')}),
   z.strictObject({do: z.literal('apply_events')}),
   z.strictObject({do: z.literal('build')}),
-  /** Read the reference rates of LOANTAPE_RATES_FILE; does nothing if it is not set. */
   z.strictObject({do: z.literal('ingest_rates')}),
-  /** Write batches as of the day of the slot. */
   z
     .strictObject({
       do: z.literal('export'),
@@ -40,7 +38,6 @@ const stepSchema = z.discriminatedUnion('do', [
       tables: z.array(z.string()).min(1).optional(),
       dialect: dialectSchema.optional(),
       deliver: z.array(z.string()).min(1).optional(),
-      /** Export the month before the slot: tables as of its end, and its journals. */
       period: z.literal('previous').optional(),
     })
     .refine(({profiles, dialect}) => dialect === undefined || profiles.includes('csv'), {
@@ -54,9 +51,7 @@ const stepSchema = z.discriminatedUnion('do', [
     holidays: z.literal('us-federal').optional(),
   }),
   z.strictObject({do: z.literal('publish'), to: z.enum(PUBLISH_TARGETS)}),
-  /** Send every batch that this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
-  /** Back up into a folder below `to`, named after data folder and time; the latest `kept` backups stay. */
   z.strictObject({
     do: z.literal('backup'),
     to: folderShape,
@@ -64,14 +59,10 @@ const stepSchema = z.discriminatedUnion('do', [
     deliver: z.array(z.string()).min(1).optional(),
   }),
   z.strictObject({do: z.literal('prune')}),
-  /** Restore the latest backup in `from` beside the data, verify and compare it, and remove it again. */
   z.strictObject({do: z.literal('restore_drill'), from: folderShape}),
-  /** Send a page of the current release, once for each business date. */
   z.strictObject({
     do: z.literal('digest'),
-    /** The name of the page, with its parameters: `bridge_book?state=TX`. */
     page: z.string().min(1).default('morning'),
-    /** The name of a block of the page; nothing is sent if the block has no rows. */
     when: z.string().min(1).optional(),
     /** People to mail it to, with what viewers may see; by default it goes where alarms go, and shows everything. */
     to: z.array(z.email('expected a mail address')).min(1).optional(),

@@ -231,7 +231,6 @@ function planSlots(stateDb: StateDb, job: Job, now: number, watches: Watches): v
   watches.set(name, seen)
 }
 
-/** Returns null if the slot runs. */
 function whySkipped({catchUp, graceMinutes}: Job, lateMs: number): string | null {
   if (lateMs <= ON_TIME_MS) return null
   if (lateMs > graceMinutes * MINUTE_MS) return `missed: found after the ${graceMinutes} minutes of grace`

@@ -68,7 +68,6 @@ export function listNextSlots(schedule: Schedule, after: number, count: number):
   return slotsAfter(schedule, after).take(count).toArray()
 }
 
-/** Soonest first. */
 export function listNextOfEach<Job extends Schedule & {enabled: boolean}>(jobs: readonly Job[], now: number) {
   return jobs
     .filter(({enabled}) => enabled)
@@ -81,7 +80,6 @@ export function formatLocal(instant: number, timeZone: string): string {
   return new Date(wallTimeOf(instant, timeZone)).toISOString().slice(0, 19).replace('T', ' ')
 }
 
-/** 0 is Sunday. */
 const weekdayOf = (day: string) => new Date(`${day}T00:00:00Z`).getUTCDay()
 
 /** Returns `YYYY-MM-DD`: Monday to Friday, except the holidays. */

@@ -38,7 +38,6 @@ export function readStanding(
     release,
     damage,
     alarms,
-    /** `next_slots` are for people and programs. */
     next,
     next_slots: next.map(({job, slot}) => ({job: job.name, slot: isoOf(slot)})),
   }

@@ -32,7 +32,6 @@ export interface Source {
   config: Config
   folder: DataFolder
   jobs: readonly Job[]
-  /** By default that of this process. */
   environment?: Environment
 }
 
@@ -136,7 +135,6 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
   let memory: StateDb | undefined
   /** If the state database that was opened last disappears, it is not created again. */
   let served: string | undefined
-  /** The problem at the last tick. */
   let fault: LoantapeError | undefined
   let [lookAt, tellAt, pausedUntil, startedAt, faultSince] = [0, 0, 0, 0, 0]
   /** What its run was last seen doing, and since when. */
@@ -243,7 +241,6 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
           telling = undefined
         })
     },
-    /** Returns whether it started a run. */
     tick(mayStart: boolean): boolean {
       const now = world.realClock.now()
       if (!open || isBefore(now, pausedUntil, LOOK_MS)) return false

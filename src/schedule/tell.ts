@@ -28,11 +28,9 @@ const messageSchema = z.object({
   words: z.string(),
   /** Replaces the words in a mail. */
   html: z.string().optional(),
-  /** The path of a file to attach to a mail. */
   file: z.string().optional(),
   /** The only recipients, by mail; by default it goes to everybody. */
   to: z.string().optional(),
-  /** Of the alarm that it reports. */
   state: z.string().optional(),
 })
 
@@ -130,7 +128,6 @@ export async function sendDigest(
   }
 }
 
-/** Pages and job files are written by people. */
 const IS_OF_PAGE = /^(QUERY_FAILED|UNKNOWN_NAME|USAGE)$/
 
 /** Sends what is due, also of earlier calls. `findNews` runs in the transaction that records its messages. */

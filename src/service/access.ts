@@ -112,7 +112,6 @@ export function createApiKey(
   return {id, key}
 }
 
-/** Includes revoked keys; oldest first. */
 export function listApiKeys(database: ServiceDatabase): z.output<typeof keyRow>[] {
   return database.all(rowOf(keyRow), 'select * from api_key order by created_at, id')
 }

@@ -43,7 +43,6 @@ export function createDealStore(database: ServiceDatabase) {
       database.first(storedDeal, 'select * from deal where id = ?', [id]),
     transaction: <T>(work: () => T): T => database.transaction(work),
     fill: (work: () => void): void => database.fill(work),
-    /** Inserts all or none. */
     insert: (deals: Iterable<StoredDeal>): void =>
       database.transaction(() => {
         for (const deal of deals) database.insert('deal', deal)
@@ -51,7 +50,6 @@ export function createDealStore(database: ServiceDatabase) {
     /** At most `limit`, in list order. */
     list: ({status, limit}: {status?: string; limit: number}): StoredDeal[] =>
       database.list(STORED, {after: FIRST, limit}, {status}),
-    /** In list order. */
     ids: (status?: string): string[] =>
       database.list(IDS, {after: FIRST, limit: -1}, {status}).map(({id}) => id),
     update: (id: string, change: Partial<StoredDeal>) => database.update('deal', {id}, givenOf(change)),

@@ -21,7 +21,6 @@ import type {Handlers, ServiceWorld} from './requests.ts'
 import {createId, kindOf} from './service-database.ts'
 
 export const MOST_FILE_BYTES = 25 * 1024 * 1024
-/** Of one deal. */
 const MOST_DOCUMENTS = 200
 
 /** PDF, scans and office documents. Plain text is recognised separately, by its bytes. */

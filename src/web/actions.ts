@@ -164,7 +164,6 @@ function findHeldBack(stateDb: StateDb) {
   return what && {what, words: run?.error ?? ''}
 }
 
-/** `/runs` */
 export async function viewRuns(
   {now, alarms, holder, release, next}: Overview,
   {stateDb, config}: WebTools,

@@ -67,10 +67,8 @@ const DRAWN = ['line', 'area', 'bar', 'waterfall', 'map'] as const
 
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
 
-/** A table for any other name. */
 export const shapeNamed = (name: string | null) => SHAPES.find((one) => one === name) ?? 'table'
 
-/** Only pages have these: a title, a paged list of deals, page links, action forms. */
 const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
 
 const OPTIONS = 'heading note title label values day empty deals needs name range'.split(' ')
@@ -121,7 +119,7 @@ export function renderBlock(
   return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${problem === undefined ? shown : html`<p class="notice">${problem} The rows as a table:</p>${renderMeant(block, around.linkTo)}`}\n`
 }
 
-/** One row as figures. An amount with a note is rounded. */
+/** An amount with a note is rounded. */
 function renderFigures(block: Block, {linkTo}: Around): Html {
   const [row = []] = block.rows
   return html`<div class="figures">${listShown(block, BESIDE_FIGURE).map((column) => {
@@ -134,7 +132,6 @@ function renderFigures(block: Block, {linkTo}: Around): Html {
   })}</div>`
 }
 
-/** The last values of a figure, with a description for screen readers. */
 function renderLine(column: Shown, row: Row): Html | false {
   const values = (column.beside(row, 'line') ?? '')
     .split(/[^-\d.e]+/)
@@ -170,7 +167,6 @@ function renderLimits(block: Block, {linkTo}: Around): Html | string {
   })}</ul>`
 }
 
-/** One row as a list of names and values. */
 function renderFacts(block: Block, {linkTo}: Around): Html {
   const [row = []] = block.rows
   return html`<dl class="deal">${listShown(block).map((column) => html`<div><dt>${titleOfColumn(column).toLowerCase()}</dt><dd><bdi>${cellOf(column, row, linkTo)}</bdi></dd></div>`)}</dl>`
@@ -201,7 +197,6 @@ ${received.map((column) => column.of(row) !== null && html`${column.name !== 're
 
 const objects = z.array(z.record(z.string(), z.unknown()))
 
-/** Also from JSON; undefined for anything else. */
 function listObjects(value: unknown) {
   try {
     return objects.parse(typeof value === 'string' ? parseJson(value) : (value ?? []))

@@ -5,7 +5,6 @@ import {capitalised, count, dollars, instant, linked, percent, ratio, span, word
 import {addressOfDeal} from './filter.ts'
 import {Html, html, prose} from './html.ts'
 
-/** Titles leave these endings out. */
 const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
 
 /**
@@ -37,7 +36,6 @@ export const isDollars = (column: TableColumn) => meaningOf(column) === 'usd'
 
 export const isNumeric = (column: TableColumn) => !['name', 'prose', 'text'].includes(meaningOf(column))
 
-/** The name in words, without its ending. */
 export const titleOfColumn = ({name}: TableColumn) =>
   capitalised(words(name.replace(MEANINGS, ''))).replace(/^Ltv\b/, 'LTV')
 
@@ -78,7 +76,6 @@ const OF_ROW = ['is_total', 'is_current']
 
 export interface Shown extends TableColumn {
   of(row: Row): unknown
-  /** The value of a helper column, by its ending. */
   beside(row: Row, what: string): string | undefined
   hasBar: boolean
 }
@@ -116,7 +113,6 @@ export const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–
 const isInstant = ({type}: TableColumn, text: string) =>
   type === 'TIMESTAMP' || (/^(text)?$/i.test(type) && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(text))
 
-/** With its note below it. */
 export function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const [value, note] = [contentOf(column, row, linkTo), column.beside(row, 'note')]
   return note === undefined ? value : html`${value}<span class="lines muted small">\n${note}</span>`
@@ -151,7 +147,6 @@ const line = z.object({text: z.string(), href: z.string().nullish()})
 /** The names on both sides keep their own text direction. */
 const ARROW = ' → '
 
-/** `share` is a percentage. */
 function bar(share: number): Html {
   const width = Math.max(0, Math.min(100, share)).toFixed(2)
   return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
@@ -162,14 +157,12 @@ export interface Column<Row> {
   title: Html | string
   kind?: 'number' | 'bar' | 'long' | undefined
   cell: (row: Row) => Html | string | false
-  /** A CSS class that shades the cell. */
   shade?: (row: Row) => string
 }
 
 /** A day or month, also as a link. */
 const DAY = /^(<[^>]+>)?\d{4}-\d\d(-\d\d)?(<\/a>)?$/
 
-/** `total` stands at the foot. */
 function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
   const cells = (row: Row) =>
     columns.map(({kind, cell, shade}) => {
@@ -213,7 +206,6 @@ export function renderMeant(
     : cells
 }
 
-/** None for zero or no share. */
 export const shadeOf = (share: number) => (share > 0 ? `shade-${Math.min(5, Math.ceil(share * 5))}` : '')
 
 /**

@@ -39,7 +39,6 @@ export interface Around {
   notes?: readonly DayNote[]
 }
 
-/** Shapes over days or months. */
 export const isOfTime = (shape: string) => shape === 'line' || shape === 'area'
 
 /** As many as colours can tell apart. */
@@ -130,7 +129,6 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
     unit: isAll('usd') ? 'usd' : isAll('ratio', 'percent') ? 'ratio' : ('number' as keyof typeof UNITS),
     /** The second column names the series. */
     isMatrix: named !== undefined && named === others[0],
-    /** The places are days or months. */
     areDays,
     places: places.map(words),
     /** For screen readers. */
@@ -155,7 +153,6 @@ function numberAt(column: Shown, row: Row): number | null {
   return meaningOf(column) === 'percent' ? Number(value) / 100 : Number(value)
 }
 
-/** The latest notes are shown, at most so many. */
 const MOST_MARKS = 20
 
 /** A note on a day without a place goes to the next one. */
@@ -260,10 +257,8 @@ function drawChart(
   }
 }
 
-/** Shortened, so that labels do not overlap. */
 const nameOf = (name: string) => showControls(name.length > 40 ? `${name.slice(0, 39)}…` : name)
 
-/** The first and last bar start at zero. */
 function levelsOf(values: Values): [from: number, to: number][] {
   let level = 0
   return values.map((value, index) => {
@@ -273,7 +268,6 @@ function levelsOf(values: Values): [from: number, to: number][] {
   })
 }
 
-/** Stacks the bars of a waterfall on transparent ones. */
 function standOnInvisible<Bar extends {data: Values}>(bar: Bar) {
   const levels = levelsOf(bar.data)
   const colourOf = (from: number, to: number, index: number) =>

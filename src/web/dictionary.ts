@@ -25,7 +25,6 @@ interface Dictionary {
   manifest: ReleaseManifest | undefined
 }
 
-/** A published model, a `work` model, or a seed. */
 type Table = ReturnType<typeof listTables>[number]
 
 /** Models by schema, then seeds. */

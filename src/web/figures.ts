@@ -60,7 +60,6 @@ export function inTimeZone(markup: string, timeZone: string): string {
   })
 }
 
-/** In its two largest units. */
 export function span(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000))
   const parts = [
@@ -77,7 +76,6 @@ export function span(ms: number): string {
 /** Other programs and proxies refuse longer links; a status can have any length. */
 export const LONGEST_ADDRESS = 8_000
 
-/** Without an address, the plain value. */
 export function linked(value: Html | string, href: string | undefined): Html {
   return href === undefined || href.length > LONGEST_ADDRESS
     ? html`${value}`

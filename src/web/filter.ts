@@ -8,7 +8,6 @@ import {type Html, html} from './html.ts'
 /** Stays in the address from page to page. */
 interface Dimension {
   title: string
-  /** Any text by default. */
   kind?: string
   /** A deal's value changes from day to day. */
   moves?: boolean
@@ -34,7 +33,6 @@ export const ofAllDeals = ({values}: Filter): Filter => ({
 const PARTS: readonly string[] = filters.parts
 
 export interface Filter {
-  /** Those parameters of the address that are dimensions. */
   values: URLSearchParams
   /** SQL over `core.deal as deal`; undefined for all deals. */
   condition: string | undefined
@@ -42,7 +40,6 @@ export interface Filter {
   reads: readonly string[]
 }
 
-/** It selects different deals on different days. */
 export const isMoving = ({values}: Filter) => [...values.keys()].some((name) => DIMENSIONS[name]?.moves)
 
 const isMoment = (text: string) =>
@@ -64,11 +61,9 @@ export function endOfMoment(text: string, timeZone: string): string {
 interface Kind {
   has(text: string): boolean
   expected: string
-  /** Forms show it beside a bound. */
   unit?: string
   /** Removes the marks that people write around a value. */
   plain?(text: string): string
-  /** For people; in words by default. */
   write?(value: string): string
 }
 
@@ -139,7 +134,6 @@ export function parseFilter(query: URLSearchParams): Filter {
 /** One end of a range. */
 const isBound = (name: string) => kindOf(name) && name !== 'part' && DIMENSIONS[name]?.is_of !== undefined
 
-/** By default every table may be read. */
 export function findFault(
   {values, reads}: Filter,
   mayRead: (table: string) => boolean = () => true,
@@ -158,7 +152,6 @@ export function findFault(
   }
 }
 
-/** Keeps the filter; `changes` replace parameters. */
 export function addressOf(
   path: string,
   {values}: Filter,

@@ -16,7 +16,6 @@ import {viewState} from './pages.ts'
 
 export type SourceRow = ReturnType<typeof readRow>
 
-/** Has the error, if the source cannot be read. */
 export function readRow(source: string, read: () => ReturnType<typeof readState>) {
   try {
     return {source, error: null, ...read()}
@@ -68,7 +67,6 @@ export function stateOf(row: SourceRow): keyof typeof CLASSES {
 
 const ORDER = Object.keys(CLASSES)
 
-/** Those that need attention come first. */
 export function sortSources(rows: readonly SourceRow[]): SourceRow[] {
   return rows.toSorted(
     (a, b) => ORDER.indexOf(stateOf(a)) - ORDER.indexOf(stateOf(b)) || a.source.localeCompare(b.source),

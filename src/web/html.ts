@@ -7,7 +7,6 @@ export class Html {
   }
 }
 
-/** Strings are escaped, undefined and false are left out. */
 type Insert = Html | string | number | null | undefined | false | readonly Insert[]
 
 /** Values are escaped unless they are markup, and pass {@link showControls} where people read them. */

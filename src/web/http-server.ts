@@ -54,14 +54,12 @@ export function refuse(reply: FastifyReply, status: number, problem: string, nex
   return sendPage(reply, page)
 }
 
-/** Empty if the request sends none. */
 export const formOf = ({body}: Pick<FastifyRequest, 'body'>) =>
   body instanceof URLSearchParams ? body : new URLSearchParams()
 
 export const sendPage = (reply: FastifyReply, page: string) =>
   reply.type('text/html; charset=utf-8').send(page)
 
-/** 503 for what may soon pass. */
 export const statusOf = (error: unknown) =>
   isOfKind(error, 'deferred') ? 503 : codeOf(error) === 'QUERY_FAILED' ? 400 : 500
 
@@ -198,11 +196,9 @@ function readCaller(
     /** As in `LOANTAPE_VIEWER_TABLES`; undefined for all tables. */
     only,
     mayAct: isOperator && !isDemoFolder(dataFolderAt(dataDir)),
-    /** Takes a path or a route pattern. */
     mayOpen: (path: string) =>
       isOperator || (!FOR_OPERATORS.test(path) && (only === undefined || OF_TABLES.test(path))),
     mayRead: (name: string) => isForViewers(name, only),
-    /** Signs actions. */
     who: name ? `${name} (web ${ip})` : `web ${ip}`,
     /** The key of personal data such as last queries: the given name or else the network, operators apart. */
     person: `${isOperator ? 'operator' : 'viewer'} ${name ? JSON.stringify(name) : network}`,
@@ -239,7 +235,6 @@ export type WebSide = Awaited<ReturnType<typeof startServer>>
 
 /** Bytes: the address of a query holds its text. */
 const LONGEST_HEADERS = 64 * 1024
-/** For headers and body. */
 const REQUEST_MS = 10_000
 const MOST_CONNECTIONS = 200
 /** In progress, in total and for each caller; probes and webhooks do not count. */
@@ -339,7 +334,6 @@ export async function startServer(
   })
   const listening = added.move()
   return {
-    /** `http://127.0.0.1:8321` */
     url,
     async [Symbol.asyncDispose]() {
       await listening.disposeAsync()

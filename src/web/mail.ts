@@ -45,7 +45,6 @@ export const styleForMail = ({html: markup}: Html): Html =>
       .replaceAll('</details>', '</div>'),
   )
 
-/** Without control characters. */
 export const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
 
 const MARKS: Record<string, string> = {lt: '<', gt: '>', quot: '"', '#39': "'", amp: '&'}

@@ -49,7 +49,6 @@ export function createRegistry(
   return {
     registry,
     answers,
-    /** In the Prometheus format. */
     render(mayRead: MayRead) {
       const given = textsOf(read(mayRead))
       for (const {sql, labelNames, metric} of metrics) {

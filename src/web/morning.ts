@@ -68,7 +68,6 @@ async function compare({ask, release, filter, history}: MorningView, which: Whic
   return other ? {...shown, ...(await readMovedBetween(other, release, asked))} : told
 }
 
-/** `/` */
 export async function viewMorning(view: MorningView): Promise<Page | undefined> {
   const {release, overview, history} = view
   const {as_of, observed_until, known_at, checks} = release.manifest
@@ -93,13 +92,12 @@ export async function viewMorning(view: MorningView): Promise<Page | undefined> 
   return await viewPage('parts/morning', view, {params})
 }
 
-/** `/portfolio` */
 export const viewPortfolio = async (view: MorningView, told: Params = {}): Promise<Page | undefined> =>
   await viewPage('portfolio', view, {params: {...(await compare(view)), ...told}})
 
 const PER_PAGE = 50
 
-/** `/behind/moved`; undefined if there is nothing to compare with. */
+/** Undefined if there is nothing to compare with. */
 export async function viewMoved(view: MorningView): Promise<Page | undefined> {
   const {query} = view
   const beyond = Math.max(0, Math.min(1_000_000, Number.parseInt(query.get('beyond') ?? '', 10) || 0))

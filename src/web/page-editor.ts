@@ -14,7 +14,6 @@ import {formOf} from './http-server.ts'
 import {A_NAME, beginPage, listPages, NAME, viewPage, viewState} from './pages.ts'
 import type {AskingView, Page} from './view.ts'
 
-/** From the query of a form. */
 function writePage(sql: string, form: URLSearchParams): string {
   const title = (form.get('title') ?? '').trim()
   const fence = '`'.repeat(Math.max(3, ...[...sql.matchAll(/`+/g)].map(([marks]) => marks.length + 1)))

@@ -39,12 +39,10 @@ interface Frame {
   places: readonly (readonly [title: string, href: string])[]
   /** The filter that the search field keeps, and its text. */
   find?: {filter?: Filter; q?: string | undefined}
-  /** Shown below the title. */
   subject?: Html
   alarms?: number
   /** What goes on, and the release shown; undefined for pages without scripts. A dated page is replaced by no release. */
   live?: {running: boolean; words: string; begun: string; release: string; isDated: boolean}
-  /** Of instants; UTC by default. */
   timeZone?: string
   body: Html
 }

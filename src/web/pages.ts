@@ -26,7 +26,6 @@ export const NAME = /^[\w-]{1,100}$/
 
 export const A_NAME = 'a name of letters, digits, _ and -'
 
-/** Sorted; none if there is no folder. */
 export const listNamed = (folder: string, ending: '.md' | '.sql' | '.filter'): string[] =>
   listFiles(folder, ending)
     .map((file) => basename(file, ending))
@@ -84,9 +83,7 @@ interface PageText {
   name: string
   about: z.output<typeof frontMatter>
   markdown: string
-  /** Where the Markdown begins. */
   line: number
-  /** Of the front matter. */
   problems: string[]
 }
 
@@ -121,7 +118,6 @@ function readPage({name, path}: {name: string; path: string}, given?: string): P
 
 export const needsOf = (name: string) => readPage({name, path: join(SHIPPED, `${name}.md`)}).about.needs
 
-/** Except those that own pages replace. */
 export const listShipped = (pageDirs: readonly string[]) =>
   listPages(pageDirs)
     .filter(({isOwn}) => !isOwn)
@@ -137,11 +133,9 @@ export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) 
 
 const isForAll = ({about, problems}: PageText) => about.for === undefined && problems.length === 0
 
-/** From its front matter, its first heading, or its name. */
 export const nameOf = ({name, about, markdown}: PageText) =>
   about.title ?? /^# (.+)/m.exec(markdown)?.[1] ?? capitalised(name.replaceAll('_', ' '))
 
-/** In the navigation. */
 export const listPlaces = (view: Parameters<typeof listOwn>[0]): [title: string, href: string][] =>
   listOwn(view).flatMap((page) =>
     page.about.order === undefined ? [] : [[nameOf(page), `/pages/${page.name}`]],
@@ -150,7 +144,6 @@ export const listPlaces = (view: Parameters<typeof listOwn>[0]): [title: string,
 export const beginPage = (name: string) =>
   readSqlFile(join(SHIPPED, 'first_page.md')).replaceAll('first_page', name)
 
-/** `/pages`: own pages, and shipped pages as written. */
 export function viewPages(view: AskingView): Page {
   const own = listOwn(view)
   const shipped = listShipped(view.pageDirs)
@@ -173,7 +166,6 @@ ${shipped.map((page) => html`<div class="ask">${!page.name.includes('/') && lead
 /** For `$name` in SQL: text, or anything else as JSON; missing ones are null. */
 export type Params = Readonly<Record<string, unknown>>
 
-/** Both engines take text. */
 export const textsOf = (params: Params) =>
   Object.fromEntries(
     Object.entries(params)
@@ -267,7 +259,6 @@ export async function viewState(
   return await viewPage(name, {...view, ...('all' in stateDb && {stateDb})})
 }
 
-/** Undefined if no table is missing or hidden from the caller. */
 export function findLacking(
   needs: readonly string[],
   {release, mayRead}: Pick<Shown, 'release' | 'mayRead'>,
@@ -466,7 +457,6 @@ function renderRange(query: URLSearchParams, name: string, isWorthIt: boolean): 
 <label>Days from <input type="date" name="${ends[0]}" value="${from}"></label> <label>to <input type="date" name="${ends[1]}" value="${to}"></label> <button>Show</button>${isChosen && html` <a href="?${String(kept)}">All days</a>`}</form>`
 }
 
-/** False if there is one page. */
 function renderPages(query: URLSearchParams, rows: number, perPage: number): Html | false {
   const page = pageOf(query)
   const all = Math.max(1, Math.ceil(rows / perPage))
@@ -479,7 +469,6 @@ ${page < all && html`<a rel="next" href="${addressOfPage(page + 1)}">next →</a
 </nav>`
 }
 
-/** Keeps the written order. */
 const PLACE = 'place as written'
 
 /** Looks outside texts, comments and parentheses. */

@@ -22,7 +22,6 @@ const node = z.looseObject({
   function_name: z.string().optional(),
   table_name: z.string().optional(),
   schema_name: z.string().optional(),
-  /** Called by a table function. */
   function: z.object({function_name: z.string()}).optional().catch(undefined),
 })
 

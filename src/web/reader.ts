@@ -19,7 +19,6 @@ import {createTurns} from './turns.ts'
 
 interface Limits {
   timeoutMs: number
-  /** An idle process is ended, to free its memory. */
   idleMs: number
   /** Questions answered at once; 1 by default. */
   processes?: number
@@ -34,7 +33,6 @@ interface Limits {
   isLast?: boolean
 }
 
-/** By default each question is its own caller. */
 export interface Turn {
   caller?: unknown
   /** Aborts the question, or its waiting. */
@@ -54,7 +52,6 @@ const FEW_PROCESSES = {
   next: 'Free memory, or let this user run more processes (`ulimit -u`); then ask again.',
 }
 
-/** Answers one question at a time. */
 interface Helper {
   args: readonly string[]
   process?: ChildProcess | undefined
@@ -197,7 +194,6 @@ export function listReleases(releases: string): Release[] {
     .sort((a, b) => (order(a) < order(b) ? 1 : -1))
 }
 
-/** The current one, or one by business date and moment. */
 function findRelease(
   folder: DataFolder,
   {values}: Pick<Filter, 'values'>,
@@ -213,7 +209,6 @@ function findRelease(
   )
 }
 
-/** Rows come as objects. */
 export const queriesOf = (ask: (asked: Asked) => Promise<Block>) =>
   queriesOver(async (sql, params) => objectsOf(await ask({sql, params})))
 
@@ -229,11 +224,8 @@ export function createReaderPool(limits: Limits & ReleaseLimits) {
   })
   return {
     of: (dir: string) => ({
-      /** For requested files. */
       filesDir,
-      /** A question of ours. */
       page: (asked: Asked) => helpers.ask('page', [dir, asked]),
-      /** A person's question. */
       ask: (asked: Asked, turn?: Turn) => helpers.ask('person', [dir, asked], turn),
     }),
     [Symbol.dispose]() {
@@ -243,7 +235,6 @@ export function createReaderPool(limits: Limits & ReleaseLimits) {
   }
 }
 
-/** For people's questions and for downloads. */
 const QUESTIONS = {processes: 2, waiting: 20, each: 4, isLast: true}
 
 const HISTORY = {processes: 4, waiting: 56, each: 20, tries: 2, goesOn: true}
@@ -253,7 +244,6 @@ const IDLE_MS = 300_000
 /** With a process of their own for pages. */
 const OPEN_RELEASES = 3
 
-/** Disposing it ends all processes. */
 export function createReaders(folder: DataFolder, config: Config) {
   const pools = new DisposableStack()
   const create = (most: number, limits: Omit<Limits & ReleaseLimits, 'idleMs' | 'memoryMb'>) => {
@@ -269,7 +259,6 @@ export function createReaders(folder: DataFolder, config: Config) {
     fileBytes: 2e9,
     folderBytes: 4e9,
   })
-  /** Each for one release. */
   const pages = Array.from({length: OPEN_RELEASES}, () => ({
     dir: '',
     usedAt: 0,
@@ -293,7 +282,7 @@ type OfHistory = typeof ofHistory
 
 export type History = ReturnType<ReturnType<typeof readHistory>['of']>
 
-/** Processes start on demand; disposing the pool ends them. */
+/** Processes start on demand. */
 export function readHistory(config: Config) {
   const limits = {timeoutMs: config.historyTimeoutSeconds * 1000, idleMs: IDLE_MS, ...HISTORY}
   const helpers = createHelpers<OfHistory>('history', limits)

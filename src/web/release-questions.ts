@@ -29,7 +29,6 @@ export interface Asked {
   file?: {name: string; format: keyof typeof COPIES | 'xlsx'; title: string; isSafe: boolean} | undefined
 }
 
-/** Of a process that answers. */
 export interface ReleaseLimits {
   memoryMb: number
   /** Of one file, and of all files in the folder. */
@@ -37,7 +36,6 @@ export interface ReleaseLimits {
   folderBytes?: number
 }
 
-/** Arguments of the process. */
 export interface ReleaseReading extends ReleaseLimits {
   filesDir: string
   spillDir: string
@@ -70,7 +68,6 @@ async function open(dir: string, file?: string) {
       release,
       db,
       sets: new Map<string, DealSet>(),
-      /** Read when a deal set needs them. */
       models: undefined as readonly ReleaseModel[] | undefined,
       [Symbol.asyncDispose]: () => db[Symbol.asyncDispose](),
     }

@@ -23,7 +23,6 @@ const LONGEST_MS = 3_600_000
 /** Pages of a report, after Morning. */
 const REPORTED = ['portfolio', 'pipeline', 'data_quality']
 
-/** Pages that compare with another day. */
 const COMPARED: Readonly<Record<string, (view: View) => Promise<Page | undefined>>> = {
   morning: viewMorning,
   portfolio: viewPortfolio,

@@ -87,7 +87,6 @@ export const ROUTES: Record<string, Route> = {
   '/sql': viewSql,
 }
 
-/** About days, deals or limits, with forms to write more. */
 async function addNotes(
   page: Page | undefined,
   {stateDb, mayAct}: AskingView,
@@ -145,7 +144,6 @@ async function viewCompare(view: AskingView): Promise<Page | undefined> {
   return addNotes(await viewPage('parts/compare', view, {params}), view, 'day', [as_of])
 }
 
-/** Why there is nothing to show, and what to do. */
 export function viewNone(
   {stateDb, folder, config}: WebTools,
   {values}: Filter,
@@ -160,7 +158,6 @@ export function viewNone(
   return viewState(page, {stateDb, params: {kept, as_of, known_at}, mayAct})
 }
 
-/** Without parameters, and not in the navigation. */
 const BESIDE = [
   ['Checks', '/checks'],
   ['Compare', '/compare'],

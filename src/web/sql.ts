@@ -24,7 +24,6 @@ import type {AskingView, Page, View} from './view.ts'
 const MOST = 500
 const MOST_CELLS = 5_000
 
-/** Of a pivot. */
 const MEASURES = ['sum', 'count', 'avg', 'min', 'max']
 
 /** Recent queries of each person, and in total. */

@@ -21,7 +21,6 @@ function placeOf({name}: {name: string}): number {
 export const bySchema = (a: {name: string}, b: {name: string}): number =>
   placeOf(a) - placeOf(b) || (a.name < b.name ? -1 : 1)
 
-/** Published tables that the viewer may read, sorted. */
 export function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): ReleaseModel[] {
   return readReleaseModels(release.dir)
     .filter(({is_published, name}) => is_published && mayRead(name))
@@ -30,7 +29,6 @@ export function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>
 
 const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tables, here, on <a href="/sql">SQL</a> and as downloads: the lines of the journal and the hashes of borrowers’ e-mail addresses among them.</p>`
 
-/** `/tables` */
 export function viewTables(view: AskingView): Page {
   const {webViewerToken, viewerTables} = view.config
   const rows = new Map(view.release.manifest.tables.map(({name, rows}) => [name, rows]))
@@ -50,7 +48,6 @@ export function viewTables(view: AskingView): Page {
   return {title: 'Tables', body: html`${isAll && SEEN_BY_VIEWERS}${body}`}
 }
 
-/** `/tables/<name>`; undefined if there is none. */
 export async function viewTable(view: View, name: string): Promise<Page | undefined> {
   const {filter, release} = view
   const models = readReleaseModels(release.dir)
@@ -105,6 +102,5 @@ export function renderTold(
 ${all.map((fact) => fact && html`<li>${fact}</li>\n`)}</ul>`
 }
 
-/** May break after dots and underscores. */
 const breakable = (name: string) =>
   name.split(/(?<=[._])/).map((part, index) => (index > 0 ? html`<wbr>${part}` : part))

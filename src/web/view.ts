@@ -79,7 +79,6 @@ export interface View {
   filter: Filter
   ask: Ask
   mayRead(name: string): boolean
-  /** Every page by default. */
   mayOpen?(path: string): boolean
   query: URLSearchParams
   pageDirs: readonly string[]
@@ -104,16 +103,13 @@ export interface AskingView extends View, Tools, Pick<Caller, 'mayAct' | 'person
   mayRun: boolean
 }
 
-/** Without its frame. */
 export interface Page {
   title: string
   body: Html
-  /** 200 by default. */
   status?: number
   /** What could not be shown, with places. */
   problems?: readonly string[]
   /** Row counts of named blocks. */
   rows?: Readonly<Record<string, number>>
-  /** Redirects to this address. */
   leadsTo?: string
 }

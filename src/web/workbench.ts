@@ -51,7 +51,6 @@ const SCRIPTS = {
   'echarts.js': fileURLToPath(import.meta.resolve('echarts/dist/echarts.esm.min.js')),
 }
 
-/** An import or export from a package. */
 const IMPORT = /^((?:import|export)[\w\s{},*$]* from )'([^'./][^']*)'/gm
 
 /** Our scripts and the packages they import, as published. Package names in imports are replaced by addresses. */
@@ -185,7 +184,6 @@ ${choice}`
     const filter = isOfAllDeals(request) ? ofAllDeals(given) : given
     const overview = readOverview(tools, world)
     const turn = {caller: network, signal: gone}
-    /** Sets `Retry-After` if the caller gets no turn. */
     const tellBusy = (error: unknown): never => {
       if (codeOf(error) === 'WEB_BUSY') markBusy(reply)
       throw error
