@@ -179,30 +179,45 @@ export async function redeliverBatch(
   }
   const named =
     targets.length > 0 ? readTargets(config, targets) : findEarlierTargets(stateDb, config, batchId)
-  const deliver = (batch: NamedBatch, target: NamedTarget) =>
-    deliverBatch(stateDb, batch, {...target, isAgain: true}, world)
+  const deliver = async (batch: NamedBatch, to: NamedTarget | FormerTarget) => {
+    if ('target' in to) return await deliverBatch(stateDb, batch, {...to, isAgain: true}, world)
+    const where = `to '${to.name}' (${to.place}), where there is no target now`
+    throw newError('UNKNOWN_NAME', `Batch '${batchId}' was sent ${where}.`, {
+      kept: 'Nothing was sent there.',
+      next: NAME_TARGETS,
+    })
+  }
   return await sendToEach(batches, named, deliver, world)
 }
 
+const NAME_TARGETS = 'Name targets with --deliver.'
+
+/** A place that the targets no longer name. */
+type FormerTarget = Pick<NamedTarget, 'name'> & {place: string}
+
 /** Finds targets by place, even if their names have changed. */
-function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): NamedTarget[] {
+function findEarlierTargets(
+  stateDb: StateDb,
+  config: Config,
+  batchId: string,
+): (NamedTarget | FormerTarget)[] {
   const before = listDeliveries(stateDb, batchId)
-  const refuse = (problem: string) =>
-    newError('UNKNOWN_NAME', `Batch '${batchId}' ${problem}.`, {next: 'Name targets with --deliver.'})
-  if (before.length === 0) throw refuse('has not been sent to anybody yet')
+  if (before.length === 0)
+    throw newError('UNKNOWN_NAME', `Batch '${batchId}' has not been sent to anybody yet.`, {
+      next: NAME_TARGETS,
+    })
   const known = readTargets(config)
   return before.map(({target: name, place}) => {
     const there = known.filter(({target}) => placeOf(target) === place)
-    if (there[0]) return there.find((candidate) => candidate.name === name) ?? there[0]
-    throw refuse(`was sent to '${name}' (${place}), where there is no target now`)
+    return there.find((candidate) => candidate.name === name) ?? there[0] ?? {name, place}
   })
 }
 
 /** Sends each batch once. A failing target stops no other: failures are logged, the first is thrown at the end. */
-async function sendToEach<Sent>(
+async function sendToEach<Sent, To extends {name: string}>(
   given: readonly NamedBatch[],
-  targets: readonly NamedTarget[],
-  send: (batch: NamedBatch, target: NamedTarget) => Promise<Sent>,
+  targets: readonly To[],
+  send: (batch: NamedBatch, target: To) => Promise<Sent>,
   world: World,
 ): Promise<Sent[]> {
   const batches = new Map(given.map((batch) => [batch.dir, batch]))

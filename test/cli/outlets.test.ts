@@ -50,6 +50,26 @@ test('an export is delivered to its targets, and again on demand', async () => {
   }
 })
 
+test('a place where there is no target any more keeps a batch that is sent again from no other', async () => {
+  const [batch = ''] = readdirSync(join(inbox, 'xlsx'))
+  const file = join(inbox, 'xlsx', batch, 'manifest.json')
+  const former = join(lab.folder.root, '../former')
+  mkdirSync(former)
+  const targetsOf = (targets: Record<string, string>) => {
+    const path = join(lab.folder.root, '../moved.json')
+    const named = Object.entries(targets).map(([name, dir]) => [name, {kind: 'folder', path: dir}])
+    writeFileSync(path, JSON.stringify(Object.fromEntries(named)))
+    return {LOANTAPE_TARGETS_FILE: path}
+  }
+  const again = ['export', '--redeliver', `xlsx/${batch}`]
+  const both = await run([...again, '--deliver', 'former'], targetsOf({former, share: inbox}))
+  expect(both).toMatchObject({code: 0})
+  rmSync(file)
+  const sent = run(again, targetsOf({share: inbox}))
+  await expectRefused(sent, 'UNKNOWN_NAME', [/sent to 'former' .* no target now/, /Nothing was sent there/])
+  expect(existsSync(file)).toBe(true)
+})
+
 test('a failing target keeps the batch from no other, and the batch on disk is unchanged', async () => {
   const sent = run(['export', 'csv', '--line-ending', 'crlf', '--deliver', 'gone', 'share'])
   await expectRefused(sent, 'TARGET_REFUSED')
