@@ -74,10 +74,10 @@ export function adoptRun(stateDb: StateDb, {job_run_id, attempt}: Claim, now: nu
 }
 
 /**
- * Claims no run while a slot is running, whichever process runs it. The job that started longest ago goes first, so that a busy
- * job does not starve the others. Jobs named in `waiting` do not run now.
+ * Claims a run of a job that this server is `able` to run; none while a slot is running, whichever process runs it. The job that
+ * started longest ago goes first, so that a busy job does not starve the others.
  */
-export function claimRun(stateDb: StateDb, now: number, waiting: readonly string[] = []): JobRun | undefined {
+export function claimRun(stateDb: StateDb, now: number, able: readonly string[]): JobRun | undefined {
   const {pid, host, process_started, heartbeat_at} = markHolder(now)
   return stateDb.first(
     jobRunRow,
@@ -85,13 +85,13 @@ export function claimRun(stateDb: StateDb, now: number, waiting: readonly string
        heartbeat_at = ?, started_at = ?
      where job_run_id = (
          select job_run_id from job_run as waiting
-         where state = 'queued' and not_before <= ? and job not in (select value from json_each(?))
+         where state = 'queued' and not_before <= ? and job in (select value from json_each(?))
          order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id
          limit 1
        )
        and not exists (select 1 from job_run where state = 'running' and slot is not null)
      returning *`,
-    [pid, host, process_started, heartbeat_at, isoOf(now), now, JSON.stringify(waiting)],
+    [pid, host, process_started, heartbeat_at, isoOf(now), now, JSON.stringify(able)],
   )
 }
 

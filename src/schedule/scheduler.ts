@@ -142,8 +142,8 @@ export function createScheduler(
       planEvents(stateDb, now)
       endLost(now)
       if (current || !mayStart) return
-      const wrong = jobs.flatMap(({name, fault}) => (fault ? [name] : []))
-      current = claimRun(stateDb, now, wrong)
+      const able = [webhookJob, ...jobs].filter(({fault}) => !fault).map(({name}) => name)
+      current = claimRun(stateDb, now, able)
       if (current) idle = carryOut(current)
     },
   }
@@ -244,7 +244,8 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
     const job = findJob(jobs, run.job)
     if (job?.fault) continue
     if (!job) {
-      dropRun(stateDb, run, 'the job no longer exists', now)
+      // Another server may have it.
+      if (now > run.not_before + LEAST_WAIT_MS) dropRun(stateDb, run, 'no server has the job', now)
     } else if (job.catchUp !== 'each' && latest.get(run.job) !== run.job_run_id) {
       dropRun(stateDb, run, 'a later slot runs instead', now)
     } else if (run.slot !== null && now > lastStartOf(job, run.slot)) {

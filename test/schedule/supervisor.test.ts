@@ -32,7 +32,7 @@ test('a run that waits minutes for its source yields its place to others, and re
   expect(source.countRuns()).toEqual({running: 0, waiting: 0})
 
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'queued', reason: null}, now)
-  expect(claimRun(stateDb, now)?.job).toBe('nightly')
+  expect(claimRun(stateDb, now, ['nightly'])?.job).toBe('nightly')
   using lock = acquireLock(stateDb, {runId: 'w_1', command: 'sync'}, world)
   lock.setProgress('walking: 300 deals')
   const after = (minutes: number) => {

@@ -175,7 +175,7 @@ test('while a failed run is tried again, is locked out or stopped, nothing has r
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'queued', reason: null}, now)
   const attempt = async (end: Parameters<typeof endRun>[2]) => {
     now += HOUR
-    const run = claimRun(stateDb, now)
+    const run = claimRun(stateDb, now, ['nightly'])
     await tell()
     const [alarm] = listAlarms(stateDb, watched(), now)
     now += HOUR / 2

@@ -167,7 +167,7 @@ test('a job is run on demand, once, and the page of its run reports it', async (
     not_before: number | null,
     ended: Omit<Parameters<typeof endRun>[2], 'not_before'> = end,
   ) => {
-    const claimed = claimRun(stateDb, Date.parse('2099-01-01'))
+    const claimed = claimRun(stateDb, Date.parse('2099-01-01'), ['nightly'])
     if (claimed) endRun(stateDb, claimed, {...ended, not_before}, Date.parse('2026-07-01T04:00:00Z'))
   }
   attempt(Date.parse('2026-07-01T04:01:00Z'))
