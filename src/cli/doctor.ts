@@ -1,4 +1,4 @@
-import {existsSync} from 'node:fs'
+import {accessSync, constants, existsSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {basename, join, relative} from 'node:path'
 import {z} from 'zod'
@@ -85,6 +85,8 @@ async function examine(examinations: Examinations, config: Config, world: World)
   const folder = dataFolderAt(config.dataDir)
   const findings: {check: string; ok: boolean; words: string}[] = []
   for (const [check, look] of Object.entries(examinations)) {
+    // To a user who may not look into the folder, nothing is there.
+    if (findings.length > 0 && !mayLookInto(folder.root)) break
     const found = await look(config, folder, world).catch((error: unknown) => [explainError(error)])
     if (typeof found === 'string') findings.push({check, ok: true, words: found})
     else
@@ -95,6 +97,15 @@ async function examine(examinations: Examinations, config: Config, world: World)
       }
   }
   return findings
+}
+
+function mayLookInto(path: string): boolean {
+  try {
+    accessSync(path, constants.R_OK | constants.X_OK)
+    return true
+  } catch (error) {
+    return codeOf(error) !== 'EACCES'
+  }
 }
 
 /** Each returns words about what is in order, or the faults found; it may also throw one. */

@@ -125,6 +125,9 @@ test('a read-only warehouse is reported as such, and nobody is told to rebuild i
   const query = [...drop, process.execPath, MAIN, 'query', '1', '--json']
   const ofOther = startProcess(query, environmentOf(folder)).ended
   await expectRefused(ofOther, 'NOT_WRITABLE', /EACCES.*as the user that the folder belongs to/)
+  const doctor = [...drop, process.execPath, MAIN, 'doctor']
+  const examined = await startProcess(doctor, environmentOf(folder)).ended
+  expect(examined.stdout).toMatch(/^✗ data folder: .* cannot be written \(EACCES\)\..*\n$/)
   chmodSync(folder.root, 0o700)
 })
 
