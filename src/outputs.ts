@@ -39,7 +39,6 @@ export interface ExportRequest extends Pick<BatchRequest, 'tables' | 'dialect' |
 
 /**
  * Writes tables as one batch per profile, and of each journal what is new since its last export: none, one or two batches.
- *
  * @throws ConfigError `UNKNOWN_NAME`, `PERIOD_…`, `ACCOUNTING_…`
  */
 export async function exportRelease(

@@ -225,7 +225,7 @@ const MADE_BY_DEMO =
   /^(\.loantape-demo|\.spill|\.writing-.+|(warehouse|state)\..+|current|hash\.key|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
 
 /**
- * Empties the folder of an earlier demo; a `fields.json` stays and counts. @throws ConfigError `DEMO_FOLDER`, LockedError
+ * Empties an earlier demo's folder; a `fields.json` stays and counts. @throws ConfigError `DEMO_FOLDER`, LockedError
  * `RUN_IN_PROGRESS`
  */
 function claimDemoFolder(folder: DataFolder): Disposable {

@@ -325,7 +325,6 @@ function createCaller(send: ReturnType<typeof createSender>) {
     },
     /**
      * Fetches pages as they are read.
-     *
      * @throws ApiError `broken_list` if a page does not say how the list continues, or the list makes no progress
      */
     list<Id extends OperationId>(
@@ -375,7 +374,6 @@ type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
 /**
  * Verifies and reads a notification signed by Standard Webhooks; `body` is the unchanged text of the request. Its type may be
  * newer than this version.
- *
  * @throws WebhookVerificationError if the signature does not match this secret (`whsec_…`) or is older than five minutes
  */
 export function verifyWebhook(body: string, headers: WebhookHeaders, secret: string): WebhookEvent {

@@ -36,7 +36,6 @@ const TOP_LEVEL = 'top level'
 /**
  * Reads a page of a list. The specification leaves open where `has_more` and `next_cursor` stand: at the top level, in an object
  * there, or in an object within `data`. The records are `data` or the only list in it.
- *
  * @param pinned the envelope of an earlier page, which this one must have
  * @throws ContractError `SOURCE_ENVELOPE`, `SOURCE_ENVELOPE_CHANGED`, `SOURCE_CURSOR_MISSING`
  */

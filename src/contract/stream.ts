@@ -101,10 +101,7 @@ export interface Stream {
   name: string
   /** Used in messages and in `LOANTAPE_STREAMS`. */
   plural: string
-  /**
-   * The stream whose records each have a list of these. A child's id combines both ids. `column` holds the parent's id; a wire
-   * field of the same name may hold it too.
-   */
+  /** Each of its records has a list of these. `column` holds the parent's id; a wire field of the same name may hold it too. */
   parent?: {stream: Stream; column: string}
   idColumn: string
   /** Relative to the base URL; `{id}` stands for the parent's id. */
@@ -115,10 +112,7 @@ export interface Stream {
   wireFields: readonly string[]
   /** Fields outside the contract whose values are kept in `raw.<name>_extra`. Streams of people have none. */
   mapped?: readonly MappedField[]
-  /**
-   * For records of or about people: wire fields kept as a keyed hash, and wire fields that are dropped. Of unknown fields only
-   * the names are kept.
-   */
+  /** For records of or about people: wire fields that become a keyed hash, and wire fields that are dropped. */
   privacy?: {hashed: readonly string[]; dropped: readonly string[]}
   /** The column whose sum is the stream's control total. */
   amountColumn?: string

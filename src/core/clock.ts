@@ -41,10 +41,8 @@ export const SMALL_STEP_MS = 1000
 export const isBehind = (now: number, taken: number): boolean => taken - now >= SMALL_STEP_MS
 
 /**
- * Creates the clock of one walk: whole milliseconds that never decrease, from `floor` on. After a small step back it repeats the
- * last instant.
- *
- * @throws DeferredError `CLOCK_STEPPED` from `now` if the clock steps back further
+ * The clock of a walk: whole ms that never decrease from `floor` on. @throws DeferredError `CLOCK_STEPPED` after more than a
+ * small step back
  */
 export function createSteadyClock(clock: Clock, floor: number): Clock {
   let last = floor
@@ -88,10 +86,7 @@ export function dateOfWallTime(wall: number): string {
   return new Date(wall).toISOString().slice(0, 10)
 }
 
-/**
- * Returns the day (`YYYY-MM-DD`) that an instant (ms) counts for: its local date, or the day before if the local time is earlier
- * than `dayCutoff` (`HH:MM`).
- */
+/** Returns `YYYY-MM-DD`: the local date of an instant (ms), or the day before if it is earlier than `dayCutoff` (`HH:MM`). */
 export function businessDateOf(instant: number, zone: {timeZone: string; dayCutoff: string}): string {
   const [hours = 0, minutes = 0] = zone.dayCutoff.split(':').map(Number)
   return dateOfWallTime(wallTimeOf(instant, zone.timeZone) - (hours * 60 + minutes) * 60_000)

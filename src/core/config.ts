@@ -38,7 +38,6 @@ export const listPaths = (config: Config): string[] =>
 
 /**
  * Reads the settings from environment variables.
- *
  * @param outside `run` returns what a setting's command prints; without it, commands are refused
  * @throws ConfigError `CONFIG_INVALID` listing every problem at once
  */

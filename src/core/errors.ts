@@ -146,10 +146,7 @@ export function codeOf(error: unknown): string {
 export const reachOf = (error: unknown): string =>
   /(?<=^(connect|getaddrinfo) )E\w+ \S+/.exec(messageOf(error))?.[0] ?? codeOf(error)
 
-/**
- * Turns anything thrown into one of our errors; disk faults get a plain message, our own errors stay as they are. If cleanup
- * failed as well, the first error counts.
- */
+/** Disk faults get a plain message, our own errors stay as they are. If cleanup failed as well, the first error counts. */
 export function explainError(error: unknown): LoantapeError {
   if (error instanceof LoantapeError) return error
   if (error instanceof SuppressedError) return explainError(error.suppressed)

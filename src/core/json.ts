@@ -10,10 +10,7 @@ const NAME_END = /"[ \t\n\r]*:/g
 /** Records sit no deeper than this in an answer. */
 const MARKED_DEPTH = 4
 
-/**
- * Parses JSON; undefined if the text is not JSON. If an object repeats a name, the last value wins and {@link listRepeated} lists
- * the name.
- */
+/** Undefined if the text is not JSON. If an object repeats a name, the last value wins, and {@link listRepeated} lists the name. */
 export function parseJson(text: string): unknown {
   let value: unknown
   try {
@@ -33,10 +30,7 @@ export function listRepeated(value: unknown): readonly Step[][] {
 
 export type Refuse = (problem: string, cause?: unknown) => Error
 
-/**
- * Parses a JSON file written by people. Refuses what would otherwise be dropped silently: repeated names, and the name
- * `__proto__`, which no schema keeps.
- */
+/** For files written by people: refuses what would be dropped silently, repeated names and `__proto__`, which no schema keeps. */
 export function parseWritten<T>(text: string, refuse: Refuse, schema: z.ZodType<T>): T {
   let value: unknown
   try {
@@ -151,10 +145,7 @@ export function sliceJson(text: string, path: readonly Step[]): string | undefin
 
 const SCALAR = /[^\s,\]}]+/y
 
-/**
- * Visits every value in JSON text, children first, with its path and position. The path is valid only during the visit.
- * Iterative, because values may nest deeper than the call stack.
- */
+/** Children first. `path` is valid only during the visit. Iterative, because values may nest deeper than the call stack. */
 function visitParts(text: string, visit: (path: readonly Step[], start: number, end: number) => void): void {
   const path: Step[] = []
   const starts: number[] = []

@@ -5,8 +5,8 @@ export const LARGEST_EXACT_NUMBER = 7e13
 const decimalText = /^(\d{1,16})(?:\.(\d{1,2})0*)?$/
 
 /**
- * Reads an amount that is not negative, a JSON number up to 7e13 or text such as `"350000.10"`, into exact cents. Returns a
- * sentence if it is no such amount.
+ * Takes a JSON number up to 7e13, or text such as `"350000.10"`, not negative. Returns cents, or a sentence that says what is
+ * wrong.
  */
 export function parseCents(value: unknown): bigint | string {
   if (typeof value === 'number') return centsOfNumber(value)

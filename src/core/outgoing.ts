@@ -7,7 +7,6 @@ export const isHere = (url: string | URL) => HERE.test(new URL(url).hostname)
 
 /**
  * Opens connections through the proxy of `HTTPS_PROXY` or `HTTP_PROXY`, unless `NO_PROXY` exempts the host or it is this machine.
- *
  * @param given `timeoutMs` limits connecting, the wait for the headers, and the wait between two parts of a body;
  * `maxResponseSize` limits a body, in bytes; `certificate` is the client's, in PEM
  * @throws ConfigError `CONFIG_INVALID` if the proxy is not a URL
@@ -44,8 +43,7 @@ function openProxied(limits: Agent.Options, connect: {timeout: number}): EnvHttp
 const TIMEOUTS_PER_ANSWER = 10
 
 /**
- * Sends a request and collects the answer. Ends at once on the signal, even before there is a connection, which undici would wait for.
- *
+ * Ends at once on the signal, even before there is a connection, which undici would wait for.
  * @throws RetryableError if the whole answer takes longer than ten timeouts; the signal's reason
  */
 export async function receive(

@@ -67,10 +67,7 @@ export const WRITER_MARK = `@${HOST}-${process.pid}~${readProcessStart(process.p
 /** Prefix of unfinished files and folders. The next writer removes those of dead processes. */
 export const WRITING = '.writing-'
 
-/**
- * Whether the writer named by the {@link WRITER_MARK} at the end of a path is gone. A writer in another container of this host
- * name counts as gone after an idle hour, one on another machine after a day.
- */
+/** A writer in another container of this host name counts as gone after an idle hour, one on another machine after a day. */
 export function isAbandoned(path: string): boolean {
   const [, host, pid, start] = /@([^@]+)-(\d+)(?:~(\d*)(?:\.\w+)?)?$/.exec(basename(path)) ?? []
   if (pid === undefined || path.endsWith(WRITER_MARK)) return false
@@ -122,7 +119,6 @@ export interface ProcessEnd {
 
 /**
  * Runs a loantape command in its own process, so that leaks and crashes end with it. Its log is also written to ours.
- *
  * @param limits when `signal` aborts, the process is asked to stop, then killed; `onStarted` gets its pid; `onPrinted` gets its
  *   output. Without `onPrinted` the output is dropped, so the process can outlive this one.
  */

@@ -130,9 +130,7 @@ function refuseKey(code: 'unauthorized' | 'invalid_token', challenge: string): R
 }
 
 /**
- * The given `apiKeys` have every scope. Keys are looked up by their digest, which nobody can choose, so timing reveals nothing
- * about a key.
- *
+ * `apiKeys` have every scope. Keys are looked up by their digest, which nobody can choose, so timing reveals nothing about a key.
  * @throws ConfigError if a key has another form; the check itself throws a Refusal (401)
  */
 function createKeyCheck(

@@ -267,7 +267,6 @@ function attachMissing(
  * Simulates one day (`YYYY-MM-DD`) of a portfolio in one transaction, within the rules of the API: deals are created, change
  * their status or fields, and are deleted. The same seed, day and deals give the same result. All stays far below the guards of a
  * sync; with 2,500 deals every kind of event happens every day.
- *
  * @throws ConfigError if the day has already passed; nothing is changed
  */
 export function advanceDay(store: DealStore, options: {seed: string | number; day: string}): void {

@@ -7,10 +7,7 @@ import {Html, html, prose} from './html.ts'
 
 const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
 
-/**
- * The meaning of a column, from the ending of its name. Otherwise DECIMAL(…,2) is dollars, `ltv` a ratio, any other number a
- * count, and columns such as `status` hold names. `_prose` is text with code between backticks.
- */
+/** From the ending of the name, else from the type. `_prose` is text with code between backticks. */
 export function meaningOf({name, type}: TableColumn) {
   if (name.endsWith('_usd')) return 'usd'
   if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'

@@ -55,10 +55,7 @@ const UNITS = {
   number: {notation: 'compact'},
 } as const
 
-/**
- * The option `values` asks for the values below the chart. A single place is shown as values only. Returns a string if the rows
- * do not fit a chart.
- */
+/** `values` asks for the values below the chart; a single place has only values. A string says why the rows do not fit. */
 export function renderChart(
   shape: ChartShape,
   block: Block,

@@ -7,7 +7,6 @@ export type DealSet = Awaited<ReturnType<typeof createDealSet>>
 /**
  * Restricts a release to some deals, with all their history. Tables with one deal per row are filtered; the others are computed
  * again by their models. Tables about walks or limits stay as they are: they describe the whole portfolio.
- *
  * @param db has the release attached as `release` and its `work` tables as `kept`; `as_of` and `known_at` are set as variables
  * @param condition SQL over `core.deal`
  */

@@ -56,9 +56,7 @@ function listTables({models, seeds, reads, columns}: BuildPlan) {
   ]
 }
 
-/**
- * Returns the tables, and a self-contained page with rows and build times of the current release and results of the last checks.
- */
+/** Returns the tables, and a self-contained page with figures of the current release and results of the last checks. */
 export async function describeTables(folder: DataFolder, config: Config) {
   const sources = readSources(config, await findKnownFields(folder))
   const plan = await compileModels(sources)

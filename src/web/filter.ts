@@ -46,8 +46,7 @@ const isMoment = (text: string) =>
   isCalendarDate(text.slice(0, 10)) && /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)
 
 /**
- * The last instant of a day, hour, minute or second, in `timeZone`, or in UTC if it ends in `Z`. Returns
- * `YYYY-MM-DDTHH:MM:SS.ssssss`, in UTC.
+ * The last instant of a day, hour, minute or second in `timeZone` (in UTC if it ends in `Z`): `YYYY-MM-DDTHH:MM:SS.ssssss`, UTC.
  */
 export function endOfMoment(text: string, timeZone: string): string {
   const given = text.replace(/Z$/, '')

@@ -3,10 +3,7 @@ import {explainError, type Failure} from '../core/errors.ts'
 
 export type Told = {answer: unknown} | {failure: Failure; isLast: boolean}
 
-/**
- * Answers the questions of the parent process, and ends with it. `leave` is called before it exits; once `isSpent` is true, the
- * parent ends it.
- */
+/** Ends with the parent process. `leave` is called before; once `isSpent` is true, the parent ends this process. */
 export function answerParent(
   questions: object,
   {leave, isSpent}: {leave?: () => void; isSpent?: () => boolean} = {},

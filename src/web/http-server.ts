@@ -103,10 +103,7 @@ const SECURITY_HEADERS = {
   'cache-control': 'no-store',
 }
 
-/**
- * Sets security headers, refuses requests from other sites, and requires a token if one is set. Actions need an operator and a
- * form of ours.
- */
+/** Refuses requests from other sites, and those without a token if one is set. Actions need an operator and a form of ours. */
 function guardAccess(server: FastifyInstance, config: Config): void {
   server.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY_HEADERS)
@@ -312,9 +309,7 @@ function createHttpServer(config: Config, world: World): FastifyInstance {
 }
 
 /**
- * `add` adds routes, and returns what to dispose before the server closes.
- *
- * @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS`
+ * `add` returns what to dispose before the server closes. @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS`
  */
 export async function startServer(
   config: Config,

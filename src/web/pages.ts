@@ -200,7 +200,6 @@ interface Given {
 /**
  * Undefined if there is no such page, if the caller may not see it, or if its title has no rows. Own pages are asked as people's
  * questions; shipped pages are trusted, unless shown among own pages.
- *
  * @param given `params` of its SQL override those of the address; `text` replaces the file; `within` names the pages that hold it
  */
 export async function viewPage(
@@ -345,10 +344,7 @@ async function renderPageText(
   return {...shown, body: html`<div class="written">${new Html(marked.parser(tokens))}</div>`}
 }
 
-/**
- * Links of this site keep the filter. A `part` in the address is narrowed to what the filter allows. Undefined if the viewer may
- * not open the page.
- */
+/** Keeps the filter; narrows `part` in the address to what it allows. Undefined if the viewer may not open the page. */
 export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: string) => {
   const url = parseAddress(address)
   if (!url) return undefined
@@ -364,10 +360,7 @@ export const linkOf = (view: Pick<View, 'filter' | 'mayOpen'>) => (address: stri
     : `${addressOf(pathname, filter, searchParams)}${hash}`
 }
 
-/**
- * Undefined for a title without rows. `tell` reports a problem at a line of the block, which may change title and row counts of
- * `shown`, the page.
- */
+/** Undefined for a title without rows. `tell` reports a problem at a line of the block; `shown` is the page. */
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
   given: {

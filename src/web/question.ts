@@ -35,7 +35,6 @@ function* listNodes(part: unknown): Generator<z.output<typeof node>> {
 /**
  * A question is one SELECT, DESCRIBE, SHOW or SUMMARIZE that reads nothing but tables. Returns the tables it names (`core.deal`),
  * including its CTEs; `isShown` for DESCRIBE, SHOW and SUMMARIZE.
- *
  * @throws Error in words for the person
  */
 export async function parseQuestion(

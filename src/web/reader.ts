@@ -155,7 +155,6 @@ function createHelpers<Asked extends Record<string, (...about: never[]) => unkno
   return {
     /**
      * A question that takes too long, or that nobody waits for, is killed with its process; the next question starts a new one.
-     *
      * @throws what the function threw; DeferredError `WEB_BUSY`, `HISTORY_STOPPED`, `QUERY_STOPPED`, `INTERRUPTED`
      */
     async ask<Name extends string & keyof Asked>(

@@ -22,10 +22,7 @@ export interface Asked {
   most?: number | undefined
   /** Parameters, by position or by name (`$month`); a missing name is null. */
   params?: DuckDBValue[] | Record<string, string | undefined> | undefined
-  /**
-   * A new file for the rows; `title` is that of a sheet. `isSafe` puts a `'` before text that a spreadsheet would take for a
-   * formula.
-   */
+  /** A new file for the rows; `title` is for a sheet. `isSafe` puts `'` before what a spreadsheet would take for a formula. */
   file?: {name: string; format: keyof typeof COPIES | 'xlsx'; title: string; isSafe: boolean} | undefined
 }
 

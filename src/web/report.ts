@@ -30,7 +30,6 @@ const COMPARED: Readonly<Record<string, (view: View) => Promise<Page | undefined
 
 /**
  * Needs no server; disposing it ends its reader.
- *
  * @param page a name with parameters (`margins?state=TX`); all pages of the report by default
  * @throws ConfigError `USAGE` for an invalid filter, or one that viewers may not use; `UNKNOWN_NAME`
  */
@@ -135,7 +134,6 @@ async function renderFile(view: ReturnType<typeof openReport>) {
 /**
  * Renders one page (`margins?state=TX`) of a release, or Morning, Portfolio, Pipeline and Data quality, as one self-contained
  * file. Own pages replace shipped ones. `problems` are shown in place of blocks.
- *
  * @throws ConfigError `RELEASE_PARTIAL` if tables are missing, `UNKNOWN_NAME`, `USAGE`
  */
 export async function renderReport(release: Release, config: Config, page?: string) {
@@ -154,7 +152,6 @@ const LONGEST_WORDS = 10_000
 
 /**
  * The printable page becomes a file in the release's folder. Returns undefined if there is nothing to send.
- *
  * @throws ConfigError `UNKNOWN_NAME`, `QUERY_FAILED` with the place of each problem, `USAGE`
  */
 export async function renderDigest(

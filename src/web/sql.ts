@@ -125,8 +125,7 @@ ${hidden(filter.values)}<input type="hidden" name="q" value="${sql}">
 }
 
 /**
- * `/sql`: runs the SELECT in `q`, or the query `saved` under a name, over the filtered tables. Undefined if there is no such
- * saved query.
+ * `/sql`: runs the SELECT in `q`, or the query `saved`, over the filtered tables. Undefined if no query is saved under that name.
  */
 export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const {filter, query, folder, mayRun} = view
@@ -237,8 +236,7 @@ const SAVED = [
 ]
 
 /**
- * `POST /sql/queries` and `POST /filters` save a query or a filter under a name for everybody, as a file in `queries/` of the
- * data folder. A name that is taken is refused.
+ * `POST /sql/queries` and `POST /filters` save a query or filter for everybody, as a file in `queries/`. A taken name is refused.
  */
 export function addSaved(server: FastifyInstance, folder: DataFolder): void {
   for (const {path, what, ending, read} of SAVED)

@@ -22,7 +22,6 @@ export function createPlaces({all, each}: {all: number; each: number}) {
 /**
  * Callers alternate, however much one of them asks; no caller takes all running places. A place is kept until `work` ends, and
  * until `until` if that is later; aborting while waiting frees it.
- *
  * @throws DeferredError `WEB_BUSY` if too much is waiting, in total or for one caller
  */
 export function createTurns({running, waiting, each}: {running: number; waiting: number; each: number}) {

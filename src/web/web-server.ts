@@ -33,10 +33,7 @@ const TELL_MS = 60_000
 /** https://www.standardwebhooks.com: the id is part of what is signed. */
 const ID = /^[\w.:-]{1,200}$/
 
-/**
- * Takes events signed by Standard Webhooks with one of the secrets, at most five minutes old, and stores them durably before they
- * are acknowledged. Their content is only a hint.
- */
+/** Stores signed events durably before they are acknowledged; they are at most five minutes old. Their content is only a hint. */
 export function addWebhooks(
   server: FastifyInstance,
   {webhookSecret = ''}: Config,
