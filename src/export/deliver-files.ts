@@ -254,14 +254,14 @@ function putToEndpoint({url, token_file}: Kind<'http'>): Put {
   })
 }
 
-/** Each request is signed with the file's digest, which the store compares with what it received. */
+/** Signed with both digests, which the store compares with what it received. Object Lock with a retention period demands the MD5. */
 async function putToBucket(target: Kind<'s3'>): Promise<Put> {
   const {
     default: {sign},
   } = await import('aws4')
   const {region, access_key_id: accessKeyId, secret_key_file} = target
   const secretAccessKey = readSecret(secret_key_file) ?? ''
-  return async (place, {sha256}) => {
+  return async (place, {sha256, path: file}) => {
     const url = `${addressOfBucket(target)}/${encodePath(place)}`
     const {host, pathname: path} = new URL(url)
     const asked = {
@@ -270,7 +270,7 @@ async function putToBucket(target: Kind<'s3'>): Promise<Put> {
       method: 'PUT',
       host,
       path,
-      headers: {'x-amz-content-sha256': sha256},
+      headers: {'x-amz-content-sha256': sha256, 'content-md5': await digestMd5(file)},
     }
     const {headers = {}} = sign(asked, {accessKeyId, secretAccessKey})
     return {url, headers: headers as Record<string, string>}
@@ -281,18 +281,20 @@ async function putToBucket(target: Kind<'s3'>): Promise<Put> {
 function putToContainer({url, sas_file}: Kind<'azure'>): Put {
   // Portals show the signature with the URL, or with a leading question mark.
   const signature = (readSecret(sas_file) ?? '').replace(/^.*\?/s, '')
-  return async (place, {path}) => {
-    const md5 = createHash('md5')
-    for await (const part of createReadStream(path)) md5.update(part)
-    return {
-      url: `${url}/${encodePath(place)}?${signature}`,
-      headers: {
-        'content-md5': md5.digest('base64'),
-        'x-ms-blob-type': 'BlockBlob',
-        'x-ms-version': '2021-12-02',
-      },
-    }
-  }
+  return async (place, {path}) => ({
+    url: `${url}/${encodePath(place)}?${signature}`,
+    headers: {
+      'content-md5': await digestMd5(path),
+      'x-ms-blob-type': 'BlockBlob',
+      'x-ms-version': '2021-12-02',
+    },
+  })
+}
+
+async function digestMd5(path: string): Promise<string> {
+  const md5 = createHash('md5')
+  for await (const part of createReadStream(path)) md5.update(part)
+  return md5.digest('base64')
 }
 
 const encodePath = (place: string) => place.split('/').map(encodeURIComponent).join('/')

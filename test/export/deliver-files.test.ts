@@ -233,6 +233,10 @@ test('a bucket gets each file signed with its digest, the manifest last, and is 
   expect(store.requests.map(({headers}) => headers['x-amz-content-sha256'])).toEqual(
     Object.values(batch.written).map((content) => hash('sha256', content)),
   )
+  // Object Lock with a retention period demands it.
+  expect(store.requests.map(({headers}) => headers['content-md5'])).toEqual(
+    Object.values(batch.written).map((content) => hash('md5', content, 'base64')),
+  )
   status = 403
   const failure = await failureOf(deliver(target, {isAgain: true}))
   expect(failure).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
