@@ -222,10 +222,12 @@ function signatureOf({method, url, headers}: IncomingMessage): {given: string; e
 test('a bucket gets each file signed with its digest, the manifest last, and is not asked again with a wrong key', async () => {
   let status = 200
   await using store = await startEndpoint(() => status)
-  const target = bucketAt(store, {region: 'eu-west-1', path: 'in/ü'})
+  const target = bucketAt(store, {region: 'eu-west-1', path: "O'Neil (in)/ü"})
   await deliver(target)
   const names = Object.keys(batch.written).map((name) => name.replace('=', '%3D'))
-  expect(store.requests.map(({url}) => url)).toEqual(names.map((name) => `/v1/in/%C3%BC/${PLACE}/${name}`))
+  expect(store.requests.map(({url}) => url)).toEqual(
+    names.map((name) => `/v1/O%27Neil%20%28in%29/%C3%BC/${PLACE}/${name}`),
+  )
   for (const request of store.requests) {
     const {given, expected} = signatureOf(request)
     expect(given).toBe(expected)
@@ -240,7 +242,7 @@ test('a bucket gets each file signed with its digest, the manifest last, and is 
   status = 403
   const failure = await failureOf(deliver(target, {isAgain: true}))
   expect(failure).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
-  expect(failure.message).toContain(`${store.url}/in/%C3%BC`)
+  expect(failure.message).toContain(`${store.url}/O'Neil%20(in)/%C3%BC`)
   expect(failure.message).not.toContain(SECRET_KEY)
   expect(store.requests).toHaveLength(4)
 })
