@@ -352,6 +352,8 @@ async function openHttp(
         throw refused(
           `${what}, a redirect: expected its final ${target.kind === 's3' ? 'region or endpoint' : 'URL as url'}`,
         )
+      if (isStore && headers.etag === undefined)
+        throw failed(`${what}, but no ETag, which names what a store keeps: something in between answered`)
     },
     [Symbol.asyncDispose]: () => agent[Symbol.asyncDispose](),
   }

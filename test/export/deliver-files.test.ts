@@ -90,7 +90,7 @@ async function startEndpoint(
       mkdirSync(join(place, '..'), {recursive: true})
       writeFileSync(place, Buffer.concat(chunks))
     }
-    response.writeHead(status, headers).end()
+    response.writeHead(status, {etag: '"1"', ...headers}).end()
   })
   return {...server, requests}
 }
@@ -330,10 +330,28 @@ test('a bucket that waited too long for a part of a file, which it calls a bad r
   await using store = await startTestServer(({incoming}, response) => {
     incoming
       .resume()
-      .on('end', () => response.writeHead(answers.shift() ?? 200).end('<Code>RequestTimeout</Code>'))
+      .on('end', () =>
+        response.writeHead(answers.shift() ?? 200, {etag: '"1"'}).end('<Code>RequestTimeout</Code>'),
+      )
   })
   expect(await deliver(bucketAt(store))).toMatchObject({outcome: 'delivered', sent: 3})
   expect(store.requests).toHaveLength(4)
+})
+
+test('a store has not taken a file by an answer that names no ETag, as the page of a proxy in between', async () => {
+  let headers = {}
+  await using store = await startTestServer(async ({incoming}, response) => {
+    await incoming.toArray()
+    response.writeHead(200, headers).end('<h1>Log in</h1>')
+  })
+  const targets = [bucketAt(store), containerAt(store, 'sig=x')]
+  for (const target of targets) {
+    const failure = await failureOf(deliver(target))
+    expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+    expect(failure.message).toContain("file 'a.csv' was answered with 200, but no ETag")
+  }
+  headers = {etag: '"1"'}
+  for (const target of targets) expect(await deliver(target, {isAgain: true})).toMatchObject({sent: 3})
 })
 
 test('a target is judged by its status, whatever it goes on to say', async () => {
