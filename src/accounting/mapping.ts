@@ -46,7 +46,7 @@ const account = z.strictObject({
   ),
 })
 
-/** How a funded deal can end, as in `seed.status.ending`; any other value counts as `other`. */
+/** How a funded deal can end, as `seed.status.ending` says; `other` is its `ended_other`, or none. */
 const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'other'] as const
 
 /** Takes the place of an account if another system, such as the servicing system, books an ending. */

@@ -24,7 +24,6 @@ export function aRow(table: string, {day = '2026-03-02', ...row}: Row & {day?: s
 /** By table, in the order the rows were stored. */
 export type History = Partial<Record<string, Row[]>>
 
-/** Into the database attached as `history`. */
 export async function insertHistory(db: Database, history: History): Promise<void> {
   for (const [table, rows] of Object.entries(history)) await insertRows(db, table, rows)
 }

@@ -115,7 +115,6 @@ function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>
   throw newError('TEST_FILE', `Tests that cannot be read:\n${problems.map((one) => `  - ${one}\n`).join('')}`)
 }
 
-/** @throws Error naming everything that is wrong */
 function parseCases(text: string): Omit<ModelCase, 'table' | 'file'>[] {
   const lineCounter = new LineCounter()
   const document = parseDocument(text, {schema: 'failsafe', lineCounter})
@@ -360,7 +359,6 @@ export async function testModels(config: Config, table: string | undefined, worl
   for (const lane of ended) if (lane.status === 'rejected') throw lane.reason
   const passed = results.filter((result) => result.passed).length
   const duration_ms = Math.round(performance.now() - startedAt)
-  /** `folder`: the folder that was searched. */
   return {folder: join(sqlDir, 'tests'), passed, failed: results.length - passed, duration_ms, cases: results}
 }
 

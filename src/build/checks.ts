@@ -222,8 +222,8 @@ const checkingRow = z.object({
 const failedCheck = checkResult.pick({name: true, severity: true, failures: true, ids: true})
 
 /**
- * Also of a release that is not released. The state database keeps the last 100 runs. `isPlain` says that the release was to
- * become current.
+ * Also if the build stops here. The state database keeps the last 100 runs. `isPlain` says that the release was to become
+ * current.
  */
 export function storeChecking(
   stateDb: StateDb,

@@ -56,7 +56,6 @@ const OTHER_FOLDERS = new Map([
   ['checks', {pattern: /\.sql$/, form: 'checks/<name>.sql,'}],
 ])
 
-/** Schemas that belong to the pipeline or the engine. */
 const RESERVED_SCHEMAS = new Set([
   'raw',
   'seed',

@@ -98,7 +98,6 @@ export function readStatuses(config: Pick<Config, 'sqlDir'>) {
   }
 }
 
-/** The built-in one first. */
 function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
   return [SQL_DIR, ...(sqlDir === undefined ? [] : [sqlDir])]
 }

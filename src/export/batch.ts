@@ -69,7 +69,7 @@ export interface NeutralisedCell {
 }
 
 export interface WriteRequest {
-  /** It has the release attached as `release`. */
+  /** Has the release attached as `release`. */
   db: Database
   source: Release
   tables: readonly string[]
@@ -77,7 +77,6 @@ export interface WriteRequest {
   dialect: Dialect
   /** Parquet only: one file for each month of a table's date. */
   partition?: 'month' | undefined
-  /** The batch's folder. */
   dir: string
 }
 

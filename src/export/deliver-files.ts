@@ -119,7 +119,7 @@ async function sendFiles(
   })
 }
 
-/** In one request, in bytes. */
+/** In one request. */
 const MOST_BYTES = {s3: 5 * 1024 ** 3, azure: 5000 * 1024 ** 2}
 
 /** A store would refuse files that are too large only after receiving them. @throws ConfigError `TARGET_REFUSED` */

@@ -274,7 +274,6 @@ const ERRORS: TargetErrors = [
 /** Disposing it makes a statement that is still running fail. */
 type Session = Awaited<ReturnType<typeof openSession>>
 
-/** @throws AuthError `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE` */
 async function openSession(url: string) {
   const server = describeServer(url)
   const explained = <T>(answer: Promise<T>): Promise<T> =>

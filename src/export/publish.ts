@@ -62,7 +62,6 @@ async function openTarget(config: Config, to: PublishTarget, world: World): Prom
   return await (await import('./postgres.ts')).openPostgres({url, reader}, world)
 }
 
-/** @throws ConfigError `CONFIG_MISSING` */
 function clickhouseOf(config: Config): ClickhouseRequest {
   const {clickhouseUrl: url, clickhouseUser: user, clickhousePassword: password} = config
   if (url === undefined)
@@ -128,7 +127,6 @@ export async function publishTo(
 /** By day, and releases of one day by what was known. */
 const momentOf = ({as_of, known_at}: Pick<VisibleRelease, 'as_of' | 'known_at'>) => `${as_of} ${known_at}`
 
-/** @throws UnexpectedError `PUBLISH_INCOMPLETE` */
 async function describeTables(release: Release): Promise<TargetTable[]> {
   const {dir, manifest} = release
   const models = readReleaseModels(dir)

@@ -171,7 +171,6 @@ export function createClient(config: ClientConfig, world: World) {
   })
 }
 
-/** @throws ConfigError `CONFIG_INVALID` */
 function readCertificate({clientCertFile: file}: ClientConfig): {cert?: string; key?: string} {
   if (file === undefined) return {}
   try {

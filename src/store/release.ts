@@ -98,7 +98,7 @@ export const releaseManifestSchema = z.object({
   checks: z.object({passed: z.number(), warned: z.number(), results: z.array(checkResult)}),
   models: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
   tables: z.array(releaseTable),
-  /** Further files of the release, except the manifest. */
+  /** Besides the tables and the manifest. */
   files: z.array(z.object({file: z.string(), bytes: z.number()})),
 })
 

@@ -87,7 +87,6 @@ export function requireThere(path: string): void {
   })
 }
 
-/** @throws UnexpectedError `STATE_UNREADABLE` */
 function requireSound(stateDb: StateDb, path: string): void {
   const found = stateDb.one(z.object({quick_check: z.string()}), 'pragma quick_check(1)').quick_check
   if (found !== 'ok') throw newError('STATE_UNREADABLE', `State database '${path}' cannot be read: ${found}.`)
@@ -143,7 +142,6 @@ export function listPendingOfState(path: string): string[] {
   }
 }
 
-/** @throws UnexpectedError `DATA_NEWER` */
 function listPending({db}: Pick<StateDb, 'db'>, files: readonly string[]): string[] {
   const version = Number(db.prepare('pragma user_version').get()?.user_version)
   if (version <= files.length) return files.slice(version)

@@ -236,10 +236,6 @@ export async function migrate(db: Database, catalog: string, dir?: string): Prom
   if (pending.length > 0) await db.run(`checkpoint ${catalog}`)
 }
 
-/**
- * @throws UnexpectedError `DATA_NEWER` if it has one that this version does not know, `MIGRATION_CHANGED` if the file of an
- *   applied one was changed since
- */
 async function listPendingMigrations(db: Database, catalog: string, dir: string = MIGRATIONS_DIR) {
   const stored = db.all(migrationRow, `select name, sha256 from ${catalog}.main.migration order by name`)
   const applied = await stored.catch(async (error: unknown) => {

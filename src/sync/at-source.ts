@@ -151,7 +151,7 @@ async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
   )
 }
 
-/** {@link requirePin} of a data folder that may be new. @throws ConfigError `SOURCE_PINNED` */
+/** As {@link requirePin}, of a data folder that may be new. @throws ConfigError `SOURCE_PINNED` */
 export async function readPin(folder: DataFolder, config: SourceConfig) {
   if (!hasWarehouse(folder)) return {}
   await using db = await openHistory(folder)

@@ -162,7 +162,6 @@ function planFrom(
   )
 }
 
-/** A unit of history whose tape can be read. */
 export interface HistoryUnit extends Omit<RecordedUnit, 'tape'> {
   tape: ReadableTape
   /** The chain of the unit before it on its tape. */
@@ -192,7 +191,7 @@ export function listUnits(
   return {units, lacking}
 }
 
-/** Reads the lines of a unit, its outcome last. @throws UnexpectedError `TAPE_DAMAGED` */
+/** The outcome comes last. @throws UnexpectedError `TAPE_DAMAGED` */
 function* readUnit({tape, no, chain, after}: HistoryUnit): Generator<TapeLine> {
   let isOwn = after === undefined
   for (const line of tape.lines()) {

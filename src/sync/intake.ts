@@ -280,7 +280,7 @@ export interface WalkTools {
   stateDb: StateDb
   tapes: Tapes
   walks: OpenWalks
-  /** The stream being read; the deals have their mapped fields. */
+  /** The deals have their mapped fields. */
   stream: Stream
   client: SourceClient
   config: SourceConfig & {description?: SourceDescription | undefined}

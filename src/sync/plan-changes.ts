@@ -61,7 +61,6 @@ export function createWalk(begin: Frame) {
   }
 }
 
-/** Staged observations that are applied together. */
 export type Batch = OpenWalk | ReadBeside
 
 /** A look or replay: it proves nothing about records outside it. */

@@ -222,7 +222,6 @@ export async function rebuildWarehouse(
   })
 }
 
-/** @throws DeferredError `INTERRUPTED` */
 function endIfStopped({signal}: World): void {
   if (signal.aborted)
     throw newError('INTERRUPTED', 'The rebuild was asked to stop.', {
