@@ -102,7 +102,7 @@ export async function publishTo(
             next: `Publish each lender to a place of its own. To take the other's place: \`${command} --force\`.`,
           },
         )
-      if (momentOf(manifest) < momentOf(visible))
+      if (orderOf(manifest) < orderOf(visible))
         throw newError('PUBLISH_OLDER', `${seen}, which is newer than ${manifest.release_id}.`, {
           next: `To show them the older one anyway: \`${command} --release ${manifest.release_id} --force\`.`,
         })
@@ -125,7 +125,7 @@ export async function publishTo(
 }
 
 /** By day, and releases of one day by what was known. */
-const momentOf = ({as_of, known_at}: Pick<VisibleRelease, 'as_of' | 'known_at'>) => `${as_of} ${known_at}`
+const orderOf = ({as_of, known_at}: Pick<VisibleRelease, 'as_of' | 'known_at'>) => `${as_of} ${known_at}`
 
 async function describeTables(release: Release): Promise<TargetTable[]> {
   const {dir, manifest} = release

@@ -119,15 +119,15 @@ function tellAsked({original, path, query}: Received): string {
 
 const plain = (text: unknown) => (typeof text === 'string' ? text.trim().toLowerCase() : undefined)
 
-/** Whether a record has another status than the one asked for, in any spelling. */
-export function isOutside(status: string | undefined, record: unknown): boolean {
+/** Than the one asked for, in any spelling. */
+export function hasOtherStatus(status: string | undefined, record: unknown): boolean {
   const found = isObject(record) ? plain(record.status) : undefined
   return status !== undefined && found !== undefined && found !== plain(status)
 }
 
 /** A source that ignores the filter lists every deal. */
 function requireFiltered({filter: {status} = {}}: WalkRequest, {records, received}: Page): void {
-  const others = records.filter((record) => isOutside(status, record)).length
+  const others = records.filter((record) => hasOtherStatus(status, record)).length
   if (others === 0) return
   throw newError(
     'SOURCE_REQUEST_REFUSED',

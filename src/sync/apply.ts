@@ -124,7 +124,7 @@ async function insertWalk(
   walk: OpenWalk,
   end: {state: string; ended_how: string; recorded_at?: DuckDBTimestampValue; [column: string]: DuckDBValue},
 ): Promise<void> {
-  const row = {...describeWalk(walk), stream: stream.name, ...end}
+  const row = {...columnsOfWalk(walk), stream: stream.name, ...end}
   const names = Object.keys(row)
   await db.run(
     `insert into history.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
@@ -143,7 +143,7 @@ async function insertWalk(
     )
 }
 
-function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
+function columnsOfWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   const instant = (micros: bigint | null) => (micros === null ? null : new DuckDBTimestampValue(micros))
   const {certified, cursors, accepted} = walk
   return {

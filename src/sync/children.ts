@@ -9,7 +9,7 @@ import {createListAsker, type EachSummary, type ListingAnswer} from '../source/a
 import {createSealer} from '../source/record.ts'
 import {quoteLiteral} from '../store/database.ts'
 import type {Frame} from '../store/tape.ts'
-import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
+import {type Answer, askAndTake, mostRequestsWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {dropWalks, endWalk, settleWalk} from './settle.ts'
 import {isSettledSql, ROTATION_DAYS, TONIGHT_HOURS, tablesOf} from './stream-tables.ts'
 import {continueWalk, requestOf, startWalk} from './walk.ts'
@@ -147,7 +147,7 @@ async function readLists(
   const {stream, client, config, walks} = tools
   const open = walks.get(stream.name)
   const now = BigInt(world.clock.now()) * 1000n
-  const asked = {businessDate, now, limit: mostWithin(budgetMs, config)}
+  const asked = {businessDate, now, limit: mostRequestsWithin(budgetMs, config)}
   const ids = budgetMs > 0 ? await listParentsInNeed(tools, asked) : []
   if (budgetMs <= 0) result.ended = 'budget'
   if (!open && ids.length === 0) return undefined

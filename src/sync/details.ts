@@ -7,10 +7,10 @@ import type {SourceConfig} from '../core/config.ts'
 import {isObject} from '../core/json.ts'
 import type {WireRecord, World} from '../core/types.ts'
 import {askEach, askOwnPage, type DetailAnswer} from '../source/ask-each.ts'
-import {isOutside, walkPages} from '../source/walk-pages.ts'
+import {hasOtherStatus, walkPages} from '../source/walk-pages.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {judgePlan} from './guard.ts'
-import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
+import {type Answer, askAndTake, mostRequestsWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {buildSameSql, type ChangePlan, findAbsences} from './plan-changes.ts'
 import {settleBeside} from './settle.ts'
 import {isSettledSql, ROTATION_DAYS, TONIGHT_HOURS, tablesOf} from './stream-tables.ts'
@@ -150,7 +150,7 @@ export async function listLastKnown(
   return new Map(rows.map(({id, known}) => [id, known]))
 }
 
-const requestOf = (ids: readonly string[], config: SourceConfig) => ({
+const requestOwnPages = (ids: readonly string[], config: SourceConfig) => ({
   ids,
   step: 'details',
   unit: 'details',
@@ -175,7 +175,7 @@ export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, wo
   const endsAt = world.realClock.now() + budgetMs
   const candidates = await listDetailCandidates(db, stream, {
     now: BigInt(world.clock.now()) * 1000n,
-    limit: mostWithin(budgetMs, config),
+    limit: mostRequestsWithin(budgetMs, config),
     mode: config.detail,
     describedSince,
   })
@@ -183,7 +183,7 @@ export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, wo
   const absent = new Set(await db.column(z.string(), `select ${stream.idColumn} from absence`))
   let unread = 0
   const ask = async (ids: readonly string[], keptMs: number) => {
-    const request = {...requestOf(ids, config), budgetMs: endsAt - world.realClock.now() - keptMs}
+    const request = {...requestOwnPages(ids, config), budgetMs: endsAt - world.realClock.now() - keptMs}
     const describe = (answer: DetailAnswer): Answer[] => {
       if (answer.outcome === 'failed') return []
       const {id, outcome, received} = answer
@@ -242,12 +242,12 @@ export async function lookAt(
   if (ids.length === 0) return {appended: 0, isComplete: true}
   const answers: DetailAnswer[] = []
   const take = (answer: DetailAnswer) => void answers.push(answer)
-  await db.closedWhile(() => askEach(requestOf(ids, config), client, take, world))
+  await db.closedWhile(() => askEach(requestOwnPages(ids, config), client, take, world))
   const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
   const found = answers.filter((answer) => answer.outcome === 'found')
   const foundIds = found.map(({id}) => id)
   const known = await listLastKnown(db, deals, foundIds)
-  const own = found.filter(({id, record}) => known.has(id) || !isOutside(config.stage, record))
+  const own = found.filter(({id, record}) => known.has(id) || !hasOtherStatus(config.stage, record))
   const lines = own.map(({id, record, received}): Answer => {
     return {frame: {frame: 'look', id, known: known.get(id)}, body: {data: record}, received}
   })

@@ -349,8 +349,7 @@ export async function takeDown<T>(
   })
 }
 
-/** How many records can be asked for within a budget. */
-export const mostWithin = (budgetMs: number, config: SourceConfig) =>
+export const mostRequestsWithin = (budgetMs: number, config: SourceConfig) =>
   Math.ceil((budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
 
 export async function askAndTake<Found>(

@@ -125,7 +125,7 @@ async function readFeed(feed: RateFeed, config: Config, world: World) {
 
 const PAGE_SIZE = 100
 const MOST_PAGES = 1_000
-/** The longest wait for a feed's rate limits, since other runs wait meanwhile. */
+/** For the rate limits of a feed: other jobs wait meanwhile. */
 const LONGEST_WAIT_MINUTES = 2
 
 async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {

@@ -31,7 +31,7 @@ export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: Worl
       await endWalk(tools, unit, {state: 'abandoned', how: 'the list led nowhere'})
     }
     const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'
-    const isExcusable = unit.walk.resumed > 0 || !isYoung(unit, world)
+    const isExcusable = unit.walk.resumed > 0 || !isCursorYoung(unit, world)
     if (!isCursorRefused || !isExcusable) throw error
     world.log.warn({walk_id: unit.walk.walkId}, 'the source no longer accepts the cursor; a new walk begins')
     await endWalk(tools, unit, {state: 'abandoned', how: 'cursor refused'})
@@ -48,7 +48,7 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   const {walk} = open
   const request = requestOf(stream, config)
   const isSame = Object.entries(request).every(([name, value]) => Reflect.get(walk, name) === value)
-  const isContinued = isSame && isYoung(open, world)
+  const isContinued = isSame && isCursorYoung(open, world)
   if (walk.isComplete && isDryRun && !isContinued)
     throw newError(
       'WALK_WAITING',
@@ -66,7 +66,7 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
 /** An older cursor has probably expired. */
 const CURSOR_MS = 30 * 60_000
 
-function isYoung({walk}: WalkIntake, world: World): boolean {
+function isCursorYoung({walk}: WalkIntake, world: World): boolean {
   const ageMs = world.realClock.now() - Number((walk.cursorReceivedAt ?? 0n) / 1000n)
   return ageMs <= CURSOR_MS
 }
