@@ -4,7 +4,7 @@ import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {burstOf, type SourceConfig} from '../core/config.ts'
 import {isObject, parseJson} from '../core/json.ts'
-import type {ColumnValue, NormalisedPage, Received, RunStep, World} from '../core/types.ts'
+import type {ColumnValue, NormalisedPage, RateObservation, Received, RunStep, World} from '../core/types.ts'
 import {askEach, type EachAnswer, type EachRequest, type EachSummary} from '../source/ask-each.ts'
 import type {SourceClient} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
@@ -15,7 +15,7 @@ import {type Frame, type TapeLine, textOf} from '../store/tape.ts'
 import type {Warehouse} from '../store/warehouse.ts'
 import type {Acceptance} from './guard.ts'
 import {createWalk, type ReadBeside, walkBegin} from './plan-changes.ts'
-import {feedParser, isObservation, parseRates, type RateRow, stageRates} from './rate-feed.ts'
+import {feedParser, parseRates, stageRates} from './rate-feed.ts'
 import {
   BESIDE,
   createStaged,
@@ -255,15 +255,16 @@ function openRates(
   db: Database,
   {kind, feed, businessDate, startedAt, timeZone}: z.output<typeof ratesBegin>,
 ) {
-  const rows: RateRow[] = []
+  const rows: RateObservation[] = []
   return {
     kind,
     reading: {feed: feed.name, observedAt: startedAt, businessDate},
     take(frame: Frame, body?: unknown): void {
       if (frame.frame !== 'rates') return
-      for (const row of parseRates(feed, String(body), timeZone)) rows.push(row)
+      for (const row of parseRates(feed, String(body), timeZone))
+        if (row !== null && typeof row !== 'string') rows.push(row)
     },
-    stage: () => stageRates(db, rows.filter(isObservation)),
+    stage: () => stageRates(db, rows),
   }
 }
 

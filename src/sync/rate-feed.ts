@@ -94,11 +94,7 @@ export const feedsFile = z
   })
 
 /** A row of a feed: its value; null if its day has none; or what is wrong with the row, never its content. */
-export type RateRow = RateObservation | string | null
-
-export function isObservation(row: RateRow): row is RateObservation {
-  return row !== null && typeof row !== 'string'
-}
+type RateRow = RateObservation | string | null
 
 /**
  * `timeZone` turns the service's instants into days.
