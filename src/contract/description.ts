@@ -2,6 +2,7 @@ import {z} from 'zod'
 import {isTimeZone} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {parseWritten, type Refuse} from '../core/json.ts'
+import {isHere} from '../core/text.ts'
 import {borrowerStream} from './borrower.ts'
 import {dealStream} from './deal.ts'
 import {documentStream} from './document.ts'
@@ -163,11 +164,9 @@ const dealsShape = z
 const childShape = (stream: Stream) =>
   z.strictObject({list: ofDeal, records, paging, fields: fieldsOf(stream)}).optional()
 
-const HERE = ['localhost', '127.0.0.1', '[::1]']
-
 const tokenUrl = z.url({protocol: /^https?$/}).refine((text) => {
-  const {protocol, hostname, username, password} = new URL(text)
-  return username + password === '' && (protocol === 'https:' || HERE.includes(hostname))
+  const {protocol, username, password} = new URL(text)
+  return username + password === '' && (protocol === 'https:' || isHere(text))
 }, 'expected https, without a user')
 
 const authShape = z.discriminatedUnion('by', [

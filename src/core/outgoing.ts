@@ -1,9 +1,6 @@
 import {Agent, type Dispatcher, EnvHttpProxyAgent, Pool} from 'undici'
 import {messageOf, newError, RetryableError} from './errors.ts'
-
-const HERE = /^(localhost\.?|127(\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f.*\])$/
-
-export const isHere = (url: string | URL) => HERE.test(new URL(url).hostname)
+import {isHere} from './text.ts'
 
 /**
  * Opens connections through the proxy of `HTTPS_PROXY` or `HTTP_PROXY`, unless `NO_PROXY` exempts the host or it is this machine.

@@ -33,8 +33,8 @@ export function expectOneOf(asked: string, known: readonly string[], none = 'the
 }
 
 /** `a, b, c, …`: the sign stands for more. */
-export const listSome = (names: readonly string[], most = 3): string =>
-  [...names.slice(0, most), ...(names.length > most ? ['…'] : [])].join(', ')
+export const listSome = (names: readonly string[]): string =>
+  [...names.slice(0, 3), ...(names.length > 3 ? ['…'] : [])].join(', ')
 
 /** Writes line ends as `\\n`, so that a foreign text stays on one line. */
 export const escapeLineEnds = (text: string): string => text.replaceAll('\n', '\\n')
@@ -51,3 +51,7 @@ export function tellForeign(word: string, known: ReadonlySet<string> | RegExp = 
 
 /** Matches a field name. Without spaces, dots and at signs, it cannot be a person's name or address. */
 export const FIELD_NAME = /^[A-Za-z_][\w-]{0,63}$/
+
+const HERE = /^(localhost\.?|127(\.\d+){3}|0\.0\.0\.0|\[::1?\]|\[::ffff:7f.*\])$/
+
+export const isHere = (url: string | URL) => HERE.test(new URL(url).hostname)

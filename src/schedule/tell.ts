@@ -5,6 +5,7 @@ import {DAY_MS, HOUR_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {closeWords, codeOf, explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
+import {isHere} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {type Release, requireRelease} from '../store/release.ts'
@@ -273,10 +274,7 @@ async function mailMessage(
   from: string,
   {title, words, html, file, to}: Message,
 ): Promise<string[]> {
-  const [{createTransport}, {isHere}] = await Promise.all([
-    import('nodemailer'),
-    import('../core/outgoing.ts'),
-  ])
+  const {createTransport} = await import('nodemailer')
   const transport = createTransport({
     url,
     // Somebody in between could hide that the server offers TLS, and read the password.
