@@ -41,11 +41,10 @@ type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
 const countRow = z.object({Count: z.coerce.number()})
 
 /**
- * Builds every model into the attached database `release` from `history`. Published tables are sorted by their `order` and have
- * comments on tables and columns. Models of the schema `work` stay in memory until their last reader is built, except those that
- * {@link createTableNames} puts into `kept`. Afterwards the search path is {@link RELEASE_PATH}. Must not run inside a
- * transaction. With `before`, models `per: deal_id` are built only for the deals in `changed`, and the new rows replace those
- * deals' old ones; all other models are built whole.
+ * Builds every model into the attached database `release` from `history`. Models of the schema `work` stay in memory until their
+ * last reader is built, except those that {@link createTableNames} puts into `kept`. Afterwards the search path is
+ * {@link RELEASE_PATH}. Must not run inside a transaction. With `before`, models `per: deal_id` are built only for the deals in
+ * `changed`.
  *
  * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; with `before` also an Error that says why the build cannot
  *   start from it

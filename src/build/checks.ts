@@ -16,9 +16,9 @@ type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' |
 type CheckTag = Model['checks'][number]
 
 /**
- * Reads the checks in the models' headers and every `checks/<name>.sql` of the folders; a later folder's file replaces an
- * earlier one of the same name. The header of a check file says what it demands, then `-- severity: error` or `-- severity:
- * warn`, then optionally `-- next:`, what to do about its findings. Its one SELECT returns the wrong rows, their id first.
+ * A later folder's file replaces an earlier one of the same name. The header of a file says what the check demands, then `--
+ * severity: error` or `-- severity: warn`, then optionally `-- next:`, what to do about its findings. Its one SELECT returns the
+ * wrong rows, their id first.
  *
  * @throws CheckError `CHECK_SQL`, with file and line
  */

@@ -38,10 +38,10 @@ const RELEASES_KEPT = 3
 const numberRow = z.object({number: z.coerce.number()})
 
 /**
- * Opens ClickHouse as a target that several lenders share. Each table of a publication is one partition, named after the source,
- * the digest of the table's file and the number of the publication. Views show the partitions named in the source's last row of
- * `loantape.published`, so one inserted row makes a whole release visible. Partitions of kept releases are reused. Other
- * partition names are never used again, because a stalled publication may still write to such a partition or drop it.
+ * Opens a target that several lenders share. Each table of a publication is one partition, named after the source, the digest of
+ * the table's file and the number of the publication; one row of `loantape.published` shows them all. Partitions of kept
+ * releases are reused. Other partition names are never used again, because a stalled publication may still write to such a
+ * partition or drop it.
  *
  * @throws ConfigError `PUBLISH_FOREIGN`, `CLICKHOUSE_TYPE`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
  *   `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the target throw the same

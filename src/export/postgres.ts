@@ -35,8 +35,7 @@ export interface PostgresRequest {
 }
 
 /**
- * One transaction fills tables in new schemas and then gives the schemas the names of the old ones: readers see either release
- * whole, and a crashed publication leaves nothing behind.
+ * One transaction fills new schemas and gives them the names of the old ones.
  *
  * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `POSTGRES_NAMES`, `PUBLISH_PRIVILEGE`; LockedError
  *   `PUBLISH_LOCKED`; AuthError `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the

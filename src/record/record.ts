@@ -10,9 +10,9 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listTapeFiles} from '../sync/tapes.ts'
 
 /**
- * Makes the stores of a data folder agree before anything is read or stored. A store that is behind the tapes is brought up to
- * date; one that is ahead of them, or belongs to another folder, is refused, since something would be booked twice or never.
- * Compares nothing if the files have not changed since the stores last agreed. A copied `current` becomes a link again.
+ * Makes the stores of a data folder agree before anything is read or stored. One that is behind the tapes is brought up to date;
+ * one that is ahead, or of another folder, is refused, since something would be booked twice or never. Compares nothing if no
+ * file has changed since. A copied `current` becomes a link again.
  *
  * @throws ConfigError `STORES_DISAGREE`; UnexpectedError `RELEASE_DAMAGED`
  */

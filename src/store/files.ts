@@ -46,9 +46,9 @@ export function shareWithFolder(path: string, isPrivate = false): void {
 const LOOK_MS = 5
 
 /**
- * Takes a lock that many readers or one writer can hold; the lock of a dead process is free. Everybody enters through a gate
- * that a waiting writer keeps shut, so new readers queue behind the writer. The lock is SQLite's locks on two empty files,
- * `path` and `<path>.gate`. Undefined if others still hold it after `waitMs`, or once `signal` asks to stop.
+ * Takes a lock that many readers or one writer can hold: SQLite's locks on two empty files, `path` and `<path>.gate`. The lock
+ * of a dead process is free. A waiting writer keeps the gate shut, so new readers queue behind it. Undefined if others still
+ * hold the lock after `waitMs`, or once `signal` asks to stop.
  *
  * @throws ConfigError `NOT_WRITABLE`
  */

@@ -144,11 +144,11 @@ const UNITS_AT_ONCE = 20
 export type RebuildResult = Awaited<ReturnType<typeof rebuildWarehouse>>
 
 /**
- * Computes the warehouse again from the tapes, beside the present one, and compares the two row by row. Each unit is settled at
- * its original instant and for its original date; what was stored before the first tape is copied.
+ * Computes the warehouse again from the tapes, beside the present one, and compares the two row by row. What was stored before
+ * the first tape is copied.
  *
  * @throws ConfigError `UNKNOWN_NAME`, those of the tapes' key; UnexpectedError `DATA_NEWER`, `REBUILD_BASE`, `REBUILD_LOSES`,
- * `TAPE_DAMAGED`
+ *   `TAPE_DAMAGED`
  */
 export async function rebuildWarehouse(
   config: Config,
