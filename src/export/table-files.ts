@@ -9,7 +9,7 @@ import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import {beginFolder, digestFile, syncBelow} from '../store/files.ts'
 import {type Release, type ReleaseManifest, readReleaseChecks, readReleaseModels} from '../store/release.ts'
-import {countRows, readColumns, readTables, type TableColumn} from '../store/sql.ts'
+import {readColumns, readTables, type TableColumn} from '../store/sql.ts'
 import {
   type BatchFile,
   type BatchResult,
@@ -190,8 +190,8 @@ const FIELD_TYPES: Readonly<Record<string, object>> = {
 }
 
 /**
- * With `partition: 'month'`, a table in which a row has a date becomes the Hive partitions
- * `<table>/month=YYYY-MM/<table>.parquet`.
+ * With `partition: 'month'`, a table whose rows all have a date becomes the Hive partitions `<table>/month=YYYY-MM/<table>.parquet`.
+ * pandas reads no folder in which a row lacks the month.
  */
 async function writeParquet({db, source, tables, partition, dir}: WriteRequest): Promise<Written> {
   const files: WrittenFile[] = []
@@ -199,10 +199,13 @@ async function writeParquet({db, source, tables, partition, dir}: WriteRequest):
     const columns = await readColumns(db, `release.${table}`)
     const isDate = (date: string) => columns.some(({name, type}) => name === date && type === 'DATE')
     const date = partition === 'month' ? PARTITION_DATES.find(isDate) : undefined
-    if (
+    const isDated =
       date !== undefined &&
-      (await countRows(db, `release.${table} where ${quoteName(date)} is not null`)) > 0
-    ) {
+      (await db.value(
+        z.boolean(),
+        `select count(*) > 0 and count(*) = count(${quoteName(date)}) from release.${table}`,
+      ))
+    if (isDated) {
       const months = {table, rows: inOrder(source, table), date, key: choosePathKey(columns)}
       files.push(...(await writeMonths(db, months, dir)))
       continue
@@ -231,14 +234,14 @@ async function writeMonths(
   dir: string,
 ): Promise<WrittenFile[]> {
   const monthOf = `strftime(${quoteName(date)}, '%Y-%m')`
-  const months = await db.all(
-    z.object({month: z.string().nullable()}),
-    `select distinct ${monthOf} as month from release.${table} order by month nulls last`,
+  const months = await db.column(
+    z.string(),
+    `select distinct ${monthOf} as month from release.${table} order by month`,
   )
   const files: WrittenFile[] = []
-  for (const {month} of months) {
-    const name = `${table}/${key}=${month ?? '__HIVE_DEFAULT_PARTITION__'}/${table}.parquet`
-    const where = month === null ? `${quoteName(date)} is null` : `${monthOf} = ${quoteLiteral(month)}`
+  for (const month of months) {
+    const name = `${table}/${key}=${month}/${table}.parquet`
+    const where = `${monthOf} = ${quoteLiteral(month)}`
     mkdirSync(dirname(join(dir, name)), {recursive: true})
     await db.run(
       `copy (select * from ${rows} where ${where}) to ${quoteLiteral(join(dir, name))}
