@@ -90,6 +90,7 @@ const statusRow = z.object({
 /** How long before its night a day's webhooks arrive. */
 const DESK_HOURS_MS = 6 * HOUR_MS
 
+/** The last nights, with a whole sync and a release. */
 const RELEASED = 3
 
 /** Of the nights before, one a week is walked, deals only, which is enough to show how the portfolio grew. */
