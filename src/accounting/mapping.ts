@@ -215,7 +215,6 @@ const refuseMapping =
 
 /**
  * `LOANTAPE_ACCOUNTING_FILE`, else `accounting.json` in the data folder; undefined without a file.
- *
  * @throws ConfigError `ACCOUNTING_MAPPING` naming file and field
  */
 export function findOwnMapping(config: Config): AccountMapping | undefined {
@@ -230,7 +229,6 @@ function mappingFileOf({accountingFile, dataDir}: Pick<Config, 'accountingFile' 
 
 /**
  * Nothing is issued or closed under accounts that nobody chose.
- *
  * @throws ConfigError `ACCOUNTING_NONE`, `ACCOUNTING_MAPPING`, `ACCOUNTING_PLACEHOLDER` naming the fields
  */
 export function requireOwnMapping(config: Config): AccountMapping {

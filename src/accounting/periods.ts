@@ -65,7 +65,6 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
 
 /**
  * `asOf` is the last day of the month, or the last day observed if that is earlier.
- *
  * @throws ConfigError `USAGE`; `PERIOD_RANGE` for a month before the first walk, `PERIOD_STATE` for one after the last
  */
 export async function readPeriodSpan(config: Config, period: string, world: World) {

@@ -17,7 +17,6 @@ const lineRow = journalLineSchema.extend({
 /**
  * The canonical journal of some months, `YYYY-MM`, with opening balances (event `opening`). With `isClosed`, the months keep the
  * accounts they were closed with.
- *
  * @throws ConfigError `ACCOUNTING_UNMAPPED` naming programs and endings without an account, or a status without a class with
  *   which a loan left the funded book
  */

@@ -29,7 +29,6 @@ import {findRefusal, listNotIssued, requireSameHistory} from './standing.ts'
 
 /**
  * Closes the first open month: its journal and register stay as they are, whatever becomes known later.
- *
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`: nothing was closed
  */
 export async function closePeriod(
@@ -122,7 +121,6 @@ export function reopenPeriod(
 
 /**
  * Makes the journal of the first open period move what closed ones booked to the receivable accounts of the present mapping.
- *
  * @throws ConfigError `ACCOUNTING_…`; `PERIOD_STATE` if no period is closed, or all was booked to those accounts
  */
 export function remapPeriods(

@@ -43,7 +43,6 @@ export interface JournalRequest {
  * Issues what is new in a period's journal and hands its files over, after those that an earlier run could not hand over. A
  * closed period is issued as it was closed; what became known later follows as a batch of its own, dated in the open period.
  * Returns the batches handed over; if none is of the period, also its last one.
- *
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `NOT_WRITABLE`, `JOURNAL_…`
  */
 export async function exportJournal(

@@ -56,7 +56,6 @@ interface BatchPlan {
  * The batch that turns what was already issued into the target's journal, with its files proved; undefined if there is nothing
  * to issue. If the deals have standing entries of other months that no longer hold, these are reversed in the same batch, since
  * this month may now book what they booked. `readOther` reads the present journal of other months, with opening balances.
- *
  * @throws CheckError `JOURNAL_FILE`; ConfigError `ACCOUNTING_MAPPING`
  */
 export async function prepareBatch(

@@ -152,7 +152,6 @@ export function formatJournalFiles(
 
 /**
  * Reads files back as the importer would, and proves that what they hold can be imported and is what was written.
- *
  * @throws CheckError `JOURNAL_FILE` naming file, line and what was expected
  */
 export function proveJournalFiles(profile: JournalProfile, files: readonly JournalFile[]): void {

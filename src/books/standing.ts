@@ -14,7 +14,6 @@ import {openHistory} from '../store/warehouse.ts'
 
 /**
  * What was issued or closed from something that the history lacks, because it was restored from an earlier state.
- *
  * @throws ConfigError `JOURNAL_HISTORY` if the history began later and has nothing from before
  */
 export async function listLost(stateDb: StateDb, folder: DataFolder): Promise<string[]> {

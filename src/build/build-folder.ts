@@ -86,7 +86,6 @@ export function moveCurrent(folder: Pick<DataFolder, 'current' | 'root'>, releas
 
 /**
  * Replaces `current` by a link where it is a folder, because the data folder was copied with its links followed.
- *
  * @throws UnexpectedError `RELEASE_DAMAGED` if the release that it holds is not among the others
  */
 export function linkCurrent({current, releases, root}: DataFolder): void {

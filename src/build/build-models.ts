@@ -45,7 +45,6 @@ const countRow = z.object({Count: z.coerce.number()})
  * last reader is built, except those that {@link createTableNames} puts into `kept`. Afterwards the search path is
  * {@link RELEASE_PATH}. Must not run inside a transaction. With `before`, models `per: deal_id` are built only for the deals in
  * `changed`.
- *
  * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; with `before` also an Error that says why the build cannot
  *   start from it
  */

@@ -70,7 +70,6 @@ export type BuildResult = Awaited<ReturnType<typeof buildRelease>>
 /**
  * Builds every model into a new release, checks it, and only then gives it its final name. An existing release is not built
  * again. Only a plain build moves `current`, and not if a sync has stored something meanwhile.
- *
  * @throws CheckError when a model or check fails, or `MODEL_CONTRACT`; nothing is then released; DeferredError `INTERRUPTED`;
  *   ConfigError `OUT_PLACE`
  */
@@ -247,7 +246,6 @@ const GO_ON_BYTES = 8_000_000
 /**
  * If the models are those of the last build and the history has only grown since, builds only changed deals; the tables come out
  * the same.
- *
  * @throws CheckError when a model or check fails
  */
 export async function buildTables(folder: DataFolder, prepared: Build, world: World) {

@@ -324,7 +324,6 @@ export type Tested = Awaited<ReturnType<typeof testModels>>
 
 /**
  * Runs the cases of the user's own folder, in parallel. Reads nothing from the warehouse.
- *
  * @throws ConfigError `SQL_DIR_MISSING`, `UNKNOWN_NAME`; CheckError `TEST_FILE`, or if a model does not compile
  */
 export async function testModels(config: Config, table: string | undefined, world: World) {

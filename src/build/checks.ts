@@ -19,7 +19,6 @@ type CheckTag = Model['checks'][number]
  * A later folder's file replaces an earlier one of the same name. The header of a file says what the check demands, then `--
  * severity: error` or `-- severity: warn`, then optionally `-- next:`, what to do about its findings. Its one SELECT returns the
  * wrong rows, their id first.
- *
  * @throws CheckError `CHECK_SQL`, with file and line
  */
 export function readChecks(models: readonly CheckedModel[], folders: readonly string[]): Check[] {
@@ -146,7 +145,6 @@ const KEPT_IDS = 100
 /**
  * A check that finds rows is a result, not an error: see `requirePassed`. `changed` is of a build in which only changed deals
  * have new rows: `path` leads to tables with only those, enough for checks per deal that did not fail in the previous build.
- *
  * @throws CheckError `CHECK_SQL` when the engine refuses a check
  */
 export async function runChecks(

@@ -26,7 +26,6 @@ export async function compareBuildsWhereDue(config: Config, world: World): Promi
 /**
  * Builds a release if it does not exist, builds it whole beside it, and compares every published table byte by byte, and the
  * findings of the checks. A release that was itself built whole is also built starting from up to seven earlier walks.
- *
  * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is then whole
  */
 export async function compareBuilds(config: Config, request: BuildRequest, world: World) {

@@ -17,7 +17,6 @@ import {widenNumbers} from './seeds.ts'
 /**
  * Binds every model and check on an empty warehouse in memory, without running any, so that a wrong name fails in milliseconds
  * and before anything is written. Models of the plan are in dependency order.
- *
  * @throws CheckError `MODEL_FILE`, `MODEL_BUILD`, `CHECK_SQL` or `SEED_…`, with file and line
  */
 export async function compileModels(source: ModelSource): Promise<BuildPlan> {
@@ -164,7 +163,6 @@ function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, 
 
 /**
  * By dependencies, then by name. `given` are tables that exist without a model: `raw.…` and `seed.…`.
- *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
 function orderModels(
@@ -205,7 +203,6 @@ const PURE_TABLE_FUNCTIONS = /^(range|generate_series|unnest|repeat|repeat_row|j
 
 /**
  * Checked before the engine binds a SELECT, since binding opens the files it names.
- *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
 function requireTablesAlone({statements, placeOf}: ParsedSelect): void {
@@ -241,7 +238,6 @@ const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
 /**
  * A model gives the same rows whenever it is built: it uses neither time nor randomness, and does not sum or average a DOUBLE or
  * FLOAT.
- *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
 async function requireRepeatable(

@@ -85,7 +85,6 @@ const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
 /**
  * Attaches what changed since the last build, and copies its databases. Returns the share of deals rebuilt since the last whole
  * build.
- *
  * @throws Error that says why every model must be built whole
  */
 export async function attachWhatChanged(

@@ -54,7 +54,6 @@ export async function compareSchemas(
 /**
  * Readers of the current release find what they know in the next one: each table, and each column in its place with its type,
  * unless the table's contract number is higher. Nothing is required without a readable current release. Returns all differences.
- *
  * @throws CheckError `MODEL_CONTRACT`
  */
 export async function requireContract(

@@ -90,7 +90,6 @@ const checkTag = /^([a-z_]+)\((.*)\)$/
  * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`; a later folder's file replaces an earlier one
  * of the same name. A file of SQL outside or below a schema's folder is refused, and so is a check or seed that nobody would
  * read.
- *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
 export function readModels(folders: readonly string[]): Model[] {
@@ -120,7 +119,6 @@ export function readModels(folders: readonly string[]): Model[] {
 
 /**
  * The header is the comment lines at the top: docs/analyst-guide.md#a-table-of-your-own.
- *
  * @throws CheckError `MODEL_FILE`, with file and line
  */
 export function parseModel(source: {schema: string; name: string; file: string; text: string}): Model {
@@ -205,7 +203,6 @@ const selectorPattern = /^(\+?)([a-z0-9_*?]+\.[a-z0-9_*?]+)(\+?)$/
 /**
  * Parts are separated by commas or spaces and add up: `mart.run` is one model, `mart.*` a schema, `+mart.run` a model with
  * everything it is built from, `mart.run+` with everything built from it.
- *
  * @throws ConfigError `USAGE`, or `UNKNOWN_NAME` if a part names no model
  */
 export function selectModels(selection: string, reads: Reads): ReadonlySet<string> {

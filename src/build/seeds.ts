@@ -41,7 +41,6 @@ export async function widenNumbers(db: Database, table: string): Promise<void> {
  * text in the form statuses are compared in. A column with a type has a value in every row, unless `?` ends it. A later folder's
  * file adds its rows to an earlier file of the same name and replaces those with the same key, the first column and
  * `valid_from`.
- *
  * @throws CheckError `SEED_FILE`
  */
 export function readSeeds(folders: readonly string[]): Seed[] {
@@ -78,7 +77,6 @@ const LIKE = 'like'
  * Replaces seeds by later ones of the same name, or adds the later rows to them. The columns of the earlier seed come first, then
  * new ones. A column left out is null if optional, else copied from the row that the column `like` names. Its columns keep their
  * types, which models rely on.
- *
  * @throws CheckError `SEED_FILE`
  */
 export function replaceSeeds(

@@ -19,7 +19,6 @@ import {readSeeds} from './seeds.ts'
 /**
  * `fields` are those that the warehouse knows. A release lacks accounts of later periods and notes written after its `moment`;
  * without one, there are all accounts and no notes.
- *
  * @throws ConfigError `SQL_DIR_MISSING`; CheckError if one of the files cannot be read
  */
 export function readSources(config: Config, fields: readonly KnownField[], moment?: Moment): ModelSource {
@@ -105,7 +104,6 @@ function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
 /**
  * Builds selected models with everything they read; tables that were not selected are dropped again. A check runs if it reads a
  * selected model, and only models that are built.
- *
  * @throws ConfigError `USAGE`, `UNKNOWN_NAME`
  */
 export function planSelection(whole: BuildPlan, checks: readonly Check[], selection: string | undefined) {

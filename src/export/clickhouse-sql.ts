@@ -31,7 +31,6 @@ export const MADE = 'total'
  * Rewrites a model's SELECT, a statement of `json_serialize_sql`, for ClickHouse, over the tables of {@link MADE}. Changes the
  * parser's tree where the engines differ, and has DuckDB print it; refuses anything it does not know. Columns keep their names
  * but may change type, so the caller casts them. Divisions are done in DOUBLE, and halves round away from zero, as in DuckDB.
- *
  * @throws NotRewritten
  */
 export async function toClickhouseSql(db: Database, tree: unknown): Promise<string> {

@@ -42,7 +42,6 @@ const numberRow = z.object({number: z.coerce.number()})
  * the table's file and the number of the publication; one row of `loantape.published` shows them all. Partitions of kept
  * releases are reused. Other partition names are never used again, because a stalled publication may still write to such a
  * partition or drop it.
- *
  * @throws ConfigError `PUBLISH_FOREIGN`, `CLICKHOUSE_TYPE`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
  *   `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the target throw the same
  */
@@ -223,7 +222,6 @@ async function createState(session: Session): Promise<void> {
 /**
  * Creates missing tables and columns, and all the views that show them, since a new node of a cluster has none. In a column that
  * another source lacks, its rows are null.
- *
  * @throws ConfigError `CLICKHOUSE_TYPE`
  */
 async function createTables(session: Session, tables: readonly TargetTable[]): Promise<void> {
@@ -311,7 +309,6 @@ async function createTable(session: Session, table: TargetTable, own: readonly F
 /**
  * Takes the next number of a source: whoever took an earlier one shows nothing any more. ClickHouse has no locks, but creates a
  * table name only once, so a number is the table `publication_<source>_<number>`. `lastSql` is SQL of the last number taken.
- *
  * @throws LockedError `PUBLISH_LOCKED` if another publication takes the same
  */
 async function takeNumber(session: Session, source: string) {

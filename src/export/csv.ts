@@ -11,7 +11,6 @@ import type {Dialect} from './dialect.ts'
 /**
  * A null is an empty field and an empty text `""`; in a table of one column, a null is `""` too. Timestamps are ISO 8601 in UTC
  * with microseconds; decimals keep all their places.
- *
  * @throws CheckError `EXPORT_CELL` naming a cell that the dialect cannot hold
  */
 export async function writeCsv({db, source, tables, dialect, dir}: WriteRequest): Promise<Written> {

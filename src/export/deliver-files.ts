@@ -40,7 +40,6 @@ const PAUSE_MS = 1000
 /**
  * Sends a batch to a target, the manifest last: a consumer who waits for it finds everything it names. Transient failures are
  * retried; files that the target has are not sent twice. `sent` counts the files that were sent.
- *
  * @throws what {@link openCarrier} throws; CheckError `BATCH_DAMAGED` before anything is sent; LockedError `RUN_IN_PROGRESS`
  *   while another process makes the same delivery; DeferredError `INTERRUPTED`
  */

@@ -36,7 +36,6 @@ export interface PostgresRequest {
 
 /**
  * One transaction fills new schemas and gives them the names of the old ones.
- *
  * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `POSTGRES_NAMES`, `PUBLISH_PRIVILEGE`; LockedError
  *   `PUBLISH_LOCKED`; AuthError `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the
  *   methods of the target throw the same

@@ -29,7 +29,6 @@ export type PublishResult = Awaited<ReturnType<typeof publishTo>>
 /**
  * Publishes the current release by default. With `isForced`, even if readers see a newer release, this one, or one of another
  * data folder.
- *
  * @throws ConfigError `CONFIG_MISSING`; LockedError `RUN_IN_PROGRESS`; what {@link publishTo} throws
  */
 export async function publishRelease(
@@ -72,7 +71,6 @@ function clickhouseOf(config: Config): ClickhouseRequest {
 /**
  * Every table is at the target, with the same rows and sums, before readers see any of it. `loaded` counts the tables that were
  * sent; the target had the others from earlier releases.
- *
  * @throws UnexpectedError `PUBLISH_INCOMPLETE`; ConfigError `PUBLISH_OLDER`, `PUBLISH_FOREIGN`; DeferredError `INTERRUPTED`
  */
 export async function publishTo(

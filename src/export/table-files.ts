@@ -45,7 +45,6 @@ export interface BatchRequest extends Pick<WriteRequest, 'partition'> {
 /**
  * Writes tables as one batch, the manifest last. The folder has a temporary name until everything is on the disk. A complete
  * batch is not written again.
- *
  * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`
  */
 export async function writeBatch(

@@ -78,7 +78,6 @@ export interface ReleaseTarget extends AsyncDisposable {
    * Shows a release to readers, all tables at once, after proving that each is there with its rows and totals. Until then they
    * see the previous one; what a failed publication has created is dropped or stays invisible. Returns the tables that were
    * sent; the target has kept the others from earlier releases.
-   *
    * @throws what {@link requireWhole} throws
    */
   publish(publication: Publication): Promise<readonly TargetTable[]>

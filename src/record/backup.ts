@@ -77,7 +77,6 @@ export type BackupResult = Awaited<ReturnType<typeof backUp>>
  * Copies everything that cannot be built again. The run lock keeps it consistent; each copy is read back and compared. Releases
  * are left out, and so is the tape key, which makes the MAC of the manifest. `to` is a new or empty folder; `made_at` is when
  * the backup was begun, ISO 8601.
- *
  * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`, `TAPE_DAMAGED` (the backup is made even so); LockedError
  *   `RUN_IN_PROGRESS`
  */
@@ -139,7 +138,6 @@ export async function backUp(config: Config, to: string, world: World, made_at: 
 
 /**
  * Each finished tape in a backup must still be the file that was finished; otherwise no older backup may be removed.
- *
  * @throws UnexpectedError `TAPE_DAMAGED`
  */
 function requireWholeTapes(stateDb: StateDb, dir: string, files: Manifest['files']): void {
@@ -187,7 +185,6 @@ function listDated(dir: string, world: Pick<World, 'realClock'>): string[] {
 /**
  * Makes a backup below a folder, named after data folder and time, sends it, and removes the oldest beyond `kept`. If it could
  * not be sent, the next backup replaces it, so that repeated attempts do not push out older nights.
- *
  * @throws UnexpectedError `BACKUP_AHEAD` (the backup is made even so); what {@link backUp} throws
  */
 export async function backUpDated<Delivery = never>(
@@ -214,7 +211,6 @@ export async function backUpDated<Delivery = never>(
 
 /**
  * Dated backups must hold no act that this data folder lacks: books of that time would be issued once more.
- *
  * @throws UnexpectedError `BACKUP_AHEAD`
  */
 function requireOwnActs(config: Config, place: string, dated: readonly string[]): void {
@@ -300,7 +296,6 @@ async function copyStateDb(folder: DataFolder, copy: string): Promise<void> {
 /**
  * If the tape key is at hand, also compares the manifest with its MAC; `isTrusted` accepts a manifest even if its MAC is not of
  * that key.
- *
  * @throws ConfigError `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
 export async function examineBackup(
@@ -344,7 +339,6 @@ export const sayAuthentic = ({authenticated, tape_key}: {authenticated: boolean;
  * Restores into a data folder that has none of the files a backup holds: copies it all into a folder inside, then moves each
  * file to its place. While that inner folder exists, no command opens the data folder except another restore, once this one has
  * ended.
- *
  * @throws LockedError `RUN_IN_PROGRESS`; ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`,
  *   `BACKUP_NOT_AUTHENTIC`
  */
@@ -433,7 +427,6 @@ const createDamaged = (dir: string, path: string) =>
  * Restores the data folder's latest dated backup beside it, examines everything it brought back, builds its release and compares
  * that with the one that was built at the time. What was restored is removed again. `compared` is `not kept` where that release
  * is no longer there.
- *
  * @throws ConfigError `BACKUP_NONE`; LockedError `RUN_IN_PROGRESS`; UnexpectedError `DRILL_FAILED`; what restoring and building
  *   throw
  */

@@ -53,7 +53,6 @@ export type EvidenceResult = Awaited<ReturnType<typeof writeEvidence>>
  * Writes a folder with which anybody can check a release without loantape: every line of its tapes without the body, the answers
  * of a walk as a WARC (whole, or reduced to the fields of the contract), the certificates, and a script; for a batch also its
  * files and, if it is a journal, the act that issued it.
- *
  * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `RELEASE_NONE`, `TAPE_KEY_LOST`; UnexpectedError
  *   `EVIDENCE_TAPES`, `TAPE_DAMAGED`
  */

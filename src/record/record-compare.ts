@@ -54,7 +54,6 @@ export async function listDisagreements(config: Config, world: World): Promise<D
 
 /**
  * Goes on although something is missing that other stores name; records on a tape what is given up.
- *
  * @throws ConfigError `RECORD_WHOLE` if nothing is missing
  */
 export async function goOn(

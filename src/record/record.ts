@@ -13,7 +13,6 @@ import {listTapeFiles} from '../sync/tapes.ts'
  * Makes the stores of a data folder agree before anything is read or stored. One that is behind the tapes is brought up to date;
  * one that is ahead, or of another folder, is refused, since something would be booked twice or never. Compares nothing if no
  * file has changed since. A copied `current` becomes a link again.
- *
  * @throws ConfigError `STORES_DISAGREE`; UnexpectedError `RELEASE_DAMAGED`
  */
 export async function bringUpToDate(config: Config, world: World): Promise<void> {

@@ -34,7 +34,6 @@ export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
 /**
  * Lists the largest deals first. For an average LTV these are the deals with an LTV of at most 1.5; for the median amount, the
  * deals in the middle.
- *
  * @throws ConfigError `UNKNOWN_NAME`; what {@link requireRelease} throws
  */
 export async function traceFigure(config: Config, name: string) {
@@ -100,7 +99,6 @@ interface Asked {
 
 /**
  * Leads every version to its record as the source sent it, oldest first.
- *
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`, `RELEASE_NONE`; UnexpectedError `TAPE_DAMAGED`
  */
 export async function traceDeal(config: Config, dealId: string, asked: Asked): Promise<Trace[]> {

@@ -229,7 +229,6 @@ function digestBooks(stateDb: StateDb, table: string, columns: string): string {
 
 /**
  * Lines are as they were written; a body that is not text comes as base64.
- *
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`, `TAPE_KEY_WRONG`; UnexpectedError `TAPE_DAMAGED`
  */
 export function* readTape(config: Config, name: string): Generator<Record<string, unknown>> {

@@ -144,7 +144,6 @@ export function createClient(config: ClientConfig, world: World) {
     answers,
     /**
      * `path` is relative to the base URL. `cancelled` cancels this request alone, which then throws the signal's reason.
-     *
      * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_COMPRESSED`,
      *   `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_NOT_JSON`,
      *   `SOURCE_RATE_LIMITED`, `INTERRUPTED`; of a described source, ContractError `SOURCE_ENVELOPE`, `SOURCE_NOT_FOUND`

@@ -86,7 +86,6 @@ const REFUSED = /^(invalid|unauthorized|unsupported)_/
 
 /**
  * Exchanges a secret for a token (RFC 6749, 4.4); null if the server does not know it and another one is left.
- *
  * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError
  */
 async function fetchToken(

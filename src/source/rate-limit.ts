@@ -126,7 +126,6 @@ export function createRateLimiter(
     },
     /**
      * Repeats a request while the source answers with a limit: 429, or 503 with a wait.
-     *
      * @throws DeferredError `SOURCE_RATE_LIMITED` when waiting would pass `maxWaitMs`; the signal's reason on abort
      */
     async send<T extends LimitedAnswer>(request: () => Promise<T>, signal: AbortSignal): Promise<T> {

@@ -47,7 +47,6 @@ const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
 /**
  * Walks the pages of a list in the source's order, and fetches one page ahead while the consumer handles the last. A page
  * already received is still yielded after the world's signal has aborted.
- *
  * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`, `SOURCE_TOO_LARGE`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`,
  *   `SOURCE_REQUEST_REFUSED`, and those of the envelope; whatever the client throws
  */

@@ -112,7 +112,6 @@ const KEPT_NAMES = /^(\.|warehouse\.|state\.|accounting\.json$)/
 
 /**
  * Requires of `--out` a new file, or an ordinary one to replace. Returns its absolute path, links followed.
- *
  * @throws ConfigError `OUT_PLACE` if its folder does not exist, it is not an ordinary file, or loantape keeps it
  */
 export function requireOutFile(folder: DataFolder, out: string): string {
@@ -140,7 +139,6 @@ export function isInside(path: string, folder: string): boolean {
 
 /**
  * Refuses a path of a fleet's source that leads into another source's folder, or to the settings of the fleet.
- *
  * @throws ConfigError `FLEET_DATA_SHARED`
  */
 export function requireOwnPlace({sourceDir: dir}: {sourceDir?: string | undefined}, path: string): void {

@@ -138,7 +138,6 @@ const SETTINGS = [
 
 /**
  * Detaches all files of an engine without connections and resets its settings. Returns whether it is as a new one: no table is left.
- *
  * @throws Error if its settings are locked, it has spilled to a disk, or a fatal error has ended it
  */
 async function renew(instance: DuckDBInstance): Promise<boolean> {
@@ -312,7 +311,6 @@ export async function withinLimits<T>(
 /**
  * Runs pieces of work in parallel, one at a time on each connection, each after those it waits for. `pieces` are in an order in
  * which they could run one by one, and so are the results.
- *
  * @throws the first failure; running pieces are then interrupted, and no others start
  */
 export async function inLanes<P, T>(

@@ -49,7 +49,6 @@ const LOOK_MS = 5
  * Takes a lock that many readers or one writer can hold: SQLite's locks on two empty files, `path` and `<path>.gate`. The lock
  * of a dead process is free. A waiting writer keeps the gate shut, so new readers queue behind it. Undefined if others still
  * hold the lock after `waitMs`, or once `signal` asks to stop.
- *
  * @throws ConfigError `NOT_WRITABLE`
  */
 export async function takeFileLock(
@@ -231,7 +230,6 @@ export function linkOrMove(path: string, other: string): void {
 
 /**
  * Writes 32 bytes as hex digits.
- *
  * @throws an error with the code `EEXIST` if the name is taken; without hard links the last writer wins instead
  */
 export function writeNewKey(path: string): Buffer {

@@ -9,7 +9,6 @@ import {fillIn, readQuery} from './sql.ts'
 /**
  * `asOf` defaults to the latest business date; none later than `today` is built. `knownAt` defaults to the last apply that
  * stored something about days up to `asOf`, so the release of a past date is always the one that was current that night.
- *
  * @throws ConfigError `MOMENT_RANGE`, `RELEASE_NONE`
  */
 export async function resolveMoment(

@@ -116,7 +116,6 @@ export interface Release extends ReleaseDatabases {
 
 /**
  * Undefined if there is none.
- *
  * @throws UnexpectedError `RELEASE_DAMAGED` if its manifest cannot be read, or a file is missing or has another size
  */
 export function readRelease(dir: string): Release | undefined {
@@ -178,7 +177,6 @@ const SCRATCH = 'scratch'
 
 /**
  * `scratch` is the release of the last `build --select`; the default is the current one.
- *
  * @throws ConfigError `UNKNOWN_NAME`, `RELEASE_NONE`
  */
 export function requireRelease(folder: DataFolder, releaseId?: string): Release {

@@ -48,7 +48,6 @@ export function findLockHolder(stateDb: StateDb, world: World, name: string = WA
 
 /**
  * Does not wait. The lock of a dead holder is taken over.
- *
  * @throws LockedError `RUN_IN_PROGRESS` naming the holder's pid, start and progress
  */
 export function acquireLock(
@@ -141,7 +140,6 @@ function watch(lock: ReturnType<typeof acquireLock>, world: World): World {
 
 /**
  * Runs `work` as the only run that may write the warehouse, and records in the state database how it ended.
- *
  * @throws LockedError `RUN_IN_PROGRESS`, also if another run has taken over from this one; whatever `work` throws
  */
 export async function withRun<T extends {outcome: string}>(

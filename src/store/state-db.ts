@@ -30,7 +30,6 @@ function requireRestored(stateDb: string): void {
  * Opens the state database and brings its tables up to date. `patienceMs` is how long to wait for another writer, which blocks
  * this process; five seconds by default. `isServed` is for a connection that stays open long: the file is checked when opened,
  * opened again when it is replaced, and refused once a later version has changed its tables.
- *
  * @throws UnexpectedError `DATA_NEWER` if a later version of loantape has written it, `STATE_UNREADABLE`; ConfigError
  *   `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
  */

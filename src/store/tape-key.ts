@@ -30,7 +30,6 @@ export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoM
 /**
  * If another process, such as the first walk of another lender, has just made a key, returns that one: replacing it would leave
  * tapes that nobody can read.
- *
  * @throws ConfigError `TAPE_KEY_FILE`
  */
 export function makeTapeKey(config: KeyConfig, folder: DataFolder): TapeKey {
@@ -52,7 +51,6 @@ function createKeyError(file: string, problem: string, cause?: unknown): Loantap
 
 /**
  * Undefined if its file is missing.
- *
  * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, which people copy
  */
 export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | undefined {

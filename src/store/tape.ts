@@ -120,7 +120,6 @@ export function targetOf({request}: Frame): string {
 
 /**
  * Verifies the body and, with `previous`, the chain.
- *
  * @throws UnexpectedError `DATA_NEWER` for a kind of line that this version does not know
  */
 function parseLine(path: string, text: string, previous?: string): TapeLine | {problem: string} {
@@ -334,7 +333,6 @@ export type NumberedLine = TapeLine & {number: number; original?: NumberedLine |
 
 /**
  * Reads group by group, so that a long tape needs no more memory. `end` says how far it has been read so far.
- *
  * @throws ConfigError `TAPE_KEY_WRONG` if it is sealed with another key
  */
 export function openTape(path: string, key: TapeKey): {lines: Generator<NumberedLine>; end: TapeEnd} {

@@ -30,7 +30,6 @@ export type Warehouse = Awaited<ReturnType<typeof openWarehouse>>
 /**
  * Opens the warehouse for writing and brings its tables up to date. Waits for readers, and keeps others out. A write-ahead log
  * that cannot be replayed is set aside, never deleted: its content is on the tapes.
- *
  * @throws LockedError `WAREHOUSE_LOCKED` if others read it after the longest wait, or another program has it open; DeferredError
  *   `INTERRUPTED`; UnexpectedError `WAREHOUSE_UNREADABLE` if the file does not open, `WAREHOUSE_MISSING` if it is lost
  */
@@ -87,7 +86,6 @@ const TELL_MS = 3_000
 
 /**
  * Keeps others from writing and, with `write`, from reading.
- *
  * @throws LockedError `WAREHOUSE_LOCKED`; DeferredError `INTERRUPTED` if asked to stop while waiting
  */
 export async function lockWarehouse(
@@ -312,7 +310,6 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
 
 /**
  * For reading, attached as `history`; keeps writers out. Brings the tables up to date first.
- *
  * @throws ConfigError `RELEASE_NONE` if nothing was ever stored
  */
 export async function openHistory(folder: DataFolder): Promise<Database> {

@@ -50,7 +50,6 @@ export function storeLearnt(
 
 /**
  * Opens the warehouse, recovers what dead runs had read, and runs `work` at the source under a clock that never goes back.
- *
  * @throws what opening throws: ConfigError `SOURCE_FILE`, `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key;
  *   LockedError
  */
@@ -133,7 +132,6 @@ export function readDescription(folder: DataFolder, isAccepted = false): SourceD
 
 /**
  * Requires that a data folder belongs to this source (which may have moved) and stage, or to none yet.
- *
  * @throws ConfigError `SOURCE_PINNED`
  */
 async function requirePin(db: Database, config: SourceConfig, isMoved = false) {
@@ -160,7 +158,6 @@ export async function readPin(folder: DataFolder, config: SourceConfig) {
 
 /**
  * The clock of one run at the source: never behind what is stored, and it never goes back until a walk is settled.
- *
  * @throws ConfigError `CLOCK_BACKWARDS`; its `now` throws DeferredError `CLOCK_STEPPED`
  */
 async function createWalkClock(db: Database, walks: OpenWalks, zone: Zone, clock: Clock): Promise<Clock> {
@@ -188,7 +185,6 @@ const LISTED = 100
 /**
  * Requires that the clock, ms since the epoch, is not behind what is stored: what is read then would never count. Returns the
  * instant of the last settle, microseconds since the epoch.
- *
  * @throws ConfigError `CLOCK_BACKWARDS`, which names what was stored later as `rebuild --without` takes it
  */
 export async function requireClock(db: Database, zone: Zone, now: number): Promise<bigint | null> {

@@ -80,7 +80,6 @@ export async function openToSettle(
 /**
  * Settles again what the tapes hold and an open warehouse lacks: a run died before storing it, or an older file was put back.
  * Returns whether it still lacks units after `atMost`.
- *
  * @throws ConfigError `STORES_DISAGREE` if it is ahead, of another folder, from before a walk was taken back, or its tapes are
  *   unreadable
  */
@@ -310,7 +309,6 @@ async function resumeWalks(
 /**
  * Settles a unit again from its tape, at its original instant and without the guards. Requires the stage. `takenBack` says why
  * it no longer counts.
- *
  * @throws UnexpectedError `DATA_NEWER` if this version cannot read the tape; `TAPE_DAMAGED`
  */
 export async function settleAgain(db: Database, unit: HistoryUnit, takenBack?: string): Promise<void> {

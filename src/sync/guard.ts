@@ -65,7 +65,6 @@ export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Pr
 /**
  * Refuses a plan that removes, changes or adds more than a day can explain. Nothing explains an empty list. Changes from looks
  * since the last walk count as part of the plan.
- *
  * @throws GuardError `GUARD_SHRINK`, `GUARD_GROWTH` or `GUARD_CHANGE`
  */
 export function guardChanges(

@@ -124,7 +124,6 @@ export const findLastSettle = (db: Database) =>
 /**
  * Adopts the mapping of `fields.json` if the warehouse is empty. Any other warehouse keeps its mapping, whatever the file says,
  * until a rebuild brings the change in with its past.
- *
  * @throws ConfigError `FIELDS_FILE` if nothing is stored yet
  */
 export async function adoptFields(db: Database, folder: DataFolder, {log}: Pick<World, 'log'>) {

@@ -101,7 +101,6 @@ export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or
 
 /**
  * `record` is the text as sent, null if it is not at hand; `read` is its translation, if it has one.
- *
  * @throws ConfigError `UNKNOWN_NAME`, `RELEASE_NONE`; UnexpectedError `TAPE_DAMAGED`
  */
 export async function showQuarantined(

@@ -98,7 +98,6 @@ type RateRow = RateObservation | string | null
 
 /**
  * `timeZone` turns the service's instants into days.
- *
  * @throws ContractError `RATES_FEED` if it is not CSV with the columns named; `SOURCE_ENVELOPE` if it is not a page of the
  *   service
  */

@@ -35,7 +35,6 @@ const PROBLEMS_SHOWN = 5
 
 /**
  * Reads every feed and appends what is new. A feed that fails is reported and does not affect the others.
- *
  * @throws ConfigError `RATES_FILE`; LockedError `RUN_IN_PROGRESS`
  */
 export async function ingestRates(config: Config, world: World) {

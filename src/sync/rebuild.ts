@@ -146,7 +146,6 @@ export type RebuildResult = Awaited<ReturnType<typeof rebuildWarehouse>>
 /**
  * Computes the warehouse again from the tapes, beside the present one, and compares the two row by row. What was stored before
  * the first tape is copied.
- *
  * @throws ConfigError `UNKNOWN_NAME`, those of the tapes' key; UnexpectedError `DATA_NEWER`, `REBUILD_BASE`, `REBUILD_LOSES`,
  *   `TAPE_DAMAGED`
  */
@@ -237,7 +236,6 @@ function removeDatabase(file: string): void {
 /**
  * Copies into an empty warehouse what was stored before the first settle of the tapes, settles their units, and compares the
  * result with the present warehouse, if that can be read.
- *
  * @throws UnexpectedError `REBUILD_BASE`, `REBUILD_LOSES`
  */
 async function computeAnew(

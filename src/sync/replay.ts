@@ -21,7 +21,6 @@ import {instant, listReadableTapes} from './tapes.ts'
 /**
  * Reads the records in quarantine again, after a fix of schema, code or `source.json`. Stores those that are now readable, with
  * their original instant and business date, but none of a refused walk.
- *
  * @throws ConfigError `SOURCE_FILE`
  */
 export async function replayRecords(

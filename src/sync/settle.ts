@@ -194,7 +194,6 @@ export function settleBeside(
 
 /**
  * Applies a walk. If it is refused, its certificate and its rejected records are kept.
- *
  * @throws ContractError `SOURCE_QUARANTINE`; GuardError; DeferredError `CLOCK_STEPPED`
  */
 export async function settleWalk(tools: WalkTools, unit: WalkIntake, world: World): Promise<ChangeCounts> {
@@ -260,7 +259,6 @@ export async function endWalk(
 
 /**
  * The certificate of a walk and what settling it would change. Drops the walk, unless another run began it.
- *
  * @throws as {@link settleWalk} does
  */
 export async function previewWalk(tools: WalkTools, unit: WalkIntake) {

@@ -241,7 +241,6 @@ export const parseOutcome = ({frame}: Pick<TapeLine, 'frame'>) => outcomeSchema.
  * Adds to the record the outcomes that dead runs wrote to their tapes but not to the state database; `own` is the tape that the
  * caller is writing. Call it in a transaction, before anything else is added to the record. Returns the tapes that were never
  * closed and end with an outcome; `bytes` is where their whole lines stop.
- *
  * @throws ConfigError `STORES_DISAGREE` if another command wrote a tape and died before recording it in the state database
  */
 export function adoptEnded(
