@@ -1,4 +1,3 @@
-import {hash} from 'node:crypto'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
@@ -76,8 +75,7 @@ export async function atSource<T>(
   const world = {...outside, clock: await createWalkClock(db, walks, config, outside.clock)}
   return await askSource(config, stateDb, world, async (client) => {
     try {
-      const describedSince = findDescribedSince(stateDb, config, BigInt(world.clock.now()) * 1000n)
-      const at = {runId, db, stateDb, tapes, walks, stream: streams[0], client, config, describedSince}
+      const at = {runId, db, stateDb, tapes, walks, stream: streams[0], client, config}
       return await work({...at, accepted, why, who: world.who}, world)
     } catch (error) {
       // The clock went back, so the request times may be wrong.
@@ -85,17 +83,6 @@ export async function atSource<T>(
       throw error
     }
   })
-}
-
-/** Since when `source.json` reads records as it does now, microseconds since the epoch; 0 if there was never one. */
-function findDescribedSince(stateDb: StateDb, {description}: WalkTools['config'], now: bigint): bigint {
-  const {deals, borrowers, documents} = description ?? {}
-  const said = [deals?.record, deals?.fields, borrowers?.fields, documents?.fields]
-  const described = description ? hash('sha256', JSON.stringify(said)) : 'none'
-  const [known = 'none', since = '0'] = readFact(stateDb, 'described_since')?.split(' ') ?? []
-  if (known === described) return BigInt(since)
-  writeFact(stateDb, 'described_since', `${described} ${now}`)
-  return now
 }
 
 export async function askSource<T>(

@@ -9,6 +9,7 @@ import {createListAsker, type EachSummary, type ListingAnswer} from '../source/a
 import {createSealer} from '../source/record.ts'
 import {quoteLiteral} from '../store/database.ts'
 import type {Frame} from '../store/tape.ts'
+import {findDescribedSince} from './details.ts'
 import {type Answer, askAndTake, mostRequestsWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {dropWalks, endWalk, settleWalk} from './settle.ts'
 import {isSettledSql, ROTATION_DAYS, TONIGHT_HOURS, tablesOf} from './stream-tables.ts'
@@ -21,9 +22,10 @@ import {listNamedDeals} from './webhook-events.ts'
  * be read last time come last, so that they hold up no others. `now` is on the business clock, microseconds since the epoch.
  */
 async function listParentsInNeed(
-  {db, stateDb, stream, describedSince}: WalkTools,
+  tools: WalkTools,
   asked: {businessDate: string; now: bigint; limit: number},
 ): Promise<string[]> {
+  const {db, stateDb, stream} = tools
   const {parent} = stream
   if (!parent) return []
   return db.column(
@@ -59,7 +61,7 @@ async function listParentsInNeed(
            when id in (from doubted) then 0
            when listed_at is null or greatest(observed_at, announced_at) > listed_at then 1
            when listed_at <= $1 - interval ${ROTATION_DAYS} day or age_rank <= quota then 2
-           when epoch_us(listed_at) < ${describedSince} then 2
+           when epoch_us(listed_at) < ${findDescribedSince(tools, asked.now)} then 2
          end as need
        from ${tablesOf(parent.stream).head} as parent
        left join attempt on parent_id = parent.${parent.stream.idColumn}

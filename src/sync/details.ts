@@ -1,3 +1,4 @@
+import {hash} from 'node:crypto'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
@@ -9,6 +10,7 @@ import type {WireRecord, World} from '../core/types.ts'
 import {askEach, askOwnPage, type DetailAnswer} from '../source/ask-each.ts'
 import {hasOtherStatus, walkPages} from '../source/walk-pages.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
+import {readFact, writeFact} from '../store/recorded.ts'
 import {judgePlan} from './guard.ts'
 import {type Answer, askAndTake, mostRequestsWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {buildSameSql, type ChangePlan, findAbsences} from './plan-changes.ts'
@@ -164,20 +166,35 @@ const requestOwnPages = (ids: readonly string[], config: SourceConfig) => ({
 const CHILD_SHARE = 1 / 6
 
 /**
+ * Since when `source.json` reads records as it does now, microseconds since the epoch: `now` if it has changed; 0 if there was
+ * never one. Own pages and lists of deals read before are asked for again.
+ */
+export function findDescribedSince({stateDb, config: {description}}: WalkTools, now: bigint): bigint {
+  const {deals, borrowers, documents} = description ?? {}
+  const said = [deals?.record, deals?.fields, borrowers?.fields, documents?.fields]
+  const described = description ? hash('sha256', JSON.stringify(said)) : 'none'
+  const [known = 'none', since = '0'] = readFact(stateDb, 'described_since')?.split(' ') ?? []
+  if (known === described) return BigInt(since)
+  writeFact(stateDb, 'described_since', `${described} ${now}`)
+  return now
+}
+
+/**
  * Fetches the own pages that hold more than the list, within the budget. If the path fails or does not exist, only their fields
  * are missing: a page that is gone counts only for a deal that the list lacks.
  */
 export async function fetchMissingDetails(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
-  const {db, stream, config, describedSince} = tools
+  const {db, stream, config} = tools
   if (config.detail === 'off') return
   await findAbsences(db, stream, unit.walk)
   const budgetMs = config.detailBudgetMinutes * 60_000
   const endsAt = world.realClock.now() + budgetMs
+  const now = BigInt(world.clock.now()) * 1000n
   const candidates = await listDetailCandidates(db, stream, {
-    now: BigInt(world.clock.now()) * 1000n,
+    now,
     limit: mostRequestsWithin(budgetMs, config),
     mode: config.detail,
-    describedSince,
+    describedSince: findDescribedSince(tools, now),
   })
   const known = new Map(candidates.map(({id, known}) => [id, known]))
   const absent = new Set(await db.column(z.string(), `select ${stream.idColumn} from absence`))

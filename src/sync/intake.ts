@@ -285,8 +285,6 @@ export interface WalkTools {
   stream: Stream
   client: SourceClient
   config: SourceConfig & {description?: SourceDescription | undefined}
-  /** Own pages and lists of deals read before this instant were read by another `source.json`; microseconds since the epoch. */
-  describedSince: bigint
   accepted: ReadonlySet<Acceptance>
   /** Why it is accepted, and by whom. */
   why?: string | undefined

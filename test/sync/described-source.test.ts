@@ -403,6 +403,11 @@ test('own pages and lists of deals are all read anew once source.json reads them
       .replace('"appraisedValue"', '{"path": "appraisedValue", "unit": "cents"}')
       .replace('"filter": "state",', ''),
   )
+  const described = readFileSync(lab.folder.source, 'utf8')
+  describe(lab, 'plaza', lab.foreign.origin)
+  await lab.walk(DAY_2, {config, isDryRun: true})
+  writeFileSync(lab.folder.source, described)
+  // A dry run under a trial file makes nothing to be read anew.
   expect(await lab.walk(DAY_3, {config: otherSize})).toMatchObject({
     certificate: {details: {fetched: 1}},
     streams: [{listed: 1}],
