@@ -219,7 +219,9 @@ export async function openFolder(
           (cause) => `; '${part}' is left there (${codeOf(cause)})`,
         )
         const what = `file '${name}' cannot be written (${messageOf(error).split(',')[0]})${left}`
-        throw /^(EACCES|EPERM|EROFS|ENOTDIR)$/.test(code) ? refused(what, error) : failed(what, error)
+        throw /^(EACCES|EPERM|EROFS|ENOTDIR|EEXIST|EISDIR)$/.test(code)
+          ? refused(what, error)
+          : failed(what, error)
       }
     },
     async [Symbol.asyncDispose]() {},

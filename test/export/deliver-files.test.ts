@@ -6,6 +6,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
@@ -106,8 +107,20 @@ test('a folder gets every file once; a target that now names another place gets 
   expect(await deliver({kind: 'folder', path: join(root, 'other')})).toMatchObject({sent: 3})
   const [target, other] = [join(root, 'target'), join(root, 'other')]
   expect(readdirSync(join(other, PLACE)).sort()).toEqual(readdirSync(join(target, PLACE)).sort())
+  const later = placeBatch(data.folder.exports, '2026-02-03-abc', FILES)
+  const share = {name: 'bank', target: folder()}
+  await deliverBatch(stateDb, later, share, world)
   expect(await deliver(folder(), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
+  expect(await deliverBatch(stateDb, later, share, world)).toMatchObject({outcome: 'unchanged'})
   expect(listDeliveries(stateDb, batch.batch_id)).toMatchObject([{place: other}, {place: target}])
+})
+
+test('whoever may read the folder may read what is delivered there', async () => {
+  chmodSync(join(batch.dir, 'a.csv'), 0o600)
+  chmodSync(join(root, 'target'), 0o750)
+  await deliver(folder())
+  const modeOf = (name: string) => statSync(join(root, 'target', PLACE, name)).mode & 0o777
+  expect([modeOf('a.csv'), modeOf('deep'), modeOf('.')]).toEqual([0o640, 0o750, 0o750])
 })
 
 test('a file goes into the folder itself, not through a link that lies where it is written', async () => {
@@ -140,10 +153,21 @@ test('a missing folder is refused, not created, and an unwritable one gets no to
   const refusal = await failureOf(deliver({kind: 'folder', path: join(root, 'unmounted')}))
   expect(refusal).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
   expect(existsSync(join(root, 'unmounted'))).toBe(false)
-  writeFileSync(join(root, 'target/csv'), 'a file where a folder must be')
-  const {message} = await failureOf(deliver(folder()))
-  expect(message).toMatch(/file 'a\.csv' cannot be written/)
-  expect(readTarget()).toEqual({csv: 'a file where a folder must be'})
+  for (const [path, make] of [
+    ['.', (path: string) => writeFileSync(path, 'a file where a folder must be')],
+    ['csv', (path: string) => writeFileSync(path, 'a file where a folder must be')],
+    [`${PLACE}/a.csv`, (path: string) => mkdirSync(path, {recursive: true})],
+  ] as const) {
+    const there = join(root, 'target', path)
+    rmSync(join(root, 'target'), {recursive: true})
+    mkdirSync(dirname(there), {recursive: true})
+    make(there)
+    const barred = await failureOf(deliver(folder()))
+    expect(barred, path).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+    expect(barred.message).toMatch(/file 'a\.csv' cannot be written/)
+    const left = readdirSync(root, {recursive: true, encoding: 'utf8'})
+    expect(left.filter((name) => name.endsWith('.part'))).toEqual([])
+  }
 })
 
 test('a batch that is damaged or incomplete on disk is not sent', async () => {
@@ -178,7 +202,7 @@ test('an endpoint gets each file with its digest and a stable key, the manifest 
   })
   const keys = endpoint.requests.map((request) => request.headers['idempotency-key'])
   expect(keys.slice(0, 3)).toEqual(keys.slice(3))
-  expect(new Set(keys).size).toBe(3)
+  expect(keys[0]).toBe(`"${PLACE}/a.csv/${hash('sha256', FILES['a.csv']).slice(0, 32)}"`)
 })
 
 const SECRET_KEY = 'wJalrXUtnFEMI/K7MDENG'
@@ -289,16 +313,16 @@ test.each([
 
 test('an endpoint that stays down defers the delivery; the next sends the missing files despite brief failures', async () => {
   let isDown = false
-  const answers = [0, 429]
+  const answers = [0, 408, 425]
   await using endpoint = await startEndpoint((request) => {
     isDown ||= request.url?.endsWith('/b.csv') ?? false
     if (!isDown) return 200
-    return endpoint.requests.length < 7 ? 500 : (answers.shift() ?? 200)
+    return endpoint.requests.length < 6 ? 500 : (answers.shift() ?? 200)
   })
   const failure = await failureOf(deliver(http(endpoint)))
   expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
   expect(failure.message).toContain("file 'deep/month=2026-01/b.csv' was answered with 500")
-  expect(pauses).toHaveLength(3)
+  expect(pauses).toEqual([750, 3000, 12_000])
   expect(Object.keys(readTarget())).toEqual([`${PLACE}/a.csv`])
   await deliver(http(endpoint))
   await deliver(http(endpoint))
@@ -307,10 +331,13 @@ test('an endpoint that stays down defers the delivery; the next sends the missin
 })
 
 test('an endpoint that names a time is left alone for it, but not waited for too long', async () => {
-  const answers = [429]
-  await using busy = await startEndpoint(() => answers.shift() ?? 201, {'retry-after': '120'})
-  await deliver(http(busy))
-  expect(pauses).toEqual([120_000])
+  for (const time of ['120', 'Mon, 02 Feb 2026 12:02:00 GMT']) {
+    const answers = [429]
+    pauses.length = 0
+    await using busy = await startEndpoint(() => answers.shift() ?? 201, {'retry-after': time})
+    await deliver(http(busy))
+    expect(pauses).toEqual([120_000])
+  }
   await using closed = await startEndpoint(() => 503, {'retry-after': '3600'})
   const failure = await failureOf(deliver(http(closed), {isAgain: true}))
   expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
@@ -376,7 +403,8 @@ test('a delivery asked to stop in the middle of a file ends at once, and the nex
     stopping.abort(new Error('stopped by SIGTERM'))
     return -1
   })
-  const failure = await failureOf(deliver(http(endpoint), {}, {signal: stopping.signal}))
+  const delivery = deliver(http(endpoint), {silenceMs: 3_600_000}, {signal: stopping.signal})
+  const failure = await failureOf(delivery)
   expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
   expect(failure.message).toContain('stopped by SIGTERM')
   expect(Object.keys(readTarget())).toEqual([`${PLACE}/a.csv`])
