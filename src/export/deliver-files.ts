@@ -414,16 +414,12 @@ async function openSftp(
     }
     throw explain(error, errors, 'cannot be reached')
   }
-  const dirs = new Set<string>()
   async function makeFolder(dir: string): Promise<void> {
-    if (dirs.has(dir)) return
     const found = await client.exists(dir)
     if (found === '-') throw errors.refused(`'${dir}' is a file there: expected a folder`)
-    if (found === false) {
-      await makeFolder(posix.dirname(dir))
-      await client.mkdir(dir)
-    }
-    dirs.add(dir)
+    if (found !== false) return
+    await makeFolder(posix.dirname(dir))
+    await client.mkdir(dir)
   }
   return {
     async put({name, path, bytes}) {
