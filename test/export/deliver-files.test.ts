@@ -498,6 +498,10 @@ test('a connection that breaks in the middle of a file, a loss, a full disk or a
     expect(server.logins - before, fault).toBe(2)
     expect(readTarget()).toMatchObject(whole)
   }
+  server.isSwept = true
+  const swept = await failureOf(deliver(target, {secret: 'pass', isAgain: true}))
+  expect(swept).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect(readTarget()).toEqual(whole)
 })
 
 test('a full disk is never called a missing right, and what stands in the way at the server is named', async () => {

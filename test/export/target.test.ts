@@ -1,7 +1,7 @@
 import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {readTargets} from '../../src/export/delivery-target.ts'
+import {placeOf, readTargets} from '../../src/export/delivery-target.ts'
 import {createFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 
@@ -20,6 +20,7 @@ const refused: [what: string, content: unknown, words: string][] = [
   ['no host key', {a: {...bank, host_key: undefined}}, 'a.host_key'],
   ['the password itself', {a: {...bank, password: 'hush'}}, 'password'],
   ['a query', {a: {...lake, url: 'https://lake.example/in?sig=hush'}}, 'a.url: expected no query'],
+  ['a fragment', {a: {...lake, url: 'https://lake.example/in#hush'}}, 'a.url: expected no query'],
   ['a password in a URL', {a: {...lake, url: 'https://me:hush@lake.example'}}, 'a.url: expected no query'],
   [
     'no bucket',
@@ -57,5 +58,23 @@ test('targets that are wrong are refused by field, without their values', async 
     expect(failure, what).toMatchObject({code: 'TARGETS_INVALID', exitCode: 2})
     expect(failure.message).toContain(words)
     expect(failure.message).not.toContain('hush')
+  }
+})
+
+test('a place that is written in another way is the same one, which gets nothing twice', () => {
+  using data = createFolder()
+  const targetsFile = join(data.folder.root, 'targets.json')
+  const bucket = {kind: 's3', bucket: 'lake', region: 'auto', access_key_id: 'x', secret_key_file: 'x'}
+  for (const [one, other] of [
+    [lake, {...lake, url: `${lake.url}//`}],
+    [bank, {...bank, port: 22, path: '/out/.././in'}],
+    [
+      {...bucket, path: 'in/new'},
+      {...bucket, path: '/in//new/'},
+    ],
+  ]) {
+    writeFileSync(targetsFile, JSON.stringify({one, other}))
+    const [place, same] = readTargets({targetsFile}).map(({target}) => placeOf(target))
+    expect(same).toBe(place)
   }
 })

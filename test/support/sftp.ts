@@ -88,6 +88,7 @@ export async function startSftp(root: string, access: {password?: string; public
     const stat = (id: number, path: string) => {
       const {size, mode, uid, gid, atimeMs, mtimeMs} = fs.statSync(pathOf(path))
       stream.attrs(id, {size, mode, uid, gid, atime: atimeMs / 1000, mtime: mtimeMs / 1000})
+      if (result.isSwept && path.endsWith('.part')) fs.rmSync(pathOf(path))
       return 'answered'
     }
     on('REALPATH', (id, path: string) => {
@@ -147,6 +148,8 @@ export async function startSftp(root: string, access: {password?: string; public
     isFull: false,
     /** Whether to refuse to open any file. */
     isClosed: false,
+    /** Whether somebody there removes each `.part` once it was looked at. */
+    isSwept: false,
     /** Whether to leave all requests of logged-in users unanswered. */
     isMute: false,
     renamed: [] as string[],
