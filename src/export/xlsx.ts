@@ -232,7 +232,8 @@ const LOOKS: [column: RegExp, look: Look][] = [
     {
       format: 'yyyy-mm-dd hh:mm:ss',
       width: 20,
-      read: (text) => readInstant(text, `${text.replace(' ', 'T').slice(0, 23)}Z`),
+      // Spreadsheets round the parts of a second that the format leaves out, up to the next day.
+      read: (text) => readInstant(text, `${text.replace(' ', 'T').slice(0, 19)}Z`),
     },
   ],
   // LibreOffice shows words for booleans only with this format.
@@ -263,7 +264,10 @@ const toHex = (unit: string) => unit.charCodeAt(0).toString(16).toUpperCase().pa
 
 /** Text if it has too many digits for a spreadsheet or is `NaN` or `Infinity`. */
 function readNumber(text: string): CellValue {
-  const digits = text.replace(/[^\d]/g, '').replace(/^0+/, '')
+  const digits = text
+    .replace(/(\.\d*?)0+$/, '$1')
+    .replace(/[^\d]/g, '')
+    .replace(/^0+/, '')
   return digits.length <= EXACT_DIGITS && Number.isFinite(Number(text)) ? Number(text) : readText(text)
 }
 
@@ -379,6 +383,8 @@ function writeSummarySheet(
     add([link, rows, amount(sum_amount), amount(sum_debit), amount(sum_credit), about])
   }
   add([])
-  add(['Amount is the sum of the column loan_amount or amount. Instants in the sheets are UTC.'])
+  add([
+    'Amount is the sum of the column loan_amount or amount. Instants in the sheets are UTC, to the second.',
+  ])
   sheet.commit()
 }
