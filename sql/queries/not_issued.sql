@@ -35,6 +35,7 @@ open as (
   union all
   select profile, period, amount
   from standing
+  semi join profile using (profile)
   anti join journal using (profile, entry_id)
 )
 

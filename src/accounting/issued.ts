@@ -90,7 +90,11 @@ export const listRenamed = (
     mapping,
   ).filter(({account_name, before}) => account_name !== before)
 
-/** To which anything was ever issued. */
+/** The profiles that are issued to: not those given up for another one, to which somebody has issued half a year longer. */
 export function listIssuedProfiles(stateDb: StateDb): string[] {
-  return stateDb.column(z.string(), 'select distinct profile from journal_batch order by profile')
+  return stateDb.column(
+    z.string(),
+    `select profile from journal_batch group by profile
+     having date(max(issued_at)) > (select date(max(issued_at), '-6 months') from journal_batch) order by profile`,
+  )
 }

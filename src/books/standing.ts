@@ -78,7 +78,7 @@ const notIssuedRow = z.object({
 
 /**
  * By profile and month, closed ones too: the journal of the current release against the entries that stand, for the profiles
- * that jobs `exported` or anything was issued to. Builds nothing.
+ * that jobs `exported` or that are issued to. Builds nothing.
  */
 export async function listNotIssued(config: Config, exported: readonly string[]): Promise<NotIssued[]> {
   const folder = dataFolderAt(config.dataDir)

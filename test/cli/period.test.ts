@@ -225,6 +225,11 @@ test('entries not yet issued are listed by profile and month, closed months incl
   writeJobFile(copy.folder.root, 'books', {schedule: '0 7 * * *', steps})
   const {not_issued} = readJson(await run('status', {...env, LOANTAPE_JOBS_DIR: copy.folder.root}))
   expect(not_issued).toContainEqual({profile: 'intacct', period: '2026-01', entries: 1, amount: '100.00'})
+  // A profile that was given up for another one: nothing is missing there.
+  writeFileSync(mapping, JSON.stringify(DEFAULT_MAPPING))
+  await copy.export('netsuite', '2026-01', '2026-10-03')
+  const rest = readJson(await run('status', seeded)).not_issued as {profile: string}[]
+  expect(new Set(rest.map(({profile}) => profile))).toEqual(new Set(['netsuite']))
 })
 
 // The proof `kill-writes` kills an export before each of its writes.
