@@ -101,9 +101,16 @@ function readCommonEnv({name, dir, fleetDir}: NonNullable<ReturnType<typeof find
   }
 }
 
-/** Matches what Node reads as one setting (a quoted value may have several lines), as a comment, or as an empty line. */
-const ENTRY =
-  /[^\S\n]*(?:(?:export )?[^\S\n]*\w+[^\S\n]*=[^\S\n]*(?:"[^"]*"|'[^']*'|`[^`]*`)?[^\n]*|#[^\n]*)?(?:\n|$)/gy
+const QUOTED = `"[^"]*"|'[^']*'|\`[^\`]*\``
+
+/**
+ * Matches what Node reads as one setting (a quoted value may have several lines), as a comment, or as an empty line; nothing if
+ * Node would cut the value short, at a `#` within it or behind its quotes.
+ */
+const ENTRY = new RegExp(
+  String.raw`[^\S\n]*(?:(?:export )?[^\S\n]*\w+[^\S\n]*=[^\S\n]*(?:${QUOTED}|(?!${QUOTED})[^\n#]*)[^\S\n]*(?:(?<=\s)#[^\n]*)?|#[^\n]*)?(?:\n|$)`,
+  'gy',
+)
 
 /** A missing file has no settings. @throws ConfigError `CONFIG_INVALID` if it cannot be read */
 function readEnvFile(path: string, own: Cli['env']): Record<string, string | undefined> {
@@ -117,7 +124,9 @@ function readEnvFile(path: string, own: Cli['env']): Record<string, string | und
     const text = readWrittenText(path, refuse).replace(/=[^\S\n]+$/gm, '=')
     const read = text.match(ENTRY)?.join('') ?? ''
     if (read !== text)
-      throw refuse(`line ${read.split('\n').length}: expected NAME=value, a comment or nothing`)
+      throw refuse(
+        `line ${read.split('\n').length}: expected NAME=value, in quotes if it has a #, a comment or nothing`,
+      )
     const settings = parseEnv(text)
     const command = Object.keys(settings).find((name) => name.endsWith('_COMMAND'))
     if (command === undefined || isOurs(path, own)) return settings

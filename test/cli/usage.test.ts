@@ -125,7 +125,9 @@ test('nothing in .env is passed over: what is no setting is refused with its lin
   const sound = `# Ours
 export LOANTAPE_STAGE = 'a # b' # c
   LOANTAPE_API_KEY= \r
-LOANTAPE_PAGE_SIZE=7
+LOANTAPE_PAGE_SIZE=7 # d#e
+LOANTAPE_API_KEY=
+OTHER=a"b #c
 
 TEXT="-----BEGIN
 no = setting
@@ -134,9 +136,12 @@ no = setting
   for (const [text, words] of [
     [Buffer.from('LOANTAPE_PAGE_SIZE=7\n', 'utf16le'), 'line 1: expected NAME=value'],
     [Buffer.from('\uFEFFLOANTAPE_PAGE_SIZE=7\n', 'utf16le'), 'byte 0xFF at 1:1: expected UTF-8'],
-    [`${sound}\nLOANTAPE_WEB_TOKEN: sk_live_1`, 'line 9: expected NAME=value'],
+    [`${sound}\nLOANTAPE_WEB_TOKEN: sk_live_1`, 'line 11: expected NAME=value'],
     ['A=1\nLOANTAPE-PAGE-SIZE=7', 'line 2: expected NAME=value'],
     ['=x', 'line 1: expected NAME=value'],
+    ['A=1\nLOANTAPE_WEB_TOKEN=sk_live#1', 'line 2: expected NAME=value, in quotes if it has a #'],
+    ['LOANTAPE_WEB_TOKEN=#sk_live', 'line 1: expected NAME=value'],
+    ['LOANTAPE_WEB_TOKEN="sk_live"1', 'line 1: expected NAME=value'],
     ['loantape_page_size=7', 'loantape_page_size: no such setting; the nearest is LOANTAPE_PAGE_SIZE'],
   ] as const) {
     const {message} = await expectRefused(read(text), 'CONFIG_INVALID', words)
