@@ -54,6 +54,7 @@ test('spreadsheet-safe leaves numbers and dates unchanged, and refuses an id or 
     ['deal_id', "'=1'"],
     ['id', "'=1'"],
     ['ltv', "'nan'::double"],
+    ['ratio', "'-inf'::double"],
   ]) {
     const refused = await publish(`select ${value} as ${column}`, column)
     const refusal = await failureOf(write(refused, {spreadsheetSafe: true}))
