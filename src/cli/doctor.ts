@@ -135,8 +135,12 @@ const EXAMINATIONS: Examinations = {
   },
   models: async (config, folder) => {
     const sources = readSources(config, await findKnownFields(folder))
-    await compileModels(sources)
-    return `${quantity(sources.models.length, 'model')}, ${quantity(sources.checks.length, 'check')} and ${quantity(sources.seeds.length, 'seed')} compile`
+    const {reads, checkReads} = await compileModels(sources)
+    const read = new Set([...reads.values(), ...checkReads.values()].flat())
+    // Perhaps misspelt: the limits in a seed `limits` are kept by nobody.
+    const unread = sources.seeds.filter(({name}) => !read.has(`seed.${name}`))
+    const words = `${quantity(sources.models.length, 'model')}, ${quantity(sources.checks.length, 'check')} and ${quantity(sources.seeds.length, 'seed')} compile`
+    return unread.length === 0 ? words : `${words}; no model or check reads the seed ${namesOf(unread)}`
   },
   fields: async (_config, folder) => {
     const [asked, known] = [readMappedFields(folder), await findKnownFields(folder)]
