@@ -309,6 +309,7 @@ function undoFutureSlots(
         [at],
       )
     stateDb.run('update webhook_event set received_at = ?1 where received_at > ?1', [at])
+    stateDb.run('update alarm set since = ?1 where since > ?1', [at])
   })
   const reason = `slots had been planned until ${latest}; they are planned again`
   log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')

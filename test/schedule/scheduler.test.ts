@@ -6,7 +6,7 @@ import {newError} from '../../src/core/errors.ts'
 import {createSilentLog} from '../../src/core/log.ts'
 import type {ProcessEnd} from '../../src/core/process.ts'
 import type {World} from '../../src/core/types.ts'
-import {readConditions} from '../../src/schedule/alarms.ts'
+import {listHeld, readConditions} from '../../src/schedule/alarms.ts'
 import {type Job, webhookJob} from '../../src/schedule/job.ts'
 import {
   adoptRun,
@@ -337,16 +337,18 @@ test('a machine that starts with a clock behind, and sets it right at once, keep
   expect(read()).toEqual(kept)
 })
 
-test('an event received under a clock that was ahead is processed once the clock is right again', () => {
+test('an event received under a clock that was ahead is processed once the clock is right again, and no alarm begins later', () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
   now = START + 400 * DAY
   scheduler.tick()
   receive(scheduler, 'evt_1')
+  scheduler.stateDb.insert('alarm', {name: 'rates', state: 'faulty', since: isoOf(now)})
   scheduler.tickAt('06-01T01:00')
   scheduler.tickAt('06-01T01:02')
   scheduler.tickAt('06-01T01:03')
   expect(scheduler.started.at(-1)).toMatch(/^webhooks 2026-06-01T01:03/)
+  expect(listHeld(scheduler.stateDb).get('rates')?.since).toBe('2026-06-01T01:02:00.000Z')
 })
 
 test('a slot that falls due during another run waits its turn, and a constantly due job does not block it', async () => {
