@@ -109,6 +109,8 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
     return `'${first.name}' has the same value in several rows: a chart needs one row for each, or beside it one text column, whose values are the series, and one number.`
   if (named && names.length > MOST_SERIES)
     return `'${named.name}' has ${names.length} values: a chart can show ${MOST_SERIES} series.`
+  const series = named ? names : numbers.map(({name}) => name)
+  if (shape === 'waterfall' && series.length > 1) return 'A waterfall needs one number for each place.'
   const keyOf = (place: string, series: string) => JSON.stringify([place, series])
   const points = new Map(
     rows.flatMap((row) =>
@@ -120,7 +122,6 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
   )
   if (named && points.size < rows.length)
     return `'${first.name}' and '${named.name}' have the same values in several rows: a chart needs one row for each.`
-  const series = named ? names : numbers.map(({name}) => name)
   const isAll = (...meanings: string[]) => numbers.every((column) => meanings.includes(meaningOf(column)))
   return {
     unit: isAll('usd') ? 'usd' : isAll('ratio', 'percent') ? 'ratio' : ('number' as keyof typeof UNITS),
@@ -145,9 +146,10 @@ function readChart(block: Block, shape: ChartShape | 'map', linkTo: LinkTo) {
 }
 
 function numberAt(column: Shown, row: Row): number | null {
-  const value = column.of(row)
-  if (value === undefined || value === null) return null
-  return meaningOf(column) === 'percent' ? Number(value) / 100 : Number(value)
+  const value = Number(column.of(row) ?? Number.NaN)
+  // SQL divides by zero to infinity, which has no place in a chart.
+  if (!Number.isFinite(value)) return null
+  return meaningOf(column) === 'percent' ? value / 100 : value
 }
 
 const MOST_MARKS = 20
@@ -200,7 +202,8 @@ function drawChart(
   const least = values.reduce((one, other) => Math.min(one, other), Infinity)
   const most = values.reduce((one, other) => Math.max(one, other), -Infinity)
   // Where the values are far from zero, their differences would not be seen.
-  const min = shape === 'waterfall' ? Math.max(0, least - (most - least || most) / 2) : undefined
+  const min =
+    shape === 'waterfall' && least >= 0 ? Math.max(0, least - (most - least || most) / 2) : undefined
   const isCut = min === undefined ? shape === 'line' && (least > most / 2 || most < least / 2) : min > 0
   const top = isCut ? 34 : marks.size > 0 ? 22 : 10
   const option = {
@@ -267,23 +270,23 @@ function levelsOf(values: Values): [from: number, to: number][] {
 
 function standOnInvisible<Bar extends {data: Values}>(bar: Bar) {
   const levels = levelsOf(bar.data)
+  // By default what is below zero is stacked apart.
+  const stacked = {...bar, stack: 'all', stackStrategy: 'all'}
   const colourOf = (from: number, to: number, index: number) =>
     index === 0 || index === levels.length - 1 ? COLOURS[0] : to < from ? 'var(--bad)' : 'var(--good)'
   return [
     {
-      ...bar,
+      ...stacked,
       name: '',
-      stack: 'all',
       silent: true,
       itemStyle: {color: 'transparent'},
       tooltip: {show: false},
-      data: levels.map((ends) => Math.min(...ends)),
+      data: levels.map(([from]) => from),
     },
     {
-      ...bar,
-      stack: 'all',
+      ...stacked,
       data: levels.map(([from, to], index) => ({
-        value: Math.abs(to - from),
+        value: bar.data[index],
         itemStyle: {color: colourOf(from, to, index)},
       })),
     },

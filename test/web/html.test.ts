@@ -17,16 +17,24 @@ const draw = (shape: ChartShape, names: readonly string[], rows: readonly (reado
   html`${renderChart(shape, {columns: names.map((name) => ({name, type: ''})), rows}, {linkTo: () => undefined, options: {}})}`
     .html
 
+/** Values without a place in a chart, by remainder; in SQL a division by zero is infinity. */
+const GAPS = new Map([null, Number.NaN, Infinity, '-Infinity'].map((value, index) => [index + 3, value]))
+
 test.each([1, 2, 400])(
   'a chart of %s days is drawn, whatever its names are and what is missing',
   (length) => {
     const odd = '<script>alert(1)</script>'
     const rows = Array.from({length}, (_, index) =>
-      [odd, 'two'].map((name) => [`day ${index}`, name, index % 7 === 3 ? null : index * 1e6]),
+      [odd, 'two'].map((name) => [
+        `day ${index}`,
+        name,
+        GAPS.has(index % 7) ? GAPS.get(index % 7) : index * 1e6,
+      ]),
     )
     for (const shape of ['area', 'line', 'bar'] as const) {
       const chart = draw(shape, ['place', 'series', `${odd}_usd`], rows.flat())
       expect(chart).not.toMatch(/<script|NaN|Infinity/)
+      expect(chart, 'above the frame').not.toMatch(/[ML][\d.]+ -/)
       expect(chart).toContain('&lt;script&gt;alert(1)')
       expect(chart).toContain('day 0')
     }
@@ -63,6 +71,25 @@ test('no two labels of an axis are the same', () => {
     expect(labels.length, `${shape} of ${unit}`).toBeGreaterThan(0)
     expect(new Set(labels).size, `${shape} of ${unit}`).toBe(labels.length)
   }
+})
+
+test('a movement of a waterfall begins where the one before it ends, also below zero', () => {
+  const chart = draw(
+    'waterfall',
+    ['step', 'amount_usd'],
+    ['opening', 'out', 'in', 'closing'].map((step, index) => [step, [-5, -3, 12, 4][index]]),
+  )
+  const bars = [...chart.matchAll(/<path d="M\S+ (\S+)l\S+ 0l0 (\S+)l[^>]*fill="var/g)].map(
+    ([, from, height]) => ({from: Number(from), to: Number(from) + Number(height)}),
+  )
+  const zero = bars[3]?.from ?? Number.NaN
+  const step = (zero - (bars[3]?.to ?? 0)) / 4
+  expect(bars.map(({from, to}) => [from, to].map((at) => Math.round((zero - at) / step)))).toEqual([
+    [0, -5],
+    [-5, -8],
+    [-8, 4],
+    [0, 4],
+  ])
 })
 
 test('an instant in a sentence is shown in the zone of the page, except in code', () => {
