@@ -120,8 +120,9 @@ export function renderBlock(
 }
 
 /** An amount with a note is rounded. */
-function renderFigures(block: Block, {linkTo}: Around): Html {
-  const [row = []] = block.rows
+function renderFigures(block: Block, {linkTo}: Around): Html | string {
+  const [row = [], ...others] = block.rows
+  if (others.length > 0) return `Figures need one row: there are ${block.rows.length}.`
   return html`<div class="figures">${listShown(block, BESIDE_FIGURE).map((column) => {
     const value = column.of(row)
     const [note, address] = [column.beside(row, 'note'), column.beside(row, 'href')]
@@ -167,8 +168,9 @@ function renderLimits(block: Block, {linkTo}: Around): Html | string {
   })}</ul>`
 }
 
-function renderFacts(block: Block, {linkTo}: Around): Html {
-  const [row = []] = block.rows
+function renderFacts(block: Block, {linkTo}: Around): Html | string {
+  const [row = [], ...others] = block.rows
+  if (others.length > 0) return `Facts need one row: there are ${block.rows.length}.`
   return html`<dl class="deal">${listShown(block).map((column) => html`<div><dt>${titleOfColumn(column).toLowerCase()}</dt><dd><bdi>${cellOf(column, row, linkTo)}</bdi></dd></div>`)}</dl>`
 }
 

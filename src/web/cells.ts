@@ -218,6 +218,8 @@ export function renderMatrix(block: Block, linkTo: LinkTo): Html | string {
   const groups = [
     ...Map.groupBy(block.rows, (row) => JSON.stringify([isTotalOf(2, row), place.of(row)])).values(),
   ]
+  if (groups.some((own) => new Set(own.map(keyOf)).size < own.length))
+    return `'${place.name}' and '${series.name}' have the same values in several rows: a matrix needs one row for each.`
   const [foot] = groups.filter(([row = []]) => isTotalOf(2, row))
   const whole = {ratio: 1, percent: 100}[meaningOf(value) as string] ?? Number.NaN
   const columnOf = (key: string, named: Row): Column<readonly Row[]> => {

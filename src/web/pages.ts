@@ -13,7 +13,7 @@ import {listFilesBelow} from '../store/files.ts'
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {parseAsked, readOptions, renderAction, renderBlock} from './blocks.ts'
-import {type Block, isDollars, objectsOf, renderMeant} from './cells.ts'
+import {type Block, isDollars, isNumeric, objectsOf, renderMeant} from './cells.ts'
 import {type DayNote, dayNote, isOfTime} from './chart.ts'
 import {capitalised, count, linked, pageOf} from './figures.ts'
 import {addressOf, addressOfPart, hidden, ofAllDeals, parseAddress, parseFilter, without} from './filter.ts'
@@ -386,7 +386,7 @@ async function answerBlock(
   const isWhole = options.deals === 'all'
   const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
-    if (shape === 'deals') return await renderListed(text, read, view, {...options, note})
+    if (shape === 'deals') return (await renderListed(text, read, view, {...options, note})) ?? tell(NO_LIST)
     const {columns, rows} = await read(text)
     note(rows.length)
     if (shape === 'pages') return html`${renderPages(query, Number(rows[0]?.[0]), Number(rows[0]?.[1]))}`
@@ -473,17 +473,19 @@ function isOrdered(sql: string): boolean {
 
 const PER_PAGE = 50
 
+const NO_LIST = 'A list of deals needs a column deal_id and an amount.'
+
 /**
  * Renders a paged list of the rows of a statement with `deal_id`, an amount and, if a deal has several rows, a `day`; above it
  * the number of deals and their sum. The order is that of the address, else of the statement, else by amount. Addresses of
- * properties are added for those who may read them.
+ * properties are added for those who may read them. Undefined if a column is missing.
  */
 async function renderListed(
   sql: string,
   read: (sql: string) => Promise<Block>,
   view: Shown,
   {empty = 'There are none.', note}: {empty?: string | undefined; note: (rows: number) => void},
-): Promise<Html> {
+): Promise<Html | undefined> {
   const {query, isFile, isMail} = view
   const perPage = isMail ? MOST_OF_MAIL : isFile ? MOST_ROWS : PER_PAGE
   // A file has one page.
@@ -492,7 +494,9 @@ async function renderListed(
   const own = `(${trimStatement(sql)}\n)`
   const {columns} = await read(`from ${own} limit 0`)
   const has = (name: string) => columns.some((column) => column.name === name)
-  const amount = columns.find(isDollars)?.name ?? 'amount'
+  const named = columns.find((column) => column.name === 'amount' && isNumeric(column))
+  const amount = (columns.find(isDollars) ?? named)?.name
+  if (!has('deal_id') || amount === undefined) return undefined
   // Counting distinct deals takes many times as long; only lists with a `day` repeat deals.
   const deals = has('day') ? 'count(distinct deal_id)' : 'count(*)'
   const total = await read(

@@ -65,6 +65,16 @@ test('a new page is one to begin with, a check says what is wrong with any, and 
     'pages/odd.md': '---\ncolour: red\n---\n',
     'pages/wrong.md':
       '---\ntitle: Wrong\n---\n\n```sql matrix\nselect 1 as x\n```\n\n```sql\nselect 1\nfrom nowhere\n```\n',
+    'pages/unfit.md': [
+      ['matrix', "select 'TX' as state, 'funded' as status, unnest([1, 2]) as deals"],
+      ['waterfall', "select unnest(['from', 'to']) as place, 1 as amount, 2 as deals"],
+      ['number', 'select unnest([1, 2]) as deals'],
+      ['facts', 'select unnest([1, 2]) as deals'],
+      ['deals', 'select loan_amount from core.deal'],
+      ['deals', "select deal_id, 'much' as amount from core.deal"],
+    ]
+      .map(([shape, sql]) => `\`\`\`sql ${shape}\n${sql}\n\`\`\`\n`)
+      .join(''),
   })
   const env = {LOANTAPE_SQL_DIR: own.path}
   const run = (...args: string[]) => lab.run(args, env)
@@ -77,10 +87,21 @@ test('a new page is one to begin with, a check says what is wrong with any, and 
   const checked = await run('pages', 'check', '--json')
   expect(checked.code).toBe(3)
   expect(JSON.parse(checked.stdout)).toMatchObject({
-    failed: 3,
+    failed: 4,
     pages: [
       {name: 'margins', problems: []},
       {name: 'odd', problems: [expect.stringMatching(/^pages\/odd\.md, line 2: 'colour: red'/)]},
+      {
+        name: 'unfit',
+        problems: [
+          "line 1: 'state' and 'status' have the same values in several rows: a matrix needs one row for each.",
+          'line 4: A waterfall needs one number for each place.',
+          'line 7: Figures need one row: there are 2.',
+          'line 10: Facts need one row: there are 2.',
+          'line 13: A list of deals needs a column deal_id and an amount.',
+          'line 16: A list of deals needs a column deal_id and an amount.',
+        ].map((problem) => `pages/unfit.md, ${problem}`),
+      },
       {
         name: 'wrong',
         problems: [

@@ -48,7 +48,7 @@ test('rows are shown in the form asked for, or as a table if that is impossible'
     expect(page).toContain('<figure class="chart" aria-label="amount"')
     expect(page).toContain(`<option selected>${shape}</option>`)
   }
-  expect(await show('number', BY_STATUS)).toMatch(/class="name">Status<.*class="name">Amount</s)
+  expect(await show('number', `${BY_STATUS} limit 1`)).toMatch(/class="name">Status<.*class="name">Amount</s)
   expect(await show('bar', 'select 1')).toMatch(/A chart needs a column.*<td class="number">1<\/td>/s)
   for (const odd of ['1', "'TX'", "'[1]'", '[1, 2]'])
     expect(await readText('/sql', {as: 'records', q: `select 'a' as name, ${odd} as deal_rows`})).toContain(
