@@ -252,12 +252,13 @@ const UNSAFE = /[[\p{Cc}\ufffe\uffff]--[\t\n\x80-\x9f]]/gv
 
 /**
  * Makes a cell value of a text. Unsafe characters are written as `_x0001_` (ST_Xstring of ECMA-376), so a literal `_x0041_`,
- * which would be read as `A`, must be escaped: the library does that in rich text, the only form that LibreOffice decodes.
+ * which would be read as `A`, must be escaped: the library does that in rich text, the only form that LibreOffice decodes, and the
+ * only one of which it keeps blanks at either end.
  */
 function readText(text: string): CellValue {
   // The library drops `\0`, but only after it has escaped `_x0041_`.
   const safe = text.replace(UNSAFE, (unit) => `_\0x${toHex(unit)}_\0`)
-  return safe !== text || /_x[0-9a-f]{4}_/i.test(text) ? {richText: [{text: safe}]} : text
+  return safe !== text || /_x[0-9a-f]{4}_|^\s|\s$/i.test(text) ? {richText: [{text: safe}]} : text
 }
 
 const toHex = (unit: string) => unit.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')

@@ -65,7 +65,7 @@ test('cells are typed and formatted, a formula is a text, and the header is froz
         true,
         '9007199254740993',
       ],
-      ['deal_2', ' & <b> \nx', -0.01, null, null, null, null, false, 7],
+      ['deal_2', {richText: [{text: ' & <b> \nx'}]}, -0.01, null, null, null, null, false, 7],
       ['deal_3', null, '9999999999999999.99', 1, 100, '1900-02-28', new Date('2026-07-05T15:00:00Z')],
     ].map((row) => row.map((value) => value ?? undefined)),
   )
