@@ -35,12 +35,9 @@ export async function writeCsv({db, source, tables, dialect, dir}: WriteRequest)
       for (const cell of await listCells(db, rows, columns, [isFreeText, isFormula]))
         neutralised.push({file: name, ...cell})
     }
-    if (encoding !== 'utf-8') {
-      const lacked = columns.find(({name}) => NOT_1252.test(name))
-      const problem = `Column '${lacked?.name}' of table '${table}' has a name that windows-1252 lacks.`
-      if (lacked) throw newError('EXPORT_CELL', problem)
+    // Names of columns are ASCII.
+    if (encoding !== 'utf-8')
       await refuse('a character that windows-1252 lacks', [replaceCharacters ? isId : isText, isLacked])
-    }
     const cells = columns.map((column) => `${writeCell(column, dialect)} as ${quoteName(column.name)}`)
     const quoted = columns.filter((column) => quoteTexts && isText(column)).map(({name}) => quoteName(name))
     await db.run(
@@ -123,8 +120,6 @@ const AT_80 = new TextDecoder('windows-1252').decode(
   Uint8Array.from({length: 32}, (_, index) => 0x80 + index),
 )
 const OWN = `[${AT_80.replace(/[\x80-\x9f]/g, '')}]`
-
-const NOT_1252 = new RegExp(OWN.replace('[', '[^\\x00-\\x7f\\xa0-\\xff'), 'u')
 
 const LACKED = quoteLiteral(OWN.replace('[', '[^\\x00-\\x7f\\x{a0}-\\x{ff}'))
 const isLacked = (text: string) => `regexp_matches(${text}, ${LACKED})`
