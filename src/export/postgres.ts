@@ -378,12 +378,8 @@ async function findPublished(session: Session): Promise<VisibleRelease | undefin
   return release
 }
 
-/** In bytes. */
+/** In bytes; names of tables and columns are ASCII. */
 const LONGEST_NAME = 63
-
-/** As the server does, before the character that does not fit. */
-const cutName = (name: string) =>
-  new TextDecoder().decode(Buffer.from(name).subarray(0, LONGEST_NAME), {stream: true})
 
 /** The server would cut such names to the same one. @throws ConfigError `POSTGRES_NAMES` */
 function requireDistinctNames(tables: readonly TargetTable[]): void {
@@ -391,7 +387,7 @@ function requireDistinctNames(tables: readonly TargetTable[]): void {
   for (const {schema, name, columns} of tables)
     for (const parts of [[schema], [schema, name], ...columns.map((column) => [schema, name, column.name])]) {
       const whole = parts.join('.')
-      const cut = parts.map(cutName).join('.')
+      const cut = parts.map((part) => part.slice(0, LONGEST_NAME)).join('.')
       const other = given.get(cut) ?? whole
       if (other !== whole)
         throw newError(

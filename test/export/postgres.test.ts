@@ -104,9 +104,8 @@ test('every table arrives with its rows, types and comments', async () => {
 
 test('names that PostgreSQL would cut to the same one are refused; a long one is published', async () => {
   const long = 'a'.repeat(63)
-  const tables = [[`deal_${long}1`, `deal_${long}2`], ['deal'], ['deal']]
-  // The server counts bytes, and cuts no character in two.
-  const columns = [['a'], [`${long}1`, `${long}2`], [`a${'ü'.repeat(31)}ö`, `a${'ü'.repeat(31)}日`]]
+  const tables = [[`deal_${long}1`, `deal_${long}2`], ['deal']]
+  const columns = [['a'], [`${long}1`, `${long}2`]]
   for (const [index, names] of tables.entries()) {
     const selected = columns[index]?.map((name) => `1 as ${name}`)
     const made = names.map((name) => `create table release.core.${name} as select ${selected}`)
