@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {listIssuedProfiles, readTarget} from '../accounting/issued.ts'
+import {readTarget} from '../accounting/issued.ts'
 import {listAccountRows} from '../accounting/mapping.ts'
 import {readMappingVersions} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
@@ -78,7 +78,7 @@ const notIssuedRow = z.object({
 
 /**
  * By profile and month, closed ones too: the journal of the current release against the entries that stand, for the profiles
- * that jobs `exported` or that are issued to. Builds nothing.
+ * that jobs `exported` or that are in use. Builds nothing.
  */
 export async function listNotIssued(config: Config, exported: readonly string[]): Promise<NotIssued[]> {
   const folder = dataFolderAt(config.dataDir)
@@ -86,7 +86,7 @@ export async function listNotIssued(config: Config, exported: readonly string[])
   if (!release || !hasStateDb(folder)) return []
   using stateDb = openStateDb(folder.stateDb)
   const journals = exported.filter((name) => findJournalProfile(name))
-  const profiles = [...new Set([...listIssuedProfiles(stateDb), ...journals])].map((profile) => ({
+  const profiles = [...new Set([...listProfilesInUse(stateDb), ...journals])].map((profile) => ({
     profile,
     with_opening: readTarget(stateDb, profile).withOpening,
   }))
@@ -108,6 +108,14 @@ export async function listNotIssued(config: Config, exported: readonly string[])
     return profiles.map(({profile}) => ({profile, period: as_of.slice(0, 7), entries: null, amount: null}))
   return await db.all(notIssuedRow, readQuery('not_issued'), [JSON.stringify(profiles), ...standing])
 }
+
+/** Without those given up: to another profile somebody has issued half a year longer. */
+const listProfilesInUse = (stateDb: StateDb) =>
+  stateDb.column(
+    z.string(),
+    `select profile from journal_batch group by profile
+     having date(max(issued_at)) > (select date(max(issued_at), '-6 months') from journal_batch) order by profile`,
+  )
 
 /** False if `accounting.json` is unusable. */
 async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promise<boolean> {
