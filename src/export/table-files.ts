@@ -221,7 +221,7 @@ const PARTITION_DATES = ['day', 'entry_date', 'business_date', 'observed_on', 'c
 
 /** The key of the path, which readers add as a column: if the table has one of that name, they refuse it or show the wrong value. */
 function choosePathKey(columns: readonly TableColumn[]): string {
-  const taken = new Set(columns.map(({name}) => name.toLowerCase()))
+  const taken = new Set(columns.map(({name}) => name))
   let key = 'month'
   while (taken.has(key)) key = `partition_${key}`
   return key

@@ -110,14 +110,14 @@ async function writeBook(
   await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
 }
 
-/** Unique without regard to case, as spreadsheets compare them. */
+/** Unique; spreadsheets ignore case, but names of tables have none. */
 function createNaming(sheetRows: number) {
   const taken = new Set<string>()
   const take = (table: string, number = 1): string => {
     const tail = number === 1 ? '' : ` (${number})`
     const name = `${table.slice(0, NAME_CHARACTERS - tail.length)}${tail}`
-    if (taken.has(name.toLowerCase())) return take(table, number + 1)
-    taken.add(name.toLowerCase())
+    if (taken.has(name)) return take(table, number + 1)
+    taken.add(name)
     return name
   }
   return (table: string, rows: number) =>

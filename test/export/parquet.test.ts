@@ -24,7 +24,7 @@ const release = await publishTables(data.folder, {
     select * from (values
       ('d_1', date '2026-03-01', date '2026-01-30', date '2026-02-01'),
       ('d_2', date '2026-03-01', date '2026-02-02', date '2026-02-01')
-    ) as t(deal_id, created_on, business_date, "Month");
+    ) as t(deal_id, created_on, business_date, month);
     create table release.core.own as
     select date '2026-03-01' as business_date, date '2026-01-30' as day, 'a' as month, 'b' as partition_month;
     create table release.core.none as select date '2026-01-30' as day, 1 as a limit 0;
@@ -64,12 +64,12 @@ test('by month, each table with a date has a file per month, which Hive readers 
   // The partition key of the path is not a column of the file.
   expect(
     await db.all(
-      z.object({Month: z.string(), partition_month: z.string()}),
-      `select "Month"::varchar as "Month", partition_month from ${read('core.movement', '')} order by partition_month`,
+      z.object({month: z.string(), partition_month: z.string()}),
+      `select month::varchar as month, partition_month from ${read('core.movement', '')} order by partition_month`,
     ),
   ).toEqual([
-    {Month: '2026-02-01', partition_month: '2026-01'},
-    {Month: '2026-02-01', partition_month: '2026-02'},
+    {month: '2026-02-01', partition_month: '2026-01'},
+    {month: '2026-02-01', partition_month: '2026-02'},
   ])
 })
 
