@@ -92,17 +92,19 @@ export interface Written {
 export type ControlTotals = z.output<typeof totalsRow> & {columns: string[]}
 const totalsRow = z.object({
   rows: z.coerce.number(),
-  /** The sum of the column `loan_amount` or `amount`; null if the table has neither. */
+  /** The sum of the column `loan_amount` or `amount`; null if neither is an exact number. */
   sum_amount: z.string().nullable(),
-  /** The sums of the columns `debit` and `credit`; null for a column that the table lacks. */
+  /** The sums of the columns `debit` and `credit`; null for one that is no exact number. */
   sum_debit: z.string().nullable(),
   sum_credit: z.string().nullable(),
 })
 
 export async function readControlTotals(db: Database, table: string, where = 'true'): Promise<ControlTotals> {
-  const columns = (await readColumns(db, `release.${table}`)).map(({name}) => name)
+  const columns = await readColumns(db, `release.${table}`)
+  // Doubles come to another sum in another order.
+  const exact = columns.filter(({type}) => /^(BIGINT|DECIMAL)/.test(type)).map(({name}) => name)
   const sumOf = (...names: string[]) => {
-    const name = names.find((known) => columns.includes(known))
+    const name = names.find((known) => exact.includes(known))
     return name === undefined ? 'null::varchar' : `cast(sum(${quoteName(name)}) as varchar)`
   }
   const totals = await db.one(
@@ -111,7 +113,7 @@ export async function readControlTotals(db: Database, table: string, where = 'tr
        ${sumOf('credit')} as sum_credit
      from release.${table} where ${where}`,
   )
-  return {...totals, columns}
+  return {...totals, columns: columns.map(({name}) => name)}
 }
 
 export interface BatchFile extends WrittenFile {

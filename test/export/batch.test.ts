@@ -51,6 +51,19 @@ deal_3,,300.10,2026-01-07T00:00:00.000000Z,0.1,
   )
 })
 
+test('only an exact number is summed: a text cannot be, and doubles come to another sum in another order', async () => {
+  const own = await publishTables(folder, {
+    release_id: 'own',
+    sql: `create schema release.core; create table release.core.own as
+      select 'about 5' as loan_amount, 7::bigint as amount, 0.1::double as debit, date '2026-01-01' as credit`,
+  })
+  for (const profile of ['csv', 'xlsx', 'parquet'] as const) {
+    const [file] = readManifest((await write(profile, ['core.own'], own)).dir).files
+    const [sums] = file.sheets ?? [file]
+    expect(sums, profile).toMatchObject({sum_amount: '7', sum_debit: null, sum_credit: null})
+  }
+})
+
 test("Parquet is byte for byte that of the release, whatever other profiles' options say", async () => {
   const {dir, batch_id} = await write('parquet')
   const dialect = dialectSchema.parse({lineEnding: 'crlf', spreadsheetSafe: true})
