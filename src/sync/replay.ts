@@ -34,14 +34,8 @@ export async function replayRecords(
   await requireClock(db, config, world.clock.now())
   const waiting = await listWaiting(db)
   const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
-  const counts = {
-    replayed: 0,
-    waiting: 0,
-    /** Never to be read, because their texts were pruned. */
-    pruned: (await countUnreplayed(db)).pruned,
-    /** A record that says nothing new appends no version. */
-    appended: 0,
-  }
+  const replayed = new Set<string>()
+  let appended = 0
   for (const stream of streams) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
     const normalise = createNormaliser(stream)
@@ -54,18 +48,17 @@ export async function replayRecords(
       const text = isAgain ? formatAnswer(translate(parseJson(record))) : (read ?? record)
       return text === undefined ? [] : describeReplay(entry, {...place, text}, normalise)
     })
-    counts.replayed += lines.length
-    counts.waiting += entries.length - lines.length
+    for (const {record} of lines) replayed.add(`${stream.name} ${record}`)
     // Walk by walk, oldest first, since each is compared with the one before.
     for (const ofWalk of Map.groupBy(lines, ({walk_id}) => walk_id).values()) {
       const businessDate = ofWalk[0]?.business_date
       const said = {kind: 'replay', stream: stream.name, businessDate, isWalkOpen: walks.has(stream.name)}
       const today = businessDateOf(world.clock.now(), config)
-      const {appended} = await settleBeside({db, tapes}, today, {said, lines: ofWalk}, world)
-      counts.appended += appended
+      appended += (await settleBeside({db, tapes}, today, {said, lines: ofWalk}, world)).appended
     }
   }
-  return counts
+  // A record that says nothing new appends no version.
+  return {replayed: replayed.size, ...(await countUnreplayed(db)), appended}
 }
 
 /** None if the record still cannot be read. */
@@ -78,8 +71,17 @@ function describeReplay(
   const observedAt = instant.parse(`${entry.observed_at}Z`)
   const record = listed ? {...listed, ...Object(json)} : json
   if (normalise([record], observedAt, parent).observations.length === 0) return []
-  const {quarantine_id, walk_id, business_date} = entry
+  const {quarantine_id, walk_id, business_date, record_id} = entry
   const said = {quarantine_id, observed_at: formatInstant(observedAt), parent, listed}
   const frame: Frame = {frame: 'replay', ...said}
-  return [{walk_id, business_date, frame, body: json, received: {body: Buffer.from(text)}}]
+  return [
+    {
+      record: record_id ?? quarantine_id,
+      walk_id,
+      business_date,
+      frame,
+      body: json,
+      received: {body: Buffer.from(text)},
+    },
+  ]
 }

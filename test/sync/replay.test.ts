@@ -89,6 +89,14 @@ test('later truth is never overwritten by a replay: a record takes its place in 
   expect(next.changes).toMatchObject({updated: 0, unchanged: 40})
 })
 
+test('a record that several walks could not read is one record', async () => {
+  spoil(1)
+  await lab.walk(DAY_3, WITHOUT_DETAILS)
+  lab.service.faults.clear()
+  expect(await replay(DAY_4)).toMatchObject({replayed: 0, waiting: 1})
+  expect(await replayMended(DAY_4)).toMatchObject({replayed: 1, waiting: 0})
+})
+
 test('a record whose tape is missing keeps waiting and is shown without its content', async () => {
   await giveUpTape()
   expect(await replayMended(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1})

@@ -245,7 +245,7 @@ test('quarantined records are shown by reason and replayed when an operator asks
   expect((await readLast(page)).slice(2, 5)).toEqual([
     'loantape quarantine replay',
     '',
-    '0 records can be read now, 0 versions appended; 2 still wait.',
+    '0 records can be read now, 0 versions appended; 1 still waits.',
   ])
 })
 
