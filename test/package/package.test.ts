@@ -120,12 +120,6 @@ describe('the package', () => {
     const env = {LOANTAPE_DATA_DIR: join(project, 'demo-data'), LOANTAPE_LOG_LEVEL: 'error'}
     for (const args of [['verify'], ['export', 'csv', '--table', 'core.deal']])
       expect(await runCommand(args, env)).toMatchObject({code: 0})
-    const select = '+core.deal +mart.portfolio_summary +mart.portfolio_breakdown'
-    const again = ['demo', '--data', env.LOANTAPE_DATA_DIR, '--deals', '20', '--days', '1']
-    expect(await runCommand(again, {LOANTAPE_LOG_LEVEL: 'error'}, {select})).toMatchObject({
-      code: 0,
-      stderr: '',
-    })
     const count = ['query', '--format', 'csv', 'select deals from mart.portfolio_summary']
     const kept = await runCommand(count, {LOANTAPE_DATA_DIR: join(project, 'data')})
     expect(kept.stdout).toBe('deals\n7\n')
