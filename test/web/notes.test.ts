@@ -7,7 +7,7 @@ import {writeSqlFolder} from '../build/folder.ts'
 import {expectRefused} from '../cli/outcome.ts'
 import {useLab, useShared} from '../support/set-up.ts'
 import {listViolations} from './browser.ts'
-import {basic, OPERATOR, openPage, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
+import {basic, OPERATOR, openPage, PAGE_TABLES, questionOf, serveLab, VIEWER} from './side.ts'
 
 const LIMITS =
   'name,dimension,bucket,scope,kind,limit_value,warn_at_pct\n=A1 <b>,state,TX,open,amount,1000,90\n'
@@ -26,7 +26,7 @@ const HOSTILE = '<img src=x>\n=1+1 \u202Eabc "&\u05d0'
 /** Fills in a form of a page, which then reloads. */
 async function answer(path: string, question: string, text?: string) {
   const {page, complaints} = await openPage(side.url + path, {width: 390, colorScheme: 'dark'})
-  const asked = page.locator('details.ask').filter({has: page.locator(`summary:text-is("${question}")`)})
+  const asked = questionOf(page, question)
   await asked.locator('summary').click()
   if (text !== undefined) await asked.locator('textarea').fill(text)
   await asked.locator('button').click()

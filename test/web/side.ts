@@ -1,6 +1,6 @@
 import {existsSync, readdirSync, readFileSync} from 'node:fs'
-import type {BrowserContextOptions, Page} from 'playwright-core'
-import {onTestFinished} from 'vitest'
+import type {BrowserContextOptions, Locator, Page} from 'playwright-core'
+import {expect, onTestFinished} from 'vitest'
 import type {Config} from '../../src/core/config.ts'
 import {codeOf} from '../../src/core/errors.ts'
 import type {World} from '../../src/core/types.ts'
@@ -9,7 +9,8 @@ import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import type {Lab} from '../support/lab.ts'
-import {startBrowser} from './browser.ts'
+import {until} from '../support/until.ts'
+import {listFaults, listMisfits, listViolations, startBrowser} from './browser.ts'
 
 /** The tables the workbench pages read, in the form `--select` takes. */
 export const PAGE_TABLES: string = `${FEW_TABLES} +mart.portfolio_breakdown +mart.movement +mart.position_daily +mart.portfolio_monthly +mart.pipeline_aging +mart.data_quality +mart.document_coverage +mart.limit_status +mart.funded_rollforward +mart.funded_rollforward_deal +mart.concentration +mart.top_exposure +mart.vintage +accounting.journal_line +accounting.opening_line +accounting.loan_register +accounting.tie_out`
@@ -43,6 +44,10 @@ export const basic = (name: string, token: string) => ({
 /** A block of SQL in the Markdown of a page. */
 export const block = (asked: string, sql: string): string => `\`\`\`sql ${asked}\n${sql}\n\`\`\`\n\n`
 
+/** The questions of a page, each with its answers, that are asked in these words. */
+export const questionOf = (page: Page, words: string): Locator =>
+  page.locator('details.ask').filter({has: page.locator(`summary:text-is("${words}")`)})
+
 /** Returns the text of markup, with spaces collapsed. */
 export const textOf = (markup: string): string =>
   markup
@@ -66,6 +71,49 @@ export async function openPage(
   })
   await page.goto(url)
   return {page, complaints}
+}
+
+/** Expects an opened page to fit a desk and a phone, to be readable aloud, to show data as text, and to report no error. */
+export async function expectToFit(
+  side: LabSide,
+  path: string,
+  {page, complaints}: Awaited<ReturnType<typeof openPage>>,
+  keepsOrder = /^\/(tables|sql)/.test(path),
+): Promise<void> {
+  // Scripts draw charts again after the page has loaded.
+  const blank = page.locator('figure.chart:not(:has(> [role=img] > div svg))')
+  await until(async () => (await blank.count()) === 0)
+  expect(await listMisfits(page)).toEqual([])
+  expect(await page.title()).not.toBe('stolen')
+  expect(await page.locator('img').count()).toBe(0)
+  expect(await listViolations(page)).toEqual([])
+  expect(await listFaults(await side.read(path))).toEqual([])
+
+  // A desktop screen at 200 %.
+  await page.setViewportSize({width: 640, height: 450})
+  expect(await listMisfits(page)).toEqual([])
+
+  await page.setViewportSize({width: 390, height: 900})
+  await page.emulateMedia({colorScheme: 'dark'})
+  expect(await listMisfits(page)).toEqual([])
+  expect(complaints).toEqual([])
+  // No row's first amount is cut off, except in a table or query that keeps its column order; no date is broken, and no cell is
+  // wider than the page.
+  const found = await page.evaluate(`[...document.querySelectorAll('.scroll')].flatMap((scroll) =>
+    [...scroll.querySelectorAll('tbody tr')].flatMap((row) => {
+      const cells = [...row.querySelectorAll('td')]
+      const amount = !${keepsOrder} && cells.find((cell) => /^[−+]?[$]/.test(cell.textContent))
+      const isCut = amount && amount.getBoundingClientRect().right > scroll.getBoundingClientRect().right + 0.5
+      const days = cells.filter((cell) => /^\\d{4}-\\d\\d-\\d\\d$/.test(cell.textContent))
+      const broken = days.filter((cell) => {
+        const range = document.createRange()
+        range.selectNodeContents(cell)
+        return range.getBoundingClientRect().height > 26
+      })
+      const wide = cells.filter((cell) => cell.offsetWidth > scroll.clientWidth)
+      return [...(isCut ? [amount] : []), ...broken, ...wide].map((cell) => cell.textContent)
+    }))`)
+  expect(found).toEqual([])
 }
 
 /** Serves a lab's folder on a free port, until it or the lab is disposed. */

@@ -1,16 +1,17 @@
 import {mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import type {Page} from 'playwright-core'
 import {expect, test} from 'vitest'
 import {moveCurrent} from '../../src/build/build-folder.ts'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {acquireLock, withRun} from '../../src/store/runs.ts'
-import {aDeal, createLab, DAY_1, DAY_2, someDeals} from '../support/lab.ts'
+import {aDeal} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {listFaults, listMisfits, listViolations} from './browser.ts'
+import {listViolations} from './browser.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {listProcesses, openPage, PAGE_TABLES, serveLab} from './side.ts'
+import {expectToFit, listProcesses, openPage, serveLab} from './side.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
 const LONG = 'w'.repeat(80)
@@ -60,8 +61,6 @@ const PAGES = [
   '/books/2026-03',
   '/find?q=austin',
   '/compare?as_of=2026-03-02',
-  '/quarantine',
-  '/runs',
   '/pages',
   '/pages/first_page',
   '/pages/data_quality',
@@ -73,43 +72,9 @@ const PAGES = [
 ]
 
 test.each(PAGES)('%s fits a desk and a phone, can be read aloud and reports no error', async (path) => {
-  const {page, complaints} = await open(path)
-  // Scripts draw charts again after the page has loaded.
-  const blank = page.locator('figure.chart:not(:has(> [role=img] > div svg))')
-  await until(async () => (await blank.count()) === 0)
-  expect(await listMisfits(page)).toEqual([])
-  expect(await page.title()).not.toBe('stolen')
-  expect(await page.locator('img').count()).toBe(0)
-  expect(await page.locator('.failed').allTextContents()).toEqual([])
-  expect(await listViolations(page)).toEqual([])
-  expect(await listFaults(await side.read(path))).toEqual([])
-
-  // A desktop screen at 200 %.
-  await page.setViewportSize({width: 640, height: 450})
-  expect(await listMisfits(page)).toEqual([])
-
-  await page.setViewportSize({width: 390, height: 900})
-  await page.emulateMedia({colorScheme: 'dark'})
-  expect(await listMisfits(page)).toEqual([])
-  expect(complaints).toEqual([])
-  // No row's first amount is cut off, except in a table or query that keeps its column order; no date is broken, and no cell is
-  // wider than the page.
-  const keepsOrder = /^\/(tables|sql)/.test(path)
-  const found = await page.evaluate(`[...document.querySelectorAll('.scroll')].flatMap((scroll) =>
-    [...scroll.querySelectorAll('tbody tr')].flatMap((row) => {
-      const cells = [...row.querySelectorAll('td')]
-      const amount = !${keepsOrder} && cells.find((cell) => /^[−+]?[$]/.test(cell.textContent))
-      const isCut = amount && amount.getBoundingClientRect().right > scroll.getBoundingClientRect().right + 0.5
-      const days = cells.filter((cell) => /^\\d{4}-\\d\\d-\\d\\d$/.test(cell.textContent))
-      const broken = days.filter((cell) => {
-        const range = document.createRange()
-        range.selectNodeContents(cell)
-        return range.getBoundingClientRect().height > 26
-      })
-      const wide = cells.filter((cell) => cell.offsetWidth > scroll.clientWidth)
-      return [...(isCut ? [amount] : []), ...broken, ...wide].map((cell) => cell.textContent)
-    }))`)
-  expect(found).toEqual([])
+  const opened = await open(path)
+  await expectToFit(side, path, opened)
+  expect(await opened.page.locator('.failed').allTextContents()).toEqual([])
 })
 
 test('a phone shows each deal next to its first amount while scrolling', async () => {
@@ -529,22 +494,34 @@ test('the books of some deals can be the first page requested, and so can their 
   }
 })
 
+/** Sets the clock of a page ahead until something is so: the page asks what is new once a second. */
+const untilTold = (page: Page, isSo: () => boolean | Promise<boolean>) =>
+  until(async () => {
+    await page.clock.runFor(1000)
+    return isSo()
+  })
+
 test('the current run is shown as it progresses, and the page of runs reloads once it has ended', async () => {
   const {page, complaints} = await open('/runs')
+  await page.clock.install()
+  await page.reload()
   const live = page.locator('#live')
-  const untilShown = (text: string) => until(async () => (await live.textContent()) === text)
+  const untilShown = (text: string) => untilTold(page, async () => (await live.textContent()) === text)
+  let loads = 0
+  page.on('load', () => {
+    loads += 1
+  })
+  const untilLoaded = (times: number) => untilTold(page, () => loads >= times)
   await untilShown('idle')
   const world = lab.createWorld()
-  let reloaded: Promise<unknown>
   {
     using lock = acquireLock(side.stateDb, {runId: 'r_1', command: 'sync'}, world)
     lock.setProgress('page 3 of 40')
     await untilShown('sync: page 3 of 40')
     lock.setProgress('page 4 of 40')
     await untilShown('sync: page 4 of 40')
-    reloaded = page.waitForEvent('load')
   }
-  await reloaded
+  await untilLoaded(1)
   expect(await live.textContent()).toBe('idle')
 
   // While somebody is writing, the page stays and says what it does not show.
@@ -558,16 +535,14 @@ test('the current run is shown as it progresses, and the page of runs reloads on
   }
   await untilShown('ended; load the page again to see how')
   expect(await page.evaluate('globalThis.isSame')).toBe(true)
-  reloaded = page.waitForEvent('load')
   await search.fill('')
   await search.blur()
-  await reloaded
+  await untilLoaded(2)
   expect(await live.textContent()).toBe('idle')
 
   // This one begins and ends between two answers: the server is in this process.
-  reloaded = page.waitForEvent('load')
   await withRun(lab.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))
-  await reloaded
+  await untilLoaded(3)
   expect(complaints).toEqual([])
 })
 
@@ -590,19 +565,26 @@ test('an action that ends while the page of runs is made goes on for it', async 
 })
 
 test('a page says when another release has replaced the one it shows', async () => {
-  await using own = await createLab({tables: PAGE_TABLES, deals: someDeals(3), releasedAt: DAY_1})
-  const first = requireRelease(own.folder)
-  await own.sync(DAY_2)
-  const second = requireRelease(own.folder)
-  moveCurrent(own.folder, first.dir)
-  await using served = await serveLab(own)
+  const folder = lab.copyFolder('replaced')
+  const earlier = readdirSync(folder.releases).find((name) => name.startsWith('2026-03-02'))
+  const [first, second] = [requireRelease(folder, earlier), requireRelease(folder)]
+  moveCurrent(folder, first.dir)
+  await using served = await serveLab(lab, {folder})
   const {page} = await openPage(served.url)
-  // Before the page asks for the first time.
-  moveCurrent(own.folder, second.dir)
-  const live = page.locator('#live')
-  await live.getByText('another release: load the page again').waitFor()
+  await page.clock.install()
   await page.reload()
+  // Before the page asks for the first time.
+  moveCurrent(folder, second.dir)
+  const live = page.locator('#live')
+  await untilTold(page, async () =>
+    /another release: load the page again/.test(String(await live.textContent())),
+  )
+  await page.reload()
+  let answers = 0
+  page.on('response', (response) => {
+    answers += response.url().endsWith('/runs/live') ? 1 : 0
+  })
   // The second answer comes after the page has acted on the first.
-  for (let answers = 0; answers < 2; answers += 1) await page.waitForResponse(/live/)
+  await untilTold(page, () => answers > 1)
   expect(await live.textContent()).toBe('idle')
 })
