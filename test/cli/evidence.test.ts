@@ -6,7 +6,7 @@ import type {WireRecord} from '../../src/core/types.ts'
 import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {readFiles} from '../support/data.ts'
+import {readFiles, readLines} from '../support/data.ts'
 import {DAY_1, DAY_2, DAY_3, someDeals} from '../support/lab.ts'
 import {changeRecords, linkBorrower, useLab} from '../support/set-up.ts'
 import {expectRefused} from './outcome.ts'
@@ -23,11 +23,6 @@ lab.service.store.update('deal_000001', {status: 'underwriting'})
 await lab.sync(DAY_2)
 const root = join(lab.folder.root, '..')
 
-const readLines = (text: string) =>
-  text
-    .trimEnd()
-    .split('\n')
-    .map((line) => JSON.parse(line))
 const readArchive = (dir: string) =>
   gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString('latin1')
 const readEvidence = (dir: string) => JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))

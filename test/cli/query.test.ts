@@ -5,7 +5,7 @@ import {stripVTControlCharacters} from 'node:util'
 import {parse} from 'csv-parse/sync'
 import {expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
-import {FEW_TABLES, readManifest} from '../support/data.ts'
+import {FEW_TABLES, readLines, readManifest} from '../support/data.ts'
 import {aDeal, DAY_1, MAIN, type Started, startProcess} from '../support/lab.ts'
 import {changeRecords, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
@@ -47,11 +47,6 @@ test('no text of the source commands a terminal', async () => {
     expect(shown).toContain(String.raw`\u009b31m\u007f`)
     const {stdout: piped} = await runCommand(args, lab.env)
     if (args[0] !== 'trace') expect(piped).toContain('\u202e')
-    const readLines = (text: string) =>
-      text
-        .trimEnd()
-        .split('\n')
-        .map((line) => JSON.parse(line))
     if (args[0] === 'tape') expect(readLines(shown)).toEqual(readLines(piped))
   }
 })

@@ -46,6 +46,13 @@ export function flipBit(path: string, at?: number): Buffer {
 /** Reads the manifest of a release, a batch or a backup. */
 export const readManifest = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
 
+/** Parses lines of JSON. */
+export const readLines = (text: string) =>
+  text
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line))
+
 /** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
 export const anyRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())
 

@@ -4,10 +4,11 @@ import {writeSqlFolder} from '../build/folder.ts'
 import {someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {listViolations} from './browser.ts'
-import {openPage, PAGE_TABLES, serveLab} from './side.ts'
+import {block, openPage, PAGE_TABLES, serveLab} from './side.ts'
 
-const chart = (asked: string, rows: string) =>
-  `\`\`\`sql ${asked}\nselect * from (values ${rows}) as t(place, amount)\nwhere place between coalesce(left($day_from, 7), place) and coalesce(left($day_to, 7), place)\n\`\`\`\n`
+const within = 'where place between coalesce(left($day_from, 7), place) and coalesce(left($day_to, 7), place)'
+const chart = (asked: string, rows: string, where = '') =>
+  block(asked, `select * from (values ${rows}) as t(place, amount) ${where}`)
 
 const months = Array.from(
   {length: 12},
@@ -18,19 +19,18 @@ await lab.walk('2026-03-01T23:30:00-05:00')
 await lab.sync('2026-03-02T23:30:00-05:00')
 const own = lab.beside.use(
   writeSqlFolder({
-    'pages/months.md': chart('line title="Months" range=day', months.join(', ')),
-    'pages/states.md': chart('bar range=day', `('TX', 1), ('CA', 2)`),
-    'pages/clicks.md': `\`\`\`sql bar title="States"
-select * from (values ('CT', 1, '/deals?state=CT'), ('CA', 1, '//example.com')) as t(place, amount, amount_href)
-\`\`\`
-
-\`\`\`sql area title="Days" range=day
-select day, part, 1 as amount, '/deals?part=' || part as amount_href
-from (select unnest(['2026-01-01', '2026-01-02', '2026-01-03']) as day), (select unnest(['open', 'ended']) as part)
-order by all
-\`\`\`
-`,
-    'pages/gaps.md': `${[
+    'pages/months.md': chart('line title="Months" range=day', months.join(', '), within),
+    'pages/states.md': chart('bar range=day', `('TX', 1), ('CA', 2)`, within),
+    'pages/clicks.md': `${block(
+      'bar title="States"',
+      `select * from (values ('CT', 1, '/deals?state=CT'), ('CA', 1, '//example.com')) as t(place, amount, amount_href)`,
+    )}${block(
+      'area title="Days" range=day',
+      `select day, part, 1 as amount, '/deals?part=' || part as amount_href
+       from (select unnest(['2026-01-01', '2026-01-02', '2026-01-03']) as day), (select unnest(['open', 'ended']) as part)
+       order by all`,
+    )}`,
+    'pages/gaps.md': [
       ['line', `('2026-01-31', 90.0), ('2026-01-01', 70.0), ('2026-01-02', 71.0)`],
       ['line', `('2025-11', -90), ('2026-01', -70)`],
       ['waterfall', `('opening', 100), ('repaid', -10), ('closing', 90)`],
@@ -38,10 +38,8 @@ order by all
       ['line', `('a', -1), ('b', 70)`],
       ['area', `('2026-01-01', 70), ('2026-01-02', 71)`],
     ]
-      .map(
-        ([shape, rows]) => `\`\`\`sql ${shape}\nselect * from (values ${rows}) as t(place, amount)\n\`\`\`\n`,
-      )
-      .join('\n')}`,
+      .map(([shape = '', rows = '']) => chart(shape, rows))
+      .join(''),
   }),
 )
 const side = await serveLab(lab, {sqlDir: own.path})
