@@ -34,7 +34,10 @@ import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
  */
 export function shareWithFolder(path: string, isPrivate = false): void {
   const readers = isPrivate ? 0 : statSync(dirname(path)).mode & 0o055
-  const mode = statSync(path).isDirectory() ? 0o700 | readers : 0o600 | (readers & 0o044)
+  const made = statSync(path)
+  // A new folder has the setgid bit of its parent: what is made in it gets the group of those who may read it.
+  const setgid = made.mode & 0o2000
+  const mode = made.isDirectory() ? setgid | 0o700 | readers : 0o600 | (readers & 0o044)
   try {
     chmodSync(path, mode)
   } catch (error) {

@@ -117,10 +117,11 @@ test('a folder gets every file once; a target that now names another place gets 
 
 test('whoever may read the folder may read what is delivered there', async () => {
   chmodSync(join(batch.dir, 'a.csv'), 0o600)
-  chmodSync(join(root, 'target'), 0o750)
+  // Whatever is made in it gets the group of such a folder.
+  chmodSync(join(root, 'target'), 0o2750)
   await deliver(folder())
-  const modeOf = (name: string) => statSync(join(root, 'target', PLACE, name)).mode & 0o777
-  expect([modeOf('a.csv'), modeOf('deep'), modeOf('.')]).toEqual([0o640, 0o750, 0o750])
+  const modeOf = (name: string) => statSync(join(root, 'target', PLACE, name)).mode & 0o7777
+  expect([modeOf('a.csv'), modeOf('deep'), modeOf('.')]).toEqual([0o640, 0o2750, 0o2750])
 })
 
 test('a file goes into the folder itself, not through a link that lies where it is written', async () => {
