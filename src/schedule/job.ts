@@ -127,7 +127,10 @@ export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
   if (fault) throw fault
   if (job) return job
   const names = jobs.map((known) => known.name)
-  throw newError('UNKNOWN_NAME', `Job '${name}': ${expectOneOf(name, names)}.`)
+  const {jobsDir} = config
+  throw newError('UNKNOWN_NAME', `Job '${name}': ${expectOneOf(name, names)}.`, {
+    next: jobsDir ? `Yours are in '${jobsDir}'.` : 'Name the folder of yours in LOANTAPE_JOBS_DIR.',
+  })
 }
 
 export function listExportedProfiles(jobs: readonly Job[]): string[] {

@@ -93,13 +93,20 @@ test('a secret that comes out of a pipe is read once for all batches', async () 
   expect([...tokens]).toEqual(['Bearer token'])
 })
 
-test('an unknown target, batch or release is refused', async () => {
+test('an unknown target, batch, release or job is refused', async () => {
   for (const args of [
     'export csv --deliver nobody',
     'export --redeliver 2026-01-01-000000000000',
     'publish postgres --release nowhere',
   ])
     await expectRefused(run(args.split(' ')), 'UNKNOWN_NAME')
+  const elsewhere = run(['run', 'hand-in'])
+  await expectRefused(elsewhere, 'UNKNOWN_NAME', [
+    /one of .*hand-out/,
+    `Yours are in '${env.LOANTAPE_JOBS_DIR}'`,
+  ])
+  const ours = run(['run', 'hand-out'], {LOANTAPE_JOBS_DIR: ''})
+  await expectRefused(ours, 'UNKNOWN_NAME', 'Name the folder of yours in LOANTAPE_JOBS_DIR.')
 })
 
 test('a job exports files and publishes tables; publishing the same release again changes nothing', async () => {
