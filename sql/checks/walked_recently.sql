@@ -1,7 +1,7 @@
 -- The last complete walk is no more than one day older than as_of. It counts whatever known_at is: a walk that changed nothing
 -- does not move known_at, but still proves the portfolio fresh.
 -- severity: warn
--- next: Run `loantape sync`; `loantape status` says how the last runs ended.
+-- next: Run `loantape sync` unless as_of is a past day; `loantape status` says how the last runs ended.
 with
 last_walk as (
   select max(business_date) as observed_until
