@@ -29,7 +29,7 @@ Bridge for 12 months,loan_program,bridge_12mo,funded,amount,45000000,80
  * Creates a lender after two months, with limits, books, people, documents, one unreadable record and a failed night. Its deals
  * are the same on every machine, and no clock runs.
  */
-export async function useLender() {
+export async function useLender(days: readonly string[] = DAYS) {
   const lab = await useLab({tables: 'all'})
   const {store} = lab.service
   const own = lab.beside.use(writeSqlFolder({'seeds/limit.csv': LIMITS}))
@@ -39,7 +39,7 @@ export async function useLender() {
     ...lab.createWorld(now),
     realClock: {...realClock, now: () => Date.parse(now)},
   })
-  const [first = '', ...others] = DAYS
+  const [first = '', ...others] = days
   seedPortfolio(store, {deals: 240, seed: SEED, today: first})
   const flip = {
     property_address: '12 Elm St, Austin, TX 78701',
@@ -55,7 +55,7 @@ export async function useLender() {
     for (; day < walked; day = addDays(day, 1)) advanceDay(store, {seed: SEED, day: addDays(day, 1)})
     const now = `${walked}T23:30:00-05:00`
     const given = {config: {sqlDir: own.path}, world: createStill(now)}
-    if (walked !== DAYS.at(-1)) {
+    if (walked !== days.at(-1)) {
       await lab.walk(now, given)
       continue
     }
@@ -76,7 +76,7 @@ export async function useLender() {
   const serve = (changes: Parameters<typeof serveLab>[1] = {}) =>
     serveLab(lab, {...config, env, jobs: readJobs(lab.config), world: createStill(NOW), ...changes})
   const side = await serve()
-  for (const [index, day] of DAYS.entries()) {
+  for (const [index, day] of days.entries()) {
     const at = Date.parse(`${day}T23:30:00-05:00`)
     const isFailed = index === 8
     side.stateDb.insert('job_run', {

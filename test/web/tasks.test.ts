@@ -16,7 +16,9 @@ const CLICKS = new Map(
   ]),
 )
 
-const {lab, side, serve} = await useLender()
+const {lab, side, serve} = await useLender([
+  ...['2026-01-02', '2026-01-16', '2026-01-31', '2026-02-14', '2026-02-25', '2026-03-04'],
+])
 
 /** Opens the first page as somebody, and counts clicks. */
 async function come(who: string, url = side.url, options: Parameters<typeof openPage>[1] = {}) {
