@@ -224,6 +224,7 @@ function describeReading(lastSync: Run | undefined): (Condition | undefined)[] {
       const found = streams.find((one) => one.stream === stream)
       if (!found) return ok(stream, `no lists of ${stream} are asked for`, '')
       const {listed, failed, reason} = found
+      if (reason === null && listed + failed === 0) return undefined
       if (reason === null)
         return describe(
           stream,

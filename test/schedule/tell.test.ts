@@ -274,6 +274,9 @@ test('lists of borrowers that cannot be read, or are refused, are told', async (
   const borrowers = {stream: 'borrowers', listed: 0, failed: 5, reason: null as string | null}
   await syncWith({}, [borrowers])
   expect(posts[0]).toContain('None of the lists of borrowers could be read')
+  // A night that had no time for any says nothing.
+  await syncWith({}, [{...borrowers, failed: 0}])
+  expect(posts).toHaveLength(1)
   await syncWith({}, [{...borrowers, listed: 9, reason: 'GUARD_SHRINK'}])
   expect(posts[1]).toMatch(/Lists of borrowers were refused \[GUARD_SHRINK\].*--accept/s)
   await syncWith({}, [{...borrowers, listed: 9}])
