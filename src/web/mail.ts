@@ -25,13 +25,17 @@ const STYLES: Readonly<Record<string, string>> = {
 /** Charts and controls. */
 const ONLY_ON_A_PAGE = /<(svg|nav|form)\b[\s\S]*?<\/\1>|<details class="ask">[\s\S]*?<\/details>/g
 
+/** Without these and the empty cells, titles and notes that they leave. */
+const keepForMail = (markup: string) =>
+  markup
+    .replaceAll(ONLY_ON_A_PAGE, '')
+    .replaceAll(/<(td|div) class="(bar|note)"><\/\1>/g, '')
+    .replaceAll(/<thead>[\s\S]*?<\/thead>/g, (head) => head.replaceAll('<td></td>', ''))
+
 /** Inline styles, links to other sites only, no charts, nothing folded. */
 export const styleForMail = ({html: markup}: Html): Html =>
   new Html(
-    markup
-      .replaceAll(ONLY_ON_A_PAGE, '')
-      .replaceAll('<td class="bar"></td>', '')
-      .replaceAll(/<thead>[\s\S]*?<\/thead>/g, (head) => head.replaceAll('<td></td>', ''))
+    keepForMail(markup)
       .replaceAll('<summary', '<p')
       .replaceAll('</summary', '</p')
       .replaceAll(/<(\w+)([^>]*)>/g, (_, tag: string, attributes: string) => {
@@ -54,8 +58,7 @@ const BLOCKS = /(?:<\/?(?!(?:a|b|bdi|code|del|em|h\d|i|s|small|span|strong|t[dh]
 
 /** Has a line for each figure, fact, row, sentence, heading and list item. */
 export const textOf = (text: string) =>
-  inOneLine(text)
-    .replaceAll(ONLY_ON_A_PAGE, '')
+  keepForMail(inOneLine(text))
     .replaceAll(/<\/h\d>/g, ':<p>')
     .replaceAll('</dt><dd>', ': ')
     .replaceAll('</div><div class="value">', ': ')

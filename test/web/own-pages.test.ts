@@ -71,7 +71,7 @@ const own = lab.beside.use(
     'pages/more.md': PAGE,
     'pages/shown.md': shown,
     'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
-    'pages/said.md': `Before.\n\n### Three\n\n${block('facts', "select 'funded' as status, 118 as deals, 1.00::decimal(18, 2) as amount")}After it, **bold**.\n\n#### Four\n\n- one\n- two\n\n> quoted\n\n${FENCE}\ncode\n${FENCE}\n\n${block('records', "select 'First' as name, 1 as n, 'why' as reason_prose union all select 'Second', 2, null")}${block('lead', "select 'a sentence' as words")}${block('matrix', "select 'TX' as state, 'open' as status, 3 as deals")}`,
+    'pages/said.md': `Before.\n\n### Three\n\n${block('facts', "select 'funded' as status, 118 as deals, 1.00::decimal(18, 2) as amount")}After it, **bold**.\n\n#### Four\n\n- one\n- two\n\n> quoted\n\n${FENCE}\ncode\n${FENCE}\n\n${block('records', "select 'First' as name, 1 as n, 'why' as reason_prose union all select 'Second', 2, null")}${block('lead', "select 'a sentence' as words")}${block('matrix', "select 'TX' as state, 'open' as status, 3 as deals")}${block('number', 'select 7 as deals')}${block('table', "select 'TX' as state, 3 as deals, 50 as deals_bar")}`,
     'pages/written.md': block(
       'deals',
       `-- order by amount\nselect 'deal_' || range as deal_id, range::decimal(18, 2) as amount, range % 7 as term, 'order by' as x from range(120) order by (range % 7), deal_id -- :(`,
@@ -196,7 +196,7 @@ test('the text of a digest has a line for each sentence, fact, heading and entry
       'Second:',
       '- n 2',
     ],
-    ...['–', 'a sentence', 'State · open', 'TX · 3'],
+    ...['–', 'a sentence', 'State · open', 'TX · 3', 'Deals: 7', 'State · Deals', 'TX · 3'],
   ])
 })
 
