@@ -7,7 +7,7 @@ import {listNeededReleases} from '../accounting/periods.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {GENERATOR} from '../core/process.ts'
+import {GENERATOR, temporaryBeside} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {
@@ -18,7 +18,7 @@ import {
   quoteLiteral,
   withinLimits,
 } from '../store/database.ts'
-import {beginFolder, writeFileAtomically} from '../store/files.ts'
+import {beginFolder, copyIntoPlace} from '../store/files.ts'
 import {readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
 import {readWentOn} from '../store/recorded.ts'
 import {
@@ -103,7 +103,7 @@ export async function buildRelease(config: Config, request: BuildRequest, world:
     if (pruned.length === 0) world.log.info({release_id}, 'released')
     else world.log.info({release_id, count: pruned.length}, 'released; older releases removed')
   }
-  if (out !== undefined) writeFileAtomically(out, {copyOf: release.database})
+  if (out !== undefined) await copyIntoPlace(release.database, temporaryBeside(out), out)
   return {
     outcome: isNew ? ('released' as const) : ('unchanged' as const),
     release_id,

@@ -1,6 +1,6 @@
 import {createHash, hash, randomUUID} from 'node:crypto'
 import {accessSync, constants, createReadStream, existsSync, mkdirSync, statSync} from 'node:fs'
-import {copyFile, rm} from 'node:fs/promises'
+import {rm} from 'node:fs/promises'
 import {connect} from 'node:net'
 import {dirname, extname, join, posix} from 'node:path'
 import {addAbortSignal} from 'node:stream'
@@ -17,7 +17,7 @@ import {
 } from '../core/errors.ts'
 import {parseRetryAfter, withRetries} from '../core/retry.ts'
 import type {World} from '../core/types.ts'
-import {digestFileNow, moveIntoPlace, shareWithFolder} from '../store/files.ts'
+import {copyIntoPlace, digestFileNow, shareWithFolder} from '../store/files.ts'
 import {acquireLock} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {type BatchedFile, CONTENT_TYPES, examineBatch, type NamedBatch} from './batch.ts'
@@ -207,11 +207,7 @@ export async function openFolder(
         // Checked first: on a read-only disk, mkdir would report a missing folder instead.
         accessSync(target.path, constants.W_OK)
         makeFolders(target.path, dirname(join(folder, name)), isPrivate)
-        // Others who may write there could have put a link in its place.
-        await rm(part, {force: true})
-        await copyFile(path, part, constants.COPYFILE_EXCL)
-        shareWithFolder(part, isPrivate)
-        moveIntoPlace(part, final)
+        await copyIntoPlace(path, part, final, isPrivate)
       } catch (error) {
         const code = codeOf(error)
         const left = await rm(part, {force: true}).then(

@@ -5,6 +5,7 @@ import {
   closeSync,
   copyFileSync,
   createReadStream,
+  createWriteStream,
   existsSync,
   fsyncSync,
   linkSync,
@@ -22,6 +23,7 @@ import {
 import {open} from 'node:fs/promises'
 import {dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
+import {pipeline} from 'node:stream/promises'
 import {setTimeout as delay} from 'node:timers/promises'
 import pLimit from 'p-limit'
 import {codeOf, findMachineFault, messageOf, newError} from '../core/errors.ts'
@@ -166,6 +168,23 @@ export function moveIntoPlace(temporary: string, final: string): void {
   syncToDisk(temporary)
   renameSync(temporary, final)
   syncToDisk(dirname(final))
+}
+
+/**
+ * Copies a file for those who may read the folder of `final`. `copyFile` would give the copy the group of the original, and not
+ * that of its folder.
+ */
+export async function copyIntoPlace(
+  from: string,
+  temporary: string,
+  final: string,
+  isPrivate = false,
+): Promise<void> {
+  // Others who may write there could have put a link in its place.
+  rmSync(temporary, {force: true})
+  await pipeline(createReadStream(from), createWriteStream(temporary, {flags: 'wx', mode: 0o600}))
+  shareWithFolder(temporary, isPrivate)
+  moveIntoPlace(temporary, final)
 }
 
 export type BegunFolder = ReturnType<typeof beginFolder>

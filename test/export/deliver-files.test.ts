@@ -1,6 +1,7 @@
 import {createHash, createHmac, hash} from 'node:crypto'
 import {
   chmodSync,
+  chownSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -118,10 +119,19 @@ test('a folder gets every file once; a target that now names another place gets 
 test('whoever may read the folder may read what is delivered there', async () => {
   chmodSync(join(batch.dir, 'a.csv'), 0o600)
   // Whatever is made in it gets the group of such a folder.
+  const group = process.getuid?.() === 0 ? 12_345 : process.getgroups?.().at(-1)
+  chownSync(join(root, 'target'), process.getuid?.() ?? 0, group ?? 0)
   chmodSync(join(root, 'target'), 0o2750)
   await deliver(folder())
-  const modeOf = (name: string) => statSync(join(root, 'target', PLACE, name)).mode & 0o7777
-  expect([modeOf('a.csv'), modeOf('deep'), modeOf('.')]).toEqual([0o640, 0o2750, 0o2750])
+  const readersOf = (name: string) => {
+    const {gid, mode} = statSync(join(root, 'target', PLACE, name))
+    return [gid, mode & 0o7777]
+  }
+  expect(['a.csv', 'deep', '.'].map(readersOf)).toEqual([
+    [group, 0o640],
+    [group, 0o2750],
+    [group, 0o2750],
+  ])
 })
 
 test('a file goes into the folder itself, not through a link that lies where it is written', async () => {
