@@ -356,14 +356,17 @@ async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Prom
   }
 }
 
-/** Quoted; those of {@link STATE} come first. Each table of ours has a comment, which those that others made by hand lack. */
+/** Each table of ours has a comment, and the owner of its schema; those that others made lack one or the other. */
+const IS_OURS = `obj_description(pg_class.oid, 'pg_class') is not null and relowner = nspowner`
+
+/** Quoted; those of {@link STATE} come first. */
 async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
   return await session.column(
     z.string(),
-    `select format('%I.%I', schemaname, tablename) as name from pg_tables
-     where schemaname = any($1)
-       and obj_description(format('%I.%I', schemaname, tablename)::regclass, 'pg_class') is not null
-     order by schemaname <> '${STATE}', name`,
+    `select format('%I.%I', nspname, relname) as name
+     from pg_class join pg_namespace on pg_namespace.oid = relnamespace
+     where nspname = any($1) and relkind = 'r' and ${IS_OURS}
+     order by nspname <> '${STATE}', name`,
     [schemas],
   )
 }
@@ -411,9 +414,9 @@ async function requireNoDependents(session: Session): Promise<void> {
          and refobjid in (select oid from pg_class where relnamespace in (select oid from ours))
      )
      union
-     select pg_describe_object('pg_class'::regclass, oid, 0) from pg_class
-     where relnamespace in (select oid from ours) and relkind in ('r', 'p', 'f', 'S')
-       and obj_description(oid, 'pg_class') is null
+     select pg_describe_object('pg_class'::regclass, pg_class.oid, 0)
+     from pg_class join pg_namespace on pg_namespace.oid = relnamespace
+     where relnamespace in (select oid from ours) and relkind in ('r', 'p', 'f', 'S') and not (${IS_OURS})
      order by name`,
   )
   if (found.length === 0) return

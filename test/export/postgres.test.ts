@@ -323,11 +323,13 @@ test('foreign objects are never touched, and what others made of published table
     database,
     `create schema own; create view own.big as select * from core.deal;
      create function mart.many() returns bigint language sql begin atomic select count(*) from core.deal; end;
-     create table core.mine as select 42 as answer`,
+     create table core.mine as select 42 as answer;
+     create table core.noted as select 42 as answer; comment on table core.noted is 'as dbt does';
+     alter table core.noted owner to reader`,
   )
   const refusal = await failureOf(publish(release(2)))
   expect(refusal).toMatchObject({code: 'POSTGRES_DEPENDENT', exitCode: 2})
-  expect(refusal.message).toContain('function mart.many(), table core.mine, view own.big')
+  expect(refusal.message).toContain('function mart.many(), table core.mine, table core.noted, view own.big')
   expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
 })
 
