@@ -1,4 +1,4 @@
-import {existsSync, readdirSync, rmSync, utimesSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {pruneReleases} from '../../src/build/build-folder.ts'
@@ -27,7 +27,11 @@ for (let number = 1; number <= 4; number++) {
 const config = {...lab.config, releasesKept: 2, batchesKept: 1}
 const prune = (isDryRun: boolean) => pruneData(config, {isDryRun}, lab.createWorld('2026-02-03T12:00:00Z'))
 
-test('releases and batches beyond the policy go, but not the current release or what a closed period needs', async () => {
+test('releases and batches beyond the policy go, but not the current release, what a closed period needs or what is damaged', async () => {
+  const damaged = join(lab.folder.exports, 'csv/damaged')
+  mkdirSync(damaged)
+  writeFileSync(join(damaged, 'manifest.json'), '{')
+  utimesSync(join(damaged, 'manifest.json'), 0, 0)
   const before = [readdirSync(lab.folder.releases), readdirSync(join(lab.folder.exports, 'csv'))]
   const listed = await prune(true)
   expect(listed).toMatchObject({outcome: 'dry_run', releases: ['r_3', 'r_2']})
@@ -40,6 +44,8 @@ test('releases and batches beyond the policy go, but not the current release or 
   expect(left).toHaveLength(3)
   expect(lab.currentReleaseId()).toBe('r_4')
   expect(listed.batches.some((batch) => existsSync(join(lab.folder.exports, batch)))).toBe(false)
+  expect(existsSync(damaged)).toBe(true)
+  rmSync(damaged, {recursive: true})
   expect(readdirSync(join(lab.folder.exports, 'csv'))).toHaveLength(2)
   const {steps} = await runJob(config, {job: aJob({steps: [{do: 'prune'}]})}, lab.createWorld())
   expect(steps).toMatchObject([{do: 'prune', result: {outcome: 'unchanged', releases: [], batches: []}}])
