@@ -298,7 +298,7 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
     const type = isPlain || /^(DATE|TIMESTAMP)$/.test(column.type) ? column.type : 'VARCHAR'
     const look: Look = LOOKS.find(([fits]) => fits.test(`${name} ${type}`))?.[1] ?? NUMBER
     const length = longest[name] ?? 0
-    if (type === 'VARCHAR' && length > CELL_CHARACTERS)
+    if (length > CELL_CHARACTERS)
       throw newError(
         'EXPORT_CELL',
         `Column '${name}' of table '${table}' holds a text of ${length} characters: a cell takes ${CELL_CHARACTERS}.`,

@@ -30,6 +30,7 @@ test.each([
     'select cast(a as decimal(38, 2)) as d, cast(a as bigint) as i, cast(a as date) as t',
     'SELECT toDecimal128(round(a, 2), 2) AS d, toInt64(round(a)) AS i, toDate32(a) AS t',
   ],
+  ['a null', 'select coalesce(a, null) as n', 'SELECT COALESCE(a, NULL) AS n'],
   ['an anti-slash and a quote', "select 'a''\\b' as t", "SELECT 'a''\\\\b' AS t"],
   [
     'a window',
