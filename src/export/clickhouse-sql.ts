@@ -60,8 +60,6 @@ interface Node {
   column_names: string[]
   children: Node[]
   child: Node
-  filter: Node | null
-  distinct: boolean
   is_operator: boolean
   cast_type: Type
   value: {type: Type; is_null: boolean; value: unknown}
@@ -322,7 +320,7 @@ const mapSteps = (name: string, first: Node[], end: Node): Node => {
 }
 
 function rewriteFunction(node: Node): Node {
-  const {function_name: name, children, filter, distinct} = node
+  const {function_name: name, children} = node
   if (name === 'getvariable') {
     const variable = String(children[0]?.value.value)
     return variable === 'as_of' ? column(AS_OF) : unknown(`the variable ${variable}`)
@@ -337,9 +335,7 @@ function rewriteFunction(node: Node): Node {
   const other = NAMES[name]
   if (other !== undefined)
     return {...parts, function_name: other, is_operator: node.is_operator && other === name}
-  const form = FORMS[name]
-  if (!form || filter || distinct) return unknown(`the function ${name}`)
-  return form(...parts.children)
+  return FORMS[name]?.(...parts.children) ?? unknown(`the function ${name}`)
 }
 
 /** The days or months from one date to another. */

@@ -53,6 +53,11 @@ test.each([
     'SELECT 1 AS a FROM x INNER JOIN y ON ((1 = 1)) LEFT JOIN z ON ((z.a = y.a))',
   ],
   [
+    'a union with a CTE',
+    'with x as (select 1 as a) select a from x union all select 2',
+    'WITH x AS (SELECT 1 AS a)SELECT * FROM ((SELECT a AS a FROM x) UNION ALL (SELECT 2))',
+  ],
+  [
     'a union without repeated rows, with a CTE and an order',
     'with x as (select 1 as a) select a from x union select 2 order by a',
     'WITH x AS (SELECT 1 AS a)SELECT DISTINCT * FROM ((SELECT a AS a FROM x) UNION ALL (SELECT 2)) ORDER BY a',
