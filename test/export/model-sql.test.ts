@@ -85,6 +85,9 @@ const refused = {
   'select round(a, b) as c': 'round',
   'select date_trunc(a, b) as c': 'date_trunc',
   'select 123456789012345678.95 as c': 'decimal',
+  'select generate_series(a, b, to_days(7)) as c': 'generate_series',
+  'select quantile_disc(a, 0.9) as c from t': 'quantile_disc',
+  "select getvariable('known_at') as c": 'known_at',
 }
 
 test('an unknown construct is refused by name', async () => {
