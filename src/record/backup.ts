@@ -344,7 +344,6 @@ export const sayAuthentic = ({authenticated, tape_key}: {authenticated: boolean;
  */
 export async function restoreBackup(config: Config, from: string, trust: {isTrusted?: boolean} = {}) {
   const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
   const staging = join(folder.root, RESTORING)
   const requireEmpty = () => {
     const [there] = existsSync(staging) ? [] : listKept(folder)
@@ -359,6 +358,7 @@ export async function restoreBackup(config: Config, from: string, trust: {isTrus
       `Backup '${from}': without the key of tapes, '${keyFileOf(config, folder)}', nobody can tell whether it was changed.`,
     )
   const {listed, ...examined} = await examineBackup(config, from, trust)
+  requireWritable(folder)
   using lock = await takeFileLock(folder.warehouseLock, 'write', 0)
   if (!lock)
     throw newError('RUN_IN_PROGRESS', `Another restore, or a run, uses data folder '${folder.root}'.`)
