@@ -79,13 +79,15 @@ function fieldsOf({wireFields, columns, privacy, parent}: Stream) {
   return z
     .strictObject(Object.fromEntries(shapes))
     .default({})
-    .refine((fields) => {
+    .superRefine((fields, {addIssue}) => {
       const ids = ['id', ...(parent ? [parent.column] : [])].filter((name) => !fields[name])
       const paths = [...ids, ...Object.values(fields).flatMap((field) => field?.path ?? [])]
-      return paths.every((one, index) =>
-        paths.every((other, at) => at === index || !`${other}.`.startsWith(`${one}.`)),
+      const shared = paths.find((one, index) =>
+        paths.some((other, at) => at !== index && `${other}.`.startsWith(`${one}.`)),
       )
-    }, 'expected a path of its own for each field, not within that of another')
+      if (shared !== undefined)
+        addIssue(`path '${shared}': expected one of its own for each field, not within that of another`)
+    })
     .meta({description: 'Where the fields stand; one that is left out stands under its own name.'})
 }
 

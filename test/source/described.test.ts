@@ -296,13 +296,13 @@ test.each([
 })
 
 test.each([
-  ['a unit of a status', {status: {path: 's', unit: 'cents'}}],
-  ['two ways to read a time', {created_at: {path: 't', epoch: 'seconds', timeZone: 'UTC'}}],
-  ['a field within another', {id: 'loan', status: 'loan.state'}],
-  ['the path of an id for another field', {property_address: 'id'}],
-  ['one path for two fields', {loan_amount: 'a', property_value: 'a'}],
-])('%s is refused', (_what, fields) => {
-  expect(() => describe({deals: {list: '/deals', fields}})).toThrow(/source.json/)
+  ['a unit of a status', {status: {path: 's', unit: 'cents'}}, 'deals.fields.status'],
+  ['two ways to read a time', {created_at: {path: 't', epoch: 'seconds', timeZone: 'UTC'}}, 'created_at'],
+  ['a field within another', {id: 'loan', status: 'loan.state'}, "'loan'"],
+  ['the path of an id for another field', {property_address: 'id'}, "'id'"],
+  ['one path for two fields', {loan_amount: 'a.b', property_value: 'a.b'}, "'a.b'"],
+])('%s is refused, with its place', (_what, fields, place) => {
+  expect(() => describe({deals: {list: '/deals', fields}})).toThrow(place)
 })
 
 test('what a source does not offer is not asked for', () => {
