@@ -140,7 +140,7 @@ export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const failure = shown instanceof Error ? shown.message : undefined
   const names = listNamed(folder.queries, '.sql')
   const body = html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: name})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
-${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure})}${notKept && html`<p class="notice">The query is not kept: ${notKept}</p>`}${renderKept(view)}${
+${await renderForm(view, sql, {shape, failure: pivot ? undefined : failure, pivot: isOnlyShown && pivot})}${notKept && html`<p class="notice">The query is not kept: ${notKept}</p>`}${renderKept(view)}${
   columns.length > 0 && renderPivot(view, sql, columns, pivot)
 }${
   shown instanceof Error
@@ -178,7 +178,7 @@ ${shape === 'table' ? renderExact(block, linkTo) : renderBlock(block, shape, {li
 async function renderForm(
   {ask, filter, mayRead}: View,
   text: string,
-  {shape, failure}: {shape: string; failure: string | undefined},
+  {shape, failure, pivot}: {shape: string; failure: string | undefined; pivot: Pivot | false | undefined},
 ): Promise<Html> {
   const tables = [...(await readTables(queriesOf(ask)))].filter(([name]) => mayRead(name))
   const columnsOf = Object.fromEntries(
@@ -187,7 +187,7 @@ async function renderForm(
   const [, line] = /^LINE (\d+): /m.exec(failure ?? '') ?? []
   // `autocomplete=off`: after Back, the form shows what the address asks for, not what was typed.
   return html`<form class="sql" action="/sql" autocomplete="off">
-${hidden(filter.values)}
+${hidden(filter.values)}${hidden(Object.entries(pivot || {}))}
 <label for="q" class="muted small">One SELECT; tables are named core.deal, mart.portfolio_summary, … <a href="/tables">All tables</a></label>
 <textarea id="q" name="q" rows="8" spellcheck="false" data-tables="${JSON.stringify(columnsOf)}"${line !== undefined && html` data-failed-line="${line}"`}>${text}</textarea>
 <p><button>Run</button> <label>Show as <select name="as">${SHAPES.map((one) => html`<option${one === shape && html` selected`}>${one}</option>`)}</select></label></p>

@@ -35,8 +35,8 @@ async function follow(page: Page, path: string): Promise<void> {
   await Promise.all([page.waitForEvent('load'), page.evaluate(`location.href = ${JSON.stringify(path)}`)])
 }
 
-const get = (path: string, query: Record<string, string> = {}) =>
-  side.get(`${path}?${new URLSearchParams(query)}`)
+const get = (path: string, query: Record<string, string> = {}, headers: Record<string, string> = {}) =>
+  side.get(`${path}?${new URLSearchParams(query)}`, headers)
 const read = async (path: string, query: Record<string, string>) => (await get(path, query)).text()
 
 const readText = async (path: string, query: Record<string, string>) => textOf(await read(path, query))
@@ -105,6 +105,14 @@ test('after Back the editor and its form show the query of the page, and Run run
   // The page before shows the same.
   await Promise.all([page.waitForEvent('load'), page.getByRole('button', {name: 'Run'}).click()])
   expect(await page.locator('thead th').allTextContents()).toEqual(['one'])
+})
+
+test('a pivot in a link that somebody sent is what its query shows once a person runs it', async () => {
+  const pivot = {rows: 'status', columns: 'status', by: 'max', of: 'amount'}
+  const answer = await get('/sql', {q: BY_STATUS, ...pivot}, {'sec-fetch-site': 'none'})
+  const [form = ''] = /<form class="sql" action="\/sql".*?<\/form>/s.exec(await answer.text()) ?? []
+  const sent = [...form.matchAll(/<input type="hidden" name="([^"]*)" value="([^"]*)"/g)]
+  expect(Object.fromEntries(sent.map(([, name, value]) => [name, value]))).toEqual(pivot)
 })
 
 test('a pivot has a cell for each pair, totals of both, exact sums, and numbers are written by what they are', async () => {
