@@ -497,10 +497,8 @@ async function renderListed(
   const named = columns.find((column) => column.name === 'amount' && isNumeric(column))
   const amount = (columns.find(isDollars) ?? named)?.name
   if (!has('deal_id') || amount === undefined) return undefined
-  // Counting distinct deals takes many times as long; only lists with a `day` repeat deals.
-  const deals = has('day') ? 'count(distinct deal_id)' : 'count(*)'
   const total = await read(
-    `select count(*), counted(${deals}, 'deal') || ', ' || usd(coalesce(sum(${quoteName(amount)}), 0)) from ${own}`,
+    `select count(*), counted(count(distinct deal_id), 'deal') || ', ' || usd(coalesce(sum(${quoteName(amount)}), 0)) from ${own}`,
   )
   const [rows, sum] = total.rows[0] ?? []
   note(Number(rows))

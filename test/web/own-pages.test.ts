@@ -77,6 +77,7 @@ const own = lab.beside.use(
       `-- order by amount\nselect 'deal_' || range as deal_id, range::decimal(18, 2) as amount, range % 7 as term, 'order by' as x from range(120) order by (range % 7), deal_id -- :(`,
     ),
     'pages/listed.md': `[Again](?page=2), [there](#there), [out](https://example.com)\n\n## There\n\n${block('deals', `select 'deal_' || range as deal_id, 1.00::decimal(18, 2) as amount from range(1200)`)}${block('pages', 'select 120, 50')}`,
+    'pages/twice.md': block('deals', `select 'deal_' || range % 2 as deal_id, 1.50 as amount from range(3)`),
     'pages/state/runs.md': '## Ours\n',
     'pages/held.md': `# Held\n\n${block('text name=said', "select 'said by ' || coalesce($show, $constructor, 'nobody') as words")}`,
     'pages/holding.md': `# Holding\n\n${['parts/figures', 'held', 'holding', 'nowhere', 'parts/findings'].map((name) => `${FENCE}page ${name}\n${FENCE}\n`).join('\n')}`,
@@ -160,6 +161,10 @@ test('a list is in the order that its SQL writes, until another is asked for', a
   expect(await read('/pages/written')).not.toMatch(/ [↑↓]<|written<\/a>/)
   expect((await ids('?sort=-amount')).slice(0, 2)).toEqual([119, 118])
   expect(await read('/pages/written?sort=-amount')).toContain('Amount ↓')
+})
+
+test('a list counts a deal once, however many rows it has', async () => {
+  expect(textOf(await read('/pages/twice'))).toContain(' 2 deals, $4.50 ')
 })
 
 test('a file has its list in one piece, and no link but those within it and to other sites', async () => {
