@@ -182,7 +182,11 @@ export async function copyIntoPlace(
 ): Promise<void> {
   // Others who may write there could have put a link in its place.
   rmSync(temporary, {force: true})
-  await pipeline(createReadStream(from), createWriteStream(temporary, {flags: 'wx', mode: 0o600}))
+  const copy = createWriteStream(temporary, {flags: 'wx', mode: 0o600})
+  await pipeline(createReadStream(from), copy).catch((error: unknown) => {
+    rmSync(temporary, {force: true})
+    throw error
+  })
   shareWithFolder(temporary, isPrivate)
   moveIntoPlace(temporary, final)
 }

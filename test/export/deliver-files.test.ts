@@ -1,13 +1,11 @@
 import {createHash, createHmac, hash} from 'node:crypto'
 import {
   chmodSync,
-  chownSync,
   existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   rmSync,
-  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
@@ -114,24 +112,6 @@ test('a folder gets every file once; a target that now names another place gets 
   expect(await deliver(folder(), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
   expect(await deliverBatch(stateDb, later, share, world)).toMatchObject({outcome: 'unchanged'})
   expect(listDeliveries(stateDb, batch.batch_id)).toMatchObject([{place: other}, {place: target}])
-})
-
-test('whoever may read the folder may read what is delivered there', async () => {
-  chmodSync(join(batch.dir, 'a.csv'), 0o600)
-  // Whatever is made in it gets the group of such a folder.
-  const group = process.getuid?.() === 0 ? 12_345 : process.getgroups?.().at(-1)
-  chownSync(join(root, 'target'), process.getuid?.() ?? 0, group ?? 0)
-  chmodSync(join(root, 'target'), 0o2750)
-  await deliver(folder())
-  const readersOf = (name: string) => {
-    const {gid, mode} = statSync(join(root, 'target', PLACE, name))
-    return [gid, mode & 0o7777]
-  }
-  expect(['a.csv', 'deep', '.'].map(readersOf)).toEqual([
-    [group, 0o640],
-    [group, 0o2750],
-    [group, 0o2750],
-  ])
 })
 
 test('a file goes into the folder itself, not through a link that lies where it is written', async () => {

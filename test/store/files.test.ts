@@ -1,10 +1,11 @@
-import {chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
+import {chmodSync, chownSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, onTestFinished, test} from 'vitest'
 import {HOST} from '../../src/core/process.ts'
 import {openFolder} from '../../src/export/deliver-files.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
-import {writeFileAtomically} from '../../src/store/files.ts'
+import {copyIntoPlace, writeFileAtomically} from '../../src/store/files.ts'
+import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
 
 const {root} = useFolder().folder
@@ -20,16 +21,22 @@ test('a file is written whole, replaces its predecessor and leaves nothing besid
   expect(readdirSync(root)).toEqual(['.writing-file.json@elsewhere-1', 'file.json'])
 })
 
+test('a copy that fails leaves nothing of itself', async () => {
+  mkdirSync(join(root, 'unreadable'))
+  await failureOf(copyIntoPlace(join(root, 'unreadable'), join(root, 'a.part'), join(root, 'a')))
+  expect(readdirSync(root)).not.toContain('a.part')
+})
+
 test('a missing data folder is created with its parents', () => {
   requireWritable(dataFolderAt(join(root, 'a', 'b')))
   expect(readdirSync(join(root, 'a'))).toEqual(['b'])
 })
 
-const modeOf = (path: string) => (statSync(path).mode & 0o777).toString(8)
+const modeOf = (path: string) => (statSync(path).mode & 0o7777).toString(8)
 
 test.each([
   ['everybody', 0o755, {file: '644', folder: '755'}],
-  ['a group', 0o2770, {file: '640', folder: '750'}],
+  ['a group', 0o2770, {file: '640', folder: '2750'}],
   ['only its user', 0o700, {file: '600', folder: '700'}],
   ['everybody, even to write', 0o1777, {file: '644', folder: '755'}],
 ])(
@@ -40,6 +47,9 @@ test.each([
     const [source, target] = [join(root, 'core.deal.csv'), join(root, 'share')]
     writeFileSync(source, 'deal_id\n', {mode: 0o400})
     mkdirSync(target)
+    const [user = 0, groups = []] = [process.getuid?.(), process.getgroups?.()]
+    const group = user === 0 ? 12_345 : (groups.at(-1) ?? 0)
+    chownSync(target, user, group)
     chmodSync(target, mode)
     await using carrier = await openFolder({kind: 'folder', path: target}, 'csv/batch')
     await carrier.put({name: 'core.deal.csv', path: source, bytes: 8, sha256: ''})
@@ -48,5 +58,8 @@ test.each([
     expect(modeOf(join(target, 'csv/batch'))).toBe(expected.folder)
     expect(modeOf(join(target, 'csv/batch/core.deal.csv'))).toBe(expected.file)
     expect(modeOf(join(target, 'report.html'))).toBe(expected.file)
+    if ((mode & 0o2000) === 0) return
+    for (const made of readdirSync(target, {recursive: true, encoding: 'utf8'}))
+      expect(statSync(join(target, made)).gid, made).toBe(group)
   },
 )
