@@ -1,11 +1,11 @@
 import {cpSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {setAccounts} from '../support/books.ts'
+import {BOOK_TABLES, setAccounts} from '../support/books.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 
 test('after a restore the last batches in it are named, and batches given up are to be deleted in the books', async () => {
-  await using lab = await createLab({tables: 'all', deals: [aDeal(1), aDeal(2), aDeal(3)]})
+  await using lab = await createLab({tables: BOOK_TABLES, deals: [aDeal(1), aDeal(2), aDeal(3)]})
   const beside = (name: string) => join(lab.folder.root, '..', name)
   const run = async (now: string, ...args: string[]) => {
     const {code, stdout, stderr} = await lab.run(args, {LOANTAPE_NOW: now})

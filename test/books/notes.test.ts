@@ -8,11 +8,11 @@ import {nameOfUser} from '../../src/core/process.ts'
 import {compareBooks} from '../../src/record/verify.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {expectRefused} from '../cli/outcome.ts'
-import {FEW_TABLES} from '../support/data.ts'
+import {LEAST_TABLES} from '../support/data.ts'
 import {failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
-const lab = await useLab({tables: `${FEW_TABLES} +core.note`, deals: someDeals(30)})
+const lab = await useLab({tables: `${LEAST_TABLES} +core.note`, deals: someDeals(30)})
 const {store} = lab.service
 const INCREMENTAL = {config: {build: 'incremental'}} as const
 await lab.sync('2026-03-02T23:30:00-05:00', INCREMENTAL)

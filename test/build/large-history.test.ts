@@ -11,11 +11,10 @@ import type {ReleaseTable} from '../../src/store/release.ts'
 import {createLab} from '../support/lab.ts'
 import {builtInPlan, ZONE} from './history.ts'
 
-test('the history built for benchmarks passes every check, and so does the night after it', async () => {
+test('the history built for benchmarks, with the night after it, passes every check', async () => {
   await using lab = await createLab({tables: 'all'})
   mkdirSync(lab.folder.root)
   await writeLargeHistory(lab.folder.warehouse, 160)
-  expect(await lab.run(['build'])).toMatchObject({code: 0})
   await writeNight(lab.folder.warehouse, 4)
   expect(await lab.run(['build'])).toMatchObject({code: 0})
   expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '160'}])

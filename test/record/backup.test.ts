@@ -29,12 +29,12 @@ import {listFilesBelow, takeFileLock, writeFileAtomically} from '../../src/store
 import {findHead} from '../../src/store/recorded.ts'
 import {findLockHolder} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {FEW_TABLES, flipBit, readFiles} from '../support/data.ts'
+import {flipBit, readFiles} from '../support/data.ts'
 import {aJob} from '../support/jobs.ts'
 import {DAY_1, DAY_2, failureOf, runKilledAt, someDeals} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 
-const lab = await useLab({tables: FEW_TABLES, deals: someDeals(30)})
+const lab = await useLab({deals: someDeals(30)})
 lab.config.detail = 'off'
 await lab.walk(DAY_1)
 beforeEach(lab.remember())
@@ -51,7 +51,6 @@ beforeEach(() => {
 const save = () => backUp(lab.config, dir, lab.createWorld(DAY_1))
 const restore = (backup: string, isTrusted = false) => restoreBackup(lab.config, backup, {isTrusted})
 
-/** Makes a backup and loses the data folder. */
 async function saveAndLose(): Promise<void> {
   await save()
   rmSync(lab.folder.root, {recursive: true})

@@ -12,10 +12,11 @@ import {feedParser, parseRates} from '../../src/sync/rate-feed.ts'
 import {ingestRates, type RatesResult, readRateFeeds} from '../../src/sync/rates.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
 import {createGate, type Handler, startTestServer} from '../source/test-server.ts'
+import {LEAST_TABLES} from '../support/data.ts'
 import {failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
-const lab = await useLab({tables: '+core.deal +mart.rate_daily +mart.run'})
+const lab = await useLab({tables: `${LEAST_TABLES} +mart.rate_daily`})
 
 beforeEach(() => {
   rmSync(lab.folder.root, {recursive: true, force: true})

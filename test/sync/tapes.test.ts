@@ -22,12 +22,12 @@ import {compareTapes} from '../../src/record/record-compare.ts'
 import {changeTape, listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {listReadableTapes, openTapes} from '../../src/sync/tapes.ts'
-import {FEW_TABLES, flipBit} from '../support/data.ts'
+import {flipBit} from '../support/data.ts'
 import {DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
-const lab = await useLab({tables: FEW_TABLES, deals: someDeals(60)})
+const lab = await useLab({deals: someDeals(60)})
 /** The walk of the first day, the only one that asks for own pages. */
 const {walk_id: walkId} = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate
 lab.config.detail = 'off'
