@@ -4,8 +4,9 @@ import {syncDeals} from '../../src/pipeline.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {createFolder, type TestFolder} from '../support/data.ts'
+import {walkOnce} from '../support/lab.ts'
 import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
-import {configOf, createQuickWorld, untilStopped} from './quick-world.ts'
+import {configOf, createQuickWorld} from './quick-world.ts'
 import {readPortfolio, requireSound} from './soundness.ts'
 import {type Source, startSource} from './world/source.ts'
 import type {Deal} from './world/story.ts'
@@ -15,9 +16,7 @@ const DEALS = 60
 const WALKS = 6
 const DAY_MS = 86_400_000
 
-/** A deal during one walk. */
 interface Witness {
-  /** Every state it had. */
   states: Set<string>
   /** Whether it existed from the first request to the last. */
   wasThroughout: boolean
@@ -144,8 +143,8 @@ export function proveChurn({walks = WALKS, ...request}: ProofRequest & {walks?: 
       const clock = {now: () => (now += 10)}
       source.begin([], {...clock, afterPage: () => undefined})
       source.onAnswer = isQuiet ? () => undefined : churner.churn
-      const world = createQuickWorld({now: clock, stopAt: walk < walks - 1 ? 'changes applied' : undefined})
-      await untilStopped(syncDeals(config, {accept: ['shrink', 'change', 'growth']}, world))
+      const sync = walk < walks - 1 ? walkOnce : syncDeals
+      await sync(config, {accept: ['shrink', 'change', 'growth']}, createQuickWorld({now: clock}))
       const heads = await readHeads(data)
       const mayHide = isKeyset || isQuiet ? 'none' : hasDetail ? 'new' : 'any'
       add('hidden by a shift', judgeWalk(heads, before, churner.witnesses, mayHide))

@@ -2,15 +2,24 @@ import assert from 'node:assert/strict'
 import {rmSync} from 'node:fs'
 import {isDeepStrictEqual} from 'node:util'
 import {explainError} from '../../src/core/errors.ts'
-import type {RunStep} from '../../src/core/types.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {anyRow, FEW_TABLES} from '../support/data.ts'
+import {anyRow} from '../support/data.ts'
 import type {Fault} from '../support/faults.ts'
-import {aDeal, createLab, DAY_1, DAY_2, DAY_3, type Lab, type Row, someDeals} from '../support/lab.ts'
+import {
+  aDeal,
+  createLab,
+  DAY_1,
+  DAY_2,
+  DAY_3,
+  type Lab,
+  type Row,
+  someDeals,
+  walkOnce,
+} from '../support/lab.ts'
 import {type ProofRequest, type Proved, proveCases} from './proof.ts'
-import {createQuickWorld, untilStopped} from './quick-world.ts'
+import {createQuickWorld} from './quick-world.ts'
 import {readPortfolio, requireSound} from './soundness.ts'
 
 const PAGE_SIZE = 10
@@ -53,7 +62,12 @@ const KINDS: readonly Kind[] = [
   {fault: {kind: 'html'}, end: NOT_JSON},
 ]
 
-async function sync(lab: Lab, folder: DataFolder, now: string, stopAt?: RunStep): Promise<void> {
+async function sync(
+  lab: Lab,
+  folder: DataFolder,
+  now: string,
+  how: typeof syncDeals | typeof walkOnce = walkOnce,
+): Promise<void> {
   const config = {
     ...lab.config,
     dataDir: folder.root,
@@ -62,7 +76,7 @@ async function sync(lab: Lab, folder: DataFolder, now: string, stopAt?: RunStep)
     // One at a time, so that the nth answer is the same in every run.
     detailConcurrency: 1,
   }
-  await syncDeals(config, {}, createQuickWorld({now, stopAt}))
+  await how(config, {}, createQuickWorld({now}))
 }
 
 /**
@@ -71,8 +85,7 @@ async function sync(lab: Lab, folder: DataFolder, now: string, stopAt?: RunStep)
  * @returns how it failed, if it did
  */
 async function trySync(lab: Lab, folder: DataFolder) {
-  const run = untilStopped(sync(lab, folder, DAY_2, 'changes applied'))
-  const failure = await run.then(() => undefined, explainError)
+  const failure = await sync(lab, folder, DAY_2).then(() => undefined, explainError)
   return failure && {code: failure.code, exitCode: failure.exitCode}
 }
 
@@ -96,7 +109,7 @@ async function readHeads(folder: DataFolder): Promise<{listed: Row[]; all: Row[]
 async function prepare(lab: Lab) {
   const {store} = lab.service
   store.insert(someDeals(28))
-  await untilStopped(sync(lab, lab.folder, DAY_1, 'changes applied'))
+  await sync(lab, lab.folder, DAY_1)
   store.insert([aDeal(29)])
   store.update('deal_000003', {loan_amount_cents: 400_000_01n})
   store.update('deal_000015', {status: 'funded', property_value_cents: 600_000_00n})
@@ -120,7 +133,7 @@ async function prepare(lab: Lab) {
  * no more runs than cases.
  */
 export async function proveNthAnswer(request: ProofRequest): Promise<Proved> {
-  await using lab = await createLab({tables: FEW_TABLES})
+  await using lab = await createLab()
   const {pages, requests, before, after} = await prepare(lab)
   const cases = KINDS.flatMap((kind) =>
     Array.from({length: requests}, (_, index) => index + 1).flatMap((nth) =>
@@ -141,7 +154,7 @@ export async function proveNthAnswer(request: ProofRequest): Promise<Proved> {
     else if (isOvercome) assert.deepEqual(stored, after)
 
     const goesOn = run % RELEASE_EVERY === 0
-    await untilStopped(sync(lab, folder, DAY_3, goesOn ? undefined : 'changes applied'))
+    await sync(lab, folder, DAY_3, goesOn ? syncDeals : walkOnce)
     const heads = await readHeads(folder)
     assert.deepEqual(heads.listed, after.listed, 'the run after')
     // If a deal's own page failed, what only that page shows may come later, when it is the deal's turn again.

@@ -5,25 +5,19 @@ import type {RunStep, World} from '../../src/core/types.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {createWorld, envOf, FEW_TABLES} from '../support/data.ts'
 
-/** Thrown at the step at which a run should stop. */
-class Stopped extends Error {}
-
 /** The tables `readPortfolio` reads. */
 export const PORTFOLIO_TABLES: string = `${FEW_TABLES} +core.borrower +core.document`
 
-/** Options of {@link createQuickWorld}. */
 export interface QuickWorld {
   /** The business clock, or the instant at which it is stopped (ISO 8601). */
   now: string | {now(): number}
-  /** Ends the run here, with {@link Stopped}, to save what follows, such as the release. */
-  stopAt?: RunStep | undefined
   onStep?: (step: RunStep) => void
   /** The tables of a release, as `--select` names them: `PORTFOLIO_TABLES` by default, or `all`. */
   tables?: string | undefined
 }
 
 /** Creates a world in which waiting takes no time: each wait advances the real clock instead. */
-export function createQuickWorld({now, stopAt, onStep, tables = PORTFOLIO_TABLES}: QuickWorld): World {
+export function createQuickWorld({now, onStep, tables = PORTFOLIO_TABLES}: QuickWorld): World {
   const world = createWorld(typeof now === 'string' ? now : undefined)
   const clock = typeof now === 'string' ? world.clock : now
   const base = typeof now === 'string' ? realClock : now
@@ -40,19 +34,7 @@ export function createQuickWorld({now, stopAt, onStep, tables = PORTFOLIO_TABLES
       },
     },
     ...(tables !== 'all' && {select: tables}),
-    onStep(step) {
-      onStep?.(step)
-      if (step === stopAt) throw new Stopped(step)
-    },
-  }
-}
-
-/** Waits for a run, which may end at its stop step. */
-export async function untilStopped(run: Promise<unknown>): Promise<void> {
-  try {
-    await run
-  } catch (error) {
-    if (!(error instanceof Stopped)) throw error
+    ...(onStep && {onStep}),
   }
 }
 

@@ -137,15 +137,10 @@ export async function createLab({
       const {config: own, request, world} = await prepare(now, given)
       return syncDeals(own, request, world)
     },
-    /** Syncs without a release: the night is in history, and the next sync or build releases it. */
+    /** Walks in this process, with the business clock fixed at `now` (ISO 8601). */
     async walk(now: string, given?: NightRequest): ReturnType<typeof walkAndApply> {
       const {config: own, request, world} = await prepare(now, given)
-      const source = requireSource(own)
-      requireWritable(folder)
-      return withRun(folder.stateDb, 'sync', world, async (run) => {
-        const walked = await walkAndApply(folder, source, request, run)
-        return {outcome: 'walked', ...walked}
-      })
+      return walkOnce(own, request, world)
     },
     /** Runs SQL over a release, by default the current one. */
     async query(sql: string, releaseId?: string): Promise<Row[]> {
@@ -193,6 +188,21 @@ export async function createLab({
   }
   if (releasedAt !== undefined) await lab.sync(releasedAt)
   return lab
+}
+
+/** Syncs without a release: the night is in history, and the next sync or build releases it. */
+export function walkOnce(
+  config: Config,
+  request: SyncRequest,
+  world: World,
+): ReturnType<typeof walkAndApply> {
+  const source = requireSource(config)
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  return withRun(folder.stateDb, 'sync', world, async (run) => {
+    const walked = await walkAndApply(folder, source, request, run)
+    return {outcome: 'walked', ...walked}
+  })
 }
 
 /** Creates a lab with 1,000 deals after two nights; one deal changed before the second, which was released. */
