@@ -13,7 +13,7 @@ import {BOOK_TABLES} from '../support/books.ts'
 import {anyRow} from '../support/data.ts'
 import {aDeal, createLab, type Ended, type Lab} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
-import {createTally, type ProofRequest, type Proved, proveCases, type Run} from './proof.ts'
+import {type ProofRequest, type Proved, proveCases, type Run} from './proof.ts'
 import {runThere} from './separate-run.ts'
 import {listLeftovers, requireWholeFiles} from './soundness.ts'
 import {READABLE, UNREADABLE} from './world/source.ts'
@@ -138,7 +138,6 @@ async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<s
   }
 }
 
-/** Copies a folder. @returns the copy */
 function copyTo(dir: string, from: string): string {
   cpSync(from, dir, {recursive: true, verbatimSymlinks: true})
   return dir
@@ -224,7 +223,6 @@ async function readDone(folder: DataFolder): Promise<unknown> {
   }
 }
 
-/** Requires the folder to agree with its tapes, then reads the permanent effects. */
 async function judge(lab: Lab, dir: string, {isMended}: Deed): Promise<unknown> {
   const folder = dataFolderAt(join(dir, 'data'))
   // A rebuild does not repeat what was read with a fixed schema.
@@ -245,11 +243,11 @@ export async function proveKillWrites({
   deeds: names,
   ...request
 }: ProofRequest & {deeds?: readonly string[]}): Promise<Proved> {
-  const tally = createTally()
   await using lab = await createLab({tables: BOOK_TABLES})
   const deeds = new Map(Object.entries(await tellLender(lab, names)))
   const root = dirname(lab.folder.root)
   const expected = new Map<string, unknown>()
+  const counted: Record<string, number> = {}
   const cases: {name: string; nth: number}[] = []
   for (const name of names ?? deeds.keys()) {
     const deed = deeds.get(name)!
@@ -257,7 +255,7 @@ export async function proveKillWrites({
     const before = deed.isUnreadable ? undefined : await readDone(dataFolderAt(join(dir, 'data')))
     const writes = await runKilled(lab, dir, deed, 0)
     assert(writes)
-    tally.add(`writes of '${name}'`, writes)
+    counted[`writes of '${name}'`] = writes
     if (deed.next) await finish(lab, dir, deed)
     expected.set(name, await judge(lab, dir, deed))
     assert.notDeepEqual(expected.get(name), before, `${name}: nothing was done`)
@@ -272,5 +270,6 @@ export async function proveKillWrites({
     assert.deepEqual(await judge(lab, dir, deed), expected.get(name))
     rmSync(dir, {recursive: true, force: true})
   }
-  return await proveCases('kill-writes', request, cases, work, tally)
+  const {figures} = await proveCases('kill-writes', request, cases, work)
+  return {figures: {...counted, ...figures}}
 }

@@ -19,7 +19,6 @@ import {createDealSet} from '../../src/web/deal-set.ts'
 import {anyRow, createWorldAt} from '../support/data.ts'
 import {type ProofRequest, type Proved, prove} from './proof.ts'
 
-/** Nights of one run. */
 const NIGHTS = 6
 
 const FIRST_DAY = '2026-01-20'
@@ -32,7 +31,6 @@ const STATUSES = ['draft', 'underwriting', 'approved', 'funded', ' Funded', 'pai
 const PROGRAMS = ['bridge', 'dscr', null, undefined] as const
 const ADDRESSES = ['1 Main St, Austin, TX 78701', 'nowhere', '9  Ocean Ct, Stamford, CT'] as const
 
-/** The state of a growing history. */
 interface Growing {
   random: Random
   seq: number
@@ -47,14 +45,11 @@ interface Growing {
  * quarantine; lists of borrowers and documents change; clocks step back; days pass without a walk; the cache is lost or damaged.
  * A run is one history of several nights.
  */
-export function proveNights({
-  nights = NIGHTS,
-  ...request
-}: ProofRequest & {nights?: number}): Promise<Proved> {
+export function proveNights(request: ProofRequest): Promise<Proved> {
   return prove('nights', request, async ({random, add}) => {
     using root = mkdtempDisposableSync(join(tmpdir(), 'loantape-nights-'))
     const {config, folder, grow} = createGrowingFolder(root.path, random)
-    for (let night = 0; night < nights; night += 1) {
+    for (let night = 0; night < NIGHTS; night += 1) {
       const world = await grow()
       if (night > 0 && random.chance(0.05)) add(spoilLastBuild(folder, random))
       const before = readLastBuild(folder)

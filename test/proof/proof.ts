@@ -1,6 +1,5 @@
 import {createRandom, type Random} from '../../src/service/portfolio.ts'
 
-/** How long and with which seed a proof runs. */
 export interface ProofRequest {
   /** How many runs; each proof defines what a run is. */
   runs: number
@@ -11,7 +10,6 @@ export interface ProofRequest {
   onRun?: (run: number) => void
 }
 
-/** The result of a proof: counts by name. */
 export interface Proved {
   figures: Record<string, number>
 }
@@ -19,25 +17,12 @@ export interface Proved {
 /** Shows that a promise holds under many random or possible disturbances; throws at the first that breaks it. */
 export type Proof = (request: ProofRequest) => Promise<Proved>
 
-/** Counts by name. */
-export type Tally = ReturnType<typeof createTally>
-
 /** One repetition of a proof; each run draws its own random numbers, so it can be replayed alone. */
 export interface Run {
   run: number
   random: Random
-  add: Tally['add']
-}
-
-/** Creates an empty tally. */
-export function createTally() {
-  const figures: Record<string, number> = {}
-  return {
-    figures,
-    add(name: string, count = 1) {
-      figures[name] = (figures[name] ?? 0) + count
-    },
-  }
+  /** Counts by name. */
+  add: (name: string, count?: number) => void
 }
 
 /**
@@ -49,15 +34,19 @@ export async function prove(
   name: string,
   {runs, seed, first = 0, onRun}: ProofRequest,
   work: (run: Run) => Promise<void>,
-  {atOnce = 1, tally = createTally()}: {atOnce?: number; tally?: Tally} = {},
+  {atOnce = 1}: {atOnce?: number} = {},
 ): Promise<Proved> {
+  const figures: Record<string, number> = {}
+  const add: Run['add'] = (name, count = 1) => {
+    figures[name] = (figures[name] ?? 0) + count
+  }
   const queue = Array.from({length: runs}, (_, index) => first + index).values()
   let hasFailed = false
   const worker = async () => {
     for (const run of queue) {
       if (hasFailed) return
       try {
-        await work({run, random: createRandom(name, seed, run), add: tally.add})
+        await work({run, random: createRandom(name, seed, run), add})
       } catch (cause) {
         hasFailed = true
         const words = cause instanceof Error ? cause.message : String(cause)
@@ -69,10 +58,9 @@ export async function prove(
   }
   const ended = await Promise.allSettled(Array.from({length: atOnce}, worker))
   for (const outcome of ended) if (outcome.status === 'rejected') throw outcome.reason
-  return {figures: tally.figures}
+  return {figures}
 }
 
-/** Returns the items in random order. */
 export function shuffle<T>(random: Random, items: readonly T[]): T[] {
   return items
     .map((one) => ({one, place: random.next()}))
@@ -86,7 +74,6 @@ export async function proveCases<Case>(
   request: ProofRequest,
   cases: readonly Case[],
   work: (one: Case, run: Run) => Promise<void>,
-  tally: Tally = createTally(),
 ): Promise<Proved> {
   const order = shuffle(createRandom('order', request.seed), cases)
   const runs = Math.min(request.runs, order.length - (request.first ?? 0))
@@ -98,6 +85,6 @@ export async function proveCases<Case>(
       throw new Error(`${JSON.stringify(one)}: ${cause instanceof Error ? cause.message : cause}`, {cause})
     }
   }
-  const {figures} = await prove(name, {...request, runs}, judge, {tally})
+  const {figures} = await prove(name, {...request, runs}, judge)
   return {figures: {...figures, 'of cases': order.length}}
 }
