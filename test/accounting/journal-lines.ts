@@ -25,11 +25,9 @@ export function anEntry(
   return [line, {...line, ...other, line_no: 2}]
 }
 
-/** Sums cents by deal and account, without zeros. */
 export const balancesOf = (lines: readonly JournalLine[]): Record<string, bigint> =>
   sumByAccount(lines.map((line) => ({...line, account_code: `${line.deal_id} ${line.account_code}`})))
 
-/** Returns journal lines as issued for the first time. */
 export function issueFirst(lines: readonly JournalLine[]): IssuedLine[] {
   return lines.map((line) => ({
     ...line,

@@ -52,7 +52,6 @@ function openOther(from?: Books): void {
 /** Replaces the books with a copy whose January was issued to Xero and closed on February 3. */
 const openClosed = () => openOther(closed)
 
-/** The same deals, with this amount for `b`. */
 const walkOn = (day: string, amount: number) =>
   books.walk(day, {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: amount, status: 'funded'}})
 

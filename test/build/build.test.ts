@@ -26,11 +26,9 @@ import {anyRow, FEW_TABLES, readFiles} from '../support/data.ts'
 import {aDeal, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
-/** Ids of the releases of three nights, by day. */
 const nights = new Map<string, string>()
 
 const lab = await useLab({tables: FEW_TABLES})
-/** The warehouse before the last night. */
 const beforeLast = join(lab.folder.root, '../before last')
 const {store} = lab.service
 store.insert(someDeals(20))
@@ -107,7 +105,6 @@ const findDrafts = (severity: string) => ({
   'checks/no_draft.sql': `-- No draft.\n-- severity: ${severity}\nselect deal_id, property_address from core.deal where status = 'draft'\n`,
 })
 
-/** A release's tables, byte for byte. */
 const tablesOf = ({dir}: BuildResult) =>
   Object.entries(readFiles(dir)).filter(([file]) => file.endsWith('.parquet'))
 

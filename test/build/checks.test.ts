@@ -8,7 +8,6 @@ import {anyRow} from '../support/data.ts'
 import {writeSqlFolder} from './folder.ts'
 import {buildRelease, builtInPlan, planOf} from './history.ts'
 
-/** A model with one check in its header. */
 const tag = (rule: string, ...args: string[]) => ({
   name: 'core.deal',
   grain: ['deal_id'],

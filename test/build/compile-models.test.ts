@@ -21,7 +21,6 @@ async function compile(files: Record<string, string>, checks: Check[] = []): Pro
   return plan.models.map(({name}) => name)
 }
 
-/** Expects that the files do not compile, with this error. */
 const expectRefused = (files: Record<string, string>, code: string, words: RegExp, checks: Check[] = []) =>
   expect(compile(files, checks)).rejects.toMatchObject({
     code,

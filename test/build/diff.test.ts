@@ -36,7 +36,6 @@ const aDeal = (fields: Partial<Deal> = {}): Deal => ({
 })
 const funded = {status: 'funded', status_class: 'funded'}
 
-/** Renders one line per total, with its parts. */
 const render = (movements: readonly TotalMovement[]) =>
   movements.map(({total, status, before, after, movement, parts}) =>
     [

@@ -10,21 +10,17 @@ import {type Database, openDatabase} from '../../src/store/database.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 
-/** The default time zone and cut-off of business dates. */
 export const ZONE = {timeZone: 'America/New_York', dayCutoff: '06:00'}
 
 /** What a release counts by default: everything until the end of March 2026, in {@link ZONE}. */
 const ALL: Counted = {asOf: '2026-03-31', knownAt: '2026-12-31 00:00:00', ...ZONE}
 
-/** The built-in models, checks and seeds. */
 export const shipped = readSources(parseConfig({LOANTAPE_DATA_DIR: tmpdir()}, {readFile: () => ''}), [])
 
-/** Compiles the built-in models; returns them with the built-in checks. */
 export async function builtInPlan() {
   return {plan: await compileModels(shipped), checks: shipped.checks}
 }
 
-/** Builds a release in memory from a history with these rows. */
 export async function buildRelease(
   history: History,
   counted: Partial<Counted> = {},
@@ -46,7 +42,6 @@ export async function planOf(sql: string): Promise<BuildPlan> {
   return {...plan, models: plan.models.filter(({name}) => names.has(name))}
 }
 
-/** Builds what one query reads and returns its rows. */
 export async function query(
   history: History,
   sql: string,

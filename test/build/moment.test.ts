@@ -18,13 +18,11 @@ const changed = [[aRecord({status: 'funded'})]]
 
 const data = useFolder()
 
-/** Adds a walk; a refused one is not applied. */
 async function add(spec: WalkSpec, how: 'applied' | 'refused' = 'applied'): Promise<void> {
   await using warehouse = await openWarehouse(data.folder)
   await (how === 'applied' ? walk(warehouse, spec) : stageWalk(warehouse, spec))
 }
 
-/** Returns what `read` finds in the history. */
 async function inHistory<T>(read: (db: Database) => Promise<T>): Promise<T> {
   await using db = await openHistory(data.folder)
   const found = await read(db)

@@ -8,7 +8,6 @@ const lab = await useLab({tables: '+core.deal_history +mart.run*', deals: someDe
 await lab.walk(DAY_1)
 beforeEach(lab.remember())
 
-/** Returns the text of a model of one row with these columns. */
 function model(columns: Record<string, string>, head = ''): string {
   const described = Object.keys(columns).map((name) => `-- ${name}: what it is\n`)
   const [grain] = Object.keys(columns)

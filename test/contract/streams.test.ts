@@ -7,7 +7,6 @@ import {aRecord} from '../support/record.ts'
 
 const children = STREAMS.filter(({parent}) => parent)
 
-/** Returns the smallest record of a child stream. */
 const least = ({parent}: Stream) => ({id: 'x', [parent?.column ?? '']: 'deal_1'})
 
 const fieldsOf = (stream: Stream) => [stream.idColumn, ...stream.columns.map(({name}) => name)].sort()

@@ -1,7 +1,6 @@
 import {expect, test} from 'vitest'
 import {createLog, type Log, scrubSecrets} from '../../src/core/log.ts'
 
-/** Returns what `write` logs: the text, and its parsed lines. */
 function linesOf(write: (log: Log) => void): {text: string; lines: Record<string, unknown>[]} {
   let text = ''
   const destination = {

@@ -26,7 +26,6 @@ const MONTHS = [...PERIODS, '2026-04']
 /** Almost two weeks pass between two walks, so that months end and are closed in between. */
 const DAYS_BETWEEN = 13
 
-/** One thing that happens on a day, and its name. */
 type Step = [name: string, happen: (books: Books, day: string) => unknown]
 
 /** Path of the copy of the warehouse from before the last walk. */

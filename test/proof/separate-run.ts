@@ -9,7 +9,6 @@ export interface Reached {
   at: number
 }
 
-/** How a separate process is disturbed. */
 export interface Trouble {
   /** Kills it the `nth` time it reaches a step, before a write (from 1; 0 only counts them), or this many ms after its first step. */
   kill?: {step: string; nth: number} | {write: number} | {afterMs: number} | undefined

@@ -43,7 +43,6 @@ const INVARIANTS: Record<string, string> = {
     select walk_id from history.raw.walk where state not in ('applied', 'refused', 'abandoned')`,
 }
 
-/** Fails if an invariant of the open warehouse is violated. */
 export async function requireSound(db: Database): Promise<void> {
   for (const [promise, sql] of Object.entries(INVARIANTS)) {
     assert.deepEqual(await db.all(anyRow, sql), [], promise)
@@ -72,7 +71,6 @@ export async function requireWholeFiles(folder: DataFolder): Promise<void> {
   if (existsSync(folder.releases) && readdirSync(folder.root).includes('current')) requireRelease(folder)
 }
 
-/** Lists the entries of a folder that have a final name. */
 function listFinal(dir: string): string[] {
   if (!existsSync(dir)) return []
   return readdirSync(dir)
@@ -80,7 +78,6 @@ function listFinal(dir: string): string[] {
     .map((name) => join(dir, name))
 }
 
-/** Fails if a folder's warehouse is unsound, or anything under a final name is incomplete. */
 export async function requireSoundFolder(folder: DataFolder): Promise<void> {
   {
     await using db = await openWarehouse(folder)

@@ -20,7 +20,6 @@ export const LOSSES: readonly Loss[] = [
   ),
 ]
 
-/** The outcome of a loss. */
 interface Played {
   loss: Loss
   /** The error of the first command that refused; null if all succeeded. */
@@ -48,7 +47,6 @@ function readBooks({folder: {exports}}: Lab, imported: Imported = new Map()): Im
   return imported
 }
 
-/** Sums cents by deal on the receivable accounts. */
 function balanceOf(imported: Imported): Record<string, bigint> {
   const lines = [...imported.values()].flat().filter(({account}) => account.startsWith('12'))
   return balancesOf(lines.map((line) => ({...line, account: line.deal})))
@@ -114,7 +112,6 @@ async function goOn(lab: Lab, env: Record<string, string>, imported: Imported): 
   return null
 }
 
-/** The page that a full proof writes. */
 const PAGE = join(import.meta.dirname, '../../docs/lost-stores.md')
 
 /**
@@ -149,7 +146,6 @@ export async function proveStores({
   return {...proved, played}
 }
 
-/** Names of the stores on the page. */
 const NAMES: Record<Store, string> = {
   warehouse: '`warehouse.duckdb`',
   state: '`state.sqlite`',

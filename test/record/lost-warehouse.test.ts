@@ -78,7 +78,6 @@ async function walkOn(...nights: (readonly [day: string, status: string])[]): Pr
 const UNDERWRITTEN = [DAY_2, 'underwriting'] as const
 const APPROVED_NEXT = [DAY_3, 'approved'] as const
 
-/** Lists the tapes in the order of their walks. */
 function listTapePaths(): string[] {
   using stateDb = openStateDb(lab.folder.stateDb)
   return listTapes(stateDb).map(({path}) => join(lab.folder.root, path))

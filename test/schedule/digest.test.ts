@@ -8,7 +8,6 @@ import {aDeal, createLab} from '../support/lab.ts'
 import {listViolations} from '../web/browser.ts'
 import {openPage} from '../web/side.ts'
 
-/** Returns a decoded part of a mail. */
 function partOf(mail = '', type: string): string {
   const [, head = '', body = ''] =
     new RegExp(`\r\n(Content-Type: ${type}[^]*?)\r\n\r\n([^]*?)\r\n--`).exec(mail) ?? []

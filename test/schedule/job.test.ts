@@ -13,7 +13,6 @@ beforeEach(() => mkdirSync(jobsDir))
 const builtIn = parseConfig({}, {readFile: () => ''})
 const withOwn = () => ({...builtIn, jobsDir})
 
-/** Returns a job as in a file of `jobs/`. */
 function aJob(fields: Record<string, unknown> = {}): Record<string, unknown> {
   return {
     name: 'month-end',

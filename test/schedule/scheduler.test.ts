@@ -90,7 +90,6 @@ function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes:
       now = Date.parse(`2026-${time}Z`)
       scheduler.tick()
     },
-    /** Ticks every minute for this long. */
     watch(minutes: number) {
       for (const end = now + minutes * MINUTE; now < end; ) {
         now = Math.min(now + MINUTE, end)
@@ -99,7 +98,6 @@ function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes:
     },
     /** Ends the process of the current run without recording an end. */
     crash,
-    /** Ends the current run. */
     async end(end?: Partial<Parameters<typeof endRun>[2]>) {
       if (running) endRun(stateDb, running, {exit_code: 0, ...end}, now)
       await crash({code: 0, signal: null})

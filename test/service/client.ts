@@ -7,7 +7,6 @@ import type {RunningService, ServiceOptions} from '../../src/service/server.ts'
 import {aDeal as storedDeal} from '../support/lab.ts'
 import {type SpoiltService, startSpoiltService} from '../support/spoilt-service.ts'
 
-/** A list response. */
 export interface ListBody<T> {
   data: T[]
   has_more: boolean
@@ -49,12 +48,10 @@ export const call = (
     }),
   })
 
-/** Reads the `data` of an answer. */
 export async function readData<T>(answer: Response | Promise<Response>): Promise<T> {
   return ((await (await answer).json()) as {data: T}).data
 }
 
-/** Reads the `data` of a GET. */
 export const get = async <T>(service: RunningService, path: string): Promise<T> =>
   readData(call(service, 'GET', path))
 
@@ -70,7 +67,6 @@ export async function readPage(service: RunningService, query = ''): Promise<Lis
   return (await (await call(service, 'GET', `/deals${query}`)).json()) as ListBody<ListedDeal>
 }
 
-/** Reads the ids of all pages, in order. */
 export async function walkIds(
   {url}: RunningService,
   limit: number,

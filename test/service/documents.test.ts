@@ -29,7 +29,6 @@ let service: RunningService
 
 const start = (): Promise<RunningService> => startTestService({dbPath})
 const countFiles = () => service.database.column(z.number(), 'select count(*) from document_file')[0]
-/** Uploads a document to a new deal. */
 async function uploadTo(number: number, parts: Parameters<typeof upload>[2] = {}): Promise<DealDocument> {
   service.store.insert([aDeal(number)])
   return readData<DealDocument>(upload(service, aDeal(number).id, parts))

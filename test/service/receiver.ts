@@ -5,17 +5,14 @@ import type {WebhookEvent} from '../../src/contract/webhook.ts'
 import {startTestServer} from '../source/test-server.ts'
 import {until} from '../support/until.ts'
 
-/** One notification as received. */
 export interface Notification {
   id: string
   headers: IncomingHttpHeaders
   text: string
 }
 
-/** A server that receives notifications. */
 export type Receiver = Awaited<ReturnType<typeof startReceiver>>
 
-/** Starts a receiver on loopback. */
 export async function startReceiver() {
   const received: Notification[] = []
   const server = await startTestServer(async ({headers, incoming}, response) => {

@@ -16,7 +16,6 @@ const describe = (changes: object) =>
     'source.json',
   )
 
-/** Returns the cursor after a page. */
 function nextOf(
   paging: object,
   body: object,

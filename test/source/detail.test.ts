@@ -26,7 +26,6 @@ const aRequest = (ids: Iterable<string>, changes: Partial<Asked> = {}): Asked =>
   ...changes,
 })
 
-/** Requests the own pages of deals. */
 async function fetchDetails(
   ids: Iterable<string>,
   client: Parameters<typeof askEach>[1],
@@ -39,7 +38,6 @@ async function fetchDetails(
   return {answers, summary}
 }
 
-/** Requests own pages from a new server. */
 async function fetchFrom(
   handler: Handler,
   ids: Iterable<string>,
@@ -68,7 +66,6 @@ const answer =
   (_request, response) =>
     sendJson(response, body, {status})
 
-/** A client that never waits. */
 const aClient = (getJson: Parameters<typeof askEach>[1]['getJson']) => ({
   ...{waitedMs: 0, waitingSince: null},
   getJson,

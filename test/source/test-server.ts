@@ -1,7 +1,6 @@
 import {createServer, type IncomingMessage, type Server, type ServerResponse} from 'node:http'
 import {type AddressInfo, connect} from 'node:net'
 
-/** A request as the server saw it. */
 interface SeenRequest {
   path: string
   query: URLSearchParams
@@ -10,7 +9,6 @@ interface SeenRequest {
   incoming: IncomingMessage
 }
 
-/** A real HTTP server on loopback. */
 export interface TestServer extends AsyncDisposable {
   /** Includes the prefix `/v1`. */
   readonly url: string
@@ -20,7 +18,6 @@ export interface TestServer extends AsyncDisposable {
 /** Answers one request; `turn` counts requests from 0. */
 export type Handler = (request: SeenRequest, response: ServerResponse, turn: number) => void | Promise<void>
 
-/** Starts a server on a free port. */
 export async function startTestServer(handler: Handler): Promise<TestServer> {
   const requests: SeenRequest[] = []
   const server = createServer((incoming, response) => {
@@ -42,7 +39,6 @@ function closeServer(server: Server): Promise<void> {
   return new Promise((resolve, reject) => server.close((error) => (error ? reject(error) : resolve())))
 }
 
-/** Answers with JSON. */
 export function sendJson(
   response: ServerResponse,
   body: unknown,

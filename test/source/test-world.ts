@@ -6,7 +6,6 @@ import {createWorldAt} from '../support/data.ts'
 
 /** A clock on which sleeping takes no time and moves the clock ahead. */
 interface TestClock extends RealClock {
-  /** Every sleep, in ms. */
   readonly sleeps: number[]
 }
 
@@ -31,7 +30,6 @@ function createTestClock(): TestClock {
 
 export interface TestWorld extends World {
   realClock: TestClock
-  /** Asks the run to stop. */
   abort: () => void
 }
 

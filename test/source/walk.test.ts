@@ -9,7 +9,6 @@ function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
   return {path: '/deals', pageSize: 2, ...changes}
 }
 
-/** Walks a new server. */
 async function withWalk<T>(
   handler: Handler,
   use: (

@@ -35,7 +35,6 @@ afterEach(() => stateDb[Symbol.dispose]())
 
 const acquire = async (runId = 'r2', at = world) => acquireLock(stateDb, {runId, command: 'sync'}, at)
 
-/** Changes the recorded holder of the lock. */
 function pretendHolder(changes: Record<string, string | number | null>): void {
   for (const [column, value] of Object.entries(changes))
     stateDb.db.prepare(`update lock set ${column} = ?`).run(value)
@@ -55,7 +54,6 @@ test('a second run is refused while the first holds the warehouse, and told who 
   expect(listRuns(stateDb, 10)).toEqual([])
 })
 
-/** Returns a process that has ended. */
 async function endedProcess(): Promise<ChildProcess> {
   const child = spawn(process.execPath, ['--version'], {stdio: 'ignore'})
   await once(child, 'exit')

@@ -85,7 +85,6 @@ function createHarbor(requestsPerToken = Number.POSITIVE_INFINITY): Dialect & {t
   }
 }
 
-/** Splits an address at its first comma. */
 function partsOf(address: unknown) {
   const [street = null, ...rest] = address === null ? [] : String(address).split(', ')
   return {street, town: rest.length > 0 ? rest.join(', ') : null}

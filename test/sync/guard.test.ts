@@ -17,7 +17,6 @@ interface PlanSpec extends Partial<Omit<MeasuredPlan, 'counts' | 'moved'>> {
   moved?: Partial<Movement>
 }
 
-/** The size of a number of deals of 1,000.00 each. */
 const size = (records: number) => ({records, amountCents: BigInt(records) * 1000_00n})
 
 /** Makes a plan over 100 known deals, 40 of them in the pipeline, all listed and unchanged. */

@@ -3,7 +3,6 @@ import type {WireRecord, World} from '../../src/core/types.ts'
 import {aDeal, DAY_1, DAY_2, DAY_3, failureOf, someDeals} from '../support/lab.ts'
 import {changeRecords, dyingAt, useLab} from '../support/set-up.ts'
 
-/** A lab that has not been walked yet. */
 const lab = await useLab({deals: someDeals(40, {status: 'funded'})})
 beforeEach(lab.remember())
 

@@ -48,7 +48,6 @@ async function readRates(value: string, now: string): Promise<void> {
   expect((await ingestRates(config, lab.createWorld(now))).outcome).toBe('appended')
 }
 
-/** Makes the given amounts of every first page unreadable. */
 const spoil = (...places: number[]) =>
   changeRecords(lab, /^\/deals\?(?!.*cursor)/, (deals) => {
     for (const place of places) Object.assign(deals[place] ?? {}, {loan_amount: 'much'})

@@ -18,7 +18,6 @@ beforeEach(lab.remember())
 /** Starts over, as if nothing had been walked yet. */
 const beginAnew = () => rmSync(lab.folder.root, {recursive: true})
 
-/** Gives these deals a status. */
 function move(status: string, ...numbers: number[]): void {
   for (const number of numbers) lab.service.store.update(idOf(number), {status})
 }
@@ -29,13 +28,11 @@ function listAsked(): number[] {
   return paths.flatMap((path) => /^\/deals\/deal_0*(\d+)/.exec(path)?.[1] ?? []).map(Number)
 }
 
-/** Counts the present deals by status. */
 const countStatuses = async () => {
   const sql = `select concat_ws(' ', status, nullif(kind, 'seen')) as is, count(*) as deals from deal_head
     where kind <> 'vanished' group by all order by all`
   return Object.fromEntries((await lab.queryHistory(sql)).map(({is, deals}) => [is, Number(deals)]))
 }
-/** Returns what the last certificate counts. */
 const readLast = async () => (await lab.queryHistory('from walk order by recorded_at desc limit 1'))[0]
 
 test('a deal that leaves the stage is followed on its own page until it has ended, or is gone', async () => {

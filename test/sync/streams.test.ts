@@ -27,7 +27,6 @@ const readBorrowers = async (where = 'true') => {
   return (await lab.queryHistory(sql)).map(({deal_id, borrower_id, kind}) => [deal_id, borrower_id, kind])
 }
 
-/** Spoils the records of a deal's lists. */
 const spoilLists = (deal: number, what: string, change: Parameters<typeof changeRecords>[2]) =>
   changeRecords(lab, new RegExp(`${aDeal(deal).id}/${what}`), change)
 
@@ -40,7 +39,6 @@ const attach = (deal: number) =>
     [`doc_${deal}`, aDeal(deal).id],
   )
 
-/** Inserts this many deals, each with a borrower. */
 function linkEach(count: number): void {
   lab.service.store.insert(someDeals(count))
   for (let number = 1; number <= count; number++) link(number)

@@ -5,7 +5,6 @@ import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, DAY_1, DAY_2, failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
 
-/** Forty deals, released on the first day. */
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(40)})
 const first = await lab.sync(DAY_1)
 beforeEach(lab.remember())

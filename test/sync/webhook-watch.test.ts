@@ -20,7 +20,6 @@ beforeEach(() => {
   day = 2
 })
 
-/** Walks on the next day. */
 function walk(changes: Partial<Lab['config']> = config) {
   const now = `2026-06-${String(day).padStart(2, '0')}T17:00:00Z`
   day += 1

@@ -28,7 +28,6 @@ beforeEach(() => {
 const world = createWorldAt('2026-02-02T12:00:00Z')
 const command = 'loantape publish clickhouse'
 
-/** A table that is the same in every release. */
 const SAME = `create table release.core.same as select 'as ever' as word;`
 const release = (nth: number, fields: Partial<ReleaseManifest> & {deals?: number; sql?: string} = {}) => {
   const {deals = 2000, sql = ''} = fields

@@ -23,13 +23,11 @@ export function writeMapping(receivable: Record<string, string>, booksEnded: boo
   })
 }
 
-/** Opens books that import every batch once. */
 export function openBooks() {
   const batches = new Map<string, {text: string; lines: ImportedLine[]; ofMonth: number; last: number}>()
   /** Ids of the last walks before each closing. */
   const closings = new Set<number>()
   return {
-    /** Imports the new batches of a folder of exports, made from a history with these walks. */
     importNew(exports: string, walks: readonly Walk[]) {
       const inMonth = (month: string) => (walk: Walk) => walk.on <= `${month}-31` && isFirstOfDay(walk, walks)
       for (const file of globSync(`{${PROFILE_NAMES.join()}}/[!.]*`, {cwd: exports}).sort()) {
@@ -63,9 +61,7 @@ export function openBooks() {
         perhaps: last.some((id) => !held.has(id)),
       }
     },
-    /** Notes that a month was closed on a history of these walks. */
     noteClosed: (walks: readonly Walk[]) => void closings.add(walks.at(-1)!.id),
-    /** Notes that from now on the books rest on this history. */
     trueUp(walks: readonly Walk[]) {
       const {id} = walks.at(-1)!
       closings.clear()

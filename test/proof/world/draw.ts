@@ -39,7 +39,6 @@ const KILLS = RUN_STEPS.filter(
   (step) => !['warehouse opened', 'lists stored', 'models compiled'].includes(step),
 )
 
-/** Draws a story of this many days. */
 export function drawStory(random: Random, days: number): Story {
   const story: Story = {pageSize: random.integer(4, 9), booksEnded: random.chance(0.7), events: []}
   const known = new Map<string, Deal>()
@@ -132,7 +131,6 @@ function drawSync(random: Random, at: string, faults: Fault[]): Sync {
   return run
 }
 
-/** Draws what people do besides the runs. */
 function drawOffice(random: Random, at: string, often: number): Event[] {
   const chance = (probability: number) => random.chance(probability * often)
   const events: Event[] = []

@@ -27,7 +27,6 @@ export interface Spell {
   after: string | null
 }
 
-/** The ways a funded deal ends. */
 export const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'ended_other'] as const
 
 /** The terms that move the funded book after its opening. */
@@ -46,7 +45,6 @@ export const TERMS = [
 ] as const
 type Term = (typeof TERMS)[number]
 
-/** A movement of the funded book. */
 export interface Movement {
   deal: string
   month: string
@@ -59,12 +57,10 @@ export interface Movement {
   version: Version
 }
 
-/** What follows from the sightings of one deal. */
 export type Life = ReturnType<typeof listLives>[number]
 
 type Content = Omit<Version, 'number' | 'change' | 'from' | 'to' | 'on' | 'statusClass'>
 
-/** Returns the day of an instant or of a date. */
 function dayOf(created: string): string {
   return /^\d{4}-\d\d-\d\d$/.test(created) ? created : businessDate(Date.parse(created))
 }
@@ -170,13 +166,11 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
   return movements
 }
 
-/** Returns how a deal's status ends its loan. */
 export function endingOf({status}: Version, {reference}: Facts): (typeof ENDINGS)[number] {
   const named = reference.statuses[status]?.[2]
   return ENDINGS.find((one) => one === named) ?? 'ended_other'
 }
 
-/** Whether a deal is in the funded book. */
 export function isInBook({change, statusClass}: Version): boolean {
   return change !== 'vanished' && statusClass === 'funded'
 }
@@ -195,7 +189,6 @@ export function listLives(truth: Facts, asOf: string) {
         versions,
         spells: listSpells(id, sightings, truth),
         movements: listMovements(id, versions, truth),
-        /** As last seen. */
         createdOn: dayOf(created),
         isMissing: sightings.at(-1)?.kind === 'missing',
         last,

@@ -18,7 +18,6 @@ import {businessDate, type Event, Finding, type Lose} from './story.ts'
 import {listMonths} from './tables.ts'
 import {visitSource} from './visit.ts'
 
-/** The files and folders of each store. */
 const STORES = {
   warehouse: ['warehouse.duckdb', 'warehouse.duckdb.wal'],
   state: ['state.sqlite', 'state.sqlite-wal', 'state.sqlite-shm'],
@@ -31,7 +30,6 @@ export const STORE_NAMES = Object.keys(STORES) as Store[]
 export const DAMAGES = ['lost', "yesterday's", "another lender's", 'cut'] as const
 export type Damage = (typeof DAMAGES)[number]
 
-/** What happens to one store or to two. */
 export type Loss = readonly (readonly [Store, Damage])[]
 
 export const nameOf = (loss: Loss): string => loss.map(([store, damage]) => `${store} ${damage}`).join(', ')
@@ -72,10 +70,8 @@ function cutShort(path: string): void {
   truncateSync(last, Math.floor((size * 2) / 3))
 }
 
-/** Name of the copy of the data folder, beside it. */
 const COPY = 'copy'
 
-/** Copies the data folder or a part of it, as the operations guide says. */
 export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): void {
   const {root, data, truth, books} = stage
   const backup = join(root, 'backup')
@@ -145,16 +141,12 @@ const REFUSALS = [
 const STORE_WORDS =
   /warehouse\.duckdb|state\.sqlite|\btapes?\b|\bcurrent\b|\b(export|release)s\b|Warehouse|State database/
 
-/** A loss in progress. */
 interface Losing {
   stage: Stage
   event: Lose
   loss: Loss
-  /** A copy of the data folder as it was before. */
   whole: string
-  /** Returns the truth to what it was before. */
   takeBack: () => void
-  /** Whether something was given up. */
   wentOn: boolean
 }
 
@@ -239,7 +231,6 @@ async function perform(losing: Losing, run: () => Promise<Ended>): Promise<void>
 /** Whether a journal was refused for another reason than its stores: an amount or a history that it cannot take. */
 const isOfBooks = (error: string) => ['JOURNAL_FILE', 'JOURNAL_HISTORY'].includes(error)
 
-/** Whether the tapes hold everything that was lost. */
 function isComputed({stage, loss}: Losing): boolean {
   const isBroughtUpToDate = ([store, how]: Loss[number]) =>
     (['lost', "yesterday's"].includes(how) && store !== 'tapes') ||
@@ -247,7 +238,6 @@ function isComputed({stage, loss}: Losing): boolean {
   return stage.isOfTapes && loss.every(isBroughtUpToDate)
 }
 
-/** Restores the whole data folder. */
 function bringBack(losing: Losing): void {
   const {stage, whole} = losing
   replace(stage.data, whole)
@@ -291,7 +281,6 @@ function canGoOn(loss: Loss): boolean {
   return isOfYesterday || !loss.some(([store]) => store === 'warehouse' || store === 'state')
 }
 
-/** Removes what was given up from the books. */
 async function giveUp({stage, loss}: Losing): Promise<void> {
   const {books, data, note} = stage
   note('gone on without')

@@ -28,7 +28,6 @@ const percent = (part: bigint, whole: bigint): number | null => {
 }
 const percentOf = (part: number, whole: number): number | null => percent(BigInt(part), BigInt(whole))
 
-/** Returns the tables about the whole portfolio and its past, computed from the lives of deals. */
 export function listMarts(lives: readonly Life[], truth: Facts, asOf: string): Record<string, Row[]> {
   const present = listPresent(lives)
   return {
@@ -65,7 +64,6 @@ const RATIOS: [bigint, string][] = [
   [90n, '85–90'],
 ]
 
-/** Functions that return a deal's bucket, by dimension. */
 const BUCKETS: Record<string, (life: Pick<Life, 'last' | 'createdOn'>) => string> = {
   status: ({last}) => last.status,
   loan_program: ({last}) => last.program ?? 'unknown',
@@ -85,7 +83,6 @@ export function stateOf({address}: Pick<Version, 'address'>): string {
   return state === undefined || state === 'ZZ' ? 'unknown' : state
 }
 
-/** Groups deals by dimension and bucket. */
 function listBuckets(lives: readonly Life[], dimensions: Record<string, (life: Life) => string>) {
   return Object.entries(dimensions).flatMap(([dimension, bucketOf]) =>
     [...Map.groupBy(lives, bucketOf)].map(([bucket, those]) => ({dimension, bucket, those})),
@@ -119,7 +116,6 @@ function endOf(month: string, asOf: string): string {
   return listDays(`${month}-01`, asOf).findLast((day) => day.startsWith(month))!
 }
 
-/** Returns the open deals at the end of each month, by bucket. */
 function monthlyRows(truth: Facts, asOf: string): Row[] {
   return listMonths(truth, asOf).flatMap((month) => {
     const day = endOf(month, asOf)
@@ -276,7 +272,6 @@ function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] 
   })
 }
 
-/** Returns the deals of each month by their status at its start and at its end. */
 function transitionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const first = truth.walks[0]!.on
   return listMonths(truth, asOf).flatMap((month) => {
@@ -329,7 +324,6 @@ function curveRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   })
 }
 
-/** Returns the metrics of data quality that follow from the lives of deals. */
 export function listQualities(lives: readonly Life[], truth: Facts, asOf: string): Record<string, Row[]> {
   const present = listPresent(lives)
   const first = truth.walks[0]!.on

@@ -9,7 +9,6 @@ import {type Event, Finding, localTime} from './story.ts'
 import {listMonths, listTables, type Row} from './tables.ts'
 import type {Truth} from './truth.ts'
 
-/** Requires the current release to hold what the oracle says. */
 export async function requireRelease({truth, data, story, note}: Stage): Promise<void> {
   const database = join(data, 'current/portfolio.duckdb')
   await requireTables(database, listTables(truth, truth.lastDay(), story.booksEnded))
@@ -132,7 +131,6 @@ function toText([name, value]: [string, Row[string] | undefined]): [string, stri
   return [name, typeof value === 'number' ? String(value) : (value ?? null)]
 }
 
-/** Shows a row's first two columns and those that differ. */
 function showRow(row: Row | undefined, other: Row | undefined): string {
   if (row === undefined) return 'none there'
   const isShown = ([name, value]: [string, Row[string]], place: number) =>

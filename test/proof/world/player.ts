@@ -28,7 +28,6 @@ export async function play(story: Story, ears: Partial<Pick<Stage, 'note' | 'tel
   await (stage.isOfTapes ? requireRebuilt(stage) : requireTapes(stage))
 }
 
-/** An instant long after any story. */
 const LATER = '2027-12-31T00:00:00Z'
 
 /** Requires the last release, built from the previous one, to equal one built from nothing. */
@@ -101,7 +100,6 @@ async function sync(stage: Stage, event: Sync): Promise<void> {
   }
 }
 
-/** Replays the quarantine with a schema that can read its amounts. */
 async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promise<void> {
   const {truth, data, note} = stage
   if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread() || !stage.areTapesWhole) return

@@ -4,7 +4,6 @@ import type {Random} from '../../../src/service/portfolio.ts'
 import {sendJson, startTestServer} from '../../source/test-server.ts'
 import type {Change, Deal, Fault} from './story.ts'
 
-/** A record as it goes over the wire. */
 export type WireRecord = Record<string, unknown>
 
 /** The source's answer to one request, as recorded. */
@@ -16,10 +15,8 @@ export type Answer = {
   | {own: {id: string; status: number; record?: WireRecord}}
 )
 
-/** A source whose answers follow a story. */
 export type Source = Awaited<ReturnType<typeof startSource>>
 
-/** The business clock, and a callback for each answered page. */
 export interface SourceClock {
   now(): number
   afterPage(page: number): void
@@ -148,7 +145,6 @@ export async function startSource(shifting?: Random) {
   })
   const source = {
     url: server.url,
-    /** Its present deals. */
     deals: deals as ReadonlyMap<string, Deal>,
     change(change: Change) {
       const known = deals.get(change.id)
@@ -160,7 +156,6 @@ export async function startSource(shifting?: Random) {
       else if (change.do === 'put') deals.set(change.id, change.deal)
       else if (known) deals.set(change.id, {...known, ...change.fields})
     },
-    /** Begins the next run, with these faults and this clock. */
     begin(next: readonly Fault[], world: SourceClock) {
       faults = next
       clock = world
@@ -171,7 +166,6 @@ export async function startSource(shifting?: Random) {
     },
     /** Called when an answer's content is fixed, before it is sent. */
     onAnswer: (_: Answer): void => undefined,
-    /** Awaited before a page is answered. */
     meanwhile: async (_: number): Promise<void> => undefined,
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   }

@@ -19,10 +19,8 @@ const FIELDS = {note_rate: {path: 'terms.note_rate', type: 'decimal(9,6)'}}
 /** Constants of stories: builds are incremental, and failures come soon. */
 const FIXED_IN_STORIES = {build: 'incremental', retries: 2, requestTimeoutSeconds: 5} as const
 
-/** Name of the accounts file, beside the data folder. */
 export const ACCOUNTS = 'accounting.json'
 
-/** A story in progress. */
 export type Stage = ReturnType<typeof setStage>
 
 /** Sets up a story in an empty folder, which will hold the data folder and what is beside it. */
@@ -70,12 +68,10 @@ export function setStage(story: Story, source: Source, root: string) {
 /** The outcome of a command; `error` is its stable code, empty without one. */
 export type Ended = EndedProcess & {error: string}
 
-/** Options of {@link command}. */
 interface Steering {
   /** Stopped by default. */
   clock?: {now(): number}
   onStep?: (step: string) => void
-  /** How long to wait for the source's answer. */
   requestTimeoutSeconds?: number
   /** Whether the schema can read {@link UNREADABLE} amounts. */
   isMended?: boolean
@@ -102,7 +98,6 @@ export async function command(
   return {...ended, error: codeIn(ended.stderr)}
 }
 
-/** Runs a command that must succeed. */
 export async function succeed(...request: Parameters<typeof command>): Promise<Ended> {
   const ended = await command(...request)
   const [, [name = '']] = request

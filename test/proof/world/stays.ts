@@ -3,7 +3,6 @@ import type {Life} from './life.ts'
 import type {Row} from './tables.ts'
 import type {Facts} from './truth.ts'
 
-/** Returns the number of days from a date to a later one. */
 export const daysFrom = (from: string, to: string): number =>
   Math.round((Date.parse(to) - Date.parse(from)) / 86_400_000)
 const earlier = (one: string, other: string) => (one < other ? one : other)

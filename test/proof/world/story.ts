@@ -1,7 +1,6 @@
 import {addDays} from '../../../src/core/clock.ts'
 import type {Loss} from './lose.ts'
 
-/** A deal at the source, as its own page shows it. */
 export interface Deal {
   property_address: string | null
   loan_amount: number | string
@@ -33,13 +32,11 @@ export type Fault =
   | {is: 'no pages'}
   | {is: 'no page' | 'page fails'; ids: string[]}
 
-/** A change at the source. */
 export type Change =
   | {do: 'put'; id: string; deal: Deal}
   | {do: 'set'; id: string; fields: Partial<Deal>}
   | {do: 'remove'; id: string}
 
-/** A run of the pipeline. */
 export interface Sync {
   do: 'sync'
   /** The business clock at its start, UTC. */
@@ -62,7 +59,6 @@ export type Event =
   | Sync
   /** Exports journals of every month so far to these profiles. */
   | {do: 'sweep'; at: string; profiles: string[]}
-  /** Replays the quarantine with a schema that can read its amounts. */
   | {do: 'replay'; at: string}
   /** Builds the release of this many days before the last walk. */
   | {do: 'look back'; days: number; at: string}
@@ -77,7 +73,6 @@ export type Event =
   | {do: 'recover'; from: 'tapes' | 'backup'; at: string}
   | Lose
 
-/** Loses or damages stores of the data folder and runs a command. */
 export interface Lose {
   do: 'lose'
   at: string
@@ -95,15 +90,12 @@ export interface Seeding {
   statuses?: Reference['statuses']
 }
 
-/** A lender's days as plain data. */
 export interface Story {
   pageSize: number
-  /** Whether the endings of loans are booked, too. */
   booksEnded: boolean
   events: Event[]
 }
 
-/** The time zone and cut-off of every story. */
 const TIME_ZONE = 'America/New_York'
 const CUTOFF = '06:00'
 
@@ -127,7 +119,6 @@ export function instantOf(date: string, time: string): number {
   return instants.find(isShown) ?? guess + 5 * 3_600_000
 }
 
-/** Returns the business date of an instant. */
 export function businessDate(instant: number): string {
   const {date, time} = localTime(instant)
   return time < CUTOFF ? addDays(date, -1) : date
@@ -136,10 +127,8 @@ export function businessDate(instant: number): string {
 /** A violation; the words before the first colon say where. */
 export class Finding extends Error {}
 
-/** What a status counts as. */
 export type Class = 'pipeline' | 'funded' | 'ended_funded' | 'ended_unfunded' | 'unclassified'
 
-/** The lender's statuses and true funding dates. */
 export interface Reference {
   /** By status: its class, its order, and how it ends a loan. */
   statuses: Record<string, [Class, number, string?]>

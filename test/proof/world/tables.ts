@@ -40,7 +40,6 @@ export function listTables(truth: Facts, asOf: string, booksEnded: boolean): Rec
   }
 }
 
-/** Returns the present deals. */
 export function listPresent(lives: readonly Life[]): Life[] {
   return lives.filter(({last}) => last.change !== 'vanished')
 }
@@ -54,7 +53,6 @@ export const sum = (amounts: readonly bigint[]): bigint => amounts.reduce((one, 
 export const amountsOf = (of: readonly {amount: bigint}[]): bigint => sum(of.map(({amount}) => amount))
 export const amountOf = (lives: readonly Life[]): bigint => sum(lives.map(({last}) => last.amount))
 export const fundedOf = (lives: readonly Life[]): Life[] => lives.filter(({last}) => isInBook(last))
-/** Whether a deal has not ended. */
 export const isOpen = ({last}: Life): boolean => !last.statusClass.startsWith('ended')
 /** Returns the number of deals and their amount, in columns with this prefix. */
 export const totalsOf = (prefix: string, lives: readonly Life[]): Row => ({
@@ -163,7 +161,6 @@ function fieldRows({id, versions}: Life): Row[] {
 const FIRST_RUNS =
   '(from mart.run qualify row_number() over (partition by business_date order by recorded_at) = 1)'
 
-/** Whether a walk is the first of its day. */
 export function isFirstOfDay(walk: Walk, walks: readonly Walk[]): boolean {
   return walks.find(({on}) => on === walk.on) === walk
 }
@@ -184,7 +181,6 @@ function runRow(walk: Walk): Row {
   }
 }
 
-/** Divides integers, rounding half up. */
 const half = (part: bigint, whole: bigint) => (2n * part + whole) / (2n * whole)
 
 function summaryRow(present: readonly Life[], asOf: string): Row {
@@ -236,7 +232,6 @@ export function weighted(lives: readonly Life[]): number | null {
   return ratio(weights, amountOf(valued) * 1_000_000_000n)
 }
 
-/** Returns amounts divided by values, over the deals that have a loan-to-value. */
 function pooled(lives: readonly Life[]): number | null {
   const valued = listValued(lives)
   return ratio(amountOf(valued), sum(valued.map(({last}) => last.value!)))
@@ -263,7 +258,6 @@ function positionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[]
   })
 }
 
-/** Lists the days from one to another, both included. */
 export function listDays(from: string, to: string): string[] {
   const days: string[] = []
   for (let day = from; day <= to; day = addDays(day, 1)) days.push(day)
@@ -318,7 +312,6 @@ function howItMoved(before: Version, after: Version | undefined, truth: Facts): 
   return from === 'ended_funded' || from === 'ended_unfunded' ? 'reopened' : 'status'
 }
 
-/** Lists the months from the first walk to a day. */
 export function listMonths(truth: Facts, asOf: string): string[] {
   const days = listDays(truth.walks[0]!.on, `${asOf.slice(0, 7)}-31`)
   return [...new Set(days.map((day) => day.slice(0, 7)))]

@@ -16,7 +16,6 @@ export interface Walk {
   /** Unique among all walks, even those a restore undid. */
   id: number
   startedAt: number
-  /** When it was applied. */
   settledAt: number
   on: string
   pages: number
@@ -31,7 +30,6 @@ export interface Walk {
   presentAmount: bigint
 }
 
-/** An unreadable record. */
 export interface Unread {
   id: string | null
   at: number
@@ -42,10 +40,8 @@ export interface Unread {
   /** Unique among all walks, refused ones included. */
   batch: number
   record: WireRecord
-  /** Whether it was on the deal's own page. */
   isOwn: boolean
   isReplayed: boolean
-  /** Whether its tape is gone. */
   isLost?: boolean
 }
 
@@ -69,7 +65,6 @@ export interface Known {
 
 /** Everything the tables are computed from. */
 export interface Facts extends Readonly<Known> {
-  /** Reference data as the lender gave it. */
   reference: Reference
 }
 
@@ -80,7 +75,6 @@ export type Truth = ReturnType<typeof createTruth>
 const SETTLED = ['funded', 'servicing']
 const ENDED = ['paid_off', 'withdrawn']
 
-/** Returns what is known of a deal after one more sighting. */
 function carryShown(before: Shown | undefined, {fields}: Sighting): Shown | undefined {
   return fields ? carry(fields, before) : before
 }
@@ -99,7 +93,6 @@ function isSameShown(one: Shown, other: Shown): boolean {
   return names.every((name) => one[name] === other[name])
 }
 
-/** Creates a truth that knows nothing. */
 export function createTruth() {
   let deals: Known['deals'] = new Map()
   let walks: Walk[] = []
@@ -140,7 +133,6 @@ export function createTruth() {
   const lastOf = (id: string) => deals.get(id)?.at(-1)
   const lastSeen = (id: string) => deals.get(id)?.findLast(({kind}) => kind === 'seen')?.fields
 
-  /** Lists what the open walk proves about the deals it does not show. */
   function listAbsent(walk: OpenWalk, {shown, unread}: ReturnType<typeof read>) {
     const absent: {id: string; kind: 'missing' | 'vanished'; at: number}[] = []
     const unreadIds = new Set(unread.map(({id}) => id))
@@ -167,7 +159,6 @@ export function createTruth() {
       return quarantine
     },
     reference: {statuses: SHIPPED_STATUSES, fundedOn: {}} as Reference,
-    /** Copies the current knowledge, to return to it later. */
     save: (): Known => ({deals: new Map(deals), walks: [...walks], quarantine: [...quarantine]}),
     /** Returns to earlier knowledge; the tapes and the open walk are lost. */
     restore(known: Known) {
@@ -176,7 +167,6 @@ export function createTruth() {
       quarantine = known.quarantine.map((entry) => ({...entry, isLost: true}))
       open = undefined
     },
-    /** Returns a function that restores the present state. */
     mark() {
       const now = {deals: new Map(deals), walks: [...walks], quarantine: [...quarantine], open}
       return () => {
@@ -232,9 +222,7 @@ export function createTruth() {
         left: 0,
         entered: 0,
         fields: {} as Record<string, number>,
-        /** Known deals in the pipeline. */
         pipeline: 0,
-        /** Deals present after the walk. */
         present: 0,
         amountBefore: 0n,
         amountAfter: 0n,
@@ -264,7 +252,6 @@ export function createTruth() {
       }
       return plan
     },
-    /** The last business date about which anything is known. */
     lastDay: () =>
       [...walks, ...[...deals.values()].flat()]
         .map(({on}) => on)
@@ -325,7 +312,6 @@ export function createTruth() {
       const presentAmount = present.reduce((total, id) => total + lastSeen(id)!.amount, 0n)
       walks.push({...own, present: present.length, presentAmount})
     },
-    /** Whether the open walk showed unreadable records. */
     hasUnread: () => open !== undefined && read(open).unread.length > 0,
     /**
      * Replays the quarantine with a schema that can read {@link UNREADABLE} amounts.
@@ -361,7 +347,6 @@ export function createTruth() {
   }
 }
 
-/** What one readable record shows. */
 export interface Shown {
   address: string | null
   amount: bigint
@@ -385,7 +370,6 @@ function formatNumber(value: number): string {
   return Number(text) === value ? text : ''
 }
 
-/** Reads a record of the source; null if unreadable. */
 function readRecord(record: WireRecord): Shown | null {
   const {id, property_address, loan_amount, status, created_at} = record
   const amount = readCents(loan_amount)

@@ -6,7 +6,6 @@ import type {Plan} from './truth.ts'
 
 class Killed extends Error {}
 
-/** Follows a run by its answers and steps. */
 function followRun({truth}: Stage, {accept}: Sync) {
   const run = {
     plan: undefined as Plan | undefined,
@@ -170,7 +169,6 @@ function listExpected(event: Sync, before: number, run: Run): string[] {
   return ofDisk.length === 0 ? ends : [...new Set([...ends, '', ...ofDisk])]
 }
 
-/** Lists the codes with which a run may end if clock and disk are sound. */
 function listEnds(event: Sync, {plan, isApplied}: Run): string[] {
   const {faults = []} = event
   if (!plan) {
@@ -191,7 +189,6 @@ function listEnds(event: Sync, {plan, isApplied}: Run): string[] {
   return refusals.length > 0 ? refusals : ['']
 }
 
-/** Lists the codes with which a walk must be refused; none if it must be applied. */
 function listRefusals(plan: Plan | undefined, accept: readonly string[] = []): string[] {
   if (!plan) return []
   if (plan.quarantined > 3 && plan.quarantined * 20 > plan.records) return ['SOURCE_QUARANTINE']
@@ -200,7 +197,6 @@ function listRefusals(plan: Plan | undefined, accept: readonly string[] = []): s
     .map(([guard]) => `GUARD_${guard.toUpperCase()}`)
 }
 
-/** Returns which guards must refuse a walk. */
 function judge(plan: Plan): Record<'shrink' | 'growth' | 'change', boolean> {
   const exceeds = (count: number, ignored: number, pct: number, whole = plan.known) =>
     count > ignored && count * 100 > whole * pct
