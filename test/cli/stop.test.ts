@@ -10,10 +10,12 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {anyRow, LEAST_TABLES} from '../support/data.ts'
 import {createLab, DAY_1, DAY_2, failureOf, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 
+const lab = await useLab({deals: someDeals(3), releasedAt: DAY_1})
+
 test('a query asked to stop ends, however long it would take', async () => {
-  await using lab = await createLab({deals: someDeals(1), releasedAt: DAY_1})
   let stderr = ''
   const cli = createCli({
     env: {LOANTAPE_DATA_DIR: lab.folder.root},
@@ -44,8 +46,6 @@ test('a run asked to stop ends after the next stored step, and the next one fini
 })
 
 test('what waits for the warehouse says so, and ends when asked to stop', async () => {
-  await using lab = await createLab({deals: someDeals(3)})
-  await lab.walk(DAY_1)
   using _held = await takeFileLock(lab.folder.warehouseLock, 'read', 0)
   const copy = join(lab.folder.root, '../copy')
   const each = [
@@ -64,8 +64,6 @@ test('what waits for the warehouse says so, and ends when asked to stop', async 
 })
 
 test('a rebuild that is asked to stop changes nothing', async () => {
-  await using lab = await createLab({deals: someDeals(3)})
-  await lab.walk(DAY_1)
   lab.service.store.update('deal_000001', {status: 'approved'})
   const {certificate} = await lab.walk(DAY_2)
   const stopping = new AbortController()
