@@ -98,10 +98,9 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   const compared = await side.readText(`/compare${then}`)
   expect(compared).toContain('Amount $11,200,000.00 $7,750,200.00 −$3,449,800.00 1')
   expect(compared).toContain('deal_000031 +$50,000.00 $350,000.00 → $400,000.00')
-  expect(await side.readText('/compare?as_of=2026-03-02')).not.toContain('Every total is the same')
-  expect(await side.readText('/compare?as_of=2026-03-02')).toContain(
-    'No release of 2026-03-02 is kept that knows more',
-  )
+  const last = await side.readText('/compare?as_of=2026-03-02')
+  expect(last).not.toContain('Every total is the same')
+  expect(last).toContain('No release of 2026-03-02 is kept that knows more')
 
   // A filter applies to both releases.
   const ofPipeline = await side.readText('/?part=pipeline')
@@ -138,9 +137,8 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   expect(ofNone.match(/0 deals, \$0\.00.*? unchanged since 2026-03-02/g)).toHaveLength(4)
   expect(await side.readText('/?state=none&against=2026-03-01')).not.toContain('unchanged')
   const [, id] = /against=(2026-03-03-[0-9a-f]{12})/.exec(await side.read()) ?? []
-  expect(await side.readText(`/?against=${id}`)).toContain(
-    'What moved it Since the release before, as of 2026-03-03',
+  expect(await side.readText(`/?against=${id}`)).toMatch(
+    /What moved it Since the release before, as of 2026-03-03.* All \+\$100,000\.00 – \+\$100,000\.00/,
   )
-  expect(await side.readText(`/?against=${id}`)).toMatch(/All \+\$100,000\.00 – \+\$100,000\.00/)
   expect(first.release_id).not.toBe(id)
 })

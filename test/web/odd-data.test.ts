@@ -151,11 +151,12 @@ describe('a source whose texts are hostile', () => {
   })
 
   test('a name is cut to a sensible length, and a blank one is called blank', async () => {
-    const named = ['/portfolio', '/pipeline', '/checks']
-    const listed = ['/deals', '/deals?page=2']
-    for (const path of [...named, ...listed]) expect(await read(side, path), path).not.toMatch(/>[^<]*x{100}/)
-    for (const path of [...named, '/deals?sort=property_address'])
-      expect(await read(side, path), path).toContain('(blank)')
+    const named = ['/portfolio', '/pipeline', '/checks', '/deals?sort=property_address']
+    for (const path of [...named, '/deals', '/deals?page=2']) {
+      const text = await read(side, path)
+      expect(text, path).not.toMatch(/>[^<]*x{100}/)
+      if (named.includes(path)) expect(text, path).toContain('(blank)')
+    }
   })
 
   test.each(['/portfolio', '/portfolio?status=', '/pipeline'])(
