@@ -1,11 +1,13 @@
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {expect, test} from 'vitest'
-import {createLab, untilPrinted} from '../support/lab.ts'
+import {untilPrinted} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
+const lab = await useLab()
+
 test('the local service prints its address, accepts only its key, and ends on SIGTERM', async () => {
-  await using lab = await createLab()
   using service = lab.start(['service', '--deals', '5', '--json'])
   const {url, api_key, ...rest} = await untilPrinted(service)
   expect(rest).toEqual({})
@@ -28,7 +30,6 @@ test('the local service prints its address, accepts only its key, and ends on SI
 })
 
 test('keys are created, listed and revoked by command, and a running service obeys', async () => {
-  await using lab = await createLab()
   const db = join(lab.folder.root, '..', 'service.db')
   using service = lab.start(['service', '--deals', '3', '--no-links', '--db', db, '--json'])
   const {url} = await untilPrinted(service)
