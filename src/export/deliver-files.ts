@@ -26,7 +26,7 @@ import {addressOfBucket, type NamedTarget, placeOf, readSecret, type Target} fro
 export interface DeliveryRequest extends NamedTarget {
   /** Sends all files again, even those the target has. */
   isAgain?: boolean
-  /** Keeps files in a folder readable by their owner alone. */
+  /** Makes files in a folder or on an SFTP server readable by their owner alone. */
   isPrivate?: boolean
   /** How long a target may make no progress; a minute by default. */
   silenceMs?: number
@@ -171,7 +171,7 @@ const errorsAt = (where: string) => ({
 
 /** Files go into `folder` below the target's path. */
 async function openCarrier(
-  {target, silenceMs = 60_000, isPrivate}: Omit<DeliveryRequest, 'name'>,
+  {target, silenceMs = 60_000, isPrivate = false}: Omit<DeliveryRequest, 'name'>,
   folder: string,
   world: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
@@ -180,7 +180,7 @@ async function openCarrier(
     case 'folder':
       return openFolder(target, folder, isPrivate)
     case 'sftp':
-      return await openSftp(target, there, world)
+      return await openSftp(target, {...there, isPrivate}, world)
     case 'http':
       return await openHttp(target, putToEndpoint(target), there, world)
     case 's3':
@@ -362,7 +362,7 @@ const UNTRUSTED = /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL|EPROTO/
 /** The host key is pinned. Files are uploaded as `.part`, then renamed. */
 async function openSftp(
   target: Kind<'sftp'>,
-  {folder, silenceMs}: {folder: string; silenceMs: number},
+  {folder, silenceMs, isPrivate}: {folder: string; silenceMs: number; isPrivate: boolean},
   {signal}: Pick<World, 'signal'>,
 ): Promise<Carrier> {
   const where = `sftp://${target.host}:${target.port}`
@@ -427,7 +427,8 @@ async function openSftp(
       silence.refresh()
       try {
         await makeFolder(posix.dirname(final))
-        await client.fastPut(path, part, {step: () => void silence.refresh()})
+        const step = () => void silence.refresh()
+        await client.fastPut(path, part, {step, ...(isPrivate && {mode: 0o600})})
         const {size} = await client.stat(part)
         if (size !== bytes) throw errors.failed(`file '${name}' arrived with ${size} of ${bytes} bytes`)
         await rename(client, part, final).catch(async (cause: unknown) => {

@@ -6,6 +6,7 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
@@ -458,6 +459,17 @@ test('an SFTP server gets every file under a temporary name first, the manifest 
   }
   expect(await deliver(sftp(other, keys), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
   expect(readTarget()).toEqual(whole)
+})
+
+test('a backup on an SFTP server is readable by its owner alone', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const target = sftp(server, {password_file: writeSecret('password', 'pass')})
+  const [name, content] = ['a.csv', FILES['a.csv']]
+  const files = [{name, bytes: content.length, sha256: hash('sha256', content)}]
+  await sendBackup({...batch, files}, {name: 'bank', target}, world)
+  const sent = readdirSync(join(root, 'target', PLACE))
+  expect(sent).toEqual(['a.csv', 'manifest.json'])
+  for (const name of sent) expect(statSync(join(root, 'target', PLACE, name)).mode & 0o777).toBe(0o600)
 })
 
 test('a connection that breaks in the middle of a file, a loss, a full disk or a stop leaves no torn file under its name', async () => {

@@ -128,7 +128,10 @@ export async function startSftp(root: string, access: {password?: string; public
       client.end()
       return 'answered'
     })
-    on('FSETSTAT', () => undefined)
+    on('FSETSTAT', (_, handle: Buffer, {mode}: {mode?: number}) => {
+      const file = open.get(handle.toString())
+      if (file && mode !== undefined) fs.fchmodSync(file.fd, mode)
+    })
     on('SETSTAT', () => undefined)
     on('CLOSE', (_, handle: Buffer) => {
       const file = open.get(handle.toString())
