@@ -80,7 +80,7 @@ function listReads(selects: ReadonlyMap<string, ParsedSelect>): BuildPlan['reads
 
 /** Every column has a description, every description a column, and published types are plain. */
 function requireDescribedColumns(
-  {name: model, file, isPublished, columns: described}: Model,
+  {name: model, file, isPublished, columns: described, addsUp}: Model,
   columns: readonly TableColumn[],
 ): void {
   const refuse = (problem: string, line = 1) => createModelError('MODEL_FILE', {file, line}, problem)
@@ -94,6 +94,8 @@ function requireDescribedColumns(
     const expected = 'an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN'
     if (isPublished && !PLAIN_TYPES.test(type))
       throw refuse(`${column} ${type}: expected ${expected}`, own.line)
+    if (isPublished && addsUp.includes(name) && !/^(BIGINT|DECIMAL)/.test(type))
+      throw refuse(`${column} ${type}, which does not add up: expected BIGINT or DECIMAL,`, own.line)
   }
   const names = columns.map(({name}) => name)
   const stray = described.find(({name}) => !names.includes(name))

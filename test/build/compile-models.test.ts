@@ -47,9 +47,13 @@ test.each([
   ['-- Deals.\n-- grain: deal_id\n\n-- deal_id: the id\n', /blank line before '-- deal_id: the id'.*:3\./],
   [`${HEADER}-- deal_id: again\n`, /described twice.*deal\.sql:4\./],
   ['-- Deals.\n-- grain: id\n-- deal_id: x\n', /'id' is not described.*:3\./],
+  [
+    '-- Deals.\n-- grain: deal_id\n-- adds_up: deal_id\n-- deal_id: x\n',
+    /'deal_id' of model 'core.deal' is VARCHAR, which does not add up.*:4\./,
+  ],
   ['-- Deals.\n-- grain: x\n-- per: deal_id\n-- x: y\n', /per column 'deal_id' is not described/],
 ])('refuses the header %j, at its line', async (header, words) => {
-  await expectRefused({'core/deal.sql': `${header}select 1 as deal_id`}, 'MODEL_FILE', words)
+  await expectRefused({'core/deal.sql': `${header}select 'a' as deal_id`}, 'MODEL_FILE', words)
 })
 
 test.each([

@@ -109,6 +109,11 @@ test("values are compared in the column's type without rounding, and duplicate r
       aCase(deals, '{loan_amount: 20000000.004}', 'a number that is a little off') +
       aCase(deals, '{reason: large}, {reason: large}', 'a row too many') +
       aCase(deals, '', 'a row that is not expected') +
+      aCase(
+        `${deals}, b: {status: funded, loan_amount: 20000000}`,
+        '{deal_id: a, reason: large}, {reason: large, deal_id: b}',
+        'columns in another order',
+      ) +
       aCase(deals, "{deal_id: 'a '}", 'a text with a blank'),
   })
   const [, ...failed] = stdout.match(/(?<=✗ risk.watch_list: ).*|\d passed, \d failed/g)?.toReversed() ?? []
@@ -158,7 +163,10 @@ test('a file that is wrong is refused before anything runs', async () => {
     ['a:\n  walk: {}\n  walks: {}\n  rows: []\n', /: a: Unrecognized key: "walk"/],
     ['a:\n  walks: {2026-02-30: {}}\n  rows: []\n', /a\.walks\.2026-02-30: expected walks by/],
     [aCase('d1: vanishd', ''), /\.d1: expected columns with values, or missing, vanished/],
-    [aCase('d1: {}', '{deal_id: x}, {reason: x}'), /rows: expected the same columns in each row/],
+    [
+      aCase('d1: {}', '{reason: x, deal_id: x}, {deal_id: y, reason: y}, {deal_id: z, raeson: z}'),
+      /: [^\n]*\.rows\.2: expected the columns of the first row, reason, deal_id\n/,
+    ],
     ['a:\n  walks: {}\n', /a\.rows: expected the rows .* \[\] if it has none/],
     [aCase('', '') + aCase('', ''), /Map keys must be unique at line 5, column 1/],
     ['a:\n\twalks: {}\n', /Tabs .* at line 2, column 1/],
