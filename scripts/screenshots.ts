@@ -25,7 +25,7 @@ for (let night = 0; night < NIGHTS; night += 1) {
   else await lab.walk(now)
 }
 using stateDb = openStateDb(lab.folder.stateDb)
-const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+const tools = {stateDb, folder: lab.folder, listJobs: () => [], env: lab.env}
 await using side = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
 const browser = await startBrowser()
 try {

@@ -64,7 +64,7 @@ async function measure(folder: ReturnType<typeof dataFolderAt>): Promise<Figures
   const config = {...parseConfig(env, {readFile: () => ''}), webPort: 0, pageTimeoutSeconds: 600}
   using stateDb = openStateDb(folder.stateDb)
   requireTapeKey(config, folder, stateDb, createWorld())
-  await using side = await startWeb(config, {stateDb, folder, jobs: [], env}, createWorld())
+  await using side = await startWeb(config, {stateDb, folder, listJobs: () => [], env}, createWorld())
   const open = async (path: string): Promise<Cost> => {
     const [startedAt, used] = [performance.now(), readCpuMs()]
     const answer = await fetch(side.url + path)

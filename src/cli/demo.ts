@@ -195,7 +195,7 @@ async function startReceiver(
   const endpoint = await client.webhookEndpoints.create({url: service.url, events: ['deal.updated']})
   const webConfig = {...config, webHost: '127.0.0.1', webPort: 0, webhookSecret: endpoint.secret}
   const {startWeb} = await import('../web/web-server.ts')
-  const web = await startWeb(webConfig, {stateDb, folder, jobs: []}, world)
+  const web = await startWeb(webConfig, {stateDb, folder, listJobs: () => []}, world)
   await client.webhookEndpoints.update(endpoint.id, {url: `${web.url}/webhooks/deals`})
   return {
     /** The same seed and day give the same changes. */

@@ -23,18 +23,21 @@ export const commands = {
     // The data of a demo is only shown: no job is due, and no webhook is accepted.
     const isDemo = isDemoFolder(folder)
     const config = isDemo ? {...given, webhookSecret: undefined} : given
-    const jobs = isDemo ? [] : readJobs(config)
+    let jobs = isDemo ? [] : readJobs(config)
     if (!isDemo) requireWritable(folder)
     if (config.now !== undefined && !isDemo)
       world.log.warn({reason: config.now}, 'LOANTAPE_NOW stops the clock: each run counts for the same day')
     using stateDb = openStateDb(folder.stateDb, {isServed: true})
-    const source = {config, folder, jobs}
     const {startWeb} = await import('../web/web-server.ts')
     const list = () => (isDemo ? [] : [''])
-    const read = () => ({...source, jobs: readJobs(config)})
+    const read = () => {
+      jobs = readJobs(config)
+      return {config, folder, jobs}
+    }
     const supervisor = createSupervisor({list, read, runs: 1}, world)
     const requireServed = () => supervisor.served().forEach(({requireOpen}) => void requireOpen())
-    const tools = {stateDb, folder, jobs: jobs.filter(({enabled, fault}) => enabled || fault), requireServed}
+    const listJobs = () => jobs.filter(({enabled, fault}) => enabled || fault)
+    const tools = {stateDb, folder, listJobs, requireServed}
     await using web = options.web ? await startWeb(config, tools, world) : undefined
     if (web) world.log.info({url: web.url}, 'web side listens')
     await supervisor.run()

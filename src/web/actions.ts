@@ -60,7 +60,7 @@ const AGAIN_MS = 1_000
  */
 export function addActions(
   server: FastifyInstance,
-  {config, stateDb, jobs, env}: WebTools,
+  {config, stateDb, listJobs, env}: WebTools,
   world: World,
 ): AsyncDisposable {
   const {realClock, log} = world
@@ -70,7 +70,7 @@ export function addActions(
 
   function findObstacle(asked: Asked): string | undefined {
     if (asked.do === 'run') {
-      if (!jobs.some(({name, enabled}) => enabled && name === asked.job))
+      if (!listJobs().some(({name, enabled}) => enabled && name === asked.job))
         return `no job '${asked.job}' is scheduled here`
       return hasPendingRun(stateDb, asked.job) ? `a run of ${asked.job} waits or goes on already` : undefined
     }

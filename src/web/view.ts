@@ -19,7 +19,8 @@ import type {Asked} from './release-questions.ts'
 export interface WebTools {
   stateDb: StateDb
   folder: DataFolder
-  jobs: readonly Job[]
+  /** Those enabled, and wrong ones, as their files are now. */
+  listJobs: () => readonly Job[]
   config: Config
   /** Throws if no job can run, and says why. */
   requireServed?: () => void
@@ -33,7 +34,7 @@ export type Overview = ReturnType<typeof readOverview>
 export function readOverview(tools: WebTools, world: World) {
   // First: whatever ends from here on, the page shows as going on, and reloads.
   const underWay = readUnderWay(tools, world)
-  const standing = readStanding(tools, tools.stateDb, world)
+  const standing = readStanding({...tools, jobs: tools.listJobs()}, tools.stateDb, world)
   // In a demo nothing is due.
   return {...standing, underWay, ...(isDemoFolder(tools.folder) && {alarms: []})}
 }

@@ -71,7 +71,11 @@ test('serve runs jobs when they are due, each in its own process, names those th
   writeJob('bad', {schedule: '0 7 1 * *', catchUp: 'each'})
   const serve = lab.start(['serve'], env)
   await until(() => onceRuns()[0]?.state === 'done' && readRuns('select 1 from alarm').length > 1)
-  expect((await fetch(`${await untilListens(serve)}/readyz`)).status).toBe(200)
+  const url = await untilListens(serve)
+  expect((await fetch(`${url}/readyz`)).status).toBe(200)
+  writeJob('new', {schedule: '0 7 1 * *', steps: [{do: 'build'}]})
+  // Jobs are read anew, for the pages, too.
+  await until(async () => (await (await fetch(`${url}/runs`)).text()).includes('>new<'))
   expect(await stopProcess(serve)).toBe(0)
   expect(readRuns('select name, state from alarm order by name')).toEqual([
     {name: 'job bad', state: 'JOB_INVALID'},
@@ -165,7 +169,11 @@ test('a server killed amid notifications has stored each one it acknowledged, an
 
   using stateDb = openStateDb(lab.folder.stateDb)
   const config = {...lab.config, webPort: 0, webhookSecret: SECRET}
-  await using next = await startWeb(config, {stateDb, folder: lab.folder, jobs: []}, lab.createWorld())
+  await using next = await startWeb(
+    config,
+    {stateDb, folder: lab.folder, listJobs: () => []},
+    lab.createWorld(),
+  )
   for (const id of sent) expect(await notify(next.url, id)).toBe(stored.has(id) ? 200 : 202)
   expect(listStored().sort()).toEqual(sent.sort())
 })

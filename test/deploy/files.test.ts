@@ -51,7 +51,7 @@ test('every metric of rules and dashboard is exported', async () => {
   writeFileSync(data.folder.stateDb, '')
   using stateDb = openStateDb(':memory:')
   const config = parseConfig({}, {readFile: () => ''})
-  const tools = {stateDb, folder: data.folder, jobs: [], config, takesWebhooks: true}
+  const tools = {stateDb, folder: data.folder, listJobs: () => [], config, takesWebhooks: true}
   const metrics = createMetrics(tools, createWorldAt('2026-02-02T12:00:00Z'))
   using db = new DatabaseSync(':memory:')
   const ofFleet = createRegistry('fleet-metrics', {db}, () => ({sources: [], now_ms: 0}))

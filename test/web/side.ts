@@ -4,6 +4,7 @@ import {expect, onTestFinished} from 'vitest'
 import type {Config} from '../../src/core/config.ts'
 import {codeOf} from '../../src/core/errors.ts'
 import type {World} from '../../src/core/types.ts'
+import type {Job} from '../../src/schedule/job.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
@@ -125,14 +126,14 @@ export async function serveLab(
     jobs = [],
     env = lab.env,
     ...config
-  }: Partial<Config & Omit<Tools, 'stateDb'>> & {world?: World} = {},
+  }: Partial<Config & Omit<Tools, 'stateDb' | 'listJobs'>> & {jobs?: Job[]; world?: World} = {},
 ): Promise<LabSide> {
   const opened = lab.beside.use(new AsyncDisposableStack())
   const stateDb = openStateDb(existsSync(folder.root) ? folder.stateDb : ':memory:')
   opened.defer(() => {
     if (stateDb.db.isOpen) stateDb[Symbol.dispose]()
   })
-  const tools = {stateDb, folder, jobs, env}
+  const tools = {stateDb, folder, listJobs: () => jobs, env}
   const side = opened.use(await startWeb({...lab.config, webPort: 0, ...config}, tools, world))
   const get = (path: string, as: Asker = {}) =>
     fetch(side.url + path, {headers: typeof as === 'string' ? {authorization: `Bearer ${as}`} : as})
