@@ -1,36 +1,26 @@
 import {createHmac} from 'node:crypto'
-import {Writable} from 'node:stream'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import type {Borrower} from '../../src/contract/borrower.ts'
 import type {DealDocument, DocumentGeneration} from '../../src/contract/document.ts'
 import type {Rate, Task} from '../../src/contract/other-records.ts'
 import {createLog} from '../../src/core/log.ts'
-import type {RunningService} from '../../src/service/server.ts'
+import {useShared} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {aDeal, call, get, type ListBody, NOW, readData, readRefusal, startTestService} from './client.ts'
 
 const DEAL = '/deals/deal_000001'
 
-let service: RunningService
-let now: number
-let logged: string
-
-beforeEach(async () => {
-  now = NOW
-  logged = ''
-  const destination = new Writable({
-    write(chunk, _encoding, done) {
-      logged += chunk
-      done()
-    },
-  })
-  service = await startTestService({
-    clock: {now: () => now++},
-    log: createLog({level: 'debug'}, destination),
-  })
-  service.store.insert([aDeal(1), aDeal(2)])
+let [now, logged] = [NOW, '']
+const keep = (line: string) => {
+  logged += line
+}
+const log = createLog({level: 'debug'}, {write: keep})
+const service = await useShared(startTestService({clock: {now: () => now++}, log}))
+service.store.insert([aDeal(1), aDeal(2)])
+beforeEach(service.remember())
+beforeEach(() => {
+  ;[now, logged] = [NOW, '']
 })
-afterEach(() => service.close())
 
 const post = <T>(path: string, body: unknown): Promise<T> =>
   call(service, 'POST', path, body).then(readData<T>)
