@@ -25,7 +25,7 @@ export function anEntry(
   return [line, {...line, ...other, line_no: 2}]
 }
 
-export const balancesOf = (lines: readonly JournalLine[]): Record<string, bigint> =>
+export const balancesByDeal = (lines: readonly JournalLine[]): Record<string, bigint> =>
   sumByAccount(lines.map((line) => ({...line, account_code: `${line.deal_id} ${line.account_code}`})))
 
 export function issueFirst(lines: readonly JournalLine[]): IssuedLine[] {

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import type {JournalLine} from '../../src/accounting/profiles.ts'
 import {planTrueUp} from '../../src/books/journal-batch.ts'
-import {anEntry, balancesOf, issueFirst} from './journal-lines.ts'
+import {anEntry, balancesByDeal, issueFirst} from './journal-lines.ts'
 
 const FIRST_OPEN_DAY = '2026-02-01'
 /** Entries that are seen anew are dated April 20. */
@@ -37,7 +37,7 @@ function linesOf({deal, date, accounts, amount, was}: Entry, number: number): Jo
 }
 
 const upTo = (lines: readonly JournalLine[], day: string) =>
-  balancesOf(lines.filter(({entry_date}) => entry_date <= day))
+  balancesByDeal(lines.filter(({entry_date}) => entry_date <= day))
 
 test('whatever was lost or seen again, each day of an open month ends as booked or as it is now, and all of it adds up to the journal', () => {
   fc.assert(
@@ -50,13 +50,13 @@ test('whatever was lost or seen again, each day of an open month ends as booked 
       const of = {profile: 'xero', firstOpenDay: FIRST_OPEN_DAY, withOpening: true}
       const {handedOut: net, lines: all, deals} = planTrueUp(journal, issued, of)
       const whole = (lines: readonly JournalLine[]) => lines.filter(({deal_id}) => deals.includes(deal_id))
-      expect(balancesOf(whole([...issued, ...net]))).toEqual(balancesOf(whole(journal)))
-      expect(balancesOf(whole([...issued, ...all]))).toEqual(balancesOf(whole(journal)))
+      expect(balancesByDeal(whole([...issued, ...net]))).toEqual(balancesByDeal(whole(journal)))
+      expect(balancesByDeal(whole([...issued, ...all]))).toEqual(balancesByDeal(whole(journal)))
       expect(net.filter(({debit, credit}) => /^0*\.00$/.test(debit ?? credit ?? '.00'))).toEqual([])
       for (const [number, lines] of Map.groupBy(net, ({journal_no}) => journal_no)) {
         expect(new Set(lines.map(({deal_id, entry_date}) => `${deal_id} ${entry_date}`)).size).toBe(1)
         expect(lines.every(({entry_date}) => entry_date >= FIRST_OPEN_DAY)).toBe(true)
-        const sums = balancesOf(lines.map((line) => ({...line, account_code: ''})))
+        const sums = balancesByDeal(lines.map((line) => ({...line, account_code: ''})))
         expect(sums, number).toEqual({})
       }
       const anew = new Set(linesThat('seen anew').map(({deal_id}) => deal_id))

@@ -12,7 +12,7 @@ import {addDays} from '../../src/core/clock.ts'
 import {LoantapeError} from '../../src/core/errors.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {balancesOf} from '../accounting/journal-lines.ts'
+import {balancesByDeal} from '../accounting/journal-lines.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {sumByAccount} from '../support/importer.ts'
 import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
@@ -194,7 +194,7 @@ async function live({random, add}: Run): Promise<void> {
     const journal = lines.filter(({event}) => event !== 'opening' || isOpened)
     all.push(...journal)
     const ofMonth = issued.filter(({period}) => period === month)
-    assert.deepEqual(balancesOf(ofMonth), balancesOf(journal), month)
+    assert.deepEqual(balancesByDeal(ofMonth), balancesByDeal(journal), month)
     add('months tied out')
   }
   assert.deepEqual(books.sumBatches('xero', ''), sumByAccount(all), 'all batches together')

@@ -23,7 +23,7 @@ export function writeMapping(receivable: Record<string, string>, booksEnded: boo
   })
 }
 
-export function openBooks() {
+export function openLedger() {
   const batches = new Map<string, {text: string; lines: ImportedLine[]; ofMonth: number; last: number}>()
   /** Ids of the last walks before each closing. */
   const closings = new Set<number>()

@@ -8,7 +8,7 @@ import type {Ended as EndedProcess} from '../../support/lab.ts'
 import {readFieldAs} from '../../support/schema.ts'
 import {createQuickWorld} from '../quick-world.ts'
 import {codeIn} from '../separate-run.ts'
-import {openBooks, writeMapping} from './books.ts'
+import {openLedger, writeMapping} from './books.ts'
 import {READABLE, type Source, UNREADABLE} from './source.ts'
 import {Finding, type Story} from './story.ts'
 import {createTruth, type Known} from './truth.ts'
@@ -45,7 +45,7 @@ export function setStage(story: Story, source: Source, root: string) {
     source,
     env,
     truth: createTruth(),
-    books: openBooks(),
+    books: openLedger(),
     /** Called with what is to be counted. */
     note: (_: string): void => undefined,
     /** Called with events, as comments, and with the commands that a person would have typed. */
