@@ -3,7 +3,6 @@ import {RUN_STEPS} from '../../src/core/types.ts'
 import type {DealStore} from '../../src/service/deals.ts'
 import {linkPortfolio, type Random, seedPortfolio} from '../../src/service/portfolio.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
-import {findCurrentRelease} from '../../src/store/release.ts'
 import {aDeal, createLab, DAY_1} from '../support/lab.ts'
 import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 import {runThere, type Trouble} from './separate-run.ts'
@@ -11,7 +10,7 @@ import {listLeftovers, readPortfolio, requireSoundFolder} from './soundness.ts'
 
 /** The points of a run and of the exports after it, in order. */
 const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'sync done', 'export csv done', 'export parquet done']
-const NIGHT = ['sync', 'export csv', 'export parquet']
+const NIGHT = 'sync then export csv then export parquet'.split(' ')
 
 /** Groups in which a walk stores its 60 pages: 50, then 10. */
 const PAGE_GROUPS = 2
@@ -85,28 +84,27 @@ export async function proveKill(request: KillRequest): Promise<Proved> {
     const seed = random.text(8)
     seedPortfolio(lab.service.store, {deals, seed, today: '2026-02-02'})
     linkPortfolio(lab.service, {seed, since: 0, until: Date.parse('2026-02-03')})
-    const settings = {LOANTAPE_STREAMS: STREAMS, LOANTAPE_PAGE_SIZE: String(deals / PAGES)}
-    const isKilledAt = async ({root}: DataFolder, at: string, kill: Trouble['kill']) => {
-      const select = tables !== 'all' && {SELECT: tables}
-      const env = {...lab.env, ...settings, LOANTAPE_DATA_DIR: root, ...select}
-      const ended = await runThere(NIGHT.join(' then ').split(' '), {env, at}, {kill})
+    const runNight = async ({root}: DataFolder, at: string, kill?: Trouble['kill']) => {
+      const env = {
+        ...lab.env,
+        LOANTAPE_DATA_DIR: root,
+        LOANTAPE_STREAMS: STREAMS,
+        LOANTAPE_PAGE_SIZE: String(deals / PAGES),
+        ...(tables !== 'all' && {SELECT: tables}),
+      }
+      const ended = await runThere(NIGHT, {env, at}, {kill})
       assert(ended.isKilled || ended.code === 0, `${JSON.stringify(kill)} ended: ${ended.stderr}`)
-      return ended.isKilled
+      return ended
     }
     /**
-     * Runs a night to its end in this process.
+     * Runs a night to its end, in a process of its own, since its time says when others are killed.
      *
-     * @returns the time it took in ms, and whether a release became current
+     * @returns the time from its first step to its last in ms, and whether a release became current
      */
     const runWhole = async (folder: DataFolder, at: string) => {
-      const [before, startedAt] = [findCurrentRelease(folder)?.dir, performance.now()]
-      for (const line of NIGHT) {
-        const env = {...settings, LOANTAPE_DATA_DIR: folder.root, LOANTAPE_NOW: at}
-        const {code, stderr} = await lab.run(line.split(' '), env)
-        assert.equal(code, 0, `${line} ended: ${stderr}`)
-      }
-      const isReleased = findCurrentRelease(folder)?.dir !== before
-      return {runMs: performance.now() - startedAt, isReleased}
+      const {reached} = await runNight(folder, at)
+      const runMs = reached.at(-1)!.at - reached[0]!.at
+      return {runMs, isReleased: reached.some(({step}) => step === 'current moved')}
     }
     let {runMs} = await runWhole(lab.folder, DAY_1)
     const folder = lab.copyFolder('killed')
@@ -116,7 +114,7 @@ export async function proveKill(request: KillRequest): Promise<Proved> {
       const today = Date.parse(now.slice(0, 10))
       linkPortfolio(lab.service, {seed, since: today, until: today + 86_400_000})
       for (const kill of kills) {
-        const isKilled = await isKilledAt(folder, now, 'share' in kill ? {afterMs: kill.share * runMs} : kill)
+        const {isKilled} = await runNight(folder, now, 'share' in kill ? {afterMs: kill.share * runMs} : kill)
         add(isKilled ? 'kills' : 'ended before')
         if (isKilled && 'step' in kill) steps.add(kill.step)
         await requireSoundFolder(folder)
