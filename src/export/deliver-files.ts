@@ -337,10 +337,10 @@ async function openHttp(
       const body = addAbortSignal(AbortSignal.timeout(silenceMs / 10), answer.body)
       const said = await body.text().catch(() => '')
       // Stores give the reason in XML; without it, a wrong clock looks like a wrong key.
-      const [, why] = /<Code>(\w+)</.exec(isStore && status >= 300 ? said : '') ?? []
+      const [, why = ''] = /<Code>(\w+)</.exec(isStore && status >= 300 ? said : '') ?? []
       const what = `file '${name}' was answered with ${status}${why ? ` ${why}` : ''}`
       if (status === 401 || status === 403) throw unauthorised(what)
-      if (status >= 500 || [408, 425, 429].includes(status) || why === 'RequestTimeout') {
+      if (status >= 500 || [408, 425, 429].includes(status) || PASSING.test(why)) {
         const retryAfterMs = parseRetryAfter(String(headers['retry-after'] ?? ''), realClock.now()) ?? 0
         throw failed(what, undefined, retryAfterMs)
       }
@@ -355,6 +355,10 @@ async function openHttp(
     [Symbol.asyncDispose]: () => agent[Symbol.asyncDispose](),
   }
 }
+
+/** What S3 and Azure call a wrong request, and passes: a file that was slow or came torn or altered, or another request for it. */
+const PASSING =
+  /^(RequestTimeout|IncompleteBody|BadDigest|XAmzContentSHA256Mismatch|Md5Mismatch|OperationAborted)$/
 
 /** Node's codes for a certificate it does not trust: `CERT_HAS_EXPIRED`, `DEPTH_ZERO_SELF_SIGNED_CERT`, … */
 const UNTRUSTED = /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL|EPROTO/

@@ -345,14 +345,19 @@ test('an endpoint that hangs is abandoned after a while, and tried again', async
   expect(readTarget()).toEqual(whole)
 })
 
-test('a bucket that waited too long for a part of a file, which it calls a bad request, is asked again', async () => {
-  const answers = [400]
+test.each([
+  'RequestTimeout',
+  'IncompleteBody',
+  'BadDigest',
+  'XAmzContentSHA256Mismatch',
+  'Md5Mismatch',
+  'OperationAborted',
+])('a store that calls a passing failure a wrong request is asked again: %s', async (why) => {
+  const answers = [why === 'OperationAborted' ? 409 : 400]
   await using store = await startTestServer(({incoming}, response) => {
     incoming
       .resume()
-      .on('end', () =>
-        response.writeHead(answers.shift() ?? 200, {etag: '"1"'}).end('<Code>RequestTimeout</Code>'),
-      )
+      .on('end', () => response.writeHead(answers.shift() ?? 200, {etag: '"1"'}).end(`<Code>${why}</Code>`))
   })
   expect(await deliver(bucketAt(store))).toMatchObject({outcome: 'delivered', sent: 3})
   expect(store.requests).toHaveLength(4)
