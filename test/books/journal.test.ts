@@ -37,6 +37,11 @@ await closed.export('xero', '2026-01', '2026-01-21')
 await closed.walk('2026-02-02', {a: {loan_amount: 500, status: 'funded'}, b: funded})
 await closePeriod(closed.config, {period: '2026-01'}, closed.at('2026-02-03'))
 
+/** After January was closed, `b` turned out to have had another amount in it; the release of February 5 exists. */
+const corrected = await useShared(openBooks(closed))
+await corrected.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+await corrected.readJournal('2026-01', '2026-02-05')
+
 let books: Books
 beforeEach(() => {
   books = openBooks(begun)
@@ -194,14 +199,13 @@ test('an export says which account has another name than before, until a batch h
 })
 
 test('a closed period keeps dates and bytes; later knowledge is dated in the open period', async () => {
-  openClosed()
-  const [before] = await books.export('xero', '2026-01', '2026-02-03')
-  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  openOther(corrected)
+  const before = books.readBatches('xero', '2026-01')
   const [late] = await books.export('xero', '2026-01', '2026-02-05')
-  const batches = books.readBatches('xero', '2026-01')
-  expect(Object.keys(batches).sort()).toEqual([before?.batch_id, late?.batch_id].sort())
+  const {[late?.batch_id ?? '']: told, ...others} = books.readBatches('xero', '2026-01')
+  expect(others).toEqual(before)
   const memo = expect.stringMatching(/, of 2026-01-22$/)
-  expect(batches[late?.batch_id ?? '']).toMatchObject([
+  expect(told).toMatchObject([
     {date: '2026-02-01', account: '1200', cents: 5000n, memo},
     {date: '2026-02-01', account: '1090', cents: -5000n, memo},
   ])
@@ -398,8 +402,7 @@ test('a preview equals what the export then issues, of an open and of a closed m
       files: [{}],
     },
   ])
-  openClosed()
-  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  openOther(corrected)
   expect(await compare('netsuite', '2026-02-05', true)).toHaveLength(2)
   const february = {profiles: ['netsuite'], period: '2026-02'}
   const nothing = await previewExport(books.config, {...february}, books.at('2026-02-05'))
@@ -498,8 +501,7 @@ test('a program that becomes known in a closed period can be mapped once that is
 })
 
 test('a reopened period is booked again, and everything done to it is kept', async () => {
-  openClosed()
-  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  openOther(corrected)
   reopenPeriod(books.config, {period: '2026-01', why: 'late invoice'}, books.at('2026-02-05'))
   const [batch] = await books.export('xero', '2026-01', '2026-02-05')
   expect(books.readBatches('xero', '2026-01')[batch?.batch_id ?? '']).toMatchObject([
@@ -576,8 +578,7 @@ test('what another export issues meanwhile is neither issued twice nor reversed'
 })
 
 test('a journal whose period is reopened meanwhile is not issued', async () => {
-  openClosed()
-  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  openOther(corrected)
   const exporting = exportWhile(() => {
     reopenPeriod(books.config, {period: '2026-01', why: 'meanwhile'}, books.at('2026-02-05'))
   })
