@@ -88,7 +88,8 @@ test('a text that a spreadsheet would decode or XML not hold is escaped, a numbe
       (1 / 3)::double as ltv, 'nan'::double as share_pct, 1e300::double as c,
       'a' || chr(13) || chr(10) || '_x0041' || chr(1) || 'x0041_' || chr(65534) || chr(127) || chr(27) || ' ' as d, ['_x0041_'] as e,
       0.001234567890123::decimal(18,15) as f, timestamp '9999-12-31 23:59:59.999999' as g,
-      timestamp '2026-02-28 23:59:59.7' as h, 123.4::decimal(38,30) as i, date '1900-03-01' as j`,
+      timestamp '2026-02-28 23:59:59.7' as h, 123.4::decimal(38,30) as i, date '1900-03-01' as j,
+      date '20000-06-01' as k`,
   })
   const [head, row] = valuesOf(await openBook((await write(published)).dir), 'core.deal')
   expect(head?.[0]).toEqual({richText: [{text: '_x005F_x0041_'}]})
@@ -96,7 +97,14 @@ test('a text that a spreadsheet would decode or XML not hold is escaped, a numbe
   const odd = ['a_x000D_\n_x005F_x0041_x0001_x0041__xFFFE__x007F__x001B_ ', '[_x005F_x0041_]']
   const kept = odd.map((text) => ({richText: [{text}]}))
   const lastSecond = new Date('2026-02-28T23:59:59Z')
-  const edges = [0.001234567890123, '9999-12-31 23:59:59.999999', lastSecond, 123.4, new Date('1900-03-01')]
+  const edges = [
+    0.001234567890123,
+    '9999-12-31 23:59:59.999999',
+    lastSecond,
+    123.4,
+    new Date('1900-03-01'),
+    '20000-06-01',
+  ]
   expect(row).toEqual([
     escaped,
     'Net',
