@@ -106,9 +106,9 @@ function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
  * selected model, and only models that are built.
  * @throws ConfigError `USAGE`, `UNKNOWN_NAME`
  */
-export function planSelection(whole: BuildPlan, checks: readonly Check[], selection: string | undefined) {
-  if (selection === undefined)
-    return {plan: whole, checks: markChecks(checks, whole), dropped: [] as string[]}
+export function planSelection(whole: BuildPlan, all: readonly Check[], selection: string | undefined) {
+  const checks = markChecks(all, whole)
+  if (selection === undefined) return {plan: whole, checks, dropped: [] as string[]}
   const selected = selectModels(selection, whole.reads)
   const needed = withAncestors(selected, whole.reads)
   const isBuilt = (table: string) => needed.has(table) || !whole.reads.has(table)
