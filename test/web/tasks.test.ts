@@ -44,6 +44,7 @@ const heading = (page: Page) => page.locator('h1').textContent()
 test('a head of credit finds the deal that moved the book most in a week, and the record that says so', async () => {
   const {page, click, leave} = await come('head of credit')
   await click(page.getByRole('link', {name: 'week before'}))
+  await page.waitForURL(/against=week/)
   const moved = page.locator('h2:has-text("What moved it") ~ .scroll').first().locator('tbody tr').first()
   const [id = '', open = ''] = await moved.locator('td').allTextContents()
   expect(open).toMatch(/^[+−–]/)
