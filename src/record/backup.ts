@@ -344,6 +344,8 @@ export const sayAuthentic = ({authenticated, tape_key}: {authenticated: boolean;
  */
 export async function restoreBackup(config: Config, from: string, trust: {isTrusted?: boolean} = {}) {
   const folder = dataFolderAt(config.dataDir)
+  // A missing one is made only for a backup that can be restored.
+  if (existsSync(folder.root)) requireWritable(folder)
   const staging = join(folder.root, RESTORING)
   const requireEmpty = () => {
     const [there] = existsSync(staging) ? [] : listKept(folder)
