@@ -108,7 +108,7 @@ const QUOTED = `"[^"]*"|'[^']*'|\`[^\`]*\``
  * Node would cut the value short, at a `#` within it or behind its quotes.
  */
 const ENTRY = new RegExp(
-  String.raw`[^\S\n]*(?:(?:export )?[^\S\n]*\w+[^\S\n]*=[^\S\n]*(?:${QUOTED}|(?!${QUOTED})[^\n#]*)[^\S\n]*(?:(?<=\s)#[^\n]*)?|#[^\n]*)?(?:\n|$)`,
+  String.raw`[^\S\n]*(?:(?:export )?[^\S\n]*\w+[^\S\n]*=[^\S\n]*(?:${QUOTED}|(?![^\S\n]*(?:${QUOTED}))[^\n#]*)[^\S\n]*(?:(?<=\s)#[^\n]*)?|#[^\n]*)?(?:\n|$)`,
   'gy',
 )
 

@@ -142,6 +142,7 @@ no = setting
     ['A=1\nLOANTAPE_WEB_TOKEN=sk_live#1', 'line 2: expected NAME=value, in quotes if it has a #'],
     ['LOANTAPE_WEB_TOKEN=#sk_live', 'line 1: expected NAME=value'],
     ['LOANTAPE_WEB_TOKEN="sk_live"1', 'line 1: expected NAME=value'],
+    ['LOANTAPE_WEB_TOKEN= "sk_live"1', 'line 1: expected NAME=value'],
     ['loantape_page_size=7', 'loantape_page_size: no such setting; the nearest is LOANTAPE_PAGE_SIZE'],
   ] as const) {
     const {message} = await expectRefused(read(text), 'CONFIG_INVALID', words)
