@@ -244,8 +244,11 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
     const job = findJob(jobs, run.job)
     if (job?.fault) continue
     if (!job) {
-      // Another server may have it.
-      if (now > run.not_before + LEAST_WAIT_MS) dropRun(stateDb, run, 'no server has the job', now)
+      // Another server may have it, or have it again soon.
+      const watched = 'select 1 from job_watch where job = ? and seen_until > ?'
+      const isWatched = stateDb.first(z.unknown(), watched, [run.job, isoOf(now - JUMP_MS)]) !== undefined
+      if (!isWatched && now > run.not_before + LEAST_WAIT_MS)
+        dropRun(stateDb, run, 'no server has the job', now)
     } else if (job.catchUp !== 'each' && latest.get(run.job) !== run.job_run_id) {
       dropRun(stateDb, run, 'a later slot runs instead', now)
     } else if (run.slot !== null && now > lastStartOf(job, run.slot)) {

@@ -192,6 +192,17 @@ test.each([
   expect(started.map((run) => run.replace(/ .*T(.{5}).*/, ' $1'))).toEqual(expected)
 })
 
+test('a server that lacks a job leaves its run, which waits within its grace, to the server that has it', async () => {
+  const [one, other] = [aScheduler([aJob(), aJob({name: 'rates'})]), aScheduler([])]
+  const watch = (until: number) => {
+    for (; now < until; now += MINUTE) for (const server of [one, other]) server.tick()
+  }
+  watch(START + 9 * HOUR)
+  await one.end()
+  watch(START + 9 * HOUR + MINUTE)
+  expect(one.started).toEqual(['nightly', 'rates'].map((job) => `${job} 2026-06-01T06:30:00.000Z`))
+})
+
 test.each([
   ['400 days', 400 * DAY],
   ['a day', DAY],
