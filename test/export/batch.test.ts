@@ -51,17 +51,26 @@ deal_3,,300.10,2026-01-07T00:00:00.000000Z,0.1,
   )
 })
 
-test('only an exact number is summed: a text cannot be, and doubles come to another sum in another order', async () => {
+test('only an exact number is summed, to the cent however large: doubles come to another sum in another order', async () => {
   const own = await publishTables(folder, {
     release_id: 'own',
     sql: `create schema release.core; create table release.core.own as
-      select 'about 5' as loan_amount, 7::bigint as amount, 0.1::double as debit, date '2026-01-01' as credit`,
+      select 'about 5' as loan_amount, 9999999999999999.99 as amount, 0.1::double as debit, date '2026-01-01' as credit
+      from range(2)`,
   })
   for (const profile of ['csv', 'xlsx', 'parquet'] as const) {
     const [file] = readManifest((await write(profile, ['core.own'], own)).dir).files
     const [sums] = file.sheets ?? [file]
-    expect(sums, profile).toMatchObject({sum_amount: '7', sum_debit: null, sum_credit: null})
+    expect(sums, profile).toMatchObject({
+      sum_amount: '19999999999999999.98',
+      sum_debit: null,
+      sum_credit: null,
+    })
   }
+  const {dir} = await write('csv', ['core.own'], own)
+  expect(readFileSync(join(dir, 'core.own.csv'), 'utf8')).toContain(
+    'about 5,9999999999999999.99,0.1,2026-01-01',
+  )
 })
 
 test("Parquet is byte for byte that of the release, whatever other profiles' options say", async () => {
