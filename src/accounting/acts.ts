@@ -36,14 +36,14 @@ import {type ClosedPeriod, nextPeriod, periodEventSchema, registeredLoanSchema} 
 import {issuedLineSchema, journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.stringify(mapping), 'on a tape'))
-/** With everything needed to hand it out again byte for byte. */
+/** Holds everything needed to hand the batch out again byte for byte. */
 export type BatchAct = z.output<typeof batchSchema>
 const batchSchema = batchRow.extend({
   lines: z.array(issuedLineSchema),
   files: z.array(z.object({name: z.string(), sha256: z.string(), content: z.string()})),
 })
 
-/** With its units, so that the record has no gap. */
+/** A missing tape keeps its units, so that the record has no gap. */
 const goneTapeSchema = z.object({
   name: z.string(),
   path: z.string(),
@@ -201,7 +201,7 @@ export function openBooks(config: Pick<Config, 'dataDir'> & KeyConfig, world: Wo
   return {folder, stateDb, perform, [Symbol.dispose]: () => stateDb[Symbol.dispose]()}
 }
 
-/** When it is performed, or read back from a tape. */
+/** Runs when an act is performed, and when it is read back from a tape. */
 export const applyAct = (stateDb: StateDb, act: Act): void =>
   stateDb.transaction(() => applyParts(stateDb, act))
 
@@ -244,7 +244,7 @@ function applyParts(stateDb: StateDb, act: Act): void {
   }
 }
 
-/** As not yet handed over. Call it in a transaction. */
+/** Stores a batch as not yet handed over. Call it in a transaction. */
 function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): void {
   const {lines, files, ...named} = batch
   const is_handed_over = Number(files.length === 0)
@@ -285,7 +285,7 @@ export function listGivenUp({tapes, losses}: Extract<Act, {act: 'went on'}>): Se
   return new Set([...losses, ...tapes.flatMap(({units}) => units.map(({chain}) => chain))])
 }
 
-/** By the key at hand, or a new one. @throws ConfigError `TAPE_KEY_FILE`; `RECORD_WHOLE` if it is not lost */
+/** A lost key gives way to the one at hand, or a new one. @throws ConfigError `TAPE_KEY_FILE`; `RECORD_WHOLE` if it is not lost */
 export function replaceTapeKey(
   config: KeyConfig & Pick<Config, 'dataDir'>,
   why: string,

@@ -15,7 +15,7 @@ export const batchRow = z.object({
   history_id: z.string(),
 })
 
-/** Those with files, oldest first: all, or those with these values; two profiles may share an id. */
+/** Batches with files, oldest first: all, or those with these values; two profiles may share an id. */
 export function listBatches(
   stateDb: StateDb,
   only: {profile?: string; period?: string; batch_id?: string; is_handed_over?: 0} = {},
@@ -38,7 +38,7 @@ export function markHandedOver(
   stateDb.update('journal_batch', {profile, batch_id}, {is_handed_over: Number(isHandedOver)})
 }
 
-/** In the order of issue: all, or those of a month or of some deals. */
+/** Lines in the order of issue: all, or those of a month or of some deals. */
 export function listIssuedLines(
   stateDb: StateDb,
   profile: string,
@@ -73,7 +73,7 @@ export function readTarget(stateDb: StateDb, profile: string, closed?: ClosedPer
   }
 }
 
-/** For an importer that knows accounts by name: those that the mapping names differently from the lines issued last. */
+/** For an importer that knows accounts by name: accounts that the mapping names differently from the lines issued last. */
 export const listRenamed = (
   stateDb: StateDb,
   {name, looks_up_by}: JournalProfile,
@@ -90,7 +90,7 @@ export const listRenamed = (
     mapping,
   ).filter(({account_name, before}) => account_name !== before)
 
-/** To which anything was ever issued. */
+/** Profiles to which anything was ever issued. */
 export function listIssuedProfiles(stateDb: StateDb): string[] {
   return stateDb.column(z.string(), 'select distinct profile from journal_batch order by profile')
 }

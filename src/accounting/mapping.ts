@@ -143,7 +143,7 @@ function findClashes(mapping: AccountMapping): string[] {
   })
 }
 
-/** For one program, for one term of the roll-forward, or for all. */
+/** What an account is for: one program, one term of the roll-forward, or all. */
 interface Role {
   field: string
   /** `receivable`, `clearing`, `opening`, `ended` or `elsewhere`. */
@@ -276,14 +276,14 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   return {file, programs}
 }
 
-/** With null if a deal has none. */
+/** Holds null if a deal has no program. */
 export async function readPrograms(release: Release): Promise<(string | null)[]> {
   await using db = await openRelease(release)
   const sql = 'select distinct loan_program from core.deal order by loan_program'
   return await db.column(z.string().nullable(), sql)
 }
 
-/** Of `seed.account`: the accounts of every mapping, by the period from which it holds. */
+/** Rows of `seed.account`: the accounts of every mapping, by the period from which it holds. */
 export function listAccountRows(versions: readonly MappingVersion[]) {
   return versions.flatMap(({since, mapping, movesBalances}) =>
     listRoles({...mapping, opening: mapping.opening ?? mapping.clearing}).map(

@@ -70,7 +70,7 @@ function requireStanding(stateDb: StateDb, no: string): Note {
   throw newError('UNKNOWN_NAME', `Note '${no}' does not stand: ${ended ?? 'there is none of this number'}.`)
 }
 
-/** By number, including those replaced and withdrawn. */
+/** Ordered by number, including those replaced and withdrawn. */
 export const listNotes = (stateDb: StateDb): Note[] =>
   stateDb.all(noteSchema, 'select * from note order by note_no')
 
@@ -78,7 +78,7 @@ export const listNotes = (stateDb: StateDb): Note[] =>
 type StandingNote = z.output<typeof standingNote>
 const standingNote = noteSchema.extend({text: z.string()})
 
-/** By subject and number. */
+/** Ordered by subject and number. */
 export const listStanding = (stateDb: Pick<StateDb, 'all'>, about: 'day' | 'limit'): StandingNote[] =>
   stateDb.all(
     standingNote,

@@ -20,7 +20,7 @@ import {
 } from './mapping.ts'
 import {journalLineSchema, tiedTermSchema} from './profiles.ts'
 
-/** Of a period `YYYY-MM`. */
+/** `period` is `YYYY-MM`. */
 export function lastDayOf(period: string): string {
   return addDays(`${nextPeriod(period)}-01`, -1)
 }
@@ -101,7 +101,7 @@ export type ClosedPeriod = z.output<typeof closedRow>
 const closedColumns = z.object({
   /** `YYYY-MM` */
   period: z.string(),
-  /** Of the release that it was closed with. */
+  /** The manifest of the release that the period was closed with. */
   release: stored(releaseManifestSchema),
   mapping: z.string(),
   lines: stored(z.array(journalLineSchema)),
@@ -131,7 +131,7 @@ export function findClosedPeriod(stateDb: StateDb, period: string): ClosedPeriod
   return stateDb.first(closedRow, 'select * from closed_period where period = ?', [period])
 }
 
-/** Without its journal, which takes long; undefined if it is open. */
+/** Leaves out the journal, which takes long to read; undefined if the period is open. */
 export const findClosing = (stateDb: StateDb, period: string) =>
   stateDb.first(
     closedColumns.pick({release: true, register: true}),
@@ -159,7 +159,7 @@ export function listPeriodEvents(stateDb: StateDb): PeriodEvent[] {
   return stateDb.all(periodEventSchema, 'select * from period_event order by event_id')
 }
 
-/** As far as they matter to a release as of a day, `YYYY-MM-DD`. */
+/** Leaves out mappings that do not matter to a release as of a day, `YYYY-MM-DD`. */
 export function readMappingVersions(config: Config, asOf = '9999-12-31'): MappingVersion[] {
   const mapping = findOwnMapping(config) ?? DEFAULT_MAPPING
   const folder = dataFolderAt(config.dataDir)

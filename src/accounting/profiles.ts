@@ -47,7 +47,7 @@ export const tiedTermSchema = z.object({
   difference: z.string(),
 })
 
-/** With opening balances booked. */
+/** Returns the terms with opening balances booked. */
 export function bookOpenings(terms: readonly TiedTerm[]): TiedTerm[] {
   return terms.map((term) =>
     term.because === 'opening balance'
@@ -71,7 +71,7 @@ const profileSchema = z.object({
     bytes: z.number().default(Infinity),
     /** Digits of an amount before the decimal point. */
     digits: z.number().default(Infinity),
-    /** By column. */
+    /** Most characters of a cell, by column. */
     cells: z.record(z.string(), z.number()),
     characters: z.enum(['ascii', 'printable']),
   }),

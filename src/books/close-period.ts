@@ -196,7 +196,7 @@ export async function listPeriods(config: Config, world: World, exported: readon
           : null,
       last_day_walked_at: range.lastDayWalks.get(period) ?? null,
       batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
-      /** In the current release. */
+      /** Entries of the current release. */
       not_issued: notIssued
         .filter((one) => one.entries === null || isOfPeriod(one))
         .map(({profile, entries, amount}) => ({profile, entries, amount})),

@@ -144,7 +144,7 @@ async function* listTargets(
   }
 }
 
-/** As they were handed out, by name, with the manifest last. @throws UnexpectedError `STATE_UNREADABLE` */
+/** The files as they were handed out, by name, with the manifest last. @throws UnexpectedError `STATE_UNREADABLE` */
 export function readBatchFiles(
   stateDb: StateDb,
   {profile, batch_id}: Pick<IssuedBatch, 'profile' | 'batch_id'>,
@@ -217,7 +217,7 @@ export function handOver(
   return {...describeBatch(folder, batch), outcome: 'written'}
 }
 
-/** If the files were removed or never put there. */
+/** Hands over a batch again if its files were removed or never put there. */
 export function requireHandedOver(
   stateDb: StateDb,
   folder: DataFolder,

@@ -34,7 +34,7 @@ interface BatchTarget {
 export interface JournalTarget extends BatchTarget {
   /** Includes opening balances. */
   lines: readonly JournalLine[]
-  /** Of the month's roll-forward, without opening balances booked. */
+  /** Terms of the month's roll-forward, without opening balances booked. */
   terms: readonly TiedTerm[]
   /** Opening balances are booked, in this month and all others. */
   withOpening: boolean
@@ -43,11 +43,11 @@ export interface JournalTarget extends BatchTarget {
 }
 
 interface BatchPlan {
-  /** For the state database, entry by entry; none if everything still holds. */
+  /** Lines for the state database, entry by entry; none if everything still holds. */
   lines: readonly IssuedLine[]
-  /** For the files; without any, there are no files. */
+  /** Lines for the files; without any, there are no files. */
   handedOut: readonly IssuedLine[]
-  /** Issued earlier, and may now be reversed. */
+  /** Lines issued earlier that may now be reversed. */
   before: readonly (IssuedLine & {batch_id: string})[]
   bridge: ReturnType<typeof bridgeJournal>
 }

@@ -188,7 +188,7 @@ function prove(isRight: boolean, problem: string): void {
   if (!isRight) throw new Error(problem)
 }
 
-/** Below its header. */
+/** Rows below the header. */
 function readRows({limits, columns}: JournalProfile, text: string, written: number): string[][] {
   prove(Buffer.byteLength(text) <= limits.bytes, 'too many bytes')
   const [header = [], ...rows]: string[][] = parse(text)

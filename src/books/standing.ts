@@ -64,7 +64,7 @@ export const findRefusal = (stateDb: StateDb, folder: DataFolder): Promise<strin
     (error: unknown) => explainError(error).message,
   )
 
-/** Of a month's journal and a profile: new entries, and booked ones that no longer hold. */
+/** What a profile has not been issued of a month's journal: new entries, and booked ones that no longer hold. */
 export type NotIssued = z.output<typeof notIssuedRow>
 const notIssuedRow = z.object({
   profile: z.string(),
@@ -109,7 +109,7 @@ export async function listNotIssued(config: Config, exported: readonly string[])
   return await db.all(notIssuedRow, readQuery('not_issued'), [JSON.stringify(profiles), ...standing])
 }
 
-/** Without those given up: to another profile somebody has issued half a year longer. */
+/** Leaves out a profile that was given up: its last batch is half a year older than the last of any profile. */
 const listProfilesInUse = (stateDb: StateDb) =>
   stateDb.column(
     z.string(),

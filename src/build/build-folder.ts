@@ -110,7 +110,7 @@ export function markPast(buildDir: string): void {
   writeFileSync(join(buildDir, MARK), '')
 }
 
-/** Of a past date and never current. */
+/** Is a release of a past date that was never current. */
 export function isPast(dir: string): boolean {
   return existsSync(join(dir, MARK))
 }

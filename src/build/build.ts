@@ -154,7 +154,7 @@ function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['ch
 
 type Build = NonNullable<Awaited<ReturnType<typeof prepareBuild>>['build']>
 
-/** Including those that are removed before release. */
+/** Includes files that are removed before release. */
 function filesOf(dir: string): ReleaseDatabases & {history: string; spill: string} {
   return {...databasesOf(dir), history: join(dir, 'history.duckdb'), spill: join(dir, 'spill')}
 }
@@ -282,7 +282,7 @@ async function build(folder: DataFolder, source: Build & ReturnType<typeof planS
   const rebuilt = before
     ? await attachWhatChanged(db, files, {config, moment, models: plan.models}, before)
     : 0
-  // Readers have other engines, down to this version.
+  // A crashed build is deleted, so it needs no write-ahead log. Readers have other engines, down to this version.
   await db.run(
     `attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes, storage_version 'v1.1.0')`,
   )

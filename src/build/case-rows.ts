@@ -21,7 +21,7 @@ export function aRow(table: string, {day = '2026-03-02', ...row}: Row & {day?: s
   return {...Object.fromEntries(filled), ...row}
 }
 
-/** By table, in the order the rows were stored. */
+/** Rows by table, in the order they were stored. */
 export type History = Partial<Record<string, Row[]>>
 
 export async function insertHistory(db: Database, history: History): Promise<void> {

@@ -32,7 +32,7 @@ const row = z.record(z.string(), value)
 const FATES = ['missing', 'vanished', 'quarantined', 'confirmed'] as const
 const shown = z.union([z.enum(FATES), row], `expected columns with values, or ${FATES.join(', ')}`)
 
-/** By deal, then by the child's own id. */
+/** Records by deal, then by the child's own id. */
 const lists = z
   .record(
     z.string(),

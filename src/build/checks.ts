@@ -32,7 +32,7 @@ export function readChecks(models: readonly CheckedModel[], folders: readonly st
   return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-/** For a grain that no `unique` of the header makes certain: rows that share it are in no certain order. */
+/** Checks a grain that no `unique` of the header makes certain: rows that share it are in no certain order. */
 function checkGrain(model: CheckedModel, models: readonly CheckedModel[]): Check[] {
   const {grain, checks, isPublished} = model
   const isCertain = checks.some(
@@ -220,8 +220,8 @@ const checkingRow = z.object({
 const failedCheck = checkResult.pick({name: true, severity: true, failures: true, ids: true})
 
 /**
- * Also if the build stops here. The state database keeps the last 100 runs. `isPlain` says that the release was to become
- * current.
+ * Stores what the checks found, even if it stops the build. The state database keeps the last 100 runs. `isPlain` says that the
+ * release was to become current.
  */
 export function storeChecking(
   stateDb: StateDb,
@@ -242,7 +242,7 @@ export function storeChecking(
   stateDb.run('delete from checking where checking_id <= ?', [Number(lastInsertRowid) - 100])
 }
 
-/** Of a release that was to become current. */
+/** Finds the last checks of a release that was to become current. */
 export function findLastChecking(stateDb: StateDb): Checking | undefined {
   return stateDb.first(
     checkingRow,

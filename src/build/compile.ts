@@ -27,10 +27,10 @@ export async function compileModels(source: ModelSource): Promise<BuildPlan> {
   return parsePlan(text, source)
 }
 
-/** As text, by {@link keyOfPlan}. */
+/** Plans as text, by {@link keyOfPlan}. */
 export const compiledPlans = new Map<string, string>()
 
-/** Even if the plan is known. */
+/** Compiles even if the plan is known. */
 export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   await using db = await openDatabase({
     // Nothing runs, so more threads gain nothing.
@@ -164,7 +164,7 @@ function parseSelect({file, sql}: {file: string; sql: string}, code: ErrorCode, 
 }
 
 /**
- * By dependencies, then by name. `given` are tables that exist without a model: `raw.…` and `seed.…`.
+ * Orders models by dependencies, then by name. `given` are tables that exist without a model: `raw.…` and `seed.…`.
  * @throws CheckError `MODEL_FILE`, with file and line
  */
 function orderModels(
@@ -307,7 +307,7 @@ const planFile = z.object({
 export const SHIPPED_PLAN: string = join(SQL_DIR, 'plan.json')
 
 /**
- * Of these sources under this engine and version. Rows of a computed seed do not count: they were validated when read, and no
+ * Digests these sources, the engine and the version. Rows of a computed seed do not count: they were validated when read, and no
  * plan depends on them.
  */
 export function keyOfPlan({models, checks, seeds}: ModelSource): string {

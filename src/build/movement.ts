@@ -5,7 +5,7 @@ import {fillIn, readQuery} from '../store/sql.ts'
 
 const NAMED = 12
 
-/** Between two moments: totals, and the deals that moved most, largest first. */
+/** What moved between two moments: totals, and the deals that moved most, largest first. */
 export type Movements = z.output<typeof movementsRow>
 const parts = {open: z.string(), funded: z.string(), pipeline: z.string()}
 const movementsRow = z.object({
@@ -28,7 +28,7 @@ const fillMoved = (moves: 'moved_since' | 'moved_between', which: Which) =>
 export const readMovedSince = (tables: Queries, day: string, which: Which = {}): Promise<Movements> =>
   tables.one(movementsRow, fillMoved('moved_since', which), [day])
 
-/** Between releases of any dates. `condition` is SQL over `core.deal as deal`, applied to each release. */
+/** Compares releases of any dates. `condition` is SQL over `core.deal as deal`, applied to each release. */
 export async function readMovedBetween(
   before: Release,
   after: Release,

@@ -38,7 +38,7 @@ const changeRow = z.object({
   is_breaking: z.boolean(),
 })
 
-/** By table, then in the order of columns. */
+/** Changes by table, then in the order of columns. */
 export async function compareSchemas(
   before: readonly Published[],
   after: readonly Published[],

@@ -81,7 +81,7 @@ const RESERVED_SCHEMAS = new Set([
 export const WORK_SCHEMA = 'work'
 
 const modelName = /^[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*$/
-/** As a header can describe it. */
+/** A column that a header can describe. */
 export const COLUMN_NAME = /^[a-z][a-z0-9_]*$/
 const fieldLine = /^-- ([a-z][a-z0-9_]*): (.*\S)\s*$/
 const checkTag = /^([a-z_]+)\((.*)\)$/

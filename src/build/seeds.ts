@@ -64,7 +64,7 @@ function addLines(before: Seed, seed: Seed): Seed {
   return {...seed, text: `${before.text}\n${seed.text}`, rows: [...kept, ...seed.rows]}
 }
 
-/** In the form that keys are compared in. */
+/** The value in the form that keys are compared in. */
 function comparable({types}: Seed, column: string, value: string | null | undefined): string {
   const text = value?.trim() ?? ''
   return types[column] === 'canonical' ? text.toLowerCase() : text

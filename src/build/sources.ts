@@ -76,8 +76,8 @@ function computeSeed(
 }
 
 /**
- * By what they mean for a deal. If the user's seeds cannot be read, these are the shipped statuses: the build reports the fault,
- * and the night's walk is not lost.
+ * Statuses by what they mean for a deal. If the user's seeds cannot be read, these are the shipped statuses: the build reports
+ * the fault, and the night's walk is not lost.
  */
 export function readStatuses(config: Pick<Config, 'sqlDir'>) {
   const read = (folders: readonly string[]) => {

@@ -121,7 +121,7 @@ export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'per
     : `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
 }
 
-/** For batches that the record lacks but somebody may have imported. */
+/** Names batches that the record lacks but somebody may have imported. */
 export const warnOfUnknown = (batches: readonly string[]) =>
   batches.length > 0 &&
   `Delete what your books imported of ${batches.join(', ')}: what ${batches.length === 1 ? 'it' : 'they'} held is issued again.`

@@ -134,14 +134,14 @@ export function renderBuild(built: BuildResult & Partial<Compared>): string {
   ])
 }
 
-/** To DuckDB's format, UTC. */
+/** Returns the instant in DuckDB's format, UTC. */
 function parseKnownAt(text: string): string {
   const micros = parseInstant(isCalendarDate(text) ? `${text}T00:00:00Z` : text)
   if (micros !== null) return formatInstant(micros).replace('T', ' ').replace('Z', '')
   throw refuseValue(text, '--known-at', 'ISO 8601 with an offset, such as 2026-01-31T23:00:00Z')
 }
 
-/** Of a failed case. */
+/** Rows shown of a failed case. */
 const MOST_ROWS = 20
 
 function renderTested({folder, passed, failed, duration_ms, cases}: Tested, width?: number): string {
@@ -180,7 +180,7 @@ function toText(value: string | null): string {
   return value === '' || value !== value.trim() ? `'${value}'` : value
 }
 
-/** By id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` if it lacks the deals or their history */
+/** Finds a release by id, `current` or date. @throws ConfigError `RELEASE_PARTIAL` if it lacks the deals or their history */
 async function findRelease(call: Invocation<DiffOptions>, name = 'current'): Promise<Release> {
   if (name === 'current') return await requireAskedRelease(call, {})
   if (isCalendarDate(name)) return await requireAskedRelease(call, {asOf: name})

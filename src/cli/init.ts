@@ -86,7 +86,7 @@ function findTaken(folder: string, name: string): string | undefined {
     if (isFile(join(folder, above))) return above
 }
 
-/** For `.env`. */
+/** Quotes a value for `.env`. */
 export function quote(value: string): string {
   if (/^[\w:/.?=&%~+-]*$/.test(value)) return value
   const mark = [`'`, '`', '"'].find((one) => !value.includes(one))

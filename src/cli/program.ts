@@ -42,7 +42,7 @@ interface CommandSpec {
   needs?: boolean
 }
 
-/** By their words, in the order of the help. */
+/** Commands by their words, in the order of the help. */
 export const COMMANDS: Readonly<Record<string, CommandSpec>> = specs
 
 /** Loaded on demand; each exports its commands by their words. */
@@ -131,7 +131,7 @@ function createOption(flags: string, spec: Exclude<OptionSpec, string>): Option 
   return option.hideHelp(hidden).makeOptionMandatory(mandatory)
 }
 
-/** By `form` in `commands.json`. A parser returns undefined for any other text. */
+/** What options expect, by `form` in `commands.json`. A parser returns undefined for any other text. */
 const FORMS: Record<string, {expected: string; parse: (text: string, before: unknown) => unknown}> = {
   date: {
     expected: 'a calendar date YYYY-MM-DD',

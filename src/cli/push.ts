@@ -226,7 +226,7 @@ const LOST =
 /** Refuses, before anything is sent, a file that cannot be used. Cuts off an incomplete line at its end. */
 function openResults(path: string) {
   const refuse = refuseFile(path, 'Name another file with --result.')
-  /** By request, its last line; a `created` line is never replaced. */
+  /** The last line of each request; a `created` line is never replaced. */
   const earlier = new Map<string, z.output<typeof earlierSchema>>()
   try {
     if (existsSync(path) && !isFile(path)) throw refuse('is not a file')

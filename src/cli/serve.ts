@@ -142,7 +142,7 @@ function findFleet({cli, options}: Invocation): string {
   return dirname(resolve(cli.envFile ?? ENV_FILE))
 }
 
-/** By default all. @throws ConfigError `FLEET_NONE`, `UNKNOWN_NAME` */
+/** All sources by default. @throws ConfigError `FLEET_NONE`, `UNKNOWN_NAME` */
 function requireSources(fleetDir: string, asked?: readonly string[]): string[] {
   const names = listSources(fleetDir)
   if (names.length === 0) throw newError('FLEET_NONE', `No source in '${fleetDir}': its folder is empty.`)
@@ -156,14 +156,14 @@ function requireSources(fleetDir: string, asked?: readonly string[]): string[] {
 /** Exit codes by weight: first those that need a person, lowest first, then those that another attempt may fix. */
 const BY_WEIGHT = [1, 2, 3, 5, 7, 8, 6, 4]
 
-/** For a source's state database; all other sources wait too. */
+/** How long to wait for a source's state database; all other sources wait too. */
 const PATIENCE_MS = 500
 
 /** Locations of programs and files, but no settings. */
 const INHERITED =
   /^(PATH|HOME|USER|LANG|LC_ALL|TZ|TMPDIR|XDG_CONFIG_HOME|NODE_(COMPILE_CACHE|EXTRA_CA_CERTS)|SSL_CERT_(DIR|FILE)|(HTTPS?|NO)_PROXY|(https?|no)_proxy)$/
 
-/** As its own processes would. @throws ConfigError for problems of its folder, settings or jobs */
+/** Reads a source as its own processes would. @throws ConfigError for problems of its folder, settings or jobs */
 function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Source {
   const dir = requireSourceFolder(fleetDir, name)
   const env = Object.fromEntries(Object.entries(cli.env).filter(([variable]) => INHERITED.test(variable)))

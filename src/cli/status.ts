@@ -71,7 +71,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
     disagreements: disagreements.map(({store, problem}) => ({store, problem})),
     /** Units and batches, by `loantape tape go-on`. */
     given_up: listLosses(stateDb).size,
-    /** Of the last build that was meant to become current. */
+    /** The checks of the last build that was meant to become current. */
     checking: findLastChecking(stateDb) ?? null,
     ...history,
     /** Null without webhooks, or if nothing was compared. */

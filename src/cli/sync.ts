@@ -101,7 +101,7 @@ const describePruned = (pruned: number) =>
   pruned > 0 &&
   `${pruned} more ${pruned === 1 ? 'was' : 'were'} never read, and what they held has been pruned.`
 
-/** Without the content of records. */
+/** Leaves out the content of records. */
 async function readWaiting({dataDir}: Config) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {records: [], pruned: 0}

@@ -235,7 +235,7 @@ function createSender(options: ClientOptions) {
     const signal = call.signal ? AbortSignal.any([call.signal, limit]) : limit
     const {path, method, body} = request
     const headers = {authorization, ...request.headers}
-    // The same of an Idempotency-Key or entity tag.
+    // An Idempotency-Key or entity tag that can never be sent is the caller's mistake, too, not a missing answer.
     new Headers(headers)
     try {
       const init = {method, headers, ...(body !== null && {body}), redirect: 'manual', signal} as const
@@ -270,7 +270,7 @@ function createSender(options: ClientOptions) {
 }
 
 interface CallParts extends WriteOptions {
-  /** In the order of the path. */
+  /** Ids in the order of the path. */
   ids?: readonly string[]
   query?: Readonly<Record<string, unknown>>
   body?: unknown

@@ -51,7 +51,7 @@ const fieldShape = z.strictObject({
     .meta({description: 'The time is a number since 1970.'}),
 })
 
-/** By the name under which a translation keeps a value that is not what it should be. */
+/** What was expected, by the name under which a translation keeps a value that is not that. */
 export const EXPECTED_OF: ReadonlyMap<string, string> = new Map([
   ['whole_cents', 'expected whole cents'],
   ['since_1970', 'expected seconds or milliseconds since 1970'],

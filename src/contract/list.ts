@@ -82,7 +82,7 @@ interface Place {
   fields: WireRecord
 }
 
-/** In an order that does not depend on that of the fields. */
+/** The order of places does not depend on that of the fields. */
 function listPlaces(body: WireRecord): Place[] {
   const within = (fields: unknown, prefix: string) =>
     Object.entries(isObject(fields) ? fields : {})

@@ -36,7 +36,7 @@ export interface BatchResult {
   renamed?: readonly RenamedAccount[]
 }
 
-/** By file extension. */
+/** Media types by file extension. */
 export const CONTENT_TYPES: ReadonlyMap<string, string> = new Map([
   ['.csv', 'text/csv; charset=utf-8'],
   ['.xlsx', 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet'],
@@ -46,7 +46,7 @@ export const CONTENT_TYPES: ReadonlyMap<string, string> = new Map([
 
 export type NamedBatch = Pick<BatchResult, 'profile' | 'batch_id' | 'dir'>
 
-/** In the order of the table's Parquet file. It must be given: the database keeps changed rows at the end. */
+/** Rows in the order of the table's Parquet file. That must be given: the database keeps changed rows at the end. */
 export function inOrder({manifest}: Pick<Release, 'manifest'>, table: string): string {
   const order = manifest.tables.find(({name}) => name === table)?.order ?? []
   const by = order.length === 0 ? '' : ` order by ${order.map(quoteName).join(', ')}`
@@ -121,7 +121,7 @@ export interface BatchFile extends WrittenFile {
   sha256: string
 }
 
-/** Without what the manifest copies from the release. */
+/** Leaves out what the manifest copies from the release. */
 interface BatchContent extends Omit<Written, 'files'> {
   batch_id: string
   profile: string
@@ -163,7 +163,7 @@ function readBatchManifest(dir: string): z.output<typeof writtenManifest> | unde
   return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
 }
 
-/** By its manifest. */
+/** Measures a batch by its manifest. */
 export function measureBatch(dir: string): Pick<BatchResult, 'files' | 'rows' | 'bytes'> {
   const files = readBatchManifest(dir)?.files ?? []
   const sum = (what: 'rows' | 'bytes') => files.reduce((total, file) => total + file[what], 0)

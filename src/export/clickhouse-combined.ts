@@ -151,7 +151,7 @@ export async function createCombined(
 
 const overAll = (table: string): string => `${MADE}.${quote(table)}`
 
-/** Of all lenders, with the columns of each. */
+/** Rows of all lenders, with the columns of each. */
 function selectAll({schema, name, columns}: TargetTable): string {
   const ids = columns.map((column) => column.name).filter((column) => OWN_IDS.includes(column))
   const named = ids.map((id) => `concat(source, '/', ${quote(id)}) as ${quote(id)}`)
@@ -190,10 +190,10 @@ const CALENDAR: [columns: string[], isWhole: string][] = [
   ],
 ]
 
-/** Of a column that adds up: its total over all lenders, and the sum of each lender's total, both exact, as text. */
+/** A column that adds up: its total over all lenders, and the sum of each lender's total, both exact, as text. */
 const totalRow = z.object({column: z.string(), together: z.string(), sum: z.string()})
 
-/** Of every column that adds up, over days and months that the releases of all lenders cover. */
+/** Compares every column that adds up, over days and months that the releases of all lenders cover. */
 export async function compareTotals(
   session: Session,
   models: readonly {name: string; grain: readonly string[]; addsUp: readonly string[]}[],
@@ -227,7 +227,7 @@ export async function compareTotals(
   return totals
 }
 
-/** In {@link SHOWN}. */
+/** The name in {@link SHOWN}. */
 function shownName(model: string): string {
   const [schema = '', name = ''] = model.split('.')
   return schema === 'mart' ? name : `${schema}_${name}`

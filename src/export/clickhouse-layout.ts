@@ -106,7 +106,7 @@ const typeOf = (type: string): string | undefined =>
 
 type TableName = Pick<TargetTable, 'schema' | 'name'>
 
-/** As ClickHouse lists it. */
+/** A column as ClickHouse lists it. */
 export interface Field {
   name: string
   type: string
@@ -119,7 +119,7 @@ export const sourceField = (comment = 'the lender'): Field => ({name: 'source', 
 /** The columns that loantape adds to every table. */
 export const ADDED = ['source', 'content']
 
-/** As ClickHouse has them. @throws ConfigError `CLICKHOUSE_TYPE` */
+/** Columns as ClickHouse has them. @throws ConfigError `CLICKHOUSE_TYPE` */
 export const fieldsOf = (columns: TargetTable['columns'], table: string): Field[] =>
   columns.map(({name, type, meaning}) => {
     if (ADDED.includes(name))

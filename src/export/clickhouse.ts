@@ -32,7 +32,7 @@ export interface ClickhouseRequest extends ClickhouseServer {
   source: string
 }
 
-/** Of a source, including the visible one: somebody may still read an earlier one. */
+/** Releases of a source, including the visible one: somebody may still read an earlier one. */
 const RELEASES_KEPT = 3
 
 const numberRow = z.object({number: z.coerce.number()})

@@ -69,7 +69,7 @@ function writeCell(column: TableColumn, {decimal, spreadsheetSafe, replaceCharac
 /** A test for columns, and SQL that is true for a matching cell. */
 type Wanted = [isOf: (column: TableColumn) => boolean, isHit: (quoted: string) => string]
 
-/** In file order, which is that of `rows`. */
+/** Lists cells in file order, which is that of `rows`. */
 async function listCells(
   db: Database,
   rows: string,

@@ -93,7 +93,7 @@ interface Sending {
   note?: (file: BatchedFile) => void
 }
 
-/** In their order. After a failure that may pass, those that have not arrived are sent again. */
+/** Sends files in their order. After a failure that may pass, those that have not arrived are sent again. */
 async function sendFiles(
   {dir, folder, files, note}: Sending,
   how: Omit<DeliveryRequest, 'name'>,
@@ -118,7 +118,7 @@ async function sendFiles(
   })
 }
 
-/** In one request. */
+/** Most bytes that a store takes in one request. */
 const MOST_BYTES = {s3: 5 * 1024 ** 3, azure: 5000 * 1024 ** 2}
 
 /** A store would refuse files that are too large only after receiving them. @throws ConfigError `TARGET_REFUSED` */
@@ -138,7 +138,7 @@ function measureManifest(dir: string): BatchedFile {
   return {name: 'manifest.json', bytes: statSync(path).size, sha256: digestFileNow(path)}
 }
 
-/** By place, since a renamed target is the same one; under their last names. */
+/** Targets by place, since a renamed one is the same; under their last names. */
 export const listDeliveries = (stateDb: StateDb, batchId: string) =>
   stateDb.all(
     z.object({target: z.string(), place: z.string()}),
@@ -356,7 +356,7 @@ async function openHttp(
   }
 }
 
-/** What S3 and Azure call a wrong request, and passes: a file that was slow or came torn or altered, or another request for it. */
+/** What S3 and Azure call wrong requests may pass: a file that was slow or came torn or altered, or another request for it. */
 const PASSING =
   /^(RequestTimeout|IncompleteBody|BadDigest|XAmzContentSHA256Mismatch|Md5Mismatch|OperationAborted)$/
 
@@ -452,7 +452,7 @@ async function openSftp(
   }
 }
 
-/** Over an existing file: in one step if the server can, else by deleting that first. */
+/** Replaces an existing file: in one step if the server can, else by deleting that first. */
 async function rename(client: SftpClient, from: string, to: string): Promise<void> {
   try {
     await client.posixRename(from, to)

@@ -111,7 +111,7 @@ export function readTargets(
 /** Secrets read from pipes, by path: a pipe can be read only once. */
 const ofPipes = new Map<string, string>()
 
-/** From a file, or from a pipe as secret managers provide. @throws ConfigError `TARGETS_INVALID` */
+/** Reads a file, or a pipe as secret managers provide. @throws ConfigError `TARGETS_INVALID` */
 export function readSecret(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 
-/** As command-line options and job steps say it. The default is RFC 4180 in UTF-8, with LF. */
+/** How CSV is written, as command-line options and job steps say it. The default is RFC 4180 in UTF-8, with LF. */
 export type Dialect = z.output<typeof dialectSchema>
 export const dialectSchema = z
   .strictObject({
@@ -33,7 +33,7 @@ export const dialectSchema = z
 
 export const USUAL_DIALECT: Dialect = dialectSchema.parse({})
 
-/** As on the command line: `spreadsheet-safe`. */
+/** An option's name on the command line: `spreadsheet-safe`. */
 export const wordOf = (name: string): string => name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)
 
 /** The options that are not the default; they are part of a batch's id. */

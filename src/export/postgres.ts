@@ -35,7 +35,7 @@ export interface PostgresRequest {
 }
 
 /**
- * One transaction fills new schemas and gives them the names of the old ones.
+ * One transaction fills new schemas and gives them the names of the old ones, so that readers see either release whole.
  * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `POSTGRES_NAMES`, `PUBLISH_PRIVILEGE`; LockedError
  *   `PUBLISH_LOCKED`; AuthError `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the
  *   methods of the target throw the same

@@ -122,7 +122,7 @@ export async function publishTo(
   }
 }
 
-/** By day, and releases of one day by what was known. */
+/** Orders releases by day, and those of one day by what was known. */
 const orderOf = ({as_of, known_at}: Pick<VisibleRelease, 'as_of' | 'known_at'>) => `${as_of} ${known_at}`
 
 async function describeTables(release: Release): Promise<TargetTable[]> {

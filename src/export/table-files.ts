@@ -123,7 +123,7 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
 }
 
-/** As a Data Package (datapackage.org, version 2), which keeps types, keys and meanings. */
+/** Describes CSV files as a Data Package (datapackage.org, version 2), which keeps types, keys and meanings. */
 async function describePackage(
   db: Database,
   {dir, manifest}: Release,

@@ -47,7 +47,7 @@ export interface TargetTable extends Pick<ReleaseModel, 'description' | 'columns
   /** `sha256` identifies the content. */
   file: string
   sha256: string
-  /** In the release, by {@link selectTotals}. */
+  /** Totals in the release, by {@link selectTotals}. */
   totals: readonly string[]
 }
 

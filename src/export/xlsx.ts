@@ -110,7 +110,7 @@ async function writeBook(
   await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
 }
 
-/** Unique; spreadsheets ignore case, but names of tables have none. */
+/** Names of sheets are unique. Spreadsheets ignore case, but names of tables are lower case. */
 function createNaming(sheetRows: number) {
   const taken = new Set<string>()
   const take = (table: string, number = 1): string => {
@@ -278,7 +278,7 @@ function readInstant(text: string, iso: string): CellValue {
   return text < '1900-03-01' || text > '9999-12-31 23:59:59' || Number.isNaN(at.getTime()) ? text : at
 }
 
-/** Of a table, or of the SQL `from`. @throws CheckError `EXPORT_CELL` */
+/** Columns of a table, or of the SQL `from`. @throws CheckError `EXPORT_CELL` */
 async function readSheetColumns(db: Database, table: string, from: string): Promise<SheetColumn[]> {
   const columns = await readColumns(db, from)
   const lengths = columns.map(({name}) => {

@@ -165,7 +165,7 @@ const isoNow = ({realClock}: Pick<World, 'realClock'>) => new Date(realClock.now
 export const nameOf = ({made_at}: Pick<Manifest, 'made_at'>) =>
   `loantape-${made_at.replace(/[-:]|\.\d+/g, '')}`
 
-/** Of this data folder's dated backups; several lenders may share `to`. @throws ConfigError `FLEET_DATA_SHARED` */
+/** The folder of this data folder's dated backups; several lenders may share `to`. @throws ConfigError `FLEET_DATA_SHARED` */
 function placeOf(config: Config, to: string): string {
   requireOwnPlace(config, to)
   const folder = dataFolderAt(config.dataDir)
@@ -245,7 +245,7 @@ function isKept(path: string): boolean {
   return KEPT_FILES.includes(path) || (KEPT_FOLDERS.includes(folder) && isBelow)
 }
 
-/** As paths below the data folder. */
+/** Files as paths below the data folder. */
 function listKept({root}: DataFolder): string[] {
   return KEPT_NAMES.map((name) => join(root, name))
     .filter((path) => existsSync(path))

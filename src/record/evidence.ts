@@ -246,7 +246,7 @@ function setValue(holder: object, [name = '', ...inner]: readonly string[], valu
   if (inner.length > 0) setValue(Object(within), inner, value)
 }
 
-/** Except objects and lists. */
+/** Leaves out objects and lists. */
 function keepPaths(value: unknown, paths: readonly (readonly string[])[]): WireRecord {
   const kept: WireRecord = {}
   for (const path of paths) {

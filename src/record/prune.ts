@@ -80,7 +80,7 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
   return await prune(stateDb)
 }
 
-/** Those that ended more than `days` before the last tape that ended by `now`. Tapes of acts are never old. */
+/** Tapes that ended more than `days` before the last tape that ended by `now`. Tapes of acts are never old. */
 function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
   const endOf = ({ended_at}: TapeRow) => Date.parse(ended_at ?? '')
   const tapes = listTapes(stateDb)

@@ -140,7 +140,7 @@ function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
 const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
   ended_at !== null && removed_at === null && outcome !== 'lost'
 
-/** Or cut off. */
+/** Missing or cut off. */
 const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
   isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
 
@@ -181,7 +181,7 @@ interface Backlog {
   folderId: string | undefined
   /** Tapes that are new to the state database, or longer than it knows. */
   tapes: Exclude<ReturnType<typeof readFound>, string>[]
-  /** To add to the record, in order. */
+  /** Units to add to the record, in order. */
   units: FoundUnit[]
   /** Those of `units` that are on no tape. */
   gaps: RecordedUnit[]
@@ -349,7 +349,7 @@ function chainUp(
   }
 }
 
-/** It is no longer on any tape. */
+/** The unit is no longer on any tape. */
 const createGone = (unit: RecordedUnit): FoundUnit => ({...unit, previous: null, isHistory: false})
 
 function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, tapes}: Backlog): void {

@@ -41,7 +41,7 @@ export async function bringUpToDate(config: Config, world: World): Promise<void>
   }
 }
 
-/** By name, size and time, without tapes that are being written. */
+/** Names the stores' files with size and time, without tapes that are being written. */
 function describeStores(folder: DataFolder, stateDb: StateDb): string {
   const open = stateDb.column(
     z.string(),

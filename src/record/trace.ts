@@ -166,7 +166,7 @@ function mayHold({name}: ReadableTape, walkId: string | null, recordedAt: string
   return Math.abs(Date.parse(name.slice(0, 10)) - Date.parse(recordedAt)) < 3 * DAY_MS
 }
 
-/** For an absence, the line that proves it. */
+/** The record of a version; for an absence, the line that proves it. */
 function findRecord(
   line: NumberedLine,
   dealId: string,

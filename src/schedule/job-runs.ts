@@ -145,7 +145,7 @@ const SHOWS = `ended_at is not null and (exit_code is not null or error_code is 
   and exit_code is not 4 and error_code is not 'INTERRUPTED'
   and (exit_code is not 0 or summary ->> '$.outcome' is not 'not_due')`
 
-/** For each job the last one that shows how it is doing, even if its run has been queued again since. */
+/** For each job the last attempt that shows how it is doing, even if its run has been queued again since. */
 export function listLastAttempts(stateDb: StateDb): JobRun[] {
   return stateDb.all(
     jobRunRow,
@@ -172,7 +172,7 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
 export const isOverdue = ({timeoutMinutes}: Job, {slot, started_at}: JobRun, now: number): boolean =>
   slot !== null && started_at !== null && now - Date.parse(started_at) >= timeoutMinutes * 60_000
 
-/** For a process that could not say itself how it ended. */
+/** The end of a process that could not say itself how it ended. */
 export function endAs(error_code: EndCode, problem: string): AttemptEnd {
   const {kept, next} = CATALOGUE[error_code]
   return {exit_code: null, error_code, error: `${problem} ${kept} ${next}`}

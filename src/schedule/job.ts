@@ -90,7 +90,7 @@ const jobSchema = z
     catchUp: z.enum(['latest', 'each', 'none']).default('latest'),
     /** How late a slot may still start. */
     graceMinutes: z.number().nonnegative().default(360),
-    /** Of one attempt. Shorter than the grace of the nightly job, so that a hanging run does not cost a night. */
+    /** The longest one attempt may take. Shorter than the grace of the nightly job, so that a hanging run does not cost a night. */
     timeoutMinutes: z.number().positive().default(240),
     /** `loantape run` still runs a disabled job. */
     enabled: z.boolean().default(true),

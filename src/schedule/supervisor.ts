@@ -20,11 +20,11 @@ const LOOK_MS = 15_000
 const TELL_MS = 5_000
 /** People are told of a source's problem, or its end, once it has lasted this long. */
 const STEADY_MS = 60_000
-/** Then a run that waits for its source no longer counts against the other sources. */
+/** After this long, a run that waits for its source no longer counts against the other sources. */
 const WAITED_MS = 300_000
 /** The progress of runs that may be waiting for their source. */
 const CAN_WAIT = /^(opening|walking|details)/
-/** Running at once, including those that wait: at most this many times the allowed runs. */
+/** At most this many times the allowed runs go on at once, including those that wait. */
 const MOST_WITH_WAITING = 2
 
 /** `serve` has one, a fleet many. */

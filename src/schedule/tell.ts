@@ -74,7 +74,7 @@ export async function tellPeople(
 
 const saidRow = z.object({alarm: z.string(), state: z.string().nullable()})
 
-/** From notices that were sent, at least to some, or can still be sent. */
+/** What a channel was last told, from notices that were sent, at least to some, or can still be sent. */
 const listSaid = (stateDb: StateDb, channel: string, now: number) =>
   new Map(
     stateDb

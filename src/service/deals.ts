@@ -47,7 +47,7 @@ export function createDealStore(database: ServiceDatabase) {
       database.transaction(() => {
         for (const deal of deals) database.insert('deal', deal)
       }),
-    /** At most `limit`, in list order. */
+    /** At most `limit` deals, in list order. */
     list: ({status, limit}: {status?: string; limit: number}): StoredDeal[] =>
       database.list(STORED, {after: FIRST, limit}, {status}),
     ids: (status?: string): string[] =>

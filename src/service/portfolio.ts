@@ -184,7 +184,7 @@ function drawCreationTimes(random: Random, deals: number, today: string): Float6
 /** Investors who borrow repeatedly, the first of them most often. */
 const REGULARS = 400
 
-/** By category; `shares` of the deals that have one, by status. */
+/** Documents by category; `shares` of the deals that have one, by status. */
 const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<string, number>>}>> =
   madeUp.documents
 

@@ -33,7 +33,7 @@ export interface ServiceWorld {
   clock: Clock
   /** Notifies every endpoint subscribed to the event's type, once the transaction is committed. */
   emit(event: Omit<WebhookEvent, 'timestamp'>): void
-  /** For background work. */
+  /** Gets errors of background work. */
   onError(error: unknown): void
 }
 

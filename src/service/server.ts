@@ -154,7 +154,7 @@ declare module 'fastify' {
   }
 }
 
-/** By code or status of the framework's error. */
+/** Problems by code or status of the framework's error. */
 const FAULTS: Record<string | number, ProblemCode> = {
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: 'malformed_body',
   FST_PROTO_VIOLATION: 'malformed_body',

@@ -71,7 +71,7 @@ export class ServiceDatabase extends Sqlite {
     return this.all(row, `select * ${sql}`, [...before, ...values])
   }
 
-  /** As JSON. */
+  /** A page of {@link list} as JSON. */
   page<T>(rows: Kind<T>, page: Page, filter: Filter = {}, before: readonly SQLInputValue[] = []): FoundPage {
     // One more record shows whether the list goes on.
     const asked = {...page, limit: page.limit + 1}

@@ -7,7 +7,7 @@ import {type Page, readAhead, walkPages} from './walk-pages.ts'
 
 type Client = Pick<SourceClient, 'getJson'>
 
-/** Of records one by one, or of their lists. `step` and `unit` name them in the progress. */
+/** Asks for records one by one, or for their lists. `step` and `unit` name them in the progress. */
 export interface EachRequest<Found> extends Required<Pick<Progress, 'step' | 'unit'>> {
   /** The first should be known to exist: a 404 means `gone` only if the path answers for some id in this run, otherwise `failed`. */
   ids: readonly string[]

@@ -38,7 +38,7 @@ export type ClientConfig = Pick<
 
 type Query = Record<string, string | number>
 
-/** With one rate limit and one retry policy. */
+/** One run's client has one rate limit and one retry policy. */
 export type SourceClient = ReturnType<typeof createClient>
 
 /** Shorter values, such as words in the base URL's query, may occur in any answer. */
@@ -140,7 +140,7 @@ export function createClient(config: ClientConfig, world: World) {
   }
 
   return Object.assign(limiter, {
-    /** By HTTP status. */
+    /** Answers so far, by HTTP status. */
     answers,
     /**
      * `path` is relative to the base URL. `cancelled` cancels this request alone, which then throws the signal's reason.
@@ -295,7 +295,7 @@ function requireServed({status, headers, received}: Exchange, target: Target, ba
 const CODINGS = {gzip: /^1f8b/, deflate: /^78(01|5e|9c|da)/, zstd: /^28b52ffd/}
 const KNOWN_CODINGS = /^(gzip|x-gzip|deflate|br|zstd|compress)$/
 
-/** By the first bytes or the answer's header. */
+/** Tells the compression by the first bytes or the answer's header. */
 function findCoding(headers: ResponseHeaders, body: Buffer): string | undefined {
   const begin = body.subarray(0, 4).toString('hex')
   const [found] = Object.entries(CODINGS).find(([, magic]) => magic.test(begin)) ?? []

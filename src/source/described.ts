@@ -17,7 +17,7 @@ import type {ResponseHeaders} from './rate-limit.ts'
 
 type Query = Record<string, string | number>
 
-/** In the source's own terms. */
+/** A request in the source's own terms. */
 interface Request {
   /** Below the base URL. */
   path: string
@@ -279,7 +279,7 @@ function remove(record: WireRecord, [name = '', ...rest]: readonly string[]): vo
   else delete record[name]
 }
 
-/** Of a field's non-null values. An unreadable value becomes an object, which the contract rejects. */
+/** Reads a field's non-null values. An unreadable value becomes an object, which the contract rejects. */
 function readerOf(field: FieldDescription, type: string): (value: unknown) => unknown {
   const {unit, values = {}, timeZone, epoch} = field
   if (unit === 'cents') return readCents

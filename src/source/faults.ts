@@ -1,7 +1,7 @@
 import {errors} from 'undici'
 import {codeOf, type LoantapeError, messageOf, newError, RetryableError, reachOf} from '../core/errors.ts'
 
-/** As errors and logs name it. */
+/** The request as errors and logs name it. */
 export interface Target {
   host: string
   /** Relative to the base URL, without the query. */

@@ -138,7 +138,7 @@ export function createRateLimiter(
   }
 }
 
-/** By lower-case name, as undici hands them over. */
+/** Headers by lower-case name, as undici hands them over. */
 export type ResponseHeaders = Record<string, string | string[] | undefined>
 
 /** A reset is seconds from now, an epoch in seconds or milliseconds, or a date. Returns ms to wait. */
@@ -149,7 +149,7 @@ function parseReset(text: string, now: number): number {
   return capWait(value >= 1e9 ? value * 1000 - now : value * 1000)
 }
 
-/** Of each policy: `"default";r=0;t=3` → r 0, t 3. The older form has one set for all: `remaining=0, reset=3`. */
+/** Parameters of each policy: `"default";r=0;t=3` → r 0, t 3. The older form has one set for all: `remaining=0, reset=3`. */
 function listPolicies(header: string): Record<string, string>[] {
   const items = /\b(remaining|reset)\s*=/i.test(header) ? [header] : header.split(',')
   return items.map((item) => {
@@ -215,7 +215,7 @@ export function createTokenBucket(
       fill(instant)
       tokens -= 1
     },
-    /** Once for all requests that started before the last cut; never below the least rate. */
+    /** Cuts the rate once for all requests that started before the last cut; never below the least rate. */
     cut(instant: number, startedAt: number): void {
       fill(instant)
       tokens = Math.min(tokens, 0)
@@ -224,7 +224,7 @@ export function createTokenBucket(
       cutAt = instant
       changedAt = instant
     },
-    /** By 1 % of the upper bound for each second since the last change, at most five. */
+    /** Raises the rate by 1 % of the upper bound for each second since the last change, at most five. */
     raise(instant: number): void {
       fill(instant)
       const elapsedMs = Math.min(LONGEST_RAISE_MS, Math.max(0, instant - changedAt))

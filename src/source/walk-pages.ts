@@ -109,7 +109,7 @@ export async function* walkPages(
   }
 }
 
-/** As the source got it, for errors: `GET /loans (per_page, stage)`. */
+/** The request as the source got it, for errors: `GET /loans (per_page, stage)`. */
 function tellAsked({original, path, query}: Received): string {
   const asked = original ?? {path, query}
   const names = Object.keys(asked.query).join(', ')
@@ -118,7 +118,7 @@ function tellAsked({original, path, query}: Received): string {
 
 const plain = (text: unknown) => (typeof text === 'string' ? text.trim().toLowerCase() : undefined)
 
-/** Than the one asked for, in any spelling. */
+/** The record has another status than the one asked for, in any spelling. */
 export function hasOtherStatus(status: string | undefined, record: unknown): boolean {
   const found = isObject(record) ? plain(record.status) : undefined
   return status !== undefined && found !== undefined && found !== plain(status)

@@ -69,7 +69,7 @@ export function listNames(dir: string): string[] {
   return statSync(dir, {throwIfNoEntry: false})?.isDirectory() ? readdirSync(dir).sort() : []
 }
 
-/** In a demo's mark; a process id alone may be reused. */
+/** Names this process in a demo's mark; a process id alone may be reused. */
 export const DEMO_PROCESS = `pid ${process.pid} since ${readProcessStart(process.pid) ?? performance.timeOrigin}`
 
 export const isDemoFolder = ({demoMark}: DataFolder) => existsSync(demoMark)
@@ -82,7 +82,7 @@ export function requireWritable(folder: DataFolder): void {
   throw newError('DEMO_FOLDER', `Data folder '${root}' is a demo's: expected one of your own.`)
 }
 
-/** Even a demo's. @throws ConfigError `NOT_WRITABLE` */
+/** Creates a missing folder and takes even a demo's. @throws ConfigError `NOT_WRITABLE` */
 export function createDataFolder({root}: DataFolder): void {
   requireWritableFolder(`Data folder '${root}'`, root)
 }
@@ -154,7 +154,7 @@ export function requireOwnPlace({sourceDir: dir}: {sourceDir?: string | undefine
   throw newError('FLEET_DATA_SHARED', `Path '${place}' of source '${basename(dir)}' lies in another's.`)
 }
 
-/** As far as the path exists. */
+/** Follows links as far as the path exists. */
 function followLinks(path: string): string {
   const whole = resolve(path)
   if (existsSync(whole)) return realpathSync(whole)

@@ -104,7 +104,7 @@ const SQLITE_BUSY = 5
 /** Longest file of those that people write. */
 const LONGEST_WRITTEN_BYTES = 64 * 1024 * 1024
 
-/** Of a file that people write. Refuses a pipe, since reading it might never end. Messages show the `code` of its errors. */
+/** Reads a file that people write. Refuses a pipe, since reading it might never end. Messages show the `code` of its errors. */
 export function readWritten(path: string): Buffer {
   const stat = statSync(path)
   if (!stat.isFIFO() && stat.size <= LONGEST_WRITTEN_BYTES) return readFileSync(path)
@@ -112,7 +112,7 @@ export function readWritten(path: string): Buffer {
   throw Object.assign(new Error(`${code}: '${path}'`), {code})
 }
 
-/** Of a file that people write with any editor: without a byte order mark, with LF line ends. */
+/** Reads a file that people write with any editor: without a byte order mark, with LF line ends. */
 export function readWrittenText(path: string, refuse: Refuse): string {
   let bytes: Buffer
   try {
@@ -255,7 +255,7 @@ export function linkOrMove(path: string, other: string): void {
 }
 
 /**
- * Writes 32 bytes as hex digits.
+ * Writes a new key of 32 bytes as hex digits, readable by its owner alone.
  * @throws an error with the code `EEXIST` if the name is taken; without hard links the last writer wins instead
  */
 export function writeNewKey(path: string): Buffer {

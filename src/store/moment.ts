@@ -44,8 +44,8 @@ function findLastTold(db: Database, asOf: string): Promise<string> {
 }
 
 /**
- * Of the last settle by `knownAt` (`2026-03-02 04:59:59.123456`, UTC); both '' if there was none. Settles that store nothing new
- * come after `knownAt`, so the same release gets the same name.
+ * Id and tape head of the last settle by `knownAt` (`2026-03-02 04:59:59.123456`, UTC); both '' if there was none. Settles that
+ * store nothing new come after `knownAt`, so the same release gets the same name.
  */
 export function readHistoryId(db: Database, knownAt: string): Promise<{historyId: string; tapeHead: string}> {
   return db.one(

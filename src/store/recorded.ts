@@ -61,7 +61,7 @@ export function listLosses(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), 'select what from record_loss'))
 }
 
-/** For the manifest; empty if nothing was lost. */
+/** What a manifest says of losses; empty if nothing was lost. */
 export function readWentOn(stateDb: StateDb): {went_on?: WentOn[]} {
   const wentOn = stateDb.all(wentOnSchema, 'select * from went_on order by rowid')
   return wentOn.length > 0 ? {went_on: wentOn} : {}

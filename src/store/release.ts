@@ -23,7 +23,7 @@ export const checkResult = z.object({
   next: z.string().optional(),
 })
 
-/** With the first rows it found, up to 100. */
+/** A check that ran, with the first rows it found, up to 100. */
 const releaseCheck = z.object({
   ...checkResult.pick({name: true, severity: true}).shape,
   description: z.string(),
@@ -57,7 +57,7 @@ export const wentOnSchema = z.object({
 
 const part = z.object({deals: z.number(), amount: z.string()})
 
-/** From the records of the last walk to the present deals; amounts are decimal text. */
+/** Leads from the records of the last walk to the present deals; amounts are decimal text. */
 export type SourceBridge = z.output<typeof sourceBridgeSchema>
 export const sourceBridgeSchema = z.object({
   walk_id: z.string(),
@@ -98,7 +98,7 @@ export const releaseManifestSchema = z.object({
   checks: z.object({passed: z.number(), warned: z.number(), results: z.array(checkResult)}),
   models: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
   tables: z.array(releaseTable),
-  /** Besides the tables and the manifest. */
+  /** Files besides the tables and the manifest. */
   files: z.array(z.object({file: z.string(), bytes: z.number()})),
 })
 
@@ -143,7 +143,7 @@ export function unlessDamaged<T>(read: () => T): T | undefined {
   }
 }
 
-/** With its own folder, since the link may be moved while it is read. @throws UnexpectedError `RELEASE_DAMAGED` */
+/** The release has its own folder, since the link may be moved while it is read. @throws UnexpectedError `RELEASE_DAMAGED` */
 export function findCurrentRelease(folder: Pick<DataFolder, 'current'>): Release | undefined {
   const {current} = folder
   const findLink = () => lstatSync(current, {throwIfNoEntry: false})?.ino
@@ -197,7 +197,7 @@ export function requireRelease(folder: DataFolder, releaseId?: string): Release 
   })
 }
 
-/** As it was when the release was built. */
+/** A model as it was when the release was built. */
 export type ReleaseModel = z.output<typeof releaseModel>
 const releaseModel = z.object({
   /** `core.deal` */
@@ -223,7 +223,7 @@ export async function writeChecks(dir: string, outcomes: readonly CheckOutcome[]
   await writeFile(join(dir, CHECKS_FILE), JSON.stringify(z.array(releaseCheck).parse(outcomes)))
 }
 
-/** Those that found rows first. */
+/** Checks that found rows come first. */
 export function readReleaseChecks(dir: string) {
   const checks = z.array(releaseCheck).parse(parseJson(readFileSync(join(dir, CHECKS_FILE), 'utf8')))
   return checks.toSorted((a, b) => Number(b.failures > 0) - Number(a.failures > 0))
@@ -286,7 +286,7 @@ export async function openRelease({dir, database}: Release): Promise<Database> {
   return db
 }
 
-/** For statements that people type; they can reach nothing outside the release. */
+/** Opens a release for statements that people type; they can reach nothing outside the release. */
 export async function openForQuestions(release: Release, options: QuestionOptions = {}): Promise<Database> {
   const {memoryMb, withWork, spillDir, file} = options
   const {as_of, time_zone} = release.manifest

@@ -50,7 +50,7 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
       for (let index = 0; index < columns.length; index += 1) columns[index]?.put(rows, row[index] ?? null)
       rows += 1
     },
-    /** To a temporary table. Call it once. */
+    /** Appends to a temporary table. Call it once. */
     async append(db: Database, table: string): Promise<void> {
       if (chunks.length === 0) return
       endChunk()
@@ -65,7 +65,7 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
   }
 }
 
-/** To a temporary table. */
+/** Appends to a temporary table. */
 export async function appendRows(
   db: Database,
   {table, types}: {table: string; types: readonly DuckDBType[]},

@@ -116,11 +116,11 @@ function createRunId(world: World): string {
   return `${time}-${digits.padStart(6, '0')}`
 }
 
-/** It holds the warehouse. */
+/** The run in progress, which holds the warehouse. */
 export interface CurrentRun {
   runId: string
   stateDb: StateDb
-  /** With progress that other processes see too. */
+  /** Its progress is seen by other processes, too. */
   world: World
 }
 
@@ -178,7 +178,7 @@ export function recordFailure(record: () => void, {log}: Pick<World, 'log'>): vo
   }
 }
 
-/** In the order they began, newest first, even if the clock was set back. */
+/** Runs in the order they began, newest first, even if the clock was set back. */
 export function listRuns(stateDb: StateDb, limit: number): Run[] {
   return stateDb.all(runRow, 'select * from run order by rowid desc limit ?', [limit])
 }

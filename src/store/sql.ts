@@ -44,7 +44,7 @@ export function canonicalSql(text: string): string {
   return `lower(regexp_replace(${text}, '^[\\s\\x0b\\p{Z}\\x{feff}]+|[\\s\\x0b\\p{Z}\\x{feff}]+$', '', 'g'))`
 }
 
-/** Its type as DuckDB names it. */
+/** `type` is as DuckDB names it. */
 export type TableColumn = z.output<typeof columnRow>
 const columnRow = z.object({name: z.string(), type: z.string()})
 
@@ -80,7 +80,7 @@ export function digestRows(db: Database, from: string): Promise<string> {
   )
 }
 
-/** Of the database attached as `release`. */
+/** Tables of the database attached as `release`. */
 export async function readTables(db: Queries): Promise<Map<string, TableColumn[]>> {
   const tables = await db.all(
     z.object({table: z.string(), columns: z.array(columnRow)}),

@@ -252,7 +252,7 @@ function writeTape(
   }
 
   return {
-    /** Of the last line added. */
+    /** The chain of the last line added. */
     get chain() {
       return chain
     },
@@ -300,7 +300,7 @@ interface Group {
   to: number
 }
 
-/** From their lengths alone. */
+/** Finds groups by their lengths alone. */
 function* listGroups({size, read}: TapeFile): Generator<Group> {
   let at = HEADER_BYTES
   for (let number = 0; at + LENGTH_BYTES <= size; number += 1) {
@@ -319,9 +319,9 @@ export interface TapeEnd {
   lines: number
   /** Where its last whole group ends. */
   bytes: number
-  /** Of its last whole line. */
+  /** The chain of the last whole line. */
   chain: string
-  /** After that; null if nothing is wrong. */
+  /** What is wrong after that; null if nothing is. */
   problem: string | null
 }
 

@@ -309,7 +309,7 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
 }
 
 /**
- * For reading, attached as `history`; keeps writers out. Brings the tables up to date first.
+ * Opens the warehouse for reading, attached as `history`; keeps writers out. Brings the tables up to date first.
  * @throws ConfigError `RELEASE_NONE` if nothing was ever stored
  */
 export async function openHistory(folder: DataFolder): Promise<Database> {

@@ -83,7 +83,7 @@ function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): s
     where not is_appended and source in ('detail', 'webhook') and ${confirmed}_present`
 }
 
-/** Without a new version, only the digest of the list row and the time of the last own page change. */
+/** A head without a new version changes only in the digest of the list row and the time of the last own page change. */
 function buildNextHeadSql({idColumn, columns}: Stream): string {
   return `
     select
@@ -224,7 +224,7 @@ function buildBridgeSql(stream: Stream, {walkId, unreadableIds}: OpenWalk): stri
     from termed`
 }
 
-/** Of each kind, so that a source with ids as field names cannot flood a report. */
+/** Most findings of each kind, so that a source with ids as field names cannot flood a report. */
 const MOST_FINDINGS = 100
 
 export type DriftFinding = z.output<typeof findingRow>

@@ -153,8 +153,8 @@ function listFindings(
 }
 
 /**
- * Since the last applied walk, with what looks have changed. Except for the sizes, every number counts records that were present
- * then and are listed, or looked at, now.
+ * What moved since the last applied walk, with what looks have changed. Except for the sizes, every number counts records that
+ * were present then and are listed, or looked at, now.
  */
 export type Movement = Awaited<ReturnType<typeof measureMovement>>
 

@@ -39,7 +39,7 @@ export type BesideIntake = ReturnType<typeof openBeside>
 /** Takes in one unit of a tape. */
 export type Intake = WalkIntake | BesideIntake | ReturnType<typeof openRates>
 
-/** By stream name. */
+/** Walks by stream name. */
 export type OpenWalks = Map<string, WalkIntake>
 
 const anyRecord = z.record(z.string(), z.unknown())
@@ -238,7 +238,7 @@ function openBeside(
     kind,
     stream,
     batch: {walkId: null, businessDate, isWalkOpen} satisfies ReadBeside,
-    /** Of the readable records, in order: deal ids of a look, quarantine ids of a replay. */
+    /** Ids of the readable records, in order: deal ids of a look, quarantine ids of a replay. */
     entries,
     take(frame: Frame, body?: unknown): void {
       if (frame.frame === 'look') takeLook(frame, body)

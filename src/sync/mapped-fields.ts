@@ -32,7 +32,7 @@ export function listKnownFields(db: Database): Promise<KnownField[]> {
   return db.all(fieldRow, 'from history.raw.mapped_field order by name')
 }
 
-/** With `since` null: their values are stored for all rows. */
+/** Writes null as `since`: the values are stored for all rows. */
 export function writeKnownFields(db: Database, fields: readonly MappedField[]): Promise<void> {
   return inTransaction(db, async () => {
     await db.run('delete from history.raw.mapped_field')

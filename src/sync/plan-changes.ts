@@ -42,7 +42,7 @@ export function createWalk(begin: Frame) {
     walkId,
     /** Start of the last request for a list. */
     endedAt: null as bigint | null,
-    /** In order; empty text for the first page. */
+    /** Cursors in order; empty text for the first page. */
     cursors: [] as string[],
     nextCursor: null as string | null,
     /** When `nextCursor` was received, real clock; null before the first page. */
@@ -86,7 +86,7 @@ const planRow = z.object({
   /** Records that this walk covers and that were present before, missing ones included. */
   known: count,
   absent: count,
-  /** For the first time. Under a filter only those that vanished, since others may have left the filter. */
+  /** Absent for the first time. Under a filter only those that vanished, since others may have left the filter. */
   newlyAbsent: count,
   /** Versions, absences included. */
   appended: count,

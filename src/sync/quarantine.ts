@@ -29,11 +29,11 @@ const entryRow = z.object({
   replayed_at: z.string().nullable(),
   /** When its walk was settled; null for a refused walk. */
   recorded_at: z.string().nullable(),
-  /** On the tape of its walk; null once that tape is pruned. */
+  /** The record's place on the tape of its walk; null once that tape is pruned. */
   place: z.string().nullable(),
 })
 
-/** On a tape and not replayed. A record of a refused walk waits only until a later walk is applied. */
+/** A record waits if it is on a tape and not replayed. One of a refused walk waits only until a later walk is applied. */
 const WAITS = `replayed_at is null and place is not null and (
   recorded_at is not null
   or not exists (
@@ -73,10 +73,10 @@ export function clearPlaces(db: Database, tapes: readonly string[]): Promise<voi
   return db.run(`update history.raw.quarantine set place = null where ${ON_TAPES}`, [JSON.stringify(tapes)])
 }
 
-/** As its source sent it; personal data is sealed. */
+/** A record as its source sent it; personal data is sealed. */
 export type FoundRecord = ReturnType<typeof read>
 
-/** By id. Skips tapes that are not readable. @throws `TAPE_DAMAGED` */
+/** Finds records by id. Skips tapes that are not readable. @throws `TAPE_DAMAGED` */
 export function findQuarantinedRecords(
   entries: readonly QuarantineEntry[],
   tapes: readonly ReadableTape[],

@@ -44,7 +44,7 @@ export function comparedSql({columns}: Stream, column: string, value: string = c
   return isCanonical ? canonicalSql(value) : value
 }
 
-/** In any spelling. */
+/** Statuses in any spelling. */
 export interface Statuses {
   settled: readonly string[]
   ended: readonly string[]
@@ -138,13 +138,13 @@ export function createStagedRows(stream: Stream) {
   }
 }
 
-/** Of a staged row: its columns, and which optional ones it has. */
+/** Digest of a staged row: its columns, and which optional ones it has. */
 export function buildListHashSql(stream: Stream): string {
   const optional = optionalColumnsOf(stream).map(({name}) => `case when ${name}_present then '${name}' end`)
   return buildRowHashSql(stream, optional)
 }
 
-/** Of the contract's columns; nulls and empty texts differ. */
+/** Digest of the contract's columns; nulls and empty texts differ. */
 export function buildRowHashSql({columns}: Stream, others: readonly string[] = []): string {
   const names = columns.map(({name}) => name)
   return buildDigestSql(names, others)
@@ -242,7 +242,7 @@ export async function stageQuarantined(
   await appendRows(db, {table: 'staged_quarantine', types}, rows)
 }
 
-/** In the columns of `raw.listing`. */
+/** Stages rows in the columns of `raw.listing`. */
 export function stageLists(db: Database, lists: readonly ColumnValue[][]): Promise<void> {
   const types = [...Array<DuckDBType>(4).fill(VARCHAR), TIMESTAMP, ...Array<DuckDBType>(4).fill(BIGINT)]
   return appendRows(db, {table: 'staged_listing', types}, lists)

@@ -39,7 +39,7 @@ type TapeOutcome = {outcome: 'settled' | 'refused' | 'abandoned' | 'dry run'; [s
 /** Each walk goes to a tape of its own, everything else to the tape of its day. */
 export type Tapes = ReturnType<typeof openTapes>
 
-/** Below the data folder. */
+/** A path below the data folder. */
 export function pathOfTape(name: string, date: string): string {
   return join('tape', date.slice(0, 4), date.slice(5, 7), `${name}.jsonl.zst`)
 }

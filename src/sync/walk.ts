@@ -92,7 +92,7 @@ const pastRow = z.object({
   filter: z.string().nullable(),
 })
 
-/** Of the applied walks: the latest, and null before the first. `startedAt` is microseconds since the epoch. */
+/** Latest date, start and filter of the applied walks; null before the first. `startedAt` is microseconds since the epoch. */
 export function findPast(db: Database, stream: Stream) {
   return db.one(
     pastRow,
@@ -103,7 +103,7 @@ export function findPast(db: Database, stream: Stream) {
   )
 }
 
-/** Of what is read at `now` (ms since the epoch); never earlier than that of the last walk. */
+/** The business date of what is read at `now` (ms since the epoch); never earlier than that of the last walk. */
 export async function findBusinessDate(db: Database, stream: Stream, config: Config, now: number) {
   const {businessDate: last} = await findPast(db, stream)
   const today = businessDateOf(now, config)

@@ -67,7 +67,7 @@ export function listWaitingEvents(stateDb: StateDb) {
   )
 }
 
-/** Of the events still kept, settled or not; `received_at` of the last one is ISO 8601, real clock. */
+/** Deals of the events still kept, settled or not; `received_at` of the last one is ISO 8601, real clock. */
 export function listNamedDeals(stateDb: StateDb) {
   return stateDb.all(
     z.object({deal_id: z.string(), received_at: z.string()}),

@@ -7,7 +7,7 @@ import {Html, html, prose} from './html.ts'
 
 const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
 
-/** From the ending of the name, else from the type. `_prose` is text with code between backticks. */
+/** Tells the meaning by the ending of the name, else by the type. `_prose` is text with code between backticks. */
 export function meaningOf({name, type}: TableColumn) {
   if (name.endsWith('_usd')) return 'usd'
   if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'

@@ -41,7 +41,7 @@ export const percent = (value: number | null, decimals = 1): string =>
 export const ratio = (value: number | string | null): string =>
   percent(value === null ? null : Number(value) * 100)
 
-/** To the second, in UTC, from ISO 8601 or a TIMESTAMP as text. {@link inTimeZone} converts it. */
+/** Shown to the second, in UTC, from ISO 8601 or a TIMESTAMP as text. {@link inTimeZone} converts it. */
 export function instant(at: string): Html {
   const date = new Date(/^[\d-]+ [\d:.]+$/.test(at) ? `${at.replace(' ', 'T')}Z` : at)
   if (Number.isNaN(date.getTime())) return html`${at}`

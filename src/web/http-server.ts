@@ -190,7 +190,7 @@ function readCaller(
     network,
     isOperator,
     isViewer: webViewerToken !== undefined && isSame(token, webViewerToken),
-    /** As in `LOANTAPE_VIEWER_TABLES`; undefined for all tables. */
+    /** Readable tables, as in `LOANTAPE_VIEWER_TABLES`; undefined for all. */
     only,
     mayAct: isOperator && !isDemoFolder(dataFolderAt(dataDir)),
     mayOpen: (path: string) =>
@@ -234,7 +234,7 @@ export type WebSide = Awaited<ReturnType<typeof startServer>>
 const LONGEST_HEADERS = 64 * 1024
 const REQUEST_MS = 10_000
 const MOST_CONNECTIONS = 200
-/** In progress, in total and for each caller; probes and webhooks do not count. */
+/** Most answers in progress, in total and for each caller; probes and webhooks do not count. */
 const ANSWERS = {all: 60, each: 20}
 /** Longest time a slow reader may take. */
 export const LONGEST_ANSWER_MS = 3_600_000

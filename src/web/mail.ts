@@ -25,7 +25,7 @@ const STYLES: Readonly<Record<string, string>> = {
 /** Charts and controls. */
 const ONLY_ON_A_PAGE = /<(svg|nav|form)\b[\s\S]*?<\/\1>|<details class="ask">[\s\S]*?<\/details>/g
 
-/** Without these and the empty cells, titles and notes that they leave. */
+/** Removes charts and controls, and the empty cells, titles and notes that they leave. */
 const keepForMail = (markup: string) =>
   markup
     .replaceAll(ONLY_ON_A_PAGE, '')

@@ -20,7 +20,7 @@ function writePage(sql: string, form: URLSearchParams): string {
   return `${title && `---\n${stringify({title})}---\n\n`}${fence}sql ${shapeNamed(form.get('as'))}\n${sql}\n${fence}\n`
 }
 
-/** By its number in `page_action`; the last by default. */
+/** Finds a text by its number in `page_action`; the last by default. */
 const findSaved = (stateDb: StateDb, name: string, id?: string | null) =>
   stateDb.first(
     z.object({words: z.string()}),

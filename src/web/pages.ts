@@ -72,7 +72,7 @@ export const listStrays = (pageDirs: readonly string[]): string[] =>
 /** YAML between lines of `---` at the top. */
 const frontMatter = z.strictObject({
   title: z.string().min(1).optional(),
-  /** In the navigation, after ours. */
+  /** The place in the navigation, after ours. */
   order: z.number().optional(),
   for: z.literal('operators').optional(),
   /** Tables it cannot do without. */
@@ -123,7 +123,7 @@ export const listShipped = (pageDirs: readonly string[]) =>
     .filter(({isOwn}) => !isOwn)
     .map((file) => ({...readPage(file), path: file.path}))
 
-/** For the viewer. A page with broken front matter may be meant for operators, so only they see it. */
+/** Own pages that the viewer may see. A page with broken front matter may be meant for operators, so only they see it. */
 export const listOwn = ({pageDirs, mayAct}: Pick<Shown, 'pageDirs' | 'mayAct'>) =>
   listPages(pageDirs)
     .filter(({isOwn}) => isOwn)
@@ -163,7 +163,7 @@ ${shipped.map((page) => html`<div class="ask">${!page.name.includes('/') && lead
   return {title: 'Pages', body}
 }
 
-/** For `$name` in SQL: text, or anything else as JSON; missing ones are null. */
+/** Values of `$name` in SQL: text, or anything else as JSON; missing ones are null. */
 export type Params = Readonly<Record<string, unknown>>
 
 export const textsOf = (params: Params) =>
@@ -179,7 +179,7 @@ const TOLD = [
   ...['running', 'next', 'alarms', 'not_issued', 'checks'],
 ]
 
-/** Of a table, of a mail, and of a chart. */
+/** Most rows of a table and of a mail, and most places of a chart. */
 const MOST_ROWS = 1000
 const MOST_OF_MAIL = 50
 const MOST_PLACES = 50_000
@@ -420,7 +420,7 @@ const DAY_NOTES = {
     from core.note where about = 'day' and ended_at is null`,
 }
 
-/** From the state database if there is one, otherwise from the release; also why guards were overruled. */
+/** Notes come from the state database if there is one, otherwise from the release; also why guards were overruled. */
 async function listDayNotes(view: Shown): Promise<DayNote[]> {
   const {stateDb, release, ask} = view
   const mayRead = view.mayRead?.('core.note') !== false

@@ -25,7 +25,7 @@ const node = z.looseObject({
   function: z.object({function_name: z.string()}).optional().catch(undefined),
 })
 
-/** Also below parts that this version does not know. */
+/** Looks also below parts that this version does not know. */
 function* listNodes(part: unknown): Generator<z.output<typeof node>> {
   if (typeof part !== 'object' || part === null) return
   if (!Array.isArray(part)) yield node.parse(part)

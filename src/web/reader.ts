@@ -82,7 +82,7 @@ function requireProcess(helper: Helper, module: keyof typeof MODULES, isLast: bo
   return process
 }
 
-/** Unless the helper has another process by now. */
+/** Does nothing if the helper has another process by now. */
 function end(helper: Helper, process = helper.process, error?: Error): void {
   if (process !== helper.process) return
   helper.process = undefined
@@ -240,7 +240,7 @@ const HISTORY = {processes: 4, waiting: 56, each: 20, tries: 2, goesOn: true}
 
 const IDLE_MS = 300_000
 
-/** With a process of their own for pages. */
+/** Most releases with a process of their own for pages. */
 const OPEN_RELEASES = 3
 
 export function createReaders(folder: DataFolder, config: Config) {

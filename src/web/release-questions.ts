@@ -28,7 +28,7 @@ export interface Asked {
 
 export interface ReleaseLimits {
   memoryMb: number
-  /** Of one file, and of all files in the folder. */
+  /** Most bytes of one file, and of all files in the folder. */
   fileBytes?: number
   folderBytes?: number
 }
@@ -134,7 +134,7 @@ async function answerPage(dir: string, asked: Asked): Promise<Rows> {
   return await readRows(shared.db, asked)
 }
 
-/** In its own engine instance, so that nothing a question does affects others. The engine runs the checked text unchanged. */
+/** Uses an engine instance of its own, so that no question affects others. The engine runs the checked text unchanged. */
 async function answerPerson(dir: string, asked: Asked): Promise<Rows> {
   const {sql, condition, only, file} = asked
   const path = file && join(filesDir, file.name)
@@ -232,7 +232,7 @@ function namedOf(
   )
 }
 
-/** Without paths, and without advice on engine settings. */
+/** The error in words, without paths and without advice on engine settings. */
 function wordFailure(error: unknown): string {
   if (error instanceof LoantapeError) return error.problem
   const [words = ''] = messageOf(error).split('\n\nPossible solutions:')

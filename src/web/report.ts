@@ -74,7 +74,7 @@ function openReport(release: Release, config: Config, page?: string, forViewers 
   }
 }
 
-/** Without links. */
+/** Shows pages without links. */
 async function showPages(view: ReturnType<typeof openReport>, isMail = false) {
   const {name, isCompared} = view
   const isAll = name === undefined

@@ -19,18 +19,18 @@ import type {Asked} from './release-questions.ts'
 export interface WebTools {
   stateDb: StateDb
   folder: DataFolder
-  /** Those enabled, and wrong ones, as their files are now. */
+  /** Enabled jobs, and wrong ones, as their files are now. */
   listJobs: () => readonly Job[]
   config: Config
   /** Throws if no job can run, and says why. */
   requireServed?: () => void
-  /** Of commands that operators start; that of this process by default. */
+  /** The environment of commands that operators start; that of this process by default. */
   env?: Record<string, string>
 }
 
 export type Overview = ReturnType<typeof readOverview>
 
-/** From the state database and the current release's manifest, never from the warehouse. */
+/** Reads the state database and the current release's manifest, never from the warehouse. */
 export function readOverview(tools: WebTools, world: World) {
   // First: whatever ends from here on, the page shows as going on, and reloads.
   const underWay = readUnderWay(tools, world)
@@ -93,9 +93,9 @@ type Tools = Pick<WebTools, 'config' | 'folder' | 'stateDb'>
 
 export interface AskingView extends View, Tools, Pick<Caller, 'mayAct' | 'person' | 'who'> {
   mayOpen(path: string): boolean
-  /** As people's own questions are asked. */
+  /** Asks as people's own questions are asked. */
   askAsPerson: Ask
-  /** Likewise, into a file of `filesDir`. */
+  /** Asks likewise, into a file of `filesDir`. */
   download: Ask
   filesDir: string
   history: History

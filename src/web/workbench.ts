@@ -109,7 +109,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const pageDirs = listPageDirs(config)
   addAssets(server)
 
-  /** For those who may see what it offers. If it fails, the page is shown without it. */
+  /** Shows the filter form to those who may see what it offers. If it fails, the page is shown without it. */
   const renderChoice = async (path: string, view: AskingView): Promise<Html | undefined> => {
     const {tables} = view.release.manifest
     const isThere = (name: string) => view.mayRead(name) && tables.some((table) => table.name === name)
