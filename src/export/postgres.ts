@@ -356,8 +356,11 @@ async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Prom
   }
 }
 
-/** Each table of ours has a comment, and the owner of its schema; those that others made lack one or the other. */
-const IS_OURS = `obj_description(pg_class.oid, 'pg_class') is not null and relowner = nspowner`
+/** Each table of ours has a comment, and the owner of its schema or of {@link STATE}; those that others made lack one or the other. */
+const IS_OURS = `obj_description(pg_class.oid, 'pg_class') is not null and (
+  relowner = nspowner
+  or exists (select from pg_class as state where state.oid = to_regclass('${STATE}.release') and state.relowner = pg_class.relowner)
+)`
 
 /** Quoted; those of {@link STATE} come first. */
 async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {

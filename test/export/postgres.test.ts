@@ -333,6 +333,25 @@ test('foreign objects are never touched, and what others made of published table
   expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
 })
 
+test('tables stay ours in a schema that was given to a role, and where a server gives each new table to one', async () => {
+  await publish(release(1))
+  await server.query(database, 'alter schema core owner to reader')
+  await publish(release(2))
+  await server.query(
+    database,
+    `create function give() returns event_trigger language plpgsql as $$ begin
+       execute (
+         select format('alter table %s owner to reader', object_identity)
+         from pg_event_trigger_ddl_commands() where object_type = 'table'
+       );
+     end $$;
+     create event trigger give on ddl_command_end when tag in ('CREATE TABLE') execute function give()`,
+  )
+  await publish(release(3))
+  await publish(release(4))
+  await expectOnly(4)
+})
+
 test('a view or table created during a publication is not dropped with the old release', async () => {
   await publish(release(1))
   const reader = await holdRelease()
