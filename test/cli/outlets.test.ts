@@ -51,6 +51,7 @@ test('an export is delivered to its targets, and again on demand', async () => {
 })
 
 test('a place where there is no target any more keeps a batch that is sent again from no other', async () => {
+  await run(['export', 'xlsx', '--deliver', 'share'])
   const [batch = ''] = readdirSync(join(inbox, 'xlsx'))
   const file = join(inbox, 'xlsx', batch, 'manifest.json')
   const former = join(lab.folder.root, '../former')
