@@ -26,8 +26,9 @@ import {findDealsToldSince, settleWalkCoverage} from './webhook-events.ts'
 
 /**
  * Stores what becomes history, in one transaction with a row of `raw.settle`, whose `history_id` stands for everything stored so
- * far. If nothing was appended, history is unchanged and gets no row. `now` is on the business clock, microseconds since the
- * epoch; `append` returns the tape's head. Returns `recorded_at`, microseconds since the epoch, later than every one before it.
+ * far: two histories are equal up to a settle exactly when both have its id. If nothing was appended, history is unchanged and
+ * gets no row. `now` is on the business clock, microseconds since the epoch; `append` returns the tape's head. Returns
+ * `recorded_at`, microseconds since the epoch, later than every one before it.
  */
 export function settle(
   db: Database,
