@@ -182,13 +182,14 @@ export async function copyIntoPlace(
 ): Promise<void> {
   // Others who may write there could have put a link in its place.
   rmSync(temporary, {force: true})
-  const copy = createWriteStream(temporary, {flags: 'wx', mode: 0o600})
-  await pipeline(createReadStream(from), copy).catch((error: unknown) => {
+  try {
+    await pipeline(createReadStream(from), createWriteStream(temporary, {flags: 'wx', mode: 0o600}))
+    shareWithFolder(temporary, isPrivate)
+    moveIntoPlace(temporary, final)
+  } catch (error) {
     rmSync(temporary, {force: true})
     throw error
-  })
-  shareWithFolder(temporary, isPrivate)
-  moveIntoPlace(temporary, final)
+  }
 }
 
 export type BegunFolder = ReturnType<typeof beginFolder>

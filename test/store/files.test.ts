@@ -24,6 +24,8 @@ test('a file is written whole, replaces its predecessor and leaves nothing besid
 test('a copy that fails leaves nothing of itself', async () => {
   mkdirSync(join(root, 'unreadable'))
   await failureOf(copyIntoPlace(join(root, 'unreadable'), join(root, 'a.part'), join(root, 'a')))
+  writeFileSync(join(root, 'readable'), 'whole')
+  await failureOf(copyIntoPlace(join(root, 'readable'), join(root, 'a.part'), join(root, 'unreadable')))
   expect(readdirSync(root)).not.toContain('a.part')
 })
 
