@@ -34,14 +34,14 @@ export async function readMovedBetween(
   after: Release,
   {condition, ...which}: Which & {condition?: string | undefined} = {},
 ): Promise<Movements> {
-  await using db = await openDatabase({attach: []})
+  await using db = await openDatabase()
   await db.run(readQuery('macros'))
   await readStandings(db, before, after, condition)
   return await db.one(movementsRow, fillMoved('moved_between', which))
 }
 
 export async function diffReleases(before: Release, after: Release): Promise<TotalMovement[]> {
-  await using db = await openDatabase({attach: []})
+  await using db = await openDatabase()
   await readStandings(db, before, after)
   return await readMovements(db)
 }

@@ -43,7 +43,7 @@ export async function compareSchemas(
   before: readonly Published[],
   after: readonly Published[],
 ): Promise<SchemaChange[]> {
-  await using db = await openDatabase({attach: []})
+  await using db = await openDatabase()
   const sides = [before, after].map((side) => JSON.stringify(side))
   const changes = await db.all(changeRow, readQuery('schema_changes'), sides)
   // Columns of mapped fields are sorted by name, so each new one moves others.
