@@ -94,3 +94,15 @@ export const listRenamed = (
 export function listIssuedProfiles(stateDb: StateDb): string[] {
   return stateDb.column(z.string(), 'select distinct profile from journal_batch order by profile')
 }
+
+/**
+ * Leaves out a profile that was given up: its last batch is half a year older than the last of any profile. Only to show what is
+ * open: closing and true-up go by {@link listIssuedProfiles}.
+ */
+export function listProfilesInUse(stateDb: StateDb): string[] {
+  return stateDb.column(
+    z.string(),
+    `select profile from journal_batch group by profile
+     having date(max(issued_at)) > (select date(max(issued_at), '-6 months') from journal_batch) order by profile`,
+  )
+}

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {readTarget} from '../accounting/issued.ts'
+import {listProfilesInUse, readTarget} from '../accounting/issued.ts'
 import {listAccountRows} from '../accounting/mapping.ts'
 import {readMappingVersions} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
@@ -108,14 +108,6 @@ export async function listNotIssued(config: Config, exported: readonly string[])
     return profiles.map(({profile}) => ({profile, period: as_of.slice(0, 7), entries: null, amount: null}))
   return await db.all(notIssuedRow, readQuery('not_issued'), [JSON.stringify(profiles), ...standing])
 }
-
-/** Leaves out a profile that was given up: its last batch is half a year older than the last of any profile. */
-const listProfilesInUse = (stateDb: StateDb) =>
-  stateDb.column(
-    z.string(),
-    `select profile from journal_batch group by profile
-     having date(max(issued_at)) > (select date(max(issued_at), '-6 months') from journal_batch) order by profile`,
-  )
 
 /** False if `accounting.json` is unusable. */
 async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promise<boolean> {
