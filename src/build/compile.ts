@@ -8,7 +8,7 @@ import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
 import type {BuildPlan, Check, Model, ModelSource} from '../core/types.ts'
 import {type Database, openDatabase, quoteName} from '../store/database.ts'
-import {readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
+import {hasExactSum, readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
 import {listRawTables, migrate} from '../store/warehouse.ts'
 import {buildModels, fingerprintModels, markPerDeal} from './build-models.ts'
 import {COLUMN_NAME, createModelError, createSqlError, type Place} from './read-models.ts'
@@ -94,7 +94,7 @@ function requireDescribedColumns(
     const expected = 'an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN'
     if (isPublished && !PLAIN_TYPES.test(type))
       throw refuse(`${column} ${type}: expected ${expected}`, own.line)
-    if (isPublished && addsUp.includes(name) && !/^(BIGINT|DECIMAL)/.test(type))
+    if (isPublished && addsUp.includes(name) && !hasExactSum({name, type}))
       throw refuse(`${column} ${type}, which does not add up: expected BIGINT or DECIMAL,`, own.line)
   }
   const names = columns.map(({name}) => name)

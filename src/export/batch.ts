@@ -9,7 +9,7 @@ import {type DataFolder, listNames} from '../store/data-folder.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import {findFileFault, isFile} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
-import {readColumns} from '../store/sql.ts'
+import {hasExactSum, readColumns} from '../store/sql.ts'
 import type {Dialect} from './dialect.ts'
 
 export interface PeriodMark {
@@ -101,8 +101,7 @@ const totalsRow = z.object({
 
 export async function readControlTotals(db: Database, table: string, where = 'true'): Promise<ControlTotals> {
   const columns = await readColumns(db, `release.${table}`)
-  // Doubles come to another sum in another order.
-  const exact = columns.filter(({type}) => /^(BIGINT|DECIMAL)/.test(type)).map(({name}) => name)
+  const exact = columns.filter(hasExactSum).map(({name}) => name)
   const sumOf = (...names: string[]) => {
     const name = names.find((known) => exact.includes(known))
     return name === undefined ? 'null::varchar' : `cast(sum(${quoteName(name)}) as varchar)`

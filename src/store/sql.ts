@@ -48,6 +48,9 @@ export function canonicalSql(text: string): string {
 export type TableColumn = z.output<typeof columnRow>
 const columnRow = z.object({name: z.string(), type: z.string()})
 
+/** Whether a published column has an exact sum: doubles come to another one in another order. */
+export const hasExactSum = ({type}: TableColumn) => /^(BIGINT|DECIMAL)/.test(type)
+
 export function readColumns(db: Database, table: string): Promise<TableColumn[]> {
   return db.all(columnRow, `select column_name as name, column_type as type from (describe ${table})`)
 }
