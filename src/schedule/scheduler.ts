@@ -106,6 +106,8 @@ export function createScheduler(
       }
       // Until its process has started, a run has the server's own pid.
       if (pid === process.pid || host !== HOST || !isOverdue(job, run, now)) continue
+      // The server that has the job knows its limit.
+      if (!findJob(jobs, run.job) && isWatched(stateDb, run, now)) continue
       const attempt = attemptOf(run)
       const askedAt = asked.get(attempt)
       if (askedAt === undefined) {
@@ -244,10 +246,8 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
     const job = findJob(jobs, run.job)
     if (job?.fault) continue
     if (!job) {
-      // Another server may have it, or have it again soon.
-      const watched = 'select 1 from job_watch where job = ? and seen_until > ?'
-      const isWatched = stateDb.first(z.unknown(), watched, [run.job, isoOf(now - JUMP_MS)]) !== undefined
-      if (!isWatched && now > run.not_before + LEAST_WAIT_MS)
+      // A server may have it again soon.
+      if (now > run.not_before + LEAST_WAIT_MS && !isWatched(stateDb, run, now))
         dropRun(stateDb, run, 'no server has the job', now)
     } else if (job.catchUp !== 'each' && latest.get(run.job) !== run.job_run_id) {
       dropRun(stateDb, run, 'a later slot runs instead', now)
@@ -255,6 +255,12 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
       dropRun(stateDb, run, 'other runs delayed it for too long', now)
     }
   }
+}
+
+/** Whether a server, perhaps another one, has the job of a run. */
+function isWatched(stateDb: StateDb, {job}: JobRun, now: number): boolean {
+  const watched = 'select 1 from job_watch where job = ? and seen_until > ?'
+  return stateDb.first(z.unknown(), watched, [job, isoOf(now - JUMP_MS)]) !== undefined
 }
 
 /** A longer time between two looks means that the clock was stepped or the machine slept. */

@@ -512,9 +512,9 @@ test('a run whose end cannot be stored ends on a later tick, and blocks nobody f
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'running', attempt: 2})
 })
 
-/** Starts a run of at most 30 minutes in a process that hangs and ignores requests to stop. */
-async function aDeafRun() {
-  const scheduler = aRun([aJob({timeoutMinutes: 30})])
+/** Starts a run in a process that hangs and ignores requests to stop. */
+async function aDeafRun(timeoutMinutes = 30) {
+  const scheduler = aRun([aJob({timeoutMinutes})])
   const code = `process.on('SIGTERM', () => console.log('asked')); setInterval(() => {}, 1000); console.log('up')`
   const child = spawn(process.execPath, ['-e', code], {stdio: ['ignore', 'pipe', 'inherit']})
   const ended = new Promise<ProcessEnd>((resolve) => {
@@ -568,6 +568,19 @@ test.each([
   next.tick()
   expect(await ended).toEqual({code: null, signal: 'SIGKILL'})
   expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
+})
+
+test('a run is ended after the time of its own job, even if another server of the machine lacks that job', async () => {
+  const {scheduler, said, child} = await aDeafRun(300)
+  const other = aScheduler([])
+  for (let minute = 0; minute < 290; minute += 1) {
+    scheduler.watch(1)
+    other.tick()
+  }
+  expect(lastRun(other.stateDb)).toMatchObject({state: 'running'})
+  scheduler.watch(10)
+  expect((await said.next()).value).toBe('asked')
+  child.kill('SIGKILL')
 })
 
 test('the time for which the machine slept, or by which its clock was stepped, is no time of a run', async () => {
