@@ -5,6 +5,7 @@ import {type Config, requireSource, type SourceConfig} from './core/config.ts'
 import {messageOf} from './core/errors.ts'
 import type {World} from './core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './store/data-folder.ts'
+import {writeFact} from './store/recorded.ts'
 import {findCurrentRelease, unlessDamaged} from './store/release.ts'
 import {type CurrentRun, withRun} from './store/runs.ts'
 import {openStateDb} from './store/state-db.ts'
@@ -75,6 +76,7 @@ export function walkAndApply(
       const unit = await readToEnd(tools, isDryRun, world)
       const streams: ChildResult[] = []
       if (isDryRun) return {...(await previewWalk(tools, unit)), streams, waitedMs: client.waitedMs}
+      writeFact(run.stateDb, 'source_described', tools.config.description === undefined ? 'no' : 'yes')
       world.onProgress({step: 'certifying'})
       world.onStep('walk read')
       const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000

@@ -11,7 +11,7 @@ import type {World} from '../core/types.ts'
 import type {SourceClient} from '../source/client.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
-import {readFact, writeFact} from '../store/recorded.ts'
+import {readFact} from '../store/recorded.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory, readSettings} from '../store/warehouse.ts'
@@ -70,7 +70,6 @@ export async function atSource<T>(
   const {db, tapes, walks, streams} = opened
   await setStatuses(db, statuses)
   await requirePin(db, config, accepted.has('source'))
-  writeFact(stateDb, 'source_described', config.description === undefined ? 'no' : 'yes')
   await dropWalks(opened, 'another source', ({baseUrl}) => baseUrl !== config.baseUrl)
   const world = {...outside, clock: await createWalkClock(db, walks, config, outside.clock)}
   return await askSource(config, stateDb, world, async (client) => {

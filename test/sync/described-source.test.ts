@@ -325,6 +325,12 @@ test('an error of a list names the path and the parameters that the source was a
 
 test('without its source.json a folder asks for nothing, and pushes nothing with one', async () => {
   await using lab = await openForeign('plaza', plaza)
+  const described = readFileSync(lab.folder.source)
+  await lab.walk(DAY_1, {isDryRun: true})
+  rmSync(lab.folder.source)
+  // A dry run filled nothing.
+  expect(await failureOf(lab.walk(DAY_1))).toMatchObject({code: 'SOURCE_UNAUTHORIZED'})
+  writeFileSync(lab.folder.source, described)
   await lab.walk(DAY_1)
   const rows = join(lab.folder.root, '../rows.csv')
   writeFileSync(rows, 'external_reference,property_address,loan_amount\n1,A,1\n')
