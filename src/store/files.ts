@@ -3,7 +3,6 @@ import {createHash, randomBytes} from 'node:crypto'
 import {
   chmodSync,
   closeSync,
-  copyFileSync,
   createReadStream,
   createWriteStream,
   existsSync,
@@ -235,10 +234,9 @@ export function removeFolder(path: string): void {
 }
 
 /** The file gets the read rights of its folder. */
-export function writeFileAtomically(path: string, content: string | {copyOf: string}): void {
+export function writeFileAtomically(path: string, content: string): void {
   const temporary = temporaryBeside(path)
-  if (typeof content === 'string') writeFileSync(temporary, content)
-  else copyFileSync(content.copyOf, temporary)
+  writeFileSync(temporary, content)
   shareWithFolder(temporary)
   moveIntoPlace(temporary, path)
 }

@@ -3,11 +3,11 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant, parseInstant} from '../core/clock.ts'
 import {isOfKind, newError} from '../core/errors.ts'
-import {VERSION} from '../core/process.ts'
+import {temporaryBeside, VERSION} from '../core/process.ts'
 import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {digestFileNow, listFilesBelow, syncToDisk, writeFileAtomically} from '../store/files.ts'
+import {copyIntoPlace, digestFileNow, listFilesBelow, syncToDisk} from '../store/files.ts'
 import {
   changeTape,
   findHead,
@@ -65,10 +65,10 @@ export function openTapes(
     return tape
   }
 
-  function resume(row: TapeRow, end: TapeEnd, kind: string): void {
+  async function resume(row: TapeRow, end: TapeEnd, kind: string): Promise<void> {
     const path = join(folder.root, row.path)
     // A writer that was wrongly taken for dead keeps writing to the old file.
-    if (isBeingWritten(row)) writeFileAtomically(path, {copyOf: path})
+    if (isBeingWritten(row)) await copyIntoPlace(path, temporaryBeside(path), path, true)
     chmodSync(path, 0o600)
     open.set(row.name, {writer: resumeTape(path, key, end), kind})
   }
@@ -86,7 +86,7 @@ export function openTapes(
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
       // One that was lost, and is whole again, is read again.
       changeTape(stateDb, name, {ended_at: null, outcome: null})
-      resume(row, end, kind)
+      await resume(row, end, kind)
       return name
     }
   }
@@ -143,7 +143,7 @@ export function openTapes(
       const {name} = row
       const {end, kind} = await readThrough(folder, row, key, take)
       if (end) {
-        resume(row, end, kind)
+        await resume(row, end, kind)
         return true
       }
       if (row.bytes === null) {
