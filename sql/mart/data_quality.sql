@@ -72,10 +72,7 @@ lives as (
     count(*) filter (where life.created_on < life.first_walk_on) as created_before,
     count(*) filter (where date_trunc('month', life.created_on) < life.first_walk_on) as outside_curve,
     count(*) filter (where life.reached_funded_on is not null) as ever_funded,
-    count(*) filter (
-      where life.reached_funded_on is not null
-      and coalesce(date_trunc('month', origination.business_date) < life.first_walk_on, true)
-    ) as outside_vintage,
+    count(*) filter (where life.reached_funded_on is not null and origination.cohort_month is null) as outside_vintage,
     count(*) filter (where life.reached_order is null) as without_stage
   from work.deal_life as life
   left join work.funded_movement as origination

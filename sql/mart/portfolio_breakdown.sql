@@ -30,7 +30,6 @@ with
 present as (
   select
     *,
-    status_class = 'funded' as is_funded,
     cast(loan_amount as decimal(28, 2)) * averaged_ltv as weighted_ltv,
     case when averaged_ltv is not null then loan_amount end as valued_amount,
     case when averaged_ltv is not null then property_value end as value
@@ -38,7 +37,8 @@ present as (
   where to_day is null
 ),
 
-totals as (
+-- By class first: sums without a filter take half the time.
+classed as (
   select
     case
       when grouping(status) = 0 then 'status'
@@ -49,20 +49,44 @@ totals as (
       else 'created_month'
     end as dimension,
     coalesce(status, loan_program, state, size_band, ltv_band, created_month) as bucket,
+    is_open,
+    status_class = 'funded' as is_funded,
     count(*) as deals,
     sum(loan_amount) as amount,
-    count(*) filter (where is_funded) as funded_deals,
-    coalesce(sum(loan_amount) filter (where is_funded), 0) as funded_amount,
-    count(*) filter (where is_open) as open_deals,
-    coalesce(sum(loan_amount) filter (where is_open), 0) as open_amount,
+    sum(weighted_ltv) as weighted_ltv,
+    sum(valued_amount) as valued_amount,
+    sum(value) as value
+  from present
+  group by grouping sets (
+    (is_open, status_class, status),
+    (is_open, status_class, loan_program),
+    (is_open, status_class, state),
+    (is_open, status_class, size_band),
+    (is_open, status_class, ltv_band),
+    (is_open, status_class, created_month)
+  )
+),
+
+totals as (
+  select
+    dimension,
+    bucket,
+    sum(deals) as deals,
+    sum(amount) as amount,
+    coalesce(sum(deals) filter (where is_funded), 0) as funded_deals,
+    coalesce(sum(amount) filter (where is_funded), 0) as funded_amount,
+    coalesce(sum(deals) filter (where is_open), 0) as open_deals,
+    coalesce(sum(amount) filter (where is_open), 0) as open_amount,
     sum(weighted_ltv) filter (where is_open) as open_weighted_ltv,
     sum(valued_amount) filter (where is_open) as open_valued_amount,
     sum(value) filter (where is_open) as open_value,
     sum(weighted_ltv) filter (where is_funded) as funded_weighted_ltv,
     sum(valued_amount) filter (where is_funded) as funded_valued_amount,
     sum(value) filter (where is_funded) as funded_value
-  from present
-  group by grouping sets ((status), (loan_program), (state), (size_band), (ltv_band), (created_month))
+  from classed
+  group by
+    dimension,
+    bucket
 ),
 
 -- Buckets without a rank come after ranked ones in alphabetical order, `unknown` last.
@@ -81,15 +105,15 @@ select
   ordered.dimension,
   ordered.bucket,
   ordered.sort_order,
-  ordered.deals,
+  cast(ordered.deals as bigint) as deals,
   cast(ordered.amount as decimal(38, 2)) as amount,
   round(ordered.amount / nullif(summary.amount, 0) * 100, 6) as share_pct,
-  ordered.funded_deals,
+  cast(ordered.funded_deals as bigint) as funded_deals,
   cast(ordered.funded_amount as decimal(38, 2)) as funded_amount,
   round(ordered.funded_amount / nullif(summary.funded_amount, 0) * 100, 6) as funded_share_pct,
-  ordered.open_deals,
+  cast(ordered.open_deals as bigint) as open_deals,
   cast(ordered.open_amount as decimal(38, 2)) as open_amount,
-  ordered.deals - ordered.open_deals as ended_deals,
+  cast(ordered.deals - ordered.open_deals as bigint) as ended_deals,
   cast(ordered.amount - ordered.open_amount as decimal(38, 2)) as ended_amount,
   round(ordered.open_weighted_ltv / nullif(ordered.open_valued_amount, 0), 9) as open_wa_ltv,
   round(ordered.open_valued_amount / nullif(ordered.open_value, 0), 9) as open_pooled_ltv,

@@ -20,48 +20,45 @@
 -- funded_wa_ltv: loan-to-value weighted by amount, as a ratio, over funded deals with an ltv of
 --   at most 1.5; null when none has one
 with
--- Deals of a bucket by their first and last month: few rows, however many deals there are. At the end of the last month they no
--- longer count.
+-- Deals of a bucket and class by their first and last month: few rows, however many deals there are. At the end of the last
+-- month they no longer count.
 stood as (
   select
     case
       when grouping(status) = 0 then 'status'
-      when grouping(status_class) = 0 then 'status_class'
       when grouping(loan_program) = 0 then 'loan_program'
       when grouping(state) = 0 then 'state'
       when grouping(size_band) = 0 then 'size_band'
       when grouping(ltv_band) = 0 then 'ltv_band'
-      else 'created_month'
+      when grouping(created_month) = 0 then 'created_month'
+      else 'status_class'
     end as dimension,
-    coalesce(status, status_class, loan_program, state, size_band, ltv_band, created_month) as bucket,
+    coalesce(status, loan_program, state, size_band, ltv_band, created_month, status_class) as bucket,
+    status_class = 'funded' as is_funded,
     from_month,
     to_month,
-    count(*) as open_deals,
-    sum(loan_amount) as open_amount,
-    sum(weighted_ltv) as open_weighted,
-    sum(loan_amount) filter (where averaged_ltv is not null) as open_valued,
-    count(*) filter (where is_funded) as funded_deals,
-    sum(loan_amount) filter (where is_funded) as funded_amount,
-    sum(weighted_ltv) filter (where is_funded) as funded_weighted,
-    sum(loan_amount) filter (where is_funded and averaged_ltv is not null) as funded_valued
+    count(*) as deals,
+    sum(loan_amount) as amount,
+    sum(weighted_ltv) as weighted_ltv,
+    sum(valued_amount) as valued_amount
   from (
     select
       *,
       last_day(from_day) as from_month,
       coalesce(last_day(to_day), date '9999-12-31') as to_month,
-      status_class = 'funded' as is_funded,
-      cast(loan_amount as decimal(28, 2)) * averaged_ltv as weighted_ltv
+      cast(loan_amount as decimal(28, 2)) * averaged_ltv as weighted_ltv,
+      case when averaged_ltv is not null then loan_amount end as valued_amount
     from work.deal_standing
     where is_open
   )
   group by grouping sets (
-    (from_month, to_month, status),
     (from_month, to_month, status_class),
-    (from_month, to_month, loan_program),
-    (from_month, to_month, state),
-    (from_month, to_month, size_band),
-    (from_month, to_month, ltv_band),
-    (from_month, to_month, created_month)
+    (from_month, to_month, status_class, status),
+    (from_month, to_month, status_class, loan_program),
+    (from_month, to_month, status_class, state),
+    (from_month, to_month, status_class, size_band),
+    (from_month, to_month, status_class, ltv_band),
+    (from_month, to_month, status_class, created_month)
   )
 ),
 
@@ -70,14 +67,14 @@ monthly as (
     month.to_day as month_end,
     stood.dimension,
     stood.bucket,
-    sum(stood.open_deals) as open_deals,
-    sum(stood.open_amount) as open_amount,
-    sum(stood.open_weighted) as open_weighted,
-    sum(stood.open_valued) as open_valued,
-    sum(stood.funded_deals) as funded_deals,
-    coalesce(sum(stood.funded_amount), 0) as funded_amount,
-    sum(stood.funded_weighted) as funded_weighted,
-    sum(stood.funded_valued) as funded_valued
+    sum(stood.deals) as open_deals,
+    sum(stood.amount) as open_amount,
+    sum(stood.weighted_ltv) as open_weighted,
+    sum(stood.valued_amount) as open_valued,
+    coalesce(sum(stood.deals) filter (where stood.is_funded), 0) as funded_deals,
+    coalesce(sum(stood.amount) filter (where stood.is_funded), 0) as funded_amount,
+    sum(stood.weighted_ltv) filter (where stood.is_funded) as funded_weighted,
+    sum(stood.valued_amount) filter (where stood.is_funded) as funded_valued
   from stood
   inner join work.month as month
     on last_day(month.to_day) >= stood.from_month and last_day(month.to_day) < stood.to_month

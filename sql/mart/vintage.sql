@@ -20,29 +20,15 @@
 -- cohort_deals: deals first funded in the month; the same at every age
 -- cohort_amount: their amounts when they were first funded, USD; the same at every age
 with
-fundings as (
-  select
-    movement.deal_id,
-    movement.month as cohort_month,
-    cast(date_trunc('month', movement.business_date) as date) as start,
-    movement.amount
-  from work.funded_movement as movement
-  inner join work.deal_life as life on life.deal_id = movement.deal_id
-  where
-    movement.term = 'originated'
-    and cast(date_trunc('month', movement.business_date) as date) >= life.first_walk_on
-),
-
 cohorts as (
   select
     cohort_month,
-    start,
+    cast(cohort_month || '-01' as date) as start,
     count(*) as deals,
     sum(amount) as amount
-  from fundings
-  group by
-    cohort_month,
-    start
+  from work.funded_movement
+  where term = 'originated' and cohort_month is not null
+  group by cohort_month
 ),
 
 ages as (
@@ -71,39 +57,40 @@ outcomes as (
     ]) as outcome
 ),
 
+-- Many loans of a cohort stand in an outcome from one month to another.
 steps as (
   select
-    movement.deal_id,
-    fundings.cohort_month,
-    case when movement.event in ('ended', 'reversal') then movement.term else 'funded' end as outcome,
-    case
-      when movement.event in ('ended', 'reversal') then movement.amount
-      when movement.event = 'decrease' then movement.previous_amount - movement.amount
-      else coalesce(movement.previous_amount, 0) + movement.amount
-    end as amount,
-    date_diff('month', fundings.start, movement.business_date) as from_age,
-    lead(date_diff('month', fundings.start, movement.business_date))
-      over (partition by movement.deal_id order by movement.version, movement.event <> 'funding') as to_age
-  from work.funded_movement as movement
-  inner join fundings on fundings.deal_id = movement.deal_id
-  where movement.event <> 'reclass'
-),
-
--- Many loans of a cohort stand in an outcome from one age to another.
-spans as (
-  select
     cohort_month,
-    outcome,
-    from_age,
-    coalesce(to_age, 1000000) as to_age,
+    case when event in ('ended', 'reversal') then term else 'funded' end as outcome,
+    month,
+    next_month,
     count(*) as deals,
-    sum(amount) as amount
-  from steps
+    sum(
+      case
+        when event in ('ended', 'reversal') then amount
+        when event = 'decrease' then previous_amount - amount
+        else coalesce(previous_amount, 0) + amount
+      end
+    ) as amount
+  from work.funded_movement
+  where cohort_month is not null and event <> 'reclass'
   group by
     cohort_month,
     outcome,
-    from_age,
-    coalesce(to_age, 1000000)
+    month,
+    next_month
+),
+
+spans as (
+  select
+    steps.cohort_month,
+    steps.outcome,
+    steps.deals,
+    steps.amount,
+    date_diff('month', cohorts.start, cast(steps.month || '-01' as date)) as from_age,
+    coalesce(date_diff('month', cohorts.start, cast(steps.next_month || '-01' as date)), 1000000) as to_age
+  from steps
+  inner join cohorts on cohorts.cohort_month = steps.cohort_month
 )
 
 select

@@ -31,6 +31,8 @@
 -- funded_on: as in core.deal, of the funded spell that the movement begins, changes or ends; null if the deal was
 --   funded when first seen and no date is given, and if the loan comes back only to end
 -- month: of business_date, YYYY-MM
+-- next_month: month of the deal's next movement, reclasses aside; null if there is none
+-- cohort_month: of its deal, as in mart.vintage; null if the deal is in no cohort
 with
 stated as (
   select
@@ -137,9 +139,15 @@ moves as (
       else abs(loan_amount - held.amount)
     end as amount,
     case when was_funded or is_end then held end as before,
-    first_walk.first_on,
-    last_value(case when is_end then strftime(greatest(business_date, first_walk.first_on), '%Y-%m') end ignore nulls)
-      over (partition by spells.deal_id order by spells.version rows between unbounded preceding and 1 preceding) as ending_month
+    is_taken_back or (is_end and not was_funded) as comes_back,
+    greatest(business_date, first_walk.first_on) as booked_on,
+    strftime(booked_on, '%Y-%m') as month,
+    last_value(case when is_end then month end ignore nulls)
+      over (partition by spells.deal_id order by spells.version rows between unbounded preceding and 1 preceding) as ending_month,
+    lead(case when term is not null or comes_back then month end ignore nulls)
+      over (partition by spells.deal_id order by spells.version) as next_month,
+    first_value(case when term = 'originated' and date_trunc('month', booked_on) >= first_walk.first_on then month end ignore nulls)
+      over (partition by spells.deal_id order by spells.version rows between unbounded preceding and unbounded following) as cohort_month
   from spells
   cross join work.first_walk as first_walk
   left join unseen_before on unseen_before.deal_id = case when spells.version = 1 then spells.deal_id end
@@ -175,11 +183,12 @@ booked as (
     case when class_before = 'funded' then 'restored' else 'refunded' end as term,
     held.amount as amount,
     held.program as loan_program,
-    null as before
+    null as before,
+    if(term is null, next_month, month) as next_month
   ),
   false as is_learned
   from moves
-  where is_taken_back or (is_end and not was_funded)
+  where comes_back
 )
 
 select
@@ -203,8 +212,10 @@ select
   case when booked.term = 'refunded' then booked.ending_before end as ending_before,
   case when booked.term = 'refunded' and booked.ending_before is not null then booked.ending_month end as ending_month,
   booked.observed_at,
-  greatest(booked.business_date, booked.first_on) as business_date,
+  booked.booked_on as business_date,
   case when booked.term in ('refunded', 'restored') and booked.is_end then null else spell.funded_on end as funded_on,
-  strftime(greatest(booked.business_date, booked.first_on), '%Y-%m') as month
+  booked.month,
+  booked.next_month,
+  booked.cohort_month
 from booked
 inner join work.funded_spell as spell on spell.deal_id = booked.deal_id and spell.spell = booked.spell

@@ -93,6 +93,7 @@ const OF_HISTORY = [
   'work.position_span',
   'work.deal_life',
   'work.deal_standing',
+  'work.funded_movement',
   'work.stage_spell',
 ]
 
