@@ -106,7 +106,9 @@ export function selectTotals(columns: readonly TableColumn[], quote: (name: stri
       const [low, high] = [`-${most}`, most].map((limit) => `cast('${limit}' as decimal(38, ${scale}))`)
       return [`sum(case when ${column} between ${low} and ${high} then ${column} end)`, `count(${column})`]
     }
-    if (type === 'DATE') return [`count(${column})`, `min(${column})`, `max(${column})`]
+    // The first and last, to the second: an engine may show what is beyond its range as the nearest within.
+    const ends = ['min', 'max'].map((end) => `substring(cast(${end}(${column}) as varchar), 1, 19)`)
+    if (type === 'DATE' || type === 'TIMESTAMP') return [`count(${column})`, ...ends]
     return [`count(${column})`]
   })
   const texts = ['count(*)', ...totals].map((total) => `coalesce(cast(${total} as varchar), '')`)

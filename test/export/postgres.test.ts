@@ -71,6 +71,7 @@ async function holdRelease() {
 }
 
 test('every table arrives with its rows, types and comments', async () => {
+  await server.query('postgres', `alter database ${database} set timezone = 'Asia/Tokyo'`)
   const one = await publishTypes(data.folder)
   expect(await publish(one)).toEqual({
     outcome: 'published',

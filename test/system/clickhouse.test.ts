@@ -210,11 +210,16 @@ test.each([
   expect(await server.query(total)).toEqual([{total: '200200'}])
 })
 
-test('a changed day is noticed before anybody sees it', async () => {
+test.each([
+  ['a changed day', "date '2026-02-28'", "'2026-03-01'"],
+  ['a changed instant', "timestamp '2026-02-28 23:30:00'", "'2026-02-28 22:30:00'"],
+  ['an instant that the server shows as another', "timestamp 'infinity'", 'day'],
+])('%s is noticed before anybody sees it', async (_, day, change) => {
   await publish(await release(1))
-  const next = await release(2, {sql: "create table release.core.day as select date '2026-02-28' as day"})
-  const spoil = `alter table core.day_local update day = '2026-03-01' where source = '${source}'`
-  actAt('after', 'insert into `core`.`day_local`', () => server.run(spoil))
+  const table = `day_${number}`
+  const next = await release(2, {sql: `create table release.core.${table} as select ${day} as day`})
+  const spoil = `alter table core.${table}_local update day = ${change} where source = '${source}'`
+  actAt('after', `insert into \`core\`.\`${table}_local\``, () => server.run(spoil))
   expect(await refusalOf(publish(next), 1)).toMatchObject({code: 'PUBLISH_INCOMPLETE'})
 })
 
