@@ -182,9 +182,10 @@ async function grantReading(
   schemas: readonly string[],
   reader: string | undefined,
 ): Promise<void> {
-  if (reader === undefined || schemas.length === 0) return
-  const to = `schema ${schemas.map(escapeIdentifier).join(', ')} to ${escapeIdentifier(reader)}`
-  await session.run(`grant usage on ${to}; grant select on all tables in ${to}`)
+  const tables = await listTables(session, schemas)
+  if (reader === undefined || tables.length === 0) return
+  const [names, to] = [schemas.map(escapeIdentifier).join(', '), escapeIdentifier(reader)]
+  await session.run(`grant usage on schema ${names} to ${to}; grant select on ${tables.join(', ')} to ${to}`)
 }
 
 async function copyState(
@@ -358,10 +359,8 @@ async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Prom
 }
 
 /** Each table of ours has a comment, and the owner of its schema or of {@link STATE}; those that others made lack one or the other. */
-const IS_OURS = `obj_description(pg_class.oid, 'pg_class') is not null and (
-  relowner = nspowner
-  or exists (select from pg_class as state where state.oid = to_regclass('${STATE}.release') and state.relowner = pg_class.relowner)
-)`
+const IS_OURS = `relkind = 'r' and obj_description(pg_class.oid, 'pg_class') is not null
+  and relowner in (nspowner, (select state.relowner from pg_class as state where state.oid = to_regclass('${STATE}.release')))`
 
 /** Quoted; those of {@link STATE} come first. */
 async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
@@ -369,7 +368,7 @@ async function listTables(session: Session, schemas: readonly string[]): Promise
     z.string(),
     `select format('%I.%I', nspname, relname) as name
      from pg_class join pg_namespace on pg_namespace.oid = relnamespace
-     where nspname = any($1) and relkind = 'r' and ${IS_OURS}
+     where nspname = any($1) and ${IS_OURS}
      order by nspname <> '${STATE}', name`,
     [schemas],
   )
@@ -405,22 +404,23 @@ function requireDistinctNames(tables: readonly TargetTable[]): void {
     }
 }
 
-/** Refuses views and functions that depend on our tables, and tables of others in our schemas. @throws ConfigError `POSTGRES_DEPENDENT` */
+/** Refuses views and functions that depend on our tables, and whatever others made in our schemas. @throws ConfigError `POSTGRES_DEPENDENT` */
 async function requireNoDependents(session: Session): Promise<void> {
   const found = await session.column(
     z.string(),
-    `with ours as (select oid from pg_namespace where obj_description(oid, 'pg_namespace') like '${MARK} %')
+    `with schemas as (select * from pg_namespace where obj_description(oid, 'pg_namespace') like '${MARK} %'),
+     tables as (
+       select pg_class.oid, (${IS_OURS}) is true as is_ours
+       from pg_class join schemas on schemas.oid = relnamespace
+     )
      select distinct replace(pg_describe_object(classid, objid, 0), 'rule _RETURN on ', '') as name
      from pg_depend
-     where classid in ('pg_rewrite'::regclass, 'pg_proc'::regclass) and (
-       refclassid = 'pg_namespace'::regclass and refobjid in (select oid from ours)
-       or refclassid = 'pg_class'::regclass
-         and refobjid in (select oid from pg_class where relnamespace in (select oid from ours))
-     )
-     union
-     select pg_describe_object('pg_class'::regclass, pg_class.oid, 0)
-     from pg_class join pg_namespace on pg_namespace.oid = relnamespace
-     where relnamespace in (select oid from ours) and relkind in ('r', 'p', 'f', 'S') and not (${IS_OURS})
+     where
+       refclassid = 'pg_namespace'::regclass and deptype = 'n'
+         and refobjid in (select oid from schemas)
+         and not (classid = 'pg_class'::regclass and objid in (select oid from tables where is_ours))
+       or refclassid = 'pg_class'::regclass and classid in ('pg_rewrite'::regclass, 'pg_proc'::regclass)
+         and refobjid in (select oid from tables)
      order by name`,
   )
   if (found.length === 0) return

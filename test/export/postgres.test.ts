@@ -326,11 +326,17 @@ test('foreign objects are never touched, and what others made of published table
      create function mart.many() returns bigint language sql begin atomic select count(*) from core.deal; end;
      create table core.mine as select 42 as answer;
      create table core.noted as select 42 as answer; comment on table core.noted is 'as dbt does';
-     alter table core.noted owner to reader`,
+     alter table core.noted owner to reader;
+     create table core.parted (answer int) partition by list (answer); comment on table core.parted is 'as dbt does';
+     create view core.seven as select 7 as a; create type core.mood as enum ('calm')`,
   )
-  const refusal = await failureOf(publish(release(2)))
+  const refusal = await failureOf(publish(release(2), {reader: 'reader'}))
   expect(refusal).toMatchObject({code: 'POSTGRES_DEPENDENT', exitCode: 2})
-  expect(refusal.message).toContain('function mart.many(), table core.mine, table core.noted, view own.big')
+  expect(refusal.message).toContain(
+    'function mart.many(), table core.mine, table core.noted, table core.parted, type core.mood, view core.seven, view own.big',
+  )
+  const reads = `select has_table_privilege('reader', 'core.mine', 'select') as reads`
+  expect(await server.query(database, reads)).toEqual([{reads: false}])
   expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
 })
 
