@@ -73,13 +73,14 @@ export function wallTimeOf(instant: number, timeZone: string): number {
   return Date.parse(`+${clock.format(instant).padStart(21, '0').replace(' ', 'T')}Z`)
 }
 
-/** Returns the latest instant at which clocks in a time zone show a wall time, or an earlier instant if they skip it; both in ms. */
-export function instantOfWallTime(wall: number, timeZone: string): number {
-  const second = wall - (wall % 1000)
+/**
+ * Returns two instants, earlier first: one or both show a wall time of whole seconds, unless clocks skip it; then one lies before
+ * the gap and one behind it. All in ms.
+ */
+export function instantsOfWallTime(wall: number, timeZone: string): [earlier: number, later: number] {
   // The offset in force at the instant also holds either a day earlier or a day later.
-  const instants = [-DAY_MS, DAY_MS].map((step) => 2 * second + step - wallTimeOf(second + step, timeZone))
-  const reached = instants.filter((instant) => wallTimeOf(instant, timeZone) <= second)
-  return Math.max(...reached) + (wall - second)
+  const instants = [-DAY_MS, DAY_MS].map((step) => 2 * wall + step - wallTimeOf(wall + step, timeZone))
+  return [Math.min(...instants), Math.max(...instants)]
 }
 
 export function dateOfWallTime(wall: number): string {

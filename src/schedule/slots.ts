@@ -1,5 +1,5 @@
 import {Cron, CronPattern} from 'croner'
-import {addDays, DAY_MS, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
+import {addDays, dateOfWallTime, instantsOfWallTime, wallTimeOf} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 
 /** Cron with five fields, or six with seconds first, in an IANA time zone. */
@@ -31,8 +31,7 @@ function* slotsAfter({schedule, timeZone}: Schedule, after: number): Generator<n
 
 /** Returns a later instant if clocks skip the wall time. */
 function firstInstantOf(wall: number, timeZone: string): number {
-  const near = [-DAY_MS, DAY_MS].map((step) => 2 * wall + step - wallTimeOf(wall + step, timeZone))
-  let [before, reached] = [Math.min(...near), Math.max(...near)]
+  let [before, reached] = instantsOfWallTime(wall, timeZone)
   if (wallTimeOf(before, timeZone) >= wall) return before
   while (reached - before > 1000) {
     const middle = before + Math.ceil((reached - before) / 2000) * 1000

@@ -2,7 +2,7 @@ import type {FieldDescription, Paging, SourceDescription} from '../contract/desc
 import {createBroken, requireOnce} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {DAY_MS, isCalendarDate, parseInstant, wallTimeOf} from '../core/clock.ts'
+import {instantsOfWallTime, isCalendarDate, parseInstant, wallTimeOf} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {findValue, isObject, listRepeated} from '../core/json.ts'
 import {formatCents} from '../core/money.ts'
@@ -324,15 +324,9 @@ function readLocal(value: unknown, timeZone: string): unknown {
   const [, date, time, fraction = ''] = LOCAL.exec(text) ?? []
   const wall = parseInstant(`${date}T${time}Z`)
   if (wall === null) return {time: value}
-  const instant = firstInstantOf(Number(wall / 1000n), timeZone)
+  const at = Number(wall / 1000n)
+  const instants = instantsOfWallTime(at, timeZone)
+  // A skipped time moves forward by the length of the gap.
+  const instant = instants.find((one) => wallTimeOf(one, timeZone) === at) ?? instants[1]
   return `${new Date(instant).toISOString().slice(0, 19)}${fraction}Z`
-}
-
-/** The first instant at which clocks show a wall time. A skipped wall time moves forward by the length of the gap. */
-function firstInstantOf(wall: number, timeZone: string): number {
-  const [before = 0, after = 0] = [wall - DAY_MS, wall + DAY_MS].map(
-    (day) => wall - (wallTimeOf(day, timeZone) - day),
-  )
-  const shown = [before, after].filter((instant) => wallTimeOf(instant, timeZone) === wall)
-  return shown.length > 0 ? Math.min(...shown) : before
 }

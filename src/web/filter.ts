@@ -1,4 +1,4 @@
-import {instantOfWallTime, isCalendarDate} from '../core/clock.ts'
+import {instantsOfWallTime, isCalendarDate, wallTimeOf} from '../core/clock.ts'
 import {groupThousands} from '../core/money.ts'
 import {quoteLiteral} from '../store/database.ts'
 import {words} from './figures.ts'
@@ -52,7 +52,9 @@ export function endOfMoment(text: string, timeZone: string): string {
   const given = text.replace(/Z$/, '')
   const end = `${given}${'YYYY-MM-DDT23:59:59.999999'.slice(given.length)}`
   if (given !== text) return end
-  const instant = instantOfWallTime(Date.parse(`${end.slice(0, 19)}Z`), timeZone)
+  const wall = Date.parse(`${end.slice(0, 19)}Z`)
+  const [earlier, later] = instantsOfWallTime(wall, timeZone)
+  const instant = wallTimeOf(later, timeZone) > wall ? earlier : later
   // In a zone west of UTC, the last day of 9999 ends in the year 10000.
   return `${new Date(Math.min(instant, Date.parse('9999-12-31T23:59:59Z'))).toISOString().slice(0, 19)}${end.slice(19)}`
 }
