@@ -217,16 +217,14 @@ function listFolders(dir: string): string[] {
   return paths.filter((path) => lstatSync(path, {throwIfNoEntry: false})?.isDirectory())
 }
 
-export async function verifyBatches(
-  folder: DataFolder,
-): Promise<{batches: number; files: number; faults: Fault[]}> {
+export async function verifyBatches(folder: DataFolder): Promise<{files: number; faults: Fault[]}> {
   const batches = await Array.fromAsync(listBatchFolders(folder), async (dir) => {
     // Lets the process hear signals between two batches.
     await setImmediate()
     return examineBatch(dir)
   })
   const [files, faults] = [batches.flatMap((batch) => batch.files), batches.flatMap((batch) => batch.faults)]
-  return {batches: batches.length, files: files.length, faults}
+  return {files: files.length, faults}
 }
 
 /**

@@ -87,7 +87,8 @@ test('every profile writes a batch for the month, and each manifest is right', a
   expect(batches.map(({profile, outcome}) => [profile, outcome])).toEqual(
     PROFILE_NAMES.map((name) => [name, 'written']),
   )
-  expect(await verifyBatches(lab.folder)).toMatchObject({batches: PROFILE_NAMES.length, faults: []})
+  expect(readdirSync(lab.folder.exports).sort()).toEqual([...PROFILE_NAMES].sort())
+  expect(await verifyBatches(lab.folder)).toMatchObject({faults: []})
   for (const name of PROFILE_NAMES) {
     expect(manifestOf(name)).toMatchObject({profile: name, period: '2026-02', period_complete: true})
   }
