@@ -1,17 +1,24 @@
 import {z} from 'zod'
 import {readPage} from '../contract/list.ts'
+import {businessDateOf, formatInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {dataFolderAt} from '../store/data-folder.ts'
+import {createRecordReader, formatAnswer} from '../source/described.ts'
+import {createNormaliser} from '../source/record.ts'
+import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
+import type {CurrentRun} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {type NumberedLine, sliceRecord, type TapeLine, textOf} from '../store/tape.ts'
+import {type Frame, type NumberedLine, sliceRecord, type TapeLine, textOf} from '../store/tape.ts'
 import {findReadKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
-import {listReadableTapes, type ReadableTape} from './tapes.ts'
+import {readDescription, requireClock} from './at-source.ts'
+import {openToSettle} from './catch-up.ts'
+import {settleBeside} from './settle.ts'
+import {instant, listReadableTapes, type ReadableTape} from './tapes.ts'
 
-export type QuarantineEntry = z.output<typeof entryRow>
+type QuarantineEntry = z.output<typeof entryRow>
 const entryRow = z.object({
   quarantine_id: z.string(),
   stream: z.string(),
@@ -74,10 +81,10 @@ export function clearPlaces(db: Database, tapes: readonly string[]): Promise<voi
 }
 
 /** A record as its source sent it; personal data is sealed. */
-export type FoundRecord = ReturnType<typeof read>
+type FoundRecord = ReturnType<typeof read>
 
 /** Finds records by id. Skips tapes that are not readable. @throws `TAPE_DAMAGED` */
-export function findQuarantinedRecords(
+function findQuarantinedRecords(
   entries: readonly QuarantineEntry[],
   tapes: readonly ReadableTape[],
 ): Map<string, FoundRecord> {
@@ -187,4 +194,72 @@ function read(line: NumberedLine, position: number) {
     listed: list ? undefined : (Object(listed) satisfies object),
     texts: () => sliceRecord(line, list ? [...list.path, position] : ['data']),
   }
+}
+
+/**
+ * Reads the records in quarantine again, after a fix of schema, code or `source.json`. Stores those that are now readable, with
+ * their original instant and business date, but none of a refused walk.
+ * @throws ConfigError `SOURCE_FILE`
+ */
+export async function replayRecords(
+  folder: DataFolder,
+  config: Config,
+  {stateDb, world}: Pick<CurrentRun, 'stateDb' | 'world'>,
+) {
+  const description = readDescription(folder, true)
+  await using opened = await openToSettle(config, {folder, stateDb}, world)
+  const {db, tapes, walks, streams} = opened
+  await requireClock(db, config, world.clock.now())
+  const waiting = await listWaiting(db)
+  const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
+  const replayed = new Set<string>()
+  let appended = 0
+  for (const stream of streams) {
+    const entries = waiting.filter((entry) => entry.stream === stream.name)
+    const normalise = createNormaliser(stream)
+    const translate = description && createRecordReader(stream, description)
+    const lines = entries.flatMap((entry) => {
+      if (entry.recorded_at === null) return []
+      const {texts, ...place} = found.get(entry.quarantine_id) ?? {}
+      const {record, read} = texts?.() ?? {}
+      const isAgain = translate && record !== undefined && read !== undefined
+      const text = isAgain ? formatAnswer(translate(parseJson(record))) : (read ?? record)
+      return text === undefined ? [] : describeReplay(entry, {...place, text}, normalise)
+    })
+    for (const {record} of lines) replayed.add(`${stream.name} ${record}`)
+    // Walk by walk, oldest first, since each is compared with the one before.
+    for (const ofWalk of Map.groupBy(lines, ({walk_id}) => walk_id).values()) {
+      const businessDate = ofWalk[0]?.business_date
+      const said = {kind: 'replay', stream: stream.name, businessDate, isWalkOpen: walks.has(stream.name)}
+      const today = businessDateOf(world.clock.now(), config)
+      appended += (await settleBeside({db, tapes}, today, {said, lines: ofWalk}, world)).appended
+    }
+  }
+  // A record that says nothing new appends no version.
+  return {replayed: replayed.size, ...(await countUnreplayed(db)), appended}
+}
+
+/** None if the record still cannot be read. */
+function describeReplay(
+  entry: QuarantineEntry,
+  {text, parent, listed}: Partial<Omit<FoundRecord, 'texts'>> & {text: string},
+  normalise: ReturnType<typeof createNormaliser>,
+) {
+  const json = parseJson(text)
+  const observedAt = instant.parse(`${entry.observed_at}Z`)
+  const record = listed ? {...listed, ...Object(json)} : json
+  if (normalise([record], observedAt, parent).observations.length === 0) return []
+  const {quarantine_id, walk_id, business_date, record_id} = entry
+  const said = {quarantine_id, observed_at: formatInstant(observedAt), parent, listed}
+  const frame: Frame = {frame: 'replay', ...said}
+  return [
+    {
+      record: record_id ?? quarantine_id,
+      walk_id,
+      business_date,
+      frame,
+      body: json,
+      received: {body: Buffer.from(text)},
+    },
+  ]
 }
