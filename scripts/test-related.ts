@@ -31,7 +31,7 @@ function listBuiltFrom(table: string, found: Set<string> = new Set([table])): Se
 
 /** The module whose tests try the migrations of a folder. */
 const MIGRATED: Record<string, string> = {
-  migrations: 'src/store/verify-warehouse.ts',
+  migrations: 'src/record/verify.ts',
   state: 'src/store/state-db.ts',
   service: 'src/service/service-database.ts',
 }

@@ -1,14 +1,17 @@
 import {isUtf8} from 'node:buffer'
 import {createHash, hash} from 'node:crypto'
 import {existsSync, readFileSync, statSync} from 'node:fs'
-import {join, relative} from 'node:path'
+import {basename, join, relative} from 'node:path'
 import {gunzipSync} from 'node:zlib'
+import {z} from 'zod'
 import {applyAct, parseAct} from '../accounting/acts.ts'
 import {type IssuedBatch, listBatches} from '../accounting/issued.ts'
 import {readBatchFiles} from '../books/issue.ts'
 import {verifyRelease} from '../build/verify-release.ts'
+import {STREAMS} from '../contract/streams.ts'
 import type {Config} from '../core/config.ts'
 import {CATALOGUE, explainError, type Fault, isOfKind, messageOf, newError} from '../core/errors.ts'
+import {listSome} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {describeRepair, verifyBatches} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
@@ -23,11 +26,11 @@ import {
   type TapeRow,
 } from '../store/recorded.ts'
 import {findCurrentRelease} from '../store/release.ts'
+import {describeRow, fillIn, listFiles, readSqlFile, SQL_DIR, splitHeader} from '../store/sql.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {readLines} from '../store/tape.ts'
 import {findReadKey, requireReadKey, type TapeKey} from '../store/tape-key.ts'
-import {verifyWarehouse} from '../store/verify-warehouse.ts'
-import {hasWarehouse} from '../store/warehouse.ts'
+import {hasWarehouse, listRawTables, openHistory} from '../store/warehouse.ts'
 import {listReadableTapes, parseOutcome} from '../sync/tapes.ts'
 import {listDisagreements} from './record-compare.ts'
 
@@ -96,6 +99,48 @@ function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedB
   } catch (error) {
     return [explainError(error)]
   }
+}
+
+const FROM_TAPES = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
+
+/** Every table can be read, and no rule of `sql/checks/warehouse` finds rows. */
+export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Fault[]}> {
+  await using db = await openHistory(folder)
+  await db.run('use history.raw')
+  const tables = await listRawTables(db)
+  const file = basename(folder.warehouse)
+  // Reading every value of a table makes the engine verify the checksum of every block.
+  const readings = tables.map((table) => ({
+    problem: `Rows of table 'raw.${table}'`,
+    sql: `select count(*) as records from ${table} as t having count(*) > 0 and bit_xor(hash(t)) is null`,
+  }))
+  const faults: Fault[] = []
+  for (const {problem, sql} of [...readings, ...readRules()]) {
+    const note = (words: string) =>
+      faults.push({problem: `${problem} in '${file}'${words}.`, next: FROM_TAPES})
+    try {
+      const rows = await db.all(z.record(z.string(), z.unknown()), sql)
+      if (rows.length === 0) continue
+      note(`: ${rows.length} wrong, ${listSome(rows.map(describeRow))}`)
+    } catch (cause) {
+      const words = (messageOf(cause).split('\n')[0] ?? '').replace(/\.$/, '')
+      note(` cannot be examined: ${words}`)
+    }
+  }
+  const walks = await db.value(z.coerce.number(), `select count(*) from walk where state = 'applied'`)
+  return {walks, faults}
+}
+
+/**
+ * Each is a SELECT of wrong rows, with an id first; its header is the problem. One that contains `{name}`, `{plural}` or `{id}`
+ * is filled in for each stream.
+ */
+function readRules() {
+  const texts = listFiles(join(SQL_DIR, 'checks/warehouse'), '.sql').map(readSqlFile)
+  const filled = texts.flatMap((text) =>
+    STREAMS.map(({name, plural, idColumn}) => fillIn(text, {name, plural, id: idColumn})),
+  )
+  return [...new Set(filled)].map((sql) => ({problem: splitHeader(sql).header.join(' ').slice(3), sql}))
 }
 
 /** A store that cannot be read is reported as a fault, and the next is verified even so. */

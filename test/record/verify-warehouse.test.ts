@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
+import {verifyWarehouse} from '../../src/record/verify.ts'
 import {openDatabase} from '../../src/store/database.ts'
-import {verifyWarehouse} from '../../src/store/verify-warehouse.ts'
 import {createSeenLab} from '../support/lab.ts'
 import {useShared} from '../support/set-up.ts'
 
