@@ -82,7 +82,8 @@ async function createSchemas(db: Database, {models}: Buildable): Promise<void> {
 
 async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Counted): Promise<void> {
   await db.run(
-    `set variable as_of = cast(${quoteLiteral(asOf)} as date);
+    `set search_path = ${quoteLiteral(WHOLE_PATH)};
+     set variable as_of = cast(${quoteLiteral(asOf)} as date);
      set variable known_at = cast(${quoteLiteral(knownAt)} as timestamp);
      set variable time_zone = ${quoteLiteral(timeZone)};
      set variable day_cutoff = cast(${quoteLiteral(dayCutoff)} as interval)`,
@@ -99,8 +100,8 @@ async function buildEach(db: Database, {models, reads, columns}: Buildable, opti
   const shared: Record<string, string> = {}
   const build = async (model: Model, lane: Database) => {
     const table = tableOf(model)
-    const path = options.before && model.isPerDeal ? changedPath : WHOLE_PATH
-    await lane.run(`set search_path = ${quoteLiteral(path)}`)
+    const path = model.isPerDeal ? changedPath : WHOLE_PATH
+    if (options.before) await lane.run(`set search_path = ${quoteLiteral(path)}`)
     const built = await buildModel(lane, {model, table, columns: columns.get(model.name)}, options)
     unbuilt.delete(model)
     if (isShared(model) && !options.isDry) {
