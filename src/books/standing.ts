@@ -4,7 +4,7 @@ import {listAccountRows} from '../accounting/mapping.ts'
 import {readMappingVersions} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import type {Config} from '../core/config.ts'
-import {codeOf, explainError, newError} from '../core/errors.ts'
+import {explainError, newError, tolerate} from '../core/errors.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, openRelease} from '../store/release.ts'
@@ -134,14 +134,11 @@ async function hasOwnAccounts(db: Queries, config: Config, asOf: string): Promis
     const named = own.find((one) => one.loan_program === loan_program)
     return (named ?? own.find((one) => one.loan_program === '*'))?.account_code
   }
-  try {
-    const given = listAccountRows(readMappingVersions(config, asOf)).map((each) => row.parse(each))
-    return months.every((period) => {
-      const [one, other] = [inForce(held, period), inForce(given, period)]
-      return [...one, ...other].every((account) => find(one, account) === find(other, account))
-    })
-  } catch (error) {
-    if (codeOf(error) !== 'ACCOUNTING_MAPPING') throw error
-    return false
-  }
+  const versions = tolerate(['ACCOUNTING_MAPPING'], () => readMappingVersions(config, asOf))
+  if (!versions) return false
+  const given = listAccountRows(versions).map((each) => row.parse(each))
+  return months.every((period) => {
+    const [one, other] = [inForce(held, period), inForce(given, period)]
+    return [...one, ...other].every((account) => find(one, account) === find(other, account))
+  })
 }

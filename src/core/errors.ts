@@ -142,6 +142,16 @@ export function codeOf(error: unknown): string {
   return typeof code === 'string' && !/^(Unknown|$)/.test(code) ? code : 'UNEXPECTED'
 }
 
+/** What the work returns; undefined if it fails with one of these codes. */
+export function tolerate<T>(codes: readonly string[], work: () => T): T | undefined {
+  try {
+    return work()
+  } catch (error) {
+    if (codes.includes(codeOf(error))) return undefined
+    throw error
+  }
+}
+
 /** Returns the code of a failed connection with what could not be reached, perhaps a proxy: `ECONNREFUSED 10.0.0.7:3128`. */
 export const reachOf = (error: unknown): string =>
   /(?<=^(connect|getaddrinfo) )E\w+ \S+/.exec(messageOf(error))?.[0] ?? codeOf(error)

@@ -6,7 +6,7 @@ import {hostname, tmpdir, userInfo} from 'node:os'
 import {basename, dirname, extname, join} from 'node:path'
 import packageJson from '../../package.json' with {type: 'json'}
 import {DAY_MS, HOUR_MS} from './clock.ts'
-import {codeOf} from './errors.ts'
+import {codeOf, tolerate} from './errors.ts'
 
 export const VERSION = packageJson.version
 
@@ -38,14 +38,9 @@ export function isOtherProcess(pid: number, start?: string): boolean {
 
 /** In the kernel's units; null if unknown. */
 export function readProcessStart(pid: number): string | null {
-  try {
-    // The command, field 2, may contain spaces and parentheses; the start time is field 22.
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
-  } catch (error) {
-    if (['ENOENT', 'ESRCH', 'EACCES'].includes(codeOf(error))) return null
-    throw error
-  }
+  const stat = tolerate(['ENOENT', 'ESRCH', 'EACCES'], () => readFileSync(`/proc/${pid}/stat`, 'utf8'))
+  // The command, field 2, may contain spaces and parentheses; the start time is field 22.
+  return stat?.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
 }
 
 /** Containers may share a host name, so one with its own pid namespace adds the namespace's number. */
@@ -82,12 +77,8 @@ export function removeAbandoned(dir: string, prefix: string): void {
   for (const name of readdirSync(dir)) {
     const path = join(dir, name)
     if (!name.startsWith(prefix) || !isAbandoned(path)) continue
-    try {
-      rmSync(path, {recursive: true, force: true})
-    } catch (error) {
-      // It belongs to another user.
-      if (!['EACCES', 'EPERM'].includes(codeOf(error))) throw error
-    }
+    // It may belong to another user.
+    tolerate(['EACCES', 'EPERM'], () => rmSync(path, {recursive: true, force: true}))
   }
 }
 

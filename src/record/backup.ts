@@ -16,7 +16,7 @@ import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
-import {codeOf, messageOf, newError} from '../core/errors.ts'
+import {messageOf, newError, tolerate} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {GENERATOR} from '../core/process.ts'
 import {copyDatabase} from '../core/sqlite.ts'
@@ -217,14 +217,9 @@ function requireOwnActs(config: Config, place: string, dated: readonly string[])
   using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
   const known = new Set(listTapes(stateDb).map(({name}) => name))
   const hasForeignAct = (name: string) => {
-    try {
-      const {files} = readManifest(join(place, name))
-      const tapes = files.map(({path}) => basename(path, '.jsonl.zst'))
-      return tapes.some((tape) => isOfActs(tape) && !known.has(tape))
-    } catch (error) {
-      if (codeOf(error) === 'BACKUP_UNREADABLE') return false
-      throw error
-    }
+    const manifest = tolerate(['BACKUP_UNREADABLE'], () => readManifest(join(place, name)))
+    const tapes = manifest?.files.map(({path}) => basename(path, '.jsonl.zst'))
+    return tapes?.some((tape) => isOfActs(tape) && !known.has(tape))
   }
   const ahead = dated.filter(hasForeignAct)
   if (ahead.length === 0) return

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {DAY_MS} from '../core/clock.ts'
-import {codeOf, EXIT_CODES, messageOf} from '../core/errors.ts'
+import {codeOf, EXIT_CODES, messageOf, tolerate} from '../core/errors.ts'
 import {findComplaint, HOST, type ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {findRunSince} from '../store/runs.ts'
@@ -384,11 +384,6 @@ function pruneRuns(stateDb: StateDb, job: string, now: number): void {
 
 const TERM_MS = 10_000
 
-function sendSignal(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(pid, signal)
-  } catch (error) {
-    // The process has just ended by itself.
-    if (codeOf(error) !== 'ESRCH') throw error
-  }
-}
+/** The process may just have ended by itself. */
+const sendSignal = (pid: number, signal: NodeJS.Signals) =>
+  tolerate(['ESRCH'], () => process.kill(pid, signal))

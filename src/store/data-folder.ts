@@ -10,7 +10,7 @@ import {
   statSync,
 } from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
-import {codeOf, findMachineFault, newError} from '../core/errors.ts'
+import {codeOf, findMachineFault, newError, tolerate} from '../core/errors.ts'
 import {readProcessStart} from '../core/process.ts'
 import {ENV_FILE} from '../core/settings.ts'
 
@@ -166,11 +166,7 @@ function followLinks(path: string): string {
 function createFolder(path: string): void {
   if (existsSync(path)) return
   createFolder(dirname(path))
-  try {
-    mkdirSync(path, {mode: 0o700})
-  } catch (error) {
-    if (codeOf(error) !== 'EEXIST') throw error
-  }
+  tolerate(['EEXIST'], () => mkdirSync(path, {mode: 0o700}))
 }
 
 /** Returns the absolute path. @throws ConfigError `OUT_PLACE` if it lies within the data folder or is not empty */

@@ -25,7 +25,7 @@ import {DatabaseSync} from 'node:sqlite'
 import {pipeline} from 'node:stream/promises'
 import {setTimeout as delay} from 'node:timers/promises'
 import pLimit from 'p-limit'
-import {codeOf, findMachineFault, messageOf, newError} from '../core/errors.ts'
+import {codeOf, findMachineFault, messageOf, newError, tolerate} from '../core/errors.ts'
 import type {Refuse} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITING} from '../core/process.ts'
 
@@ -39,12 +39,8 @@ export function shareWithFolder(path: string, isPrivate = false): void {
   // A new folder has the setgid bit of its parent: what is made in it gets the group of those who may read it.
   const setgid = made.mode & 0o2000
   const mode = made.isDirectory() ? setgid | 0o700 | readers : 0o600 | (readers & 0o044)
-  try {
-    chmodSync(path, mode)
-  } catch (error) {
-    // Network shares may not allow it.
-    if (!['EPERM', 'ENOTSUP', 'EINVAL'].includes(codeOf(error))) throw error
-  }
+  // Network shares may not allow it.
+  tolerate(['EPERM', 'ENOTSUP', 'EINVAL'], () => chmodSync(path, mode))
 }
 
 const LOOK_MS = 5
@@ -225,11 +221,7 @@ export function beginFolder(final: string) {
 /** Removes a folder unless another process has. It is renamed first, so that a half-removed folder counts as unfinished. */
 export function removeFolder(path: string): void {
   const aside = temporaryBeside(`${path}-before`)
-  try {
-    renameSync(path, aside)
-  } catch (error) {
-    if (codeOf(error) !== 'ENOENT') throw error
-  }
+  tolerate(['ENOENT'], () => renameSync(path, aside))
   rmSync(aside, {recursive: true, force: true})
 }
 

@@ -2,7 +2,7 @@ import {existsSync, lstatSync, readFileSync, realpathSync, statSync} from 'node:
 import {writeFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {closeWords, codeOf, findMachineFault, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {closeWords, findMachineFault, LoantapeError, messageOf, newError, tolerate} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {BuildPlan} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
@@ -134,14 +134,8 @@ export function readRelease(dir: string): Release | undefined {
 }
 
 /** Reads something of a release; undefined if the release is damaged or was removed meanwhile. */
-export function unlessDamaged<T>(read: () => T): T | undefined {
-  try {
-    return read()
-  } catch (error) {
-    if (['RELEASE_DAMAGED', 'ENOENT'].includes(codeOf(error))) return undefined
-    throw error
-  }
-}
+export const unlessDamaged = <T>(read: () => T): T | undefined =>
+  tolerate(['RELEASE_DAMAGED', 'ENOENT'], read)
 
 /** The release has its own folder, since the link may be moved while it is read. @throws UnexpectedError `RELEASE_DAMAGED` */
 export function findCurrentRelease(folder: Pick<DataFolder, 'current'>): Release | undefined {
@@ -164,11 +158,10 @@ export function examineCurrent(folder: DataFolder): {
   damage?: LoantapeError
 } {
   try {
-    return {release: findCurrentRelease(folder)?.manifest}
+    // The release may have been removed meanwhile.
+    return {release: tolerate(['ENOENT'], () => findCurrentRelease(folder))?.manifest}
   } catch (error) {
     if (error instanceof LoantapeError) return {release: undefined, damage: error}
-    // The release was removed meanwhile.
-    if (codeOf(error) === 'ENOENT') return {release: undefined}
     throw error
   }
 }
