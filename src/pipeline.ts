@@ -36,8 +36,7 @@ export type SyncResult = Awaited<ReturnType<typeof syncDeals>>
  */
 export async function syncDeals(config: Config, request: SyncRequest, world: World) {
   const source = requireSource(config)
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   const startedAt = world.realClock.now()
   // Another name, because a preview ends no alarm and is no success.
   const command = request.isDryRun ? 'sync --dry-run' : 'sync'
@@ -101,8 +100,7 @@ export type EventsResult = Awaited<ReturnType<typeof applyEvents>>
  */
 export async function applyEvents(config: Config, world: World) {
   const source = requireSource(config)
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   using stateDb = openStateDb(folder.stateDb)
   const waiting = listWaitingEvents(stateDb)
   const ids = new Set(waiting.map(({deal_id}) => deal_id))
@@ -138,8 +136,7 @@ export async function applyEvents(config: Config, world: World) {
 
 /** If quarantine yields anything new, builds a release as a sync does. */
 export function replayQuarantine(config: Config, world: World) {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   return withRun(folder.stateDb, 'quarantine replay', world, async (run) => {
     const counts = await replayRecords(folder, config, run)
     // A killed replay may have stored records that no release shows yet.

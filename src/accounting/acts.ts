@@ -194,8 +194,7 @@ const LOOK = 'Correct the cause, then look whether it is there before you do it 
 
 /** @throws ConfigError `NOT_WRITABLE` */
 export function openBooks(config: Pick<Config, 'dataDir'> & KeyConfig, world: World) {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   const stateDb = openStateDb(folder.stateDb)
   const perform = createPerformer(config, {folder, stateDb}, world)
   return {folder, stateDb, perform, [Symbol.dispose]: () => stateDb[Symbol.dispose]()}
@@ -291,8 +290,7 @@ export function replaceTapeKey(
   why: string,
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
 ): {file: string; fingerprint: string} {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   const file = keyFileOf(config, folder)
   using stateDb = openStateDb(folder.stateDb)
   const found = findReadKey(config, folder)

@@ -252,8 +252,7 @@ export function requireOwnMapping(config: Config): AccountMapping {
 
 /** An account for each program of the book, all placeholders. @throws ConfigError `OUT_PLACE` */
 export async function initAccounting(config: Config): Promise<{file: string; programs: string[]}> {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   const file = mappingFileOf(config)
   const release = findCurrentRelease(folder)
   const found = release ? await readPrograms(release) : []

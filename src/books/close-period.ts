@@ -23,7 +23,7 @@ import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {findRefusal, listNotIssued, requireSameHistory} from './standing.ts'
 
@@ -36,10 +36,9 @@ export async function closePeriod(
   {period, why = null}: {period: string; why?: string | null},
   world: World,
 ) {
-  requireWritable(dataFolderAt(config.dataDir))
-  const span = await readPeriodSpan(config, period, world)
   using books = openBooks(config, world)
   const {folder, stateDb, perform} = books
+  const span = await readPeriodSpan(config, period, world)
   requireNext(stateDb, period, span.first)
   if (!span.isComplete) {
     throw newError(

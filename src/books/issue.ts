@@ -165,8 +165,7 @@ export function readBatchFiles(
 
 /** Byte for byte. @throws ConfigError `UNKNOWN_NAME` */
 export function reissueBatch(config: Config, batchId: string, world: World): BatchResult[] {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   using stateDb = openStateDb(folder.stateDb)
   const batches = listBatches(stateDb, {batch_id: batchId})
   if (batches.length === 0) {

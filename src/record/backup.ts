@@ -81,8 +81,7 @@ export type BackupResult = Awaited<ReturnType<typeof backUp>>
  *   `RUN_IN_PROGRESS`
  */
 export async function backUp(config: Config, to: string, world: World, made_at: string = isoNow(world)) {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   const dir = requireNewFolder(folder, to, 'backup')
   return withRun(folder.stateDb, 'backup', world, async ({runId, stateDb, world: {onProgress}}) => {
     onProgress({step: 'copying'})
@@ -168,8 +167,7 @@ export const nameOf = ({made_at}: Pick<Manifest, 'made_at'>) =>
 /** The folder of this data folder's dated backups; several lenders may share `to`. @throws ConfigError `FLEET_DATA_SHARED` */
 function placeOf(config: Config, to: string): string {
   requireOwnPlace(config, to)
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   using stateDb = openStateDb(folder.stateDb)
   return join(to, requireFolderId(stateDb))
 }

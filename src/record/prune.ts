@@ -26,8 +26,7 @@ export type PruneResult = Awaited<ReturnType<typeof pruneData>>
  * @throws LockedError `RUN_IN_PROGRESS`
  */
 export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean}, world: World) {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   const prune = async (stateDb: StateDb) => {
     const needed = listNeededReleases(stateDb)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)

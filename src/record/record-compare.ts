@@ -61,8 +61,7 @@ export async function goOn(
   why: string,
   world: World,
 ): Promise<{given_up: string[]; problems: string[]}> {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   using stateDb = openStateDb(folder.stateDb)
   const {problems: own, gaps, gone} = compareTapes(config, {folder, stateDb}, world, true)
   const lost = gone.map(({name}) => name)

@@ -74,11 +74,11 @@ export const DEMO_PROCESS = `pid ${process.pid} since ${readProcessStart(process
 
 export const isDemoFolder = ({demoMark}: DataFolder) => existsSync(demoMark)
 
-/** A demo's folder is open only to that demo's process. @throws ConfigError `NOT_WRITABLE`, `DEMO_FOLDER` */
-export function requireWritable(folder: DataFolder): void {
+/** Returns the folder. A demo's is open only to that demo's process. @throws ConfigError `NOT_WRITABLE`, `DEMO_FOLDER` */
+export function requireWritable(folder: DataFolder): DataFolder {
   createDataFolder(folder)
   const {root, demoMark} = folder
-  if (!isDemoFolder(folder) || readFileSync(demoMark, 'utf8').includes(DEMO_PROCESS)) return
+  if (!isDemoFolder(folder) || readFileSync(demoMark, 'utf8').includes(DEMO_PROCESS)) return folder
   throw newError('DEMO_FOLDER', `Data folder '${root}' is a demo's: expected one of your own.`)
 }
 

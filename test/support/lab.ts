@@ -197,8 +197,7 @@ export function walkOnce(
   world: World,
 ): ReturnType<typeof walkAndApply> {
   const source = requireSource(config)
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  const folder = requireWritable(dataFolderAt(config.dataDir))
   return withRun(folder.stateDb, 'sync', world, async (run) => {
     const walked = await walkAndApply(folder, source, request, run)
     return {outcome: 'walked', ...walked}
