@@ -52,8 +52,8 @@ export function readMovements(db: Database): Promise<TotalMovement[]> {
 }
 
 /**
- * Makes `deals_before` and `deals_after`, the deals of each release, and `corrected`, the deals whose state at the time of the
- * earlier release differs in the later one.
+ * Makes `deals_before` and `deals_after`, the deals of each release, and `corrected`, of the deals that differ those whose state at
+ * the time of the earlier release is another in the later one.
  */
 async function readStandings(
   db: Database,
@@ -62,19 +62,20 @@ async function readStandings(
   condition = 'true',
 ): Promise<void> {
   const deals = fillIn(readQuery('deals_of_release'), {condition})
-  const [then, now] = [before.manifest, after.manifest]
-  const isLater = then.known_at <= now.known_at && then.as_of <= now.as_of
-  const corrected = fillIn(readQuery('corrected'), {...then, is_later: isLater})
   // One release after the other, since conditions name `release` and `kept`.
   for (const [name, {database, work}] of Object.entries({before, after}))
     await db.run(
       `attach ${quoteLiteral(database)} as release (read_only);
        attach ${quoteLiteral(work)} as kept (read_only);
        create temp table deals_${name} as ${deals};
-       create temp table if not exists known as select deal_id, status, loan_amount from release.core.deal;
-       ${name === 'after' ? `create temp table corrected as ${corrected};` : ''}
        detach release; detach kept`,
     )
+  const [then, now] = [before.manifest, after.manifest]
+  const isLater = then.known_at <= now.known_at && then.as_of <= now.as_of
+  const corrected = fillIn(readQuery('corrected'), {...then, is_later: isLater})
+  for (const [name, {database}] of Object.entries({before, after}))
+    await db.run(`attach ${quoteLiteral(database)} as ${name} (read_only)`)
+  await db.run(`create temp table corrected as ${corrected}; detach before; detach after`)
 }
 
 const stateRow = z.object({status: z.string(), status_class: z.string(), loan_amount: z.string()})
