@@ -96,7 +96,6 @@ export async function openPostgres(
       for (const [index, schema] of (await listSchemas(session)).live.entries())
         await rename(schema, `loantape_old_${transaction}_${index}`)
       for (const schema of schemas) await rename(nameOf(schema), schema)
-      world.signal.removeEventListener('abort', stop)
       await session.run('commit').catch((cause: unknown) => {
         // If the connection is lost here, the server may or may not have committed.
         const problem = `The connection to PostgreSQL at ${server} was lost while the release was swapped in.`
@@ -116,7 +115,7 @@ export async function openPostgres(
 const TYPES: Readonly<Record<string, string>> = {
   VARCHAR: 'text',
   DOUBLE: 'double precision',
-  // Instants of a release are in UTC.
+  // Instants of a release are in UTC, the session's time zone.
   TIMESTAMP: 'timestamptz',
 }
 
@@ -126,16 +125,9 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
   const source = `${table.schema}.${table.name}`
   const fields = columns.map(({name, type}) => `${escapeIdentifier(name)} ${TYPES[type] ?? type}`)
   await session.run(`create table ${target} (${fields.join(', ')})`)
-  const cells = columns.map(({name, type}) => {
-    const quoted = quoteName(name)
-    return type === 'TIMESTAMP' ? `strftime(${quoted}, '%Y-%m-%d %H:%M:%S.%f+00')` : quoted
-  })
   using folder = makeTemporaryFolder('loantape-publish-')
   const file = join(folder.path, `${source}.csv`)
-  await db.run(
-    `copy (select ${cells.join(', ')} from release.${source})
-     to ${quoteLiteral(file)} (format csv, header false, force_quote *)`,
-  )
+  await db.run(`copy release.${source} to ${quoteLiteral(file)} (format csv, header false, force_quote *)`)
   await copyRows(session, target, createReadStream(file)).catch(async (error: unknown) => {
     const code = codeAt(error)
     // The server's message for class 22 (data exceptions) would repeat the value.
