@@ -58,32 +58,55 @@ test("two lenders' demos in one ClickHouse, command by command, add up to both t
   expect(sums[0]).toBe(7100)
 })
 
-test('sums count the ages that every lender has whole, and a difference is found', async () => {
+test('sums count the days, months and ages that every lender has whole, and a difference is found', async () => {
   await using server = await createClickhouse()
   await using session = openSession(server.request, new AbortController().signal)
   for (const sql of [
     'create database loantape',
     'create database fleet',
-    'create table loantape.release (source String, as_of Date32) engine = MergeTree order by source',
-    "insert into loantape.release values ('east', '2026-03-10'), ('west', '2026-04-02')",
-    'create table fleet.funding_curve (source String, cohort_month String, age_months Int64, deals Int64) engine = MergeTree order by source',
     // Only West covers all of March.
-    `insert into fleet.funding_curve values
-       ('east', '2026-01', 0, 5), ('(all)', '2026-01', 0, 5), ('west', '2026-02', 1, 7), ('(all)', '2026-02', 1, 9)`,
-    'create table fleet.own_curve (source String, age_months Int64, deals Int64) engine = MergeTree order by source',
+    `create view loantape.release as select 'east' as source, toDate32('2026-03-10') as as_of union all select 'west', toDate32('2026-04-02')`,
   ])
     await server.run(sql)
-  const addsUp = ['deals']
-  const compare = () =>
-    compareTotals(session, [
-      {name: 'mart.funding_curve', grain: ['cohort_month', 'age_months'], addsUp},
-      {name: 'own.curve', grain: ['age_months'], addsUp},
-    ])
-  const own = {table: 'fleet.own_curve', column: 'deals', together: '0', sum: '0'}
-  const curve = {table: 'fleet.funding_curve', column: 'deals', sum: '5'}
-  expect(await compare()).toEqual([{...curve, together: '5'}, own])
-  await server.run("insert into fleet.funding_curve values ('(all)', '2026-01', 1, 1)")
-  expect(await compare()).toEqual([{...curve, together: '6'}, own])
+  const kinds: [whole: string, beyond: string, together: string, sum: string][] = [
+    [`toDate32('2026-03-10') as day`, `toDate32('2026-03-11') as day`, '5', '5'],
+    [`'2026-02' as month`, `'2026-03' as month`, '5', '5'],
+    [`toDate32('2026-02-28') as month_end`, `toDate32('2026-03-31') as month_end`, '5', '5'],
+    [`'2026-01' as cohort_month, 1 as age_months`, `'2026-02' as cohort_month, 1 as age_months`, '5', '5'],
+    [
+      `'2026-01' as cohort_month, 1 as months_on_book`,
+      `'2026-02' as cohort_month, 1 as months_on_book`,
+      '5',
+      '5',
+    ],
+    [`'2026-03' as month`, `'2026-03' as month`, '0', '0'],
+    [`'2026-04' as cohort_month`, `'2026-04' as cohort_month`, '14', '12'],
+  ]
+  const models: {name: string; grain: string[]; addsUp: string[]}[] = [
+    {name: 'own.missing', grain: [], addsUp: ['deals']},
+    {name: 'own.of_0', grain: [], addsUp: []},
+  ]
+  for (const [index, [whole, beyond]] of kinds.entries()) {
+    const rows = [
+      `'east' as source, ${whole}, 5 as deals`,
+      `'(all)' as source, ${whole}, 5 as deals`,
+      `'west' as source, ${beyond}, 7 as deals`,
+      `'(all)' as source, ${beyond}, 9 as deals`,
+    ]
+    await server.run(
+      `create view fleet.own_of_${index} as ${rows.map((row) => `select ${row}`).join(' union all ')}`,
+    )
+    const grain = [...whole.matchAll(/ as (\w+)/g)].map(([, column = '']) => column)
+    models.push({name: `own.of_${index}`, grain, addsUp: ['deals']})
+  }
+  expect(await compareTotals(session, models)).toEqual(
+    kinds.map(([, , together, sum], index) => ({
+      table: `fleet.own_of_${index}`,
+      column: 'deals',
+      together,
+      sum,
+    })),
+  )
 })
 
 test("a lender without another's column leaves the other's totals as they are", async () => {
