@@ -3,6 +3,7 @@ import {z} from 'zod'
 import {parseSelects} from '../build/compile.ts'
 import {withAncestors} from '../build/read-models.ts'
 import {STREAMS} from '../contract/streams.ts'
+import {newError} from '../core/errors.ts'
 import {makeTemporaryFolder} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {openDatabase, quoteLiteral, quoteName, quoteTable} from '../store/database.ts'
@@ -122,12 +123,22 @@ const OWN_IDS = [...STREAMS.map(({name}) => `${name}_id`), 'walk_id']
 /**
  * `fleet.portfolio_summary` has the published rows of each lender, and the rows computed over all. The views read other views,
  * so they show what is published now.
+ * @throws ConfigError `CLICKHOUSE_TYPE`
  */
 export async function createCombined(
   session: Session,
   {models, tables}: {models: readonly ReleaseModel[]; tables: readonly TargetTable[]},
 ): Promise<void> {
   if (models.length === 0) return
+  const names = [
+    ...tables.map(({schema, name}) => `${schema}.${name}`),
+    ...models.filter((model) => model.is_published).map(({name}) => `${SHOWN}.${shownName(name)}`),
+  ]
+  const twice = names.find((name, index) => names.indexOf(name) < index)
+  if (twice !== undefined)
+    throw newError('CLICKHOUSE_TYPE', `Two tables would be '${twice}', the name over all lenders.`, {
+      next: 'Give the model of one another name.',
+    })
   await createDatabases(session, [SHOWN, MADE])
   const view = (name: string, select: string, comment = '', columns = '') =>
     `create or replace view ${name}${session.on}${columns} as\n${select}\ncomment ${literal(comment)}`

@@ -6,7 +6,7 @@ import {compareTotals, createCombined} from '../../src/export/clickhouse-combine
 import {openSession} from '../../src/export/clickhouse-layout.ts'
 import {proveCombined, requireSame} from '../proof/combined.ts'
 import {createClickhouse} from '../support/clickhouse.ts'
-import {DAY_3, runProgram} from '../support/lab.ts'
+import {DAY_3, failureOf, runProgram} from '../support/lab.ts'
 
 test('marts over all lenders are those of a single lender, and the sums of several', {
   timeout: 300_000,
@@ -109,7 +109,7 @@ test('sums count the days, months and ages that every lender has whole, and a di
   )
 })
 
-test("a lender without another's column leaves the other's totals as they are", async () => {
+test("a lender without another's column leaves the other's totals as they are, and no two tables get one name", async () => {
   await using server = await createClickhouse()
   await using session = openSession(server.request, new AbortController().signal)
   for (const database of ['core', 'risk']) await server.run(`create database ${database}`)
@@ -137,6 +137,11 @@ test("a lender without another's column leaves the other's totals as they are", 
       is_published: true,
     }
     await createCombined(session, {models: [model], tables: [fact]})
+    const twice = {models: [model, {...model, name: `mart.risk_by_${own}`}], tables: [fact]}
+    expect(await failureOf(createCombined(session, twice))).toMatchObject({
+      code: 'CLICKHOUSE_TYPE',
+      message: expect.stringContaining(`'fleet.risk_by_${own}'`),
+    })
   }
   const rows = await server.query(
     "select a, toString(deals) as deals from fleet.risk_by_a where source = '(all)'",
