@@ -1,4 +1,4 @@
-import {createHash, hash, randomUUID} from 'node:crypto'
+import {createHash, getFips, hash, randomUUID} from 'node:crypto'
 import {accessSync, constants, createReadStream, existsSync, mkdirSync, statSync} from 'node:fs'
 import {rm} from 'node:fs/promises'
 import {connect} from 'node:net'
@@ -290,7 +290,14 @@ function putToContainer({url, sas_file}: Kind<'azure'>): Put {
   })
 }
 
+/** @throws ConfigError `TARGET_REFUSED` */
 async function digestMd5(path: string): Promise<string> {
+  if (getFips() === 1)
+    throw newError(
+      'TARGET_REFUSED',
+      'Targets of kind s3 and azure need MD5, which Node lacks in FIPS mode, so nothing was sent.',
+      {next: 'Run Node without FIPS mode, or deliver to a target of kind http or folder.'},
+    )
   const md5 = createHash('md5')
   for await (const part of createReadStream(path)) md5.update(part)
   return md5.digest('base64')

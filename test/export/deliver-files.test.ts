@@ -1,4 +1,4 @@
-import {createHash, createHmac, hash} from 'node:crypto'
+import {createHash, createHmac, hash, setFips} from 'node:crypto'
 import {
   chmodSync,
   existsSync,
@@ -280,6 +280,17 @@ test('a container gets each file as a block blob with its MD5; the signature, a 
   expect(failure).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
   expect(failure.message).toContain(`${store.url} refused`)
   expect(JSON.stringify(failure) + failure.message).not.toContain('hush')
+})
+
+test('a store whose MD5 Node cannot make in FIPS mode is named as the cause before anything is sent', async () => {
+  await using store = await startEndpoint(() => 201)
+  for (const target of [bucketAt(store), containerAt(store, 'sig=x')]) {
+    setFips(true)
+    const failure = await failureOf(deliver(target)).finally(() => setFips(false))
+    expect(failure.code).toBe('TARGET_REFUSED')
+    expect(failure.message).toContain('MD5, which Node lacks in FIPS mode')
+  }
+  expect(store.requests).toEqual([])
 })
 
 test.each([
