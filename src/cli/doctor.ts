@@ -323,7 +323,7 @@ async function askForFirstDeal(
     return {
       told: [listed, {read: own.record, received: own.received, steps: [], where: ', on its own page'}],
     }
-  const reason = own.outcome === 'gone' ? `HTTP_${own.received?.status}` : own.reason
+  const reason = own.outcome === 'gone' ? `status ${own.received?.status}` : own.reason
   return {told: [listed], problem: `Its own page cannot be read: GET ${ownPage}: ${reason}.`}
 }
 

@@ -68,8 +68,11 @@ export function renderSync(result: SyncResult): string {
     unchanged: `Nothing new: release ${result.release_id} stays current.`,
     released: `Released ${result.release_id}: ${quantity(result.checks.passed, 'check')} passed, ${result.checks.warned} warned.`,
   }[outcome]
+  const {fetched, failed} = walk.details
   return joinLines([
     `Walk of ${walk.business_date} complete: ${quantity(walk.pages, 'page')}, ${quantity(walk.distinct, 'deal')}${quarantined}${resumed}.`,
+    failed > 0 &&
+      `Own pages: ${groupThousands(fetched)} read, ${groupThousands(failed)} could not be read; the log says why.`,
     `Changes: ${countChanges(result.changes)}.`,
     ...result.streams.map(renderStream),
     released,

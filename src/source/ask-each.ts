@@ -24,7 +24,7 @@ export type EachAnswer<Found> =
   | ({id: string; outcome: 'found'} & Found)
   /** 404 or 410 from a path that answered for another id in this run. */
   | {id: string; outcome: 'gone'; received?: Received}
-  /** `reason` is a code: `HTTP_422`, `OTHER_RECORD`, `SOURCE_FAILING`. */
+  /** `reason` is for people: `status 422`, or the code of an error, such as `SOURCE_FAILING`. */
   | {id: string; outcome: 'failed'; reason: string}
 
 /** `failing`: too many failures in a row, so the path may not exist or the key may not read it. */
@@ -67,9 +67,17 @@ export async function askEach<Found>(
   const unproven: EachAnswer<Found>[] = []
   let failuresInARow = 0
 
+  let isTold = false
+  function tell(said: {code?: string; reason: string}, level: 'warn' | 'info'): void {
+    log[level]({path: request.path, ...said}, 'a detail could not be fetched')
+    isTold = true
+  }
+
   async function handOver(answer: EachAnswer<Found>): Promise<void> {
     summary[answer.outcome === 'found' ? 'fetched' : answer.outcome] += 1
     report()
+    // The first tells why; others are often the same.
+    if (answer.outcome === 'failed' && !isTold) tell({reason: answer.reason}, 'warn')
     await take(answer)
   }
 
@@ -93,19 +101,16 @@ export async function askEach<Found>(
     }
   }
 
-  let isTold = false
   async function askForOne(id: string): Promise<EachAnswer<Found> | EachEnd> {
     try {
       const path = request.path.replaceAll('{id}', () => encodeSegment(id))
       return await ask(id, path, cancellable)
     } catch (error) {
-      if (error instanceof URIError) return failedAs(id, 'ID_UNREADABLE')
+      if (error instanceof URIError) return failedAs(id, 'an id that no path can hold')
       if (signal.aborted && error === signal.reason) return 'budget'
       if (!(error instanceof LoantapeError) || error.code === 'CLOCK_STEPPED') throw error
-      const said = {path: request.path, code: error.code, reason: error.problem}
-      // The first tells why; others are often the same.
-      log[isOfKind(error, 'auth') || !isTold ? 'warn' : 'info'](said, 'a detail could not be fetched')
-      isTold = true
+      const isUrgent = isOfKind(error, 'auth') || !isTold
+      tell({code: error.code, reason: error.problem}, isUrgent ? 'warn' : 'info')
       if (error.code === 'INTERRUPTED') return 'interrupted'
       if (error.code === 'SOURCE_RATE_LIMITED') return 'rate_limited'
       return failedAs(id, error.code)
@@ -122,7 +127,7 @@ export async function askEach<Found>(
     }
     await drainWindow(0)
     if (isCut && summary.ended === 'done') summary.ended = 'budget'
-    for (const {id} of unproven) await handOver(failedAs(id, 'NOT_PROVEN'))
+    for (const {id} of unproven) await handOver(failedAs(id, 'only 404 or 410, for each id asked for'))
     return summary
   } finally {
     consumer.abort()
@@ -145,11 +150,11 @@ export type DetailAnswer = EachAnswer<{record: WireRecord; received: Received}>
 export async function askOwnPage(id: string, path: string, client: Client): Promise<DetailAnswer> {
   const {status, body, received} = await client.getJson(path)
   if (status === 404 || status === 410) return {id, outcome: 'gone', received}
-  if (status !== 200) return failedAs(id, `HTTP_${status}`)
+  if (status !== 200) return failedAs(id, `status ${status}`)
   const isTwice = listRepeated(body).some(([name, ...rest]) => name === 'data' && rest.length === 0)
   const record = isObject(body) && !isTwice ? body.data : undefined
-  if (!isObject(record)) return failedAs(id, 'NO_RECORD')
-  if (record.id !== id) return failedAs(id, 'OTHER_RECORD')
+  if (!isObject(record)) return failedAs(id, "no record in its 'data'")
+  if (record.id !== id) return failedAs(id, 'the record of another id')
   return {id, outcome: 'found', record, received}
 }
 
@@ -168,7 +173,7 @@ export function createListAsker(pageSize: number) {
     try {
       for await (const page of walkPages({path, pageSize}, client)) {
         length += page.received.body.length
-        if (pages.length === MOST_PAGES || length > MOST_LENGTH) return failedAs(id, 'TOO_MANY_PAGES')
+        if (pages.length === MOST_PAGES || length > MOST_LENGTH) return failedAs(id, 'too long a list')
         pages.push(page)
       }
     } catch (error) {

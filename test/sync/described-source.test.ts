@@ -372,7 +372,7 @@ test('doctor shows how the first deal is read', async () => {
   describe(lab, 'plaza', lab.foreign.origin, (text) => text.replace('"commitment"', '"commitmint"'))
   expect(await tryIt()).toContain('It cannot be read: loan_amount: ')
   describe(lab, 'plaza', lab.foreign.origin, (text) => text.replace('"/facilities/{id}"', '"/facility/{id}"'))
-  expect(await tryIt()).toContain('Its own page cannot be read: GET /facility/{id}: HTTP_404.')
+  expect(await tryIt()).toContain('Its own page cannot be read: GET /facility/{id}: status 404.')
   writeFileSync(lab.folder.fields, JSON.stringify({amount: {path: 'commitment', type: 'text'}}))
   expect(await tryIt()).toContain("'commitment' is a column of core.deal already")
 })
