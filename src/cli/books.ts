@@ -96,11 +96,7 @@ type NoteCall = Invocation<Partial<Record<'text' | (typeof ABOUT)[number], strin
 /** A note about another name would stand nowhere. @throws ConfigError `UNKNOWN_NAME` */
 async function requireLimit({dataDir}: Config, name: string): Promise<void> {
   await using db = await openRelease(requireRelease(dataFolderAt(dataDir)))
-  const known = await db.all(
-    z.object({name: z.string()}),
-    'select distinct name from seed.limit order by name',
-  )
-  const names = known.map((limit) => limit.name)
+  const names = await db.column(z.string(), 'select distinct name from seed.limit order by name')
   if (names.includes(name)) return
   throw newError('UNKNOWN_NAME', `Limit '${name}' in --limit: ${expectOneOf(name, names)}.`)
 }

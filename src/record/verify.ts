@@ -26,7 +26,7 @@ import {
   type TapeRow,
 } from '../store/recorded.ts'
 import {findCurrentRelease} from '../store/release.ts'
-import {describeRow, fillIn, listFiles, readSqlFile, SQL_DIR, splitHeader} from '../store/sql.ts'
+import {countRows, describeRow, fillIn, listFiles, readSqlFile, SQL_DIR, splitHeader} from '../store/sql.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {readLines} from '../store/tape.ts'
 import {findReadKey, requireReadKey, type TapeKey} from '../store/tape-key.ts'
@@ -127,8 +127,7 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
       note(` cannot be examined: ${words}`)
     }
   }
-  const walks = await db.value(z.coerce.number(), `select count(*) from walk where state = 'applied'`)
-  return {walks, faults}
+  return {walks: await countRows(db, `walk where state = 'applied'`), faults}
 }
 
 /**
