@@ -14,7 +14,7 @@ import {readPage} from '../contract/list.ts'
 import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
 import {needHashKey, parseChildStreams} from '../contract/streams.ts'
-import {businessDateOf} from '../core/clock.ts'
+import {businessDateOf, HOUR_MS} from '../core/clock.ts'
 import {burstOf, type Config, requireSource, type SourceConfig} from '../core/config.ts'
 import {codeOf, explainError, type Fault, newError} from '../core/errors.ts'
 import {findValue, isObject, parseJson} from '../core/json.ts'
@@ -194,7 +194,9 @@ const EXAMINATIONS: Examinations = {
   },
   alarms: async (config, folder, world) => {
     using stateDb = openStateDb(hasStateDb(folder) ? folder.stateDb : ':memory:')
-    const alarms = listAlarms(stateDb, {config, release: undefined, jobs: []}, world.realClock.now())
+    // An alarm waits for an hour of failures; doctor names the first.
+    const now = world.realClock.now() + HOUR_MS
+    const alarms = listAlarms(stateDb, {config, release: undefined, jobs: []}, now)
     const unsent = alarms.filter(({state}) => state === 'unsent')
     if (unsent.length > 0) return unsent.map(({title, words}) => ({problem: `${title}.`, next: words}))
     const channels = listAlarmChannels(config).join(' and ')
