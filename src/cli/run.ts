@@ -54,7 +54,12 @@ function renderStep(step: StepResult): string {
   }
   if (step.do === 'build') return renderBuild(step.result)
   if (step.do === 'ingest_rates') return renderRates(step.result)
-  if (step.do === 'digest') return `Digest ${step.result.page}: ${step.result.outcome.replaceAll('_', ' ')}.`
+  if (step.do === 'digest') {
+    const {page, outcome} = step.result
+    const waits =
+      'could not be sent to everybody yet. The log says why; later runs and `loantape serve` try again'
+    return `Digest ${page}: ${outcome === 'waits' ? waits : outcome.replaceAll('_', ' ')}.`
+  }
   if (step.do === 'deliver') return renderExported({deliveries: step.result})
   if (step.do === 'publish') return renderPublished(step.result)
   return renderExported({batches: step.result, ...(step.deliveries && {deliveries: step.deliveries})})

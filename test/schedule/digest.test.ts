@@ -71,6 +71,13 @@ test("a night sends the day's page once: figures, what moved them and what needs
   )
   expect(mails[1]).toMatch(/filename=morning-2026-03-03-\w{8}\.html/)
   expect(await lab.run(['verify'])).toMatchObject({code: 0})
+  const gone = {
+    ...env,
+    LOANTAPE_ALARM_WEBHOOK_URL: 'http://127.0.0.1:1/',
+    LOANTAPE_NOW: '2026-03-04T23:30:00-05:00',
+  }
+  const {stdout} = await lab.run(['run', 'nightly'], gone)
+  expect(stdout).toContain('Digest morning: could not be sent to everybody yet. The log says why; later runs')
 })
 
 const PAGE = (asked: string, sql: string) => `\`\`\`sql ${asked}\n${sql}\n\`\`\`\n`
