@@ -47,6 +47,7 @@ export function createScheduler(
 
   async function carryOut(run: JobRun): Promise<void> {
     const which = {job: run.job, slot: run.slot, attempt: run.attempt}
+    const begunAt = world.realClock.now()
     world.log.info(which, 'run begins')
     const {end, log, code} = await startRun(run).then(
       (ended) => ({...ended, end: describeEnd(ended)}),
@@ -58,6 +59,7 @@ export function createScheduler(
     )
     // Logged here too, because the run's own log may name neither job nor source.
     if (code !== 0) world.log.error({...which, code: end.error_code, reason: end.error}, 'run failed')
+    else world.log.info({...which, duration_ms: world.realClock.now() - begunAt}, 'run is done')
     recordEnd = () => {
       const now = world.realClock.now()
       if (asked.has(attemptOf(run))) endRun(stateDb, run, describeTimeout(findLimits(run)), now)

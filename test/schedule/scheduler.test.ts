@@ -388,6 +388,18 @@ test.each([
   expect(statesOf(restarted)).toEqual(states.map((state) => `2026-${state}`))
 })
 
+test('the log says when a run begins and when it is done', async () => {
+  const said: unknown[] = []
+  const log = Object.assign(createSilentLog(), {info: (...one: unknown[]) => said.push(one)})
+  const scheduler = aRun(undefined, undefined, {log})
+  await scheduler.crash({code: 0, signal: null})
+  const which = {job: 'nightly', slot: expect.any(String), attempt: 1}
+  expect(said).toEqual([
+    [which, 'run begins'],
+    [{...which, duration_ms: 0}, 'run is done'],
+  ])
+})
+
 test('the end of each attempt is kept with its last log lines, as long as its run', async () => {
   const scheduler = aRun()
   await scheduler.crash({code: null, signal: 'SIGKILL', log: 'out of memory\n'})
