@@ -155,7 +155,7 @@ async function readVersions({dataDir}: Config, dealId: string, {field, asOf}: As
     'UNKNOWN_NAME',
     `Deal '${dealId}'${asOf === undefined ? '' : ` up to ${asOf}`}: the history has no deal with this id.`,
     {
-      next: "`loantape query 'select deal_id from core.deal'` lists the deals; a figure is named as in mart.portfolio_summary.open_amount.",
+      next: "`loantape query 'select deal_id from core.deal'` lists the deals; figures are those of mart.portfolio_summary, such as mart.portfolio_summary.open_amount.",
     },
   )
 }

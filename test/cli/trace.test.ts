@@ -91,6 +91,7 @@ test('a version whose tape is gone says so, and an unknown deal or field is refu
   for (const [args, words] of [
     [['deal_x'], "Deal 'deal_x'"],
     [[idOf(1), '--field', 'name'], 'UNKNOWN_NAME'],
+    [['mart.funded_rollforward.closing'], 'figures are those of mart.portfolio_summary'],
   ] as const) {
     const {code, stderr} = await lab.run(['trace', ...args])
     expect([code, stderr]).toEqual([2, expect.stringContaining(words)])
