@@ -204,21 +204,34 @@ const CALENDAR: [columns: string[], isWhole: string][] = [
 /** A column that adds up: its total over all lenders, and the sum of each lender's total, both exact, as text. */
 const totalRow = z.object({column: z.string(), together: z.string(), sum: z.string()})
 
-/** Compares every column that adds up, over days and months that the releases of all lenders cover. */
+const nameRow = z.object({name: z.string()})
+
+/**
+ * Compares every column that adds up, in tables that every lender publishes, over days and months that the releases of all
+ * lenders cover.
+ */
 export async function compareTotals(
   session: Session,
   models: readonly {name: string; grain: readonly string[]; addsUp: readonly string[]}[],
 ) {
   const there = await session.rows(
-    z.object({name: z.string()}),
+    nameRow,
     `select name from system.tables where database = ${literal(SHOWN)}`,
+  )
+  const everywhere = await session.rows(
+    nameRow,
+    `select splitByChar('/', content)[2] as name
+     from (select arrayJoin(contents) as content from ${STATE}.release)
+     group by name having count() = (select count() from ${STATE}.release)`,
   )
   const totals: (z.output<typeof totalRow> & {table: string})[] = []
   for (const {name, grain, addsUp} of models) {
     const shown = shownName(name)
-    if (addsUp.length === 0 || !there.some((table) => table.name === shown)) continue
+    const isCompared =
+      there.some((table) => table.name === shown) && everywhere.some((table) => table.name === name)
+    if (addsUp.length === 0 || !isCompared) continue
     const sumOf = (column: string, isOf: '=' | '<>') =>
-      `toString(coalesce(sumIf(toDecimal128(${quote(column)}, 2), source ${isOf} ${literal(ALL)}), 0))`
+      `toString(coalesce(sumIf(toDecimal256(${quote(column)}, 38), source ${isOf} ${literal(ALL)}), 0))`
     const sums = addsUp.map((column) => `(${literal(column)}, ${sumOf(column, '=')}, ${sumOf(column, '<>')})`)
     const calendar = CALENDAR.filter(([columns]) => columns.every((column) => grain.includes(column)))
     const rows = await session.rows(

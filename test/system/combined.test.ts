@@ -61,48 +61,59 @@ test("two lenders' demos in one ClickHouse, command by command, add up to both t
 test('sums count the days, months and ages that every lender has whole, and a difference is found', async () => {
   await using server = await createClickhouse()
   await using session = openSession(server.request, new AbortController().signal)
-  for (const sql of [
-    'create database loantape',
-    'create database fleet',
-    // Only West covers all of March.
-    `create view loantape.release as select 'east' as source, toDate32('2026-03-10') as as_of union all select 'west', toDate32('2026-04-02')`,
-  ])
-    await server.run(sql)
+  for (const sql of ['create database loantape', 'create database fleet']) await server.run(sql)
   const kinds: [whole: string, beyond: string, together: string, sum: string][] = [
-    [`toDate32('2026-03-10') as day`, `toDate32('2026-03-11') as day`, '5', '5'],
-    [`'2026-02' as month`, `'2026-03' as month`, '5', '5'],
-    [`toDate32('2026-02-28') as month_end`, `toDate32('2026-03-31') as month_end`, '5', '5'],
-    [`'2026-01' as cohort_month, 1 as age_months`, `'2026-02' as cohort_month, 1 as age_months`, '5', '5'],
+    [`toDate32('2026-03-10') as day`, `toDate32('2026-03-11') as day`, '0.005', '0.005'],
+    [`'2026-02' as month`, `'2026-03' as month`, '0.005', '0.005'],
+    [`toDate32('2026-02-28') as month_end`, `toDate32('2026-03-31') as month_end`, '0.005', '0.005'],
+    [
+      `'2026-01' as cohort_month, 1 as age_months`,
+      `'2026-02' as cohort_month, 1 as age_months`,
+      '0.005',
+      '0.005',
+    ],
     [
       `'2026-01' as cohort_month, 1 as months_on_book`,
       `'2026-02' as cohort_month, 1 as months_on_book`,
-      '5',
-      '5',
+      '0.005',
+      '0.005',
     ],
     [`'2026-03' as month`, `'2026-03' as month`, '0', '0'],
-    [`'2026-04' as cohort_month`, `'2026-04' as cohort_month`, '14', '12'],
+    [`'2026-04' as cohort_month`, `'2026-04' as cohort_month`, '0.014', '0.012'],
   ]
   const models: {name: string; grain: string[]; addsUp: string[]}[] = [
-    {name: 'own.missing', grain: [], addsUp: ['deals']},
+    {name: 'own.missing', grain: [], addsUp: ['points']},
     {name: 'own.of_0', grain: [], addsUp: []},
+    {name: 'own.of_east', grain: [], addsUp: ['points']},
   ]
+  await server.run("create view fleet.own_of_east as select '(all)' as source, 1 as points")
+  const tables = ['own.missing', ...kinds.map((_, index) => `own.of_${index}`)]
+  const contents = (source: string, more: string[] = []) =>
+    `[${[...tables, ...more].map((table) => `'${source}/${table}/sha256/1'`).join(', ')}] as contents`
+  // Only West covers all of March.
+  await server.run(
+    `create view loantape.release as
+     select 'east' as source, toDate32('2026-03-10') as as_of, ${contents('east', ['own.of_east'])}
+     union all
+     select 'west', toDate32('2026-04-02'), ${contents('west')}`,
+  )
   for (const [index, [whole, beyond]] of kinds.entries()) {
     const rows = [
-      `'east' as source, ${whole}, 5 as deals`,
-      `'(all)' as source, ${whole}, 5 as deals`,
-      `'west' as source, ${beyond}, 7 as deals`,
-      `'(all)' as source, ${beyond}, 9 as deals`,
+      `'east' as source, ${whole}, toDecimal64('0.005', 3) as points`,
+      `'(all)' as source, ${whole}, toDecimal64('0.005', 3) as points`,
+      `'west' as source, ${beyond}, toDecimal64('0.007', 3) as points`,
+      `'(all)' as source, ${beyond}, toDecimal64('0.009', 3) as points`,
     ]
     await server.run(
       `create view fleet.own_of_${index} as ${rows.map((row) => `select ${row}`).join(' union all ')}`,
     )
     const grain = [...whole.matchAll(/ as (\w+)/g)].map(([, column = '']) => column)
-    models.push({name: `own.of_${index}`, grain, addsUp: ['deals']})
+    models.push({name: `own.of_${index}`, grain, addsUp: ['points']})
   }
   expect(await compareTotals(session, models)).toEqual(
     kinds.map(([, , together, sum], index) => ({
       table: `fleet.own_of_${index}`,
-      column: 'deals',
+      column: 'points',
       together,
       sum,
     })),
