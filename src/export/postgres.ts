@@ -96,6 +96,8 @@ export async function openPostgres(
       for (const [index, schema] of (await listSchemas(session)).live.entries())
         await rename(schema, `loantape_old_${transaction}_${index}`)
       for (const schema of schemas) await rename(nameOf(schema), schema)
+      // Cut short, nobody would know whether it took place.
+      world.signal.removeEventListener('abort', stop)
       await session.run('commit').catch((cause: unknown) => {
         // If the connection is lost here, the server may or may not have committed.
         const problem = `The connection to PostgreSQL at ${server} was lost while the release was swapped in.`
