@@ -30,6 +30,17 @@
 -- difference: closing − (opening + found + originated + refunded + restored + increased − decreased − reversed − vanished
 --   − paid_off − sold − refinanced − foreclosed − charged_off − ended_other), USD; always 0
 with
+by_term as (
+  select
+    month,
+    term,
+    sum(amount) as amount
+  from work.funded_movement
+  group by
+    month,
+    term
+),
+
 moved as (
   select
     month,
@@ -48,7 +59,7 @@ moved as (
     sum(amount) filter (where term = 'foreclosed') as foreclosed,
     sum(amount) filter (where term = 'charged_off') as charged_off,
     sum(amount) filter (where term = 'ended_other') as ended_other
-  from work.funded_movement
+  from by_term
   group by month
 ),
 
